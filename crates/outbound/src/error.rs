@@ -27,7 +27,4 @@ pub enum CallError {
     Late(Duration),
     #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
-    /// A gRPC status.
-    #[error("rpc error: code = {code} desc = {why}")]
-    Refused { code: &'static str, why: String },
 }

@@ -6,15 +6,13 @@
 //!
 //! An [`HttpClient`] does not retry: only the caller knows whether that is safe. A [`Webhook`] does, because its
 //! requests are idempotent. A [`TtlCache`] keeps responses, and a [`SingleFlight`] merges concurrent equal
-//! requests. A [`GrpcClient`] makes unary calls; a [`Channel`] has streams besides. A [`ReverseProxy`] forwards
-//! requests of other clients. All of them connect through their target's [`Dialer`].
+//! requests. A [`Channel`] is the transport of gRPC clients. A [`ReverseProxy`] forwards requests of other clients. All of them connect through their target's [`Dialer`].
 
 mod channel;
 mod client_certificate;
 mod egress;
 mod endpoint;
 mod error;
-mod grpc;
 mod kubeconfig;
 mod metrics;
 mod pem;
@@ -29,11 +27,10 @@ mod transport;
 mod ttl_cache;
 mod webhook;
 
-pub use channel::{Channel, Messages, RpcError, Sender};
+pub use channel::{Channel, RpcError, TransportError, code_name};
 pub use egress::{DialMetrics, Dialer, Protocol, Proxy};
 pub use endpoint::Endpoint;
 pub use error::{BadTarget, CallError};
-pub use grpc::GrpcClient;
 pub use kubeconfig::{BadKubeconfig, ClientCredentials, Users};
 pub use metrics::ClientMetrics;
 pub use reverse_proxy::ReverseProxy;

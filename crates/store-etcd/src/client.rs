@@ -6,13 +6,24 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use env::World;
-use outbound::{BadTarget, Channel, Messages, RpcError, Sender, Target};
-use schema::proto::ProtoError;
+use grpc::etcd::auth_client::AuthClient;
+use grpc::etcd::kv_client::KvClient;
+use grpc::etcd::lease_client::LeaseClient;
+use grpc::etcd::maintenance_client::MaintenanceClient;
+use grpc::etcd::watch_client::WatchClient;
+use grpc::etcd::{
+    self, AuthenticateRequest, CompactionRequest, LeaseGrantRequest, RangeRequest, RangeResponse,
+    StatusRequest, StatusResponse, WatchRequest, WatchResponse,
+};
+use grpc::tonic::metadata::{Ascii, MetadataValue};
+use grpc::tonic::{Code, Request, Response, Status, Streaming};
+use outbound::{BadTarget, Channel, Credentials, RpcError, Target};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use crate::messages::{RANGE, RangeRequest, RangeResponse};
+use crate::txn::{Txn, TxnOutcome};
 
 /// The timeout of one call, and the time within which a failed call is retried.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -20,87 +31,125 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest response, and the largest message of a watch.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// gRPC status codes.
-const INVALID: u16 = 3;
-const EXHAUSTED: u16 = 8;
-const OUT_OF_RANGE: u16 = 11;
-const UNAVAILABLE: u16 = 14;
+/// Requests of a watch that may be queued for sending.
+const MAX_QUEUED_REQUESTS: usize = 16;
 
 /// Metadata of every call: a member without a leader fails the call instead of serving stale data.
 const METADATA: &[(&str, &str)] = &[("hasleader", "true")];
 const NO_LEADER: &str = "etcdserver: no leader";
 const NO_LEASE: &str = "etcdserver: requested lease not found";
+/// The token is unknown to the server, or older than a change of users or roles.
+const STALE_TOKEN: [&str; 2] =
+    ["etcdserver: invalid auth token", "etcdserver: revision of auth store is old"];
+
+/// The cluster id and revision that every response carries.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub cluster: u64,
+    pub revision: u64,
+}
+
+impl From<Option<etcd::ResponseHeader>> for Header {
+    fn from(header: Option<etcd::ResponseHeader>) -> Self {
+        let header = header.unwrap_or_default();
+        Header { cluster: header.cluster_id, revision: revision(header.revision) }
+    }
+}
+
+/// A revision as the store counts it; etcd has no negative ones.
+pub(crate) fn revision(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClientError {
-    #[error("{url}: {why}")]
-    RpcError { url: String, why: RpcError },
-    #[error("the response cannot be decoded: {0}")]
-    Unreadable(#[from] ProtoError),
+#[error("{url}: {why}")]
+pub(crate) struct ClientError {
+    url: String,
+    why: RpcError,
 }
 
 impl ClientError {
     /// Whether the request certainly was not applied.
     pub(crate) fn is_not_applied(&self) -> bool {
-        match self {
-            ClientError::RpcError { why: RpcError::Unsent(_), .. } => true,
-            ClientError::RpcError { why: RpcError::Refused { code, message }, .. } => {
-                // canceled (1), unknown (2), deadline exceeded (4), internal (13) and unavailable leave it open
-                message == NO_LEADER || ![1, 2, 4, 13, UNAVAILABLE].contains(code)
+        match &self.why {
+            RpcError::Unsent(_) => true,
+            RpcError::Refused { code, message } => {
+                use Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
+                message == NO_LEADER
+                    || !matches!(code, Cancelled | Unknown | DeadlineExceeded | Internal | Unavailable)
             }
             _ => false,
         }
     }
 
-    fn refused(&self, with: u16) -> Option<&str> {
-        match self {
-            ClientError::RpcError { why: RpcError::Refused { code, message }, .. } if *code == with => {
-                Some(message)
-            }
+    /// The message of a refusal with this code.
+    fn refused(&self, with: Code) -> Option<&str> {
+        match &self.why {
+            RpcError::Refused { code, message } if *code == with => Some(message),
             _ => None,
         }
     }
 
+    /// Whether the server refused the call.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self.why, RpcError::Refused { .. })
+    }
+
+    fn has_stale_token(&self) -> bool {
+        matches!(&self.why, RpcError::Refused { message, .. } if STALE_TOKEN.contains(&&**message))
+    }
+
     /// Whether the response exceeds [`MAX_MESSAGE_BYTES`].
     pub(crate) fn is_response_too_large(&self) -> bool {
-        matches!(self, ClientError::RpcError { why: RpcError::TooLarge(_), .. })
+        matches!(self.why, RpcError::TooLarge(_))
     }
 
     /// Whether the request exceeds etcd's limit.
     pub(crate) fn is_request_too_large(&self) -> bool {
-        self.refused(INVALID).is_some_and(|why| why.contains("request is too large"))
-            || self.refused(EXHAUSTED).is_some_and(|why| why.contains("larger than max"))
+        self.refused(Code::InvalidArgument).is_some_and(|why| why.contains("request is too large"))
+            || self.refused(Code::ResourceExhausted).is_some_and(|why| why.contains("larger than max"))
     }
 
     /// Whether the requested revision has been compacted.
     pub(crate) fn compacted(&self) -> bool {
-        self.refused(OUT_OF_RANGE).is_some_and(|why| why.contains("compacted"))
+        self.refused(Code::OutOfRange).is_some_and(|why| why.contains("compacted"))
     }
 
     pub(crate) fn is_lease_not_found(&self) -> bool {
-        matches!(self, ClientError::RpcError { why: RpcError::Refused { message, .. }, .. } if message == NO_LEASE)
+        matches!(&self.why, RpcError::Refused { message, .. } if message == NO_LEASE)
     }
 
     /// Whether another server may succeed.
     pub(crate) fn is_retriable(&self) -> bool {
-        match self {
-            ClientError::RpcError { why: RpcError::TooLarge(_), .. } | ClientError::Unreadable(_) => false,
-            ClientError::RpcError { why: RpcError::Refused { code, .. }, .. } => *code == UNAVAILABLE,
-            ClientError::RpcError { .. } => true,
+        match &self.why {
+            RpcError::TooLarge(_) => false,
+            RpcError::Refused { code, .. } => *code == Code::Unavailable,
+            RpcError::Unsent(_) | RpcError::Lost(_) | RpcError::Late(_) => true,
         }
     }
 }
 
+/// See the module.
 pub(crate) struct Client {
     servers: Vec<Server>,
     current: AtomicUsize,
+    /// The user and password, for clusters with authentication.
+    login: Option<AuthenticateRequest>,
+    /// The token that stands for them; servers of one cluster accept each other's.
+    token: Mutex<Option<MetadataValue<Ascii>>>,
     world: World,
 }
 
 struct Server {
     url: String,
     channel: Channel,
+}
+
+impl Server {
+    fn error(&self, why: RpcError) -> ClientError {
+        ClientError { url: self.url.clone(), why }
+    }
 }
 
 /// Whether a call may be sent twice.
@@ -111,31 +160,41 @@ pub(crate) enum RetryPolicy {
 }
 
 impl Client {
-    /// Fails without targets.
+    /// Fails without targets. User and password are the first target's basic credentials.
     pub(crate) fn new(targets: &[Target], world: World) -> Result<Self, BadTarget> {
         let servers = targets.iter().map(|target| {
             Channel::new(target, METADATA).map(|channel| Server { url: target.url.clone(), channel })
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
-        if servers.is_empty() {
+        let Some(first) = targets.first() else {
             return Err(BadTarget::Url(String::new()));
-        }
-        Ok(Client { servers, current: AtomicUsize::new(0), world })
+        };
+        let login = match &first.credentials {
+            Credentials::Basic { user, password } => {
+                Some(AuthenticateRequest { name: user.clone(), password: password.clone() })
+            }
+            _ => None,
+        };
+        Ok(Client { servers, current: AtomicUsize::new(0), login, token: Mutex::new(None), world })
     }
 
     /// Calls a method on the current server, and on the next ones while retrying is allowed.
-    pub(crate) async fn call(
+    async fn call<M, T, F>(
         &self,
-        path: &str,
-        message: &[u8],
-        ask: RetryPolicy,
-    ) -> Result<Bytes, ClientError> {
+        message: M,
+        retry: RetryPolicy,
+        method: impl Fn(Channel, Request<M>) -> F,
+    ) -> Result<T, ClientError>
+    where
+        M: Clone,
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
         let began = Instant::now();
         let mut pause = Backoff::default();
         loop {
             let at = self.current.load(Ordering::Relaxed);
             let left = CALL_TIMEOUT.saturating_sub(began.elapsed());
-            let failure = match self.call_one(at, path, message, left).await {
+            let failure = match self.call_one(at, &message, left, &method).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -143,7 +202,7 @@ impl Client {
                 self.rotate_from(at);
             }
             let again =
-                failure.is_retriable() && (ask == RetryPolicy::Repeatable || failure.is_not_applied());
+                failure.is_retriable() && (retry == RetryPolicy::Repeatable || failure.is_not_applied());
             if !again || began.elapsed() > TIMEOUT {
                 return Err(failure);
             }
@@ -156,21 +215,90 @@ impl Client {
         }
     }
 
-    async fn call_one(
+    /// Calls a method on one server; once more with a new token if the server rejects the token.
+    async fn call_one<M, T, F>(
         &self,
         at: usize,
-        path: &str,
-        message: &[u8],
+        message: &M,
         time: Duration,
-    ) -> Result<Bytes, ClientError> {
-        let server = &self.servers[at % self.servers.len()];
-        let answer = server.channel.call(path, message, time, MAX_MESSAGE_BYTES).await;
-        answer.map_err(|why| ClientError::RpcError { url: server.url.clone(), why })
+        method: impl Fn(Channel, Request<M>) -> F,
+    ) -> Result<T, ClientError>
+    where
+        M: Clone,
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let server = self.server(at);
+        let mut is_repeated = false;
+        loop {
+            let mut request = Request::new(message.clone());
+            let token = self.token(server, time).await?;
+            if let Some(token) = &token {
+                request.metadata_mut().insert("token", token.clone());
+            }
+            let answer = server.channel.within(time, method(server.channel.clone(), request)).await;
+            match answer.map_err(|why| server.error(why)) {
+                Err(failure) if failure.has_stale_token() && token.is_some() && !is_repeated => {
+                    is_repeated = true;
+                    // unless another caller has already replaced it
+                    self.token.lock().take_if(|current| Some(&*current) == token.as_ref());
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The token of the configured user, if there is one.
+    async fn token(
+        &self,
+        server: &Server,
+        time: Duration,
+    ) -> Result<Option<MetadataValue<Ascii>>, ClientError> {
+        let Some(login) = &self.login else { return Ok(None) };
+        if let Some(token) = self.token.lock().clone() {
+            return Ok(Some(token));
+        }
+        let mut client = AuthClient::new(server.channel.clone());
+        let answer = server.channel.within(time, client.authenticate(login.clone())).await;
+        let token = answer.map_err(|why| server.error(why))?.token.parse::<MetadataValue<Ascii>>();
+        let token = token.map_err(|_| {
+            let message = "its token is not valid in a header".to_owned();
+            server.error(RpcError::Refused { code: Code::Internal, message })
+        })?;
+        *self.token.lock() = Some(token.clone());
+        Ok(Some(token))
+    }
+
+    fn server(&self, at: usize) -> &Server {
+        &self.servers[at % self.servers.len()]
     }
 
     /// Reads a range of keys.
     pub(crate) async fn range(&self, range: &RangeRequest) -> Result<RangeResponse, ClientError> {
-        Ok(RangeResponse::read(&self.call(RANGE, &range.encode(), RetryPolicy::Repeatable).await?)?)
+        let method = |channel, request| async move { kv(channel).range(request).await };
+        self.call(range.clone(), RetryPolicy::Repeatable, method).await
+    }
+
+    pub(crate) async fn txn(&self, txn: &Txn) -> Result<TxnOutcome, ClientError> {
+        let method = |channel, request| async move { kv(channel).txn(request).await };
+        Ok(self.call(txn.message(), RetryPolicy::NonRepeatable, method).await?.into())
+    }
+
+    /// Compacts the history up to a revision.
+    pub(crate) async fn compact(&self, revision: u64) -> Result<(), ClientError> {
+        let method = |channel, request| async move { kv(channel).compact(request).await };
+        let request = CompactionRequest { revision: revision as i64 };
+        self.call(request, RetryPolicy::Repeatable, method).await.map(drop)
+    }
+
+    /// The id of a new lease.
+    pub(crate) async fn grant(&self, seconds: i64) -> Result<i64, ClientError> {
+        let method = |channel, request| async move { LeaseClient::new(channel).lease_grant(request).await };
+        let request = LeaseGrantRequest { ttl: seconds, id: 0 };
+        Ok(self.call(request, RetryPolicy::Repeatable, method).await?.id)
+    }
+
+    pub(crate) async fn status(&self) -> Result<StatusResponse, ClientError> {
+        self.call(StatusRequest {}, RetryPolicy::Repeatable, status).await
     }
 
     /// The current server, for several calls to the same one.
@@ -191,6 +319,17 @@ impl Client {
     }
 }
 
+fn kv(channel: Channel) -> KvClient<Channel> {
+    KvClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+async fn status(
+    channel: Channel,
+    request: Request<StatusRequest>,
+) -> Result<Response<StatusResponse>, Status> {
+    MaintenanceClient::new(channel).status(request).await
+}
+
 /// One server of the cluster.
 pub(crate) struct PinnedServer<'a> {
     client: &'a Client,
@@ -198,14 +337,26 @@ pub(crate) struct PinnedServer<'a> {
 }
 
 impl PinnedServer<'_> {
-    pub(crate) async fn call(&self, path: &str, message: &[u8]) -> Result<Bytes, ClientError> {
-        self.client.call_one(self.at, path, message, CALL_TIMEOUT).await
+    pub(crate) async fn status(&self) -> Result<StatusResponse, ClientError> {
+        self.client.call_one(self.at, &StatusRequest {}, CALL_TIMEOUT, status).await
     }
 
-    pub(crate) async fn open(&self, path: &str, first: &[u8]) -> Result<(Sender, Messages), ClientError> {
-        let server = &self.client.servers[self.at % self.client.servers.len()];
-        let opened = server.channel.open(path, first, CALL_TIMEOUT, MAX_MESSAGE_BYTES).await;
-        opened.map_err(|why| ClientError::RpcError { url: server.url.clone(), why })
+    /// Opens a watch stream: the queue of its requests, and its responses.
+    pub(crate) async fn watch(
+        &self,
+        first: WatchRequest,
+    ) -> Result<(mpsc::Sender<WatchRequest>, Streaming<WatchResponse>), ClientError> {
+        let method = async |channel: Channel, request: Request<WatchRequest>| {
+            let (requests, mut queued) = mpsc::channel(MAX_QUEUED_REQUESTS);
+            let (metadata, extensions, first) = request.into_parts();
+            // the queue is empty, so this succeeds
+            let _ = requests.try_send(first);
+            let stream = futures_util::stream::poll_fn(move |context| queued.poll_recv(context));
+            let mut client = WatchClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+            let responses = client.watch(Request::from_parts(metadata, extensions, stream)).await?;
+            Ok(Response::new((requests, responses.into_inner())))
+        };
+        self.client.call_one(self.at, &first, CALL_TIMEOUT, method).await
     }
 
     /// Makes the client turn to the next server.

@@ -6,8 +6,7 @@
 use parking_lot::Mutex;
 use std::time::Duration;
 
-use crate::client::{Client, ClientError, RetryPolicy};
-use crate::messages::{GRANT, grant, granted};
+use crate::client::{Client, ClientError};
 
 /// Keys per lease: revoking a lease with many keys is slow.
 const KEYS: u64 = 1000;
@@ -26,7 +25,7 @@ struct Lease {
 pub(crate) struct Leases {
     current: Mutex<Lease>,
     /// Held while a lease is requested: other writers wait for the result.
-    asking: tokio::sync::Mutex<()>,
+    granting: tokio::sync::Mutex<()>,
     /// The largest extension, in seconds.
     longer: i64,
 }
@@ -34,23 +33,23 @@ pub(crate) struct Leases {
 impl Leases {
     pub(crate) fn new(longer: Duration) -> Self {
         let longer = i64::try_from(longer.as_secs()).unwrap_or(i64::MAX);
-        Leases { current: Mutex::default(), asking: tokio::sync::Mutex::default(), longer }
+        Leases { current: Mutex::default(), granting: tokio::sync::Mutex::default(), longer }
     }
 
     /// The id of a lease for a key that expires at `end`, given the current time.
     pub(crate) async fn lease(&self, client: &Client, end: i64, now: i64) -> Result<i64, ClientError> {
-        let asked = end.saturating_sub(now).max(1);
-        let longer = (asked / PART).min(self.longer).max(0);
+        let requested = end.saturating_sub(now).max(1);
+        let longer = (requested / PART).min(self.longer).max(0);
         if let Some(id) = self.shared(end, longer) {
             return Ok(id);
         }
-        let _asking = self.asking.lock().await;
+        let _granting = self.granting.lock().await;
         if let Some(id) = self.shared(end, longer) {
             return Ok(id);
         }
         // etcd counts from when it receives the request, which is later than `now`
-        let seconds = asked.saturating_add(longer);
-        let id = granted(&client.call(GRANT, &grant(seconds), RetryPolicy::Repeatable).await?)?;
+        let seconds = requested.saturating_add(longer);
+        let id = client.grant(seconds).await?;
         *self.current.lock() = Lease { id, until: now.saturating_add(seconds), keys: 1 };
         Ok(id)
     }

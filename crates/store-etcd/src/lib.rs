@@ -24,7 +24,6 @@ mod client;
 mod lease;
 mod load;
 mod maintenance;
-mod messages;
 mod pending;
 mod prefix;
 mod publisher;
@@ -34,8 +33,8 @@ mod shared;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod txn;
 mod watch;
-mod wire;
 mod write;
 
 use std::collections::HashMap;
@@ -139,7 +138,7 @@ pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<Recovered
             }
             recovered.extend(pairs.into_iter().filter_map(|pair| {
                 Some(Recovered {
-                    revision: Revision(pair.mod_revision),
+                    revision: Revision(client::revision(pair.mod_revision)),
                     key: prefix.store_key(&pair.key)?,
                     // a copy, so that the value does not keep its whole page alive
                     value: Some(Bytes::copy_from_slice(&pair.value)),

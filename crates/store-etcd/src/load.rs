@@ -1,13 +1,13 @@
 //! The paginated read of all keys below the prefix at one revision.
 
 use bytes::Bytes;
+use grpc::etcd::{KeyValue, RangeRequest};
 
-use crate::client::{Client, ClientError};
-use crate::messages::{KeyValue, RangeRequest, ResponseHeader};
+use crate::client::{Client, ClientError, Header};
 use crate::prefix::Prefix;
 
 /// Keys per page, unless values are large.
-const PAGE: u64 = 1000;
+const PAGE: i64 = 1000;
 /// How often the read restarts because its revision was compacted meanwhile.
 const TRIES: usize = 5;
 
@@ -15,8 +15,8 @@ const TRIES: usize = 5;
 pub(crate) async fn load(
     client: &Client,
     prefix: &Prefix,
-    mut page: impl FnMut(ResponseHeader, Vec<KeyValue>),
-) -> Result<ResponseHeader, ClientError> {
+    mut page: impl FnMut(Header, Vec<KeyValue>),
+) -> Result<Header, ClientError> {
     let mut tries = 0;
     loop {
         match once(client, prefix, &mut page).await {
@@ -29,10 +29,10 @@ pub(crate) async fn load(
 async fn once(
     client: &Client,
     prefix: &Prefix,
-    page: &mut impl FnMut(ResponseHeader, Vec<KeyValue>),
-) -> Result<ResponseHeader, ClientError> {
+    page: &mut impl FnMut(Header, Vec<KeyValue>),
+) -> Result<Header, ClientError> {
     let (key, end) = prefix.bounds();
-    let mut range = RangeRequest { key, end, limit: PAGE, ..RangeRequest::default() };
+    let mut range = RangeRequest { key, range_end: end, limit: PAGE, ..RangeRequest::default() };
     let mut pinned = None;
     loop {
         let response = match client.range(&range).await {
@@ -43,12 +43,13 @@ async fn once(
             response => response?,
         };
         let header = *pinned.get_or_insert_with(|| {
-            page(response.header, Vec::new());
-            response.header
+            let header = Header::from(response.header);
+            page(header, Vec::new());
+            header
         });
-        range.revision = header.revision;
-        let last = response.pairs.last().map(|pair| [&pair.key[..], b"\0"].concat());
-        page(header, response.pairs);
+        range.revision = header.revision as i64;
+        let last = response.kvs.last().map(|pair| [&pair.key[..], b"\0"].concat());
+        page(header, response.kvs);
         match last {
             Some(next) if response.more => range.key = Bytes::from(next),
             _ => return Ok(header),

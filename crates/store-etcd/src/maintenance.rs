@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use crate::client::{ClientError, RetryPolicy};
-use crate::messages::{COMPACT, Compare, STATUS, Status, TXN, TxnOp, TxnRequest, TxnResponse, compaction};
+use crate::client::{ClientError, revision};
 use crate::shared::Shared;
+use crate::txn::{Compare, Txn, TxnOp};
 
 /// The key by which all API servers of an etcd cluster, Pintle or upstream, agree on which of them compacts. Its
 /// version counts the compactions; its value is the revision.
@@ -41,19 +41,18 @@ pub(crate) struct Compactor {
 impl Compactor {
     /// Compacts, unless another API server has done so since the last call. Returns the revision.
     pub(crate) async fn compact(&mut self, shared: &Shared) -> Result<Option<u64>, ClientError> {
-        let txn = TxnRequest {
+        let txn = Txn {
             key: Bytes::from_static(COMPACTED),
             compare: vec![Compare::VersionIs(self.version)],
-            act: TxnOp::Put { value: self.revision.to_string().into(), lease: 0 },
+            op: TxnOp::Put { value: self.revision.to_string().into(), lease: 0 },
             keys_only: false,
             taken: Vec::new(),
             freed: Vec::new(),
         };
-        let response =
-            TxnResponse::read(&shared.client.call(TXN, &txn.encode(), RetryPolicy::NonRepeatable).await?)?;
+        let response = shared.client.txn(&txn).await?;
         let upto = std::mem::replace(&mut self.revision, response.header.revision);
         if !response.succeeded {
-            self.version = response.current.map_or(0, |pair| pair.version);
+            self.version = response.current.map_or(0, |pair| revision(pair.version));
             return Ok(None);
         }
         self.version += 1;
@@ -61,7 +60,7 @@ impl Compactor {
             // the first compaction of all: clients have had no interval to catch up
             return Ok(None);
         }
-        match shared.client.call(COMPACT, &compaction(upto), RetryPolicy::Repeatable).await {
+        match shared.client.compact(upto).await {
             Err(failure) if !failure.compacted() => Err(failure),
             _ => Ok(Some(upto)),
         }
@@ -71,10 +70,8 @@ impl Compactor {
 /// Polls the database size at every interval.
 pub(crate) async fn measure(shared: Arc<Shared>, interval: Duration) {
     loop {
-        if let Ok(answer) = shared.client.call(STATUS, &[], RetryPolicy::Repeatable).await
-            && let Ok(status) = Status::read(&answer)
-        {
-            shared.counters.file_bytes.store(status.bytes, Ordering::Relaxed);
+        if let Ok(status) = shared.client.status().await {
+            shared.counters.file_bytes.store(revision(status.db_size), Ordering::Relaxed);
         }
         tokio::select! {
             () = shared.ended() => return,

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use grpc::etcd::RangeRequest;
 use store::StoreError;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::messages::RangeRequest;
 use crate::shared::{Shared, closing};
 
 /// Callers that may be queued for the next request.
@@ -58,7 +58,8 @@ impl ReadIndexWorker {
         let (key, _) = shared.prefix.bounds();
         let newest = match shared.client.range(&RangeRequest { key, ..RangeRequest::default() }).await {
             Ok(response) => {
-                shared.check_header(response.header, published).map(|()| response.header.revision)
+                let header = response.header.into();
+                shared.check_header(header, published).map(|()| header.revision)
             }
             Err(why) => Err(StoreError::Unavailable(why.to_string())),
         };

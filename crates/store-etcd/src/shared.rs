@@ -9,8 +9,7 @@ use parking_lot::Mutex;
 use store::{Stats, StoreError};
 use tokio::sync::watch;
 
-use crate::client::Client;
-use crate::messages::ResponseHeader;
+use crate::client::{Client, Header};
 use crate::pending::PendingWrites;
 use crate::prefix::Prefix;
 
@@ -64,7 +63,7 @@ impl Shared {
         client: Client,
         prefix: Prefix,
         world: World,
-        header: ResponseHeader,
+        header: Header,
         index: HashMap<Arc<str>, u64>,
     ) -> Self {
         let revision = header.revision;
@@ -130,7 +129,7 @@ impl Shared {
 
     /// Checks that a response comes from the same cluster, and that its revision is not below `known`. Otherwise
     /// the published state is invalid, and the store stops.
-    pub(crate) fn check_header(&self, header: ResponseHeader, known: u64) -> Result<(), StoreError> {
+    pub(crate) fn check_header(&self, header: Header, known: u64) -> Result<(), StoreError> {
         let what = if header.cluster != self.cluster {
             format!("the etcd cluster id is {:x} instead of {:x}", header.cluster, self.cluster)
         } else if header.revision < known {

@@ -18,14 +18,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use outbound::{Messages, RpcError, Sender};
+use grpc::etcd::event::EventType;
+use grpc::etcd::watch_request::RequestUnion;
+use grpc::etcd::{
+    Event, RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+};
+use grpc::tonic::{Status, Streaming};
+use outbound::RpcError;
 use store::StoreError;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::client::{Backoff, CALL_TIMEOUT, ClientError, PinnedServer};
+use crate::client::{Backoff, CALL_TIMEOUT, ClientError, Header, PinnedServer, revision};
 use crate::load::load;
-use crate::messages::{Event, RangeRequest, STATUS, Status, WATCH, WatchResponse, progress, watch};
 use crate::publisher::{Item, KeyChange};
 use crate::shared::Shared;
 
@@ -48,9 +53,9 @@ impl From<ClientError> for WatchEnd {
     }
 }
 
-impl From<RpcError> for WatchEnd {
-    fn from(why: RpcError) -> Self {
-        WatchEnd::Lost(why.to_string())
+impl From<Status> for WatchEnd {
+    fn from(status: Status) -> Self {
+        WatchEnd::Lost(RpcError::from(status).to_string())
     }
 }
 
@@ -128,33 +133,36 @@ impl Watcher {
         let (key, end) = self.shared.prefix.bounds();
         let newest =
             self.shared.client.range(&RangeRequest { key: key.clone(), ..RangeRequest::default() }).await?;
-        self.shared.check_header(newest.header, self.last)?;
+        self.shared.check_header(newest.header.into(), self.last)?;
         // without permission for the status, use the mode that is right for every version
-        let progress_in_order = match one.call(STATUS, &[]).await {
-            Ok(answer) => {
-                Status::read(&answer).is_ok_and(|status| reports_progress_in_order(&status.version))
-            }
-            Err(ClientError::RpcError { why: RpcError::Refused { .. }, .. }) => false,
+        let progress_in_order = match one.status().await {
+            Ok(status) => reports_progress_in_order(&status.version),
+            Err(failure) if failure.is_refused() => false,
             Err(failure) => return Err(failure.into()),
         };
         let from = self.last + 1;
-        let asked = match progress_in_order {
-            true => watch(&key, &end, from, true),
-            false => watch(b"\0", b"\0", from, false),
+        let all = Bytes::from_static(b"\0");
+        let (key, range_end) = if progress_in_order { (key, end) } else { (all.clone(), all) };
+        let create = WatchCreateRequest {
+            key,
+            range_end,
+            start_revision: from as i64,
+            progress_notify: progress_in_order,
+            fragment: true,
         };
-        let (sender, mut messages) = one.open(WATCH, &asked).await?;
-        let created = timeout(CALL_TIMEOUT, messages.next()).await;
+        let (requests, mut responses) = one.watch(request(RequestUnion::CreateRequest(create))).await?;
+        let created = timeout(CALL_TIMEOUT, responses.message()).await;
         let created = created.map_err(|_| WatchEnd::Lost("the watch was not created in time".to_owned()))?;
         self.take(created?, progress_in_order, &mut Vec::new()).await?;
         *pause = Backoff::default();
         self.shared.set_healthy();
-        self.listen(&sender, &mut messages, progress_in_order).await
+        self.listen(&requests, &mut responses, progress_in_order).await
     }
 
     async fn listen(
         &mut self,
-        sender: &Sender,
-        messages: &mut Messages,
+        requests: &mpsc::Sender<WatchRequest>,
+        responses: &mut Streaming<WatchResponse>,
         progress_in_order: bool,
     ) -> Result<(), WatchEnd> {
         let mut awaited = self.shared.awaited.subscribe();
@@ -165,12 +173,12 @@ impl Watcher {
             let behind = progress_in_order && *awaited.borrow_and_update() > self.last;
             if behind && again.is_none() {
                 again = Some(Instant::now() + PROGRESS_INTERVAL);
-                // a full channel already holds progress requests
-                sender.send(&progress());
+                // a full queue already holds progress requests
+                let _ = requests.try_send(request(RequestUnion::ProgressRequest(WatchProgressRequest {})));
             }
             tokio::select! {
-                message = messages.next() => {
-                    if self.take(message?, progress_in_order, &mut parts).await? == MessageKind::Progress {
+                response = responses.message() => {
+                    if self.take(response?, progress_in_order, &mut parts).await? == MessageKind::Progress {
                         again = None;
                     }
                 }
@@ -186,44 +194,47 @@ impl Watcher {
     /// `parts`, because the next fragment may have more of that revision.
     async fn take(
         &mut self,
-        message: Option<Bytes>,
+        response: Option<WatchResponse>,
         progress_in_order: bool,
         parts: &mut Vec<Event>,
     ) -> Result<MessageKind, WatchEnd> {
-        let Some(message) = message else {
+        let Some(response) = response else {
             return Err(WatchEnd::Lost("etcd closed the watch stream".to_owned()));
         };
-        let response = WatchResponse::read(&message).map_err(|why| WatchEnd::Lost(why.to_string()))?;
         if response.canceled {
-            let why = if response.reason.is_empty() {
+            let why = if response.cancel_reason.is_empty() {
                 "the watch was canceled".to_owned()
             } else {
-                response.reason
+                response.cancel_reason
             };
-            return Err(if response.compacted > 0 { WatchEnd::Compacted } else { WatchEnd::Lost(why) });
+            return Err(if response.compact_revision > 0 {
+                WatchEnd::Compacted
+            } else {
+                WatchEnd::Lost(why)
+            });
         }
         if response.created {
-            self.shared.check_header(response.header, 0)?;
+            self.shared.check_header(response.header.into(), 0)?;
             return Ok(MessageKind::Changes);
         }
         let what = if response.events.is_empty() { MessageKind::Progress } else { MessageKind::Changes };
         parts.extend(response.events);
         let open = match parts.last() {
-            Some(last) if response.fragment => last.pair.mod_revision,
+            Some(last) if response.fragment => mod_revision(last),
             _ => u64::MAX,
         };
-        let done = parts.partition_point(|event| event.pair.mod_revision < open);
+        let done = parts.partition_point(|event| mod_revision(event) < open);
         let events: Vec<_> = parts.drain(..done).collect();
         let upto = match events.last() {
-            Some(last) => last.pair.mod_revision,
+            Some(last) => mod_revision(last),
             None if what == MessageKind::Progress && progress_in_order && parts.is_empty() => {
-                response.header.revision
+                Header::from(response.header).revision
             }
             None => return Ok(what),
         };
         if upto > self.last {
             let known = std::mem::replace(&mut self.last, upto);
-            let changes = events.into_iter().filter(|event| event.pair.mod_revision > known);
+            let changes = events.into_iter().filter(|event| mod_revision(event) > known);
             let changes = changes.filter_map(|event| self.seen(event)).collect();
             self.items.send(Item::Changes { changes, upto }).await.map_err(|_| WatchEnd::Stopped)?;
         }
@@ -231,9 +242,10 @@ impl Watcher {
     }
 
     fn seen(&self, event: Event) -> Option<KeyChange> {
-        let key = self.shared.prefix.store_key(&event.pair.key)?;
-        let value = (!event.deleted).then_some(event.pair.value);
-        Some(KeyChange { revision: event.pair.mod_revision, key, value, is_estimated: false })
+        let (is_delete, pair) = (event.r#type() == EventType::Delete, event.kv?);
+        let key = self.shared.prefix.store_key(&pair.key)?;
+        let value = (!is_delete).then_some(pair.value);
+        Some(KeyChange { revision: revision(pair.mod_revision), key, value, is_estimated: false })
     }
 
     /// Lists all keys again, and queues the difference.
@@ -248,9 +260,10 @@ impl Watcher {
             let index = shared.index.lock();
             for pair in pairs {
                 let Some(key) = shared.prefix.store_key(&pair.key) else { continue };
-                if index.get(&key) != Some(&pair.mod_revision) {
+                let revision = revision(pair.mod_revision);
+                if index.get(&key) != Some(&revision) {
                     let value = Some(Bytes::copy_from_slice(&pair.value));
-                    let (revision, key) = (pair.mod_revision, key.clone());
+                    let key = key.clone();
                     changed.push(KeyChange { revision, key, value, is_estimated: false });
                 }
                 live.insert(key);
@@ -262,6 +275,14 @@ impl Watcher {
         let item = Item::Reload { changed, live, upto: header.revision };
         self.items.send(item).await.map_err(|_| WatchEnd::Stopped)
     }
+}
+
+fn request(request: RequestUnion) -> WatchRequest {
+    WatchRequest { request_union: Some(request) }
+}
+
+fn mod_revision(event: &Event) -> u64 {
+    event.kv.as_ref().map_or(0, |pair| revision(pair.mod_revision))
 }
 
 /// Whether a server of this version sends a progress response only after all earlier events.

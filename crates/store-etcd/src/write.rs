@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use store::{Expect, MAX_KEY_BYTES, Op, Revision, StoreError, Write};
 
-use crate::client::{ClientError, RetryPolicy};
+use crate::client::{ClientError, revision};
 use crate::lease::Leases;
-use crate::messages::{Compare, TXN, TxnOp, TxnRequest, TxnResponse};
 use crate::shared::Shared;
+use crate::txn::{Compare, Txn, TxnOp, TxnOutcome};
 
 /// etcd's default request limit (`--max-request-bytes`).
 const DEFAULT_REQUEST_LIMIT: usize = 3 << 19;
@@ -26,9 +26,9 @@ pub(crate) async fn write(
     }
     let entry = shared.pending.enter(&write);
     let (known, began) = (shared.published(), shared.world.elapsed());
-    let asked = ask(&shared, &leases, &write).await;
+    let sent = send(&shared, &leases, &write).await;
     let counters = &shared.counters;
-    let response = match asked {
+    let response = match sent {
         Ok(response) => response,
         Err(why) => {
             counters.failures.fetch_add(1, Ordering::Relaxed);
@@ -36,32 +36,33 @@ pub(crate) async fn write(
         }
     };
     shared.check_header(response.header, known)?;
-    let revision = response.header.revision;
+    let newest = response.header.revision;
     if response.succeeded {
         if let Some(entry) = &entry {
-            entry.commit(revision);
+            entry.commit(newest);
         }
         let took = shared.world.elapsed().saturating_sub(began);
         counters.writes.fetch_add(1, Ordering::Relaxed);
         counters.write_nanos.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
-        shared.wait(revision).await?;
-        return Ok(Revision(revision));
+        shared.wait(newest).await?;
+        return Ok(Revision(newest));
     }
     drop(entry);
     counters.conflicts.fetch_add(1, Ordering::Relaxed);
-    let current = response.current.map(|pair| pair.mod_revision);
+    let current = response.current.map(|pair| revision(pair.mod_revision));
     if let Some(held) = response.held.first().filter(|_| compare(&write).iter().all(|it| it.holds(current))) {
         // the key's own expectation holds: another object owns a key that was to be taken
-        shared.wait(held.mod_revision).await?;
+        let taken = revision(held.mod_revision);
+        shared.wait(taken).await?;
         let key = shared.prefix.store_key(&held.key).unwrap_or(write.key);
-        return Err(StoreError::Conflict { key, current: Some(Revision(held.mod_revision)) });
+        return Err(StoreError::Conflict { key, current: Some(Revision(taken)) });
     }
     // an absent key has no mod revision: its deletion is at most at the response's revision
-    shared.wait(current.unwrap_or(revision)).await?;
+    shared.wait(current.unwrap_or(newest)).await?;
     Err(StoreError::Conflict { key: write.key, current: current.map(Revision) })
 }
 
-async fn ask(shared: &Shared, leases: &Leases, write: &Write) -> Result<TxnResponse, StoreError> {
+async fn send(shared: &Shared, leases: &Leases, write: &Write) -> Result<TxnOutcome, StoreError> {
     let Some(key) = shared.prefix.etcd_key(&write.key) else {
         return Err(StoreError::Unavailable(format!("{} is not a key of this store", write.key)));
     };
@@ -82,7 +83,7 @@ async fn ask(shared: &Shared, leases: &Leases, write: &Write) -> Result<TxnRespo
     };
     let mut again = true;
     loop {
-        let (act, lease) = match &write.op {
+        let (op, lease) = match &write.op {
             Op::Delete => (TxnOp::Delete, 0),
             Op::Put { value, expires_at } => {
                 let lease = match expires_at {
@@ -98,13 +99,9 @@ async fn ask(shared: &Shared, leases: &Leases, write: &Write) -> Result<TxnRespo
             }
         };
         let (key, compare) = (key.clone(), compare.clone());
-        let txn =
-            TxnRequest { key, compare, act, keys_only: true, taken: taken.clone(), freed: freed.clone() };
-        match shared.client.call(TXN, &txn.encode(), RetryPolicy::NonRepeatable).await {
-            Ok(answer) => {
-                // a response that cannot be decoded may stand for an applied write
-                return TxnResponse::read(&answer).map_err(|why| failed(why.into()));
-            }
+        let txn = Txn { key, compare, op, keys_only: true, taken: taken.clone(), freed: freed.clone() };
+        match shared.client.txn(&txn).await {
+            Ok(outcome) => return Ok(outcome),
             Err(failure) if failure.is_lease_not_found() && again => {
                 leases.forget(lease);
                 again = false;

@@ -1,25 +1,27 @@
-//! Hands spans to a collector, many at a time.
+//! The exporter of spans: sends them to a collector in batches.
 
 use super::otlp;
 use super::span::Span;
 use crate::serve::LogThrottle;
+use grpc::otlp::trace_service_client::TraceServiceClient;
 use metrics::{About, Counter, Registry};
-use outbound::{Dialer, Endpoint, GrpcClient, Limits};
+use outbound::{Channel, Dialer, Endpoint, RpcError};
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-/// How many requests' spans wait at the most.
-const WAITING: usize = 2048;
-/// How many spans go at a time, and how long they wait for more.
-const TOGETHER: usize = 512;
-const EVERY: Duration = Duration::from_secs(1);
-/// A collector that takes longer is not there.
-const LIMITS: Limits = Limits { time: Duration::from_secs(10), answer: 64 * 1024 };
+/// How many requests' spans may be queued.
+const MAX_QUEUED: usize = 2048;
+/// How many spans one batch has at most, and how long it waits for more.
+const BATCH: usize = 512;
+const BATCH_DELAY: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest response.
+const MAX_RESPONSE: usize = 64 * 1024;
 
-const SENT: About = About::alpha("pintle_trace_spans_sent_total", "Spans that a collector took.");
-const LOST: About = About::alpha("pintle_trace_spans_lost_total", "Spans that no collector took.");
+const SENT: About = About::alpha("pintle_trace_spans_sent_total", "Spans that a collector accepted.");
+const LOST: About = About::alpha("pintle_trace_spans_lost_total", "Spans that no collector accepted.");
 
-/// Where spans are handed in.
+/// The queue of spans to export.
 pub(super) struct Exporter {
     queue: Sender<Vec<Span>>,
     lost: Counter,
@@ -27,16 +29,16 @@ pub(super) struct Exporter {
 
 impl Exporter {
     pub fn start(endpoint: Endpoint, way: Dialer, instance: String, registry: &Registry) -> Self {
-        let (queue, waiting) = mpsc::channel(WAITING);
+        let (queue, waiting) = mpsc::channel(MAX_QUEUED);
         let lost: Counter = registry.one(LOST);
-        let work = Work {
-            collector: GrpcClient::new(endpoint, LIMITS).by(way),
+        let worker = Worker {
+            channel: Channel::plain(&endpoint, way).map_err(|why| why.to_string()),
             instance,
             sent: registry.one(SENT),
             lost: lost.clone(),
-            told: LogThrottle::default(),
+            throttle: LogThrottle::default(),
         };
-        tokio::spawn(work.run(waiting));
+        tokio::spawn(worker.run(waiting));
         Exporter { queue, lost }
     }
 
@@ -49,41 +51,48 @@ impl Exporter {
     }
 }
 
-struct Work {
-    collector: GrpcClient,
+struct Worker {
+    channel: Result<Channel, String>,
     instance: String,
     sent: Counter,
     lost: Counter,
-    told: LogThrottle,
+    throttle: LogThrottle,
 }
 
-impl Work {
+impl Worker {
     async fn run(self, mut waiting: Receiver<Vec<Span>>) {
         let mut gathered = Vec::new();
         while let Some(first) = waiting.recv().await {
             gathered.extend(first);
             let full = async {
-                while gathered.len() < TOGETHER
+                while gathered.len() < BATCH
                     && let Some(more) = waiting.recv().await
                 {
                     gathered.extend(more);
                 }
             };
-            let _ = tokio::time::timeout(EVERY, full).await;
+            let _ = tokio::time::timeout(BATCH_DELAY, full).await;
             self.send(&std::mem::take(&mut gathered)).await;
         }
     }
 
     async fn send(&self, spans: &[Span]) {
         let count = spans.len() as u64;
-        match self.collector.call(otlp::PROCEDURE, &otlp::request(spans, &self.instance)).await {
-            Ok(_) => self.sent.inc_by(count),
+        match self.export(spans).await {
+            Ok(()) => self.sent.inc_by(count),
             Err(why) => {
                 self.lost.inc_by(count);
-                if let Some(kept_back) = self.told.now() {
-                    tracing::warn!(%why, spans = count, kept_back, "the collector of traces took nothing");
+                if let Some(kept_back) = self.throttle.now() {
+                    tracing::warn!(%why, spans = count, kept_back, "the trace collector did not accept the spans");
                 }
             }
         }
+    }
+
+    async fn export(&self, spans: &[Span]) -> Result<(), RpcError> {
+        let channel = self.channel.as_ref().map_err(|why| RpcError::Unsent(why.clone()))?;
+        let mut client = TraceServiceClient::new(channel.clone()).max_decoding_message_size(MAX_RESPONSE);
+        let request = otlp::request(spans, &self.instance);
+        channel.within(TIMEOUT, client.export(request)).await.map(drop)
     }
 }

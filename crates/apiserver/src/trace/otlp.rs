@@ -1,65 +1,48 @@
-//! Spans as collectors read them: the request of OTLP's trace service, version 1, in protobuf.
+//! Spans as the trace service of OTLP takes them.
 
 use super::span::{Attribute, Span};
-use schema::proto::Backward;
+use grpc::otlp::any_value::Value;
+use grpc::otlp::span::SpanKind;
+use grpc::otlp::status::StatusCode;
+use grpc::otlp::{
+    self, AnyValue, ExportTraceServiceRequest, InstrumentationScope, KeyValue, Resource, ResourceSpans,
+    ScopeSpans, Status,
+};
 
-/// The procedure that takes them.
-pub const PROCEDURE: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-
-/// The kinds of spans that there are here.
-const INTERNAL: u64 = 1;
-const SERVER: u64 = 2;
-/// The status of what failed.
-const FAILED: u64 = 2;
-
-/// Everything is written from its end: a length is known when its content is there.
-pub fn request(spans: &[Span], instance: &str) -> Vec<u8> {
-    let mut out = Backward::new(256 * (spans.len() + 1));
-    for one in spans.iter().rev() {
-        let end = out.len();
-        span(&mut out, one);
-        out.enclose(2, end);
-    }
-    let end = out.len();
-    out.bytes_field(1, b"pintle");
-    out.enclose(1, end);
-    out.enclose(2, 0);
-    let end = out.len();
-    attribute(&mut out, 1, "service.instance.id", &Attribute::Text(instance.to_owned()));
-    attribute(&mut out, 1, "service.name", &Attribute::Text("apiserver".to_owned()));
-    out.enclose(1, end);
-    out.enclose(1, 0);
-    out.finish()
+pub fn request(spans: &[Span], instance: &str) -> ExportTraceServiceRequest {
+    let resource = Resource {
+        attributes: vec![
+            attribute("service.name", Value::StringValue("apiserver".to_owned())),
+            attribute("service.instance.id", Value::StringValue(instance.to_owned())),
+        ],
+    };
+    let scope = InstrumentationScope { name: "pintle".to_owned() };
+    let spans = ScopeSpans { scope: Some(scope), spans: spans.iter().map(span).collect() };
+    let all = ResourceSpans { resource: Some(resource), scope_spans: vec![spans] };
+    ExportTraceServiceRequest { resource_spans: vec![all] }
 }
 
-fn span(out: &mut Backward, span: &Span) {
-    if span.failed {
-        let end = out.len();
-        out.varint_field(3, FAILED);
-        out.enclose(15, end);
+fn span(span: &Span) -> otlp::Span {
+    let attributes = span.attributes.iter().map(|(key, value)| {
+        let value = match value {
+            Attribute::Text(text) => Value::StringValue(text.clone()),
+            Attribute::Number(number) => Value::IntValue(*number),
+        };
+        attribute(key, value)
+    });
+    otlp::Span {
+        trace_id: span.context.trace.to_vec().into(),
+        span_id: span.context.span.to_vec().into(),
+        parent_span_id: span.parent.map(|it| it.to_vec().into()).unwrap_or_default(),
+        name: span.name.to_owned(),
+        kind: if span.served { SpanKind::Server } else { SpanKind::Internal }.into(),
+        start_time_unix_nano: span.began.as_nanos() as u64,
+        end_time_unix_nano: span.ended.as_nanos() as u64,
+        attributes: attributes.collect(),
+        status: span.failed.then(|| Status { code: StatusCode::Error.into() }),
     }
-    for (key, value) in span.attributes.iter().rev() {
-        attribute(out, 9, key, value);
-    }
-    let nanoseconds = |time: std::time::Duration| (time.as_nanos() as u64).to_le_bytes();
-    out.fixed64_field(8, nanoseconds(span.ended));
-    out.fixed64_field(7, nanoseconds(span.began));
-    out.varint_field(6, if span.served { SERVER } else { INTERNAL });
-    out.bytes_field(5, span.name.as_bytes());
-    if let Some(parent) = &span.parent {
-        out.bytes_field(4, parent);
-    }
-    out.bytes_field(2, &span.context.span);
-    out.bytes_field(1, &span.context.trace);
 }
 
-fn attribute(out: &mut Backward, number: u16, key: &str, value: &Attribute) {
-    let end = out.len();
-    match value {
-        Attribute::Text(text) => out.bytes_field(1, text.as_bytes()),
-        Attribute::Number(number) => out.varint_field(3, *number as u64),
-    }
-    out.enclose(2, end);
-    out.bytes_field(1, key.as_bytes());
-    out.enclose(number, end);
+fn attribute(key: &str, value: Value) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
 }

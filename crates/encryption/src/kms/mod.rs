@@ -10,7 +10,6 @@
 //!
 //! Invariants: every value has its own DEK. At most `cachesize` decrypted DEKs are kept in memory.
 
-mod messages;
 mod probe;
 mod service;
 
@@ -20,11 +19,13 @@ use crate::cipher::{self, Cipher};
 use crate::metrics::{Direction, EncryptionMetrics};
 use crate::{Form, TransformError};
 use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use env::new_uid;
-use messages::{Annotations, Fields, Message};
+use grpc::Message;
+use grpc::kms_v2alpha1::EncryptedObject;
 use outbound::{Endpoint, TtlCache};
 use schema::format;
-use service::{EncryptedDek, Service};
+use service::{Annotations, EncryptedDek, Service};
 use std::sync::Arc;
 use std::time::Duration;
 use zeroize::Zeroizing;
@@ -129,7 +130,13 @@ impl Envelope {
                 check(&encrypted)?;
                 let mut data = Vec::new();
                 decrypted.gcm.encrypt(plain, key, &metrics.world, &mut data)?;
-                out.extend_from_slice(&stored(&encrypted, &data));
+                let object = EncryptedObject {
+                    encrypted_data: Bytes::from(data),
+                    key_id: encrypted.key_id.clone(),
+                    encrypted_dek: encrypted.bytes,
+                    annotations: encrypted.annotations,
+                };
+                out.extend_from_slice(&object.encode_to_vec());
                 self.record_key_id(&encrypted.key_id);
                 Ok(Form::digest(&[encrypted.key_id.as_bytes()]))
             }
@@ -159,10 +166,10 @@ impl Envelope {
                 }
             }
             Version::V2 => {
-                let fields = Fields::read(encrypted)?;
-                let (key_id, annotations) = (fields.text(2), fields.map(4)?);
-                let encrypted = EncryptedDek { bytes: fields.bytes(3).to_vec(), key_id, annotations };
-                let data = fields.bytes(1);
+                let object = EncryptedObject::decode(encrypted)
+                    .map_err(|why| TransformError::new(format!("the envelope cannot be decoded: {why}")))?;
+                let EncryptedObject { encrypted_data: data, key_id, encrypted_dek, annotations } = object;
+                let encrypted = EncryptedDek { bytes: encrypted_dek, key_id, annotations };
                 if data.is_empty() {
                     return Err(TransformError::new("encrypted data is empty".to_owned()));
                 }
@@ -177,7 +184,7 @@ impl Envelope {
                         self.cache(&encrypted.bytes, &Zeroizing::new(decrypted))?
                     }
                 };
-                let plain = dek.gcm.decrypt(data, key)?;
+                let plain = dek.gcm.decrypt(&data, key)?;
                 Ok((plain, Form::digest(&[encrypted.key_id.as_bytes()])))
             }
         }
@@ -207,16 +214,6 @@ impl Envelope {
             self.key_id.store(Some(Arc::new(key_id.to_owned())));
         }
     }
-}
-
-/// The stored envelope of KMS v2.
-fn stored(encrypted: &EncryptedDek, data: &[u8]) -> Vec<u8> {
-    Message::new(data.len() + encrypted.bytes.len())
-        .map(4, &encrypted.annotations)
-        .bytes(3, &encrypted.bytes)
-        .bytes(2, encrypted.key_id.as_bytes())
-        .bytes(1, data)
-        .finish()
 }
 
 /// Validates a KMS v2 response before it is stored.

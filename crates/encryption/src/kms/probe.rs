@@ -1,8 +1,9 @@
 //! The health check of a KMS plugin, cached for a few seconds.
 
-use super::service::{Service, Status, V2};
+use super::service::{Service, V2};
 use super::{Envelope, Version};
 use env::World;
+use grpc::kms_v2alpha1::StatusResponse;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -74,10 +75,10 @@ async fn ping(service: &Service, name: &str) -> Result<(), String> {
     opened.map(drop).map_err(|why| why.within(&failed("decrypt")).message)
 }
 
-fn check_health(status: &Status) -> Result<(), String> {
+fn check_health(status: &StatusResponse) -> Result<(), String> {
     let mut wrong = Vec::new();
-    if status.health != "ok" {
-        wrong.push(format!("got unexpected healthz status: {}", status.health));
+    if status.healthz != "ok" {
+        wrong.push(format!("got unexpected healthz status: {}", status.healthz));
     }
     if status.version != V2 {
         wrong.push(format!("expected KMSv2 API version {V2}, got {}", status.version));

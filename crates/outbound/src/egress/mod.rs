@@ -5,7 +5,6 @@
 //! proxy may have its own names. Connecting ends within [`TIMEOUT`].
 
 mod connect;
-mod packet;
 mod proxy;
 mod tunnel;
 

@@ -172,7 +172,7 @@ mod tests {
                 format!("--authorization-mode Webhook --authorization-webhook-config-file {without}"),
                 vec!["--authorization-webhook-config-file: ", "no context \"c\""],
             ),
-            ("--authorization-webhook-version v2".to_owned(), vec!["no such version"]),
+            ("--authorization-webhook-version v2".to_owned(), vec!["unknown version"]),
             ("--authorization-webhook-cache-authorized-ttl soon".to_owned(), vec!["soon"]),
             ("--authorization-mode Nonsense".to_owned(), vec!["unknown mode"]),
         ] {

@@ -3,7 +3,7 @@
 use super::ConfigErrors;
 use crate::flags::any_duration;
 use clap::Args;
-use outbound::{Dialer, Target};
+use outbound::{Credentials, Dialer, Target};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,6 +36,14 @@ pub struct Etcd {
     #[arg(long, value_name = "FILE")]
     pub etcd_keyfile: Option<PathBuf>,
 
+    /// The etcd user, for clusters with authentication
+    #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
+    pub etcd_username: Option<String>,
+
+    /// The file with the etcd user's password
+    #[arg(long, value_name = "FILE", requires = "etcd_username")]
+    pub etcd_password_file: Option<PathBuf>,
+
     /// How often the size of the etcd database is read; 0 for never
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "30s")]
     pub etcd_db_metric_poll_interval: Duration,
@@ -63,6 +71,7 @@ impl Etcd {
         let certificate = errors.text(CERTIFICATE, self.etcd_certfile.as_deref());
         let key = errors.text(KEY, self.etcd_keyfile.as_deref());
         let authorities = errors.text("--etcd-cafile", self.etcd_cafile.as_deref());
+        let password = errors.text("--etcd-password-file", self.etcd_password_file.as_deref());
         if self.etcd_certfile.is_some() != self.etcd_keyfile.is_some() {
             errors.add(CERTIFICATE, format!("must be given together with {KEY}"));
         }
@@ -78,6 +87,12 @@ impl Etcd {
         let identity =
             certificate.zip(key).map(|(certificate, key)| (certificate.into_bytes(), key.into_bytes()));
         let authorities = authorities.map(String::into_bytes);
+        let credentials = match self.etcd_username.clone().zip(password) {
+            Some((user, password)) => {
+                Credentials::Basic { user, password: password.trim_end_matches(['\r', '\n']).to_owned() }
+            }
+            None => Credentials::None,
+        };
         let servers = self.etcd_servers.iter().map(|url| Target {
             // upstream's may be named without saying how to speak to them
             url: if url.contains(":/") { url.clone() } else { format!("http://{url}") },
@@ -85,6 +100,7 @@ impl Etcd {
             authority_file: self.etcd_cafile.clone(),
             identity: identity.clone(),
             identity_files: self.etcd_certfile.clone().zip(self.etcd_keyfile.clone()),
+            credentials: credentials.clone(),
             way: way.clone(),
             ..Target::default()
         });
@@ -108,6 +124,7 @@ impl Etcd {
             ("--etcd-prefix", self.etcd_prefix != "/registry"),
             ("--etcd-cafile", self.etcd_cafile.is_some()),
             ("--etcd-certfile", self.etcd_certfile.is_some()),
+            ("--etcd-username", self.etcd_username.is_some()),
             ("--storage-backend", !self.storage_backend.is_empty()),
         ];
         for (flag, _) in given.iter().filter(|(_, given)| *given) {
@@ -158,6 +175,23 @@ mod tests {
         let proxy = outbound::Proxy::new(outbound::Protocol::Grpc, &proxy).unwrap();
         let (some, _) = read_by("--etcd-servers=a:1", &Dialer::Through(std::sync::Arc::new(proxy)));
         assert_eq!(format!("{:?}", some.unwrap().servers[0].way), "Through(Proxy(Grpc at /run/p))");
+    }
+
+    #[test]
+    fn a_user_has_the_password_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        std::fs::write(&file, "secret\n").unwrap();
+        let flags = format!(
+            "--etcd-servers=a:1,b:2 --etcd-username=registry --etcd-password-file={}",
+            file.display()
+        );
+        let (options, checked) = read(&flags);
+        checked.unwrap();
+        for server in options.unwrap().servers {
+            let Credentials::Basic { user, password } = server.credentials else { panic!("no credentials") };
+            assert_eq!((&*user, &*password), ("registry", "secret"));
+        }
     }
 
     #[test]

@@ -17,6 +17,10 @@ pub(super) struct Data {
     pub history: Vec<HistoryEntry>,
     pub compacted: u64,
     pub leases: BTreeMap<i64, i64>,
+    /// The name and password of the only user; without one, the cluster needs no authentication.
+    pub user: Option<(String, String)>,
+    /// Counts the tokens that were revoked.
+    pub revoked: u64,
     next_lease: i64,
 }
 
@@ -47,8 +51,15 @@ impl Data {
             history: Vec::new(),
             compacted: 0,
             leases: BTreeMap::new(),
+            user: None,
+            revoked: 0,
             next_lease: 7000,
         }
+    }
+
+    /// The token that is valid now.
+    pub fn token(&self) -> String {
+        format!("token.{}", self.revoked)
     }
 
     /// Applies a change at the next revision, which counts only if it changed a key.

@@ -1,4 +1,4 @@
-//! An in-memory etcd for tests, with fault injection. It implements only the requests of [`crate::messages`].
+//! An in-memory etcd for tests, with fault injection. It implements only the requests that the store sends.
 //!
 //! Time does not pass by itself: leases expire when a test lets time pass.
 
@@ -164,6 +164,16 @@ impl StandIn {
         for lease in ended {
             self.inner.change(|data| data.end(lease));
         }
+    }
+
+    /// Requires authentication with this name and password.
+    pub fn set_user(&self, name: &str, password: &str) {
+        self.inner.data.lock().user = Some((name.to_owned(), password.to_owned()));
+    }
+
+    /// Makes all tokens invalid.
+    pub fn revoke_tokens(&self) {
+        self.inner.data.lock().revoked += 1;
     }
 
     /// Drops all leases and keeps their keys.

@@ -1,23 +1,43 @@
 //! The fake etcd's gRPC server.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
-use h2::RecvStream;
-use h2::server::SendResponse;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use futures_util::Stream;
+use grpc::Message;
+use grpc::etcd::auth_server::{Auth, AuthServer};
+use grpc::etcd::compare::{CompareResult, TargetUnion};
+use grpc::etcd::event::EventType;
+use grpc::etcd::kv_server::{Kv, KvServer};
+use grpc::etcd::lease_server::{Lease, LeaseServer};
+use grpc::etcd::maintenance_server::{Maintenance, MaintenanceServer};
+use grpc::etcd::request_op::Request as Op;
+use grpc::etcd::response_op::Response as OpResponse;
+use grpc::etcd::watch_request::RequestUnion;
+use grpc::etcd::watch_server::{Watch, WatchServer};
+use grpc::etcd::{
+    AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse, Event, KeyValue,
+    LeaseGrantRequest, LeaseGrantResponse, RangeRequest, RangeResponse, ResponseHeader, ResponseOp,
+    StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+};
+use grpc::tonic::codegen::Service;
+use grpc::tonic::{Request, Response, Status, Streaming};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 
 use super::data::{Data, HistoryEntry, StoredValue};
 use super::state::{Door, Faults, Inner, OVERTAKING};
-use crate::messages::{COMPACT, GRANT, RANGE, STATUS, TXN, WATCH};
-use crate::wire::{Writer, fields};
 
-/// The gRPC status of a failed call.
-struct RpcStatus(u16, &'static str);
+type CallResult<T> = Result<Response<T>, Status>;
 
-const CUT: RpcStatus = RpcStatus(0, "");
+/// Responses of a watch that may be queued for sending.
+const MAX_QUEUED: usize = 16;
 
 pub(super) async fn listen(listener: TcpListener, door: Arc<Door>, inner: Arc<Inner>) {
     while let Ok((stream, _)) = listener.accept().await {
@@ -29,125 +49,179 @@ pub(super) async fn listen(listener: TcpListener, door: Arc<Door>, inner: Arc<In
 
 async fn connection(stream: TcpStream, door: Arc<Door>, inner: Arc<Inner>) {
     let mut cuts = door.cuts.subscribe();
-    let serve = async {
-        let Ok(mut connection) = h2::server::handshake(stream).await else { return };
-        while let Some(Ok((request, respond))) = connection.accept().await {
-            tokio::spawn(answer(request, respond, inner.clone(), door.clone()));
-        }
-    };
+    let handler = Arc::new(Handler { door: door.clone(), inner });
+    let service = service_fn(move |request| route(handler.clone(), request));
+    let serve = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        () = serve => (),
+        // the client may close the connection in any way
+        _ = serve => (),
         _ = cuts.changed() => (),
     }
 }
 
-async fn answer(
-    request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
-    inner: Arc<Inner>,
+/// Passes a request to the service that its path names.
+async fn route(
+    handler: Arc<Handler>,
+    request: hyper::Request<Incoming>,
+) -> Result<hyper::Response<grpc::tonic::body::Body>, Infallible> {
+    let service = request.uri().path().split('/').nth(1).unwrap_or_default().to_owned();
+    match &*service {
+        "etcdserverpb.KV" => KvServer::from_arc(handler).call(request).await,
+        "etcdserverpb.Watch" => WatchServer::from_arc(handler).call(request).await,
+        "etcdserverpb.Lease" => LeaseServer::from_arc(handler).call(request).await,
+        "etcdserverpb.Maintenance" => MaintenanceServer::from_arc(handler).call(request).await,
+        "etcdserverpb.Auth" => AuthServer::from_arc(handler).call(request).await,
+        _ => Ok(Status::unimplemented("unknown service").into_http()),
+    }
+}
+
+/// Handles the calls of one connection.
+struct Handler {
     door: Arc<Door>,
-) {
-    let path = request.uri().path().to_owned();
-    let mut incoming = Incoming { body: request.into_body(), read: BytesMut::new() };
-    if path == WATCH {
-        watch(&mut incoming, respond, &inner).await;
-        return;
+    inner: Arc<Inner>,
+}
+
+impl Handler {
+    /// Injects the faults that every call may have, and checks the token if the cluster has a user.
+    fn admit<M: Message>(&self, request: &Request<M>) -> Result<(), Status> {
+        let faults = &self.inner.faults;
+        if Faults::one_of(&faults.unavailable) {
+            return Err(Status::unavailable("etcdserver: leader changed"));
+        }
+        self.authenticate(request)?;
+        if request.get_ref().encoded_len() > faults.largest.load(Ordering::SeqCst) {
+            return Err(Status::invalid_argument("etcdserver: request is too large"));
+        }
+        Ok(())
     }
-    let Some(message) = incoming.next().await else { return };
-    match call(&path, message, &inner).await {
-        Ok(answer) => {
-            let Ok(mut stream) = respond.send_response(Response::new(()), false) else { return };
-            // the client may be gone
-            let _ = stream.send_data(framed(&answer), false);
-            let trailers = [("grpc-status".parse(), HeaderValue::from_static("0"))];
-            let trailers: HeaderMap =
-                trailers.into_iter().filter_map(|(name, value)| Some((name.ok()?, value))).collect();
-            let _ = stream.send_trailers(trailers);
+
+    fn authenticate<M>(&self, request: &Request<M>) -> Result<(), Status> {
+        let data = self.inner.data.lock();
+        if data.user.is_none() {
+            return Ok(());
         }
-        Err(RpcStatus(0, _)) => door.cuts.send_modify(|cuts| *cuts += 1),
-        Err(RpcStatus(code, message)) => {
-            let refused = Response::builder().header("grpc-status", code).header("grpc-message", message);
-            if let Ok(refused) = refused.body(()) {
-                let _ = respond.send_response(refused, true);
-            }
+        match request.metadata().get("token").map(|token| token.as_bytes()) {
+            None => Err(Status::invalid_argument("etcdserver: user name is empty")),
+            Some(token) if token == data.token().as_bytes() => Ok(()),
+            Some(_) => Err(Status::unauthenticated("etcdserver: invalid auth token")),
         }
+    }
+
+    /// Cuts the connection instead of a response.
+    async fn cut<T>(&self) -> CallResult<T> {
+        self.door.cuts.send_modify(|cuts| *cuts += 1);
+        std::future::pending().await
     }
 }
 
-async fn call(path: &str, message: Bytes, inner: &Inner) -> Result<Vec<u8>, RpcStatus> {
-    let faults = &inner.faults;
-    if Faults::one_of(&faults.unavailable) {
-        return Err(RpcStatus(14, "etcdserver: leader changed"));
+#[grpc::tonic::async_trait]
+impl Kv for Handler {
+    async fn range(&self, request: Request<RangeRequest>) -> CallResult<RangeResponse> {
+        self.admit(&request)?;
+        self.inner.faults.ranges_asked.fetch_add(1, Ordering::SeqCst);
+        range(&self.inner.data.lock(), request.get_ref()).map(Response::new)
     }
-    if message.len() > faults.largest.load(Ordering::SeqCst) {
-        return Err(RpcStatus(3, "etcdserver: request is too large"));
+
+    async fn txn(&self, request: Request<TxnRequest>) -> CallResult<TxnResponse> {
+        self.admit(&request)?;
+        let faults = &self.inner.faults;
+        if Faults::one_of(&faults.lose_questions) {
+            return self.cut().await;
+        }
+        let done = txn(&self.inner, request.get_ref());
+        if Faults::one_of(&faults.lose_answers) {
+            return self.cut().await;
+        }
+        let _ = faults.hold_answers.subscribe().wait_for(|held| !held).await;
+        done.map(Response::new)
     }
-    match path {
-        RANGE => {
-            faults.ranges_asked.fetch_add(1, Ordering::SeqCst);
-            let data = inner.data.lock();
-            range(&data, &message)
+
+    async fn compact(&self, request: Request<CompactionRequest>) -> CallResult<CompactionResponse> {
+        self.admit(&request)?;
+        let mut data = self.inner.data.lock();
+        let revision = request.get_ref().revision as u64;
+        if revision <= data.compacted {
+            return Err(compacted());
         }
-        TXN => {
-            if Faults::one_of(&faults.lose_questions) {
-                return Err(CUT);
-            }
-            let done = txn(inner, &message);
-            if Faults::one_of(&faults.lose_answers) {
-                return Err(CUT);
-            }
-            let _ = faults.hold_answers.subscribe().wait_for(|held| !held).await;
-            done
-        }
-        COMPACT => {
-            let mut data = inner.data.lock();
-            let revision = number(&message, 1);
-            if revision <= data.compacted {
-                return Err(RpcStatus(11, "etcdserver: mvcc: required revision has been compacted"));
-            }
-            data.compacted = revision;
-            Ok(header(&data))
-        }
-        GRANT => {
-            let mut data = inner.data.lock();
-            let seconds = number(&message, 1) as i64;
-            let id = data.grant(seconds);
-            let mut out = Writer::new(64);
-            out.number(3, seconds as u64).number(2, id as u64);
-            write_header(&mut out, &data);
-            Ok(out.finish())
-        }
-        STATUS => {
-            let data = inner.data.lock();
-            let mut out = Writer::new(64);
-            out.number(3, 4096 + data.keys.len() as u64).bytes(2, data.version.as_bytes());
-            write_header(&mut out, &data);
-            Ok(out.finish())
-        }
-        _ => Err(RpcStatus(12, "unknown method")),
+        data.compacted = revision;
+        Ok(Response::new(CompactionResponse { header: header(&data) }))
     }
 }
 
-fn range(data: &Data, message: &Bytes) -> Result<Vec<u8>, RpcStatus> {
-    let (key, end) = (part(message, 1), part(message, 2));
-    let (limit, revision) = (number(message, 3) as usize, number(message, 4));
+#[grpc::tonic::async_trait]
+impl Lease for Handler {
+    async fn lease_grant(&self, request: Request<LeaseGrantRequest>) -> CallResult<LeaseGrantResponse> {
+        self.admit(&request)?;
+        let mut data = self.inner.data.lock();
+        let ttl = request.get_ref().ttl;
+        let id = data.grant(ttl);
+        Ok(Response::new(LeaseGrantResponse { header: header(&data), id, ttl }))
+    }
+}
+
+#[grpc::tonic::async_trait]
+impl Maintenance for Handler {
+    async fn status(&self, request: Request<StatusRequest>) -> CallResult<StatusResponse> {
+        self.admit(&request)?;
+        let data = self.inner.data.lock();
+        let db_size = 4096 + data.keys.len() as i64;
+        Ok(Response::new(StatusResponse { header: header(&data), version: data.version.clone(), db_size }))
+    }
+}
+
+#[grpc::tonic::async_trait]
+impl Auth for Handler {
+    async fn authenticate(&self, request: Request<AuthenticateRequest>) -> CallResult<AuthenticateResponse> {
+        let data = self.inner.data.lock();
+        let AuthenticateRequest { name, password } = request.into_inner();
+        if data.user.as_ref() != Some(&(name, password)) {
+            return Err(Status::invalid_argument(
+                "etcdserver: authentication failed, invalid user ID or password",
+            ));
+        }
+        Ok(Response::new(AuthenticateResponse { header: header(&data), token: data.token() }))
+    }
+}
+
+#[grpc::tonic::async_trait]
+impl Watch for Handler {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<WatchResponse, Status>> + Send>>;
+
+    async fn watch(&self, request: Request<Streaming<WatchRequest>>) -> CallResult<Self::WatchStream> {
+        self.authenticate(&request)?;
+        let (responses, mut queued) = mpsc::channel(MAX_QUEUED);
+        tokio::spawn(watch(request.into_inner(), responses, self.inner.clone()));
+        let stream = futures_util::stream::poll_fn(move |context| queued.poll_recv(context));
+        Ok(Response::new(Box::pin(stream)))
+    }
+}
+
+fn compacted() -> Status {
+    Status::out_of_range("etcdserver: mvcc: required revision has been compacted")
+}
+
+fn range(data: &Data, request: &RangeRequest) -> Result<RangeResponse, Status> {
+    let (limit, revision) = (request.limit as usize, request.revision as u64);
     if revision > data.revision {
-        return Err(RpcStatus(11, "etcdserver: mvcc: required revision is a future revision"));
+        return Err(Status::out_of_range("etcdserver: mvcc: required revision is a future revision"));
     }
     if revision > 0 && revision < data.compacted {
-        return Err(RpcStatus(11, "etcdserver: mvcc: required revision has been compacted"));
+        return Err(compacted());
     }
     let then = (revision > 0).then(|| data.at(revision));
     let keys = then.as_ref().unwrap_or(&data.keys);
-    let found: Vec<_> = keys.iter().filter(|(it, _)| within(it, &key, &end)).collect();
+    let found: Vec<_> = keys.iter().filter(|(it, _)| within(it, &request.key, &request.range_end)).collect();
     let taken = if limit == 0 { found.len() } else { limit.min(found.len()) };
-    let mut out = Writer::new(256);
-    out.number(4, found.len() as u64).flag(3, taken < found.len());
-    for (key, stored) in found[..taken].iter().rev() {
-        out.message(2, |out| write_pair(out, key, stored, number(message, 8) == 0));
-    }
-    write_header(&mut out, data);
-    Ok(out.finish())
+    let pairs = found[..taken].iter().map(|(key, stored)| {
+        let pair = pair(key, stored);
+        if request.keys_only { KeyValue { value: Default::default(), ..pair } } else { pair }
+    });
+    Ok(RangeResponse {
+        header: header(data),
+        kvs: pairs.collect(),
+        more: taken < found.len(),
+        count: found.len() as i64,
+    })
 }
 
 fn within(key: &[u8], from: &[u8], end: &[u8]) -> bool {
@@ -158,108 +232,105 @@ fn within(key: &[u8], from: &[u8], end: &[u8]) -> bool {
     }
 }
 
-fn txn(inner: &Inner, message: &Bytes) -> Result<Vec<u8>, RpcStatus> {
+fn txn(inner: &Inner, request: &TxnRequest) -> Result<TxnResponse, Status> {
     let mut data = inner.data.lock();
-    let mut holds = true;
-    each(message, 1, |compare| {
-        let stored = data.keys.get(&part(&compare, 3));
-        let (result, target) = (number(&compare, 1), number(&compare, 2));
-        let (actual, expected) = match target {
-            0 => (stored.map_or(0, |it| it.version), number(&compare, 4)),
-            1 => (stored.map_or(0, |it| it.created), number(&compare, 5)),
-            _ => (stored.map_or(0, |it| it.modified), number(&compare, 6)),
+    let holds = request.compare.iter().all(|compare| {
+        let stored = data.keys.get(&compare.key);
+        let (actual, expected) = match compare.target_union {
+            Some(TargetUnion::Version(version)) => (stored.map_or(0, |it| it.version), version),
+            Some(TargetUnion::CreateRevision(revision)) => (stored.map_or(0, |it| it.created), revision),
+            Some(TargetUnion::ModRevision(revision)) => (stored.map_or(0, |it| it.modified), revision),
+            None => (0, 0),
         };
-        holds &= if result == 1 { actual > expected } else { actual == expected };
+        match compare.result() {
+            CompareResult::Greater => actual > expected as u64,
+            _ => actual == expected as u64,
+        }
     });
-    let mut lease_missing = false;
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     if holds {
+        let puts = request.success.iter().filter_map(|op| match &op.request {
+            Some(Op::RequestPut(put)) => Some(put.lease),
+            _ => None,
+        });
+        if puts.into_iter().any(|lease| lease != 0 && !data.leases.contains_key(&lease)) {
+            return Err(Status::not_found("etcdserver: requested lease not found"));
+        }
         let revision = data.change(|data| {
-            each(message, 2, |act| {
-                each(&act, 2, |put| {
-                    let lease = number(&put, 3) as i64;
-                    if lease != 0 && !data.leases.contains_key(&lease) {
-                        lease_missing = true;
-                        return;
-                    }
-                    data.put(part(&put, 1), part(&put, 2), lease);
-                });
-                each(&act, 3, |delete| data.delete(&part(&delete, 1)));
-            });
+            for op in &request.success {
+                match &op.request {
+                    Some(Op::RequestPut(put)) => data.put(put.key.clone(), put.value.clone(), put.lease),
+                    Some(Op::RequestDeleteRange(delete)) => data.delete(&delete.key),
+                    Some(Op::RequestRange(_)) | None => (),
+                }
+            }
         });
         inner.newest.send_replace(revision);
     } else {
-        each(message, 3, |act| {
-            each(&act, 1, |asked| answers.extend(range(&data, &asked).ok()));
-        });
+        for op in &request.failure {
+            if let Some(Op::RequestRange(read)) = &op.request {
+                let response = OpResponse::ResponseRange(range(&data, read)?);
+                responses.push(ResponseOp { response: Some(response) });
+            }
+        }
     }
-    if lease_missing {
-        return Err(RpcStatus(5, "etcdserver: requested lease not found"));
-    }
-    let mut out = Writer::new(256);
-    for answer in answers.iter().rev() {
-        out.message(3, |out| {
-            out.bytes(1, answer);
-        });
-    }
-    out.flag(2, holds);
-    write_header(&mut out, &data);
-    Ok(out.finish())
+    Ok(TxnResponse { header: header(&data), succeeded: holds, responses })
 }
 
 /// Serves a stream with one watch.
-async fn watch(incoming: &mut Incoming, mut respond: SendResponse<Bytes>, inner: &Inner) {
-    let Some(first) = incoming.next().await else { return };
-    let asked = part(&first, 1);
-    let (key, end, from) = (part(&asked, 1), part(&asked, 2), number(&asked, 3));
-    inner.faults.watches_opened.fetch_add(1, Ordering::SeqCst);
-    let Ok(mut stream) = respond.send_response(Response::new(()), false) else { return };
-    let created = {
-        let data = inner.data.lock();
-        let mut out = Writer::new(64);
-        out.flag(3, true);
-        write_header(&mut out, &data);
-        out.finish()
+async fn watch(
+    mut requests: Streaming<WatchRequest>,
+    responses: mpsc::Sender<Result<WatchResponse, Status>>,
+    inner: Arc<Inner>,
+) {
+    let Ok(Some(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) })) =
+        requests.message().await
+    else {
+        return;
     };
-    if stream.send_data(framed(&created), false).is_err() {
+    inner.faults.watches_opened.fetch_add(1, Ordering::SeqCst);
+    let created =
+        WatchResponse { header: header(&inner.data.lock()), created: true, ..WatchResponse::default() };
+    if responses.send(Ok(created)).await.is_err() {
         return;
     }
-    let (mut next, mut newest) = (from, inner.newest.subscribe());
+    let (mut next, mut newest) = (create.start_revision as u64, inner.newest.subscribe());
     let mut held = inner.faults.hold_watches.subscribe();
     loop {
         let is_held = *held.borrow_and_update();
         if !is_held {
             newest.borrow_and_update();
-            let (messages, goes_on) = watch_responses(inner, &key, &end, &mut next);
+            let (messages, goes_on) = watch_responses(&inner, &create.key, &create.range_end, &mut next);
             for message in messages {
-                if stream.send_data(framed(&message), false).is_err() {
+                if responses.send(Ok(message)).await.is_err() {
                     return;
                 }
             }
             if !goes_on {
                 // the stream stays open without a watch
-                while incoming.next().await.is_some() {}
+                while let Ok(Some(_)) = requests.message().await {}
                 return;
             }
         }
         tokio::select! {
-            message = incoming.next() => {
-                if message.is_none() {
+            message = requests.message() => {
+                if !matches!(message, Ok(Some(_))) {
                     return;
                 }
                 inner.faults.progress_asked.fetch_add(1, Ordering::SeqCst);
-                let data = inner.data.lock();
-                // events in flight delay the progress response, except in versions that let it overtake
-                if (is_held || next <= data.revision) && data.version != OVERTAKING {
-                    continue;
-                }
-                let mut out = Writer::new(64);
-                out.number(2, -1i64 as u64);
-                write_header(&mut out, &data);
-                if stream.send_data(framed(&out.finish()), false).is_err() {
+                let progress = {
+                    let data = inner.data.lock();
+                    // events in flight delay the progress response, except in versions that let it overtake
+                    if (is_held || next <= data.revision) && data.version != OVERTAKING {
+                        continue;
+                    }
+                    WatchResponse { header: header(&data), watch_id: -1, ..WatchResponse::default() }
+                };
+                if responses.send(Ok(progress)).await.is_err() {
                     return;
                 }
             }
+            () = responses.closed() => return,
             _ = newest.changed(), if !is_held => (),
             _ = held.changed() => (),
         }
@@ -267,13 +338,16 @@ async fn watch(incoming: &mut Incoming, mut respond: SendResponse<Bytes>, inner:
 }
 
 /// The responses for a watch from a revision on, and whether the watch continues.
-fn watch_responses(inner: &Inner, key: &[u8], end: &[u8], next: &mut u64) -> (Vec<Vec<u8>>, bool) {
+fn watch_responses(inner: &Inner, key: &[u8], end: &[u8], next: &mut u64) -> (Vec<WatchResponse>, bool) {
     let data = inner.data.lock();
     if *next <= data.compacted && *next <= data.revision {
-        let mut out = Writer::new(64);
-        out.number(5, data.compacted).flag(4, true);
-        write_header(&mut out, &data);
-        return (vec![out.finish()], false);
+        let canceled = WatchResponse {
+            header: header(&data),
+            canceled: true,
+            compact_revision: data.compacted as i64,
+            ..WatchResponse::default()
+        };
+        return (vec![canceled], false);
     }
     let changes: Vec<_> =
         data.history.iter().filter(|it| it.revision >= *next && within(&it.key, key, end)).collect();
@@ -284,104 +358,37 @@ fn watch_responses(inner: &Inner, key: &[u8], end: &[u8], next: &mut u64) -> (Ve
     let size = if inner.faults.fragments.load(Ordering::SeqCst) { 1 } else { changes.len() };
     let pieces = changes.chunks(size);
     let last = pieces.len() - 1;
-    (pieces.enumerate().map(|(at, piece)| events(&data, piece, at < last)).collect(), true)
+    let response = |(at, piece): (usize, &[&HistoryEntry])| WatchResponse {
+        header: header(&data),
+        fragment: at < last,
+        events: piece.iter().map(|entry| event(entry)).collect(),
+        ..WatchResponse::default()
+    };
+    (pieces.enumerate().map(response).collect(), true)
 }
 
-fn events(data: &Data, changes: &[&HistoryEntry], fragment: bool) -> Vec<u8> {
-    let mut out = Writer::new(256);
-    for entry in changes.iter().rev() {
-        out.message(11, |out| match &entry.stored {
-            Some(stored) => {
-                out.message(2, |out| write_pair(out, &entry.key, stored, true));
-            }
-            None => {
-                out.message(2, |out| {
-                    out.number(3, entry.revision).bytes(1, &entry.key);
-                });
-                out.number(1, 1);
-            }
-        });
-    }
-    out.flag(7, fragment);
-    write_header(&mut out, data);
-    out.finish()
-}
-
-fn write_pair(out: &mut Writer, key: &[u8], stored: &StoredValue, value: bool) {
-    out.number(6, stored.lease as u64);
-    if value {
-        out.bytes(5, &stored.value);
-    }
-    out.number(4, stored.version).number(3, stored.modified).number(2, stored.created).bytes(1, key);
-}
-
-fn header(data: &Data) -> Vec<u8> {
-    let mut out = Writer::new(32);
-    write_header(&mut out, data);
-    out.finish()
-}
-
-fn write_header(out: &mut Writer, data: &Data) {
-    out.message(1, |out| {
-        out.number(3, data.revision).number(1, data.cluster);
-    });
-}
-
-/// A number in a message; 0 if it is absent.
-fn number(message: &Bytes, at: i32) -> u64 {
-    let mut found = 0;
-    let _ = fields(message, |number, field| {
-        if number == at {
-            found = field.number();
+fn event(entry: &HistoryEntry) -> Event {
+    let (kind, pair) = match &entry.stored {
+        Some(stored) => (EventType::Put, pair(&entry.key, stored)),
+        None => {
+            let mod_revision = entry.revision as i64;
+            (EventType::Delete, KeyValue { key: entry.key.clone(), mod_revision, ..KeyValue::default() })
         }
-        Ok(())
-    });
-    found
+    };
+    Event { r#type: kind.into(), kv: Some(pair) }
 }
 
-fn part(message: &Bytes, at: i32) -> Bytes {
-    let mut found = Bytes::new();
-    each(message, at, |part| found = part);
-    found
-}
-
-fn each(message: &Bytes, at: i32, mut each: impl FnMut(Bytes)) {
-    let _ = fields(message, |number, field| {
-        if number == at {
-            each(field.bytes());
-        }
-        Ok(())
-    });
-}
-
-fn framed(message: &[u8]) -> Bytes {
-    let mut framed = BytesMut::with_capacity(5 + message.len());
-    framed.put_u8(0);
-    framed.put_u32(message.len() as u32);
-    framed.put_slice(message);
-    framed.freeze()
-}
-
-/// The client's messages.
-struct Incoming {
-    body: RecvStream,
-    read: BytesMut,
-}
-
-impl Incoming {
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(mut prefix) = self.read.get(..5) {
-                prefix.advance(1);
-                let length = prefix.get_u32() as usize;
-                if self.read.len() >= 5 + length {
-                    self.read.advance(5);
-                    return Some(self.read.split_to(length).freeze());
-                }
-            }
-            let data = self.body.data().await?.ok()?;
-            let _ = self.body.flow_control().release_capacity(data.len());
-            self.read.extend_from_slice(&data);
-        }
+fn pair(key: &bytes::Bytes, stored: &StoredValue) -> KeyValue {
+    KeyValue {
+        key: key.clone(),
+        create_revision: stored.created as i64,
+        mod_revision: stored.modified as i64,
+        version: stored.version as i64,
+        value: stored.value.clone(),
+        lease: stored.lease,
     }
+}
+
+fn header(data: &Data) -> Option<ResponseHeader> {
+    Some(ResponseHeader { cluster_id: data.cluster, member_id: 0, revision: data.revision as i64 })
 }

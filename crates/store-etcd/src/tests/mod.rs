@@ -1,5 +1,6 @@
 //! Tests of the store against the fake etcd.
 
+mod authentication;
 mod contract;
 mod faults;
 mod leases;

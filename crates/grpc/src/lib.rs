@@ -1,0 +1,40 @@
+//! Messages and clients of the gRPC protocols that Pintle speaks, generated from `proto/*.proto`.
+//!
+//! | module | protocol |
+//! |---|---|
+//! | [`etcd`] | the store's part of the etcd v3 API |
+//! | [`kms_v1beta1`], [`kms_v2alpha1`] | plugins that encrypt data encryption keys |
+//! | [`konnectivity`] | tunnels through a konnectivity proxy |
+//! | [`otlp`] | spans for an OpenTelemetry collector |
+//!
+//! The generated code is checked in, so that a build needs no protobuf compiler; after a change of a `.proto` file,
+//! `cargo run --manifest-path crates/grpc/generate/Cargo.toml` writes it again. The feature `server` adds the servers
+//! that tests implement. Transport is not in this crate: a client is generic over it (`outbound::Channel`).
+
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "generated/etcd.rs"]
+pub mod etcd;
+
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "generated/kms_v1beta1.rs"]
+pub mod kms_v1beta1;
+
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "generated/kms_v2alpha1.rs"]
+pub mod kms_v2alpha1;
+
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "generated/konnectivity.rs"]
+pub mod konnectivity;
+
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "generated/otlp_trace.rs"]
+pub mod otlp;
+
+pub use prost::Message;
+pub use tonic;
