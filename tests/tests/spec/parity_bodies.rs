@@ -8,7 +8,7 @@ use tests::{Answer, Cluster};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const MERGE: &str = "application/merge-patch+json";
 
-fn message(answer: &Answer) -> String {
+pub(super) fn message(answer: &Answer) -> String {
     answer.json()["message"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -17,7 +17,7 @@ async fn post(cluster: &Cluster, path: &str, text: &str) -> Answer {
 }
 
 /// A server with things whose versions are these, and the collection of the first one.
-async fn things(versions: &[Value]) -> (Cluster, String) {
+pub(super) async fn things(versions: &[Value]) -> (Cluster, String) {
     let cluster = Cluster::start().await;
     let definition = definition(versions);
     cluster.create(DEFINITIONS, definition.clone()).await;
@@ -29,7 +29,7 @@ async fn things(versions: &[Value]) -> (Cluster, String) {
 }
 
 /// `group/version` of a collection.
-fn api_version(path: &str) -> String {
+pub(super) fn api_version(path: &str) -> String {
     path.split('/').skip(2).take(2).collect::<Vec<_>>().join("/")
 }
 
