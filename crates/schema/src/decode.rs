@@ -79,9 +79,9 @@ pub fn tree(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
     decode(Tree::new(value), ty)
 }
 
-/// A tree that was applied: where the type is loose, null stays for the kind's rules to judge.
+/// A tree that was applied: where the type is loose, null and unknown fields stay for the kind's rules to judge.
 pub fn applied(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
-    decode_with(Decoder { keeps_null: true, wraps: true, ..Decoder::new(Tree::new(value), ty) }, ty)
+    decode_with(Decoder { prunes: false, wraps: true, ..Decoder::new(Tree::new(value), ty) }, ty)
 }
 
 /// A tree whose numbers are converted rather than read: one that its type cannot hold wraps around.
@@ -205,8 +205,8 @@ struct Decoder<S> {
     settle: bool,
     /// What is odd about metadata where the rest is loose, told after everything else.
     late: Vec<Oddity>,
-    /// Null is what was applied, and stays to be judged.
-    keeps_null: bool,
+    /// Whether null and unknown fields are dropped where the type is loose.
+    prunes: bool,
     /// Numbers that their type cannot hold wrap around.
     wraps: bool,
     /// The first value of another type than declared. It is told at the end, unless a value that is wrong in itself
@@ -238,7 +238,7 @@ impl<S> Decoder<S> {
             oddities: Oddities::default(),
             settle: true,
             late: Vec::new(),
-            keeps_null: false,
+            prunes: true,
             wraps: false,
             mismatch: None,
             apart: 0,
@@ -307,11 +307,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         let path = path.field(&key);
         let token = self.source.value()?;
         match ty.unknown {
-            Unknown::Keep => {
-                let value = self.any(token, &path)?;
-                entries.push((Cow::Owned(key.into_owned()), value));
-            }
-            Unknown::Report => {
+            Unknown::Report if self.prunes || !ty.loose => {
                 self.oddities.unknown(&path);
                 self.source.skip(&token)?;
             }
@@ -320,6 +316,10 @@ impl<'a, S: Source<'a>> Decoder<S> {
     }
 
     /// A field's value, or nothing when the normal form leaves it out.
+            _ => {
+                let value = self.any(token, &path)?;
+                entries.push((Cow::Owned(key.into_owned()), value));
+            }
     fn field(
         &mut self,
         field: &Field,
@@ -332,7 +332,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             if place.owner.loose && matches!(&field.shape, Shape::Struct(ty) if is_part(ty)) {
                 return Ok(Some(Value::map()));
             }
-            let stays = field.is(Flags::NULLABLE) || self.keeps_null && place.owner.loose;
+            let stays = field.is(Flags::NULLABLE) || !self.prunes && place.owner.loose;
             return Ok(stays.then_some(Value::Null));
         }
         let mistyped = field.is(Flags::TEXT) && !matches!(token, Token::String(_));
@@ -577,6 +577,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
                     let token = self.source.value()?;
                     self.source.skip(&token)?;
                 }
+            token if !self.prunes => self.any(token, path),
                 Ok(Value::map())
             }
             Token::List => {
