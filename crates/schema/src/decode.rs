@@ -405,6 +405,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (shape, token) => self.mismatched(shape, token, place),
         }
     }
+            (Shape::Map(map), token) if place.owner.loose && map.open => self.any(token, place.path),
 
     /// A value of another type than declared, which is told once everything else has been read.
     fn mismatched(
