@@ -182,6 +182,14 @@ impl Input {
         }
     }
 
+    /// The version that the body names, whatever it holds otherwise.
+    pub(crate) fn api_version(&self) -> Option<String> {
+        match self.format {
+            Format::Protobuf => proto::open(&self.bytes).ok().map(|envelope| envelope.api_version),
+            _ => self.untyped().ok().map(|untyped| untyped.value.text(&["apiVersion"]).to_owned()),
+        }
+    }
+
     /// The tree as it is.
     pub fn untyped(&self) -> Result<Untyped, String> {
         match self.format {
