@@ -68,7 +68,7 @@ impl Input {
             check_type(&decoded.value, expected)?;
         }
         // a schema judges objects of its own kind only
-        let judged = !expected.ty.loose || is_of_kind(&decoded.value, expected);
+        let judged = !expected.ty.loose || is_of_kind(&decoded.value, kind, api_version);
         let seen = decoded.oddities.iter().filter(|it| judged || !is_of_schema(it));
         oddities.extend(seen.map(ToString::to_string));
         judge(oddities, validation, warnings).map_err(|why| wrong(&why))?;
@@ -220,13 +220,12 @@ fn unhandled(object: &Value, expected: &Expected<'_>, why: &str) -> ApiError {
 }
 
 /// Whether a body is of the expected kind, in whatever version.
-fn is_of_kind(object: &Value, expected: &Expected<'_>) -> bool {
-    let group = group_of(object.text(&["apiVersion"]));
-    object.text(&["kind"]) == expected.kind && group == group_of(expected.api_version)
+pub(crate) fn is_of_kind(object: &Value, kind: &str, api_version: &str) -> bool {
+    object.text(&["kind"]) == kind && group_of(object.text(&["apiVersion"])) == group_of(api_version)
 }
 
 /// Whether it takes the schema of a custom resource to see what is odd.
-fn is_of_schema(oddity: &Oddity) -> bool {
+pub(crate) fn is_of_schema(oddity: &Oddity) -> bool {
     matches!(oddity, Oddity::Unknown(path) if !path.starts_with("metadata."))
 }
 

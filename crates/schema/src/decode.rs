@@ -120,9 +120,14 @@ pub fn refit<'k>(
             }
             continue;
         };
-        let found = map.remove(&field.name);
+        let Some(found) = map.remove(&field.name) else {
+            if let Some(zero) = zero_when_absent(field) {
+                map.insert(field.name.clone(), zero);
+            }
+            continue;
+        };
         let path = Path::ROOT.field(&field.name);
-        let source = Tree::new(found.unwrap_or_default());
+        let source = Tree::new(found);
         let mut decoder = Decoder { oddities, late, wraps, ..Decoder::new(source, ty) };
         let token = decoder.source.value()?;
         let fitted = decoder.field(field, token, &Place { owner: ty, path: &path })?;
@@ -311,15 +316,15 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 self.oddities.unknown(&path);
                 self.source.skip(&token)?;
             }
+            _ => {
+                let value = self.any(token, &path)?;
+                entries.push((Cow::Owned(key.into_owned()), value));
+            }
         }
         Ok(())
     }
 
     /// A field's value, or nothing when the normal form leaves it out.
-            _ => {
-                let value = self.any(token, &path)?;
-                entries.push((Cow::Owned(key.into_owned()), value));
-            }
     fn field(
         &mut self,
         field: &Field,
@@ -400,12 +405,12 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Shape::Struct(ty), token) if place.owner.loose && ty.unknown == Unknown::Keep => {
                 self.any(token, place.path)
             }
+            (Shape::Map(map), token) if place.owner.loose && map.open => self.any(token, place.path),
             // objects among the items of what is no list have no fields that are known
             (_, token) if place.owner.loose => self.bare(token, place.path),
             (shape, token) => self.mismatched(shape, token, place),
         }
     }
-            (Shape::Map(map), token) if place.owner.loose && map.open => self.any(token, place.path),
 
     /// A value of another type than declared, which is told once everything else has been read.
     fn mismatched(
@@ -572,13 +577,13 @@ impl<'a, S: Source<'a>> Decoder<S> {
     /// A value where a scalar belongs and nothing else was declared: whatever is inside of it is unknown.
     fn bare(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
         match token {
+            token if !self.prunes => self.any(token, path),
             Token::Map => {
                 while let Some(key) = self.source.key()? {
                     self.oddities.unknown(&path.field(&key));
                     let token = self.source.value()?;
                     self.source.skip(&token)?;
                 }
-            token if !self.prunes => self.any(token, path),
                 Ok(Value::map())
             }
             Token::List => {
