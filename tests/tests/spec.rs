@@ -65,6 +65,8 @@ mod spec {
     mod openapi;
     mod parity;
     mod parity_bodies;
+    mod parity_custom;
+    mod parity_paths;
     mod parity_reads;
     mod parity_writes;
     mod patches;

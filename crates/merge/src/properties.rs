@@ -40,7 +40,8 @@ fn thing() -> Type {
         patch: Patch::Merge { key: key.into(), retain_keys: false },
         ..Field::new(name, shape)
     };
-    let strings = || Shape::Map(MapShape { value: text(), atomic: false, nullable: false }.into());
+    let strings =
+        || Shape::Map(MapShape { value: text(), atomic: false, nullable: false, open: false }.into());
     let port = Type::new("Port", "x", vec![Field::new("port", text()), Field::new("use", text())]);
     let item = vec![
         Field::new("name", text()),

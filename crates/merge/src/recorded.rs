@@ -144,7 +144,13 @@ impl Types {
         if let Some(value) = of.strip_prefix("map:") {
             let value = self.shape(value, &Value::Null, depth);
             return Shape::Map(
-                MapShape { value, atomic: field.text(&["mapType"]) == "atomic", nullable: false }.into(),
+                MapShape {
+                    value,
+                    atomic: field.text(&["mapType"]) == "atomic",
+                    nullable: false,
+                    open: false,
+                }
+                .into(),
             );
         }
         Shape::Scalar(match of {

@@ -48,9 +48,8 @@ pub enum RpcError {
     Lost(String),
     #[error("no response within {0:?}")]
     Late(Duration),
-    /// The response exceeds the client's limit.
-    #[error("{0}")]
-    TooLarge(String),
+    #[error("the response is larger than the client's limit")]
+    TooLarge,
     /// The server returned this gRPC status.
     #[error("rpc error: code = {} desc = {message}", code_name(*code))]
     Refused { code: Code, message: String },
@@ -72,7 +71,7 @@ impl From<Status> for RpcError {
         match status.code() {
             // the decoder's refusal; no server sends this text
             Code::OutOfRange if message.starts_with("Error, decoded message length too large") => {
-                RpcError::TooLarge(message)
+                RpcError::TooLarge
             }
             code => RpcError::Refused { code, message },
         }

@@ -145,7 +145,7 @@ fn check_preconditions(
 fn version_of<'a>(action: &'a ActionHooks, input: &Input) -> &'a str {
     let given = match action.other_versions {
         [] => None,
-        _ => input.untyped().ok().map(|untyped| untyped.value.text(&["apiVersion"]).to_owned()),
+        _ => input.api_version(),
     };
     let other = action.other_versions.iter().find(|one| Some(**one) == given.as_deref());
     other.copied().unwrap_or(action.api_version)

@@ -65,14 +65,24 @@ impl Api {
                     told.unwrap_or_else(|| why.to_string())
                 ))
             };
-            let decoded = decode::applied(applied.object, ty).map_err(refused)?;
+            let changed = applied.changed;
+            let mut decoded = decode::applied(applied.object, ty).map_err(refused)?;
             if let Some(why) = resource.hooks.conversion_error.and_then(|of| of(&decoded.value)) {
                 let object = merge::described(&config);
                 return Err(ApiError::internal(format!(
                     "failed to convert to unversioned ({object}): {why}"
                 )));
             }
-            check_place(&config, namespace, name)?;
+            // an apply that changes nothing leaves the object as it is, even without a default of this version
+            if changed {
+                resource.default(&mut decoded.value, &self.names);
+            }
+            if resource.kind.namespaced {
+                check_namespace(&config, namespace)?;
+            }
+            if !config.text(&["metadata", "name"]).is_empty() {
+                check_name(&config, name)?;
+            }
             Ok(decoded.value)
         };
         writing.owned = true;
@@ -126,13 +136,10 @@ fn check_config(config: &Value, writing: &WriteRequest<'_>) -> Result<(), ApiErr
     Ok(())
 }
 
-/// What is applied must belong to the place it is sent to. What exists has its name already.
-fn check_place(config: &Value, namespace: &str, name: &str) -> Result<(), ApiError> {
+/// An applied object is in the namespace that it is sent to.
+fn check_namespace(config: &Value, namespace: &str) -> Result<(), ApiError> {
     let given = config.text(&["metadata", "namespace"]);
-    if !given.is_empty() && given != namespace {
-        return Err(ApiError::wrong_namespace());
-    }
-    if config.text(&["metadata", "name"]).is_empty() { Ok(()) } else { check_name(config, name) }
+    if given.is_empty() || given == namespace { Ok(()) } else { Err(ApiError::wrong_namespace()) }
 }
 
 /// The type of an object as error texts name it: `group/version, Kind=kind`.

@@ -65,7 +65,7 @@ impl Api {
     ) -> Result<WriteOutcome, CreateError> {
         let resource = writing.resource.clone();
         writing.place(&mut object)?;
-        writing.default(&mut object, &self.names);
+        writing.resource.default(&mut object, &self.names);
         self.confine_new(writing, &mut object)?;
         if !writing.owned {
             self.track(writing, None, &mut object);

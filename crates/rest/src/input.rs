@@ -68,7 +68,7 @@ impl Input {
             check_type(&decoded.value, expected)?;
         }
         // a schema judges objects of its own kind only
-        let judged = !expected.ty.loose || is_of_kind(&decoded.value, expected);
+        let judged = !expected.ty.loose || is_of_kind(&decoded.value, kind, api_version);
         let seen = decoded.oddities.iter().filter(|it| judged || !is_of_schema(it));
         oddities.extend(seen.map(ToString::to_string));
         judge(oddities, validation, warnings).map_err(|why| wrong(&why))?;
@@ -172,13 +172,23 @@ impl Input {
                 // a body of another kind is told so, rather than which of its fields do not fit
                 if let Ok(other) = self.untyped() {
                     self.check_head(&other.value, expected)?;
-                    if ty.loose {
+                    // embedded objects are known by the schema, which judges objects of its own kind only
+                    let judged = is_of_kind(&other.value, expected.kind, expected.api_version);
+                    if ty.loose && (judged || is_of_own_metadata(&why)) {
                         return Err(unhandled(&other.value, expected, &why));
                     }
                     check_type(&other.value, expected)?;
                 }
                 Err(wrong(&why))
             }
+        }
+    }
+
+    /// The version that the body names, whatever it holds otherwise.
+    pub(crate) fn api_version(&self) -> Option<String> {
+        match self.format {
+            Format::Protobuf => proto::open(&self.bytes).ok().map(|envelope| envelope.api_version),
+            _ => self.untyped().ok().map(|untyped| untyped.value.text(&["apiVersion"]).to_owned()),
         }
     }
 
@@ -212,13 +222,17 @@ fn unhandled(object: &Value, expected: &Expected<'_>, why: &str) -> ApiError {
 }
 
 /// Whether a body is of the expected kind, in whatever version.
-fn is_of_kind(object: &Value, expected: &Expected<'_>) -> bool {
-    let group = group_of(object.text(&["apiVersion"]));
-    object.text(&["kind"]) == expected.kind && group == group_of(expected.api_version)
+pub(crate) fn is_of_kind(object: &Value, kind: &str, api_version: &str) -> bool {
+    object.text(&["kind"]) == kind && group_of(object.text(&["apiVersion"])) == group_of(api_version)
+}
+
+/// Whether a mismatch is one of the metadata of the object itself, which names no place.
+fn is_of_own_metadata(why: &str) -> bool {
+    why.starts_with("json: ")
 }
 
 /// Whether it takes the schema of a custom resource to see what is odd.
-fn is_of_schema(oddity: &Oddity) -> bool {
+pub(crate) fn is_of_schema(oddity: &Oddity) -> bool {
     matches!(oddity, Oddity::Unknown(path) if !path.starts_with("metadata."))
 }
 

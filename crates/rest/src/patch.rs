@@ -2,7 +2,7 @@
 
 use crate::api::Api;
 use crate::error::{ApiError, Subject};
-use crate::input::{Input, judge, not_an_object, untyped_field};
+use crate::input::{Input, is_of_kind, is_of_schema, judge, not_an_object, untyped_field};
 use crate::options::FieldValidation;
 use crate::update::check_name;
 use crate::write::{WriteOutcome, WriteRequest};
@@ -80,6 +80,15 @@ impl Api {
                 check_name(&nameless, name)?;
                 return Err(refused("the kind and version of an object cannot change"));
             }
+            if ty.loose && patched.as_map().is_some() {
+                if let Some(why) = untyped_field(&patched) {
+                    return Err(refused(&format!("{NO_TYPE}: {why}")));
+                }
+                if patched.text(&["kind"]).is_empty() {
+                    let shown = patch.shown(ty, old, input);
+                    return Err(refused(&format!("Object 'Kind' is missing in '{shown}'")));
+                }
+            }
             let untyped = untyped_field(&patched).filter(|_| read);
             let mut decoded = patch.fit(patched, ty).map_err(|why| match (why, untyped) {
                 (DecodeError::NotAnObject(found), _) if !ty.loose => {
@@ -93,7 +102,11 @@ impl Api {
                     refused(&first.unwrap_or(other).to_string())
                 }
             })?;
-            let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
+            // a schema judges objects of its own kind only
+            let judged =
+                !ty.loose || is_of_kind(&decoded.value, old.text(&["kind"]), old.text(&["apiVersion"]));
+            let oddities = decoded.oddities.iter().filter(|it| judged || !is_of_schema(it));
+            let oddities = oddities.map(ToString::to_string).collect();
             judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
             if let Some(why) = resource.hooks.conversion_error.and_then(|of| of(&decoded.value)) {
                 let read = !matches!(patch, Patch::Strategic(_));
@@ -101,12 +114,7 @@ impl Api {
             }
             check_name(&decoded.value, name)?;
             if ty.loose {
-                let gone = |field: &str| decoded.value.text(&[field]).is_empty();
-                if gone("kind") {
-                    let shown = patch.shown(ty, old, input);
-                    return Err(refused(&format!("Object 'Kind' is missing in '{shown}'")));
-                }
-                if gone("apiVersion") {
+                if decoded.value.text(&["apiVersion"]).is_empty() {
                     let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
                     return Err(ApiError::internal_error(why));
                 }

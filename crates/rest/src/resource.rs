@@ -10,12 +10,13 @@ use crate::selector::Selected;
 use crate::stored_version::ValueReader;
 use bytes::Bytes;
 use cache::Cache;
+use names::Names;
 use parking_lot::Mutex;
-use schema::Value;
 use schema::decode::Wanted;
 use schema::encode::EmptyLists;
 use schema::jsonpath::JsonPath;
 use schema::table::{Kind, Ref, Subresource};
+use schema::{Value, defaults};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -133,6 +134,14 @@ impl Resource {
             collection,
             views: Vec::new(),
             checks: Checks::default(),
+        }
+    }
+
+    /// Sets declared defaults, then those that depend on other fields.
+    pub(crate) fn default(&self, object: &mut Value, names: &Names) {
+        defaults::apply(&self.kind.root, object);
+        if let Some(default) = self.hooks.default {
+            default(object, names);
         }
     }
 

@@ -178,9 +178,11 @@ impl Api {
         let resource = writing.resource.clone();
         let mut object = wanted;
         writing.place(&mut object)?;
-        writing.default(&mut object, &self.names);
-        writing.dedup_owners(&mut object);
         let view = resource.view(writing.subresource).is_some();
+        if view || !writing.owned {
+            resource.default(&mut object, &self.names);
+        }
+        writing.dedup_owners(&mut object);
         let part = match writing.subresource {
             "" => None,
             _ if view => None,

@@ -62,7 +62,7 @@ impl Api {
     ) -> Result<WriteOutcome, ApiError> {
         let mut object = self.read(writing, input)?;
         writing.place(&mut object)?;
-        writing.default(&mut object, &self.names);
+        writing.resource.default(&mut object, &self.names);
         self.track(writing, None, &mut object);
         let name = object.text(&["metadata", "name"]).to_owned();
         let write = writing.admitted(self, Operation::Create, &name);

@@ -14,10 +14,9 @@ use crate::reserve::{Asked, Reservation};
 use crate::resource::Resource;
 use bytes::Bytes;
 use merge::managed;
-use names::Names;
 use schema::problem::Problems;
 use schema::table::Type;
-use schema::{Value, decode, defaults, encode};
+use schema::{Value, decode, encode};
 use std::sync::Arc;
 use store::{Expect, Revision, StoreError};
 
@@ -87,14 +86,6 @@ impl WriteRequest<'_> {
             return Err(ApiError::wrong_namespace());
         }
         Ok(())
-    }
-
-    /// Declared defaults, then those that depend on other fields.
-    pub(crate) fn default(&self, object: &mut Value, names: &Names) {
-        defaults::apply(&self.resource.kind.root, object);
-        if let Some(default) = self.resource.hooks.default {
-            default(object, names);
-        }
     }
 
     pub(crate) fn dedup_owners(&mut self, object: &mut Value) {
@@ -225,10 +216,7 @@ impl Api {
         }
         writing.user.notes.saw_object(&object, || {
             let mut shown = object.clone();
-            defaults::apply(&resource.kind.root, &mut shown);
-            if let Some(default) = resource.hooks.default {
-                default(&mut shown, &self.names);
-            }
+            resource.default(&mut shown, &self.names);
             encode::as_stored(&shown, &resource.kind.root, resource.hooks.empty_lists()).into()
         });
         Ok(object)

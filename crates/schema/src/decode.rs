@@ -79,9 +79,9 @@ pub fn tree(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
     decode(Tree::new(value), ty)
 }
 
-/// A tree that was applied: where the type is loose, null stays for the kind's rules to judge.
+/// A tree that was applied: where the type is loose, null and unknown fields stay for the kind's rules to judge.
 pub fn applied(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
-    decode_with(Decoder { keeps_null: true, wraps: true, ..Decoder::new(Tree::new(value), ty) }, ty)
+    decode_with(Decoder { prunes: false, wraps: true, ..Decoder::new(Tree::new(value), ty) }, ty)
 }
 
 /// A tree whose numbers are converted rather than read: one that its type cannot hold wraps around.
@@ -120,9 +120,14 @@ pub fn refit<'k>(
             }
             continue;
         };
-        let found = map.remove(&field.name);
+        let Some(found) = map.remove(&field.name) else {
+            if let Some(zero) = zero_when_absent(field) {
+                map.insert(field.name.clone(), zero);
+            }
+            continue;
+        };
         let path = Path::ROOT.field(&field.name);
-        let source = Tree::new(found.unwrap_or_default());
+        let source = Tree::new(found);
         let mut decoder = Decoder { oddities, late, wraps, ..Decoder::new(source, ty) };
         let token = decoder.source.value()?;
         let fitted = decoder.field(field, token, &Place { owner: ty, path: &path })?;
@@ -205,8 +210,8 @@ struct Decoder<S> {
     settle: bool,
     /// What is odd about metadata where the rest is loose, told after everything else.
     late: Vec<Oddity>,
-    /// Null is what was applied, and stays to be judged.
-    keeps_null: bool,
+    /// Whether null and unknown fields are dropped where the type is loose.
+    prunes: bool,
     /// Numbers that their type cannot hold wrap around.
     wraps: bool,
     /// The first value of another type than declared. It is told at the end, unless a value that is wrong in itself
@@ -238,7 +243,7 @@ impl<S> Decoder<S> {
             oddities: Oddities::default(),
             settle: true,
             late: Vec::new(),
-            keeps_null: false,
+            prunes: true,
             wraps: false,
             mismatch: None,
             apart: 0,
@@ -307,13 +312,13 @@ impl<'a, S: Source<'a>> Decoder<S> {
         let path = path.field(&key);
         let token = self.source.value()?;
         match ty.unknown {
-            Unknown::Keep => {
-                let value = self.any(token, &path)?;
-                entries.push((Cow::Owned(key.into_owned()), value));
-            }
-            Unknown::Report => {
+            Unknown::Report if self.prunes || !ty.loose => {
                 self.oddities.unknown(&path);
                 self.source.skip(&token)?;
+            }
+            _ => {
+                let value = self.any(token, &path)?;
+                entries.push((Cow::Owned(key.into_owned()), value));
             }
         }
         Ok(())
@@ -332,7 +337,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             if place.owner.loose && matches!(&field.shape, Shape::Struct(ty) if is_part(ty)) {
                 return Ok(Some(Value::map()));
             }
-            let stays = field.is(Flags::NULLABLE) || self.keeps_null && place.owner.loose;
+            let stays = field.is(Flags::NULLABLE) || !self.prunes && place.owner.loose;
             return Ok(stays.then_some(Value::Null));
         }
         let mistyped = field.is(Flags::TEXT) && !matches!(token, Token::String(_));
@@ -400,6 +405,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Shape::Struct(ty), token) if place.owner.loose && ty.unknown == Unknown::Keep => {
                 self.any(token, place.path)
             }
+            (Shape::Map(map), token) if place.owner.loose && map.open => self.any(token, place.path),
             // objects among the items of what is no list have no fields that are known
             (_, token) if place.owner.loose => self.bare(token, place.path),
             (shape, token) => self.mismatched(shape, token, place),
@@ -571,6 +577,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
     /// A value where a scalar belongs and nothing else was declared: whatever is inside of it is unknown.
     fn bare(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
         match token {
+            token if !self.prunes => self.any(token, path),
             Token::Map => {
                 while let Some(key) = self.source.key()? {
                     self.oddities.unknown(&path.field(&key));

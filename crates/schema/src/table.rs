@@ -391,6 +391,8 @@ pub struct MapShape {
     pub atomic: bool,
     /// `null` is a value of its own.
     pub nullable: bool,
+    /// A value that is no map is kept as it is.
+    pub open: bool,
 }
 
 /// A value without parts that the table describes.

@@ -102,7 +102,7 @@ impl ClientError {
 
     /// Whether the response exceeds [`MAX_MESSAGE_BYTES`].
     pub(crate) fn is_response_too_large(&self) -> bool {
-        matches!(self.why, RpcError::TooLarge(_))
+        matches!(self.why, RpcError::TooLarge)
     }
 
     /// Whether the request exceeds etcd's limit.
@@ -123,7 +123,7 @@ impl ClientError {
     /// Whether another server may succeed.
     pub(crate) fn is_retriable(&self) -> bool {
         match &self.why {
-            RpcError::TooLarge(_) => false,
+            RpcError::TooLarge => false,
             RpcError::Refused { code, .. } => *code == Code::Unavailable,
             RpcError::Unsent(_) | RpcError::Lost(_) | RpcError::Late(_) => true,
         }

@@ -143,7 +143,7 @@ async fn what_goes_wrong_in_between_is_told() {
             (Conduct::Refuse, ["code 403", "nobody is there"]),
             (
                 Conduct::Cut,
-                ["reading HTTP response from CONNECT to hook.behind.example:443", "did not say how"],
+                ["reading HTTP response from CONNECT to hook.behind.example:443", "missing grpc-status"],
             ),
             (Conduct::Nonsense, ["reading HTTP response from CONNECT", "prox"]),
             (Conduct::Flood, ["reading HTTP response from CONNECT", "larger than"]),

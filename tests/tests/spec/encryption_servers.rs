@@ -107,7 +107,7 @@ async fn a_start_waits_for_a_server_and_ends_where_it_will_not_open() {
         assert!(why.starts_with("/registry/secrets/default/"), "{why}");
         server.behave(|it| (it.mark, it.cuts) = ("sealed:", Some(7)));
         let why = told(on(&at, Some(sealing(&both(&socket, version))), 0)).await;
-        assert!(why.contains("the key of a value has 7 bytes"), "{why}");
+        assert!(why.contains("the DEK has 7 bytes"), "{why}");
         drop(server);
         let starting = Cluster::with(on(&at, Some(sealing(&both(&socket, version))), 0));
         let (cluster, _server) = tokio::join!(starting, KeyServer::late(&socket));

@@ -8,7 +8,7 @@ use tests::{Answer, Cluster};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const MERGE: &str = "application/merge-patch+json";
 
-fn message(answer: &Answer) -> String {
+pub(super) fn message(answer: &Answer) -> String {
     answer.json()["message"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -17,7 +17,7 @@ async fn post(cluster: &Cluster, path: &str, text: &str) -> Answer {
 }
 
 /// A server with things whose versions are these, and the collection of the first one.
-async fn things(versions: &[Value]) -> (Cluster, String) {
+pub(super) async fn things(versions: &[Value]) -> (Cluster, String) {
     let cluster = Cluster::start().await;
     let definition = definition(versions);
     cluster.create(DEFINITIONS, definition.clone()).await;
@@ -29,7 +29,7 @@ async fn things(versions: &[Value]) -> (Cluster, String) {
 }
 
 /// `group/version` of a collection.
-fn api_version(path: &str) -> String {
+pub(super) fn api_version(path: &str) -> String {
     path.split('/').skip(2).take(2).collect::<Vec<_>>().join("/")
 }
 
@@ -109,6 +109,41 @@ async fn a_custom_resource_is_read_before_it_is_asked_what_it_is() {
     let body = json!({"apiVersion": own, "kind": "Other", "metadata": {"name": "x"}, "more": 1});
     let answer = cluster.post(&strict, body).await.code(422);
     assert!(message(&answer).contains("must be Thing"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn embedded_objects_are_read_by_the_schema_of_their_own_kind_only() {
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true});
+    let spec = json!({"type": "object", "properties": {"b": embedded}});
+    let (cluster, things) = things(&[version("v1", spec)]).await;
+    let odd = json!({"b": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": 1}}}});
+    let own = api_version(&things);
+    let why = "cannot unmarshal number into Go struct field ObjectMeta.labels of type string";
+    let cases = [
+        (&*own, "Thing", 400, why.to_owned()),
+        (
+            "",
+            "Thing",
+            400,
+            format!("the API version in the data () does not match the expected API version ({own})"),
+        ),
+        ("v9", "Thing", 400, "the API version in the data (v9) does not match".to_owned()),
+        (&*own, "Other", 422, "must be Thing".to_owned()),
+    ];
+    for (version, kind, code, words) in cases {
+        let body = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": odd});
+        let answer = cluster.post(&things, body).await.code(code);
+        assert!(message(&answer).contains(&words), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn allowed_values_of_a_schema_are_called_as_the_api_calls_them() {
+    let cluster = Cluster::start().await;
+    let spec = json!({"type": "object", "properties": {"a": {"enum": {"b": 1}}}});
+    let answer = cluster.post(DEFINITIONS, definition(&[version("v1", spec)])).await.code(400);
+    assert!(message(&answer).ends_with("enum of type []v1.JSON"), "{}", answer.text());
 }
 
 #[tokio::test]

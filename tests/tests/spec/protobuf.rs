@@ -210,6 +210,26 @@ async fn messages_nest_only_so_deep() {
 }
 
 #[tokio::test]
+async fn fields_of_a_schema_are_named_as_messages_show_them() {
+    let cluster = Cluster::start().await;
+    // a number or a text where the schema has something else
+    let cases: [(&[u8], &str); 4] = [
+        (&[0xc2, 0x02, 0], "wrong wireType = 2 for field XIntOrString"),
+        (&[0xd0, 0x02, 0], "wrong wireType = 0 for field XListType"),
+        (&[0x10, 0], "wrong wireType = 0 for field Schema"),
+        (&[0x18, 0], "wrong wireType = 0 for field Ref"),
+    ];
+    for (schema, words) in cases {
+        let version = [field(1, b"v1"), field(4, &field(1, schema))].concat();
+        let body =
+            envelope("apiextensions.k8s.io/v1", "CustomResourceDefinition", &field(2, &field(7, &version)));
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let status = cluster.post(definitions, body).content_type(PROTOBUF).await.refused(400, "BadRequest");
+        assert!(status["message"].as_str().unwrap().ends_with(words), "{status}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_may_list_json_behind_it() {
     let (cluster, path) = with_one().await;
     let accept = format!("{PROTOBUF}, application/json");

@@ -1,7 +1,7 @@
 //! Requests for resources: dispatch over verbs, and their options.
 
 use super::answer::{self, ResponseFormat};
-use super::place::Place;
+use super::place::{Misplaced, Place, check_segment};
 use super::plain_text::not_found;
 use super::request_context::RequestContext;
 use super::service::Service;
@@ -38,25 +38,24 @@ impl Service {
             }
             None => return Ok(not_found()),
         };
-        let place = match Place::find(&resource, target, call.asked.verb) {
-            Ok(place) => place,
-            // kinds that were made while the server ran are found one by one, and so are their parts
-            Err(error)
-                if !resource.kind.kind_first && (error.code == 404 || target.is_nowhere(&resource)) =>
-            {
-                if target.subresource.is_empty() {
-                    return Ok(not_found());
+        let place = match resource.kind.kind_first {
+            true => Place::find(&resource, target, call.asked)?,
+            false => match Place::find_custom(&resource, target, call.asked.verb) {
+                Ok(place) => place,
+                // a path that is of no custom resource is of nothing else either
+                Err(Misplaced::Path) => return Ok(not_found()),
+                Err(misplaced) => {
+                    let deprecated = deprecation::warning(&resource, &self.api.names, self.release);
+                    call.notes.warn_first(deprecated.into_iter().collect());
+                    return Err(match misplaced {
+                        Misplaced::Verb => not_supported(&resource, target, call.asked.verb),
+                        _ => ApiError::not_found(resource.subject(&target.name)),
+                    });
                 }
-                let deprecated = deprecation::warning(&resource, &self.api.names, self.release);
-                call.notes.warn_first(deprecated.into_iter().collect());
-                return Err(ApiError::not_found(resource.subject(&target.name)));
-            }
-            Err(error) if !resource.kind.kind_first && error.code == 405 => {
-                return Err(not_supported(&resource, target, call.asked.verb));
-            }
-            Err(error) => return Err(error),
+            },
         };
-        if call.asked.method == Method::HEAD {
+        check_segment(place.name)?;
+        if call.asked.method == Method::HEAD && resource.kind.kind_first {
             return Err(ApiError::method_not_allowed());
         }
         if !call.body.is_empty() {
@@ -227,6 +226,7 @@ impl Service {
     }
 
     async fn update(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        check_named(place)?;
         let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "UpdateOptions", &self.api.names)?;
@@ -247,6 +247,7 @@ impl Service {
             _ if call.body.is_empty() => return Err(ApiError::nothing_acceptable(&[])),
             _ => return Err(ApiError::unknown_media_type()),
         };
+        check_named(place)?;
         let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
         let options = WriteOptions::parse_patch(&call.asked.query, kind.is_none(), &self.api.names)?;
         let input = Input { bytes: call.body.clone(), format: Format::Json };
@@ -380,10 +381,11 @@ impl Service {
     }
 }
 
-impl Target {
-    /// Whether something is to be made or deleted in no namespace, of a kind whose objects are in one.
-    fn is_nowhere(&self, resource: &Resource) -> bool {
-        resource.kind.namespaced && self.namespace.is_empty() && self.name.is_empty()
+/// Refuses to change an object that the path does not name.
+fn check_named(place: &Place<'_>) -> Result<(), ApiError> {
+    match place.name {
+        "" => Err(ApiError::bad_request("name must be provided")),
+        _ => Ok(()),
     }
 }
 
@@ -394,7 +396,7 @@ const ACCEPTED_BY_ALL: [&str; 3] =
 /// A kind that was made while the server ran does not have this verb here, or has it no longer.
 fn not_supported(resource: &Resource, target: &Target, verb: &str) -> ApiError {
     let mut error = ApiError::method_not_supported(resource.subject(""), verb);
-    if verb == "create" && target.subresource.is_empty() && target.name.is_empty() {
+    if verb == "create" && target.subresource.is_empty() {
         error.message = "create not allowed while custom resource definition is terminating".to_owned();
     }
     error

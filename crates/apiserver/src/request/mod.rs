@@ -35,6 +35,8 @@ pub struct Target {
     pub rest: String,
     /// The path begins with the old form of watching, `/watch/`.
     pub watching: bool,
+    /// The path is `/namespaces/<name>`: a namespace, as if it lay in itself.
+    pub is_namespace: bool,
 }
 
 impl RequestInfo {
@@ -72,7 +74,8 @@ fn plain_verb(method: &Method) -> &'static str {
 
 fn verb(method: &Method, target: &Target, query: &Query) -> &'static str {
     match (method.as_str(), target.name.is_empty()) {
-        ("GET" | "HEAD", _) if target.watching => "watch",
+        // whatever the method is
+        _ if target.watching => "watch",
         ("GET" | "HEAD", true) if query.flag("watch") => "watch",
         ("GET" | "HEAD", true) => "list",
         ("GET" | "HEAD", false) => "get",
@@ -111,13 +114,16 @@ fn target(path: &str) -> Option<Target> {
             return Some(target);
         };
         target.namespace = namespace.clone();
-        match rest.next() {
+        let part = rest.next();
+        target.is_namespace =
+            part.as_deref().is_none_or(|part| matches!(part, "status" | "finalize") && rest.peek().is_none());
+        match part {
             // the namespace itself, or a part of it
-            None => (target.resource, target.name) = (first, namespace),
-            Some(part) if matches!(&*part, "status" | "finalize") && rest.peek().is_none() => {
-                (target.resource, target.name, target.subresource) = (first, namespace, part);
+            part if target.is_namespace => {
+                (target.resource, target.name) = (first, namespace);
+                target.subresource = part.unwrap_or_default();
             }
-            Some(resource) => target.resource = resource,
+            resource => target.resource = resource.unwrap_or_default(),
         }
     } else {
         target.resource = first;
@@ -165,6 +171,7 @@ mod tests {
         check("GET", "/api/v1/namespaces/a/pods/p/proxy/x/y", "get v1 ns=a pods p proxyx/y");
         check("GET", "/api/v1%2fpods/a+b%20c%2Fstatus", "get v1 ns= pods a+b c status");
         check("GET", "/api/v1/watch/namespaces/a/pods/p", "watch v1 ns=a pods p ");
+        check("DELETE", "/api/v1/watch/namespaces/a/pods/p", "watch v1 ns=a pods p ");
         check("POST", "/apis/node.k8s.io/v1/runtimeclasses", "create node.k8s.io/v1 ns= runtimeclasses  ");
     }
 }

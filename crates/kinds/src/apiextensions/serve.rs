@@ -205,7 +205,7 @@ fn form_of(all: u64, version: &str) -> u64 {
 }
 
 static STATUS: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, ..SubresourceHooks::STATUS }];
+    &[SubresourceHooks { apply: apply_status, keeps_deletion: true, ..SubresourceHooks::STATUS }];
 
 /// Nothing but the status is written through its subresource.
 fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {

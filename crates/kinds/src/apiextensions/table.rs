@@ -122,8 +122,9 @@ impl Maker {
                 Some(more) => self.shape(more),
                 None => self.scalar(Scalar::IntOrString),
             };
-            let key = format!("map {id} {atomic} {nullable}");
-            return self.share(key, || Shape::Map(MapShape { value, atomic, nullable }.into()));
+            let open = read::flag(schema, &[PRESERVE]);
+            let key = format!("map {id} {atomic} {nullable} {open}");
+            return self.share(key, || Shape::Map(MapShape { value, atomic, nullable, open }.into()));
         }
         let mut key = format!("struct {embedded} {atomic} {:?} ", unknown(schema));
         let mut fields = Vec::new();

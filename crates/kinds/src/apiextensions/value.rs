@@ -171,8 +171,8 @@ impl<'a> Checker<'a> {
         // an integer is compared with integers
         let whole = matches!(value, Value::Int(_));
         let bound = |it: Option<f64>| it.map(|it| if whole { it.trunc() } else { it });
-        // an integer is divided by integers
-        let factor = bounds.multiple_of.map(|it| if whole { it.trunc() } else { it });
+        // an integer is divided by integers, as far as there are any
+        let factor = bounds.multiple_of.map(|it| if whole && it.trunc() != 0.0 { it.trunc() } else { it });
         if let Some(factor) = factor.filter(|it| *it < 0.0) {
             let factor = encode::float_text(factor);
             let why = format!("factor MultipleOf declared for {at} must be positive: {factor}");
@@ -267,7 +267,9 @@ fn misses(pattern: &Late, text: &str) -> bool {
 
 /// Whether a number is so many times the factor, as exactly as numbers with fractions can be.
 fn is_multiple(value: &Value, number: f64, factor: f64) -> bool {
-    if let Value::Int(number) = value {
+    if let Value::Int(number) = value
+        && factor >= 1.0
+    {
         return number.checked_rem(factor as i64) == Some(0);
     }
     const EXACT: f64 = 9_007_199_254_740_991.0;

@@ -330,7 +330,9 @@ fn shape(schema: &Value) -> Shape {
     let atomic = schema.text(&["x-kubernetes-map-type"]) == "atomic";
     match schema.text(&["type"]) {
         "object" => match schema.at(&["additionalProperties"]) {
-            Some(value) => Shape::Map(MapShape { value: shape(value), atomic, nullable: false }.into()),
+            Some(value) => {
+                Shape::Map(MapShape { value: shape(value), atomic, nullable: false, open: false }.into())
+            }
             None => {
                 let properties = schema.at(&["properties"]).and_then(Value::as_map);
                 let fields = properties.into_iter().flat_map(Map::iter).map(|(name, of)| {

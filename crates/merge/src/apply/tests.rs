@@ -10,7 +10,7 @@ fn string() -> Shape {
 }
 
 fn strings(atomic: bool) -> Shape {
-    Shape::Map(MapShape { value: string(), atomic, nullable: false }.into())
+    Shape::Map(MapShape { value: string(), atomic, nullable: false, open: false }.into())
 }
 
 fn list(item: Shape, kind: ListKind) -> Shape {

@@ -32,7 +32,7 @@ fn map_of(keys: &[&'static str]) -> ListKind {
 }
 
 fn strings(atomic: bool) -> Shape {
-    Shape::Map(MapShape { value: string(), atomic, nullable: false }.into())
+    Shape::Map(MapShape { value: string(), atomic, nullable: false, open: false }.into())
 }
 
 fn field(name: &'static str, shape: Shape) -> Field {

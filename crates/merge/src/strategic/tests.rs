@@ -17,7 +17,7 @@ fn merging(name: &'static str, key: &'static str, item: Shape) -> Field {
 }
 
 fn strings() -> Shape {
-    Shape::Map(MapShape { value: string(), atomic: false, nullable: false }.into())
+    Shape::Map(MapShape { value: string(), atomic: false, nullable: false, open: false }.into())
 }
 
 fn ty() -> Type {

@@ -284,7 +284,7 @@ impl Emitter<'_> {
                 let item = self.share(
                     "M",
                     "MapShape",
-                    format!("MapShape {{ value: {value}, atomic: {atomic}, nullable: false }}"),
+                    format!("MapShape {{ value: {value}, atomic: {atomic}, nullable: false, open: false }}"),
                 );
                 format!("map(&{item})")
             }

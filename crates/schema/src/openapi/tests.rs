@@ -103,7 +103,10 @@ fn kinds() -> Vec<Kind> {
     (protocol.default, protocol.flags) = (Some(Literal::Text("TCP".into())), Flags::PUBLISHED);
     let labels = Field::new(
         "labels",
-        Shape::Map(MapShape { value: Shape::Scalar(Scalar::String), atomic: true, nullable: false }.into()),
+        Shape::Map(
+            MapShape { value: Shape::Scalar(Scalar::String), atomic: true, nullable: false, open: false }
+                .into(),
+        ),
     );
     let spec = Type::new(
         "GadgetSpec",

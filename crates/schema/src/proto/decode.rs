@@ -411,11 +411,16 @@ fn wrong(wire: u8, name: &str) -> ProtoError {
     ProtoError::WrongWireType { wire, field: shown(name) }
 }
 
-/// A field's name as messages show it: `ownerReferences` is `OwnerReferences`, `apiVersion` is `APIVersion`.
+/// A field's name as messages show it: `ownerReferences` is `OwnerReferences`, `apiVersion` is `APIVersion`,
+/// `$ref` is `Ref`, and an extension such as `x-domain-list-type` is `XListType`.
 fn shown(name: &str) -> String {
     if let Some((_, known)) = OTHERWISE.iter().find(|(field, _)| *field == name) {
         return (*known).to_owned();
     }
+    if let Some((_, words)) = name.strip_prefix("x-").and_then(|name| name.split_once('-')) {
+        return std::iter::once("X".to_owned()).chain(words.split('-').map(shown)).collect();
+    }
+    let name = name.trim_start_matches('$');
     let end = name.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(name.len());
     let (first, rest) = name.split_at(end);
     if INITIALISMS.contains(&first) {

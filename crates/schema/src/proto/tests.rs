@@ -17,7 +17,7 @@ fn list(item: Shape) -> Shape {
 }
 
 fn map(value: Shape) -> Shape {
-    Shape::Map(MapShape { value, atomic: false, nullable: false }.into())
+    Shape::Map(MapShape { value, atomic: false, nullable: false, open: false }.into())
 }
 
 const S: fn(Scalar) -> Shape = Shape::Scalar;

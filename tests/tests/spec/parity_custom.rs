@@ -1,0 +1,193 @@
+//! Answers to applies and odd values of custom resources, as upstream gives them.
+
+use super::custom_resources::version;
+use super::parity_bodies::{api_version, message, things};
+use super::*;
+use http::Method;
+use tests::{Answer, Cluster};
+
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// Applies a thing in the version of a collection.
+async fn apply(cluster: &Cluster, things: &str, manager: &str, mut config: Value) -> Answer {
+    let name = config["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    config["apiVersion"] = api_version(things).into();
+    config["kind"] = "Thing".into();
+    let path = format!("{things}/{name}?fieldManager={manager}");
+    cluster.ask(Method::PATCH, &path).body(config).content_type(APPLY).await
+}
+
+/// A version with the field `a`, and with a default of its own for `d`.
+fn with_default(name: &str, default: Option<i64>) -> Value {
+    let mut spec =
+        json!({"type": "object", "properties": {"a": {"type": "integer"}, "d": {"type": "integer"}}});
+    if let Some(default) = default {
+        spec["properties"]["d"]["default"] = default.into();
+    }
+    version(name, spec)
+}
+
+#[tokio::test]
+async fn an_apply_that_changes_nothing_sets_no_default() {
+    // the stored version drops `d`, so that the other one reads objects without its default
+    let stored = version("v1", json!({"type": "object", "properties": {"a": {"type": "integer"}}}));
+    let (cluster, things) = things(&[with_default("v2", Some(2)), stored]).await;
+    let made = apply(&cluster, &things, "c", json!({"metadata": {"name": "t"}, "spec": {"a": 1}})).await;
+    let made = made.code(201).json();
+    assert_eq!(made["metadata"]["generation"], 1);
+    // another manager applies the same: only the record changes
+    let again = apply(&cluster, &things, "d", json!({"metadata": {"name": "t"}, "spec": {"a": 1}})).await;
+    let again = again.code(200).json();
+    assert_eq!(again["metadata"]["generation"], 1, "{again}");
+    assert_eq!(again["metadata"]["managedFields"].as_array().unwrap().len(), 2);
+    // a label is a change, and with it comes the default
+    let config = json!({"metadata": {"name": "t", "labels": {"l": "m"}}, "spec": {"a": 1}});
+    let labelled = apply(&cluster, &things, "d", config).await.code(200).json();
+    assert_eq!(labelled["metadata"]["generation"], 2, "{labelled}");
+}
+
+#[tokio::test]
+async fn an_apply_that_changes_nothing_is_judged_as_the_object_is_read() {
+    let inner =
+        json!({"type": "object", "properties": {"d": {"type": "object", "default": {}}}, "required": ["d"]});
+    let stored = version(
+        "v1",
+        json!({"type": "object", "properties": {"x": {"type": "object"}, "l": {"type": "string"}}}),
+    );
+    let other = version("v2", json!({"type": "object", "properties": {"x": inner, "l": {"type": "string"}}}));
+    let (cluster, things) = things(&[other, stored]).await;
+    let config = json!({"metadata": {"name": "t"}, "spec": {"x": {}, "l": "a"}});
+    apply(&cluster, &things, "c", config).await.code(201);
+    let same = json!({"metadata": {"name": "t"}, "spec": {"l": "a"}});
+    let refused = apply(&cluster, &things, "d", same).await.code(422);
+    assert!(message(&refused).ends_with("is invalid: spec.x.d: Required value"), "{}", refused.text());
+    let changed = json!({"metadata": {"name": "t", "labels": {"l": "m"}}, "spec": {"l": "a"}});
+    apply(&cluster, &things, "d", changed).await.code(200);
+}
+
+#[tokio::test]
+async fn applied_fields_that_the_schema_drops_count_until_they_are_dropped() {
+    let mut open =
+        version("v1", json!({"type": "object", "properties": {"b": {"type": "string"}}, "maxProperties": 1}));
+    open["schema"]["openAPIV3Schema"]["x-kubernetes-preserve-unknown-fields"] = true.into();
+    let (cluster, things) = things(&[open]).await;
+    let generation = async |spec: Value| {
+        let applied = apply(&cluster, &things, "c", json!({"metadata": {"name": "t"}, "spec": spec})).await;
+        let applied = applied.json();
+        assert!(applied["spec"]["other"].is_null(), "{applied}");
+        applied["metadata"]["generation"].clone()
+    };
+    assert_eq!(generation(json!({})).await, 1);
+    assert_eq!(generation(json!({"other": 1})).await, 2);
+    assert_eq!(generation(json!({"other": 2})).await, 3);
+    assert_eq!(generation(json!({})).await, 3);
+    // rules see them, too
+    let two = json!({"metadata": {"name": "t"}, "spec": {"b": "c", "other": 1}});
+    let refused = apply(&cluster, &things, "c", two).await.code(422);
+    assert!(message(&refused).contains("must have at most 1 item"), "{}", refused.text());
+}
+
+#[tokio::test]
+async fn a_list_in_the_place_of_an_open_map_keeps_its_fields() {
+    let shut = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let mut open = shut.clone();
+    open["x-kubernetes-preserve-unknown-fields"] = true.into();
+    let outer = json!({"type": "object", "additionalProperties": open});
+    let spec = json!({"type": "object", "properties": {"open": open, "shut": shut, "outer": outer}});
+    let (cluster, things) = things(&[version("v1", spec)]).await;
+    let path = format!("{things}?dryRun=All");
+    let cases = [
+        (json!({"open": [{"u": 1}]}), None),
+        (json!({"open": [[1, {"u": {"v": 1}}]]}), None),
+        (json!({"outer": {"x": [{"u": 1}]}}), None),
+        (json!({"shut": [{"u": 1}]}), Some("spec.shut[0].u")),
+    ];
+    for (spec, unknown) in cases {
+        let body = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "x"}, "spec": spec});
+        let answer = cluster.post(&path, body).await.code(422);
+        let expected: Vec<_> =
+            unknown.iter().map(|it| format!(r#"299 - "unknown field \"{it}\"""#)).collect();
+        assert_eq!(answer.warnings(), expected, "{spec}");
+    }
+}
+
+/// A server with one version of things that have a nullable field beside the spec, and a status.
+async fn with_top(spec: Value) -> (Cluster, String) {
+    let mut version = version("v1", spec);
+    let fields = &mut version["schema"]["openAPIV3Schema"]["properties"];
+    fields["top"] = json!({"type": "integer", "nullable": true});
+    fields["status"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    version["subresources"] = json!({"status": {}});
+    things(&[version]).await
+}
+
+fn thing(things: &str, more: &Value) -> Value {
+    let mut thing = json!({"apiVersion": api_version(things), "kind": "Thing", "metadata": {"name": "x"}});
+    thing.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    thing
+}
+
+#[tokio::test]
+async fn a_merged_null_takes_a_nullable_field_away() {
+    let (cluster, things) = with_top(json!({"type": "object"})).await;
+    for (sent, generation) in [(json!({"top": 1}), 2), (json!({"top": null}), 2)] {
+        cluster.create(&things, thing(&things, &sent)).await;
+        let path = format!("{things}/x");
+        let patched = cluster.patch(&path, json!({"top": null})).await.code(200).json();
+        assert!(patched.get("top").is_none(), "{patched}");
+        assert_eq!(patched["metadata"]["generation"], generation);
+        let fields = &patched["metadata"]["managedFields"];
+        assert!(!fields.to_string().contains("f:top"), "{fields}");
+        cluster.delete(&path).await.code(200);
+    }
+}
+
+#[tokio::test]
+async fn a_write_of_the_status_cannot_speak_of_the_identity() {
+    let (cluster, things) = with_top(json!({"type": "object"})).await;
+    let made = cluster.create(&things, thing(&things, &json!({}))).await;
+    let path = format!("{things}/x/status");
+    let body = json!({"metadata": {"uid": "other", "deletionTimestamp": "2020-01-01T00:00:00Z"}, "status": {"a": 1}});
+    let patched = cluster.patch(&path, body).await.code(200).json();
+    assert_eq!((uid(&patched), &patched["status"]), (uid(&made), &json!({"a": 1})));
+    assert!(patched["metadata"]["deletionTimestamp"].is_null());
+    let config = thing(&things, &json!({"metadata": {"name": "x", "uid": "other"}, "status": {"b": 1}}));
+    let ask = cluster.ask(Method::PATCH, &format!("{path}?fieldManager=m")).body(config);
+    assert_eq!(uid(&ask.content_type(APPLY).await.code(200).json()), uid(&made));
+}
+
+#[tokio::test]
+async fn a_patched_type_is_read_before_the_schema_judges() {
+    let (cluster, things) = with_top(json!({"type": "object"})).await;
+    cluster.create(&things, thing(&things, &json!({"spec": {}}))).await;
+    let odd = json!({"op": "add", "path": "/spec/odd", "value": 1});
+    let number =
+        |field: &str| format!("cannot unmarshal number into Go struct field .{field} of type string");
+    let cases = [
+        (json!({"op": "add", "path": "/kind", "value": 5}), 422, number("kind")),
+        (json!({"op": "add", "path": "/apiVersion", "value": 5}), 422, number("apiVersion")),
+        (json!({"op": "remove", "path": "/kind"}), 422, "Object 'Kind' is missing".to_owned()),
+        (json!({"op": "remove", "path": "/apiVersion"}), 500, "Object 'apiVersion' is missing".to_owned()),
+        (json!({"op": "add", "path": "/kind", "value": "Other"}), 422, "must be Thing".to_owned()),
+        (json!({"op": "add", "path": "/apiVersion", "value": "v9"}), 422, "must be ".to_owned()),
+    ];
+    for (change, code, words) in cases {
+        let ask = cluster.ask(Method::PATCH, &format!("{things}/x")).body(json!([odd, change]));
+        let answer = ask.content_type("application/json-patch+json").await.code(code);
+        assert!(message(&answer).contains(&words), "{change}: {}", answer.text());
+        assert_eq!(answer.warnings(), Vec::<String>::new(), "{change}");
+    }
+}
+
+#[tokio::test]
+async fn a_factor_below_one_judges_whole_numbers() {
+    let spec = json!({"type": "object", "properties": {"n": {"type": "number", "multipleOf": 0.5}}});
+    let (cluster, things) = with_top(spec).await;
+    let path = format!("{things}?dryRun=All");
+    for (number, code) in
+        [(json!(1), 201), (json!(0), 201), (json!(1.5), 201), (json!(-2), 201), (json!(0.3), 422)]
+    {
+        let answer = cluster.post(&path, thing(&things, &json!({"spec": {"n": number}}))).await;
+        assert_eq!(answer.status, code, "{number}: {}", answer.text());
+    }
+}

@@ -1,0 +1,150 @@
+//! Answers to every verb at every form of path, as upstream gives them.
+
+use super::custom_resources::{define, definition, version as served};
+use super::parity_bodies::message;
+use super::protobuf::envelope;
+use super::*;
+use http::Method;
+use tests::{Answer, Cluster, Who, authority};
+
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+
+/// Sends an object, or nothing where a method has no body.
+async fn send(cluster: &Cluster, method: &str, path: &str, body: &Value) -> Answer {
+    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let ask = cluster.ask(method.parse::<Method>().unwrap(), path);
+    match method {
+        "POST" | "PUT" | "PATCH" => ask.body(body.clone()).content_type(kind).await,
+        _ => ask.await,
+    }
+}
+
+#[tokio::test]
+async fn a_custom_resource_answers_by_verb_and_not_by_path() {
+    let cluster = Cluster::start().await;
+    let mut version = served("v1", json!({"type": "object"}));
+    version["subresources"] = json!({"status": {}});
+    let made = define(&cluster, definition(&[version.clone()])).await;
+    let group = made["spec"]["group"].as_str().unwrap().to_owned();
+    let mut wide = definition(&[version]);
+    wide["metadata"]["name"] = format!("wides.{group}").into();
+    wide["spec"]["names"] = json!({"plural": "wides", "kind": "Wide"});
+    wide["spec"]["scope"] = "Cluster".into();
+    define(&cluster, wide).await;
+
+    let body = |kind: &str, name: &str| json!({"apiVersion": format!("{group}/v1"), "kind": kind, "metadata": {"name": name}});
+    let base = format!("/apis/{group}/v1");
+    let narrow = format!("{base}/namespaces/default/things");
+    for (things, kind) in [(&*narrow, "Thing"), (&*format!("{base}/wides"), "Wide")] {
+        cluster.create(things, body(kind, "x")).await;
+        let sent = body(kind, "x");
+        let cases = [
+            ("PUT", "", 400, "name must be provided"),
+            ("PATCH", "", 400, "name must be provided"),
+            ("POST", "/x", 409, "already exists"),
+            ("POST", "/other", 409, "\"x\" already exists"),
+            ("OPTIONS", "/x", 405, " is not supported on resources of kind"),
+            ("POST", "/x/status", 405, "create is not supported on resources of kind"),
+            ("DELETE", "/x/status", 405, "delete is not supported on resources of kind"),
+            ("GET", "/x/other", 404, "\"x\" not found"),
+            ("GET", "/x/status/more", 200, ""),
+            ("DELETE", "/x/status/more", 405, "delete is not supported on resources of kind"),
+            ("PATCH", "/x/status/more", 200, ""),
+        ];
+        for (method, rest, code, words) in cases {
+            let answer = send(&cluster, method, &format!("{things}{rest}"), &sent).await;
+            assert_eq!(answer.status, code, "{method} {things}{rest}: {}", answer.text());
+            if code > 299 {
+                assert!(message(&answer).contains(words), "{method} {rest}: {}", answer.text());
+            }
+        }
+        for rest in ["", "/x", "/x/status"] {
+            cluster.ask(Method::HEAD, &format!("{things}{rest}")).await.code(200);
+        }
+        cluster.ask(Method::HEAD, &format!("{things}/none")).await.code(404);
+        // the body names what is made at the path of an item
+        send(&cluster, "POST", &format!("{things}/y"), &body(kind, "z")).await.code(201);
+        cluster.get(&format!("{things}/z")).await.code(200);
+        cluster.get(&format!("{things}/y")).await.code(404);
+    }
+    // the wrong scope is no path at all, whatever follows
+    for path in
+        ["things/x", "things/x/status", "namespaces/default/wides/x", "namespaces/default/wides/x/status"]
+    {
+        for method in ["GET", "PUT", "POST", "DELETE"] {
+            let answer =
+                send(&cluster, method, &format!("{base}/{path}"), &body("Thing", "x")).await.code(404);
+            assert_eq!(answer.text(), "404 page not found\n", "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_old_path_of_a_watch_does_nothing_else() {
+    let cluster = Cluster::start().await;
+    cluster.named(CONFIGMAPS, "c").await;
+    let watch = "/api/v1/watch/namespaces/default/configmaps";
+    let body = json!({"metadata": {"name": "c"}, "data": {"k": "v"}});
+    for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+        for path in [watch.to_owned(), format!("{watch}/c")] {
+            send(&cluster, method, &path, &body).await.code(405);
+        }
+    }
+    assert!(cluster.read(&format!("{CONFIGMAPS}/c")).await["data"].is_null());
+}
+
+#[tokio::test]
+async fn an_object_outside_of_namespaces_is_in_none_even_of_its_own_name() {
+    let cluster = Cluster::start().await;
+    cluster.named(NAMESPACES, "same").await;
+    cluster.create(ROLES, json!({"metadata": {"name": "same"}, "rules": []})).await;
+    // this user may do everything in the namespace, and nothing outside of it
+    let user = Who::Holder(authority().client("u", "g"));
+    let binding = json!({"metadata": {"name": "all"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole", "name": "cluster-admin"}, "subjects": [{"kind": "User", "name": "u"}]});
+    let inside = "/apis/rbac.authorization.k8s.io/v1/namespaces/same";
+    cluster.create(&format!("{inside}/rolebindings"), binding).await;
+    for method in [Method::GET, Method::DELETE] {
+        cluster.ask(method.clone(), &format!("{ROLES}/same")).who(&user).await.code(403);
+        let answer = cluster.ask(method, &format!("{inside}/clusterroles/same")).who(&user).await.code(404);
+        assert_eq!(message(&answer), "the server could not find the requested resource");
+    }
+    cluster.get(&format!("{ROLES}/same")).await.code(200);
+    cluster.get(&format!("{NAMESPACES}/same/namespaces/same")).await.code(404);
+    cluster.get(&format!("{NAMESPACES}/same")).who(&user).await.code(200);
+}
+
+#[tokio::test]
+async fn an_applied_namespace_means_nothing_outside_of_namespaces() {
+    let cluster = Cluster::start().await;
+    let config = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "r", "namespace": "x"}, "rules": []});
+    for code in [201, 200] {
+        let path = format!("{ROLES}/r?fieldManager=m");
+        let ask = cluster.ask(Method::PATCH, &path).body(config.clone());
+        let applied = ask.content_type("application/apply-patch+yaml").await.code(code).json();
+        assert!(applied["metadata"]["namespace"].is_null(), "{applied}");
+    }
+}
+
+#[tokio::test]
+async fn an_eviction_of_the_older_version_comes_in_protobuf_too() {
+    let cluster = Cluster::start().await;
+    cluster.create(PODS, pod("p")).await;
+    let path = format!("{PODS}/p/eviction");
+    let evict = async |version: &str, message: &[u8]| {
+        let body = envelope(version, "Eviction", message);
+        let ask = cluster.ask(Method::POST, &path).body(body);
+        ask.content_type("application/vnd.kubernetes.protobuf").await
+    };
+    for (version, short) in [("policy/v1", "v1"), ("policy/v1beta1", "v1beta1")] {
+        // a number where the metadata belongs
+        let refused = evict(version, &[8, 1]).await.code(400);
+        let why = "proto: wrong wireType = 0 for field ObjectMeta";
+        let expected = format!("Eviction in version {short:?} cannot be handled as a Eviction: {why}");
+        assert_eq!(message(&refused), expected);
+    }
+    // metadata with the name p
+    evict("policy/v1beta1", &[10, 3, 10, 1, b'p']).await.code(201);
+    cluster.get(&format!("{PODS}/p")).await.code(404);
+}
