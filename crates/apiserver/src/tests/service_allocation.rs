@@ -6,7 +6,8 @@
 use super::shared_store::Shared;
 use env::Simulated;
 use kinds::ServiceOptions;
-use kinds::core::service::{Network, PortRange};
+use apimachinery::net::Network;
+use kinds::core::service::PortRange;
 use names::Names;
 use rest::input::{Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};

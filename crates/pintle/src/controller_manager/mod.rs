@@ -12,6 +12,7 @@ use crate::process;
 use crate::signals::Signals;
 use anyhow::Context as _;
 use apiserver::observability::Verbosity;
+use client::Client;
 use client::events::EventType;
 use client::leader::{self, Candidate};
 use client::metrics::Metrics;
@@ -19,7 +20,6 @@ use client::transport::{self, Rate};
 use controllers::accounts::Accounts;
 use controllers::{Context, registry};
 use env::World;
-use kube::Client;
 use metrics::Registry;
 use names::Names;
 use outbound::{Credentials, Target};
@@ -161,7 +161,7 @@ impl Work {
         tracing::info!(lease = name, "leads");
         if let Some(lease) = candidate.lease() {
             let message = format!("{} became leader", candidate.identity());
-            context.events.tell_about(lease.clone(), EventType::Normal, "LeaderElection", message);
+            context.events.record_about(lease.clone(), EventType::Normal, "LeaderElection", message);
         }
         tokio::select! {
             ended = self.loop_for_ever(context, &told.health) => ended,

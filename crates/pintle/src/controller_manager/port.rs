@@ -8,6 +8,7 @@ use super::Told;
 use crate::cli::command_line;
 use crate::options::{AuthorityFiles, ConfigErrors, ControllerManager, FoundOut, ServingCertificates};
 use anyhow::Context as _;
+use api::core::v1::ConfigMap;
 use apiserver::authentication::{self, Chain};
 use apiserver::authorization;
 use apiserver::discovery::debug::Inside;
@@ -18,13 +19,12 @@ use apiserver::serve::{self, Body, Bound, Handler, Limits, Listen, Peer, Shutdow
 use auth::{Attributes, Authorizer, User};
 use client::metrics::Metrics;
 use client::transport::{self, Rate};
+use client::{Api, Client};
 use env::World;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client};
 use names::Names;
 use outbound::Target;
 use rest::options::Query;
@@ -257,11 +257,11 @@ fn trust_map(
 ) -> anyhow::Result<Api<ConfigMap>> {
     let transport = transport::transport(target, &format!("{}-controller-manager", names.prefix), metrics)?;
     let client: Client = transport::client(&transport, Rate::default(), world);
-    Ok(Api::namespaced(client, &names.system_namespace()))
+    Ok(Api::namespaced(&client, &names.system_namespace()))
 }
 
 /// The map, from a server that may only just have started.
-async fn patiently(map: &Api<ConfigMap>) -> Result<ConfigMap, kube::Error> {
+async fn patiently(map: &Api<ConfigMap>) -> Result<ConfigMap, client::Error> {
     let asking = async {
         loop {
             match map.get(TRUST).await {

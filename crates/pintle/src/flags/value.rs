@@ -1,6 +1,6 @@
 //! The forms that values of flags have, checked even where a value changes nothing.
 
-use kinds::core::service::Network;
+use apimachinery::net::Network;
 use std::net::IpAddr;
 use std::time::Duration;
 

@@ -2,11 +2,11 @@
 
 use super::super::{ConfigErrors, RequestHeaders};
 use crate::flags::any_duration;
+use api::core::v1::ConfigMap;
 use apiserver::authentication::{self, FrontProxy};
 use apiserver::authorization;
 use clap::{ArgAction, Args};
 use http::HeaderName;
-use k8s_openapi::api::core::v1::ConfigMap;
 use names::Names;
 use outbound::{HttpClient, Limits, Target, Version};
 use rustls_pki_types::CertificateDer;
@@ -101,7 +101,7 @@ impl FoundOut {
     /// With what the API server says, where the operator said nothing.
     #[must_use]
     pub fn with(mut self, told: &ConfigMap) -> Self {
-        let data = |key: &str| told.data.as_ref().and_then(|data| data.get(key)).filter(|it| !it.is_empty());
+        let data = |key: &str| told.data.get(key).filter(|it| !it.is_empty());
         if let Some(more) = data("client-ca-file") {
             let own = self.clients.take().unwrap_or_default();
             self.clients = Some(format!("{}\n{more}", own.trim_end()));
@@ -198,10 +198,10 @@ mod tests {
 
     #[test]
     fn what_the_server_says_is_added_to_what_the_operator_said() {
-        let told: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {}, "data": {
+        let told = serde_json::json!({"metadata": {}, "data": {
             "client-ca-file": "B", "requestheader-client-ca-file": "P",
-            "requestheader-allowed-names": "[\"front\"]", "requestheader-username-headers": "[\"X-Remote-User\"]"}}))
-        .unwrap();
+            "requestheader-allowed-names": "[\"front\"]", "requestheader-username-headers": "[\"X-Remote-User\"]"}});
+        let told: ConfigMap = api::from_json(told.to_string().as_bytes()).unwrap();
         let both = FoundOut { clients: Some("A\n".to_owned()), ..FoundOut::default() }.with(&told);
         assert_eq!(both.clients.as_deref(), Some("A\nB"));
         let front = both.front_proxy().unwrap();
