@@ -1,34 +1,53 @@
-//! The `kube` client over the harness's own connections.
+//! Clients over the harness's own connections: that of `kube`, and that of the control loops.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::Client;
-use kube::client::Body;
 use tower_service::Service;
 
 use crate::cluster::Cluster;
 use crate::transport::{Protocol, Who, connect};
 
 impl Cluster {
-    /// A client of the library that controllers use, as the administrator.
+    /// A client of a library that others use, as the administrator.
     pub async fn kube(&self, namespace: &str) -> Client {
-        let stream = connect(self.address, &Who::Admin, Protocol::Http2).await;
-        let builder = http2::Builder::new(TokioExecutor::new());
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        Client::new(Connection(sender), namespace)
+        Client::new(Connection::open(self).await, namespace)
+    }
+
+    /// A client as control loops have it, as the administrator.
+    pub async fn loop_client(&self) -> client::Client {
+        client::Client::new(Connection::open(self).await)
     }
 }
 
-/// What the library sends its requests through.
-struct Connection(http2::SendRequest<Body>);
+/// A connection that sends the requests of a client.
+struct Connection<B>(http2::SendRequest<B>);
 
-impl Service<Request<Body>> for Connection {
+impl<B> Clone for Connection<B> {
+    fn clone(&self) -> Self {
+        Connection(self.0.clone())
+    }
+}
+
+impl<B> Connection<B>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
+{
+    async fn open(cluster: &Cluster) -> Self {
+        let stream = connect(cluster.address, &Who::Admin, Protocol::Http2).await;
+        let builder = http2::Builder::new(TokioExecutor::new());
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        Connection(sender)
+    }
+}
+
+impl<B: Body + Send + 'static> Service<Request<B>> for Connection<B> {
     type Response = Response<Incoming>;
     type Error = hyper::Error;
     type Future = Pin<Box<dyn Future<Output = hyper::Result<Self::Response>> + Send>>;
@@ -37,7 +56,7 @@ impl Service<Request<Body>> for Connection {
         self.0.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         // the library leaves the host to its transport
         let path = request.uri().path_and_query().map_or("/", |it| it.as_str());
         *request.uri_mut() = format!("https://localhost{path}").parse().unwrap();

@@ -28,7 +28,7 @@ pub struct Managed {
 struct Running {
     task: JoinHandle<()>,
     /// What every loop holds as long as it lives.
-    held: Weak<dyn Fn(&'static str) -> Client + Send + Sync>,
+    held: Weak<dyn Fn(&'static str) -> client::Client + Send + Sync>,
     metrics: Metrics,
 }
 
@@ -100,6 +100,22 @@ impl Managed {
     }
 }
 
+impl Managed {
+    /// A client through memory as loops have it, as the administrator.
+    pub fn loop_client(&self) -> client::Client {
+        self.loop_client_as(User::apiserver())
+    }
+
+    /// The same as another user.
+    pub fn loop_client_of(&self, user: &str) -> client::Client {
+        self.loop_client_as(User::named(user).authenticated())
+    }
+
+    fn loop_client_as(&self, user: User) -> client::Client {
+        client::Client::new(InMemory::new(self.cluster.server.service.clone(), user, "test"))
+    }
+}
+
 fn client(cluster: &Cluster, user: User, agent: &str) -> Client {
     Client::new(InMemory::new(cluster.server.service.clone(), user, agent), names::DEFAULT_NAMESPACE)
 }
@@ -112,10 +128,11 @@ fn run(cluster: &Cluster, options: registry::Options) -> Running {
     // each loop is held to the role that it has upstream
     let accounts: Accounts = Arc::new(move |name| {
         let user = User::service_account("kube-system", name);
-        Client::new(InMemory::new(service.clone(), user, agent), names::DEFAULT_NAMESPACE)
+        client::Client::new(InMemory::new(service.clone(), user, agent))
     });
     let held = Arc::downgrade(&accounts);
-    let context = Context::new(client(cluster, user, agent), cluster.world.clone(), names);
+    let manager = client::Client::new(InMemory::new(cluster.server.service.clone(), user, agent));
+    let context = Context::new(manager, cluster.world.clone(), names);
     let context = context.with_accounts(accounts);
     let metrics = context.metrics.clone();
     let task = tokio::spawn(async move { registry::run(context, &options).await.unwrap() });

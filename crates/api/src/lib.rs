@@ -24,12 +24,15 @@
 
 mod codec;
 mod object;
+mod selector;
 pub mod tables;
+mod watch;
 
 pub use codec::{
     ByteString, Duration, IntOrString, Json, MicroTime, Quantity, ReadError, Reader, Struct, Time,
     UnknownFields, Value, Writer,
 };
 pub use object::{Kinded, List, Resource, from_json, to_json};
+pub use watch::WatchEvent;
 
 include!(concat!(env!("OUT_DIR"), "/structs.rs"));

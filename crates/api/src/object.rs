@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use names::Names;
 use schema::table::Kind;
 
 use crate::codec::{Json, ReadResult, Reader, Struct, Token, UnknownFields, Writer, struct_json};
-use crate::meta::v1::{ListMeta, ObjectMeta};
+use crate::meta::v1::{ListMeta, ObjectMeta, PartialObjectMetadata};
 
 /// A type that has a kind.
 pub trait Kinded: Struct + Json + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
@@ -13,9 +14,23 @@ pub trait Kinded: Struct + Json + Clone + fmt::Debug + PartialEq + Send + Sync +
     fn kind() -> &'static Kind;
     /// The fields `kind` and `apiVersion`.
     fn type_meta_mut(&mut self) -> (&mut String, &mut String);
+
+    /// The name of the API group, empty for the core.
+    fn group() -> String {
+        Self::kind().group.full(&Names::kubernetes().api_domain)
+    }
+
+    /// Group and version, as `apiVersion` names them.
+    fn api_version() -> String {
+        let version = &Self::kind().version;
+        match &*Self::group() {
+            "" => version.to_string(),
+            group => format!("{group}/{version}"),
+        }
+    }
 }
 
-/// An object with metadata, served under a path of its own.
+/// An object with metadata.
 pub trait Resource: Kinded {
     fn metadata(&self) -> &ObjectMeta;
     fn metadata_mut(&mut self) -> &mut ObjectMeta;
@@ -35,6 +50,17 @@ pub trait Resource: Kinded {
 
     fn resource_version(&self) -> &str {
         &self.metadata().resource_version
+    }
+}
+
+/// The metadata of an object of any kind, which the server sends instead of the whole object.
+impl Resource for PartialObjectMetadata {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn metadata_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
     }
 }
 

@@ -3,10 +3,11 @@
 //! What always holds: a result is at least as new as the caller requires. Concurrent callers share one fetch, unless it
 //! began before the time that they require.
 
-use crate::error::Failure;
+use crate::client::Client;
+use crate::error::Error;
+use api::Json;
+use api::meta::v1::{APIGroup, APIGroupList, APIResource, APIResourceList, APIVersions};
 use futures_util::{StreamExt, stream};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource, APIResourceList};
-use kube::Client;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,12 +24,26 @@ pub struct Resource {
     pub plural: String,
     pub kind: String,
     pub namespaced: bool,
-    /// Whether this is the version in which to use it.
+    /// Whether this is the preferred version.
     pub preferred: bool,
     pub verbs: Vec<String>,
 }
 
 impl Resource {
+    /// The resource that a list of this group and version names.
+    pub fn new(resource: &APIResource, group_version: &str) -> Self {
+        let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
+        Resource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            plural: resource.name.clone(),
+            kind: resource.kind.clone(),
+            namespaced: resource.namespaced,
+            preferred: false,
+            verbs: resource.verbs.clone(),
+        }
+    }
+
     pub fn can(&self, verb: &str) -> bool {
         self.verbs.iter().any(|it| it == verb)
     }
@@ -40,12 +55,9 @@ impl Resource {
         }
     }
 
-    /// Where its objects are, in a namespace or, without a name, in all of them.
+    /// The path of its objects, in a namespace or, if that is empty, in all.
     pub fn path(&self, namespace: &str) -> String {
-        let root = match &*self.group {
-            "" => format!("/api/{}", self.version),
-            group => format!("/apis/{group}/{}", self.version),
-        };
+        let root = root(&self.api_version());
         match namespace {
             "" => format!("{root}/{}", self.plural),
             namespace => format!("{root}/namespaces/{namespace}/{}", self.plural),
@@ -58,15 +70,15 @@ impl Resource {
 pub struct ApiResources {
     /// Each in all its versions.
     pub resources: Vec<Arc<Resource>>,
-    /// Versions of groups that did not say what they have, and why.
+    /// Group versions whose resources could not be fetched, and why.
     pub failed: BTreeMap<String, String>,
-    /// Versions of groups that no client can understand.
+    /// Group versions that cannot be parsed.
     pub unparsed: Vec<String>,
     by_kind: HashMap<(String, String), Arc<Resource>>,
 }
 
 impl ApiResources {
-    /// Each resource once, in the version in which to use it.
+    /// Each resource once, in its preferred version.
     pub fn preferred(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.iter().filter(|it| it.preferred)
     }
@@ -75,12 +87,12 @@ impl ApiResources {
         self.by_kind.get(&(api_version.to_owned(), kind.to_owned()))
     }
 
-    /// Whether some version of a group did not say what it has.
+    /// Whether the resources of some version of a group could not be fetched.
     pub fn group_failed(&self, group: &str) -> bool {
         self.failed.keys().any(|it| it.split_once('/').is_some_and(|(failed, _)| failed == group))
     }
 
-    /// Puts together what the versions of the groups said, in the order in which they are preferred.
+    /// Combines the lists of all group versions, which come in the order of preference.
     fn of(answers: Vec<(String, Result<APIResourceList, String>)>) -> Self {
         let mut served = ApiResources::default();
         let mut known: HashSet<(String, String)> = HashSet::new();
@@ -92,34 +104,26 @@ impl ApiResources {
                     continue;
                 }
             };
-            let (group, version) = match list.group_version.split_once('/') {
-                None => ("", &*list.group_version),
+            let group = match list.group_version.split_once('/') {
+                None => "",
                 Some((_, version)) if version.contains('/') => {
                     served.unparsed.push(list.group_version.clone());
                     continue;
                 }
-                Some(parts) => parts,
+                Some((group, _)) => group,
             };
             for one in list.resources.iter().filter(|it| !it.name.contains('/')) {
                 let place = (group.to_owned(), one.name.clone());
                 let preferred = known.insert(place);
-                served.push(one, group, version, preferred);
+                served.push(one, &list.group_version, preferred);
             }
         }
         served.resources.sort();
         served
     }
 
-    fn push(&mut self, one: &APIResource, group: &str, version: &str, preferred: bool) {
-        let resource = Arc::new(Resource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            plural: one.name.clone(),
-            kind: one.kind.clone(),
-            namespaced: one.namespaced,
-            preferred,
-            verbs: one.verbs.clone(),
-        });
+    fn push(&mut self, one: &APIResource, group_version: &str, preferred: bool) {
+        let resource = Arc::new(Resource { preferred, ..Resource::new(one, group_version) });
         let kind = (resource.api_version(), resource.kind.clone());
         self.by_kind.entry(kind).or_insert_with(|| resource.clone());
         self.resources.push(resource);
@@ -131,56 +135,69 @@ pub struct Discovery {
     client: Client,
     latest: Mutex<Option<(Instant, Arc<ApiResources>)>>,
     /// Held during a fetch.
-    asking: tokio::sync::Mutex<()>,
+    fetching: tokio::sync::Mutex<()>,
 }
 
 impl Discovery {
     pub fn new(client: Client) -> Self {
-        Discovery { client, latest: Mutex::default(), asking: tokio::sync::Mutex::default() }
+        Discovery { client, latest: Mutex::default(), fetching: tokio::sync::Mutex::default() }
     }
 
-    /// What the server has, as it said at this time or later.
-    pub async fn since(&self, time: Instant) -> Result<Arc<ApiResources>, kube::Error> {
+    /// The resources of the server, fetched at this time or later.
+    pub async fn since(&self, time: Instant) -> Result<Arc<ApiResources>, Error> {
         let new_enough = || self.latest.lock().clone().filter(|(began, _)| *began >= time).map(|(_, it)| it);
         if let Some(served) = new_enough() {
             return Ok(served);
         }
-        let _asking = self.asking.lock().await;
+        let _fetching = self.fetching.lock().await;
         if let Some(served) = new_enough() {
             return Ok(served);
         }
         let began = Instant::now();
-        let served = Arc::new(self.ask().await?);
+        let served = Arc::new(self.fetch().await?);
         *self.latest.lock() = Some((began, served.clone()));
         Ok(served)
     }
 
-    /// What it said last, however long ago.
+    /// The latest result, of whatever age.
     pub fn latest(&self) -> Option<Arc<ApiResources>> {
         self.latest.lock().as_ref().map(|(_, served)| served.clone())
     }
 
-    async fn ask(&self) -> Result<ApiResources, kube::Error> {
-        let core = self.client.list_core_api_versions().await?;
-        let groups = self.client.list_api_groups().await?;
+    async fn fetch(&self) -> Result<ApiResources, Error> {
+        let core: APIVersions = document(&self.client, "/api").await?;
+        let groups: APIGroupList = document(&self.client, "/apis").await?;
         let mut wanted: Vec<String> = core.versions;
         wanted.extend(groups.groups.iter().flat_map(versions));
         let answers = stream::iter(wanted).map(|group_version| async {
-            let list = match group_version.contains('/') {
-                true => self.client.list_api_group_resources(&group_version).await,
-                false => self.client.list_core_api_resources(&group_version).await,
-            };
-            (group_version, list.map_err(|why| Failure::from(why).message()))
+            let list = resources_of(&self.client, &group_version).await;
+            (group_version, list.map_err(|error| error.message()))
         });
         Ok(ApiResources::of(answers.buffered(AT_ONCE).collect().await))
     }
 }
 
+/// The resources of a group and version.
+pub async fn resources_of(client: &Client, group_version: &str) -> Result<APIResourceList, Error> {
+    document(client, &root(group_version)).await
+}
+
+async fn document<T: Json>(client: &Client, path: &str) -> Result<T, Error> {
+    let request = http::Request::get(path).body(Vec::new());
+    client.request(request.map_err(|error| Error::Request(error.to_string()))?).await
+}
+
+/// The path of a group and version.
+fn root(group_version: &str) -> String {
+    let root = if group_version.contains('/') { "/apis" } else { "/api" };
+    format!("{root}/{group_version}")
+}
+
 /// The versions of a group, the preferred one first.
 fn versions(group: &APIGroup) -> Vec<String> {
-    let preferred = group.preferred_version.iter().map(|it| &it.group_version);
+    let preferred = Some(&group.preferred_version.group_version).filter(|it| !it.is_empty());
     let mut all: Vec<String> = Vec::new();
-    for one in preferred.chain(group.versions.iter().map(|it| &it.group_version)) {
+    for one in preferred.into_iter().chain(group.versions.iter().map(|it| &it.group_version)) {
         if !all.contains(one) {
             all.push(one.clone());
         }
@@ -200,8 +217,8 @@ mod tests {
                 serde_json::json!({"name": name, "kind": kind, "namespaced": true, "singularName": "", "verbs": ["get"]})
             })
             .collect();
-        serde_json::from_value(serde_json::json!({"groupVersion": group_version, "resources": resources}))
-            .unwrap()
+        let list = serde_json::json!({"groupVersion": group_version, "resources": resources});
+        api::from_json(list.to_string().as_bytes()).unwrap()
     }
 
     #[test]
@@ -228,6 +245,6 @@ mod tests {
         let group = serde_json::json!({"name": "a",
             "versions": [{"groupVersion": "a/v2", "version": "v2"}, {"groupVersion": "a/v1", "version": "v1"}],
             "preferredVersion": {"groupVersion": "a/v1", "version": "v1"}});
-        assert_eq!(versions(&serde_json::from_value(group).unwrap()), ["a/v1", "a/v2"]);
+        assert_eq!(versions(&api::from_json(group.to_string().as_bytes()).unwrap()), ["a/v1", "a/v2"]);
     }
 }

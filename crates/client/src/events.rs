@@ -8,15 +8,16 @@ mod event;
 
 pub use event::{EventType, Note};
 
-use crate::error::unless;
+use crate::client::Client;
+use crate::error::{Error, unless};
+use crate::params::Patch;
+use crate::resource_api::Api;
+use api::core::v1::{Event, EventSource, ObjectReference};
+use api::meta::v1::ObjectMeta;
+use api::{Resource, Time};
 use correlate::Correlator;
 use env::World;
 use event::Record;
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use k8s_openapi::chrono::{DateTime, Utc};
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::{Client, Resource};
 use tokio::sync::mpsc;
 
 /// The limit of events that wait to be written; further ones are dropped.
@@ -29,16 +30,15 @@ pub struct Recorder {
 }
 
 /// A reference to an object, as events have it.
-pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
-    let meta = object.meta();
+pub fn reference<K: Resource>(object: &K) -> ObjectReference {
     ObjectReference {
-        api_version: Some(K::api_version(&()).into_owned()),
-        kind: Some(K::kind(&()).into_owned()),
-        name: meta.name.clone(),
-        namespace: meta.namespace.clone(),
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version.clone(),
-        field_path: None,
+        api_version: K::api_version(),
+        kind: K::kind().name.to_string(),
+        name: object.name().to_owned(),
+        namespace: object.namespace().to_owned(),
+        uid: object.uid().to_owned(),
+        resource_version: object.resource_version().to_owned(),
+        ..ObjectReference::default()
     }
 }
 
@@ -52,28 +52,29 @@ impl Recorder {
         Recorder { records }
     }
 
-    pub fn tell<K: Resource<DynamicType = ()>>(
+    pub fn record<K: Resource>(
         &self,
         object: &K,
-        tone: EventType,
+        event_type: EventType,
         reason: &str,
         message: impl Into<String>,
     ) {
-        self.tell_about(reference(object), tone, reason, message);
+        self.record_about(reference(object), event_type, reason, message);
     }
 
-    pub fn note<K: Resource<DynamicType = ()>>(&self, object: &K, note: Note) {
-        self.tell(object, note.tone, note.reason, note.message);
+    pub fn note<K: Resource>(&self, object: &K, note: Note) {
+        self.record(object, note.event_type, note.reason, note.message);
     }
 
-    pub fn tell_about(
+    /// Records an event about the object of a reference.
+    pub fn record_about(
         &self,
         about: ObjectReference,
-        tone: EventType,
+        event_type: EventType,
         reason: &str,
         message: impl Into<String>,
     ) {
-        let record = Record { about, tone, reason: reason.to_owned(), message: message.into() };
+        let record = Record { about, event_type, reason: reason.to_owned(), message: message.into() };
         if self.records.try_send(record).is_err() {
             tracing::debug!(reason, "too many events: one is dropped");
         }
@@ -96,22 +97,25 @@ impl Writer {
         }
     }
 
-    async fn write(&mut self, record: Record) -> Result<(), kube::Error> {
-        let now = Time(DateTime::<Utc>::from(self.world.now()));
+    async fn write(&mut self, record: Record) -> Result<(), Error> {
+        let now = Time::from(self.world.now());
         let about = &record.about;
-        let uid = about.uid.clone().unwrap_or_default();
-        let name = about.name.clone().unwrap_or_default();
-        let object = format!("{uid}/{name}");
+        let name = &about.name;
+        let object = format!("{}/{name}", about.uid);
         let Some((key, message)) = self.correlator.correlate(&object, &record, self.world.elapsed()) else {
             return Ok(());
         };
         // events about cluster-scoped objects go into the default namespace
-        let namespace = about.namespace.clone().filter(|it| !it.is_empty());
-        let namespace = namespace.unwrap_or_else(|| names::DEFAULT_NAMESPACE.to_owned());
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        let namespace = match &*about.namespace {
+            "" => names::DEFAULT_NAMESPACE,
+            namespace => namespace,
+        };
+        let events: Api<Event> = Api::namespaced(&self.client, namespace);
         if let Some((event, count)) = self.correlator.written(&key) {
-            let patch = serde_json::json!({"count": count + 1, "lastTimestamp": now, "message": message});
-            let patched = events.patch(&event, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            let patch = serde_json::json!({
+                "count": count + 1, "lastTimestamp": now.to_string(), "message": message
+            });
+            let patched = events.patch(&event, &Patch::merge(patch)).await;
             // it may have expired meanwhile
             if unless(404, patched)?.is_some() {
                 self.correlator.remember(&key, event, count + 1);
@@ -121,23 +125,22 @@ impl Writer {
         let unique = env::random_u64(&self.world);
         let event = Event {
             metadata: ObjectMeta {
-                name: Some(format!("{name}.{unique:016x}")),
-                namespace: Some(namespace),
+                name: format!("{name}.{unique:016x}"),
+                namespace: namespace.to_owned(),
                 ..ObjectMeta::default()
             },
-            involved_object: record.about,
-            type_: Some(format!("{:?}", record.tone)),
-            reason: Some(record.reason),
-            message: Some(message),
-            count: Some(1),
-            first_timestamp: Some(now.clone()),
+            type_: format!("{:?}", record.event_type),
+            reason: record.reason,
+            message,
+            count: 1,
+            first_timestamp: Some(now),
             last_timestamp: Some(now),
-            source: Some(EventSource { component: Some(self.component.clone()), host: None }),
+            source: EventSource { component: self.component.clone(), ..EventSource::default() },
+            involved_object: record.about,
             ..Event::default()
         };
-        let name = event.metadata.name.clone().unwrap_or_default();
-        events.create(&PostParams::default(), &event).await?;
-        self.correlator.remember(&key, name, 1);
+        events.create(&event).await?;
+        self.correlator.remember(&key, event.metadata.name, 1);
         Ok(())
     }
 }

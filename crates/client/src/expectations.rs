@@ -1,21 +1,21 @@
 //! The write tracker: a loop reconciles a key again only after its informer has seen the loop's own writes for it.
 //!
-//! An informer shows the world as it was a little ago. A loop that has just made ten objects and looks too early sees
-//! none of them, and makes ten more. So it remembers here what it wrote and removed for a key, and waits with this
-//! key until the informer has all of that; other keys go on meanwhile.
+//! An informer lags behind the server. A loop that has just created ten objects and reconciles too early finds none of
+//! them, and creates ten more. So it records its writes and deletions for a key here, and waits with this key until the
+//! informer has all of them; other keys go on meanwhile.
 //!
 //! ```text
 //! reconcile(key)   wrote(key, pod at revision 17), deleted(key, pod of uid u)
 //! reconcile(key)   seen(key): the informer has reached 17, and u is gone or on its way out
 //! ```
 //!
-//! What always holds: what was seen is forgotten, so that nothing is kept for keys that are at rest, and nothing else
-//! is: however long a watch is broken, a loop does not do the same thing twice. A restart forgets everything, and needs
-//! nothing: informers begin with what is there.
+//! What always holds: writes that were seen are dropped, so idle keys cost nothing, and no others are: however long a
+//! watch is broken, a loop does not repeat a write. A restart starts empty, since informers begin with a list.
 
 use crate::error::Failure;
-use crate::informer::{Informer, Position, Watchable};
+use crate::informer::{Informer, Position};
 use crate::key::Key;
+use api::Resource;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -33,12 +33,12 @@ pub struct WriteTracker<K> {
 struct PendingWrites {
     /// The position that the informer must reach.
     until: Position,
-    deleted: Vec<(Key, Option<String>)>,
+    deleted: Vec<(Key, String)>,
     /// Objects of which nothing must be left.
-    gone: Vec<(Key, Option<String>)>,
+    gone: Vec<(Key, String)>,
 }
 
-impl<K: Watchable> WriteTracker<K> {
+impl<K: Resource> WriteTracker<K> {
     pub fn new(informer: Informer<K>) -> Self {
         WriteTracker { informer, by_key: Mutex::default() }
     }
@@ -47,40 +47,40 @@ impl<K: Watchable> WriteTracker<K> {
         &self.informer
     }
 
-    /// An object was made or changed for a key; this is what the server answered.
+    /// Records that an object was created or updated for a key. The object is the server's answer.
     pub fn wrote(&self, key: &Key, object: &K) {
-        let version = object.meta().resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or(0);
+        let version = object.resource_version().parse().unwrap_or(0);
         let reached = *self.informer.reached().borrow();
-        // a write that changes nothing is no news to anybody
+        // a write that changes nothing causes no event
         if version > reached.version {
             self.remember(key, reached, |pending| pending.until.version = pending.until.version.max(version));
         }
     }
 
-    /// The same, where the last finalizer may have come off an object on its way out: then it is gone, and the answer
-    /// has the revision of before.
+    /// Records an update that may have removed the last finalizer of a terminating object: then it is gone, and the
+    /// answer has the resource version before the deletion.
     pub fn released(&self, key: &Key, object: &K) {
-        let meta = object.meta();
-        let is_held = meta.finalizers.as_ref().is_some_and(|it| !it.is_empty())
-            || meta.deletion_grace_period_seconds.is_some_and(|it| it > 0);
+        let meta = object.metadata();
+        let is_held =
+            !meta.finalizers.is_empty() || meta.deletion_grace_period_seconds.is_some_and(|it| it > 0);
         if meta.deletion_timestamp.is_none() || is_held {
             return self.wrote(key, object);
         }
         self.gone(key, object);
     }
 
-    /// An object was found not to be there any more at all.
+    /// Records that an object was found to be gone altogether.
     pub fn gone(&self, key: &Key, object: &K) {
-        let gone = (Key::of(object), object.meta().uid.clone());
+        let gone = (Key::of(object), object.uid().to_owned());
         let reached = *self.informer.reached().borrow();
         if !self.is_gone(&gone) {
             self.remember(key, reached, |pending| pending.gone.push(gone));
         }
     }
 
-    /// An object was removed for a key, or was found to be gone.
+    /// Records that an object was deleted for a key, or found to be gone.
     pub fn deleted(&self, key: &Key, object: &K) {
-        let gone = (Key::of(object), object.meta().uid.clone());
+        let gone = (Key::of(object), object.uid().to_owned());
         let reached = *self.informer.reached().borrow();
         if !self.is_deleted(&gone) {
             self.remember(key, reached, |pending| pending.deleted.push(gone));
@@ -94,11 +94,11 @@ impl<K: Watchable> WriteTracker<K> {
         add(pending);
     }
 
-    /// Waits until everything that was written for this key has been seen.
+    /// Waits until the informer has seen all writes for this key.
     pub async fn seen(&self, key: &Key) -> Result<(), Failure> {
         let Some(pending) = self.by_key.lock().remove(key) else { return Ok(()) };
         let mut reached = self.informer.reached();
-        // in another past nothing was written; the sender lives as long as the informer
+        // another history has none of these writes; the sender lives as long as the informer
         let mut wait = async |holds: &(dyn Fn(&Position) -> bool + Sync)| {
             let _ = reached.wait_for(|now| now.history != pending.until.history || holds(now)).await;
         };
@@ -114,33 +114,31 @@ impl<K: Watchable> WriteTracker<K> {
         let waited = tokio::time::timeout(TIMEOUT, waiting).await;
         if waited.is_err() {
             self.by_key.lock().insert(key.clone(), pending);
-            return Err(Failure::Other("what was written has not been seen yet".to_owned()));
+            return Err(Failure::Other("the informer has not seen the last writes yet".to_owned()));
         }
         Ok(())
     }
 
-    fn is_gone(&self, (key, uid): &(Key, Option<String>)) -> bool {
-        self.informer.get(key).is_none_or(|it| it.meta().uid != *uid)
+    fn is_gone(&self, (key, uid): &(Key, String)) -> bool {
+        self.informer.get(key).is_none_or(|it| it.uid() != uid)
     }
 
-    fn is_deleted(&self, (key, uid): &(Key, Option<String>)) -> bool {
-        self.informer
-            .get(key)
-            .is_none_or(|it| it.meta().uid != *uid || it.meta().deletion_timestamp.is_some())
+    fn is_deleted(&self, (key, uid): &(Key, String)) -> bool {
+        self.informer.get(key).is_none_or(|it| it.uid() != uid || it.metadata().deletion_timestamp.is_some())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::core::v1::ConfigMap;
     use futures_util::FutureExt;
-    use k8s_openapi::api::core::v1::ConfigMap;
 
     fn object(name: &str, version: u32, uid: &str) -> ConfigMap {
         let json = serde_json::json!({
             "metadata": {"name": name, "namespace": "ns", "resourceVersion": version.to_string(), "uid": uid}
         });
-        serde_json::from_value(json).unwrap()
+        api::from_json(json.to_string().as_bytes()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -178,7 +176,7 @@ mod tests {
         informer.apply(object("b", 3, "another"));
         assert!((&mut waiting).now_or_never().is_none());
         let mut last = object("c", 4, "c");
-        last.metadata.deletion_timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
+        last.metadata.deletion_timestamp = Some(api::Time(1_767_225_600));
         informer.apply(last);
         assert!(waiting.now_or_never().is_some_and(|it| it.is_ok()));
     }
@@ -217,14 +215,14 @@ mod tests {
         let written = WriteTracker::new(informer.clone());
         let key = Key::new("ns", "one");
         let mut last = object("a", 4, "a");
-        last.metadata.deletion_timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
+        last.metadata.deletion_timestamp = Some(api::Time(1_767_225_600));
         informer.apply(last.clone());
         // its agent has time left, or somebody else holds it
         let mut graceful = last.clone();
         graceful.metadata.deletion_grace_period_seconds = Some(30);
         written.released(&key, &graceful);
         let mut held = last.clone();
-        held.metadata.finalizers = Some(vec!["x/y".to_owned()]);
+        held.metadata.finalizers = vec!["x/y".to_owned()];
         written.released(&key, &held);
         assert!(written.seen(&key).now_or_never().is_some());
         // the answer has a revision that is known already

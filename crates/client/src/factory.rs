@@ -1,9 +1,10 @@
 //! The informers of a process: one per kind and selection, shared by all users.
 
-use crate::informer::{Informer, Watchable};
+use crate::client::Client;
+use crate::informer::Informer;
 use crate::reflector::{Source, list_and_watch};
-use k8s_openapi::NamespaceResourceScope;
-use kube::{Client, Resource};
+use crate::resource_api::path_of;
+use api::Resource;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -43,27 +44,17 @@ impl InformerFactory {
     }
 
     /// The informer of all objects of a kind. The first call starts it.
-    pub fn informer<K: Watchable>(&self) -> Informer<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn informer<K: Resource>(&self) -> Informer<K> {
         self.obtain("", "")
     }
 
     /// The informer of the objects of a kind that a field selector matches, in one namespace or, if that is empty, in
     /// all. The server filters: other objects are not sent.
-    pub fn informer_of<K>(&self, namespace: &str, fields: &str) -> Informer<K>
-    where
-        K: Watchable + Resource<Scope = NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
+    pub fn informer_of<K: Resource>(&self, namespace: &str, fields: &str) -> Informer<K> {
         self.obtain(namespace, fields)
     }
 
-    fn obtain<K: Watchable>(&self, namespace: &str, fields: &str) -> Informer<K>
-    where
-        K::DynamicType: Default,
-    {
+    fn obtain<K: Resource>(&self, namespace: &str, fields: &str) -> Informer<K> {
         let mut informers = self.shared.informers.lock();
         let selection = (TypeId::of::<K>(), namespace.to_owned(), fields.to_owned());
         if let Some(known) = informers.get(&selection).and_then(|it| it.downcast_ref::<Informer<K>>()) {
@@ -71,13 +62,12 @@ impl InformerFactory {
         }
         let informer = Informer::<K>::default();
         informers.insert(selection, Box::new(informer.clone()));
-        let namespace = Some(namespace).filter(|it| !it.is_empty());
         self.spawn(list_and_watch(
             Source {
                 client: self.shared.client.clone(),
-                path: K::url_path(&K::DynamicType::default(), namespace),
+                path: path_of::<K>(namespace),
                 fields: fields.to_owned(),
-                bare: false,
+                metadata_only: false,
             },
             Box::new(informer.clone()),
         ));

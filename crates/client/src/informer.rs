@@ -4,14 +4,12 @@
 //! in which they happened, after the cache has them. After a new list listeners receive the difference as changes.
 //! Managed fields are dropped: no user reads them, and they are often half of an object.
 
+use crate::error::Error;
 use crate::key::Key;
 use crate::reflector::{self, Page, Sink, WatchProgress};
-use kube::api::WatchEvent;
-use kube::{Resource, ResourceExt};
+use api::{Resource, WatchEvent};
 use parking_lot::RwLock;
-use serde::de::DeserializeOwned;
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -35,16 +33,11 @@ impl<K> Change<'_, K> {
     }
 }
 
-impl<K: ResourceExt> Change<'_, K> {
+impl<K: Resource> Change<'_, K> {
     pub fn key(&self) -> Key {
         Key::of(&**self.object())
     }
 }
-
-/// A kind that an informer can cache.
-pub trait Watchable: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static {}
-
-impl<K: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static> Watchable for K {}
 
 type Listener<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
 /// The index keys of an object.
@@ -134,7 +127,7 @@ impl<K> State<K> {
     }
 }
 
-impl<K: Watchable> Default for Informer<K> {
+impl<K: Resource> Default for Informer<K> {
     fn default() -> Self {
         let state = State { objects: HashMap::new(), by_namespace: HashMap::new(), indexes: Vec::new() };
         let shared = Shared {
@@ -147,7 +140,7 @@ impl<K: Watchable> Default for Informer<K> {
     }
 }
 
-impl<K: Watchable> Informer<K> {
+impl<K: Resource> Informer<K> {
     /// Adds an index. An index of the same name is not added twice.
     pub fn index(&self, name: &'static str, by: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
         let mut state = self.shared.state.write();
@@ -226,7 +219,7 @@ impl<K: Watchable> Informer<K> {
 
     /// Puts an object into the cache. Returns its resource version.
     pub fn apply(&self, object: K) -> String {
-        let version = object.resource_version().unwrap_or_default();
+        let version = object.resource_version().to_owned();
         self.put(object);
         self.move_to(&version);
         version
@@ -234,20 +227,20 @@ impl<K: Watchable> Informer<K> {
 
     /// Removes an object from the cache. Returns the resource version of the deletion.
     pub fn delete(&self, object: &K) -> String {
-        let version = object.resource_version().unwrap_or_default();
+        let version = object.resource_version().to_owned();
         self.remove(&Key::of(object));
         self.move_to(&version);
         version
     }
 
     fn put(&self, mut object: K) {
-        object.meta_mut().managed_fields = None;
+        object.metadata_mut().managed_fields = Vec::new();
         let (key, object) = (Key::of(&object), Arc::new(object));
         let listeners = self.shared.listeners.read();
         let old = self.shared.state.write().put(&key, object.clone());
         let change = match &old {
             // a new list repeats objects that have not changed
-            Some(old) if old.meta().resource_version == object.meta().resource_version => return,
+            Some(old) if old.resource_version() == object.resource_version() => return,
             Some(old) => Change::Updated { old, new: &object },
             None => Change::Added(&object),
         };
@@ -261,8 +254,8 @@ impl<K: Watchable> Informer<K> {
     }
 }
 
-impl<K: Watchable> Sink for Informer<K> {
-    fn list_page(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
+impl<K: Resource> Sink for Informer<K> {
+    fn list_page(&self, text: &[u8], all: &mut HashSet<Key>) -> Result<Page, Error> {
         let (objects, page) = reflector::page::<K>(text)?;
         for object in objects {
             all.insert(Key::of(&object));
@@ -278,15 +271,15 @@ impl<K: Watchable> Sink for Informer<K> {
         self.shared.synced.send_replace(true);
     }
 
-    fn watch_event(&self, line: &str) -> Result<WatchProgress, serde_json::Error> {
-        Ok(match serde_json::from_str::<WatchEvent<K>>(line)? {
+    fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error> {
+        Ok(match WatchEvent::<K>::from_json(line)? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 WatchProgress::Reached(self.apply(object))
             }
             WatchEvent::Deleted(object) => WatchProgress::Reached(self.delete(&object)),
-            WatchEvent::Bookmark(mark) => {
-                self.move_to(&mark.metadata.resource_version);
-                WatchProgress::Reached(mark.metadata.resource_version)
+            WatchEvent::Bookmark(version) => {
+                self.move_to(&version);
+                WatchProgress::Reached(version)
             }
             WatchEvent::Error(status) => WatchProgress::Failed(status),
         })

@@ -1,6 +1,6 @@
 //! The key of an object in caches and work queues.
 
-use kube::ResourceExt;
+use api::Resource;
 use std::fmt;
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped resources.
@@ -15,8 +15,8 @@ impl Key {
         Key { namespace: namespace.into(), name: name.into() }
     }
 
-    pub fn of(object: &impl ResourceExt) -> Self {
-        Key { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+    pub fn of(object: &impl Resource) -> Self {
+        Key { namespace: object.namespace().to_owned(), name: object.name().to_owned() }
     }
 }
 

@@ -1,20 +1,19 @@
 //! Leader election by a lease: of several processes one leads.
 //!
-//! The one that holds the lease renews it; the others wait until it has not been renewed for as long as it said it
-//! would be. What they compare is how long they themselves have seen no renewal, by a clock that never goes back: the
-//! clocks of machines need not agree.
+//! The holder renews the lease; other candidates wait until it has not been renewed for its duration. Each candidate
+//! measures that by its own monotonic clock since it last saw a renewal: the clocks of machines need not agree.
 //!
-//! What always holds: who could not renew in time stops leading before others may begin.
+//! What always holds: a holder that could not renew in time stops leading before another candidate begins.
 
-use crate::error::unless;
+use crate::client::Client;
+use crate::error::{Error, unless};
 use crate::events::reference;
+use crate::resource_api::Api;
+use api::MicroTime;
+use api::coordination::v1::{Lease, LeaseSpec};
+use api::core::v1::ObjectReference;
+use api::meta::v1::ObjectMeta;
 use env::World;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use k8s_openapi::chrono::{DateTime, Utc};
-use kube::Client;
-use kube::api::{Api, PostParams};
 use std::time::Duration;
 
 /// The lease and its timing.
@@ -28,12 +27,12 @@ pub struct Options {
     pub lasts: Duration,
     /// How long a holder tries to renew before it stops leading. Shorter than `lasts`.
     pub renew_within: Duration,
-    /// How long it waits between tries.
+    /// The wait between attempts.
     pub retry: Duration,
 }
 
 impl Options {
-    /// With the usual times.
+    /// Options with the default timing.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
         Options {
             namespace: namespace.into(),
@@ -50,7 +49,7 @@ impl Options {
         if self.lasts <= self.renew_within {
             return Some("the lease must last longer than the time within which it is renewed");
         }
-        // tries are spread by up to a fifth
+        // attempts have a jitter of up to a fifth
         if self.renew_within <= self.retry.mul_f64(1.2) {
             return Some("the time to renew must be longer than 1.2 times the time between tries");
         }
@@ -83,35 +82,35 @@ pub struct Candidate {
 
 impl Candidate {
     pub fn new(client: Client, options: Options, world: World) -> Self {
-        let leases = Api::namespaced(client, &options.namespace);
+        let leases = Api::namespaced(&client, &options.namespace);
         Candidate { leases, options, world, seen: None, lease: None }
     }
 
-    /// Waits until it leads.
+    /// Waits until this candidate leads.
     pub async fn lead(&mut self) {
         loop {
             match tokio::time::timeout(self.options.renew_within, self.take()).await {
                 Ok(Ok(Attempt::Acquired)) => return,
                 Ok(Ok(Attempt::HeldByOther | Attempt::Conflict)) => {}
                 Ok(Err(why)) => {
-                    tracing::info!(lease = self.options.name, %why, "the lease could not be asked for")
+                    tracing::info!(lease = self.options.name, %why, "the lease could not be acquired")
                 }
                 Err(_) => {
-                    tracing::info!(lease = self.options.name, "the lease was asked for without an answer")
+                    tracing::info!(lease = self.options.name, "acquiring the lease timed out")
                 }
             }
             tokio::time::sleep(self.pause()).await;
         }
     }
 
-    /// Renews the lease for as long as that works. When it returns it must not lead any longer.
+    /// Renews the lease for as long as that works. When it returns, this candidate must stop leading.
     pub async fn keep(&mut self) {
         let mut renewed = self.world.elapsed();
         loop {
             tokio::time::sleep(self.options.retry).await;
             let left = self.options.renew_within.saturating_sub(self.world.elapsed().saturating_sub(renewed));
             let began = self.world.elapsed();
-            // one answer that does not come leaves time for another try
+            // a request that times out leaves time for another attempt
             match tokio::time::timeout(left.min(self.options.renew_within / 2), self.take()).await {
                 Ok(Ok(Attempt::Acquired)) => renewed = began,
                 Ok(Ok(Attempt::HeldByOther)) => return,
@@ -120,7 +119,7 @@ impl Candidate {
                     tracing::info!(lease = self.options.name, %why, "the lease could not be renewed")
                 }
                 Err(_) => {
-                    tracing::info!(lease = self.options.name, "the lease was renewed without an answer")
+                    tracing::info!(lease = self.options.name, "renewing the lease timed out")
                 }
             }
             if self.world.elapsed().saturating_sub(renewed) >= self.options.renew_within {
@@ -129,21 +128,21 @@ impl Candidate {
         }
     }
 
-    /// Gives the lease up, so that others need not wait.
-    pub async fn release(&mut self) -> Result<(), kube::Error> {
-        let Some(mut lease) = unless(404, self.leases.get(&self.options.name).await)? else { return Ok(()) };
-        let spec = lease.spec.get_or_insert_default();
+    /// Releases the lease, so that other candidates need not wait.
+    pub async fn release(&mut self) -> Result<(), Error> {
+        let Some(mut lease) = self.leases.get_opt(&self.options.name).await? else { return Ok(()) };
+        let spec = &mut lease.spec;
         if spec.holder_identity.as_deref() != Some(&self.options.identity) {
             return Ok(());
         }
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
         spec.renew_time = Some(self.now());
-        self.leases.replace(&self.options.name, &PostParams::default(), &lease).await.map(drop)
+        self.leases.replace(&lease).await.map(drop)
     }
 
     fn now(&self) -> MicroTime {
-        MicroTime(DateTime::<Utc>::from(self.world.now()))
+        MicroTime::from(self.world.now())
     }
 
     /// The wait between attempts, with jitter, so that candidates that started together drift apart.
@@ -153,29 +152,28 @@ impl Candidate {
     }
 
     /// Takes or renews the lease.
-    async fn take(&mut self) -> Result<Attempt, kube::Error> {
-        let found = unless(404, self.leases.get(&self.options.name).await)?;
-        let Some(mut lease) = found else {
+    async fn take(&mut self) -> Result<Attempt, Error> {
+        let Some(mut lease) = self.leases.get_opt(&self.options.name).await? else {
             let lease = Lease {
-                metadata: ObjectMeta { name: Some(self.options.name.clone()), ..ObjectMeta::default() },
-                spec: Some(self.held(None)),
+                metadata: ObjectMeta { name: self.options.name.clone(), ..ObjectMeta::default() },
+                spec: self.held(None),
+                ..Lease::default()
             };
-            let made = self.leases.create(&PostParams::default(), &lease).await;
+            let made = self.leases.create(&lease).await;
             return self.took(made);
         };
-        let there = lease.spec.clone().unwrap_or_default();
-        if !self.may_take(&there) {
+        if !self.may_take(&lease.spec) {
             return Ok(Attempt::HeldByOther);
         }
-        lease.spec = Some(self.held(Some(&there)));
-        let replaced = self.leases.replace(&self.options.name, &PostParams::default(), &lease).await;
+        lease.spec = self.held(Some(&lease.spec));
+        let replaced = self.leases.replace(&lease).await;
         self.took(replaced)
     }
 
-    fn took(&mut self, written: Result<Lease, kube::Error>) -> Result<Attempt, kube::Error> {
+    fn took(&mut self, written: Result<Lease, Error>) -> Result<Attempt, Error> {
         let Some(lease) = unless(409, written)? else { return Ok(Attempt::Conflict) };
-        self.seen = Some((lease.spec.clone().unwrap_or_default(), self.world.elapsed()));
         self.lease = Some(reference(&lease));
+        self.seen = Some((lease.spec, self.world.elapsed()));
         Ok(Attempt::Acquired)
     }
 
@@ -195,35 +193,36 @@ impl Candidate {
     }
 
     /// Whether the lease is free, held by this candidate, or expired by this candidate's own clock.
-    fn may_take(&mut self, there: &LeaseSpec) -> bool {
+    fn may_take(&mut self, current: &LeaseSpec) -> bool {
         let now = self.world.elapsed();
         let since = match &self.seen {
-            Some((seen, since)) if seen == there => *since,
+            Some((seen, since)) if seen == current => *since,
             _ => {
-                self.seen = Some((there.clone(), now));
+                self.seen = Some((current.clone(), now));
                 now
             }
         };
-        let holder = there.holder_identity.as_deref().unwrap_or("");
+        let holder = current.holder_identity.as_deref().unwrap_or("");
         if holder.is_empty() || holder == self.options.identity {
             return true;
         }
         let lasts =
-            there.lease_duration_seconds.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
+            current.lease_duration_seconds.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
         now.saturating_sub(since) > lasts.unwrap_or(self.options.lasts)
     }
 
     /// The spec of the lease when this candidate holds it.
-    fn held(&self, there: Option<&LeaseSpec>) -> LeaseSpec {
+    fn held(&self, current: Option<&LeaseSpec>) -> LeaseSpec {
         let now = self.now();
-        let mine = there.is_some_and(|it| it.holder_identity.as_deref() == Some(&self.options.identity));
-        let transitions = there.map(|it| it.lease_transitions.unwrap_or(0) + i32::from(!mine));
+        let mine = current.is_some_and(|it| it.holder_identity.as_deref() == Some(&self.options.identity));
+        let transitions = current.map(|it| it.lease_transitions.unwrap_or(0) + i32::from(!mine));
         LeaseSpec {
             holder_identity: Some(self.options.identity.clone()),
             lease_duration_seconds: i32::try_from(self.options.lasts.as_secs()).ok(),
-            acquire_time: there.filter(|_| mine).and_then(|it| it.acquire_time.clone()).or(Some(now.clone())),
+            acquire_time: current.filter(|_| mine).and_then(|it| it.acquire_time).or(Some(now)),
             renew_time: Some(now),
             lease_transitions: Some(transitions.unwrap_or(0)),
+            ..LeaseSpec::default()
         }
     }
 }

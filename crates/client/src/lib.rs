@@ -2,27 +2,29 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`transport`] | clients over HTTPS, each with a rate limit; a client in memory is a [`kube::Client`] over any service |
+//! | [`Client`], [`Api`] | requests, and the verbs over the objects of a resource |
+//! | [`params`] | selections, patches, options of deletes |
+//! | [`transport`] | the connections of clients over HTTPS, each with a rate limit |
 //! | [`retry_after`] | a transport that repeats requests when the server sends `Retry-After` |
 //! | [`reflector`] | list, then watch, for ever |
 //! | [`informer`], [`factory`] | a cache of the objects of a kind, with indexes and listeners; one per kind for all users |
 //! | [`queue`], [`run`] | a work queue with backoff, and the workers that reconcile its keys |
 //! | [`expectations`] | waits until an informer has seen one's own writes |
-//! | [`retry_on_conflict`], [`request`] | writes among the writes of others, and requests by path |
+//! | [`retry_on_conflict`] | writes to objects that others write, too |
 //! | [`discovery`] | the resources that the server has |
 //! | [`events`] | the recorder of events, with correlation |
 //! | [`leader`] | leader election by a lease |
 //! | [`metrics`] | metrics of queues, requests and leases |
 //!
-//! What always holds: one worker at a time reconciles a key; a failure is retried with backoff; a server that fails is
-//! asked about once a second, and no more often. This crate knows no kind but leases and events, and nothing of the
-//! server's insides.
+//! What always holds: one worker at a time reconciles a key; a failure is retried with backoff; requests to a server
+//! that fails are about a second apart. This crate knows no kinds but leases and events, and the server by its API
+//! alone.
 //!
 //! A loop that logs each service when it changes:
 //!
 //! ```no_run
+//! use api::core::v1::Service;
 //! use client::{Action, Failure, Informer, InformerFactory, Key, Queue, Reconcile, run};
-//! use k8s_openapi::api::core::v1::Service;
 //! use std::sync::Arc;
 //!
 //! struct Logger {
@@ -38,14 +40,14 @@
 //!
 //!     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
 //!         match self.services.get(key) {
-//!             Some(service) => tracing::info!(%key, ?service.spec, "is there"),
+//!             Some(service) => tracing::info!(%key, ?service.spec, "exists"),
 //!             None => tracing::info!(%key, "is gone"),
 //!         }
 //!         Ok(Action::AwaitChange)
 //!     }
 //! }
 //!
-//! async fn log_services(client: kube::Client) {
+//! async fn log_services(client: client::Client) {
 //!     let services = InformerFactory::new(client).informer::<Service>();
 //!     let queue = Queue::default();
 //!     let changed = queue.clone();
@@ -56,6 +58,7 @@
 //! ```
 
 pub mod backoff;
+mod client;
 pub mod discovery;
 pub mod error;
 pub mod events;
@@ -65,21 +68,26 @@ pub mod informer;
 pub mod key;
 pub mod leader;
 pub mod metrics;
+pub mod params;
 pub mod queue;
 pub mod reflector;
-pub mod request;
+mod resource_api;
 pub mod retry_after;
 pub mod retry_on_conflict;
 pub mod run;
 pub mod transport;
 
+pub use self::client::{Body, Client, Lines};
 pub use self::metrics::Metrics;
+pub use api::WatchEvent;
 pub use backoff::Backoff;
-pub use error::{Failure, is_terminating, unless};
+pub use error::{Error, Failure, is_terminating, unless};
 pub use events::{EventType, Note, Recorder};
 pub use expectations::WriteTracker;
 pub use factory::InformerFactory;
 pub use informer::{Change, Informer};
 pub use key::Key;
+pub use params::{ListParams, Patch, background, foreground, json_value, of_uid, orphan, unchanged};
 pub use queue::Queue;
+pub use resource_api::{Api, path_of};
 pub use run::{Action, Reconcile};

@@ -7,69 +7,49 @@
 //! The sink parses pages and events; the reflector has no type parameter, so that its code is compiled once for all kinds.
 
 use crate::backoff::Backoff;
+use crate::client::Client;
+use crate::error::Error;
 use crate::key::Key;
-use futures_util::{AsyncBufReadExt, pin_mut};
-use kube::Client;
-use kube::api::{ListParams, WatchParams};
-use kube::core::ErrorResponse;
-use kube::core::request::{Error, Request};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use crate::params::ListParams;
+use crate::resource_api::ResourcePath;
+use api::meta::v1::Status;
+use api::{Json, List, from_json};
 use std::collections::HashSet;
 use std::time::Duration;
 
 /// The limit of a page.
 const PAGE: u32 = 500;
-/// The capacity of the line buffer that is kept between events.
-const LINE: usize = 1024;
 
 /// The receiver of lists and watch events.
 pub trait Sink: Send + Sync + 'static {
     /// A page of a list, which [`page`] parses. The sink adds the keys of its objects to `all`.
-    fn list_page(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error>;
+    fn list_page(&self, text: &[u8], all: &mut HashSet<Key>) -> Result<Page, Error>;
 
     /// The list is complete as of this resource version: objects whose key is not in `all` are gone.
     fn list_complete(&self, all: HashSet<Key>, version: &str);
 
-    /// A line of the watch: a [`kube::api::WatchEvent`].
-    fn watch_event(&self, line: &str) -> Result<WatchProgress, serde_json::Error>;
+    /// A line of the watch: a [`WatchEvent`](api::WatchEvent).
+    fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error>;
 }
 
 /// The metadata of a page.
 pub struct Page {
     pub version: String,
-    /// The continue token.
-    pub next: Option<String>,
+    /// The continue token; empty for the last page.
+    pub next: String,
 }
 
 /// Reads a page of a list.
-pub fn page<T: DeserializeOwned>(text: &str) -> Result<(Vec<T>, Page), serde_json::Error> {
-    #[derive(Deserialize)]
-    struct List<T> {
-        #[serde(default)]
-        metadata: Metadata,
-        /// Some servers leave an empty list out.
-        items: Option<Vec<T>>,
-    }
-
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Metadata {
-        resource_version: String,
-        #[serde(rename = "continue")]
-        next: String,
-    }
-
-    let List { metadata, items } = serde_json::from_str(text)?;
-    let next = Some(metadata.next).filter(|token| !token.is_empty());
-    Ok((items.unwrap_or_default(), Page { version: metadata.resource_version, next }))
+pub fn page<T: Json>(text: &[u8]) -> Result<(Vec<T>, Page), Error> {
+    let List { metadata, items, .. } = from_json(text)?;
+    Ok((items, Page { version: metadata.resource_version, next: metadata.continue_ }))
 }
 
 /// The effect of a watch event.
 pub enum WatchProgress {
     /// The sink has everything up to this resource version.
     Reached(String),
-    Failed(ErrorResponse),
+    Failed(Box<Status>),
 }
 
 /// The resource to list and watch.
@@ -79,29 +59,7 @@ pub struct Source {
     /// A field selector; empty for all.
     pub fields: String,
     /// Whether to request metadata only.
-    pub bare: bool,
-}
-
-impl Source {
-    fn list(&self, after: Option<&str>) -> Result<http::Request<Vec<u8>>, Error> {
-        let params = ListParams {
-            field_selector: self.selector(),
-            continue_token: after.map(str::to_owned),
-            ..ListParams::default().limit(PAGE)
-        };
-        let request = Request::new(&self.path);
-        if self.bare { request.list_metadata(&params) } else { request.list(&params) }
-    }
-
-    fn watch(&self, version: &str) -> Result<http::Request<Vec<u8>>, Error> {
-        let params = WatchParams { field_selector: self.selector(), ..WatchParams::default() };
-        let request = Request::new(&self.path);
-        if self.bare { request.watch_metadata(&params, version) } else { request.watch(&params, version) }
-    }
-
-    fn selector(&self) -> Option<String> {
-        Some(self.fields.clone()).filter(|fields| !fields.is_empty())
-    }
+    pub metadata_only: bool,
 }
 
 /// Why a watch ended without an error.
@@ -113,17 +71,19 @@ enum WatchEnd {
 }
 
 /// The backoff of failed requests. It stays short, so that changes arrive soon after the server answers again. A server
-/// that is too busy sends how long to wait
-/// ([`retry_after`](crate::retry_after)).
+/// that is too busy sends how long to wait ([`retry_after`](crate::retry_after)).
 fn retry() -> Backoff {
     Backoff::up_to(Duration::from_secs(1))
 }
 
 /// Lists and watches for ever.
 pub async fn list_and_watch(source: Source, sink: Box<dyn Sink>) {
+    let Source { client, path, fields, metadata_only } = source;
+    let params = ListParams::default().fields(fields);
+    let source = ResourcePath { client, path, metadata_only };
     let (path, mut backoff) = (&source.path, retry());
     loop {
-        let mut version = match list(&source, &*sink).await {
+        let mut version = match list(&source, &params, &*sink).await {
             Ok(version) => version,
             Err(why) => {
                 tracing::warn!(path, %why, "cannot list");
@@ -133,7 +93,7 @@ pub async fn list_and_watch(source: Source, sink: Box<dyn Sink>) {
         };
         loop {
             let began = version.clone();
-            let ended = watch(&source, &*sink, &mut version).await;
+            let ended = watch(&source, &params, &*sink, &mut version).await;
             // events arrived: a failure from here on is a new one
             if began != version {
                 backoff = retry();
@@ -155,45 +115,38 @@ pub async fn list_and_watch(source: Source, sink: Box<dyn Sink>) {
     }
 }
 
-async fn list(source: &Source, sink: &dyn Sink) -> Result<String, kube::Error> {
+async fn list(source: &ResourcePath, params: &ListParams, sink: &dyn Sink) -> Result<String, Error> {
     let mut all = HashSet::new();
-    let mut next: Option<String> = None;
+    let mut params = params.clone().limit(PAGE);
     loop {
-        let request = source.list(next.as_deref()).map_err(kube::Error::BuildRequest)?;
-        let text = source.client.request_text(request).await?;
-        let page = sink.list_page(&text, &mut all).map_err(kube::Error::SerdeError)?;
-        if page.next.is_none() {
+        let page = sink.list_page(&source.list(&params).await?, &mut all)?;
+        if page.next.is_empty() {
             sink.list_complete(all, &page.version);
             return Ok(page.version);
         }
-        next = page.next;
+        params.continue_token = page.next;
     }
 }
 
-async fn watch(source: &Source, sink: &dyn Sink, version: &mut String) -> Result<WatchEnd, kube::Error> {
-    let request = source.watch(version).map_err(kube::Error::BuildRequest)?;
-    let lines = match source.client.request_stream(request).await {
+async fn watch(
+    source: &ResourcePath,
+    params: &ListParams,
+    sink: &dyn Sink,
+    version: &mut String,
+) -> Result<WatchEnd, Error> {
+    let mut lines = match source.watch(params, version).await {
         // some servers answer with 410, some send it in the stream
-        Err(kube::Error::Api(status)) if status.code == 410 => return Ok(WatchEnd::Expired),
+        Err(error) if error.is(410) => return Ok(WatchEnd::Expired),
         lines => lines?,
     };
-    pin_mut!(lines);
-    let mut line = String::new();
-    loop {
-        line.clear();
-        lines.read_line(&mut line).await.map_err(kube::Error::ReadEvents)?;
-        // a line that is cut off comes again when the watch is resumed
-        if !line.ends_with('\n') {
-            return Ok(WatchEnd::Closed);
-        }
-        match sink.watch_event(&line).map_err(kube::Error::SerdeError)? {
+    while let Some(line) = lines.next_line().await? {
+        match sink.watch_event(&line)? {
             WatchProgress::Reached(reached) => *version = reached,
             WatchProgress::Failed(status) if status.code == 410 => return Ok(WatchEnd::Expired),
-            WatchProgress::Failed(status) => return Err(kube::Error::Api(status)),
+            WatchProgress::Failed(status) => return Err(Error::Api(status)),
         }
-        // few events are large, and many watches wait
-        line.shrink_to(LINE);
     }
+    Ok(WatchEnd::Closed)
 }
 
 #[cfg(test)]

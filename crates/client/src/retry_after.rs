@@ -1,24 +1,22 @@
 //! A transport that repeats a request when the server sends `Retry-After`, as client-go does.
 //!
-//! What always holds: a request that the server has carried out is not sent again. An answer 429 or 5xx with a
-//! `Retry-After` header is waited for and asked again, at most [`MAX_RETRIES`] times; every other answer is handed on.
-//! A server that is too busy for a moment then costs the wait that it asked for, and not the backoff of the caller,
-//! which grows with each failure.
+//! What always holds: a request that the server has executed is not sent again. After an answer 429 or 5xx with a
+//! `Retry-After` header the request is repeated, at most [`MAX_RETRIES`] times; every other answer is passed on. A
+//! server that is busy for a moment then costs the wait that it sent, and not the growing backoff of the caller.
 
+use crate::client::Body;
+use crate::error::BoxError;
 use http::header::RETRY_AFTER;
 use http::{Request, Response, StatusCode};
-use kube::client::Body;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tower_service::Service;
 
-/// How often a request is sent again.
+/// The limit of repetitions of a request.
 const MAX_RETRIES: usize = 10;
-/// The longest wait before a request is sent again.
+/// The limit of the wait before a repetition.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// See the module. Cheap to clone if the inner transport is.
 #[derive(Clone)]
@@ -51,20 +49,19 @@ where
         let mut inner = self.inner.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let body = body.collect_bytes().await?;
             for _ in 0..MAX_RETRIES {
-                let request = Request::from_parts(parts.clone(), Body::from(body.clone()));
+                let request = Request::from_parts(parts.clone(), body.clone());
                 let answer = inner.call(request).await.map_err(Into::into)?;
                 let Some(wait) = wait(&answer) else { return Ok(answer) };
                 drop(answer);
                 tokio::time::sleep(wait).await;
             }
-            inner.call(Request::from_parts(parts, Body::from(body))).await.map_err(Into::into)
+            inner.call(Request::from_parts(parts, body)).await.map_err(Into::into)
         })
     }
 }
 
-/// How long to wait before the request of this answer is sent again, if it is to be.
+/// The wait before the request is repeated; `None` if the answer is final.
 fn wait<B>(answer: &Response<B>) -> Option<Duration> {
     let status = answer.status();
     if status != StatusCode::TOO_MANY_REQUESTS && !status.is_server_error() {
@@ -77,6 +74,7 @@ fn wait<B>(answer: &Response<B>) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::BodyExt;
     use std::convert::Infallible;
     use std::future::{Ready, ready};
     use std::sync::Arc;
@@ -119,11 +117,8 @@ mod tests {
         let request = Request::builder().header("x", "y").body(Body::from(b"body".to_vec())).unwrap();
         let answer = RetryAfter::new(busy).call(request).await.unwrap();
         let (status, took) = (answer.status().as_u16(), began.elapsed().as_secs());
-        assert_eq!(
-            &answer.into_body().collect_bytes().await.unwrap()[..],
-            b"body",
-            "each time the whole body"
-        );
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(&body[..], b"body", "each time the whole body");
         (status, seen.load(Ordering::Relaxed), took)
     }
 

@@ -48,8 +48,8 @@ pub const WORKERS: usize = 5;
 
 /// Reconciles keys until the queue is closed. A worker exists only while it has a key: an idle loop holds no more than its
 /// queue.
-pub async fn run<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, workers: usize) {
-    metrics::show(this.queue_name(), &queue);
+pub async fn run<L: Reconcile>(reconciler: Arc<L>, queue: Queue<L::Key>, workers: usize) {
+    metrics::show(reconciler.queue_name(), &queue);
     let mut working: JoinSet<()> = JoinSet::new();
     loop {
         if working.len() >= workers.max(1) {
@@ -58,7 +58,7 @@ pub async fn run<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, workers: usiz
         }
         tokio::select! {
             key = queue.next() => match key {
-                Some(key) => working.spawn(worker(this.clone(), queue.clone(), key)),
+                Some(key) => working.spawn(worker(reconciler.clone(), queue.clone(), key)),
                 None => break,
             },
             Some(_) = working.join_next() => continue,
@@ -68,14 +68,14 @@ pub async fn run<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, workers: usiz
 }
 
 /// Boxed, so that the code of spawning a task is compiled once for all loops.
-fn worker<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, key: L::Key) -> Running {
-    Box::pin(async move { work(&*this, &queue, key).await })
+fn worker<L: Reconcile>(reconciler: Arc<L>, queue: Queue<L::Key>, key: L::Key) -> Running {
+    Box::pin(async move { work(&*reconciler, &queue, key).await })
 }
 
-async fn work<L: Reconcile>(this: &L, queue: &Queue<L::Key>, key: L::Key) {
+async fn work<L: Reconcile>(reconciler: &L, queue: &Queue<L::Key>, key: L::Key) {
     let guard = KeyGuard { queue, key };
     let key = &guard.key;
-    let why = match this.reconcile(key).await {
+    let why = match reconciler.reconcile(key).await {
         Ok(action) => {
             queue.forget(key);
             if let Action::Requeue(pause) = action {
@@ -85,17 +85,17 @@ async fn work<L: Reconcile>(this: &L, queue: &Queue<L::Key>, key: L::Key) {
         }
         Err(why) => why,
     };
-    let name = this.name();
-    if this.gives_up_after().is_some_and(|most| queue.failures(key) >= most) {
+    let name = reconciler.name();
+    if reconciler.gives_up_after().is_some_and(|most| queue.failures(key) >= most) {
         tracing::warn!(controller = name, %key, %why, "given up until it changes");
         queue.forget(key);
         return;
     }
     // a conflict: another writer was faster
     if why.is(409) {
-        tracing::debug!(controller = name, %key, %why, "tried again");
+        tracing::debug!(controller = name, %key, %why, "conflict, retried");
     } else {
-        tracing::info!(controller = name, %key, %why, "failed, and is tried again");
+        tracing::info!(controller = name, %key, %why, "failed, retried");
     }
     queue.add_failed(key.clone());
 }
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// How often it has been looked.
+    /// The number of reconciliations.
     struct Fragile(watch::Sender<u32>);
 
     impl Reconcile for Fragile {
@@ -167,10 +167,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_costs_neither_the_worker_nor_the_key() {
-        let (this, queue) = (Arc::new(Fragile(watch::Sender::new(0))), Queue::default());
-        let mut looked = this.0.subscribe();
+        let (fragile, queue) = (Arc::new(Fragile(watch::Sender::new(0))), Queue::default());
+        let mut looked = fragile.0.subscribe();
         queue.add(1);
-        let running = tokio::spawn(run(this.clone(), queue.clone(), 1));
+        let running = tokio::spawn(run(fragile, queue.clone(), 1));
         looked.wait_for(|times| *times == 4).await.unwrap();
         queue.add(1);
         looked.wait_for(|times| *times == 5).await.unwrap();
@@ -180,17 +180,17 @@ mod tests {
     }
 
     async fn seen(most: Option<u32>) -> usize {
-        let (this, queue) = (Arc::new(Flaky { seen: Mutex::default(), most }), Queue::default());
+        let (flaky, queue) = (Arc::new(Flaky { seen: Mutex::default(), most }), Queue::default());
         queue.add(1);
-        let running = tokio::spawn(run(this.clone(), queue.clone(), 2));
+        let running = tokio::spawn(run(flaky.clone(), queue.clone(), 2));
         tokio::time::sleep(Duration::from_secs(100)).await;
         queue.close();
         running.await.unwrap();
-        this.seen.lock().len()
+        flaky.seen.lock().len()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_fails_is_tried_again_and_what_asks_for_it_comes_again() {
+    async fn failed_keys_are_retried_and_requeued_ones_come_again() {
         assert_eq!(seen(None).await, 5);
         assert_eq!(seen(Some(1)).await, 2);
     }

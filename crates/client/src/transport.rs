@@ -1,11 +1,10 @@
 //! Clients of an API server over HTTPS, each with a rate limit of its own; their requests are counted in metrics.
 
+use crate::client::{Body, Client};
 use crate::metrics::Metrics;
 use crate::retry_after::RetryAfter;
 use env::World;
 use http::Request;
-use kube::Client;
-use kube::client::Body;
 use outbound::{BadTarget, Target};
 use parking_lot::Mutex;
 use std::pin::Pin;
@@ -39,7 +38,7 @@ pub fn transport(target: &Target, agent: &str, metrics: &Metrics) -> Result<Tran
 
 /// A client with a rate limit of its own.
 pub fn client(transport: &Transport, rate: Rate, world: &World) -> Client {
-    Client::new(RetryAfter::new(RateLimited::new(transport, rate, world)), names::DEFAULT_NAMESPACE)
+    Client::new(RetryAfter::new(RateLimited::new(transport, rate, world)))
 }
 
 /// A transport with a rate limit. Cheap to clone; clones share the limit.

@@ -1,20 +1,17 @@
-//! Clients of service accounts: each loop calls in the name of its own, and may do what that one may.
+//! Clients of service accounts: each loop authenticates as its own account.
 //!
-//! What always holds: an account is made when it is first needed; its token is renewed well before its end, and asked
-//! for anew when the server does not believe it any more. A token that could not be renewed is used to its end.
+//! What always holds: an account is created when it is first needed; its token is renewed well before it expires, and
+//! requested anew when the server rejects it. A token that could not be renewed is used until it expires.
 
+use api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use api::core::v1::ServiceAccount;
+use api::meta::v1::ObjectMeta;
 use client::retry_after::RetryAfter;
 use client::transport::{Rate, RateLimited, Transport};
-use client::{Failure, unless};
+use client::{Api, Body, Client, Failure, unless};
 use env::World;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, StatusCode};
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::ServiceAccount;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Client;
-use kube::api::{Api, PostParams};
-use kube::client::Body;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,14 +19,14 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tower_service::Service;
 
-/// How long tokens are asked for.
+/// The requested lifetime of tokens in seconds.
 const LASTS: i64 = 3600;
-/// They are renewed when this part of their time is left.
+/// They are renewed when this fraction of their lifetime is left.
 const LEFT: i64 = 5;
 
-/// Makes clients of accounts of one namespace.
+/// Creates clients of accounts of one namespace.
 pub struct Accounts {
-    /// The manager's own client, which may make accounts and ask for their tokens.
+    /// The manager's own client, which may create accounts and request their tokens.
     pub own: Client,
     /// The transport, which sends no credentials of its own.
     pub transport: Transport,
@@ -41,14 +38,14 @@ pub struct Accounts {
 impl Accounts {
     pub fn client(&self, account: &'static str) -> Client {
         let token = Token {
-            accounts: Api::namespaced(self.own.clone(), &self.namespace),
+            accounts: Api::namespaced(&self.own, &self.namespace),
             account,
             world: self.world.clone(),
             held: Mutex::default(),
         };
         let inner = RateLimited::new(&self.transport, self.rate, &self.world);
         let transport = RetryAfter::new(AsAccount { inner, token: Arc::new(token) });
-        Client::new(transport, names::DEFAULT_NAMESPACE)
+        Client::new(transport)
     }
 }
 
@@ -70,20 +67,20 @@ impl Service<Request<Body>> for AsAccount {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let mut this = self.clone();
+        let AsAccount { mut inner, token } = self.clone();
         Box::pin(async move {
-            let token = this.token.get().await?;
-            request.headers_mut().insert(AUTHORIZATION, token.clone());
-            let answer = this.inner.call(request).await?;
+            let header = token.get().await?;
+            request.headers_mut().insert(AUTHORIZATION, header.clone());
+            let answer = inner.call(request).await?;
             if answer.status() == StatusCode::UNAUTHORIZED {
-                this.token.drop_if(&token).await;
+                token.reject(&header).await;
             }
             Ok(answer)
         })
     }
 }
 
-/// An account's token, and where to get another.
+/// The token of an account, which is renewed.
 struct Token {
     accounts: Api<ServiceAccount>,
     account: &'static str,
@@ -106,7 +103,7 @@ impl Token {
         if let Some(good) = usable.as_ref().filter(|it| now < it.renew_at) {
             return Ok(good.header.clone());
         }
-        match (self.ask().await, usable) {
+        match (self.renew().await, usable) {
             (Ok(new), _) => Ok(held.insert(new).header.clone()),
             (Err(why), Some(old)) => {
                 tracing::warn!(account = self.account, %why, "the token could not be renewed");
@@ -116,40 +113,40 @@ impl Token {
         }
     }
 
-    /// The server does not believe this one.
-    async fn drop_if(&self, token: &HeaderValue) {
+    /// Drops a token that the server has rejected.
+    async fn reject(&self, header: &HeaderValue) {
         let mut held = self.held.lock().await;
-        if held.as_ref().is_some_and(|it| it.header == *token) {
+        if held.as_ref().is_some_and(|it| it.header == *header) {
             *held = None;
         }
     }
 
-    async fn ask(&self) -> Result<CachedToken, Failure> {
+    async fn renew(&self) -> Result<CachedToken, Failure> {
         let now = self.world.elapsed();
         let mut answer = unless(404, self.request().await)?;
         if answer.is_none() {
             let account = ServiceAccount {
-                metadata: ObjectMeta { name: Some(self.account.to_owned()), ..ObjectMeta::default() },
+                metadata: ObjectMeta { name: self.account.to_owned(), ..ObjectMeta::default() },
                 ..ServiceAccount::default()
             };
-            unless(409, self.accounts.create(&PostParams::default(), &account).await)?;
+            unless(409, self.accounts.create(&account).await)?;
             answer = Some(self.request().await?);
         }
-        let status = answer.and_then(|answer| answer.status);
-        let status = status.ok_or_else(|| Failure::Other("the server gave no token".to_owned()))?;
+        let status = answer.map(|answer| answer.status).filter(|status| !status.token.is_empty());
+        let status = status.ok_or_else(|| Failure::Other("the server sent no token".to_owned()))?;
         let mut header = HeaderValue::try_from(format!("Bearer {}", status.token))
-            .map_err(|_| Failure::Other("the server gave a token that no header can hold".to_owned()))?;
+            .map_err(|_| Failure::Other("the server sent a token that no header can hold".to_owned()))?;
         header.set_sensitive(true);
-        // it may be good for less or for longer than was asked for; its own clock is the server's
-        let lasts = status.expiration_timestamp.0.timestamp() - env::unix_seconds(&self.world);
-        let lasts = lasts.clamp(LEFT, LASTS);
+        // its lifetime may differ from the requested one, and the server has another clock
+        let expires = status.expiration_timestamp.unwrap_or_default().unix_seconds();
+        let lasts = expires.saturating_sub(env::unix_seconds(&self.world)).clamp(LEFT, LASTS);
         let span = |seconds: i64| Duration::from_secs(seconds.unsigned_abs());
         Ok(CachedToken { header, renew_at: now + span(lasts - lasts / LEFT), until: now + span(lasts) })
     }
 
-    async fn request(&self) -> Result<TokenRequest, kube::Error> {
+    async fn request(&self) -> Result<TokenRequest, client::Error> {
         let spec = TokenRequestSpec { expiration_seconds: Some(LASTS), ..TokenRequestSpec::default() };
-        let asked = TokenRequest { spec, ..TokenRequest::default() };
-        self.accounts.create_token_request(self.account, &PostParams::default(), &asked).await
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        self.accounts.create_subresource(self.account, "token", &request).await
     }
 }

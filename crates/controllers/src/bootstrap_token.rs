@@ -1,29 +1,29 @@
-//! The secrets that hold tokens by which new nodes introduce themselves, as the loops about them see them.
+//! Bootstrap tokens: secrets with which new nodes authenticate.
 
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::chrono::DateTime;
-use kube::ResourceExt;
+use api::Resource;
+use api::core::v1::Secret;
+use schema::time;
 
-/// What the names of these secrets begin with; the token's id follows.
+/// The prefix of their names; the token's id follows.
 const PREFIX: &str = "bootstrap-token-";
 
-/// What a secret holds under a key, if that is text and not empty.
+/// The value of a key of a secret, if it is text and not empty.
 fn text<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
-    let held = &secret.data.as_ref()?.get(key)?.0;
+    let held = &secret.data.get(key)?.0;
     std::str::from_utf8(held).ok().filter(|it| !it.is_empty())
 }
 
-/// Until when a token is good, in Unix seconds; nothing if for ever. What cannot be read has passed.
+/// When a token expires, in Unix seconds; `None` if never. A time that cannot be parsed has passed.
 pub fn good_until(secret: &Secret) -> Option<i64> {
-    let held = secret.data.as_ref().and_then(|data| data.get("expiration")).filter(|it| !it.0.is_empty())?;
-    let read = std::str::from_utf8(&held.0).ok().and_then(|text| DateTime::parse_from_rfc3339(text).ok());
-    Some(read.map_or(i64::MIN, |time| time.timestamp()))
+    let held = secret.data.get("expiration").filter(|it| !it.0.is_empty())?;
+    let expires = std::str::from_utf8(&held.0).ok().and_then(time::to_unix);
+    Some(expires.unwrap_or(i64::MIN))
 }
 
-/// Id and secret half of a token that signs what everybody may read.
+/// Id and secret half of a token that signs the public cluster information.
 pub fn signing(secret: &Secret, now: i64) -> Option<(&str, &str)> {
     let (id, half) = (text(secret, "token-id")?, text(secret, "token-secret")?);
-    let named = secret.name_any().strip_prefix(PREFIX) == Some(id);
+    let named = secret.name().strip_prefix(PREFIX) == Some(id);
     let good = good_until(secret).is_none_or(|until| until > now);
     let meant = text(secret, "usage-bootstrap-signing") == Some("true");
     (named && good && meant && secret.metadata.deletion_timestamp.is_none()).then_some((id, half))
@@ -32,15 +32,15 @@ pub fn signing(secret: &Secret, now: i64) -> Option<(&str, &str)> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use k8s_openapi::ByteString;
+    use api::ByteString;
 
-    /// A token that signs, with changes; an empty text leaves something out.
+    /// A token that signs, with changes; an empty text removes a value.
     pub(crate) fn secret(id: &str, changes: &[(&str, &str)]) -> Secret {
         let mut secret = Secret::default();
-        secret.metadata.name = Some(format!("{PREFIX}{id}"));
+        secret.metadata.name = format!("{PREFIX}{id}");
         let usual =
             [("token-id", id), ("token-secret", "0123456789abcdef"), ("usage-bootstrap-signing", "true")];
-        let data = secret.data.get_or_insert_default();
+        let data = &mut secret.data;
         for (key, text) in usual.iter().chain(changes) {
             data.insert((*key).to_owned(), ByteString(text.as_bytes().to_vec()));
         }

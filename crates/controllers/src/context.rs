@@ -2,16 +2,13 @@
 
 use crate::gates::Gates;
 use crate::monitors::Monitors;
-use client::InformerFactory;
+use api::{Resource, Time};
 use client::discovery::Discovery;
 use client::events::Recorder;
-use client::informer::{Informer, Watchable};
+use client::informer::Informer;
 use client::metrics::Metrics;
+use client::{Client, InformerFactory};
 use env::World;
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::chrono::{DateTime, Utc};
-use kube::{Client, Resource};
 use names::Names;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -19,26 +16,26 @@ use std::sync::Arc;
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
-    /// Calls in the name of the manager, or of the loop where each has its own account.
+    /// The client of the manager, or of the loop where each loop has an account of its own.
     pub client: Client,
     pub world: World,
     pub names: Arc<Names>,
     pub events: Recorder,
     pub metrics: Metrics,
     pub gates: Gates,
-    /// Clients of accounts, where each loop calls in the name of its own.
+    /// Creates clients of accounts, where each loop has its own.
     accounts: Option<Accounts>,
-    /// Clients of loops, where each has a rate of its own.
+    /// Creates clients of the manager, where each loop has its own rate limit.
     clients: Option<Clients>,
-    /// Watch in the name of the manager, once for all loops.
+    /// The informers of all loops, which watch with the manager's client.
     informers: InformerFactory,
     shared: Arc<Shared>,
 }
 
-/// Makes a client in the name of the manager.
+/// Creates a client of the manager.
 pub type Clients = Arc<dyn Fn() -> Client + Send + Sync>;
 
-/// Makes the client of an account of the system's namespace.
+/// Creates the client of an account of the system's namespace.
 pub type Accounts = Arc<dyn Fn(&'static str) -> Client + Send + Sync>;
 
 struct Shared {
@@ -81,19 +78,19 @@ impl Context {
         Context { gates, ..self }
     }
 
-    /// Each loop calls in the name of its own account from now on. Watches are still those of the manager.
+    /// Gives each loop a client of its own account. Watches remain those of the manager.
     #[must_use]
     pub fn with_accounts(self, accounts: Accounts) -> Self {
         Context { accounts: Some(accounts), ..self }
     }
 
-    /// Each loop calls through a client of its own from now on, so that none waits behind the requests of another.
+    /// Gives each loop a client of its own, so that none waits behind the requests of another.
     #[must_use]
     pub fn with_clients(self, clients: Clients) -> Self {
         Context { clients: Some(clients), ..self }
     }
 
-    /// The same for the loop of an account; without a name, or where loops have no accounts, that of the manager.
+    /// The context of the loop of an account; that of the manager if the name is empty or loops have no accounts.
     pub(crate) fn of_account(&self, account: &'static str) -> Self {
         match (&self.accounts, &self.clients) {
             (Some(accounts), _) if !account.is_empty() => self.of(accounts(account), account),
@@ -102,36 +99,29 @@ impl Context {
         }
     }
 
-    /// The same for one loop, which calls and records events in its own name.
+    /// The context of one loop, which sends requests and records events in its own name.
     pub fn of(&self, client: Client, name: &str) -> Self {
         let events = Recorder::new(client.clone(), self.world.clone(), name);
         Context { client, events, ..self.clone() }
     }
 
     /// The informer of all objects of a kind, shared by all loops.
-    pub fn informer<K: Watchable>(&self) -> Informer<K>
-    where
-        K::DynamicType: Default,
-    {
+    pub fn informer<K: Resource>(&self) -> Informer<K> {
         self.informers.informer()
     }
 
     /// The informer of the objects of a kind that a field selector matches, in one namespace or, if that is empty, in
     /// all.
-    pub fn informer_of<K>(&self, namespace: &str, fields: &str) -> Informer<K>
-    where
-        K: Watchable + Resource<Scope = NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
+    pub fn informer_of<K: Resource>(&self, namespace: &str, fields: &str) -> Informer<K> {
         self.informers.informer_of(namespace, fields)
     }
 
-    /// Which resources the server has, shared by all who ask.
+    /// Discovery of the server's resources, shared by all loops.
     pub fn discovery(&self) -> Arc<Discovery> {
         self.shared.discovery.clone()
     }
 
-    /// The metadata of everything, which is followed from when it is first asked for.
+    /// The metadata informers of all resources. The first call starts them.
     pub fn monitors(&self) -> Monitors {
         let mut monitors = self.shared.monitors.lock();
         if let Some(known) = &*monitors {
@@ -143,11 +133,12 @@ impl Context {
         new
     }
 
+    /// The current time in Unix seconds.
     pub fn now(&self) -> i64 {
         env::unix_seconds(&self.world)
     }
 
-    /// The same as objects have it.
+    /// The current time as objects have it, in whole seconds.
     pub fn time(&self) -> Time {
         time(&self.world)
     }
@@ -155,15 +146,15 @@ impl Context {
 
 /// The current time as objects have it.
 pub(crate) fn time(world: &World) -> Time {
-    Time(DateTime::<Utc>::from(world.now()))
+    Time::from(world.now())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use client::Body;
     use env::Simulated;
     use http::{Request, Response};
-    use kube::client::Body;
     use std::convert::Infallible;
     use std::future::Pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -171,6 +162,7 @@ mod tests {
     use tower_service::Service;
 
     /// A server that never answers.
+    #[derive(Clone)]
     struct Silent;
 
     impl Service<Request<Body>> for Silent {
@@ -189,21 +181,21 @@ mod tests {
 
     #[tokio::test]
     async fn each_loop_has_a_client_of_its_own() {
-        let client = || Client::new(Silent, "default");
-        let made: Arc<AtomicUsize> = Arc::default();
-        let count = made.clone();
+        let client = || Client::new(Silent);
+        let created: Arc<AtomicUsize> = Arc::default();
+        let count = created.clone();
         let context = Context::new(client(), Simulated::new(0, 7), Names::kubernetes());
         let context = context.with_clients(Arc::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
             client()
         }));
         let _loops = [context.of_account("a"), context.of_account("b"), context.of_account("")];
-        assert_eq!(made.load(Ordering::Relaxed), 3);
-        // those of accounts come first, where loops have any
+        assert_eq!(created.load(Ordering::Relaxed), 3);
+        // clients of accounts come first, where loops have accounts
         let context = context.with_accounts(Arc::new(move |_| client()));
         let _account = context.of_account("a");
-        assert_eq!(made.load(Ordering::Relaxed), 3);
+        assert_eq!(created.load(Ordering::Relaxed), 3);
         let _loop = context.of_account("");
-        assert_eq!(made.load(Ordering::Relaxed), 4);
+        assert_eq!(created.load(Ordering::Relaxed), 4);
     }
 }

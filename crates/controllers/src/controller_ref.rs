@@ -1,119 +1,115 @@
-//! Whose an object is: finding those of an owner, adopting what fits and letting go what does not.
+//! Controller references: the objects of an owner, with adoption of orphans and release of objects that no longer match.
 //!
-//! An object has at most one controller, which its owner references name by uid. A loop adopts objects without one that
-//! its owner's selector matches, and releases those that the selector no longer matches.
+//! An object has at most one controller, which its owner references name by uid. A loop adopts orphans (objects without
+//! a controller) that its owner's selector matches, and releases objects that the selector no longer matches.
 //!
-//! What always holds: nothing is adopted for an owner that is going away, and before the first adoption the owner is
-//! read anew: the one that the informer shows may be gone, and what is adopted in its name would be collected.
+//! Always true: an owner that is being deleted adopts nothing, and before the first adoption the owner is read from the
+//! server: the owner in the informer may be deleted already, and its dependents would be collected.
 
-use client::informer::{Change, Informer, Watchable};
-use client::retry_on_conflict::{NamespacedObject, beside};
-use client::{Failure, Key, Queue, WriteTracker, unless};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
-use kube::api::{Patch, PatchParams};
-use kube::core::{Expression, Selector, SelectorExt};
-use kube::{Client, Resource, ResourceExt};
+use api::Resource;
+use api::meta::v1::{LabelSelector, OwnerReference};
+use apimachinery::labels::Selector;
+use client::{Api, Change, Client, Failure, Informer, Key, Patch, Queue, WriteTracker, unless};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 const BY_OWNER: &str = "owner";
 const BY_SELECTOR: &str = "selector";
 
-/// The reference by which an owner controls an object.
-pub fn controller_reference<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
+/// The owner reference that makes an owner the controller of an object.
+pub fn controller_reference<O: Resource>(owner: &O) -> OwnerReference {
     OwnerReference {
-        api_version: O::api_version(&()).into_owned(),
-        kind: O::kind(&()).into_owned(),
-        name: owner.meta().name.clone().unwrap_or_default(),
-        uid: owner.meta().uid.clone().unwrap_or_default(),
+        api_version: O::api_version(),
+        kind: O::kind().name.to_string(),
+        name: owner.name().to_owned(),
+        uid: owner.uid().to_owned(),
         controller: Some(true),
         block_owner_deletion: Some(true),
+        ..OwnerReference::default()
     }
 }
 
-/// Who controls an object.
+/// The owner reference of an object's controller.
 pub fn controller_of(object: &impl Resource) -> Option<&OwnerReference> {
-    object.meta().owner_references.as_deref()?.iter().find(|it| it.controller == Some(true))
+    object.metadata().owner_references.iter().find(|it| it.controller == Some(true))
 }
 
-/// Who controls an object, if it is one of these.
-pub fn controller_key<O: Resource<DynamicType = ()>>(object: &impl ResourceExt) -> Option<Key> {
+/// The key of an object's controller, if that is of kind `O`.
+pub fn controller_key<O: Resource>(object: &impl Resource) -> Option<Key> {
     let controller = controller_of(object)?;
-    let group = controller.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-    let same = controller.kind == O::kind(&()) && group == O::group(&());
-    same.then(|| Key::new(object.namespace().unwrap_or_default(), &controller.name))
+    let is_kind =
+        controller.kind == O::kind().name && group(&controller.api_version) == group(&O::api_version());
+    is_kind.then(|| Key::new(object.namespace(), &controller.name))
+}
+
+/// The group of an `apiVersion`; empty for the core group.
+fn group(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 pub fn is_controlled_by(object: &impl Resource, owner: &impl Resource) -> bool {
-    controller_of(object).is_some_and(|it| Some(&it.uid) == owner.meta().uid.as_ref())
+    controller_of(object).is_some_and(|it| it.uid == owner.uid())
 }
 
-/// What a selector matches; one that cannot be understood matches nothing, and so does none.
+/// Parses a label selector. An absent or invalid one is `None`, which matches nothing.
 pub fn selector(selector: Option<&LabelSelector>) -> Option<Selector> {
-    selector.cloned()?.try_into().ok()
+    Selector::try_from(selector?).ok()
 }
 
-/// A selector that names no labels matches nothing here: what asks for everything was not meant.
-pub fn matches(selector: Option<&Selector>, object: &impl ResourceExt) -> bool {
-    selector.is_some_and(|it| !it.selects_all() && it.matches(object.labels()))
+/// Whether a selector matches an object. An empty selector matches nothing here.
+pub fn matches(selector: Option<&Selector>, object: &impl Resource) -> bool {
+    selector.is_some_and(|it| !it.is_empty() && it.matches(&object.metadata().labels))
 }
 
-/// From now on objects are found by who controls them, and those without a controller by their labels.
-pub fn index<K: Watchable>(informer: &Informer<K>) {
+/// Indexes objects by the uid of their controller, and orphans by their labels.
+pub fn index<K: Resource>(informer: &Informer<K>) {
     informer.index(BY_OWNER, |object| match controller_of(object) {
         Some(controller) => vec![controller.uid.clone()],
-        None => places(object),
+        None => orphan_keys(object),
     });
 }
 
-/// Where something lies that has these labels. No uid begins like this.
-fn places(object: &impl Resource) -> Vec<String> {
-    let meta = object.meta();
-    let namespace = meta.namespace.as_deref().unwrap_or("");
-    let labels = meta.labels.iter().flatten().map(|(key, value)| format!("/{namespace}/{key}={value}"));
+/// The index keys of an orphan: its namespace, and each label in it. No uid begins with a slash.
+fn orphan_keys(object: &impl Resource) -> Vec<String> {
+    let namespace = object.namespace();
+    let labels = object.metadata().labels.iter().map(|(key, value)| format!("/{namespace}/{key}={value}"));
     labels.chain([format!("/{namespace}")]).collect()
 }
 
-/// Where everything lies that a selector matches: what has one of its labels is looked at, not all there is.
-fn place(namespace: &str, selector: &Selector) -> String {
-    let label = selector.clone().into_iter().find_map(|it| match it {
-        Expression::Equal(key, value) => Some(format!("/{key}={value}")),
-        _ => None,
-    });
+/// The index key that all orphans have which a selector matches: one of its labels, or else the namespace.
+fn selector_key(namespace: &str, selector: &Selector) -> String {
+    let label = selector.exact_label().map(|(key, value)| format!("/{key}={value}"));
     format!("/{namespace}{}", label.unwrap_or_default())
 }
 
-/// What an owner controls.
-pub fn controlled<K: Watchable>(informer: &Informer<K>, owner: &impl Resource) -> Vec<Arc<K>> {
-    controlled_by_uid(informer, owner.meta().uid.as_deref().unwrap_or_default())
+/// The objects that an owner controls.
+pub fn controlled<K: Resource>(informer: &Informer<K>, owner: &impl Resource) -> Vec<Arc<K>> {
+    controlled_by_uid(informer, owner.uid())
 }
 
-/// What the owner with this uid controls.
-pub fn controlled_by_uid<K: Watchable>(informer: &Informer<K>, uid: &str) -> Vec<Arc<K>> {
+/// The objects that the owner with this uid controls.
+pub fn controlled_by_uid<K: Resource>(informer: &Informer<K>, uid: &str) -> Vec<Arc<K>> {
     informer.by(BY_OWNER, uid)
 }
 
-/// What nobody controls in a namespace, and a selector matches.
-pub fn orphans<K: Watchable>(informer: &Informer<K>, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
-    let mut found = informer.by(BY_OWNER, &place(namespace, selector));
+/// The orphans of a namespace that a selector matches.
+pub fn orphans<K: Resource>(informer: &Informer<K>, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
+    let mut found = informer.by(BY_OWNER, &selector_key(namespace, selector));
     found.retain(|object| matches(Some(selector), &**object));
     found
 }
 
-/// From now on owners are looked at when something of theirs changes, or when something comes that they may adopt.
-pub fn follow<O, K>(
+/// Indexes objects, and queues their owners: the controller of an object that changes, and every owner whose selector
+/// matches a new orphan.
+pub fn follow<O: Resource, K: Resource>(
     owned: &Informer<K>,
     owners: &Informer<O>,
     selector_of: fn(&O) -> Option<Selector>,
     queue: &Queue<Key>,
-) where
-    O: Watchable + Resource<DynamicType = ()>,
-    K: Watchable,
-{
+) {
     index(owned);
     owners.index(BY_SELECTOR, move |owner| {
-        let namespace = owner.meta().namespace.as_deref().unwrap_or("");
-        selector_of(owner).iter().map(|selector| place(namespace, selector)).collect()
+        selector_of(owner).iter().map(|selector| selector_key(owner.namespace(), selector)).collect()
     });
     let (owners, queue) = (owners.clone(), queue.clone());
     owned.listen(move |change| {
@@ -122,17 +118,17 @@ pub fn follow<O, K>(
             let old: &K = old;
             if controller_of(old) != controller_of(object) {
                 controller_key::<O>(old).into_iter().for_each(|key| queue.add(key));
-            } else if controller_of(object).is_none() && old.labels() == object.labels() {
+            } else if controller_of(object).is_none() && old.metadata().labels == object.metadata().labels {
                 return;
             }
         }
         if controller_of(object).is_some() {
             return controller_key::<O>(object).into_iter().for_each(|key| queue.add(key));
         }
-        if change.is_deletion() || object.meta().deletion_timestamp.is_some() {
+        if change.is_deletion() || object.metadata().deletion_timestamp.is_some() {
             return;
         }
-        for owner in places(object).iter().flat_map(|place| owners.by(BY_SELECTOR, place)) {
+        for owner in orphan_keys(object).iter().flat_map(|key| owners.by(BY_SELECTOR, key)) {
             if matches(selector_of(&owner).as_ref(), object) {
                 queue.add(Key::of(&*owner));
             }
@@ -149,30 +145,31 @@ enum Verdict {
 }
 
 fn verdict(owner: &impl Resource, object: &impl Resource, matches: bool) -> Verdict {
-    let leaving = owner.meta().deletion_timestamp.is_some();
+    let owner_terminating = owner.metadata().deletion_timestamp.is_some();
     match controller_of(object) {
-        Some(controller) if Some(&controller.uid) != owner.meta().uid.as_ref() => Verdict::Ignore,
+        Some(controller) if controller.uid != owner.uid() => Verdict::Ignore,
         Some(_) if matches => Verdict::Mine,
-        Some(_) if leaving => Verdict::Ignore,
+        Some(_) if owner_terminating => Verdict::Ignore,
         Some(_) => Verdict::Release,
-        None if leaving || !matches || object.meta().deletion_timestamp.is_some() => Verdict::Ignore,
+        None if owner_terminating || !matches => Verdict::Ignore,
+        None if object.metadata().deletion_timestamp.is_some() => Verdict::Ignore,
         None => Verdict::Adopt,
     }
 }
 
-/// How objects of a kind are claimed.
+/// Claims objects of a kind for owners.
 pub struct Claims<'a, K> {
     pub client: &'a Client,
     pub written: &'a WriteTracker<K>,
-    /// What is put on objects that are adopted, and taken from those that are released.
+    /// Added to adopted objects, removed from released ones.
     pub finalizer: Option<&'a str>,
-    /// Others are left as they are, whosever they are.
+    /// Objects for which this is false are ignored.
     pub looked_at: fn(&K) -> bool,
 }
 
-impl<K: NamespacedObject + Watchable> Claims<'_, K> {
-    /// The objects that are an owner's, after adopting and releasing. Besides the selector `fits` must agree.
-    pub async fn claim<O: NamespacedObject>(
+impl<K: Resource> Claims<'_, K> {
+    /// Adopts and releases objects, and returns those of an owner. `fits` is a condition besides the selector.
+    pub async fn claim<O: Resource>(
         &self,
         owner: &O,
         selector: Option<&Selector>,
@@ -195,7 +192,7 @@ impl<K: NamespacedObject + Watchable> Claims<'_, K> {
                 continue;
             }
             if !is_fresh {
-                still_there(self.client, owner).await?;
+                check_owner(self.client, owner).await?;
                 is_fresh = true;
             }
             mine.extend(self.adopt(&key, owner, &object).await?);
@@ -203,13 +200,9 @@ impl<K: NamespacedObject + Watchable> Claims<'_, K> {
         Ok(mine)
     }
 
-    async fn adopt<O: NamespacedObject>(
-        &self,
-        key: &Key,
-        owner: &O,
-        object: &K,
-    ) -> Result<Option<Arc<K>>, Failure> {
-        let mut metadata = json!({"uid": object.uid(), "ownerReferences": [controller_reference(owner)]});
+    async fn adopt<O: Resource>(&self, key: &Key, owner: &O, object: &K) -> Result<Option<Arc<K>>, Failure> {
+        let reference = client::json_value(&controller_reference(owner));
+        let mut metadata = json!({"uid": object.uid(), "ownerReferences": [reference]});
         if let Some(finalizer) = self.finalizer {
             metadata["finalizers"] = json!([finalizer]);
         }
@@ -220,37 +213,38 @@ impl<K: NamespacedObject + Watchable> Claims<'_, K> {
         }))
     }
 
-    async fn release<O: NamespacedObject>(&self, key: &Key, owner: &O, object: &K) -> Result<(), Failure> {
+    async fn release<O: Resource>(&self, key: &Key, owner: &O, object: &K) -> Result<(), Failure> {
         let mut metadata =
             json!({"uid": object.uid(), "ownerReferences": [{"$patch": "delete", "uid": owner.uid()}]});
         if let Some(finalizer) = self.finalizer {
             metadata["$deleteFromPrimitiveList/finalizers"] = json!([finalizer]);
         }
-        // refused as invalid: it is another object by now, or nobody's already
+        // invalid: another object has the name now, or the reference is removed already
         match unless(404, self.patch(object, metadata).await) {
             Ok(Some(released)) => self.written.wrote(key, &released),
             Ok(None) => {}
-            Err(kube::Error::Api(answer)) if answer.code == 422 => {}
+            Err(why) if why.is(422) => {}
             Err(why) => return Err(why.into()),
         }
         Ok(())
     }
 
-    async fn patch(&self, object: &K, metadata: Value) -> Result<K, kube::Error> {
-        let patch = Patch::Strategic(json!({ "metadata": metadata }));
-        beside::<K>(self.client, object).patch(&object.name_any(), &PatchParams::default(), &patch).await
+    async fn patch(&self, object: &K, metadata: Value) -> Result<K, client::Error> {
+        let patch = Patch::strategic(json!({ "metadata": metadata }));
+        Api::<K>::beside(self.client, object).patch(object.name(), &patch).await
     }
 }
 
-/// Reads an owner anew: it must be the same, and not be going away.
-async fn still_there<O: NamespacedObject>(client: &Client, owner: &O) -> Result<(), Failure> {
-    let found = unless(404, beside::<O>(client, owner).get(&owner.name_any()).await)?;
+/// Reads an owner from the server: it must be the same object, and not be terminating.
+async fn check_owner<O: Resource>(client: &Client, owner: &O) -> Result<(), Failure> {
     let key = Key::of(owner);
-    match found {
+    match Api::<O>::beside(client, owner).get_opt(owner.name()).await? {
         None => Err(Failure::Other(format!("{key} is gone"))),
-        Some(now) if now.uid() != owner.uid() => Err(Failure::Other(format!("{key} is another by now"))),
-        Some(now) if now.meta().deletion_timestamp.is_some() => {
-            Err(Failure::Other(format!("{key} is going away")))
+        Some(now) if now.uid() != owner.uid() => {
+            Err(Failure::Other(format!("{key} was replaced by another")))
+        }
+        Some(now) if now.metadata().deletion_timestamp.is_some() => {
+            Err(Failure::Other(format!("{key} is being deleted")))
         }
         Some(_) => Ok(()),
     }
@@ -259,18 +253,20 @@ async fn still_there<O: NamespacedObject>(client: &Client, owner: &O) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::apps::v1::ReplicaSet;
-    use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+    use crate::testing::object;
+    use api::apps::v1::ReplicaSet;
+    use api::core::v1::{Pod, ReplicationController};
+    use std::collections::BTreeMap;
 
-    fn set(leaving: bool) -> ReplicaSet {
-        let gone = leaving.then_some("2026-01-01T00:00:00Z");
-        let json =
-            json!({"metadata": {"name": "a", "namespace": "ns", "uid": "mine", "deletionTimestamp": gone}});
-        serde_json::from_value(json).unwrap()
+    fn set(terminating: bool) -> ReplicaSet {
+        let gone = terminating.then_some("2026-01-01T00:00:00Z");
+        object(
+            json!({"metadata": {"name": "a", "namespace": "ns", "uid": "mine", "deletionTimestamp": gone}}),
+        )
     }
 
-    fn pod(owner: Option<&str>, leaving: bool) -> Pod {
-        let gone = leaving.then_some("2026-01-01T00:00:00Z");
+    fn pod(owner: Option<&str>, terminating: bool) -> Pod {
+        let gone = terminating.then_some("2026-01-01T00:00:00Z");
         let mut owners = vec![json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "mine"})];
         let kind = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "controller": true});
         owners.extend(owner.map(|uid| {
@@ -280,14 +276,14 @@ mod tests {
         }));
         let meta =
             json!({"name": "p", "namespace": "ns", "ownerReferences": owners, "deletionTimestamp": gone});
-        serde_json::from_value(json!({ "metadata": meta })).unwrap()
+        object(json!({ "metadata": meta }))
     }
 
     #[test]
-    fn what_is_claimed() {
+    fn verdicts() {
         use Verdict::*;
-        let of = |owner_leaves, controller, leaves, matches| {
-            verdict(&set(owner_leaves), &pod(controller, leaves), matches)
+        let of = |owner_terminating, controller, terminating, matches| {
+            verdict(&set(owner_terminating), &pod(controller, terminating), matches)
         };
         assert_eq!(of(false, None, false, true), Adopt);
         assert_eq!(of(false, None, false, false), Ignore);
@@ -303,21 +299,21 @@ mod tests {
     }
 
     #[test]
-    fn controllers_are_known_by_kind_and_group() {
+    fn controllers_are_identified_by_kind_and_group() {
         let key = Some(Key::new("ns", "a"));
         assert_eq!(controller_key::<ReplicaSet>(&pod(Some("x"), false)), key);
         assert_eq!(controller_key::<ReplicationController>(&pod(Some("x"), false)), None);
         assert_eq!(controller_key::<ReplicaSet>(&pod(None, false)), None);
         assert!(is_controlled_by(&pod(Some("mine"), false), &set(false)));
-        // an owner that is not the controller
+        // an owner, but not the controller
         assert!(!is_controlled_by(&pod(None, false), &set(false)));
     }
 
     #[test]
-    fn a_selector_that_says_nothing_selects_nothing() {
+    fn absent_empty_and_invalid_selectors_match_nothing() {
         let mut one = pod(None, false);
-        one.labels_mut().insert("a".to_owned(), "b".to_owned());
-        let of = |json: Value| selector(Some(&serde_json::from_value(json).unwrap()));
+        one.metadata.labels.insert("a".to_owned(), "b".to_owned());
+        let of = |json: Value| selector(Some(&object(json)));
         assert!(!matches(selector(None).as_ref(), &one));
         assert!(!matches(of(json!({})).as_ref(), &one));
         assert!(matches(of(json!({"matchLabels": {"a": "b"}})).as_ref(), &one));
@@ -326,28 +322,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn owners_are_told_and_orphans_found() {
+    async fn owners_are_queued_and_orphans_found() {
         let labelled = |name: &str, version: u32, label: &str, owner: Option<&str>| {
             let mut it = pod(owner, false);
-            it.metadata.name = Some(name.to_owned());
-            it.metadata.resource_version = Some(version.to_string());
-            it.labels_mut().extend([("app".to_owned(), label.to_owned()), ("x".to_owned(), "y".to_owned())]);
+            it.metadata.name = name.to_owned();
+            it.metadata.resource_version = version.to_string();
+            it.metadata.labels = BTreeMap::from([("app".into(), label.into()), ("x".into(), "y".into())]);
             it
         };
         let owner = |name: &str, selector: Value| -> ReplicaSet {
-            let json = json!({
+            object(json!({
                 "metadata": {"name": name, "namespace": "ns", "uid": name},
                 "spec": {"selector": selector}
-            });
-            serde_json::from_value(json).unwrap()
+            }))
         };
         let (pods, sets) = (Informer::<Pod>::default(), Informer::<ReplicaSet>::default());
         let queue = Queue::default();
         sets.apply(owner("web", json!({"matchLabels": {"app": "web", "x": "y"}})));
         sets.apply(owner("any", json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})));
         sets.apply(owner("other", json!({"matchLabels": {"app": "other"}})));
-        follow(&pods, &sets, |set| selector(set.spec.as_ref().map(|it| &it.selector)), &queue);
-        let told = async || {
+        follow(&pods, &sets, |set| selector(set.spec.selector.as_deref()), &queue);
+        let queued = async || {
             let mut names = Vec::new();
             while let Ok(Some(key)) = tokio::time::timeout(std::time::Duration::ZERO, queue.next()).await {
                 queue.done(&key);
@@ -357,24 +352,23 @@ mod tests {
             names.join(" ")
         };
         pods.apply(labelled("p", 1, "web", None));
-        assert_eq!(told().await, "any web");
-        // nothing that matters to anybody
+        assert_eq!(queued().await, "any web");
+        // neither labels nor controller change
         pods.apply(labelled("p", 2, "web", None));
-        assert_eq!(told().await, "");
+        assert_eq!(queued().await, "");
         pods.apply(labelled("p", 3, "other", None));
-        assert_eq!(told().await, "any other");
+        assert_eq!(queued().await, "any other");
         let found = |label: &str| {
-            let selector =
-                selector(Some(&serde_json::from_value(json!({"matchLabels": {"app": label}})).unwrap()));
+            let selector = selector(Some(&object(json!({"matchLabels": {"app": label}}))));
             orphans(&pods, "ns", &selector.unwrap()).len()
         };
         assert_eq!((found("web"), found("other")), (0, 1));
-        // it comes to belong to one, and goes
+        // it gets a controller, and loses it
         pods.apply(labelled("p", 4, "other", Some("a")));
-        assert_eq!((told().await.as_str(), found("other")), ("a", 0));
+        assert_eq!((queued().await.as_str(), found("other")), ("a", 0));
         pods.apply(labelled("p", 5, "other", None));
-        assert_eq!(told().await, "a any other");
+        assert_eq!(queued().await, "a any other");
         pods.delete(&labelled("p", 6, "other", None));
-        assert_eq!(told().await, "");
+        assert_eq!(queued().await, "");
     }
 }

@@ -1,14 +1,11 @@
-//! Requests for certificates, as the loops about them see them: what is asked for, and what was decided.
+//! Certificate signing requests: parsing, checks and conditions, for the controllers that approve, sign and delete
+//! them.
 //!
-//! What always holds: the subject is read as it will be written, so that a loop judges the names that those who believe
-//! the certificate will see; of a common name that is there twice the last counts, everywhere.
+//! The subject is parsed as it will be written, so that checks apply to the names that a verifier of the certificate
+//! will see; of several common names the last one is used everywhere.
 
 use crate::Context;
-use k8s_openapi::api::certificates::v1::{
-    CertificateSigningRequest, CertificateSigningRequestCondition as Condition,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::chrono::{DateTime, Utc};
+use api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition as Condition};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer};
 use std::collections::BTreeSet;
@@ -23,7 +20,7 @@ pub const APPROVED: &str = "Approved";
 pub const DENIED: &str = "Denied";
 pub const FAILED: &str = "Failed";
 
-/// The group that every node's agent is in, and what the names of agents begin with.
+/// The group of kubelets, and the prefix of their user names.
 const NODES: &str = "system:nodes";
 const NODE_PREFIX: &str = "system:node:";
 
@@ -53,37 +50,37 @@ pub struct Subject {
     pub serial_number: String,
 }
 
-/// Reads the request in its PEM block. Its signature is looked at only by who issues.
-pub fn read(pem: &[u8]) -> Result<CertificateRequest, String> {
-    let der = block(pem)?;
-    asked(&parse(&der)?)
+/// Parses the PEM block of a request, without its signature.
+pub fn parse(pem: &[u8]) -> Result<CertificateRequest, String> {
+    let der = pem_block(pem)?;
+    extract(&parse_der(&der)?)
 }
 
-/// The same, signed by the key that the certificate is asked for.
-pub fn read_signed(pem: &[u8]) -> Result<CertificateRequest, String> {
-    let der = block(pem)?;
-    let request = parse(&der)?;
-    let signed = request.verify_signature();
-    signed.map_err(|why| format!("unable to verify certificate request signature: {why}"))?;
-    asked(&request)
+/// Parses a request, and verifies that its own key signed it.
+pub fn parse_signed(pem: &[u8]) -> Result<CertificateRequest, String> {
+    let der = pem_block(pem)?;
+    let request = parse_der(&der)?;
+    let signature = request.verify_signature();
+    signature.map_err(|why| format!("unable to verify certificate request signature: {why}"))?;
+    extract(&request)
 }
 
-fn block(pem: &[u8]) -> Result<CertificateSigningRequestDer<'static>, String> {
+fn pem_block(pem: &[u8]) -> Result<CertificateSigningRequestDer<'static>, String> {
     CertificateSigningRequestDer::from_pem_slice(pem)
         .map_err(|_| "PEM block type must be CERTIFICATE REQUEST".to_owned())
 }
 
-fn parse<'a>(der: &'a CertificateSigningRequestDer<'_>) -> Result<X509CertificationRequest<'a>, String> {
+fn parse_der<'a>(der: &'a CertificateSigningRequestDer<'_>) -> Result<X509CertificationRequest<'a>, String> {
     match X509CertificationRequest::from_der(der) {
         Ok(([], request)) => Ok(request),
-        Ok(_) => Err("there is something behind the certificate request".to_owned()),
+        Ok(_) => Err("trailing data after the certificate request".to_owned()),
         Err(why) => Err(format!("malformed certificate request: {why}")),
     }
 }
 
-fn asked(request: &X509CertificationRequest<'_>) -> Result<CertificateRequest, String> {
+fn extract(request: &X509CertificationRequest<'_>) -> Result<CertificateRequest, String> {
     let info = &request.certification_request_info;
-    let mut asked = CertificateRequest {
+    let mut extracted = CertificateRequest {
         subject: subject(&info.subject),
         public_key: info.subject_pki.raw.to_vec(),
         ..CertificateRequest::default()
@@ -92,16 +89,16 @@ fn asked(request: &X509CertificationRequest<'_>) -> Result<CertificateRequest, S
         let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
         for name in &names.general_names {
             match name {
-                GeneralName::DNSName(name) => asked.dns_names.push((*name).to_owned()),
-                GeneralName::RFC822Name(name) => asked.emails.push((*name).to_owned()),
-                GeneralName::URI(name) => asked.uris.push((*name).to_owned()),
-                GeneralName::IPAddress(octets) => asked.addresses.push(address(octets)?),
-                // nobody here writes others
+                GeneralName::DNSName(name) => extracted.dns_names.push((*name).to_owned()),
+                GeneralName::RFC822Name(name) => extracted.emails.push((*name).to_owned()),
+                GeneralName::URI(name) => extracted.uris.push((*name).to_owned()),
+                GeneralName::IPAddress(octets) => extracted.addresses.push(address(octets)?),
+                // certificates are issued without other names
                 _ => {}
             }
         }
     }
-    Ok(asked)
+    Ok(extracted)
 }
 
 fn address(octets: &[u8]) -> Result<IpAddr, String> {
@@ -130,7 +127,7 @@ fn subject(name: &X509Name<'_>) -> Subject {
     subject
 }
 
-/// A string in whatever alphabet it is written.
+/// A string of any of the ASN.1 string types.
 fn text_of(value: &Any<'_>) -> String {
     if value.tag() == Tag::BmpString {
         let units: Vec<u16> =
@@ -140,29 +137,29 @@ fn text_of(value: &Any<'_>) -> String {
     String::from_utf8_lossy(value.data).into_owned()
 }
 
-/// What is wrong with a request for the certificate by which a node's agent shows who it is.
-pub fn agent_client_problem(asked: &CertificateRequest, usages: &BTreeSet<&str>) -> Option<String> {
-    let told = agent_problem(asked)
-        .or_else(|| not_allowed("DNS", &asked.dns_names))
-        .or_else(|| not_allowed("Email", &asked.emails))
-        .or_else(|| not_allowed("IP", &asked.addresses))
-        .or_else(|| not_allowed("URI", &asked.uris))
-        .or_else(|| agent_name_problem(asked));
-    told.or_else(|| usages_problem(usages, "client auth"))
+/// Why a request is not valid for the client certificate of a kubelet.
+pub fn agent_client_problem(request: &CertificateRequest, usages: &BTreeSet<&str>) -> Option<String> {
+    let names = agent_problem(request)
+        .or_else(|| not_allowed("DNS", &request.dns_names))
+        .or_else(|| not_allowed("Email", &request.emails))
+        .or_else(|| not_allowed("IP", &request.addresses))
+        .or_else(|| not_allowed("URI", &request.uris))
+        .or_else(|| agent_name_problem(request));
+    names.or_else(|| usages_problem(usages, "client auth"))
 }
 
-/// What is wrong with a request for the certificate that a node's agent shows to its clients.
-pub fn agent_serving_problem(asked: &CertificateRequest, usages: &BTreeSet<&str>) -> Option<String> {
-    let nameless = asked.dns_names.is_empty() && asked.addresses.is_empty();
-    let told = agent_problem(asked)
+/// Why a request is not valid for the serving certificate of a kubelet.
+pub fn agent_serving_problem(request: &CertificateRequest, usages: &BTreeSet<&str>) -> Option<String> {
+    let nameless = request.dns_names.is_empty() && request.addresses.is_empty();
+    let names = agent_problem(request)
         .or_else(|| nameless.then(|| "DNS or IP subjectAltName is required".to_owned()))
-        .or_else(|| not_allowed("Email", &asked.emails))
-        .or_else(|| not_allowed("URI", &asked.uris))
+        .or_else(|| not_allowed("Email", &request.emails))
+        .or_else(|| not_allowed("URI", &request.uris))
         .or_else(|| usages_problem(usages, "server auth"));
-    told.or_else(|| agent_name_problem(asked))
+    names.or_else(|| agent_name_problem(request))
 }
 
-/// What is wrong with the usages of a certificate for clients of the API server.
+/// Why usages are not valid for a client certificate of the API server.
 pub fn client_problem(usages: &BTreeSet<&str>) -> Option<String> {
     let allowed = ["client auth", "digital signature", "key encipherment"];
     if let Some(other) = usages.iter().find(|usage| !allowed.contains(usage)) {
@@ -172,12 +169,12 @@ pub fn client_problem(usages: &BTreeSet<&str>) -> Option<String> {
     missing.then(|| "missing required usage for client certificate: client auth".to_owned())
 }
 
-fn agent_problem(asked: &CertificateRequest) -> Option<String> {
-    (asked.subject.organizations != [NODES]).then(|| format!("subject organization is not {NODES}"))
+fn agent_problem(request: &CertificateRequest) -> Option<String> {
+    (request.subject.organizations != [NODES]).then(|| format!("subject organization is not {NODES}"))
 }
 
-fn agent_name_problem(asked: &CertificateRequest) -> Option<String> {
-    let other = !asked.subject.common_name.starts_with(NODE_PREFIX);
+fn agent_name_problem(request: &CertificateRequest) -> Option<String> {
+    let other = !request.subject.common_name.starts_with(NODE_PREFIX);
     other.then(|| format!("subject common name does not begin with {NODE_PREFIX} "))
 }
 
@@ -185,29 +182,28 @@ fn not_allowed<T>(kind: &str, found: &[T]) -> Option<String> {
     (!found.is_empty()).then(|| format!("{kind} subjectAltNames are not allowed"))
 }
 
-/// Keys that cannot encipher need not say that they do.
+/// `key encipherment` is optional, because not every type of key can do it.
 fn usages_problem(usages: &BTreeSet<&str>, purpose: &str) -> Option<String> {
     let all = BTreeSet::from(["digital signature", "key encipherment", purpose]);
     let without = BTreeSet::from(["digital signature", purpose]);
-    let told = || {
+    let message = || {
         let listed: Vec<_> = all.iter().copied().collect();
         format!("usages did not match [{}]", listed.join(" "))
     };
-    (*usages != all && *usages != without).then(told)
+    (*usages != all && *usages != without).then(message)
 }
 
-/// The usages that are asked for.
+/// The requested usages.
 pub fn usages(request: &CertificateSigningRequest) -> BTreeSet<&str> {
-    request.spec.usages.iter().flatten().map(String::as_str).collect()
+    request.spec.usages.iter().map(String::as_str).collect()
 }
 
-/// The condition of a type, where it is true.
+/// The condition of a type, if it is true.
 pub fn condition<'a>(request: &'a CertificateSigningRequest, kind: &str) -> Option<&'a Condition> {
-    let all = request.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    all.iter().find(|it| it.type_ == kind && it.status == "True")
+    request.status.conditions.iter().find(|it| it.type_ == kind && it.status == "True")
 }
 
-/// Whether somebody decided, whatever it was.
+/// Whether the request was approved or denied.
 pub fn is_decided(request: &CertificateSigningRequest) -> bool {
     condition(request, APPROVED).is_some() || condition(request, DENIED).is_some()
 }
@@ -216,20 +212,20 @@ pub fn is_approved(request: &CertificateSigningRequest) -> bool {
     condition(request, APPROVED).is_some() && condition(request, DENIED).is_none()
 }
 
-/// The certificate in PEM, once there is one.
+/// The issued certificate in PEM.
 pub fn issued(request: &CertificateSigningRequest) -> Option<&[u8]> {
-    let certificate = request.status.as_ref()?.certificate.as_ref()?;
-    (!certificate.0.is_empty()).then_some(&certificate.0[..])
+    let certificate = &request.status.certificate.0;
+    (!certificate.is_empty()).then_some(certificate)
 }
 
-/// Until when a certificate is good, in Unix seconds.
-pub fn good_until(pem: &[u8]) -> Option<i64> {
+/// When a certificate expires, in Unix seconds.
+pub fn expiry(pem: &[u8]) -> Option<i64> {
     let der = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
     Some(certificate.validity().not_after.timestamp())
 }
 
-/// The request with one more condition.
+/// The request with a further condition.
 pub fn with_condition(
     request: &CertificateSigningRequest,
     context: &Context,
@@ -241,12 +237,12 @@ pub fn with_condition(
     let condition = Condition {
         type_: kind.to_owned(),
         status: "True".to_owned(),
-        reason: Some(reason.to_owned()),
-        message: Some(message.into()),
-        last_update_time: Some(Time(DateTime::<Utc>::from(context.world.now()))),
-        last_transition_time: None,
+        reason: reason.to_owned(),
+        message: message.into(),
+        last_update_time: Some(context.time()),
+        ..Condition::default()
     };
-    request.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
+    request.status.conditions.push(condition);
     request
 }
 

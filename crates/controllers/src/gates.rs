@@ -3,33 +3,33 @@
 /// The feature gates that loops implement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gates {
-    /// Tokens are kept in secrets for those only who ask for one.
+    /// Secrets hold tokens only for accounts that request one (`LegacyServiceAccountTokenNoAutoGeneration`).
     pub asked_tokens: bool,
-    /// Claims of stateful sets may go with their set, or with pods of which there are fewer from now on.
+    /// Claims of stateful sets may be deleted with the set or when it is scaled down (`StatefulSetAutoDeletePVC`).
     pub claim_retention: bool,
-    /// Pods say what it costs to delete them.
+    /// Pods have a deletion cost (`PodDeletionCost`).
     pub deletion_cost: bool,
-    /// Pods that are disrupted say so in a condition.
+    /// Disrupted pods have a condition (`PodDisruptionConditions`).
     pub disruption_conditions: bool,
-    /// Jobs say what failures of their pods mean.
+    /// Jobs have a pod failure policy (`JobPodFailurePolicy`).
     pub failure_policy: bool,
-    /// Endpoint slices say for which zones their endpoints are.
+    /// Endpoint slices have topology hints (`TopologyAwareHints`).
     pub hints: bool,
-    /// Claims that name no class get the default one when there comes to be one.
+    /// Claims without a class get the default one when it is created (`RetroactiveDefaultStorageClass`).
     pub late_default_class: bool,
-    /// Of pods that are too many, ages are compared by their order of magnitude.
+    /// Pods to delete are ranked by the magnitude of their age (`LogarithmicScaleDown`).
     pub magnitudes: bool,
-    /// Several pods of a stateful set may be replaced at a time.
+    /// Several pods of a stateful set may be replaced at a time (`MaxUnavailableStatefulSet`).
     pub max_unavailable: bool,
-    /// Ordinals of stateful sets may begin with another number than zero.
+    /// Ordinals of stateful sets may start at another number than zero (`StatefulSetStartOrdinal`).
     pub ordinals: bool,
-    /// Pods of nodes that are said to be out of service are removed, and volumes detached from them.
+    /// Pods of nodes with the out-of-service taint are removed, and their volumes detached (`NodeOutOfServiceVolumeDetach`).
     pub out_of_service: bool,
-    /// Jobs say how many of their pods are ready.
+    /// Jobs count their ready pods (`JobReadyPods`).
     pub ready_pods: bool,
-    /// Servers say in which versions they keep objects.
+    /// Servers publish the versions in which they store objects (`StorageVersionAPI`).
     pub storage_versions: bool,
-    /// Cron jobs have a time zone.
+    /// Cron jobs have a time zone (`CronJobTimeZone`).
     pub time_zones: bool,
 }
 

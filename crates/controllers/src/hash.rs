@@ -1,16 +1,15 @@
-//! Short texts that stand for what an object asks for, to put into names and labels.
+//! Hashes of content for names and labels.
 //!
-//! The same content gives the same text in every process and version; different content mostly a different one, and
-//! where it does not, the count of collisions makes it so.
+//! The same content has the same hash in every process and version. Different content can collide; the collision count
+//! then changes the hash.
 
-use serde::Serialize;
+use api::Json;
 
-/// No vowels, so that no words come out, and nothing that looks like another.
+/// No vowels, so that no words appear, and no characters that look alike.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-pub fn hash(content: &impl Serialize, collisions: Option<i32>) -> String {
-    // what an API type looks like in JSON can always be said
-    let mut bytes = serde_json::to_vec(content).unwrap_or_default();
+pub fn hash(content: &impl Json, collisions: Option<i32>) -> String {
+    let mut bytes = api::to_json(content);
     if let Some(collisions) = collisions {
         bytes.extend(collisions.to_le_bytes());
     }
@@ -28,15 +27,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_follow_from_content_and_collisions() {
+    fn hashes_depend_on_content_and_collisions() {
         // the published test vectors
         assert_eq!(fnv(b""), 0x811c_9dc5);
         assert_eq!(fnv(b"foobar"), 0xbf9c_f968);
-        let plain = hash(&"content", None);
-        assert_eq!(plain, hash(&"content", None));
+        let of = |content: &str, collisions| hash(&content.to_owned(), collisions);
+        let plain = of("content", None);
+        assert_eq!(plain, of("content", None));
         assert!(plain.bytes().all(|byte| LETTERS.contains(&byte)) && plain.len() <= 10);
-        assert_ne!(plain, hash(&"other", None));
-        assert_ne!(plain, hash(&"content", Some(0)));
-        assert_ne!(hash(&"content", Some(1)), hash(&"content", Some(2)));
+        assert_ne!(plain, of("other", None));
+        assert_ne!(plain, of("content", Some(0)));
+        assert_ne!(of("content", Some(1)), of("content", Some(2)));
     }
 }

@@ -1,22 +1,22 @@
-//! Numbers that may be said as a part of a whole: `3`, or `25%`.
+//! Integers or percentages of a total: `3`, or `25%`.
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use api::IntOrString;
 
-/// Which way a part is rounded that does not come out even.
+/// The direction in which a fraction is rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
     Up,
     Down,
 }
 
-/// How much that is. What cannot be understood, and what is less than nothing, is nothing.
-pub fn scaled_value(part: Option<&IntOrString>, whole: i32, round: Round) -> i32 {
-    let percent = match part {
+/// The number that a value stands for. Zero if it is absent, negative or invalid.
+pub fn scaled_value(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
+    let percent = match value {
         None => return 0,
         Some(IntOrString::Int(number)) => return (*number).max(0),
         Some(IntOrString::String(text)) => text.strip_suffix('%').and_then(|it| it.parse::<u32>().ok()),
     };
-    let exact = i64::from(percent.unwrap_or(0)) * i64::from(whole.max(0));
+    let exact = i64::from(percent.unwrap_or(0)) * i64::from(total.max(0));
     let rounded = match round {
         Round::Up => exact.saturating_add(99) / 100,
         Round::Down => exact / 100,
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_whole() {
+    fn values_of_a_total() {
         let check = |part: &str, whole, up, down| {
             let part = match part.parse() {
                 Ok(number) => IntOrString::Int(number),

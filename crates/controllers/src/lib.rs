@@ -1,8 +1,7 @@
-//! The control loops, one folder each, and what they share.
+//! The control loops, one folder each, and their shared modules.
 //!
-//! A loop watches some kinds and brings the world closer to what their objects ask for. It is a client like any
-//! other: it speaks HTTP through a [`kube::Client`] and knows nothing of the server's insides; whether the client
-//! calls through memory or over a network is not its business.
+//! A loop watches some kinds and brings the observed state closer to the desired one. It is a client like any other: it
+//! sends requests through a [`client::Client`], over a network or through memory, and knows the server by its API alone.
 //!
 //! Most loops have the same shape:
 //!
@@ -12,9 +11,9 @@
 //!     └──────────────────────────── watch ◄── API server ◄───────────────────────────┘
 //! ```
 //!
-//! What always holds: a key is worked on by one worker at a time, however often it changes meanwhile; what fails is
-//! tried again, later each time; a loop decides from what the informers have seen, never from what it wrote, and
-//! is right to do the same thing twice. Where it can, deciding is a pure function from a snapshot to actions.
+//! What always holds: one worker at a time reconciles a key, however often it changes meanwhile; a failure is retried
+//! with backoff; a loop decides from the informers' state, never from its own writes, and reconciling is idempotent.
+//! Where possible, the decision is a pure function from a snapshot to actions.
 
 pub mod accounts;
 pub mod attachdetach;
@@ -64,6 +63,8 @@ pub mod serviceaccount_token;
 pub mod slices;
 pub mod statefulset;
 pub mod storage_version_gc;
+#[cfg(test)]
+mod testing;
 pub mod token_cleaner;
 pub mod ttl;
 pub mod ttlafterfinished;

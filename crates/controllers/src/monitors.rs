@@ -1,19 +1,17 @@
 //! Metadata informers of every resource that can be deleted.
 //!
-//! Resources come and go: which there are is asked again from time to time, and when a definition of one changes. Nothing
-//! is kept here but which resources are followed; who listens keeps what it needs.
+//! Resources come and go: discovery runs periodically, and when a definition of a resource changes. Monitors keep no
+//! objects; listeners keep what they need.
 //!
-//! What always holds: who begins to listen is told of everything there is, and others may be told again meanwhile.
+//! What always holds: a new listener receives every object that exists; the others may receive objects again meanwhile.
 
-use client::Backoff;
+use api::meta::v1::{ObjectMeta, PartialObjectMetadata};
 use client::discovery::{ApiResources, Discovery, Resource};
 use client::key::Key;
 use client::reflector::{self, Page, Sink, Source, WatchProgress, list_and_watch};
-use kube::Client;
-use kube::api::WatchEvent;
+use client::{Backoff, Client, Error, WatchEvent};
 use names::Names;
 use parking_lot::{Mutex, RwLock};
-use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,51 +20,21 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-/// How often is asked which resources there are.
+/// The interval of discovery.
 const PERIOD: Duration = Duration::from_secs(30);
-/// How long is waited when a definition changes: it is seldom alone.
+/// The wait after a definition changes, because several often change together.
 const SETTLE: Duration = Duration::from_millis(500);
-
-/// An object, as far as anybody here looks at it.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct Object {
-    #[serde(default)]
-    pub metadata: Metadata,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Metadata {
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
-    pub resource_version: String,
-    pub deletion_timestamp: Option<String>,
-    pub finalizers: Vec<String>,
-    pub owner_references: Vec<Reference>,
-}
-
-/// A reference to an owner.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Reference {
-    pub api_version: String,
-    pub kind: String,
-    pub name: String,
-    pub uid: String,
-    pub block_owner_deletion: bool,
-}
 
 /// The receiver of changes. Its methods must return soon.
 pub trait Listener: Send + Sync + 'static {
-    fn put(&self, of: &Arc<Resource>, object: &Metadata);
+    fn put(&self, of: &Arc<Resource>, object: &ObjectMeta);
 
-    fn gone(&self, of: &Arc<Resource>, object: &Metadata);
+    fn gone(&self, of: &Arc<Resource>, object: &ObjectMeta);
 
-    /// There are no other objects of this resource.
+    /// The resource has been listed: it has these objects and no others.
     fn whole(&self, of: &Arc<Resource>, uids: &HashSet<String>);
 
-    /// A resource is followed no longer.
+    /// A resource is no longer watched.
     fn ended(&self, of: &Arc<Resource>);
 }
 
@@ -81,22 +49,22 @@ struct Shared {
     discovery: Arc<Discovery>,
     ignored: [(String, &'static str); 2],
     listeners: RwLock<Vec<Arc<dyn Listener>>>,
-    /// Those that have not been listed yet; nothing before it is known which there are.
+    /// The resources that have not been listed yet; `None` before the first discovery.
     unlisted: Mutex<Option<HashSet<Arc<Resource>>>>,
     synced: watch::Sender<bool>,
-    /// How often it could not be found out which there are, or not all of them were listed in time.
+    /// The number of failed discoveries, and of intervals after which some resource was not listed.
     troubles: AtomicU64,
-    /// Definitions have changed, or somebody listens anew.
+    /// Definitions have changed, or there is a new listener.
     poked: Notify,
 }
 
 impl Monitors {
-    /// Nothing is followed before [`keep`](Self::keep) runs.
+    /// Nothing is watched before [`keep`](Self::keep) runs.
     pub(crate) fn new(client: Client, discovery: Arc<Discovery>, names: &Names) -> Self {
         let shared = Shared {
             client,
             discovery,
-            // they come in numbers, own nothing and go by themselves
+            // events are many, own nothing and expire
             ignored: [(String::new(), "events"), (names.group("events"), "events")],
             listeners: RwLock::default(),
             unlisted: Mutex::default(),
@@ -112,12 +80,12 @@ impl Monitors {
         self.shared.poked.notify_one();
     }
 
-    /// Whether everything there is has been told.
+    /// Whether every resource has been listed.
     pub fn is_synced(&self) -> bool {
         *self.shared.synced.borrow()
     }
 
-    /// How often it could not be found out which resources there are, or a whole period went by and not all were listed.
+    /// The number of failed discoveries, and of intervals after which some resource was not listed.
     pub fn troubles(&self) -> u64 {
         self.shared.troubles.load(Ordering::Relaxed)
     }
@@ -127,11 +95,11 @@ impl Monitors {
     }
 
     pub async fn synced(&self) {
-        // the sender lives as long as this
+        // the sender lives as long as the monitors
         let _ = self.shared.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Follows what there is, for ever.
+    /// Watches all resources, for ever.
     pub(crate) async fn keep(self) {
         let mut following = Following::default();
         let mut backoff = Backoff::default();
@@ -142,7 +110,7 @@ impl Monitors {
                     self.follow_served(&mut following, &served);
                 }
                 Err(why) => {
-                    tracing::warn!(%why, "cannot find out which resources there are");
+                    tracing::warn!(%why, "discovery failed");
                     self.trouble();
                     tokio::time::sleep(backoff.pause()).await;
                     continue;
@@ -173,7 +141,7 @@ impl Monitors {
         following.listeners = listeners.len();
         let mut ended = Vec::new();
         following.tasks.retain(|resource, task| {
-            // a group that does not answer may still have it
+            // a group that does not answer may still have the resource
             let stays = wanted.contains(resource) || served.group_failed(&resource.group);
             if !stays || anew {
                 task.abort();
@@ -199,7 +167,7 @@ impl Monitors {
         }
         for resource in new {
             let (client, path) = (self.shared.client.clone(), resource.path(""));
-            let source = Source { client, path, fields: String::new(), bare: true };
+            let source = Source { client, path, fields: String::new(), metadata_only: true };
             let monitor = Monitor { resource: resource.clone(), shared: self.shared.clone() };
             let work = list_and_watch(source, Box::new(monitor));
             following.tasks.insert(resource, following.all.spawn(work));
@@ -207,40 +175,40 @@ impl Monitors {
     }
 }
 
-/// What is followed. All of it ends with this.
+/// The watches that run. They end when this is dropped.
 #[derive(Default)]
 struct Following {
     all: JoinSet<()>,
     tasks: HashMap<Arc<Resource>, AbortHandle>,
-    /// How many listened when it began.
+    /// The number of listeners when they began.
     listeners: usize,
 }
 
-/// One resource that is followed.
+/// The watch of one resource.
 struct Monitor {
     resource: Arc<Resource>,
     shared: Arc<Shared>,
 }
 
 impl Monitor {
-    fn tell(&self, tell: impl Fn(&dyn Listener)) {
-        self.shared.listeners.read().iter().for_each(|listener| tell(&**listener));
+    fn notify(&self, notify: impl Fn(&dyn Listener)) {
+        self.shared.listeners.read().iter().for_each(|listener| notify(&**listener));
     }
 
-    /// Objects of some kinds say which resources there are.
-    fn defines(&self) {
+    /// Starts discovery when an object that defines resources has changed.
+    fn rediscover(&self) {
         if matches!(&*self.resource.plural, "customresourcedefinitions" | "apiservices") {
             self.shared.poked.notify_one();
         }
     }
 }
 
-/// What they are known by is the uid alone: the same name may stand for another object.
+/// Keys hold the uid alone: the same name may belong to another object later.
 impl Sink for Monitor {
-    fn list_page(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
-        let (objects, page) = reflector::page::<Object>(text)?;
+    fn list_page(&self, text: &[u8], all: &mut HashSet<Key>) -> Result<Page, Error> {
+        let (objects, page) = reflector::page::<PartialObjectMetadata>(text)?;
         for object in objects {
-            self.tell(|listener| listener.put(&self.resource, &object.metadata));
+            self.notify(|listener| listener.put(&self.resource, &object.metadata));
             all.insert(Key::new("", object.metadata.uid));
         }
         Ok(page)
@@ -248,7 +216,7 @@ impl Sink for Monitor {
 
     fn list_complete(&self, all: HashSet<Key>, _: &str) {
         let uids = all.into_iter().map(|key| key.name).collect();
-        self.tell(|listener| listener.whole(&self.resource, &uids));
+        self.notify(|listener| listener.whole(&self.resource, &uids));
         let mut unlisted = self.shared.unlisted.lock();
         if let Some(unlisted) = &mut *unlisted
             && unlisted.remove(&self.resource)
@@ -257,20 +225,20 @@ impl Sink for Monitor {
         }
     }
 
-    fn watch_event(&self, line: &str) -> Result<WatchProgress, serde_json::Error> {
-        let object = match serde_json::from_str::<WatchEvent<Object>>(line)? {
+    fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error> {
+        let object = match WatchEvent::<PartialObjectMetadata>::from_json(line)? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                self.tell(|listener| listener.put(&self.resource, &object.metadata));
+                self.notify(|listener| listener.put(&self.resource, &object.metadata));
                 object
             }
             WatchEvent::Deleted(object) => {
-                self.tell(|listener| listener.gone(&self.resource, &object.metadata));
+                self.notify(|listener| listener.gone(&self.resource, &object.metadata));
                 object
             }
-            WatchEvent::Bookmark(mark) => return Ok(WatchProgress::Reached(mark.metadata.resource_version)),
+            WatchEvent::Bookmark(version) => return Ok(WatchProgress::Reached(version)),
             WatchEvent::Error(status) => return Ok(WatchProgress::Failed(status)),
         };
-        self.defines();
+        self.rediscover();
         Ok(WatchProgress::Reached(object.metadata.resource_version))
     }
 }
@@ -278,14 +246,14 @@ impl Sink for Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use client::Body;
     use http::{Request, Response};
-    use kube::client::Body;
     use std::convert::Infallible;
     use std::future::{Ready, ready};
     use std::task::{Context, Poll};
     use tower_service::Service;
 
-    /// A server that does not say what it has.
+    /// A server whose discovery fails.
     #[derive(Clone)]
     struct Silent;
 
@@ -299,13 +267,13 @@ mod tests {
         }
 
         fn call(&mut self, _: Request<Body>) -> Self::Future {
-            ready(Ok(Response::builder().status(503).body(Body::empty()).unwrap()))
+            ready(Ok(Response::builder().status(503).body(Body::default()).unwrap()))
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_found_out_is_counted() {
-        let client = Client::new(Silent, "default");
+    async fn failed_discoveries_are_counted() {
+        let client = Client::new(Silent);
         let discovery = Arc::new(Discovery::new(client.clone()));
         let monitors = Monitors::new(client, discovery, &Names::kubernetes());
         let keeping = tokio::spawn(monitors.clone().keep());

@@ -11,10 +11,10 @@ use crate::{
     resourcequota, root_ca_publisher, serviceaccount, serviceaccount_token, slices, statefulset,
     storage_version_gc, token_cleaner, ttl, ttlafterfinished,
 };
+use api::apps::v1::ReplicaSet;
+use api::core::v1::ReplicationController;
 use client::run;
 use client::run::Running;
-use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::ReplicationController;
 use metrics::{About, Gauge};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -348,20 +348,17 @@ pub fn chosen(names: &[String], gates: &Gates) -> Result<Vec<&'static Controller
     if !unknown.is_empty() {
         return Err(Unknown(unknown));
     }
-    let runs = |controller: &&Controller| {
-        let said = names.iter().find(|name| plain(name) == controller.name);
-        match said {
-            Some(name) => !name.starts_with('-'),
-            None => (controller.on)(gates) && names.iter().any(|name| name == "*"),
-        }
+    let runs = |controller: &&Controller| match names.iter().find(|name| plain(name) == controller.name) {
+        Some(name) => !name.starts_with('-'),
+        None => (controller.on)(gates) && names.iter().any(|name| name == "*"),
     };
     Ok(CONTROLLERS.iter().filter(runs).collect())
 }
 
-/// Which loops run, under which manager.
+/// The loops that run, by manager.
 const RUNS: About = About::alpha("running_managed_controllers", "Loops that run.").by(&["manager", "name"]);
 
-/// Runs the chosen loops until one of them ends, which none should, or this is dropped.
+/// Runs the selected loops until all have ended, which none should, or the future is dropped.
 pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
     let context = context.gated_by(options.gates);
     let mut running = JoinSet::new();
@@ -387,7 +384,7 @@ pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
     while let Some(ended) = running.join_next().await {
         match ended {
             Ok(name) => tracing::error!(controller = name, "ended"),
-            Err(why) => tracing::error!(%why, "a controller broke"),
+            Err(why) => tracing::error!(%why, "a controller panicked"),
         }
     }
     Ok(())
@@ -398,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_choose_loops() {
+    fn names_select_loops() {
         let of = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             chosen(&names, &Gates::default()).map(|all| all.iter().map(|it| it.name).collect::<Vec<_>>())
@@ -416,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_stand_in_order() {
+    fn loops_are_sorted() {
         assert!(CONTROLLERS.is_sorted_by_key(|it| it.name));
     }
 }

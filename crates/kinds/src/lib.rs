@@ -30,9 +30,7 @@ mod options;
 mod pem;
 pub mod policy;
 mod quantities;
-pub mod quota;
 pub mod rbac;
-mod read;
 mod registry;
 pub mod resource;
 mod retired;
@@ -48,6 +46,7 @@ mod recorded;
 mod testing;
 
 pub use api::tables;
+use apimachinery::unstructured as read;
 pub use options::{Options, RELEASE, ServiceOptions};
 pub use quantities::is_extended as is_extended_resource;
 pub use registry::{builtin, builtin_serving, builtin_with};

@@ -1,6 +1,7 @@
 //! Settings of an operator that change the behaviour of built-in kinds.
 
 use crate::core::service;
+use apimachinery::net::Network;
 use schema::table::Release;
 
 /// The release of the API that the tables describe.
@@ -20,16 +21,16 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceOptions {
     /// Where the addresses come from of services that name no family.
-    pub network: service::Network,
+    pub network: Network,
     /// One of the other family, where services may have both.
-    pub second_network: Option<service::Network>,
+    pub second_network: Option<Network>,
     pub node_ports: service::PortRange,
 }
 
 impl Default for ServiceOptions {
     fn default() -> Self {
         ServiceOptions {
-            network: service::Network::DEFAULT,
+            network: Network::DEFAULT,
             second_network: None,
             node_ports: service::PortRange::DEFAULT,
         }

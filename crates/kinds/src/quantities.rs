@@ -4,7 +4,7 @@
 
 use crate::check::{self, Problems};
 use crate::read;
-use names::Names;
+pub(crate) use apimachinery::resource_list::{HUGE_PAGES, is_native, parse};
 use schema::problem::{Problem, quoted};
 use schema::quantity::{self, Quantity};
 use schema::table::Format;
@@ -32,13 +32,6 @@ const OTHER: &[&str] = &[
     "limits.memory",
     "limits.ephemeral-storage",
 ];
-pub(crate) const HUGE_PAGES: &str = "hugepages-";
-/// Resources below the well-known domain belong to the system although they are qualified.
-const NAMES: Names = Names::kubernetes();
-
-pub(crate) fn parse(value: &Value) -> Quantity {
-    read::text(value).parse().unwrap_or_else(|_| Quantity::new(0))
-}
 
 /// A quantity as messages show it where they show it whole.
 pub(crate) fn shown(value: &Value) -> String {
@@ -80,13 +73,6 @@ pub(crate) fn round(resources: Option<&mut Value>) {
         {
             *value = rounded.into();
         }
-    }
-}
-
-pub(crate) fn is_native(name: &str) -> bool {
-    match name.split_once('/') {
-        None => true,
-        Some((prefix, _)) => prefix.ends_with(&*NAMES.well_known_domain),
     }
 }
 

@@ -7,6 +7,7 @@ use apiserver::authentication::jose::Signer;
 use apiserver::deployment::ComponentHealth;
 use apiserver::serve::InMemory;
 use auth::User;
+use client::Client;
 use client::events::EventType;
 use client::leader::{self, Candidate};
 use client::metrics::Metrics;
@@ -17,7 +18,6 @@ use controllers::csrsigning::{self, authority::Source};
 use controllers::registry::{self, Options};
 use controllers::serviceaccount_token::Sign;
 use env::World;
-use kube::Client;
 use metrics::Registry;
 use names::Names;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ impl ControlLoops {
         let service = server.service.clone();
         let client = move |user: User| {
             let transport = RetryAfter::new(InMemory::new(service.clone(), user, &agent));
-            Client::new(transport, names::DEFAULT_NAMESPACE)
+            Client::new(transport)
         };
         let own = User::named(format!("system:{}-controller-manager", names.prefix)).authenticated();
         let own = client(own);
@@ -189,7 +189,7 @@ impl Manager {
             let context = self.context();
             if let Some(lease) = candidate.lease() {
                 let message = format!("{} became leader", candidate.identity());
-                context.events.tell_about(lease.clone(), EventType::Normal, "LeaderElection", message);
+                context.events.record_about(lease.clone(), EventType::Normal, "LeaderElection", message);
             }
             tokio::select! {
                 () = self.run(context) => return,

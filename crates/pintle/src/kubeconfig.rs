@@ -81,7 +81,7 @@ pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::config::{KubeConfigOptions, Kubeconfig};
+    use outbound::{Credentials, Target};
 
     fn admin() -> CertifiedKey {
         CertifiedKey { certificate: "CERT".to_owned(), key: "KEY".to_owned() }
@@ -103,20 +103,21 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn kube_rs_reads_both_contexts() {
+    #[test]
+    fn clients_read_both_contexts() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
         let authority = rcgen::generate_simple_self_signed(["ca".to_owned()]).unwrap().cert;
         let text = render("127.0.0.1:6443".parse().unwrap(), &authority.pem(), "TOKEN", &admin());
-        for (context, has_token) in [(None, true), (Some("pintle-certificate"), false)] {
-            let options = KubeConfigOptions { context: context.map(str::to_owned), ..Default::default() };
-            let read = Kubeconfig::from_yaml(&text).unwrap();
-            let config = kube::Config::from_custom_kubeconfig(read, &options).await.unwrap();
-            assert_eq!(config.cluster_url.to_string(), "https://127.0.0.1:6443/");
-            assert_eq!(config.root_cert, Some(vec![authority.der().to_vec()]));
-            let user = &config.auth_info;
-            assert_eq!(user.token.is_some(), has_token, "{context:?}");
-            let has_pair = user.client_certificate_data.is_some() && user.client_key_data.is_some();
-            assert_eq!(has_pair, !has_token, "{context:?}");
+        for (context, has_token) in [("pintle", true), ("pintle-certificate", false)] {
+            let chosen = text.replace("current-context: pintle", &format!("current-context: {context}"));
+            std::fs::write(&file, chosen).unwrap();
+            let target = Target::from_kubeconfig(&file).unwrap();
+            assert_eq!(target.url.trim_end_matches('/'), "https://127.0.0.1:6443");
+            assert_eq!(target.authorities, Some(authority.pem().into_bytes()));
+            let token = matches!(target.credentials, Credentials::Bearer(token) if token == "TOKEN");
+            assert_eq!(token, has_token, "{context}");
+            assert_eq!(target.identity.is_some(), !has_token, "{context}");
         }
     }
 

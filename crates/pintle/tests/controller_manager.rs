@@ -245,7 +245,7 @@ async fn of_two_one_works_and_the_other_takes_over() {
     let target = Target::from_kubeconfig(&kubeconfig).unwrap();
     let transport = client::transport::transport(&target, "test", &Default::default()).unwrap();
     let mut put = transport.clone();
-    let body = kube::client::Body::from(taken.to_string().into_bytes());
+    let body = client::Body::from(taken.to_string().into_bytes());
     let request = http::Request::patch(LEASE)
         .header("content-type", "application/merge-patch+json")
         .body(body)

@@ -1,13 +1,12 @@
 //! Loops that call over a network do so as accounts of their own, with tokens that are renewed.
 
+use api::core::v1::Node;
 use apiserver::authentication;
 use apiserver::authentication::jose::Signer;
 use client::metrics::Metrics;
 use client::transport::{self, Rate};
+use client::{Api, Client, ListParams};
 use controllers::accounts::Accounts;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::ListParams;
-use kube::{Api, Client};
 use outbound::Target;
 use std::time::Duration;
 use tests::{Managed, Options, authority};
@@ -15,9 +14,9 @@ use tests::{Managed, Options, authority};
 const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
 
 /// What the server says to somebody who may not list nodes.
-async fn refusal(client: &Client) -> (u16, String) {
-    match Api::<Node>::all(client.clone()).list(&ListParams::default()).await {
-        Err(kube::Error::Api(told)) => (told.code, told.message),
+async fn refusal(client: &Client) -> (i32, String) {
+    match Api::<Node>::all(client).list(&ListParams::default()).await {
+        Err(client::Error::Api(status)) => (status.code, status.message),
         other => panic!("{other:?}"),
     }
 }
@@ -37,7 +36,7 @@ async fn an_account_is_made_and_its_token_is_renewed() {
     let target = Target { url, insecure: true, ..Target::default() };
     let metrics = Metrics::default();
     let accounts = Accounts {
-        own: managed.client(),
+        own: managed.loop_client(),
         transport: transport::transport(&target, "test", &metrics).unwrap(),
         namespace: "kube-system".to_owned(),
         rate: Rate { per_second: -1.0, burst: 0 },
@@ -45,7 +44,7 @@ async fn an_account_is_made_and_its_token_is_renewed() {
     };
     let robot = accounts.client("robot");
     let known =
-        |told: (u16, String)| told.0 == 403 && told.1.contains("system:serviceaccount:kube-system:robot");
+        |told: (i32, String)| told.0 == 403 && told.1.contains("system:serviceaccount:kube-system:robot");
     assert!(known(refusal(&robot).await));
     managed.cluster.get(&format!("{ACCOUNTS}/robot")).await.code(200);
     // long after the first token has expired

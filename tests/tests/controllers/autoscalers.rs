@@ -166,8 +166,9 @@ async fn replicas_follow_what_is_measured() {
     let usage = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods";
     measure(usage, used(&[("a", "900m"), ("b", "900m"), ("c", "900m")]));
     let inner = InMemory::new(cluster.server.service.clone(), User::apiserver(), "test");
-    let client = Client::new(WithMetrics { inner, measured: measured.clone() }, names::DEFAULT_NAMESPACE);
-    let context = Context::new(client.clone(), cluster.world.clone(), Names::kubernetes());
+    let transport = WithMetrics { inner, measured: measured.clone() };
+    let client = Client::new(transport.clone(), names::DEFAULT_NAMESPACE);
+    let context = Context::new(client::Client::new(transport), cluster.world.clone(), Names::kubernetes());
     let scaling = horizontalpodautoscaling::Options {
         sync_period: Duration::from_millis(20),
         ..horizontalpodautoscaling::Options::default()

@@ -13,7 +13,7 @@ fn candidate(managed: &Managed, name: &str) -> Candidate {
     // the clock is the test's; only the pauses between tries are real
     let options = Options { retry: Duration::from_millis(10), ..Options::new("kube-system", "m", name) };
     assert_eq!(options.problem(), None);
-    Candidate::new(managed.client(), options, managed.cluster.world.clone())
+    Candidate::new(managed.loop_client(), options, managed.cluster.world.clone())
 }
 
 fn leases(managed: &Managed) -> Api<Lease> {
@@ -79,7 +79,7 @@ async fn who_cannot_renew_in_time_stops_leading() {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}]});
     managed.cluster.create(bindings, binding).await;
     let options = Options { retry: Duration::from_millis(10), ..Options::new("kube-system", "m", "first") };
-    let client = managed.client_of("somebody");
+    let client = managed.loop_client_of("somebody");
     let mut first = Candidate::new(client, options, managed.cluster.world.clone());
     soon("it leads", first.lead()).await;
     let keeping = tokio::spawn(async move { first.keep().await });

@@ -1,9 +1,9 @@
 //! What each node is given: a range of addresses, and for how long its agent may go on with what it has read.
 
+use apimachinery::net::Network;
 use controllers::nodeipam::{self, Pool};
 use controllers::registry;
 use k8s_openapi::api::core::v1::{Event, Node};
-use kinds::core::service::Network;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,9 +2,10 @@
 //! in dry runs, and found again after a restart.
 
 use super::*;
+use apimachinery::net::Network;
 use apiserver::StoreChoice;
 use kinds::ServiceOptions;
-use kinds::core::service::{Network, PortRange};
+use kinds::core::service::PortRange;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;

@@ -1,6 +1,8 @@
 //! Scalar fields whose JSON form is text, or one of two forms.
 
 use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration as Span, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -21,6 +23,46 @@ impl Time {
     }
 }
 
+/// The whole second in which it lies.
+impl From<SystemTime> for Time {
+    fn from(time: SystemTime) -> Self {
+        Time(micros(time).div_euclid(1_000_000))
+    }
+}
+
+impl From<Time> for SystemTime {
+    fn from(time: Time) -> Self {
+        at(time.0, Span::from_secs)
+    }
+}
+
+/// Reads RFC 3339; fractions of a second are dropped.
+impl FromStr for Time {
+    type Err = ReadError;
+
+    fn from_str(text: &str) -> ReadResult<Self> {
+        time::to_unix(text).map(Time).ok_or_else(|| ReadError::new(no_time(text)))
+    }
+}
+
+/// Microseconds since 1970, rounded down.
+fn micros(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+        Err(before) => {
+            let nanos = i128::try_from(before.duration().as_nanos()).unwrap_or(i128::MAX);
+            i64::try_from((-nanos).div_euclid(1000)).unwrap_or(i64::MIN)
+        }
+    }
+}
+
+/// So many units after 1970; 1970 where the clock of this machine cannot hold it.
+fn at(units: i64, span: fn(u64) -> Span) -> SystemTime {
+    let distance = span(units.unsigned_abs());
+    let time = if units < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
+    time.unwrap_or(UNIX_EPOCH)
+}
+
 impl fmt::Display for Time {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&time::format_time(self.0))
@@ -34,6 +76,19 @@ pub struct MicroTime(pub i64);
 impl MicroTime {
     pub const fn unix_micros(self) -> i64 {
         self.0
+    }
+}
+
+/// The whole microsecond in which it lies.
+impl From<SystemTime> for MicroTime {
+    fn from(time: SystemTime) -> Self {
+        MicroTime(micros(time))
+    }
+}
+
+impl From<MicroTime> for SystemTime {
+    fn from(time: MicroTime) -> Self {
+        at(time.0, Span::from_micros)
     }
 }
 
@@ -172,5 +227,21 @@ impl Json for IntOrString {
 
     fn is_empty(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_points_of_the_clock() {
+        for (micros, seconds) in [(0, 0), (1_999_999, 1), (-1, -1), (-1_000_000, -1), (-1_000_001, -2)] {
+            let time = SystemTime::from(MicroTime(micros));
+            assert_eq!((MicroTime::from(time), Time::from(time)), (MicroTime(micros), Time(seconds)));
+            assert_eq!(Time::from(SystemTime::from(Time(seconds))), Time(seconds));
+        }
+        assert_eq!("1970-01-01T00:01:00.5Z".parse::<Time>().unwrap(), Time(60));
+        assert!("soon".parse::<Time>().is_err());
     }
 }

@@ -3,7 +3,7 @@
 //! A write of one version of a resource can be meant by a rule that names another: whoever wants that is shown the
 //! object in the version of the rule.
 
-use rest::selector::{Operator, Requirement};
+use apimachinery::labels::{Operator, Requirement, Selector};
 use rest::{AdmissionAttributes, ApiError, Form, Given, Operation, Resource, Subject};
 use schema::{Value, encode};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -173,7 +173,7 @@ pub(super) fn meant(rules: &[Rule], equivalent: bool, write: &AdmissionAttribute
 
 /// A selector over labels, as objects have it.
 #[derive(Default)]
-pub(super) struct Labels(Vec<Requirement>);
+pub(super) struct Labels(Selector);
 
 impl Labels {
     pub fn of(selector: Option<&Value>) -> Self {
@@ -182,7 +182,7 @@ impl Labels {
             selector.at(&["matchLabels"]).and_then(Value::as_map).into_iter().flat_map(|it| it.iter());
         let equal = equal.map(|(key, value)| {
             let values = vec![value.as_str().unwrap_or_default().to_owned()];
-            Requirement::new(key.to_owned(), Operator::In, values)
+            Requirement::new(key, Operator::Equals, values)
         });
         let more = selector.items(&["matchExpressions"]).iter().map(|one| {
             let operator = match one.text(&["operator"]) {
@@ -192,15 +192,15 @@ impl Labels {
                 _ => Operator::In,
             };
             let values = one.items(&["values"]).iter().filter_map(Value::as_str).map(str::to_owned);
-            Requirement::new(one.text(&["key"]).to_owned(), operator, values.collect())
+            Requirement::new(one.text(&["key"]), operator, values.collect())
         });
-        Labels(equal.chain(more).collect())
+        Labels(Selector::new(equal.chain(more).collect()))
     }
 
     fn match_object(&self, object: &Value) -> bool {
         let labels = object.at(&["metadata", "labels"]).and_then(Value::as_map);
         let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
-        self.0.iter().all(|one| one.matches(label))
+        self.0.matches_by(label)
     }
 }
 
@@ -250,7 +250,7 @@ impl Selected {
         let Some(namespace) = write.api.find("namespaces", "", name) else {
             return Err(ApiError::not_found(Subject { group: "", kind: "namespaces", name }));
         };
-        Ok(self.namespaces.0.iter().all(|one| one.matches(|key| namespace.label(key))))
+        Ok(self.namespaces.0.matches_by(|key| namespace.label(key)))
     }
 }
 

@@ -5,8 +5,8 @@
 
 use super::configuration::{Part, Wrong, whole};
 use super::plain::is;
+use apimachinery::qos::qos_class;
 use env::MaybeReady;
-use kinds::core::pod::quality;
 use kinds::node_selection::{covers, merge_tolerations, tolerations};
 use names::Names;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
@@ -88,7 +88,7 @@ impl PodTolerationRestriction {
                 next = merge_tolerations(&next, given);
             }
         }
-        if quality(pod) != "BestEffort" {
+        if qos_class(pod) != "BestEffort" {
             next = merge_tolerations(&next, std::slice::from_ref(&self.memory_pressure));
         }
         if !next.is_empty() {

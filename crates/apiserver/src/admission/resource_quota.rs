@@ -6,8 +6,8 @@
 
 use super::configuration::{self, Part, Wrong};
 use crate::loopback;
+use apimachinery::quota::{Limited, QuotaRequest, Refusal, Scope, charge, follows_changes};
 use env::MaybeReady;
-use kinds::quota::{Limited, QuotaRequest, Refusal, Scope, charge, follows_changes};
 use names::Names;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::{Map, Value};

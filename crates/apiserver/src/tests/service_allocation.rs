@@ -4,9 +4,10 @@
 //! nor overbooked can be used up exactly.
 
 use super::shared_store::Shared;
+use apimachinery::net::Network;
 use env::Simulated;
 use kinds::ServiceOptions;
-use kinds::core::service::{Network, PortRange};
+use kinds::core::service::PortRange;
 use names::Names;
 use rest::input::{Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 /// The size of each map.
 const REMEMBERED: usize = 4096;
-/// After so many messages with the same reason they are combined,
+/// The number of different messages with one reason from which on they are combined.
 const MESSAGES: usize = 10;
-/// unless nothing like them came for so long.
+/// The quiet time after which a group begins anew.
 const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
-/// How many events about one object come at once, and how long it takes until there may be one more.
+/// The size of the token bucket of an object, and the time in which one token is refilled.
 const BURST: f64 = 25.0;
 const ONE_PER: Duration = Duration::from_secs(300);
 
@@ -75,7 +75,7 @@ impl Correlator {
             return None;
         }
         bucket.left -= 1.0;
-        let group_key = (about.to_owned(), record.tone, record.reason.clone());
+        let group_key = (about.to_owned(), record.event_type, record.reason.clone());
         let group = self.groups.of(&group_key, || Group { messages: HashSet::new(), last: now });
         if now.saturating_sub(group.last) > SIMILAR_WITHIN {
             group.messages.clear();
@@ -110,7 +110,7 @@ mod tests {
     fn record(message: &str) -> Record {
         Record {
             about: Default::default(),
-            tone: EventType::Normal,
+            event_type: EventType::Normal,
             reason: "Made".to_owned(),
             message: message.to_owned(),
         }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_tells_too_much_is_heard_rarely() {
+    fn a_bucket_per_object_limits_the_rate() {
         let mut correlator = Correlator::default();
         let mut say = |about: &str, seconds| {
             correlator.correlate(about, &record("m"), Duration::from_secs(seconds)).is_some()
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_remembered() {
+    fn maps_are_bounded() {
         let mut correlator = Correlator::default();
         let key = |turn: usize| (turn.to_string(), EventType::Normal, String::new(), None);
         for turn in 0..REMEMBERED + 10 {

@@ -1,6 +1,6 @@
 //! Types of events before they are written: type, reason, message, and the object that they are about.
 
-use k8s_openapi::api::core::v1::ObjectReference;
+use api::core::v1::ObjectReference;
 
 /// The `type` of an event: `Warning` asks for attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -9,28 +9,28 @@ pub enum EventType {
     Warning,
 }
 
-/// An event that a pure decision asks for; [`Recorder::note`](super::Recorder::note) records it about an object.
+/// An event that a pure decision yields; [`Recorder::note`](super::Recorder::note) records it about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    pub tone: EventType,
+    pub event_type: EventType,
     pub reason: &'static str,
     pub message: String,
 }
 
 impl Note {
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
-        Note { tone: EventType::Normal, reason, message: message.into() }
+        Note { event_type: EventType::Normal, reason, message: message.into() }
     }
 
     pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
-        Note { tone: EventType::Warning, reason, message: message.into() }
+        Note { event_type: EventType::Warning, reason, message: message.into() }
     }
 }
 
 /// An event to be written.
 pub(super) struct Record {
     pub about: ObjectReference,
-    pub tone: EventType,
+    pub event_type: EventType,
     pub reason: String,
     pub message: String,
 }

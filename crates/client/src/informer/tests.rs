@@ -1,9 +1,9 @@
 use super::*;
+use crate::client::{Body, Client};
 use crate::reflector::{Source, list_and_watch};
+use api::core::v1::ConfigMap;
+use api::{from_json, to_json};
 use http::{Request, Response};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Client;
-use kube::client::Body;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -12,24 +12,25 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tower_service::Service;
 
-/// A server that says what it is told to say, one answer after the other. Once it has said everything it says nothing.
+/// A server with prepared answers; after the last one it does not answer any more.
 #[derive(Clone, Default)]
 struct Scripted {
     lists: Arc<Mutex<VecDeque<Vec<ConfigMap>>>>,
-    watches: Arc<Mutex<VecDeque<Vec<WatchEvent<ConfigMap>>>>>,
-    asked: Arc<Mutex<Vec<String>>>,
+    watches: Arc<Mutex<VecDeque<Vec<String>>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Scripted {
     fn answer(&self, query: &str) -> Option<String> {
         let version = query.split('&').find_map(|it| it.strip_prefix("resourceVersion="));
-        self.asked.lock().push(version.unwrap_or("list").to_owned());
+        self.requests.lock().push(version.unwrap_or("list").to_owned());
         if version.is_some() {
             let events = self.watches.lock().pop_front()?;
-            return Some(events.iter().map(|event| serde_json::to_string(event).unwrap() + "\n").collect());
+            return Some(events.concat());
         }
         let items = self.lists.lock().pop_front()?;
-        Some(serde_json::json!({"metadata": {"resourceVersion": "100"}, "items": items}).to_string())
+        let items: Vec<_> = items.iter().map(|item| String::from_utf8(to_json(item)).unwrap()).collect();
+        Some(format!(r#"{{"metadata":{{"resourceVersion":"100"}},"items":[{}]}}"#, items.join(",")))
     }
 }
 
@@ -54,20 +55,25 @@ fn object(name: &str, version: u32, label: &str) -> ConfigMap {
     let json = serde_json::json!({
         "metadata": {"name": name, "namespace": "ns", "resourceVersion": version.to_string(), "labels": {"l": label}}
     });
-    serde_json::from_value(json).unwrap()
+    from_json(json.to_string().as_bytes()).unwrap()
 }
 
 fn script<T>(answers: impl Into<VecDeque<T>>) -> Arc<Mutex<VecDeque<T>>> {
     Arc::new(Mutex::new(answers.into()))
 }
 
-fn gone() -> WatchEvent<ConfigMap> {
-    let json = serde_json::json!({"status": "Failure", "message": "", "reason": "Expired", "code": 410});
-    WatchEvent::Error(serde_json::from_value(json).unwrap())
+/// A line of a watch.
+fn event(type_: &str, object: &ConfigMap) -> String {
+    format!("{{\"type\":\"{type_}\",\"object\":{}}}\n", String::from_utf8(to_json(object)).unwrap())
+}
+
+fn expired() -> String {
+    let status = serde_json::json!({"status": "Failure", "message": "", "reason": "Expired", "code": 410});
+    format!("{}\n", serde_json::json!({"type": "ERROR", "object": status}))
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_are_told_in_order_and_what_was_missed_is_found_out() {
+async fn changes_arrive_in_order_and_a_new_list_yields_the_missed_ones() {
     let server = Scripted {
         lists: script([
             vec![object("a", 1, "x"), object("b", 2, "x")],
@@ -75,40 +81,37 @@ async fn changes_are_told_in_order_and_what_was_missed_is_found_out() {
             vec![object("b", 7, "y"), object("c", 8, "x"), object("d", 5, "x")],
         ]),
         watches: script([
-            vec![WatchEvent::Modified(object("a", 101, "y")), WatchEvent::Added(object("d", 5, "x"))],
-            vec![
-                WatchEvent::Deleted(object("b", 103, "x")),
-                WatchEvent::Added(object("b", 104, "x")),
-                gone(),
-            ],
+            vec![event("MODIFIED", &object("a", 101, "y")), event("ADDED", &object("d", 5, "x"))],
+            vec![event("DELETED", &object("b", 103, "x")), event("ADDED", &object("b", 104, "x")), expired()],
         ]),
-        asked: Arc::default(),
+        requests: Arc::default(),
     };
     let informer = Informer::<ConfigMap>::default();
-    informer.index("label", |object| object.labels().values().cloned().collect());
-    let told: Arc<Mutex<Vec<String>>> = Arc::default();
-    let tell = told.clone();
+    informer.index("label", |object| object.metadata.labels.values().cloned().collect());
+    let changes: Arc<Mutex<Vec<String>>> = Arc::default();
+    let received = changes.clone();
     informer.listen(move |change| {
         let sign = match change {
             Change::Added(_) => '+',
             Change::Updated { .. } => '~',
             Change::Deleted(_) => '-',
         };
-        tell.lock().push(format!("{sign}{}", change.object().name_any()));
+        received.lock().push(format!("{sign}{}", change.object().name()));
     });
-    let client = Client::new(server.clone(), "default");
-    let source = Source { client, path: "/api/v1/configmaps".to_owned(), fields: String::new(), bare: false };
+    let client = Client::new(server.clone());
+    let source =
+        Source { client, path: "/api/v1/configmaps".to_owned(), fields: String::new(), metadata_only: false };
     let following = tokio::spawn(list_and_watch(source, Box::new(informer.clone())));
     informer.synced().await;
-    while server.asked.lock().len() < 5 {
+    while server.requests.lock().len() < 5 {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
     // both watches, the list made anew, and a watch from there
-    assert_eq!(*server.asked.lock(), ["list", "100", "5", "list", "100"]);
-    assert_eq!(*told.lock(), ["+a", "+b", "~a", "+d", "-b", "+b", "~b", "+c", "-a"]);
+    assert_eq!(*server.requests.lock(), ["list", "100", "5", "list", "100"]);
+    assert_eq!(*changes.lock(), ["+a", "+b", "~a", "+d", "-b", "+b", "~b", "+c", "-a"]);
     let names = |mut found: Vec<Arc<ConfigMap>>| {
-        found.sort_by_key(|it| it.name_any());
-        found.iter().map(|it| it.name_any()).collect::<Vec<_>>()
+        found.sort_by(|a, b| a.name().cmp(b.name()));
+        found.iter().map(|it| it.name().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names(informer.by("label", "x")), ["c", "d"]);
     assert_eq!(names(informer.by("label", "y")), ["b"]);

@@ -1,10 +1,10 @@
 use super::*;
+use crate::client::Body;
 use crate::retry_after::RetryAfter;
 use bytes::Bytes;
 use env::{Simulated, World};
 use http::{Request, Response};
 use http_body::Frame;
-use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::future::{Ready, ready};
@@ -136,16 +136,16 @@ impl Service<Request<Body>> for Flaky {
 struct Newest(Arc<tokio::sync::watch::Sender<u64>>);
 
 impl Sink for Newest {
-    fn list_page(&self, text: &str, _: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
-        page::<Value>(text).map(|(_, page)| page)
+    fn list_page(&self, text: &[u8], _: &mut HashSet<Key>) -> Result<Page, Error> {
+        page::<api::Value>(text).map(|(_, page)| page)
     }
 
     fn list_complete(&self, _: HashSet<Key>, version: &str) {
         self.0.send_replace(version.parse().unwrap());
     }
 
-    fn watch_event(&self, line: &str) -> Result<WatchProgress, serde_json::Error> {
-        let event: Value = serde_json::from_str(line)?;
+    fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error> {
+        let event: Value = serde_json::from_slice(line).unwrap();
         let version = event["object"]["version"].as_u64().unwrap();
         self.0.send_replace(version);
         Ok(WatchProgress::Reached(version.to_string()))
@@ -162,8 +162,9 @@ async fn changes_are_known_soon_after_the_server_answers_again() {
         u64::from_le_bytes(bytes) % below
     };
     let (server, newest) = (Flaky::default(), Newest(Arc::new(tokio::sync::watch::Sender::new(0))));
-    let client = Client::new(RetryAfter::new(server.clone()), "default");
-    let source = Source { client, path: "/api/v1/things".to_owned(), fields: String::new(), bare: false };
+    let client = Client::new(RetryAfter::new(server.clone()));
+    let source =
+        Source { client, path: "/api/v1/things".to_owned(), fields: String::new(), metadata_only: false };
     let following = tokio::spawn(list_and_watch(source, Box::new(newest.clone())));
     for round in 0..1000 {
         let mut failed = Vec::new();

@@ -1,30 +1,30 @@
-//! State of the loop.
+//! The state of the controller.
 
 use super::metrics::AttachMetrics;
 use crate::Context;
+use api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use api::storage::v1::{CSIDriver, VolumeAttachment};
 use client::{Informer, WriteTracker};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// How long an agent is waited for that uses a volume and is not heard of.
-    pub patience: Duration,
+    /// After how long a volume that the node reports in use is detached from a node that is not ready.
+    pub force_detach_after: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { patience: Duration::from_secs(6 * 60) }
+        Options { force_detach_after: Duration::from_secs(6 * 60) }
     }
 }
 
-/// A node, and an attachment to it.
-pub(super) type At = (String, String);
+/// The names of a node and of an attachment to it.
+pub(super) type NodeAttachment = (String, String);
 
-/// Options, informers and write trackers of the loop.
+/// See the module.
 pub(super) struct Attacher {
     pub context: Context,
     pub options: Options,
@@ -33,11 +33,11 @@ pub(super) struct Attacher {
     pub volumes: Informer<PersistentVolume>,
     pub drivers: Informer<CSIDriver>,
     pub nodes: WriteTracker<Node>,
-    /// By node, and by volume.
+    /// Writes by node, and by volume.
     pub attachments: WriteTracker<VolumeAttachment>,
-    /// Since when it is tried to detach something.
-    pub since: Mutex<HashMap<At, Duration>>,
+    /// Since when each attachment waits to be detached.
+    pub waiting_since: Mutex<HashMap<NodeAttachment, Duration>>,
     /// The last warning recorded about each attachment that fails.
-    pub told: Mutex<HashMap<At, String>>,
+    pub warnings: Mutex<HashMap<NodeAttachment, String>>,
     pub metrics: AttachMetrics,
 }

@@ -1,11 +1,11 @@
-//! What volumes of drivers are called: by agents, and where they are attached.
+//! CSI volumes: their unique names on nodes, and the names of their attachments.
 
-use k8s_openapi::api::core::v1::PersistentVolume;
+use api::core::v1::PersistentVolume;
 use names::Names;
 use ring::digest;
 use std::fmt::Write as _;
 
-/// A volume of a driver.
+/// A volume of a CSI driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Volume {
     pub driver: String,
@@ -14,17 +14,17 @@ pub struct Volume {
 
 impl Volume {
     pub fn of(volume: &PersistentVolume) -> Option<Self> {
-        let source = volume.spec.as_ref()?.csi.as_ref()?;
+        let source = volume.spec.csi.as_ref()?;
         Some(Volume { driver: source.driver.clone(), handle: source.volume_handle.clone() })
     }
 
-    /// What agents call it.
+    /// Its unique name in the status of nodes.
     pub fn name(&self, names: &Names) -> String {
         format!("{}/{}^{}", names.well_known("csi"), self.driver, self.handle)
     }
 
-    /// The other way round; nothing for volumes of another sort.
-    pub fn named(name: &str, names: &Names) -> Option<Self> {
+    /// Parses a unique name; `None` for volumes of other plugins.
+    pub fn parse(name: &str, names: &Names) -> Option<Self> {
         let rest = name.strip_prefix(&names.well_known("csi"))?.strip_prefix('/')?;
         let (driver, handle) = rest.split_once('^')?;
         Some(Volume { driver: driver.to_owned(), handle: handle.to_owned() })
@@ -35,14 +35,14 @@ impl Volume {
         let text = [&*self.handle, &*self.driver, node].concat();
         let mut name = "csi-".to_owned();
         for byte in digest::digest(&digest::SHA256, text.as_bytes()).as_ref() {
-            // writing to a text cannot fail
+            // writing to a string cannot fail
             let _ = write!(name, "{byte:02x}");
         }
         name
     }
 }
 
-/// Whether an attachment has such a name; others were made by others.
+/// Whether an attachment has a name of this form; others are not managed here.
 pub fn is_attachment(name: &str) -> bool {
     name.strip_prefix("csi-")
         .is_some_and(|rest| rest.len() == 64 && rest.bytes().all(|it| it.is_ascii_hexdigit()))
@@ -57,8 +57,8 @@ mod tests {
         let names = Names::kubernetes();
         let volume = Volume { driver: "d.example.com".to_owned(), handle: "h^1".to_owned() };
         assert_eq!(volume.name(&names), "kubernetes.io/csi/d.example.com^h^1");
-        assert_eq!(Volume::named(&volume.name(&names), &names), Some(volume));
-        assert_eq!(Volume::named("kubernetes.io/nfs/x", &names), None);
+        assert_eq!(Volume::parse(&volume.name(&names), &names), Some(volume));
+        assert_eq!(Volume::parse("kubernetes.io/nfs/x", &names), None);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! What is to be done about the volumes of a node, decided from what there is.
+//! The decision about the volumes of a node.
 //!
 //! ```text
-//! a pod wants it, nothing is there            attach, unless it may be at one node only and is at another
-//! a pod wants it, it is attached              the node is told, and its agent may use it
-//! nobody wants it, the agent still uses it    wait; not for ever where the agent is not heard of
-//! nobody wants it, nobody uses it             the node is told first, then it is detached
+//! used by a pod, not attached              attach, unless it can be on one node only and is on another
+//! used by a pod, attached                  list it in the node's status, so that the kubelet may mount it
+//! unused, but the node reports it in use   wait; not for ever if the node is not ready
+//! unused                                   remove it from the node's status, then detach
 //! ```
 
 use super::csi::Volume;
@@ -15,31 +15,30 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredVolume {
     pub volume: Volume,
-    /// The object that describes it.
+    /// The name of the PersistentVolume.
     pub object: String,
-    /// Whether it can be at one node only.
+    /// Whether it can be on one node only.
     pub exclusive: bool,
-    /// The other nodes where it is, or may be.
+    /// The other nodes that have an attachment of it.
     pub elsewhere: Vec<String>,
 }
 
 /// An attachment to the node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AttachmentState {
-    /// Its driver says that it is done.
+    /// The driver reports success.
     pub attached: bool,
-    /// Why its driver could not do it yet.
+    /// The last error of the driver.
     pub error: Option<String>,
-    /// It is being undone.
-    pub leaving: bool,
+    pub is_terminating: bool,
 }
 
-/// What a node says.
+/// The state of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Node {
-    /// What it was told to be attached.
-    pub told: Vec<String>,
-    /// The attachments of what its agent uses.
+    /// `status.volumesAttached`.
+    pub volumes_attached: Vec<String>,
+    /// The attachments of `status.volumesInUse`.
     pub in_use: BTreeSet<String>,
     pub ready: bool,
     pub out_of_service: bool,
@@ -47,81 +46,83 @@ pub struct Node {
 
 /// The volumes of a node: desired and actual.
 pub struct NodeVolumes {
-    /// Nothing where the node is gone.
+    /// `None` if the node is gone.
     pub node: Option<Node>,
     /// By attachment.
-    pub wanted: BTreeMap<String, DesiredVolume>,
+    pub desired: BTreeMap<String, DesiredVolume>,
     /// By name.
-    pub there: BTreeMap<String, AttachmentState>,
-    /// What volumes are called by agents, by attachment.
+    pub attachments: BTreeMap<String, AttachmentState>,
+    /// The unique names of volumes, by attachment.
     pub names: BTreeMap<String, String>,
-    /// For how long it has been tried to detach something, by attachment.
+    /// For how long each attachment has waited to be detached.
     pub waited: BTreeMap<String, Duration>,
 }
 
+/// The changes to make; all by attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Attachments to be made.
     pub attach: Vec<String>,
-    /// Those that cannot be made, since the volume is elsewhere.
+    /// Cannot be attached because the volume is on another node.
     pub refused: Vec<String>,
-    /// Those that their driver could not make yet.
+    /// The driver reports an error.
     pub failed: Vec<String>,
-    /// What the node is told to be attached, where that is something else than before.
-    pub tell: Option<Vec<String>>,
-    /// Attachments that it is told of for the first time.
+    /// The new `status.volumesAttached`, if it changes.
+    pub volumes_attached: Option<Vec<String>>,
+    /// Attachments that are new in `volumes_attached`.
     pub new: Vec<String>,
-    /// Attachments to be undone, and whether the agent may still use the volume.
+    /// To detach, and whether the node may still use the volume.
     pub detach: Vec<(String, bool)>,
-    /// Those that would be undone, but for an agent that uses them.
+    /// Not needed any more, but the node uses them.
     pub waiting: Vec<String>,
 }
 
 impl NodeVolumes {
-    /// `patience` is how long an agent is waited for that is not heard of.
-    pub fn decide(&self, patience: Duration) -> Plan {
+    /// A volume that a node reports in use is detached after `force_detach_after` if the node is not ready.
+    pub fn decide(&self, force_detach_after: Duration) -> Plan {
         let mut plan = Plan::default();
-        let missing = self.wanted.iter().filter(|(name, _)| !self.there.contains_key(*name));
-        for (name, wanted) in missing.filter(|_| self.node.is_some()) {
-            let refused = wanted.exclusive && !wanted.elsewhere.is_empty();
-            if refused { &mut plan.refused } else { &mut plan.attach }.push(name.clone());
+        let missing = self.desired.iter().filter(|(name, _)| !self.attachments.contains_key(*name));
+        for (name, desired) in missing.filter(|_| self.node.is_some()) {
+            let is_refused = desired.exclusive && !desired.elsewhere.is_empty();
+            if is_refused { &mut plan.refused } else { &mut plan.attach }.push(name.clone());
         }
         let mut attached = BTreeMap::new();
-        for (name, there) in &self.there {
-            if !there.leaving && !self.wanted.contains_key(name) {
-                match self.may_detach(name, patience) {
+        for (name, state) in &self.attachments {
+            if !state.is_terminating && !self.desired.contains_key(name) {
+                match self.may_detach(name, force_detach_after) {
                     None => plan.waiting.push(name.clone()),
-                    Some(forced) => {
-                        plan.detach.push((name.clone(), forced));
+                    Some(is_forced) => {
+                        plan.detach.push((name.clone(), is_forced));
                         continue;
                     }
                 }
             }
-            match (there.attached && !there.leaving, self.names.get(name)) {
+            match (state.attached && !state.is_terminating, self.names.get(name)) {
                 (true, Some(volume)) => drop(attached.insert(volume.clone(), name)),
-                (false, _) if there.error.is_some() && !there.leaving => plan.failed.push(name.clone()),
+                (false, _) if state.error.is_some() && !state.is_terminating => {
+                    plan.failed.push(name.clone())
+                }
                 _ => {}
             }
         }
         if let Some(node) = &self.node {
-            let told: BTreeSet<&String> = node.told.iter().collect();
-            if !told.iter().copied().eq(attached.keys()) {
-                let new = attached.iter().filter(|(volume, _)| !told.contains(volume));
+            let old: BTreeSet<&String> = node.volumes_attached.iter().collect();
+            if !old.iter().copied().eq(attached.keys()) {
+                let new = attached.iter().filter(|(volume, _)| !old.contains(volume));
                 plan.new = new.map(|(_, name)| (*name).clone()).collect();
-                plan.tell = Some(attached.into_keys().collect());
+                plan.volumes_attached = Some(attached.into_keys().collect());
             }
         }
         plan
     }
 
-    /// Whether something may be detached that nobody wants, and if so whether its agent may still use it.
-    fn may_detach(&self, name: &str, patience: Duration) -> Option<bool> {
+    /// `None` if an unneeded attachment must stay; else whether the node may still use the volume.
+    fn may_detach(&self, name: &str, force_detach_after: Duration) -> Option<bool> {
         let Some(node) = &self.node else { return Some(false) };
         if !node.in_use.contains(name) {
             return Some(false);
         }
-        let unheard = !node.ready && self.waited.get(name).is_some_and(|waited| *waited >= patience);
-        (node.out_of_service || unheard).then_some(true)
+        let has_waited = self.waited.get(name).is_some_and(|waited| *waited >= force_detach_after);
+        (node.out_of_service || !node.ready && has_waited).then_some(true)
     }
 }
 

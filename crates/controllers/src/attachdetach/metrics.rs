@@ -1,16 +1,15 @@
-//! How many volumes are wanted and attached, and how long attaching and detaching takes.
+//! Metrics of the controller: numbers of desired and attached volumes, and durations of attaching and detaching.
 //!
-//! A driver elsewhere does that. What it was asked to do begins with the write that asks, and ends when its attachment
-//! says so.
+//! An operation begins when the attachment is created or deleted, and ends when the driver reports success.
 
 use super::decide::NodeVolumes;
-use super::indexes::is_own;
+use super::indexes::is_managed;
 use crate::Context;
-use crate::volumes::pending_operations::{BOUNDS, PendingOperations, Work};
+use crate::volumes::pending_operations::{BOUNDS, PendingOperation, PendingOperations};
+use api::Resource;
+use api::storage::v1::{VolumeAttachment, VolumeError};
 use client::metrics::Metrics;
 use client::{Change, Informer};
-use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeError};
-use kube::ResourceExt;
 use metrics::{About, Counter, Family, Gauge, Histogram};
 use names::Names;
 use parking_lot::Mutex;
@@ -24,15 +23,15 @@ const FORCED: About = About::alpha(
 );
 const TOTAL: About = About::alpha(
     "attachdetach_controller_total_volumes",
-    "Volumes that are wanted somewhere, and that are attached somewhere.",
+    "Volumes that pods use, and volumes that are attached.",
 )
 .by(&["plugin_name", "state"]);
 const IN_USE: About =
-    About::alpha("storage_count_attachable_volumes_in_use", "Volumes that pods of a node want.")
+    About::alpha("storage_count_attachable_volumes_in_use", "Volumes that the pods of a node use.")
         .by(&["node", "volume_plugin"]);
 const TOOK: About = About::alpha(
     "storage_operation_duration_seconds",
-    "How long it took to attach and detach volumes, or to find out that it does not work.",
+    "Time to attach or detach a volume, or until that failed.",
 )
 .by(&["migrated", "operation_name", "status", "volume_plugin"])
 .seconds(BOUNDS);
@@ -44,7 +43,7 @@ const DETACH: &str = "volume_detach";
 type DesiredCounts = Arc<Mutex<HashMap<String, BTreeMap<String, u32>>>>;
 
 pub struct AttachMetrics {
-    wanted: DesiredCounts,
+    desired: DesiredCounts,
     forced: Counter,
     operations: Arc<Operations>,
 }
@@ -52,59 +51,60 @@ pub struct AttachMetrics {
 impl AttachMetrics {
     pub fn new(context: &Context, attachments: &Informer<VolumeAttachment>) -> Self {
         let (metrics, names) = (&context.metrics, &context.names);
-        let wanted = DesiredCounts::default();
+        let desired = DesiredCounts::default();
         let plugin = names.well_known("csi");
-        let called = move |driver: &str| format!("{plugin}:{driver}");
-        let (counted, all, named) = (wanted.clone(), attachments.clone(), called.clone());
+        let plugin_name = move |driver: &str| format!("{plugin}:{driver}");
+        let (counts, all, named) = (desired.clone(), attachments.clone(), plugin_name.clone());
         metrics.registry().ask::<Gauge>(TOTAL, move |out| {
-            let (mut asked, mut actual) = (BTreeMap::<String, u32>::new(), BTreeMap::<String, u32>::new());
-            for (driver, number) in counted.lock().values().flatten() {
-                *asked.entry(driver.clone()).or_default() += number;
+            let (mut desired, mut actual) = (BTreeMap::<String, u32>::new(), BTreeMap::<String, u32>::new());
+            for (driver, number) in counts.lock().values().flatten() {
+                *desired.entry(driver.clone()).or_default() += number;
             }
-            for attachment in all.all().iter().filter(|it| is_own(it)) {
+            for attachment in all.all().iter().filter(|it| is_managed(it)) {
                 *actual.entry(attachment.spec.attacher.clone()).or_default() += 1;
             }
-            for (state, counts) in [("desired_state_of_world", asked), ("actual_state_of_world", actual)] {
+            for (state, counts) in [("desired_state_of_world", desired), ("actual_state_of_world", actual)] {
                 counts
                     .iter()
                     .for_each(|(driver, number)| out.add(&[&named(driver), state], (*number).into()));
             }
         });
-        let counted = wanted.clone();
+        let counts = desired.clone();
         metrics.registry().ask::<Gauge>(IN_USE, move |out| {
-            for (node, counts) in &*counted.lock() {
-                counts
+            for (node, by_driver) in &*counts.lock() {
+                by_driver
                     .iter()
-                    .for_each(|(driver, number)| out.add(&[node, &called(driver)], (*number).into()));
+                    .for_each(|(driver, number)| out.add(&[node, &plugin_name(driver)], (*number).into()));
             }
         });
         let operations = Arc::new(Operations::new(metrics, names));
-        let (follows, world) = (operations.clone(), context.world.clone());
-        attachments.listen(move |change| follows.saw(change, world.elapsed()));
-        AttachMetrics { wanted, forced: metrics.registry().one(FORCED), operations }
+        let (observer, world) = (operations.clone(), context.world.clone());
+        attachments.listen(move |change| observer.observe(change, world.elapsed()));
+        AttachMetrics { desired, forced: metrics.registry().one(FORCED), operations }
     }
 
-    pub fn forced(&self) {
+    /// Counts a detachment from a node that may use the volume.
+    pub fn count_forced(&self) {
         self.forced.inc();
     }
 
-    /// A driver is about to be asked to attach or to detach something.
-    pub fn asked(&self, attachment: &str, driver: &str, operation: Operation, now: Duration) {
-        self.operations.asked(attachment, driver, operation, now);
+    /// Begins an operation, before the write that requests it.
+    pub fn begin(&self, attachment: &str, driver: &str, operation: Operation, now: Duration) {
+        self.operations.begin(attachment, driver, operation, now);
     }
 
-    /// It could not be asked.
-    pub fn not_asked(&self, attachment: &str, now: Duration) {
-        self.operations.not_asked(attachment, now);
+    /// Ends an operation whose write failed.
+    pub fn fail(&self, attachment: &str, now: Duration) {
+        self.operations.fail(attachment, now);
     }
 
-    /// What the pods of a node want now.
-    pub fn wanted(&self, node: &str, seen: &NodeVolumes) {
+    /// Sets the volumes that the pods of a node use.
+    pub fn set_desired(&self, node: &str, volumes: &NodeVolumes) {
         let mut counts = BTreeMap::<String, u32>::new();
-        for wanted in seen.wanted.values() {
-            *counts.entry(wanted.volume.driver.clone()).or_default() += 1;
+        for desired in volumes.desired.values() {
+            *counts.entry(desired.volume.driver.clone()).or_default() += 1;
         }
-        let mut all = self.wanted.lock();
+        let mut all = self.desired.lock();
         match counts.is_empty() {
             true => drop(all.remove(node)),
             false => drop(all.insert(node.to_owned(), counts)),
@@ -118,9 +118,9 @@ pub enum Operation {
     Detach,
 }
 
-/// What drivers were asked to do, by attachment, and how long it took.
+/// The operations of drivers, by attachment.
 struct Operations {
-    underway: PendingOperations<String>,
+    pending: PendingOperations<String>,
     took: Family<Histogram>,
     plugin: String,
 }
@@ -128,91 +128,90 @@ struct Operations {
 impl Operations {
     fn new(metrics: &Metrics, names: &Names) -> Self {
         let took = metrics.registry().family(TOOK);
-        Operations { underway: PendingOperations::default(), took, plugin: names.well_known("csi") }
+        Operations { pending: PendingOperations::default(), took, plugin: names.well_known("csi") }
     }
 
-    fn asked(&self, attachment: &str, driver: &str, operation: Operation, now: Duration) {
-        let operation = if operation == Operation::Attach { ATTACH } else { DETACH };
-        let by = format!("{}:{driver}", self.plugin);
-        self.underway.begin(attachment.to_owned(), Work { operation, by, since: now });
+    fn begin(&self, attachment: &str, driver: &str, operation: Operation, now: Duration) {
+        let name = if operation == Operation::Attach { ATTACH } else { DETACH };
+        let driver = format!("{}:{driver}", self.plugin);
+        self.pending.begin(attachment.to_owned(), PendingOperation { name, driver, since: now });
     }
 
-    fn not_asked(&self, attachment: &str, now: Duration) {
-        self.underway.end(&attachment.to_owned()).iter().for_each(|work| self.count(work, false, now));
+    fn fail(&self, attachment: &str, now: Duration) {
+        self.pending.end(&attachment.to_owned()).iter().for_each(|it| self.count(it, false, now));
     }
 
-    fn count(&self, work: &Work, well: bool, now: Duration) {
-        let status = if well { "success" } else { "fail-unknown" };
-        // volumes of old plugins are not attached here
-        let labels = ["false", work.operation, status, &work.by];
-        self.took.of(&labels).took(now.saturating_sub(work.since));
+    fn count(&self, operation: &PendingOperation, succeeded: bool, now: Duration) {
+        let status = if succeeded { "success" } else { "fail-unknown" };
+        // volumes of migrated plugins are not attached here
+        let labels = ["false", operation.name, status, &operation.driver];
+        self.took.of(&labels).took(now.saturating_sub(operation.since));
     }
 
-    fn saw(&self, change: &Change<'_, VolumeAttachment>, now: Duration) {
+    fn observe(&self, change: &Change<'_, VolumeAttachment>, now: Duration) {
         let attachment = change.object();
-        let name = attachment.name_any();
-        let Some(work) = self.underway.get(&name) else { return };
-        let is_attaching = work.operation == ATTACH;
-        let status = attachment.status.as_ref();
+        let name = attachment.name().to_owned();
+        let Some(operation) = self.pending.get(&name) else { return };
+        let is_attaching = operation.name == ATTACH;
         if change.is_deletion() {
-            self.underway.end(&name);
-            // one that goes before it was attached has not come to any end
+            self.pending.end(&name);
+            // an attachment that is deleted before it succeeds is not counted
             if !is_attaching {
-                self.count(&work, true, now);
+                self.count(&operation, true, now);
             }
-        } else if is_attaching && status.is_some_and(|it| it.attached) {
-            self.underway.end(&name);
-            self.count(&work, true, now);
+        } else if is_attaching && attachment.status.attached {
+            self.pending.end(&name);
+            self.count(&operation, true, now);
         } else if let Change::Updated { old, new } = change
-            && let Some(now_wrong) = wrong(new, is_attaching)
-            && wrong(old, is_attaching) != Some(now_wrong)
+            && let Some(error) = error(new, is_attaching)
+            && self::error(old, is_attaching) != Some(error)
         {
-            self.underway.again(&name, now);
-            self.count(&work, false, now);
+            self.pending.restart(&name, now);
+            self.count(&operation, false, now);
         }
     }
 }
 
-/// What its driver says about what did not work.
-fn wrong(attachment: &VolumeAttachment, attaching: bool) -> Option<&VolumeError> {
-    let status = attachment.status.as_ref()?;
-    if attaching { status.attach_error.as_ref() } else { status.detach_error.as_ref() }
+/// The error that the driver reports.
+fn error(attachment: &VolumeAttachment, is_attaching: bool) -> Option<&VolumeError> {
+    let status = &attachment.status;
+    if is_attaching { status.attach_error.as_deref() } else { status.detach_error.as_deref() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
     fn attachment(status: Value) -> Arc<VolumeAttachment> {
         let source = json!({"persistentVolumeName": "v"});
         let spec = json!({"attacher": "d", "nodeName": "n", "source": source});
-        let whole = json!({"metadata": {"name": "a"}, "spec": spec, "status": status});
-        Arc::new(serde_json::from_value(whole).unwrap())
+        Arc::new(object(json!({"metadata": {"name": "a"}, "spec": spec, "status": status})))
     }
 
     #[test]
-    fn what_drivers_do_is_timed_from_when_they_are_asked() {
+    fn operations_are_timed_until_the_driver_reports() {
         let metrics = Metrics::default();
         let operations = Operations::new(&metrics, &Names::kubernetes());
         let at = Duration::from_secs;
         let new = attachment(json!({"attached": false}));
         let failed = attachment(json!({"attached": false, "attachError": {"message": "busy"}}));
         let attached = attachment(json!({"attached": true}));
-        // nobody asked for this one
-        operations.saw(&Change::Added(&attached), at(1));
-        operations.asked("a", "d", Operation::Attach, at(1));
-        operations.saw(&Change::Added(&new), at(1));
-        operations.saw(&Change::Updated { old: &new, new: &failed }, at(2));
-        operations.saw(&Change::Updated { old: &failed, new: &failed }, at(3));
-        operations.saw(&Change::Updated { old: &failed, new: &attached }, at(6));
-        operations.saw(&Change::Updated { old: &attached, new: &attached }, at(7));
-        operations.asked("a", "d", Operation::Detach, at(10));
+        // not begun here
+        operations.observe(&Change::Added(&attached), at(1));
+        operations.begin("a", "d", Operation::Attach, at(1));
+        operations.observe(&Change::Added(&new), at(1));
+        operations.observe(&Change::Updated { old: &new, new: &failed }, at(2));
+        operations.observe(&Change::Updated { old: &failed, new: &failed }, at(3));
+        operations.observe(&Change::Updated { old: &failed, new: &attached }, at(6));
+        operations.observe(&Change::Updated { old: &attached, new: &attached }, at(7));
+        operations.begin("a", "d", Operation::Detach, at(10));
         let stuck = attachment(json!({"attached": true, "detachError": {"message": "busy"}}));
-        operations.saw(&Change::Updated { old: &attached, new: &stuck }, at(11));
-        operations.saw(&Change::Deleted(&stuck), at(31));
-        operations.asked("b", "d", Operation::Detach, at(40));
-        operations.not_asked("b", at(40));
+        operations.observe(&Change::Updated { old: &attached, new: &stuck }, at(11));
+        operations.observe(&Change::Deleted(&stuck), at(31));
+        operations.begin("b", "d", Operation::Detach, at(40));
+        operations.fail("b", at(40));
         let text = metrics.text();
         let line = |operation: &str, status: &str, what: &str, more: &str, value: u32| {
             let labels = format!("migrated=\"false\",operation_name=\"{operation}\",status=\"{status}\"");
@@ -226,6 +225,6 @@ mod tests {
         line(ATTACH, "success", "bucket", ",le=\"5\"", 1);
         line(DETACH, "fail-unknown", "count", "", 2);
         line(DETACH, "success", "sum", "", 20);
-        assert_eq!(operations.underway.get(&"a".to_owned()), None);
+        assert_eq!(operations.pending.get(&"a".to_owned()), None);
     }
 }

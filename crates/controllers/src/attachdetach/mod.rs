@@ -1,12 +1,12 @@
-//! Volumes of drivers come to the nodes whose pods want them, and go when nobody does.
+//! Attaches the volumes of CSI drivers to the nodes whose pods use them, and detaches them afterwards.
 //!
-//! An attachment is an object that a driver beside the cluster carries out. Here it is made and removed, and nodes are
-//! told what is attached to them; agents use nothing that they were not told of.
+//! A VolumeAttachment is an object that an external driver carries out. The controller creates and deletes attachments,
+//! and writes `status.volumesAttached` of nodes; a kubelet mounts no volume that is not listed there.
 //!
-//! What always holds: a volume that can be at one node only is not attached to a second one while an attachment to
-//! another is there, however far it has gone. A node is told that something is not attached before it is detached. What
-//! an agent says that it uses stays, unless the agent is not heard of for long, or its node was said to be out of
-//! service. Only nodes whose agents leave this to the cluster are looked after.
+//! A volume that can be on one node only is not attached to a second node while an attachment to another exists, in
+//! whatever state. A volume is removed from the node's status before it is detached. A volume that a node reports in
+//! use stays attached, unless the node is not ready for a long time, or has the out-of-service taint. Only nodes with
+//! the annotation `controller-managed-attach-detach` are managed.
 
 mod attacher;
 mod csi;
@@ -19,17 +19,16 @@ mod snapshot;
 pub use attacher::Options;
 
 use crate::Context;
-use crate::pods::rank;
 use crate::volumes::claims;
+use api::Resource;
+use api::core::v1::Node;
+use api::meta::v1::{DeleteOptions, ObjectMeta};
+use api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use attacher::Attacher;
-use client::events::EventType;
-use client::{Action, Failure, Key, Queue, Reconcile, WriteTracker, run, unless};
+use client::{
+    Action, Api, EventType, Failure, Key, Patch, Queue, Reconcile, WriteTracker, of_uid, run, unless,
+};
 use decide::Plan;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use metrics::{AttachMetrics, Operation};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -40,7 +39,7 @@ use std::time::Duration;
 pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::default();
     let (nodes, attachments) = (context.informer::<Node>(), context.informer::<VolumeAttachment>());
-    let this = Arc::new(Attacher {
+    let attacher = Arc::new(Attacher {
         metrics: AttachMetrics::new(&context, &attachments),
         options,
         pods: context.informer(),
@@ -49,21 +48,21 @@ pub async fn run(context: Context, options: Options) {
         drivers: context.informer(),
         nodes: WriteTracker::new(nodes.clone()),
         attachments: WriteTracker::new(attachments.clone()),
-        since: Mutex::default(),
-        told: Mutex::default(),
+        waiting_since: Mutex::default(),
+        warnings: Mutex::default(),
         context,
     });
-    listen::listen(&this, &queue);
+    listen::listen(&attacher, &queue);
     tokio::join!(
-        this.pods.synced(),
-        this.claims.synced(),
-        this.volumes.synced(),
-        this.drivers.synced(),
+        attacher.pods.synced(),
+        attacher.claims.synced(),
+        attacher.volumes.synced(),
+        attacher.drivers.synced(),
         nodes.synced(),
         attachments.synced()
     );
-    // one after the other: where a volume is must be known before it is attached elsewhere
-    run::run(this, queue, 1).await;
+    // one worker: the node of a volume must be known before it is attached to another
+    run::run(attacher, queue, 1).await;
 }
 
 impl Reconcile for Attacher {
@@ -81,13 +80,14 @@ impl Reconcile for Attacher {
         for object in snapshot.exclusive() {
             self.attachments.seen(&volume_key(object)).await?;
         }
-        // what was waited for changes where volumes are
+        // the awaited writes change where volumes are
         let Some(snapshot) = self.snapshot(node) else { return Ok(Action::AwaitChange) };
-        self.metrics.wanted(node, &snapshot.seen);
-        if snapshot.seen.node.is_none() && !snapshot.seen.there.is_empty() && self.is_there(node).await? {
-            return Err(Failure::Other(format!("node {node} has not been seen yet")));
+        let volumes = &snapshot.volumes;
+        self.metrics.set_desired(node, volumes);
+        if volumes.node.is_none() && !volumes.attachments.is_empty() && self.node_exists(node).await? {
+            return Err(Failure::Other(format!("node {node} exists, but is not in the cache yet")));
         }
-        let plan = snapshot.seen.decide(self.options.patience);
+        let plan = volumes.decide(self.options.force_detach_after);
         self.carry_out(key, &snapshot, &plan).await?;
         Ok(self.remember(node, &snapshot, &plan))
     }
@@ -98,26 +98,26 @@ fn volume_key(object: &str) -> Key {
 }
 
 impl Attacher {
-    async fn is_there(&self, node: &str) -> Result<bool, Failure> {
-        let nodes: Api<Node> = Api::all(self.context.client.clone());
-        Ok(unless(404, nodes.get_metadata(node).await)?.is_some())
+    async fn node_exists(&self, node: &str) -> Result<bool, Failure> {
+        let nodes = Api::<Node>::all(&self.context.client).metadata_only();
+        Ok(nodes.get_opt(node).await?.is_some())
     }
 
     async fn carry_out(&self, key: &Key, snapshot: &Snapshot, plan: &Plan) -> Result<(), Failure> {
-        if let Some(told) = &plan.tell {
-            self.tell(key, told).await?;
+        if let Some(volumes) = &plan.volumes_attached {
+            self.write_volumes_attached(key, volumes).await?;
         }
         for name in &plan.new {
             let message = format!("AttachVolume.Attach succeeded for volume {:?} ", snapshot.object(name));
             for pod in snapshot.pods(name) {
-                self.context.events.tell(&**pod, EventType::Normal, "SuccessfulAttachVolume", &*message);
+                self.context.events.record(&**pod, EventType::Normal, "SuccessfulAttachVolume", &*message);
             }
         }
-        for (name, forced) in &plan.detach {
+        for (name, is_forced) in &plan.detach {
             self.detach(key, name).await?;
-            if *forced {
+            if *is_forced {
                 tracing::warn!(node = key.name, attachment = name, "detached while it may be in use");
-                self.metrics.forced();
+                self.metrics.count_forced();
             }
         }
         for name in &plan.attach {
@@ -127,131 +127,133 @@ impl Attacher {
             let why = format!(
                 "Multi-Attach error for volume {:?} {}",
                 snapshot.object(name),
-                self.whose(key, snapshot, name)
+                self.users_elsewhere(key, snapshot, name)
             );
             self.warn(key, snapshot, name, why);
         }
         for name in &plan.failed {
-            let why = snapshot.seen.there.get(name).and_then(|it| it.error.as_deref()).unwrap_or("");
+            let state = snapshot.volumes.attachments.get(name);
+            let why = state.and_then(|it| it.error.as_deref()).unwrap_or("");
             let why = format!("AttachVolume.Attach failed for volume {:?} : {why}", snapshot.object(name));
             self.warn(key, snapshot, name, why);
         }
         Ok(())
     }
 
-    /// Tells a node what is attached to it.
-    async fn tell(&self, key: &Key, attached: &[String]) -> Result<(), Failure> {
-        let attached: Vec<_> = attached.iter().map(|name| json!({"name": name, "devicePath": ""})).collect();
-        let patch = Patch::Merge(json!({"status": {"volumesAttached": attached}}));
-        let nodes: Api<Node> = Api::all(self.context.client.clone());
-        if let Some(node) = unless(404, nodes.patch_status(&key.name, &PatchParams::default(), &patch).await)?
-        {
+    /// Writes `status.volumesAttached` of a node.
+    async fn write_volumes_attached(&self, key: &Key, volumes: &[String]) -> Result<(), Failure> {
+        let volumes: Vec<_> = volumes.iter().map(|name| json!({"name": name, "devicePath": ""})).collect();
+        let patch = Patch::merge(json!({"status": {"volumesAttached": volumes}}));
+        let nodes: Api<Node> = Api::all(&self.context.client);
+        if let Some(node) = unless(404, nodes.patch_status(&key.name, &patch).await)? {
             self.nodes.wrote(key, &node);
         }
         Ok(())
     }
 
     async fn attach(&self, key: &Key, name: &str, snapshot: &Snapshot) -> Result<(), Failure> {
-        let Some(wanted) = snapshot.seen.wanted.get(name) else { return Ok(()) };
+        let Some(desired) = snapshot.volumes.desired.get(name) else { return Ok(()) };
         let source = VolumeAttachmentSource {
-            persistent_volume_name: Some(wanted.object.clone()),
+            persistent_volume_name: Some(desired.object.clone()),
             ..VolumeAttachmentSource::default()
         };
         let attachment = VolumeAttachment {
-            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            metadata: ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() },
             spec: VolumeAttachmentSpec {
-                attacher: wanted.volume.driver.clone(),
+                attacher: desired.volume.driver.clone(),
                 node_name: key.name.clone(),
                 source,
+                ..VolumeAttachmentSpec::default()
             },
-            status: None,
+            ..VolumeAttachment::default()
         };
-        let attachments: Api<VolumeAttachment> = Api::all(self.context.client.clone());
-        self.metrics.asked(name, &wanted.volume.driver, Operation::Attach, self.context.world.elapsed());
-        // one that is there already is seen soon
-        let made = unless(409, attachments.create(&PostParams::default(), &attachment).await);
-        if made.is_err() {
-            self.metrics.not_asked(name, self.context.world.elapsed());
+        let attachments: Api<VolumeAttachment> = Api::all(&self.context.client);
+        let now = || self.context.world.elapsed();
+        self.metrics.begin(name, &desired.volume.driver, Operation::Attach, now());
+        // an existing one will be in the cache soon
+        let created = unless(409, attachments.create(&attachment).await);
+        if created.is_err() {
+            self.metrics.fail(name, now());
         }
-        if let Some(made) = made? {
-            self.attachments.wrote(key, &made);
-            self.attachments.wrote(&volume_key(&wanted.object), &made);
+        if let Some(created) = created? {
+            self.attachments.wrote(key, &created);
+            self.attachments.wrote(&volume_key(&desired.object), &created);
         }
         Ok(())
     }
 
     async fn detach(&self, key: &Key, name: &str) -> Result<(), Failure> {
         let Some(attachment) = self.attachments.informer().get(&Key::new("", name)) else { return Ok(()) };
-        let same = Preconditions { uid: attachment.uid(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
-        let attachments: Api<VolumeAttachment> = Api::all(self.context.client.clone());
+        let preconditions = Some(Box::new(of_uid(attachment.uid())));
+        let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
+        let attachments: Api<VolumeAttachment> = Api::all(&self.context.client);
         let now = || self.context.world.elapsed();
-        self.metrics.asked(name, &attachment.spec.attacher, Operation::Detach, now());
-        match unless(404, attachments.delete(name, &params).await) {
-            Err(kube::Error::Api(answer)) if answer.code == 409 => {}
-            Ok(_) => {}
-            Err(why) => {
-                self.metrics.not_asked(name, now());
-                return Err(why.into());
-            }
+        self.metrics.begin(name, &attachment.spec.attacher, Operation::Detach, now());
+        if let Err(why) = attachments.delete(name, &options).await
+            && !why.is(404)
+            && !why.is(409)
+        {
+            self.metrics.fail(name, now());
+            return Err(why.into());
         }
         self.attachments.deleted(key, &attachment);
         Ok(())
     }
 
-    /// Tells the pods that want a volume why they do not have it, each thing once.
+    /// Records a warning about the pods that use a volume, once.
     fn warn(&self, key: &Key, snapshot: &Snapshot, name: &str, why: String) {
-        let before = self.told.lock().insert((key.name.clone(), name.to_owned()), why.clone());
+        let before = self.warnings.lock().insert((key.name.clone(), name.to_owned()), why.clone());
         if before.as_ref() != Some(&why) {
             for pod in snapshot.pods(name) {
-                self.context.events.tell(&**pod, EventType::Warning, "FailedAttachVolume", &*why);
+                self.context.events.record(&**pod, EventType::Warning, "FailedAttachVolume", &*why);
             }
         }
     }
 
-    /// Who has a volume elsewhere, as far as the pods that want it may know.
-    fn whose(&self, key: &Key, snapshot: &Snapshot, name: &str) -> String {
-        let Some(mine) = snapshot.pods(name).first() else { return String::new() };
+    /// The pods that use a volume on other nodes; those in other namespaces are only counted.
+    fn users_elsewhere(&self, key: &Key, snapshot: &Snapshot, name: &str) -> String {
+        let Some(own) = snapshot.pods(name).first() else { return String::new() };
         let object = self.volumes.get(&Key::new("", snapshot.object(name)));
         let claim = object.as_deref().and_then(indexes::claim_of);
         let users = claim.map(|claim| claims::users(&self.pods, &claim)).unwrap_or_default();
-        let elsewhere = |pod: &&Arc<Pod>| rank::node(pod).is_some_and(|node| node != key.name);
-        let (mut near, mut far) = (Vec::new(), 0);
-        for pod in users.iter().filter(elsewhere) {
-            match pod.namespace() == mine.namespace() {
-                true => near.push(pod.name_any()),
-                false => far += 1,
+        let (mut named, mut others) = (Vec::new(), 0);
+        for pod in &users {
+            match &*pod.spec.node_name {
+                "" => {}
+                node if node == key.name => {}
+                _ if pod.namespace() == own.namespace() => named.push(pod.name()),
+                _ => others += 1,
             }
         }
-        near.sort();
-        match (near.is_empty(), far) {
+        named.sort_unstable();
+        match (named.is_empty(), others) {
             (true, 0) => {
                 "Volume is already exclusively attached to one node and can't be attached to another"
                     .to_owned()
             }
-            (true, far) => format!("Volume is already used by {far} pod(s) in different namespaces"),
-            (false, 0) => format!("Volume is already used by pod(s) {}", near.join(", ")),
-            (false, far) => format!(
-                "Volume is already used by pod(s) {} and {far} pod(s) in different namespaces",
-                near.join(", ")
+            (true, others) => format!("Volume is already used by {others} pod(s) in different namespaces"),
+            (false, 0) => format!("Volume is already used by pod(s) {}", named.join(", ")),
+            (false, others) => format!(
+                "Volume is already used by pod(s) {} and {others} pod(s) in different namespaces",
+                named.join(", ")
             ),
         }
     }
 
-    /// Keeps what is still to be waited for and what still does not work, and says when to look again.
+    /// Updates the warnings and the waiting times, and returns when to reconcile again.
     fn remember(&self, node: &str, snapshot: &Snapshot, plan: &Plan) -> Action {
-        self.told
+        self.warnings
             .lock()
             .retain(|(on, name), _| on != node || plan.refused.contains(name) || plan.failed.contains(name));
         let now = self.context.world.elapsed();
-        let mut since = self.since.lock();
+        let mut since = self.waiting_since.lock();
         since.retain(|(on, name), _| on != node || plan.waiting.contains(name));
         for name in &plan.waiting {
             since.entry((node.to_owned(), name.clone())).or_insert(now);
         }
         let left = plan.waiting.iter().map(|name| {
-            let waited = snapshot.seen.waited.get(name).copied().unwrap_or_default();
-            self.options.patience.saturating_sub(waited).max(Duration::from_secs(1))
+            let waited = snapshot.volumes.waited.get(name).copied().unwrap_or_default();
+            self.options.force_detach_after.saturating_sub(waited).max(Duration::from_secs(1))
         });
         left.min().map_or(Action::AwaitChange, Action::Requeue)
     }

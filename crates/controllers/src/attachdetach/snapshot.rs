@@ -1,23 +1,23 @@
-//! A snapshot of a node's volumes: those that its pods use, and those that are attached.
+//! The snapshot of a node's volumes: those that its pods use, and those that are attached.
 
 use super::attacher::Attacher;
 use super::csi::Volume;
 use super::decide::{self, AttachmentState, DesiredVolume, NodeVolumes};
 use super::indexes;
 use crate::pods::placed;
-use crate::volumes::{self, claims};
+use crate::volumes::claims;
+use api::Resource;
+use api::core::v1::{Node, PersistentVolume, Pod};
+use api::storage::v1::VolumeAttachment;
 use client::Key;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
-use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::ResourceExt;
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// See the module.
 pub struct Snapshot {
-    pub seen: NodeVolumes,
-    /// The pods that want a volume, by attachment.
+    pub volumes: NodeVolumes,
+    /// The pods that use a volume, by attachment.
     pods: BTreeMap<String, Vec<Arc<Pod>>>,
 }
 
@@ -26,122 +26,115 @@ impl Snapshot {
         self.pods.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// What the volume of an attachment is called.
+    /// The name of the PersistentVolume of an attachment.
     pub fn object(&self, name: &str) -> &str {
-        self.seen.wanted.get(name).map_or("", |it| &it.object)
+        self.volumes.desired.get(name).map_or("", |it| &it.object)
     }
 
-    /// The volumes that can be at one node only, and are not here yet.
+    /// The volumes to attach that can be on one node only.
     pub fn exclusive(&self) -> impl Iterator<Item = &str> {
-        let missing = self.seen.wanted.iter().filter(|(name, _)| !self.seen.there.contains_key(*name));
+        let missing =
+            self.volumes.desired.iter().filter(|(name, _)| !self.volumes.attachments.contains_key(*name));
         missing.filter(|(_, it)| it.exclusive).map(|(_, it)| &*it.object)
     }
 }
 
-/// What a node says about itself.
+/// Reads the state of a node.
 pub fn read_node(node: &Node, names: &Names) -> decide::Node {
-    let status = node.status.as_ref();
-    let conditions = status.and_then(|it| it.conditions.as_deref()).unwrap_or_default();
-    let in_use = status.and_then(|it| it.volumes_in_use.as_deref()).unwrap_or_default();
-    let told = status.and_then(|it| it.volumes_attached.as_deref()).unwrap_or_default();
+    let status = &node.status;
     let out_of_service = names.well_known_under("node", "out-of-service");
-    let name = node.name_any();
+    let attachment = |volume: &String| Some(Volume::parse(volume, names)?.attachment(node.name()));
     decide::Node {
-        told: told.iter().map(|it| it.name.clone()).collect(),
-        in_use: in_use.iter().filter_map(|it| Some(Volume::named(it, names)?.attachment(&name))).collect(),
-        ready: conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"),
-        out_of_service: node
-            .spec
-            .iter()
-            .flat_map(|it| it.taints.iter().flatten())
-            .any(|it| it.key == out_of_service),
+        volumes_attached: status.volumes_attached.iter().map(|it| it.name.clone()).collect(),
+        in_use: status.volumes_in_use.iter().filter_map(attachment).collect(),
+        ready: status.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"),
+        out_of_service: node.spec.taints.iter().any(|it| it.key == out_of_service),
     }
 }
 
 fn is_annotated(node: &Node, name: &str) -> bool {
-    node.annotations().get(name).is_some_and(|it| it == "true")
+    node.metadata.annotations.get(name).is_some_and(|it| it == "true")
 }
 
-/// Whether its agent leaves attaching to the cluster.
-pub fn is_looked_after(node: &Node, names: &Names) -> bool {
+/// Whether the controller attaches the volumes of a node, and not its kubelet.
+pub fn is_attach_managed(node: &Node, names: &Names) -> bool {
     is_annotated(node, &names.well_known_under("volumes", "controller-managed-attach-detach"))
 }
 
-/// Whether volumes of pods that have ended stay at a node.
-fn keeps_ended(node: &Node, names: &Names) -> bool {
+/// Whether volumes of finished pods stay attached to a node.
+fn keeps_finished(node: &Node, names: &Names) -> bool {
     is_annotated(node, &names.well_known_under("volumes", "keep-terminated-pod-volumes"))
 }
 
-/// Whether a volume can be at one node only.
+/// Whether a volume can be on one node only.
 fn is_exclusive(volume: &PersistentVolume) -> bool {
-    let modes = volume.spec.as_ref().and_then(|it| it.access_modes.as_deref()).unwrap_or_default();
+    let modes = &volume.spec.access_modes;
     !modes.is_empty() && !modes.iter().any(|it| it == "ReadWriteMany" || it == "ReadOnlyMany")
 }
 
 fn read_attachment(attachment: &VolumeAttachment) -> AttachmentState {
-    let status = attachment.status.as_ref();
-    let error = status.and_then(|it| it.attach_error.as_ref());
     AttachmentState {
-        attached: status.is_some_and(|it| it.attached),
-        error: error.map(|it| it.message.clone().unwrap_or_default()),
-        leaving: attachment.metadata.deletion_timestamp.is_some(),
+        attached: attachment.status.attached,
+        error: attachment.status.attach_error.as_ref().map(|it| it.message.clone()),
+        is_terminating: attachment.metadata.deletion_timestamp.is_some(),
     }
 }
 
 impl Attacher {
-    /// Nothing where nobody is to look after the node.
+    /// `None` if the controller does not manage the node.
     pub(super) fn snapshot(&self, name: &str) -> Option<Snapshot> {
         let names = &self.context.names;
         let node = self.nodes.informer().get(&Key::new("", name));
-        if node.as_deref().is_some_and(|it| !is_looked_after(it, names)) {
+        if node.as_deref().is_some_and(|it| !is_attach_managed(it, names)) {
             return None;
         }
-        let keeps_ended = node.as_deref().is_some_and(|it| keeps_ended(it, names));
-        let (mut wanted, mut pods) = (BTreeMap::new(), BTreeMap::<String, Vec<Arc<Pod>>>::new());
+        let keeps_finished = node.as_deref().is_some_and(|it| keeps_finished(it, names));
+        let (mut desired, mut pods) = (BTreeMap::new(), BTreeMap::<String, Vec<Arc<Pod>>>::new());
         for pod in placed::on(&self.pods, name) {
-            if claims::is_done(&pod) && !keeps_ended {
+            if claims::has_released_volumes(&pod) && !keeps_finished {
                 continue;
             }
             for (volume, object) in self.volumes_of(&pod) {
                 let attachment = volume.attachment(name);
                 pods.entry(attachment.clone()).or_default().push(pod.clone());
-                wanted.entry(attachment).or_insert_with(|| self.wanted(name, volume, &object));
+                desired.entry(attachment).or_insert_with(|| self.desired_volume(name, volume, &object));
             }
         }
-        let mut there = BTreeMap::new();
-        let mut called: BTreeMap<String, String> = wanted
+        let mut attachments = BTreeMap::new();
+        let mut unique_names: BTreeMap<String, String> = desired
             .iter()
             .map(|(key, it): (&String, &DesiredVolume)| (key.clone(), it.volume.name(names)))
             .collect();
         for attachment in self.attachments.informer().by(indexes::BY_NODE, name) {
-            let key = attachment.name_any();
+            let key = attachment.name().to_owned();
             if let Some(volume) = self.volume_of(&attachment).filter(|it| it.attachment(name) == key) {
-                called.entry(key.clone()).or_insert_with(|| volume.name(names));
+                unique_names.entry(key.clone()).or_insert_with(|| volume.name(names));
             }
-            there.insert(key, read_attachment(&attachment));
+            attachments.insert(key, read_attachment(&attachment));
         }
         let mut read = node.as_deref().map(|it| read_node(it, names));
         if let Some(node) = &mut read {
             node.out_of_service &= self.context.gates.out_of_service;
-            // what the node was told tells what things are called whose object is gone
-            for volume in &node.told {
-                if let Some(parsed) = Volume::named(volume, names) {
-                    called.entry(parsed.attachment(name)).or_insert_with(|| volume.clone());
+            // the names of volumes whose object is gone
+            for volume in &node.volumes_attached {
+                if let Some(parsed) = Volume::parse(volume, names) {
+                    unique_names.entry(parsed.attachment(name)).or_insert_with(|| volume.clone());
                 }
             }
         }
         let now = self.context.world.elapsed();
-        let since = self.since.lock();
-        let waited = there.keys().filter_map(|key| {
-            let since = since.get(&(name.to_owned(), key.clone()))?;
+        let waiting_since = self.waiting_since.lock();
+        let waited = attachments.keys().filter_map(|key| {
+            let since = waiting_since.get(&(name.to_owned(), key.clone()))?;
             Some((key.clone(), now.saturating_sub(*since)))
         });
         let waited = waited.collect();
-        Some(Snapshot { seen: NodeVolumes { node: read, wanted, there, names: called, waited }, pods })
+        let volumes = NodeVolumes { node: read, desired, attachments, names: unique_names, waited };
+        Some(Snapshot { volumes, pods })
     }
 
-    fn wanted(&self, node: &str, volume: Volume, object: &PersistentVolume) -> DesiredVolume {
-        let name = object.name_any();
+    fn desired_volume(&self, node: &str, volume: Volume, object: &PersistentVolume) -> DesiredVolume {
+        let name = object.name().to_owned();
         let attachments = self.attachments.informer().by(indexes::BY_VOLUME, &name);
         let elsewhere = attachments.iter().map(|it| it.spec.node_name.clone()).filter(|it| it != node);
         DesiredVolume {
@@ -152,26 +145,25 @@ impl Attacher {
         }
     }
 
-    /// The volumes of a pod that must be attached, as far as it has them.
+    /// The bound volumes of a pod that must be attached.
     fn volumes_of(&self, pod: &Pod) -> Vec<(Volume, Arc<PersistentVolume>)> {
-        let namespace = pod.namespace().unwrap_or_default();
-        let found = claims::of(pod).filter_map(|used| {
-            let claim = self.claims.get(&Key::new(&namespace, &used.claim))?;
+        let bound = claims::used_by(pod).filter_map(|used| {
+            let claim = self.claims.get(&Key::new(pod.namespace(), &used.claim))?;
             if used.ephemeral && claims::check_made_for(&claim, pod).is_err() {
                 return None;
             }
-            if volumes::claim_phase(&claim) != "Bound" {
+            if claim.status.phase != "Bound" {
                 return None;
             }
-            let object = self.volumes.get(&Key::new("", volumes::volume_name(&claim)))?;
-            let holder = object.spec.as_ref()?.claim_ref.as_ref()?;
-            let volume = Volume::of(&object).filter(|_| holder.uid == claim.metadata.uid)?;
+            let object = self.volumes.get(&Key::new("", &claim.spec.volume_name))?;
+            let is_bound = object.spec.claim_ref.as_ref().is_some_and(|it| it.uid == claim.uid());
+            let volume = Volume::of(&object).filter(|_| is_bound)?;
             self.must_be_attached(&volume).then_some((volume, object))
         });
-        found.collect()
+        bound.collect()
     }
 
-    /// Whether a driver attaches volumes before they are used; one that does not say does.
+    /// Whether a driver requires attachment; the default is yes.
     fn must_be_attached(&self, volume: &Volume) -> bool {
         let driver = self.drivers.get(&Key::new("", &volume.driver));
         driver.is_none_or(|it| it.spec.attach_required != Some(false))
@@ -186,12 +178,13 @@ impl Attacher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::json;
 
     #[test]
-    fn what_a_node_says() {
+    fn nodes_are_read() {
         let names = Names::kubernetes();
-        let node = json!({
+        let node: Node = object(json!({
             "metadata": {"name": "n", "annotations": {
                 "volumes.kubernetes.io/controller-managed-attach-detach": "true",
                 "volumes.kubernetes.io/keep-terminated-pod-volumes": "false",
@@ -202,21 +195,17 @@ mod tests {
                 "volumesInUse": ["kubernetes.io/csi/b^a", "kubernetes.io/nfs/x"],
                 "volumesAttached": [{"name": "kubernetes.io/csi/b^a", "devicePath": ""}],
             }
-        });
-        let node: Node = serde_json::from_value(node).unwrap();
-        assert!(is_looked_after(&node, &names) && !keeps_ended(&node, &names));
+        }));
+        assert!(is_attach_managed(&node, &names) && !keeps_finished(&node, &names));
         let read = read_node(&node, &names);
         let volume = Volume { driver: "b".to_owned(), handle: "a".to_owned() };
         assert_eq!(read.in_use.iter().collect::<Vec<_>>(), [&volume.attachment("n")]);
-        assert_eq!((read.ready, read.out_of_service, read.told.len()), (false, true, 1));
+        assert_eq!((read.ready, read.out_of_service, read.volumes_attached.len()), (false, true, 1));
     }
 
     #[test]
     fn volumes_for_one_node() {
-        let of = |modes: &[&str]| {
-            let spec = json!({"spec": {"accessModes": modes}});
-            is_exclusive(&serde_json::from_value(spec).unwrap())
-        };
+        let of = |modes: &[&str]| is_exclusive(&object(json!({"spec": {"accessModes": modes}})));
         assert!(of(&["ReadWriteOnce"]) && of(&["ReadWriteOncePod"]));
         assert!(!of(&["ReadWriteOnce", "ReadOnlyMany"]) && !of(&["ReadWriteMany"]) && !of(&[]));
     }

@@ -1,15 +1,14 @@
-//! Since when what is published about a service should be otherwise: the moment of the change that has not been
-//! published yet, so that others can measure how long it took.
+//! Trigger times: when the oldest change happened that is not published yet, so that others can measure the delay.
 
 use crate::pods::state;
+use api::core::v1::{Pod, Service};
+use api::{Resource, Time};
 use client::Key;
-use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::chrono::{DateTime, SecondsFormat, Utc};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// What was looked at last, by service.
+/// The last observed times, by service.
 #[derive(Default)]
 pub struct Triggers {
     seen: Mutex<HashMap<Key, TriggerTimes>>,
@@ -17,8 +16,8 @@ pub struct Triggers {
 
 #[derive(Default)]
 struct TriggerTimes {
-    service: Option<DateTime<Utc>>,
-    pods: BTreeMap<String, DateTime<Utc>>,
+    service: Option<Time>,
+    pods: BTreeMap<String, Time>,
 }
 
 impl Triggers {
@@ -26,53 +25,51 @@ impl Triggers {
         self.seen.lock().remove(key);
     }
 
-    /// The earliest change since the last look; for a service that is new, when it was made.
+    /// The time of the earliest change since the last call; for a new service, its creation.
     pub fn since_last(&self, key: &Key, service: &Service, pods: &[Arc<Pod>]) -> Option<String> {
-        let made = service.metadata.creation_timestamp.as_ref().map(|it| it.0);
-        let turned = |pod: &Arc<Pod>| {
+        let created = service.metadata.creation_timestamp;
+        let changed = |pod: &Arc<Pod>| {
             let ready = state::condition(pod, "Ready")?;
-            Some((pod.metadata.name.clone()?, ready.last_transition_time.as_ref()?.0))
+            Some((pod.name().to_owned(), ready.last_transition_time?))
         };
-        let now = TriggerTimes { service: made, pods: pods.iter().filter_map(turned).collect() };
+        let now = TriggerTimes { service: created, pods: pods.iter().filter_map(changed).collect() };
         let mut seen = self.seen.lock();
-        let changed = match seen.get(key) {
-            None => made,
+        let trigger = match seen.get(key) {
+            None => created,
             Some(before) => {
                 let later =
                     now.pods.iter().filter(|(name, at)| before.pods.get(*name).is_none_or(|then| *at > then));
-                let service = made.filter(|at| before.service.is_none_or(|then| *at > then));
+                let service = created.filter(|at| before.service.is_none_or(|then| *at > then));
                 later.map(|(_, at)| *at).chain(service).min()
             }
         };
         seen.insert(key.clone(), now);
-        changed.map(|at| at.to_rfc3339_opts(SecondsFormat::AutoSi, true))
+        trigger.map(|at| at.to_string())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::json;
 
     #[test]
-    fn the_earliest_change_that_is_news_counts() {
+    fn the_earliest_new_change_counts() {
         let triggers = Triggers::default();
         let key = Key::new("ns", "s");
-        let service: Service =
-            serde_json::from_value(json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:09Z"}}))
-                .unwrap();
+        let service: Service = object(json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:09Z"}}));
         let pod = |name: &str, second: u32| {
             let ready = json!({"type": "Ready", "status": "True",
                 "lastTransitionTime": format!("2026-01-01T00:00:{second:02}Z")});
-            let pod = json!({"metadata": {"name": name}, "status": {"conditions": [ready]}});
-            Arc::new(serde_json::from_value::<Pod>(pod).unwrap())
+            Arc::new(object::<Pod>(json!({"metadata": {"name": name}, "status": {"conditions": [ready]}})))
         };
-        let look = |pods: &[Arc<Pod>]| triggers.since_last(&key, &service, pods);
-        assert_eq!(look(&[pod("a", 1)]).as_deref(), Some("2026-01-01T00:00:09Z"));
-        assert_eq!(look(&[pod("a", 1)]), None);
+        let trigger = |pods: &[Arc<Pod>]| triggers.since_last(&key, &service, pods);
+        assert_eq!(trigger(&[pod("a", 1)]).as_deref(), Some("2026-01-01T00:00:09Z"));
+        assert_eq!(trigger(&[pod("a", 1)]), None);
         let both = [pod("a", 20), pod("b", 15)];
-        assert_eq!(look(&both).as_deref(), Some("2026-01-01T00:00:15Z"));
-        assert_eq!(look(&both), None);
+        assert_eq!(trigger(&both).as_deref(), Some("2026-01-01T00:00:15Z"));
+        assert_eq!(trigger(&both), None);
         triggers.forget(&key);
         assert_eq!(triggers.since_last(&key, &service, &both).as_deref(), Some("2026-01-01T00:00:09Z"));
     }

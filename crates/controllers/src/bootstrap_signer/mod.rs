@@ -1,21 +1,19 @@
-//! Signs what everybody may read about the cluster, with each token by which new nodes introduce themselves: who holds
-//! a token knows by that whether to believe it, before anything else is known about the cluster.
+//! Signs the public cluster information with each bootstrap token, so that a new node that has a token can verify it.
 //!
 //! ```text
 //! cluster-info:
-//!   kubeconfig: ...                            whom to call, and by which authority the answer is known
-//!   jws-kubeconfig-abcdef: eyJhbGci...f..x9Q   the signature with the token abcdef, without what is signed
+//!   kubeconfig: ...                            the address of the API server and its certificate authority
+//!   jws-kubeconfig-abcdef: eyJhbGci...f..x9Q   the detached signature with the token abcdef
 //! ```
 //!
-//! What always holds: there is a signature for every token that signs and none else; the content is left as it is.
+//! There is a signature for every token that may sign, and no other; the content is not changed.
 
 use crate::Context;
 use crate::bootstrap_token::{good_until, signing};
+use api::core::v1::{ConfigMap, Secret};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, PostParams};
+use client::{Action, Api, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use ring::hmac;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +21,7 @@ use std::time::Duration;
 
 const MAP: &str = "cluster-info";
 const CONTENT: &str = "kubeconfig";
-/// What the keys of signatures begin with; the token's id follows.
+/// The prefix of the keys of signatures; the token's id follows.
 const SIGNATURE: &str = "jws-kubeconfig-";
 
 struct Signer {
@@ -39,14 +37,14 @@ pub async fn run(context: Context) {
     let maps = context.informer_of::<ConfigMap>(&key.namespace, &format!("metadata.name={MAP}"));
     let kind = format!("type={}", names.bootstrap_token_type());
     let secrets = context.informer_of::<Secret>(&names.system_namespace(), &kind);
-    let this = Arc::new(Signer { context, maps: maps.clone(), secrets: secrets.clone() });
-    let (news, one) = (queue.clone(), key.clone());
-    maps.listen(move |_| news.add(one.clone()));
-    let (news, one) = (queue.clone(), key);
-    secrets.listen(move |_| news.add(one.clone()));
+    let signer = Arc::new(Signer { context, maps: maps.clone(), secrets: secrets.clone() });
+    let (changed, map_key) = (queue.clone(), key.clone());
+    maps.listen(move |_| changed.add(map_key.clone()));
+    let changed = queue.clone();
+    secrets.listen(move |_| changed.add(key.clone()));
     maps.synced().await;
     secrets.synced().await;
-    run::run(this, queue, 1).await;
+    run::run(signer, queue, 1).await;
 }
 
 impl Reconcile for Signer {
@@ -64,26 +62,26 @@ impl Reconcile for Signer {
         let Some(map) = self.maps.get(key) else { return Ok(Action::AwaitChange) };
         let (now, secrets) = (self.context.now(), self.secrets.all());
         let tokens: BTreeMap<&str, &str> = secrets.iter().filter_map(|secret| signing(secret, now)).collect();
-        let held = map.data.clone().unwrap_or_default();
-        let next = signed(&held, &tokens);
-        if next != held {
-            let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), &key.namespace);
-            let next = ConfigMap { data: Some(next), ..(*map).clone() };
-            unless(404, api.replace(MAP, &PostParams::default(), &next).await)?;
+        let data = sign(&map.data, &tokens);
+        if data != map.data {
+            let maps: Api<ConfigMap> = Api::namespaced(&self.context.client, &key.namespace);
+            let next = ConfigMap { data, ..(*map).clone() };
+            unless(404, maps.replace(&next).await)?;
         }
-        // a token that expires takes its signature with it
-        let ends = secrets.iter().filter_map(|secret| good_until(secret)).filter(|until| *until > now).min();
-        Ok(match ends {
+        // the signature of an expired token is removed
+        let first_expiry =
+            secrets.iter().filter_map(|secret| good_until(secret)).filter(|until| *until > now).min();
+        Ok(match first_expiry {
             Some(until) => Action::Requeue(Duration::from_secs((until - now).unsigned_abs())),
             None => Action::AwaitChange,
         })
     }
 }
 
-/// The data with the signatures of these tokens, by id, and no others.
-fn signed(held: &BTreeMap<String, String>, tokens: &BTreeMap<&str, &str>) -> BTreeMap<String, String> {
-    let Some(content) = held.get(CONTENT) else { return held.clone() };
-    let mut next: BTreeMap<String, String> = held.clone();
+/// The data with the signatures of exactly these tokens, by id.
+fn sign(data: &BTreeMap<String, String>, tokens: &BTreeMap<&str, &str>) -> BTreeMap<String, String> {
+    let mut next = data.clone();
+    let Some(content) = data.get(CONTENT) else { return next };
     next.retain(|key, _| !key.starts_with(SIGNATURE));
     for (id, half) in tokens {
         next.insert(format!("{SIGNATURE}{id}"), signature(content, id, half));
@@ -91,14 +89,14 @@ fn signed(held: &BTreeMap<String, String>, tokens: &BTreeMap<&str, &str>) -> BTr
     next
 }
 
-/// A signature over a text that is not part of it: `header..signature`.
+/// A JSON web signature with detached content: `header..signature`.
 fn signature(content: &str, id: &str, half: &str) -> String {
     let header =
         URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"HS256","kid":{}}}"#, serde_json::Value::from(id)));
     let key = hmac::Key::new(hmac::HMAC_SHA256, half.as_bytes());
     let text = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
-    let made = hmac::sign(&key, text.as_bytes());
-    format!("{header}..{}", URL_SAFE_NO_PAD.encode(made))
+    let tag = hmac::sign(&key, text.as_bytes());
+    format!("{header}..{}", URL_SAFE_NO_PAD.encode(tag))
 }
 
 #[cfg(test)]
@@ -111,20 +109,20 @@ mod tests {
             pairs.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect()
         };
         let tokens = BTreeMap::from([("abcdef", "0123456789abcdef")]);
-        let held = data(&[("kubeconfig", "x"), ("other", "y"), ("jws-kubeconfig-fedcba", "old")]);
-        let next = signed(&held, &tokens);
+        let old = data(&[("kubeconfig", "x"), ("other", "y"), ("jws-kubeconfig-fedcba", "old")]);
+        let next = sign(&old, &tokens);
         assert_eq!(next.keys().collect::<Vec<_>>(), ["jws-kubeconfig-abcdef", "kubeconfig", "other"]);
-        assert_eq!(signed(&next, &tokens), next);
-        assert_eq!(signed(&next, &BTreeMap::new()), data(&[("kubeconfig", "x"), ("other", "y")]));
+        assert_eq!(sign(&next, &tokens), next);
+        assert_eq!(sign(&next, &BTreeMap::new()), data(&[("kubeconfig", "x"), ("other", "y")]));
         let empty = data(&[("jws-kubeconfig-fedcba", "old")]);
-        assert_eq!(signed(&empty, &tokens), empty);
+        assert_eq!(sign(&empty, &tokens), empty);
     }
 
-    /// Made with another implementation.
+    /// The expected signature is from another implementation.
     #[test]
-    fn signatures_are_what_others_verify() {
-        let made = signature("payload", "abcdef", "0123456789abcdef");
-        let (header, rest) = made.split_once("..").unwrap();
+    fn signatures_verify_elsewhere() {
+        let signature = signature("payload", "abcdef", "0123456789abcdef");
+        let (header, rest) = signature.split_once("..").unwrap();
         assert_eq!(URL_SAFE_NO_PAD.decode(header).unwrap(), br#"{"alg":"HS256","kid":"abcdef"}"#);
         assert_eq!(rest, EXPECTED);
     }

@@ -1,48 +1,48 @@
-//! What a cron job asks for at a moment: pure functions over it, its jobs and the time.
+//! Decisions about a cron job: pure functions over the cron job, its jobs and the time.
 
 use crate::job::{Outcome, outcome};
+use api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};
+use api::{Resource, Time};
 use client::events::Note;
 use cron::{Schedule, Zone};
-use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::chrono::DateTime;
-use kube::ResourceExt;
 use names::Names;
 use std::borrow::Borrow;
 use std::collections::HashSet;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
 
-/// More missed times than these are told of.
-const MANY: i64 = 100;
+/// The number of missed start times above which an event is recorded.
+const TOO_MANY_MISSED: i64 = 100;
 
-/// What is to be done about the schedule.
+/// The next step of the schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing before it is changed.
+    /// Nothing until the cron job changes.
     Rest,
     /// Nothing before this time.
     Wait(i64),
-    /// A job for this time.
+    /// Create the job of this time.
     Start(i64),
 }
 
 pub(super) struct Decision {
     pub verdict: Verdict,
-    pub told: Vec<Note>,
+    pub events: Vec<Note>,
 }
 
-/// The status with what became of the jobs it lists; those that it lists and that are not there are left in it.
-pub(super) fn settled(
+/// The status after the jobs that have finished; listed jobs that are not among `jobs` stay listed.
+pub(super) fn update_status(
     status: &CronJobStatus,
     jobs: &[impl Borrow<Job>],
-    told: &mut Vec<Note>,
+    events: &mut Vec<Note>,
 ) -> CronJobStatus {
     let mut next = status.clone();
-    let active = next.active.get_or_insert_default();
+    let active = &mut next.active;
     for job in jobs.iter().map(Borrow::borrow) {
         let listed = active.iter().position(|it| it.uid == job.metadata.uid);
-        let name = job.name_any();
+        let name = job.name();
         match (outcome(job), listed) {
-            (None, None) => told.push(Note::warning(
+            (None, None) => events.push(Note::warning(
                 "UnexpectedJob",
                 format!("Saw a job that the controller did not create or forgot: {name}"),
             )),
@@ -51,49 +51,50 @@ pub(super) fn settled(
                 if let Some(at) = listed {
                     active.remove(at);
                     let message = format!("Saw completed job: {name}, status: {}", outcome.condition());
-                    told.push(Note::normal("SawCompletedJob", message));
+                    events.push(Note::normal("SawCompletedJob", message));
                 }
-                let ended = job.status.as_ref().and_then(|it| it.completion_time.as_ref());
-                if outcome == Outcome::Complete && ended > next.last_successful_time.as_ref() {
-                    next.last_successful_time = ended.cloned();
+                let completed = job.status.completion_time;
+                if outcome == Outcome::Complete && completed > next.last_successful_time {
+                    next.last_successful_time = completed;
                 }
             }
         }
     }
-    if active.is_empty() {
-        next.active = None;
-    }
     next
 }
 
-/// The jobs that the status lists and that are not among these, by uid.
+/// Name and uid of the listed jobs that are not among `jobs`.
 pub(super) fn missing<'a>(
     status: &'a CronJobStatus,
     jobs: &[impl Borrow<Job>],
 ) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let there: HashSet<String> = jobs.iter().filter_map(|it| it.borrow().metadata.uid.clone()).collect();
-    let listed = status.active.iter().flatten();
-    listed
-        .map(|it| (it.name.as_deref().unwrap_or(""), it.uid.as_deref().unwrap_or("")))
-        .filter(move |(_, uid)| !there.contains(*uid))
+    let known: HashSet<String> = jobs.iter().map(|it| it.borrow().metadata.uid.clone()).collect();
+    let listed = status.active.iter().map(|it| (&*it.name, &*it.uid));
+    listed.filter(move |(_, uid)| !known.contains(*uid))
 }
 
-/// What the schedule asks for now.
+/// Decides the next step of the schedule.
 pub(super) fn decide(cron: &CronJob, status: &CronJobStatus, now: i64, names: &Names) -> Decision {
-    let mut told = Vec::new();
-    let verdict = verdict(cron, status, now, names, &mut told);
-    Decision { verdict, told }
+    let mut events = Vec::new();
+    let verdict = verdict(cron, status, now, names, &mut events);
+    Decision { verdict, events }
 }
 
-fn verdict(cron: &CronJob, status: &CronJobStatus, now: i64, names: &Names, told: &mut Vec<Note>) -> Verdict {
-    let spec = cron.spec.clone().unwrap_or_default();
+fn verdict(
+    cron: &CronJob,
+    status: &CronJobStatus,
+    now: i64,
+    names: &Names,
+    events: &mut Vec<Note>,
+) -> Verdict {
+    let spec = &cron.spec;
     if cron.metadata.deletion_timestamp.is_some() {
         return Verdict::Rest;
     }
     if let Some(zone) = &spec.time_zone
         && let Err(why) = Zone::named(zone)
     {
-        told.push(Note::warning("UnknownTimeZone", format!("invalid timeZone: {zone}: {why}")));
+        events.push(Note::warning("UnknownTimeZone", format!("invalid timeZone: {zone}: {why}")));
         return Verdict::Rest;
     }
     if spec.suspend == Some(true) {
@@ -105,21 +106,21 @@ fn verdict(cron: &CronJob, status: &CronJobStatus, now: i64, names: &Names, told
             "CRON_TZ or TZ used in schedule {:?} is not officially supported, see https://{more} for more details",
             spec.schedule
         );
-        told.push(Note::warning("UnsupportedSchedule", message));
+        events.push(Note::warning("UnsupportedSchedule", message));
     }
-    let schedule = match schedule(&spec) {
+    let schedule = match schedule(spec) {
         Ok(schedule) => schedule,
         Err(why) => {
             let message = format!("unparseable schedule: {:?} : {why}", spec.schedule);
-            told.push(Note::warning("UnparseableSchedule", message));
+            events.push(Note::warning("UnparseableSchedule", message));
             return Verdict::Rest;
         }
     };
-    let began = began(cron, status);
+    let start = start_time(cron, status);
     let next =
-        || schedule.next(now).map_or(Verdict::Rest, |_| Verdict::Wait(next_due(&schedule, began, now)));
+        || schedule.next(now).map_or(Verdict::Rest, |_| Verdict::Wait(next_due(&schedule, start, now)));
     let deadline = spec.starting_deadline_seconds;
-    let from = deadline.map_or(began, |seconds| began.max(now.saturating_sub(seconds)));
+    let from = deadline.map_or(start, |seconds| start.max(now.saturating_sub(seconds)));
     if from > now {
         return next();
     }
@@ -127,60 +128,62 @@ fn verdict(cron: &CronJob, status: &CronJobStatus, now: i64, names: &Names, told
         Ok(Some(due)) => due,
         Ok(None) => return next(),
         Err(why) => {
-            told.push(Note::warning(
+            events.push(Note::warning(
                 "InvalidSchedule",
                 format!("invalid schedule: {} : {why}", spec.schedule),
             ));
             return Verdict::Rest;
         }
     };
-    if due.missed > MANY {
+    if due.missed > TOO_MANY_MISSED {
         let message = format!(
             "too many missed start times: {}. Set or decrease .spec.startingDeadlineSeconds or check clock skew",
             due.missed
         );
-        told.push(Note::warning("TooManyMissedTimes", message));
+        events.push(Note::warning("TooManyMissedTimes", message));
     }
     if deadline.is_some_and(|seconds| due.time.saturating_add(seconds) < now) {
-        let time = DateTime::from_timestamp(due.time, 0).unwrap_or_default();
-        let time = time.format("%a, %d %b %Y %H:%M:%S %z");
-        told.push(Note::warning("MissSchedule", format!("Missed scheduled time to start a job: {time}")));
+        let message = format!("Missed scheduled time to start a job: {}", rfc1123(due.time));
+        events.push(Note::warning("MissSchedule", message));
         return next();
     }
     let name = job_name(cron, due.time);
-    let active = status.active.as_deref().unwrap_or_default();
-    let last = status.last_schedule_time.as_ref().map(|it| it.0.timestamp());
-    if last == Some(due.time) || active.iter().any(|it| it.name.as_deref() == Some(&name)) {
+    if status.last_schedule_time == Some(Time(due.time)) || status.active.iter().any(|it| it.name == name) {
         return next();
     }
-    if spec.concurrency_policy.as_deref() == Some("Forbid") && !active.is_empty() {
+    if spec.concurrency_policy == "Forbid" && !status.active.is_empty() {
         let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
-        told.push(Note::normal("JobAlreadyActive", message));
+        events.push(Note::normal("JobAlreadyActive", message));
         return next();
     }
     Verdict::Start(due.time)
 }
 
-/// The schedule, in its zone.
+/// The time in RFC 1123 with a numeric zone.
+fn rfc1123(seconds: i64) -> String {
+    let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    time.format(&Rfc2822).unwrap_or_default()
+}
+
+/// The schedule in the time zone of the spec; a zone in the schedule itself overrides it.
 fn schedule(spec: &CronJobSpec) -> Result<Schedule, String> {
-    // a zone in the schedule itself counts more
     let zone = spec.time_zone.as_deref().and_then(|name| Zone::named(name).ok());
     Schedule::parse(&spec.schedule, zone.unwrap_or(Zone::UTC))
 }
 
-/// Since when times count: the last that was met, or when it was made.
-fn began(cron: &CronJob, status: &CronJobStatus) -> i64 {
-    let last = status.last_schedule_time.as_ref().or(cron.metadata.creation_timestamp.as_ref());
-    last.map_or(0, |it| it.0.timestamp())
+/// The time after which start times count: that of the last job, or the creation of the cron job.
+fn start_time(cron: &CronJob, status: &CronJobStatus) -> i64 {
+    status.last_schedule_time.or(cron.metadata.creation_timestamp).map_or(0, Time::unix_seconds)
 }
 
+/// The latest start time that is due.
 struct Due {
     time: i64,
-    /// How many times were due, this one included, if they are as far apart as the first two.
+    /// How many times were due, this one included, estimated from the distance of the first two.
     missed: i64,
 }
 
-/// The last time that was due and not met.
+/// The latest start time after `from` and not after `now`.
 fn due(schedule: &Schedule, from: i64, now: i64) -> Result<Option<Due>, &'static str> {
     const NEVER: &str = "time difference between two schedules less than 1 second";
     let Some(first) = schedule.next(from) else { return Err(NEVER) };
@@ -195,34 +198,31 @@ fn due(schedule: &Schedule, from: i64, now: i64) -> Result<Option<Due>, &'static
     Ok(Some(Due { time: schedule.latest(from, now).unwrap_or(first), missed }))
 }
 
-/// The next time that is due, counted from when times count.
-fn next_due(schedule: &Schedule, began: i64, now: i64) -> i64 {
-    let last = schedule.latest(began, now).unwrap_or(began);
+/// The next start time after `now` in the sequence that begins with `start`.
+fn next_due(schedule: &Schedule, start: i64, now: i64) -> i64 {
+    let last = schedule.latest(start, now).unwrap_or(start);
     schedule.next(last).filter(|next| *next > now).or_else(|| schedule.next(now)).unwrap_or(i64::MAX)
 }
 
-/// After a change of the schedule: when to look again. What the new schedule would have asked for before is not made up
+/// The time of the next sync after a change of the schedule. Start times of the new schedule before now are not made up
 /// for.
 pub(super) fn after_change(cron: &CronJob, now: i64) -> Option<i64> {
-    let schedule = schedule(cron.spec.as_ref()?).ok()?;
-    let began = began(cron, &cron.status.clone().unwrap_or_default());
-    Some(next_due(&schedule, began, now))
+    let schedule = schedule(&cron.spec).ok()?;
+    Some(next_due(&schedule, start_time(cron, &cron.status), now))
 }
 
-/// The name of the job for a time: the same whoever makes it, so that it is made once.
+/// The name of the job of a time: it depends on the time only, so that the job is created once.
 pub(super) fn job_name(cron: &CronJob, time: i64) -> String {
-    format!("{}-{}", cron.name_any(), time / 60)
+    format!("{}-{}", cron.name(), time / 60)
 }
 
-/// Finished jobs that there are too many of, the oldest first.
+/// Finished jobs beyond the history limits, the oldest first.
 pub(super) fn outdated<'a, J: Borrow<Job>>(spec: &CronJobSpec, jobs: &'a [J]) -> Vec<&'a Job> {
-    let oldest = |wanted: Outcome, limit: Option<i32>| {
+    let oldest = |result: Outcome, limit: Option<i32>| {
         let mut ended: Vec<&Job> =
-            jobs.iter().map(Borrow::borrow).filter(|job| outcome(job) == Some(wanted)).collect();
-        let started = |job: &Job| job.status.as_ref().and_then(|it| it.start_time.clone());
-        // those that never started come last
-        let order = |job: &&Job| (started(job).is_none(), started(job), job.name_any());
-        ended.sort_by_key(order);
+            jobs.iter().map(Borrow::borrow).filter(|job| outcome(job) == Some(result)).collect();
+        // jobs that never started come last
+        ended.sort_by_key(|&job| (job.status.start_time.is_none(), job.status.start_time, job.name()));
         let most = limit.map_or(ended.len(), |limit| usize::try_from(limit).unwrap_or(0));
         ended.truncate(ended.len().saturating_sub(most));
         ended
@@ -230,10 +230,6 @@ pub(super) fn outdated<'a, J: Borrow<Job>>(spec: &CronJobSpec, jobs: &'a [J]) ->
     let mut all = oldest(Outcome::Complete, spec.successful_jobs_history_limit);
     all.extend(oldest(Outcome::Failed, spec.failed_jobs_history_limit));
     all
-}
-
-pub(super) fn time(seconds: i64) -> Time {
-    Time(DateTime::from_timestamp(seconds, 0).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,29 +1,29 @@
-//! Approves what agents of nodes ask for, when who asks may have it.
+//! Approves requests of kubelets for client certificates.
 //!
-//! An agent that renews its certificate asks in its own name (`selfnodeclient`); one that has none yet asks in the name
-//! of whatever it was given to begin with (`nodeclient`). Whether they may is asked of the API server, as a permission
-//! to create these parts of requests for certificates. Everything else waits for somebody to decide.
+//! A kubelet that renews its certificate sends the request under its own name (`selfnodeclient`); one that has no
+//! certificate yet sends it with bootstrap credentials (`nodeclient`). A SubjectAccessReview checks whether the
+//! requester may create this subresource of certificate signing requests. Other requests are left for an administrator.
 
 use crate::Context;
 use crate::csr::{self, CertificateRequest};
-use client::{Action, Failure, Informer, Key, Queue, Reconcile, run};
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
-use kube::api::{Api, PostParams};
+use api::Resource;
+use api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use client::{Action, Api, Failure, Informer, Key, Queue, Reconcile, run};
 use std::sync::Arc;
 
-/// A sort of request, with the permission that its approval takes.
+/// A type of request, with the permission that its approval requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Recognizer {
     permission: &'static str,
     message: &'static str,
 }
 
-const OWN: Recognizer = Recognizer {
+const RENEWAL: Recognizer = Recognizer {
     permission: "selfnodeclient",
     message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
 };
-const FIRST: Recognizer = Recognizer {
+const BOOTSTRAP: Recognizer = Recognizer {
     permission: "nodeclient",
     message: "Auto approving kubelet client certificate after SubjectAccessReview.",
 };
@@ -36,19 +36,19 @@ struct Approving {
 pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let requests = context.informer::<CertificateSigningRequest>();
-    let this = Arc::new(Approving { context, requests: requests.clone() });
-    let news = queue.clone();
+    let approving = Arc::new(Approving { context, requests: requests.clone() });
+    let changed = queue.clone();
     requests.listen(move |change| {
-        if !change.is_deletion() && is_waiting(change.object()) {
-            news.add(change.key());
+        if !change.is_deletion() && is_pending(change.object()) {
+            changed.add(change.key());
         }
     });
     requests.synced().await;
-    run::run(this, queue, run::WORKERS).await;
+    run::run(approving, queue, run::WORKERS).await;
 }
 
-/// Whether nobody has decided yet.
-fn is_waiting(request: &CertificateSigningRequest) -> bool {
+/// Whether a request is undecided.
+fn is_pending(request: &CertificateSigningRequest) -> bool {
     csr::issued(request).is_none() && !csr::is_decided(request)
 }
 
@@ -64,26 +64,26 @@ impl Reconcile for Approving {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
-        let Some(request) = self.requests.get(key).filter(|it| is_waiting(it)) else {
+        let Some(request) = self.requests.get(key).filter(|it| is_pending(it)) else {
             return Ok(Action::AwaitChange);
         };
         let names = &self.context.names;
-        // what is for another signer need not even be read
+        // requests for other signers are not parsed
         if names.signer(&request.spec.signer_name) != Some(names.agent_client_signer()) {
             return Ok(Action::AwaitChange);
         }
-        let asked = csr::read(&request.spec.request.0).map_err(Failure::Other)?;
-        let known = known(&request, &asked);
-        for one in &known {
-            if self.may(&request.spec, one.permission).await? {
-                return self.approve(&request, one.message).await;
+        let parsed = csr::parse(&request.spec.request.0).map_err(Failure::Other)?;
+        let recognizers = recognize(&request, &parsed);
+        for recognizer in &recognizers {
+            if self.has_permission(&request.spec, recognizer.permission).await? {
+                return self.approve(&request, recognizer.message).await;
             }
         }
-        if known.is_empty() {
+        if recognizers.is_empty() {
             return Ok(Action::AwaitChange);
         }
-        // they may be given the permission later
-        let tried: Vec<_> = known.iter().map(|it| it.permission).collect();
+        // the permission may be granted later
+        let tried: Vec<_> = recognizers.iter().map(|it| it.permission).collect();
         let (name, tried) = (&key.name, tried.join(" "));
         Err(Failure::Other(format!(
             "recognized csr {name:?} as [{tried}] but subject access review was not approved"
@@ -91,25 +91,30 @@ impl Reconcile for Approving {
     }
 }
 
-/// What a request for an agent's certificate is, in the order in which permissions are asked for.
-fn known(request: &CertificateSigningRequest, asked: &CertificateRequest) -> Vec<Recognizer> {
-    if csr::agent_client_problem(asked, &csr::usages(request)).is_some() {
+/// The possible types of a request, in the order in which their permissions are checked.
+fn recognize(request: &CertificateSigningRequest, parsed: &CertificateRequest) -> Vec<Recognizer> {
+    if csr::agent_client_problem(parsed, &csr::usages(request)).is_some() {
         return Vec::new();
     }
-    match request.spec.username.as_deref() {
-        Some(name) if name == asked.subject.common_name => vec![OWN, FIRST],
-        _ => vec![FIRST],
+    if request.spec.username == parsed.subject.common_name {
+        vec![RENEWAL, BOOTSTRAP]
+    } else {
+        vec![BOOTSTRAP]
     }
 }
 
 impl Approving {
-    async fn may(&self, spec: &CertificateSigningRequestSpec, permission: &str) -> Result<bool, Failure> {
+    async fn has_permission(
+        &self,
+        spec: &CertificateSigningRequestSpec,
+        permission: &str,
+    ) -> Result<bool, Failure> {
         let attributes = ResourceAttributes {
-            group: Some(self.context.names.group("certificates")),
-            version: Some("*".to_owned()),
-            resource: Some("certificatesigningrequests".to_owned()),
-            subresource: Some(permission.to_owned()),
-            verb: Some("create".to_owned()),
+            group: self.context.names.group("certificates"),
+            version: "*".to_owned(),
+            resource: "certificatesigningrequests".to_owned(),
+            subresource: permission.to_owned(),
+            verb: "create".to_owned(),
             ..ResourceAttributes::default()
         };
         let review = SubjectAccessReview {
@@ -118,22 +123,20 @@ impl Approving {
                 uid: spec.uid.clone(),
                 groups: spec.groups.clone(),
                 extra: spec.extra.clone(),
-                resource_attributes: Some(attributes),
-                non_resource_attributes: None,
+                resource_attributes: Some(Box::new(attributes)),
+                ..SubjectAccessReviewSpec::default()
             },
             ..SubjectAccessReview::default()
         };
-        let api: Api<SubjectAccessReview> = Api::all(self.context.client.clone());
-        let answer = api.create(&PostParams::default(), &review).await?;
-        Ok(answer.status.is_some_and(|status| status.allowed))
+        let reviews: Api<SubjectAccessReview> = Api::all(&self.context.client);
+        Ok(reviews.create(&review).await?.status.allowed)
     }
 
     async fn approve(&self, request: &CertificateSigningRequest, message: &str) -> Result<Action, Failure> {
         let next = csr::with_condition(request, &self.context, csr::APPROVED, "AutoApproved", message);
-        let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
-        let body = serde_json::to_vec(&next).map_err(|why| Failure::Other(why.to_string()))?;
-        let name = request.metadata.name.as_deref().unwrap_or_default();
-        api.replace_subresource("approval", name, &PostParams::default(), body).await?;
+        let requests: Api<CertificateSigningRequest> = Api::all(&self.context.client);
+        let _: CertificateSigningRequest =
+            requests.replace_subresource(request.name(), "approval", &next).await?;
         Ok(Action::AwaitChange)
     }
 }
@@ -141,22 +144,21 @@ impl Approving {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
 
     #[test]
-    fn agents_are_known_by_what_they_ask_for() {
-        let check = |asks: &str, for_name: &str, usages: &[&str], expected: &[Recognizer]| {
-            let pem = csr::tests::request(for_name, "system:nodes", &[]);
-            let request: CertificateSigningRequest =
-                serde_json::from_value(serde_json::json!({"metadata": {},
-                "spec": {"request": "", "signerName": "a/b", "username": asks, "usages": usages}}))
-                .unwrap();
-            let asked = csr::read(pem.as_bytes()).unwrap();
-            assert_eq!(known(&request, &asked), expected, "{asks} for {for_name}");
+    fn requests_of_kubelets_are_recognized() {
+        let check = |username: &str, common_name: &str, usages: &[&str], expected: &[Recognizer]| {
+            let pem = csr::tests::request(common_name, "system:nodes", &[]);
+            let request: CertificateSigningRequest = object(serde_json::json!({"metadata": {},
+                "spec": {"request": "", "signerName": "a/b", "username": username, "usages": usages}}));
+            let parsed = csr::parse(pem.as_bytes()).unwrap();
+            assert_eq!(recognize(&request, &parsed), expected, "{username} for {common_name}");
         };
         let usages = ["digital signature", "key encipherment", "client auth"];
-        check("system:node:a", "system:node:a", &usages, &[OWN, FIRST]);
-        check("system:node:b", "system:node:a", &usages, &[FIRST]);
-        check("system:bootstrap:abcdef", "system:node:a", &usages, &[FIRST]);
+        check("system:node:a", "system:node:a", &usages, &[RENEWAL, BOOTSTRAP]);
+        check("system:node:b", "system:node:a", &usages, &[BOOTSTRAP]);
+        check("system:bootstrap:abcdef", "system:node:a", &usages, &[BOOTSTRAP]);
         check("system:node:a", "system:node:a", &["server auth"], &[]);
         check("jane", "jane", &usages, &[]);
     }

@@ -1,7 +1,7 @@
-//! An authority that signs: its certificate and its key.
+//! A certificate authority: its certificate and its key.
 //!
-//! What always holds: files are read anew for every certificate, so that an authority can be replaced while the loop
-//! runs; the key fits the certificate; what is issued ends with its authority at the latest.
+//! Files are read for every certificate that is issued, so that an authority can be replaced at run time. The key
+//! belongs to the certificate. An issued certificate does not outlive its authority.
 
 use super::certificate::{self, CertificateTemplate};
 use rustls::SignatureScheme;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Where an authority's certificate and key are.
+/// The location of an authority's certificate and key.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Source {
     /// Both in PEM.
@@ -29,7 +29,7 @@ pub enum Source {
     },
 }
 
-/// Keys are not for logs.
+/// Hides the key from logs.
 impl fmt::Debug for Source {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -42,7 +42,7 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// The authority as it is now.
+    /// Reads the authority.
     pub async fn load(&self) -> Result<Authority, String> {
         match self {
             Source::Held { certificate, key } => Authority::new(certificate.as_bytes(), key.as_bytes()),
@@ -72,15 +72,15 @@ impl Authority {
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|why| format!("the authority's key cannot be read: {why}"))?;
         let key =
-            any_supported_type(&key).map_err(|why| format!("the authority's key is of no use: {why}"))?;
-        let wanted = [
+            any_supported_type(&key).map_err(|why| format!("the authority's key is not supported: {why}"))?;
+        let supported = [
             SignatureScheme::ECDSA_NISTP256_SHA256,
             SignatureScheme::ECDSA_NISTP384_SHA384,
             SignatureScheme::ED25519,
             SignatureScheme::RSA_PKCS1_SHA256,
         ];
-        let scheme = wanted.into_iter().find(|scheme| key.choose_scheme(&[*scheme]).is_some());
-        let scheme = scheme.ok_or("the authority's key signs in no way that certificates know")?;
+        let scheme = supported.into_iter().find(|scheme| key.choose_scheme(&[*scheme]).is_some());
+        let scheme = scheme.ok_or("the authority's key supports no signature scheme of certificates")?;
         let authority = Authority { certificate, key, scheme };
         let fits = {
             let parsed = authority.parsed()?;
@@ -101,28 +101,28 @@ impl Authority {
             .map_err(|why| format!("the authority's certificate is malformed: {why}"))
     }
 
-    /// Until when the authority itself is good, in Unix seconds.
-    pub fn good_until(&self) -> Result<i64, String> {
+    /// When the authority expires, in Unix seconds.
+    pub fn expiry(&self) -> Result<i64, String> {
         Ok(self.parsed()?.validity().not_after.timestamp())
     }
 
-    /// A certificate in PEM.
-    pub fn issue(&self, wanted: &CertificateTemplate<'_>) -> Result<String, String> {
+    /// Issues a certificate, in PEM.
+    pub fn issue(&self, template: &CertificateTemplate<'_>) -> Result<String, String> {
         let parsed = self.parsed()?;
         let end = parsed.validity().not_after.timestamp();
-        if end <= wanted.now {
-            return Err("the signer has expired: its certificate is not good any more".to_owned());
+        if end <= template.now {
+            return Err("the signer has expired: its certificate is not valid any more".to_owned());
         }
         let key_id = parsed.extensions().iter().find_map(|one| match one.parsed_extension() {
             ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0),
             _ => None,
         });
         let issuer = certificate::Issuer { name: parsed.subject().as_raw(), key_id, scheme: self.scheme };
-        let wanted = CertificateTemplate { not_after: wanted.not_after.min(end), ..*wanted };
-        let body = certificate::body(&wanted, &issuer)?;
-        let signer = self.key.choose_scheme(&[self.scheme]).ok_or("the authority's key does not sign")?;
+        let template = CertificateTemplate { not_after: template.not_after.min(end), ..*template };
+        let body = certificate::body(&template, &issuer)?;
+        let signer = self.key.choose_scheme(&[self.scheme]).ok_or("the authority's key cannot sign")?;
         let signature =
-            signer.sign(&body).map_err(|why| format!("the authority's key does not sign: {why}"))?;
+            signer.sign(&body).map_err(|why| format!("the authority's key cannot sign: {why}"))?;
         Ok(certificate::pem(&certificate::signed(&body, self.scheme, &signature)?))
     }
 }

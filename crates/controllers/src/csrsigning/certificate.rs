@@ -1,7 +1,7 @@
-//! Writing a certificate.
+//! Encodes certificates.
 //!
-//! What always holds: nothing is taken over from the request but its subject, its alternative names and its key;
-//! subject and names are written anew from what was read of them. It is no authority, whatever was asked for.
+//! Only the subject, the alternative names and the key come from the request; subject and names are encoded again from
+//! their parsed form. The certificate is never an authority, whatever the request says.
 
 use crate::csr::{CertificateRequest, Subject};
 use base64::Engine;
@@ -16,19 +16,19 @@ use yasna::{DERWriter, DERWriterSeq, Tag};
 /// The contents of a certificate to issue.
 #[derive(Clone, Copy)]
 pub struct CertificateTemplate<'a> {
-    pub asked: &'a CertificateRequest,
+    pub request: &'a CertificateRequest,
     pub usages: &'a BTreeSet<&'a str>,
     /// All in Unix seconds.
     pub now: i64,
     pub not_before: i64,
     pub not_after: i64,
-    /// Tells certificates of one authority apart.
+    /// Unique for an authority.
     pub serial: [u8; 16],
 }
 
-/// Who signs.
+/// The issuer of a certificate.
 pub struct Issuer<'a> {
-    /// Its name, as it stands in its certificate.
+    /// Its name, as it is encoded in its certificate.
     pub name: &'a [u8],
     pub key_id: Option<&'a [u8]>,
     pub scheme: SignatureScheme,
@@ -39,10 +39,10 @@ const ALTERNATIVE_NAMES: &[u64] = &[2, 5, 29, 17];
 const CONSTRAINTS: &[u64] = &[2, 5, 29, 19];
 const AUTHORITY_KEY: &[u64] = &[2, 5, 29, 35];
 const EXTENDED_USAGE: &[u64] = &[2, 5, 29, 37];
-/// Where the purposes of extended usage begin.
+/// The prefix of the object identifiers of extended key usages.
 const PURPOSES: [u64; 8] = [1, 3, 6, 1, 5, 5, 7, 3];
 
-/// Usages that are bits, by the bit.
+/// Key usages, by bit.
 const BITS: &[(&str, u8)] = &[
     ("signing", 0),
     ("digital signature", 0),
@@ -56,8 +56,8 @@ const BITS: &[(&str, u8)] = &[
     ("decipher only", 8),
 ];
 
-/// Usages that are purposes, by the last number of their name.
-const OF_PURPOSE: &[(&str, u64)] = &[
+/// Extended key usages, by the last number of their object identifier.
+const EXTENDED: &[(&str, u64)] = &[
     ("server auth", 1),
     ("client auth", 2),
     ("code signing", 3),
@@ -70,39 +70,39 @@ const OF_PURPOSE: &[(&str, u64)] = &[
     ("ocsp signing", 9),
 ];
 
-/// Purposes whose names are elsewhere.
-const ELSEWHERE: &[(&str, &[u64])] = &[
+/// Extended key usages with other object identifiers.
+const OTHER_EXTENDED: &[(&str, &[u64])] = &[
     ("any", &[2, 5, 29, 37, 0]),
     ("microsoft sgc", &[1, 3, 6, 1, 4, 1, 311, 10, 3, 3]),
     ("netscape sgc", &[2, 16, 840, 1, 113_730, 4, 1]),
 ];
 
-/// What is signed.
-pub fn body(wanted: &CertificateTemplate<'_>, issuer: &Issuer<'_>) -> Result<Vec<u8>, String> {
-    let usages = Usages::read(wanted.usages)?;
-    let (not_before, not_after) = (moment(wanted.not_before)?, moment(wanted.not_after)?);
+/// Encodes the part of a certificate that is signed.
+pub fn body(template: &CertificateTemplate<'_>, issuer: &Issuer<'_>) -> Result<Vec<u8>, String> {
+    let usages = Usages::parse(template.usages)?;
+    let (not_before, not_after) = (moment(template.not_before)?, moment(template.not_after)?);
     let algorithm = algorithm(issuer.scheme)?;
     Ok(yasna::construct_der(|writer| {
         writer.write_sequence(|writer| {
-            // the third version
+            // version 3
             writer.next().write_tagged(Tag::context(0), |writer| writer.write_u8(2));
-            writer.next().write_bigint_bytes(&wanted.serial, true);
+            writer.next().write_bigint_bytes(&template.serial, true);
             writer.next().write_der(&algorithm);
             writer.next().write_der(issuer.name);
             writer.next().write_sequence(|writer| {
                 time(writer.next(), not_before);
                 time(writer.next(), not_after);
             });
-            subject(writer.next(), &wanted.asked.subject);
-            writer.next().write_der(&wanted.asked.public_key);
+            subject(writer.next(), &template.request.subject);
+            writer.next().write_der(&template.request.public_key);
             writer.next().write_tagged(Tag::context(3), |writer| {
-                writer.write_sequence(|writer| extensions(writer, wanted, &usages, issuer));
+                writer.write_sequence(|writer| extensions(writer, template, &usages, issuer));
             });
         });
     }))
 }
 
-/// The certificate: what is signed, and the signature.
+/// Encodes a certificate from its signed part and the signature.
 pub fn signed(body: &[u8], scheme: SignatureScheme, signature: &[u8]) -> Result<Vec<u8>, String> {
     let algorithm = algorithm(scheme)?;
     Ok(yasna::construct_der(|writer| {
@@ -114,7 +114,7 @@ pub fn signed(body: &[u8], scheme: SignatureScheme, signature: &[u8]) -> Result<
     }))
 }
 
-/// A certificate as text.
+/// Encodes a certificate in PEM.
 pub fn pem(der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
@@ -144,10 +144,10 @@ fn moment(unix: i64) -> Result<OffsetDateTime, String> {
     moment
         .ok()
         .filter(|it| (1950..=9999).contains(&it.year()))
-        .ok_or_else(|| "no certificate can say that time".to_owned())
+        .ok_or_else(|| "a certificate cannot encode this time".to_owned())
 }
 
-/// Times have two digits for their year until 2049.
+/// Years until 2049 have two digits.
 fn time(writer: DERWriter<'_>, moment: OffsetDateTime) {
     match moment.year() {
         1950..2050 => writer.write_utctime(&UTCTime::from_datetime(moment)),
@@ -186,14 +186,14 @@ fn subject(writer: DERWriter<'_>, subject: &Subject) {
     });
 }
 
-/// Whether a text is of the alphabet that every reader knows.
+/// Whether a text is a valid PrintableString.
 fn is_printable(text: &str) -> bool {
     text.bytes().all(|c| c.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&c))
 }
 
 fn extensions(
     writer: &mut DERWriterSeq<'_>,
-    wanted: &CertificateTemplate<'_>,
+    template: &CertificateTemplate<'_>,
     usages: &Usages,
     issuer: &Issuer<'_>,
 ) {
@@ -209,7 +209,7 @@ fn extensions(
             });
         });
     }
-    // that it is no authority is what is meant where nothing is said
+    // an empty sequence: not an authority
     extension(writer, CONSTRAINTS, true, |writer| writer.write_sequence(|_| ()));
     if let Some(id) = issuer.key_id {
         extension(writer, AUTHORITY_KEY, false, |writer| {
@@ -218,30 +218,30 @@ fn extensions(
             });
         });
     }
-    let asked = wanted.asked;
-    let names = asked.dns_names.len() + asked.emails.len() + asked.addresses.len() + asked.uris.len();
+    let request = template.request;
+    let names = request.dns_names.len() + request.emails.len() + request.addresses.len() + request.uris.len();
     if names > 0 {
-        // whoever has no subject is known by these alone
-        let critical = asked.subject == Subject::default();
+        // critical if they are the only identity (RFC 5280, 4.2.1.6)
+        let critical = request.subject == Subject::default();
         extension(writer, ALTERNATIVE_NAMES, critical, |writer| {
-            writer.write_sequence_of(|writer| alternative_names(writer, asked));
+            writer.write_sequence_of(|writer| alternative_names(writer, request));
         });
     }
 }
 
-fn alternative_names(writer: &mut DERWriterSeq<'_>, asked: &CertificateRequest) {
+fn alternative_names(writer: &mut DERWriterSeq<'_>, request: &CertificateRequest) {
     let mut put = |tag: u64, bytes: &[u8]| {
         writer.next().write_tagged_implicit(Tag::context(tag), |writer| writer.write_bytes(bytes));
     };
-    asked.dns_names.iter().for_each(|name| put(2, name.as_bytes()));
-    asked.emails.iter().for_each(|name| put(1, name.as_bytes()));
-    for address in &asked.addresses {
+    request.dns_names.iter().for_each(|name| put(2, name.as_bytes()));
+    request.emails.iter().for_each(|name| put(1, name.as_bytes()));
+    for address in &request.addresses {
         match address {
             IpAddr::V4(address) => put(7, &address.octets()),
             IpAddr::V6(address) => put(7, &address.octets()),
         }
     }
-    asked.uris.iter().for_each(|name| put(6, name.as_bytes()));
+    request.uris.iter().for_each(|name| put(6, name.as_bytes()));
 }
 
 fn extension(
@@ -259,22 +259,22 @@ fn extension(
     });
 }
 
-/// Usages as certificates say them.
+/// Usages as they are encoded.
 struct Usages {
     set: BTreeSet<u8>,
     purposes: Vec<Vec<u64>>,
 }
 
 impl Usages {
-    fn read(names: &BTreeSet<&str>) -> Result<Self, String> {
+    fn parse(names: &BTreeSet<&str>) -> Result<Self, String> {
         let (mut set, mut purposes) = (BTreeSet::new(), Vec::new());
         let mut unknown = Vec::new();
         for name in names {
             if let Some((_, bit)) = BITS.iter().find(|(known, _)| known == name) {
                 set.insert(*bit);
-            } else if let Some((_, last)) = OF_PURPOSE.iter().find(|(known, _)| known == name) {
+            } else if let Some((_, last)) = EXTENDED.iter().find(|(known, _)| known == name) {
                 purposes.push([&PURPOSES[..], &[*last]].concat());
-            } else if let Some((_, oid)) = ELSEWHERE.iter().find(|(known, _)| known == name) {
+            } else if let Some((_, oid)) = OTHER_EXTENDED.iter().find(|(known, _)| known == name) {
                 purposes.push(oid.to_vec());
             } else {
                 unknown.push(*name);
@@ -288,7 +288,7 @@ impl Usages {
         Ok(Usages { set, purposes })
     }
 
-    /// The bits, and how many of them count.
+    /// The bits, and their number.
     fn bits(&self) -> Option<(Vec<u8>, usize)> {
         let last = usize::from(*self.set.last()?);
         let mut bytes = vec![0; last / 8 + 1];

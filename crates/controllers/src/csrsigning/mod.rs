@@ -1,46 +1,45 @@
-//! Certificates for requests that were approved, by the signers that every cluster has.
+//! Issues certificates for approved requests to the built-in signers.
 //!
-//! | signer | who is vouched for | what is checked |
+//! | signer | subjects | checks |
 //! |---|---|---|
 //! | `kube-apiserver-client` | clients of the API server | usages |
-//! | `kube-apiserver-client-kubelet` | agents of nodes, as clients of it | subject, names, usages |
-//! | `kubelet-serving` | agents of nodes, to their clients | subject, names, usages |
-//! | `legacy-unknown` | whatever was asked for before signers had names | nothing |
+//! | `kube-apiserver-client-kubelet` | kubelets as clients of the API server | subject, names, usages |
+//! | `kubelet-serving` | kubelets as servers | subject, names, usages |
+//! | `legacy-unknown` | any | none |
 //!
-//! What always holds: a request that its signer will not sign fails for good, with a condition that says why; what goes
-//! wrong otherwise is tried again. A certificate is written once.
+//! A request that violates the rules of its signer gets the condition `Failed`, and is not retried; other errors are. A
+//! certificate is written once.
 
 pub mod authority;
 mod certificate;
 
 use crate::Context;
 use crate::csr::{self, CertificateRequest};
+use api::ByteString;
+use api::certificates::v1::CertificateSigningRequest;
 use authority::Source;
 use certificate::CertificateTemplate;
-use client::{Action, Failure, Informer, Key, Queue, Reconcile, run};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::{Api, PostParams};
+use client::{Action, Api, Failure, Informer, Key, Queue, Reconcile, run};
 use names::Names;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For clocks that are behind.
+/// Tolerates clocks that are behind.
 const BACKDATED: i64 = 5 * 60;
-/// What lasts less than this is not shortened by what it is backdated.
+/// A certificate that is valid for less is not shortened by backdating.
 const SHORT: i64 = 8 * 3600;
-/// Nothing is issued for less.
+/// The shortest validity.
 const SHORTEST: i64 = 10 * 60;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Who signs, by signer; those without one sign nothing.
+    /// The authority of each signer; a signer without one signs nothing.
     pub client: Option<Source>,
     pub agent_client: Option<Source>,
     pub agent_serving: Option<Source>,
     pub legacy: Option<Source>,
-    /// The longest that a certificate is good.
+    /// The longest validity of a certificate.
     pub lasts: Duration,
     pub workers: usize,
 }
@@ -72,7 +71,7 @@ impl Options {
     }
 }
 
-/// A signer that every cluster has.
+/// A built-in signer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Signer {
     Client,
@@ -82,7 +81,7 @@ enum Signer {
 }
 
 impl Signer {
-    /// The signer of a name, however it is spelled.
+    /// The signer of a name, in any of its spellings.
     fn named(name: &str, names: &Names) -> Option<Self> {
         if name == names.legacy_signer() {
             return Some(Signer::Legacy);
@@ -96,12 +95,12 @@ impl Signer {
         known.into_iter().find(|(name, _)| *name == meant).map(|(_, signer)| signer)
     }
 
-    /// Why it will not sign, if it will not.
-    fn objection(self, asked: &CertificateRequest, usages: &BTreeSet<&str>) -> Option<String> {
+    /// Why a request violates the signer's rules.
+    fn objection(self, request: &CertificateRequest, usages: &BTreeSet<&str>) -> Option<String> {
         match self {
             Signer::Client => csr::client_problem(usages),
-            Signer::AgentClient => csr::agent_client_problem(asked, usages),
-            Signer::AgentServing => csr::agent_serving_problem(asked, usages),
+            Signer::AgentClient => csr::agent_client_problem(request, usages),
+            Signer::AgentServing => csr::agent_serving_problem(request, usages),
             Signer::Legacy => None,
         }
     }
@@ -116,25 +115,25 @@ struct Signing {
 pub async fn run(context: Context, options: Options) {
     let sources = [&options.client, &options.agent_client, &options.agent_serving, &options.legacy];
     if sources.iter().all(|source| source.is_none()) {
-        tracing::info!(controller = "csrsigning", "has nothing to do: nobody was named who signs");
+        tracing::info!(controller = "csrsigning", "disabled: no signing authority is configured");
         return std::future::pending().await;
     }
     let queue = Queue::<Key>::default();
     let requests = context.informer::<CertificateSigningRequest>();
     let workers = options.workers;
-    let this = Arc::new(Signing { context, options, requests: requests.clone() });
-    let news = queue.clone();
+    let signing = Arc::new(Signing { context, options, requests: requests.clone() });
+    let changed = queue.clone();
     requests.listen(move |change| {
-        if !change.is_deletion() && is_waiting(change.object()) {
-            news.add(change.key());
+        if !change.is_deletion() && is_pending(change.object()) {
+            changed.add(change.key());
         }
     });
     requests.synced().await;
-    run::run(this, queue, workers).await;
+    run::run(signing, queue, workers).await;
 }
 
-/// Whether there is something to sign.
-fn is_waiting(request: &CertificateSigningRequest) -> bool {
+/// Whether a request waits for its certificate.
+fn is_pending(request: &CertificateSigningRequest) -> bool {
     csr::is_approved(request)
         && csr::condition(request, csr::FAILED).is_none()
         && csr::issued(request).is_none()
@@ -152,31 +151,30 @@ impl Reconcile for Signing {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
-        let Some(request) = self.requests.get(key).filter(|it| is_waiting(it)) else {
+        let Some(request) = self.requests.get(key).filter(|it| is_pending(it)) else {
             return Ok(Action::AwaitChange);
         };
         let Some(signer) = Signer::named(&request.spec.signer_name, &self.context.names) else {
             return Ok(Action::AwaitChange);
         };
         let Some(source) = self.source(signer) else { return Ok(Action::AwaitChange) };
-        let asked = csr::read_signed(&request.spec.request.0).map_err(Failure::Other)?;
+        let parsed = csr::parse_signed(&request.spec.request.0).map_err(Failure::Other)?;
         let usages = csr::usages(&request);
-        let next = match signer.objection(&asked, &usages) {
+        let next = match signer.objection(&parsed, &usages) {
             Some(why) => {
                 csr::with_condition(&request, &self.context, csr::FAILED, "SignerValidationFailure", why)
             }
             None => {
                 let authority = source.load().await.map_err(Failure::Other)?;
-                let wanted = self.wanted(&asked, &usages, request.spec.expiration_seconds);
-                let certificate = authority.issue(&wanted).map_err(Failure::Other)?;
+                let template = self.template(&parsed, &usages, request.spec.expiration_seconds);
+                let certificate = authority.issue(&template).map_err(Failure::Other)?;
                 let mut next = (*request).clone();
-                next.status.get_or_insert_default().certificate = Some(ByteString(certificate.into_bytes()));
+                next.status.certificate = ByteString(certificate.into_bytes());
                 next
             }
         };
-        let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
-        let body = serde_json::to_vec(&next).map_err(|why| Failure::Other(why.to_string()))?;
-        api.replace_subresource("status", &key.name, &PostParams::default(), body).await?;
+        let requests: Api<CertificateSigningRequest> = Api::all(&self.context.client);
+        requests.replace_status(&next).await?;
         Ok(Action::AwaitChange)
     }
 }
@@ -191,9 +189,9 @@ impl Signing {
         }
     }
 
-    fn wanted<'a>(
+    fn template<'a>(
         &self,
-        asked: &'a CertificateRequest,
+        request: &'a CertificateRequest,
         usages: &'a BTreeSet<&'a str>,
         seconds: Option<i32>,
     ) -> CertificateTemplate<'a> {
@@ -201,17 +199,17 @@ impl Signing {
         let (not_before, not_after) = validity(now, self.options.lasts.as_secs(), seconds);
         let mut serial = [0; 16];
         self.context.world.fill(&mut serial);
-        CertificateTemplate { asked, usages, now, not_before, not_after, serial }
+        CertificateTemplate { request, usages, now, not_before, not_after, serial }
     }
 }
 
-/// From when and until when a certificate is good: as long as was asked for, within what the operator allows.
-fn validity(now: i64, longest: u64, asked: Option<i32>) -> (i64, i64) {
+/// Start and end of a certificate's validity: as long as requested, within the limits.
+fn validity(now: i64, longest: u64, requested: Option<i32>) -> (i64, i64) {
     let longest = i64::try_from(longest).unwrap_or(i64::MAX);
-    let lasts = match asked.map(i64::from) {
+    let lasts = match requested.map(i64::from) {
         None => longest,
-        Some(asked) if asked > longest => longest,
-        Some(asked) => asked.max(SHORTEST),
+        Some(requested) if requested > longest => longest,
+        Some(requested) => requested.max(SHORTEST),
     };
     let not_before = now - BACKDATED;
     let end = if lasts < SHORT { now } else { not_before };
@@ -223,9 +221,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_last_as_long_as_was_asked_for_within_bounds() {
+    fn certificates_last_as_long_as_requested_within_limits() {
         const YEAR: u64 = 365 * 86_400;
-        for (longest, asked, lasts) in [
+        for (longest, requested, lasts) in [
             (YEAR, None, YEAR as i64 - 300),
             (YEAR, Some(3600), 3600),
             (YEAR, Some(8 * 3600), 8 * 3600 - 300),
@@ -234,7 +232,11 @@ mod tests {
             (3600, Some(7200), 3600),
             (300, None, 300),
         ] {
-            assert_eq!(validity(10_000, longest, asked), (9700, 10_000 + lasts), "{longest} {asked:?}");
+            assert_eq!(
+                validity(10_000, longest, requested),
+                (9700, 10_000 + lasts),
+                "{longest} {requested:?}"
+            );
         }
     }
 

@@ -1,17 +1,16 @@
-//! Which nodes a pod may be on by its node selector and its required node affinity.
+//! The node selector and the required node affinity of a pod.
 
-use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
-use kube::ResourceExt;
+use api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 use std::collections::BTreeMap;
 
-/// The only field of a node that can be asked for.
+/// The only field of a node that `matchFields` supports.
 pub const NAME_FIELD: &str = "metadata.name";
 
-/// What a pod asks of its node.
+/// The constraints of a pod on its node.
 #[derive(Debug, Clone, Default)]
 pub struct Affinity {
     labels: BTreeMap<String, String>,
-    /// One of them must match, where there are any to be asked.
+    /// One of them must match; `None` without a required affinity.
     terms: Option<Vec<NodeSelectorTerm>>,
 }
 
@@ -21,36 +20,35 @@ impl Affinity {
         let required =
             required.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
         Affinity {
-            labels: spec.node_selector.clone().unwrap_or_default(),
+            labels: spec.node_selector.clone(),
             terms: required.map(|it| it.node_selector_terms.clone()),
         }
     }
 
     pub fn matches(&self, node: &Node) -> bool {
-        self.labels.iter().all(|(key, value)| node.labels().get(key) == Some(value))
+        self.labels.iter().all(|(key, value)| node.metadata.labels.get(key) == Some(value))
             && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term_matches(term, node)))
     }
 }
 
-/// A term that says nothing matches nothing.
+/// Whether a term matches a node. An empty term matches none.
 fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let expressions = term.match_expressions.as_deref().unwrap_or_default();
-    let fields = term.match_fields.as_deref().unwrap_or_default();
+    let (expressions, fields) = (&term.match_expressions, &term.match_fields);
     let is_field =
         |it: &NodeSelectorRequirement| it.key == NAME_FIELD && matches!(&*it.operator, "In" | "NotIn");
     !(expressions.is_empty() && fields.is_empty())
-        && expressions.iter().all(|it| asks(it, node.labels().get(&it.key)))
-        && fields.iter().all(|it| is_field(it) && asks(it, node.metadata.name.as_ref()))
+        && expressions.iter().all(|it| requirement_matches(it, node.metadata.labels.get(&it.key)))
+        && fields.iter().all(|it| is_field(it) && requirement_matches(it, Some(&node.metadata.name)))
 }
 
-/// Whether a value is as asked. What cannot be understood is never so.
-fn asks(asked: &NodeSelectorRequirement, is: Option<&String>) -> bool {
-    let values = asked.values.as_deref().unwrap_or_default();
-    let compared = |holds: fn(i64, i64) -> bool| match (is.and_then(|it| it.parse().ok()), values) {
+/// Whether a value satisfies a requirement. An invalid requirement is never satisfied.
+fn requirement_matches(requirement: &NodeSelectorRequirement, is: Option<&String>) -> bool {
+    let values = &requirement.values;
+    let compared = |holds: fn(i64, i64) -> bool| match (is.and_then(|it| it.parse().ok()), &**values) {
         (Some(is), [bound]) => bound.parse().is_ok_and(|bound| holds(is, bound)),
         _ => false,
     };
-    match &*asked.operator {
+    match &*requirement.operator {
         "In" => is.is_some_and(|it| values.contains(it)),
         "NotIn" => is.is_none_or(|it| !values.contains(it)),
         "Exists" => is.is_some(),
@@ -64,14 +62,14 @@ fn asks(asked: &NodeSelectorRequirement, is: Option<&String>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
     fn matches(spec: Value) -> bool {
         let node = json!({"metadata": {"name": "n1", "labels": {"os": "linux", "cores": "8", "odd": "x"}}});
         let mut whole = json!({"containers": []});
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        let spec: PodSpec = serde_json::from_value(whole).unwrap();
-        Affinity::of(&spec).matches(&serde_json::from_value(node).unwrap())
+        Affinity::of(&object(whole)).matches(&object(node))
     }
 
     fn terms(terms: Value) -> bool {
@@ -86,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_must_all_be_there() {
+    fn all_labels_of_the_selector_must_match() {
         assert!(matches(json!({})));
         assert!(matches(json!({"nodeSelector": {"os": "linux"}})));
         assert!(!matches(json!({"nodeSelector": {"os": "linux", "gpu": "yes"}})));
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn one_term_is_enough_and_all_of_it_must_hold() {
+    fn one_term_must_match_in_all_its_requirements() {
         let os = json!({"key": "os", "operator": "In", "values": ["linux"]});
         let gpu = json!({"key": "gpu", "operator": "Exists"});
         let name = |name: &str| json!({"key": "metadata.name", "operator": "In", "values": [name]});
@@ -131,7 +129,7 @@ mod tests {
         assert!(terms(json!([{"matchFields": [name("n1")]}])));
         assert!(!terms(json!([{"matchFields": [name("n2")]}])));
         assert!(!terms(json!([{"matchExpressions": [os], "matchFields": [name("n2")]}])));
-        // other fields, and other ways to ask for them
+        // other fields and operators
         assert!(!terms(json!([{"matchFields": [{"key": "os", "operator": "In", "values": ["linux"]}]}])));
         assert!(!terms(json!([{"matchFields": [{"key": "metadata.name", "operator": "Exists"}]}])));
     }

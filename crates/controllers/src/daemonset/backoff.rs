@@ -1,19 +1,18 @@
-//! A node on which pods of a daemon set fail gets the next one later each time.
+//! The backoff of nodes on which pods of a daemon set fail.
 
+use api::Resource;
+use api::apps::v1::DaemonSet;
 use client::Key;
-use k8s_openapi::api::apps::v1::DaemonSet;
-use kube::ResourceExt;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(15 * 60);
-/// After so long without a failure it begins anew.
+/// The time without a failure after which the backoff is reset.
 const FORGOTTEN: Duration = Duration::from_secs(30 * 60);
 
-/// Failures by set and node. What is not here has none: a restart forgets them, and so does a set that asks for
-/// something else.
+/// Failures by set and node. A restart of the process and a new generation of the set reset them.
 #[derive(Default)]
 pub struct Failures {
     by_set: Mutex<HashMap<Key, SetFailures>>,
@@ -21,8 +20,8 @@ pub struct Failures {
 
 #[derive(Default)]
 struct SetFailures {
-    uid: Option<String>,
-    generation: Option<i64>,
+    uid: String,
+    generation: i64,
     by_node: HashMap<String, LastFailure>,
 }
 
@@ -33,7 +32,7 @@ struct LastFailure {
 }
 
 impl Failures {
-    /// How long a failed pod on a node stays.
+    /// The time for which a failed pod on a node is not deleted yet.
     pub fn pause(&self, set: &DaemonSet, node: &str, now: Duration) -> Duration {
         let by_set = self.by_set.lock();
         let failed = by_set.get(&Key::of(set)).filter(|it| it.is_of(set));
@@ -41,13 +40,13 @@ impl Failures {
         last.map_or(Duration::ZERO, |last| (last.at + last.pause).saturating_sub(now))
     }
 
-    /// A failed pod on a node is removed.
+    /// Counts a failed pod on a node.
     pub fn note(&self, set: &DaemonSet, node: &str, now: Duration) {
         let mut by_set = self.by_set.lock();
         let failed = by_set.entry(Key::of(set)).or_default();
         if !failed.is_of(set) {
-            *failed =
-                SetFailures { uid: set.uid(), generation: set.metadata.generation, by_node: HashMap::new() };
+            let (uid, generation) = (set.uid().to_owned(), set.metadata.generation);
+            *failed = SetFailures { uid, generation, by_node: HashMap::new() };
         }
         failed.by_node.retain(|_, last| last.at + FORGOTTEN > now);
         let last = failed.by_node.get(node);
@@ -69,12 +68,12 @@ impl SetFailures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
 
     #[test]
     fn pauses_double_for_each_node() {
         let set = |generation: i64| -> DaemonSet {
-            let json = serde_json::json!({"metadata": {"name": "d", "uid": "u", "generation": generation}});
-            serde_json::from_value(json).unwrap()
+            object(serde_json::json!({"metadata": {"name": "d", "uid": "u", "generation": generation}}))
         };
         let (failures, at) = (Failures::default(), Duration::from_secs);
         let pause = |node: &str, now| failures.pause(&set(1), node, at(now)).as_secs();
@@ -86,7 +85,7 @@ mod tests {
         assert_eq!((pause("a", 103), pause("a", 106)), (4, 1));
         (0..20).for_each(|_| failures.note(&set(1), "a", at(200)));
         assert_eq!(pause("a", 200), 900);
-        // what it asks for now may do better
+        // another generation
         assert_eq!(failures.pause(&set(2), "a", at(200)), Duration::ZERO);
         // long ago
         failures.note(&set(1), "b", at(300));

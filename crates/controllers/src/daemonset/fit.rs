@@ -3,47 +3,47 @@
 use super::affinity::Affinity;
 use super::pod::with_own_tolerations;
 use crate::pods::tolerate::{NO_EXECUTE, NO_SCHEDULE, tolerating};
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Toleration};
+use api::apps::v1::DaemonSet;
+use api::core::v1::{Node, Toleration};
 use names::Names;
 
-/// What a daemon set has to do with a node.
+/// How a daemon set fits a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// There should be a pod on it.
+    /// The node should run a pod.
     Runs,
-    /// One that is there may stay, but none is made.
+    /// An existing pod may stay, but none is created.
     Stays,
-    /// There should be none.
+    /// The node should run none.
     Not,
 }
 
 /// The constraints of a daemon set on nodes.
 #[derive(Debug, Clone)]
 pub struct Placement {
-    node: Option<String>,
+    /// Empty for any.
+    node: String,
     affinity: Affinity,
     tolerations: Vec<Toleration>,
 }
 
 impl Placement {
     pub fn of(set: &DaemonSet, names: &Names) -> Self {
-        let spec = set.spec.as_ref().and_then(|it| it.template.spec.clone()).unwrap_or_default();
+        let spec = &set.spec.template.spec;
         Placement {
-            node: spec.node_name.clone().filter(|it| !it.is_empty()),
-            affinity: Affinity::of(&spec),
-            tolerations: with_own_tolerations(&spec, names),
+            node: spec.node_name.clone(),
+            affinity: Affinity::of(spec),
+            tolerations: with_own_tolerations(spec, names),
         }
     }
 
     pub fn fit(&self, node: &Node) -> Fit {
-        let is_named = self.node.is_none() || self.node == node.metadata.name;
+        let is_named = self.node.is_empty() || self.node == node.metadata.name;
         if !is_named || !self.affinity.matches(node) {
             return Fit::Not;
         }
-        let taints = node.spec.as_ref().and_then(|it| it.taints.as_deref()).unwrap_or_default();
         let tolerates = |effect: &str| {
-            let mut taints = taints.iter().filter(|it| it.effect == effect);
+            let mut taints = node.spec.taints.iter().filter(|it| it.effect == effect);
             taints.all(|taint| tolerating(&self.tolerations, taint).is_some())
         };
         match (tolerates(NO_EXECUTE), tolerates(NO_SCHEDULE)) {
@@ -54,24 +54,23 @@ impl Placement {
     }
 }
 
-/// Whether two states of a node are the same to every daemon set.
+/// Whether every daemon set fits two states of a node alike.
 pub fn is_same(old: &Node, new: &Node) -> bool {
-    let taints = |node: &Node| node.spec.as_ref().and_then(|it| it.taints.clone()).unwrap_or_default();
-    old.metadata.labels == new.metadata.labels && taints(old) == taints(new)
+    old.metadata.labels == new.metadata.labels && old.spec.taints == new.spec.taints
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
     fn fit(spec: Value, taints: Value) -> Fit {
-        let set: DaemonSet = serde_json::from_value(json!({
+        let set: DaemonSet = object(json!({
             "metadata": {"name": "d"}, "spec": {"selector": {}, "template": {"spec": spec}}
-        }))
-        .unwrap();
+        }));
         let node = json!({"metadata": {"name": "n", "labels": {"os": "linux"}}, "spec": {"taints": taints}});
-        Placement::of(&set, &Names::kubernetes()).fit(&serde_json::from_value(node).unwrap())
+        Placement::of(&set, &Names::kubernetes()).fit(&object(node))
     }
 
     fn plain() -> Value {
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ails_nodes_is_put_up_with() {
+    fn taints_of_node_conditions_are_tolerated() {
         for (name, effect) in [
             ("not-ready", "NoExecute"),
             ("unreachable", "NoExecute"),
@@ -119,14 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn most_changes_of_nodes_do_not_matter() {
+    fn only_labels_and_taints_of_nodes_matter() {
         let node = |labels: Value, taints: Value, ready: &str| -> Node {
-            serde_json::from_value(json!({
+            object(json!({
                 "metadata": {"name": "n", "labels": labels, "annotations": {"at": ready}},
                 "spec": {"taints": taints},
                 "status": {"conditions": [{"type": "Ready", "status": ready}]}
             }))
-            .unwrap()
         };
         let first = node(json!({"a": "b"}), json!([]), "True");
         assert!(is_same(&first, &node(json!({"a": "b"}), Value::Null, "False")));

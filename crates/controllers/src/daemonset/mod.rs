@@ -1,9 +1,9 @@
-//! Daemon sets: one pod on every node that is asked for.
+//! The daemon set loop: one pod on every node that fits.
 //!
-//! A look at a set: its revisions and pods are claimed, what it has to do with each node is looked up, and the next steps
-//! are a pure function of that (`plan.rs`). What always holds: pods ask for their node by name and are counted for it
-//! before they are on it, so that a node never gets two because the scheduler takes its time. A node that changes costs
-//! one question for each set, and only where the answer could be another.
+//! A reconciliation claims revisions and pods, evaluates the placement on each node, and executes a plan, which is a pure
+//! function of that (`plan.rs`). Always true: pods require their node by name and count for it before they are bound, so
+//! a slow scheduler never causes two pods on a node. A changed node costs one evaluation for each set, and only if its
+//! labels or taints changed.
 
 mod affinity;
 mod backoff;
@@ -16,26 +16,24 @@ use crate::Context;
 use crate::controller_ref::{self, Claims};
 use crate::pods::{Pods, slow_start, state};
 use crate::revisions::{HASH_LABEL, History, Revisions};
+use api::apps::v1::{DaemonSet, DaemonSetStatus};
+use api::core::v1::{Node, Pod};
+use apimachinery::labels::Selector;
 use backoff::Failures;
-use client::events::EventType;
 use client::{
-    Action, Change, Failure, Informer, Key, Queue, Reconcile, WriteTracker, retry_on_conflict, run,
+    Action, Change, EventType, Failure, Informer, Key, Queue, Reconcile, WriteTracker, retry_on_conflict, run,
 };
 use fit::{Fit, Placement};
 use futures_util::future::join_all;
-use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus};
-use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
-use kube::ResourceExt;
-use kube::core::Selector;
 use parking_lot::RwLock;
 use plan::{Plan, View};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many revisions are kept where nobody says.
-const KEPT: i32 = 10;
-/// How many sets are worked on at a time.
+/// The default limit of the revision history.
+const HISTORY_LIMIT: i32 = 10;
+/// The number of sets that are reconciled at a time.
 const WORKERS: usize = 2;
 
 struct DaemonSets {
@@ -53,15 +51,15 @@ pub async fn run(context: Context) {
     let (sets, pods) = (context.informer::<DaemonSet>(), context.informer::<Pod>());
     let nodes = context.informer::<Node>();
     let revisions = Revisions::follow(&context, HASH_LABEL.to_owned(), &sets, selector, &queue);
-    let all = Everyone::default();
-    sets.listen(all.asks(&context, queue.clone()));
-    nodes.listen(all.concerned(queue.clone()));
+    let placements = Placements::default();
+    sets.listen(placements.update(&context, queue.clone()));
+    nodes.listen(placements.queue_affected(queue.clone()));
     controller_ref::follow(&pods, &sets, selector, &queue);
     sets.synced().await;
     pods.synced().await;
     nodes.synced().await;
     revisions.written().informer().synced().await;
-    let this = Arc::new(DaemonSets {
+    let reconciler = Arc::new(DaemonSets {
         sets: WriteTracker::new(sets),
         nodes,
         revisions,
@@ -69,51 +67,47 @@ pub async fn run(context: Context) {
         failures: Failures::default(),
         context,
     });
-    run::run(this, queue, WORKERS).await;
-}
-
-fn template(set: &DaemonSet) -> Option<&PodTemplateSpec> {
-    set.spec.as_ref().map(|it| &it.template)
+    run::run(reconciler, queue, WORKERS).await;
 }
 
 fn selector(set: &DaemonSet) -> Option<Selector> {
-    controller_ref::selector(set.spec.as_ref().map(|it| &it.selector))
+    controller_ref::selector(set.spec.selector.as_deref())
 }
 
-/// What all sets ask of nodes, so that a node that changes need not be looked at with all that they are.
+/// The placements of all sets, against which changed nodes are evaluated.
 #[derive(Clone, Default)]
-struct Everyone {
-    asks: Arc<RwLock<HashMap<Key, Placement>>>,
+struct Placements {
+    by_set: Arc<RwLock<HashMap<Key, Placement>>>,
 }
 
-impl Everyone {
-    fn asks(&self, context: &Context, queue: Queue<Key>) -> impl Fn(&Change<'_, DaemonSet>) + use<> {
-        let (asks, names) = (self.asks.clone(), context.names.clone());
+impl Placements {
+    fn update(&self, context: &Context, queue: Queue<Key>) -> impl Fn(&Change<'_, DaemonSet>) + use<> {
+        let (by_set, names) = (self.by_set.clone(), context.names.clone());
         move |change| {
             match change {
-                Change::Deleted(_) => drop(asks.write().remove(&change.key())),
-                Change::Updated { old, new } if template(old) == template(new) => {}
-                _ => drop(asks.write().insert(change.key(), Placement::of(change.object(), &names))),
+                Change::Deleted(_) => drop(by_set.write().remove(&change.key())),
+                Change::Updated { old, new } if old.spec.template == new.spec.template => {}
+                _ => drop(by_set.write().insert(change.key(), Placement::of(change.object(), &names))),
             }
             queue.add(change.key());
         }
     }
 
-    /// Sets are looked at that have something else to do with a node than before.
-    fn concerned(&self, queue: Queue<Key>) -> impl Fn(&Change<'_, Node>) + use<> {
-        let asks = self.asks.clone();
+    /// Queues the sets whose fit on a changed node is another.
+    fn queue_affected(&self, queue: Queue<Key>) -> impl Fn(&Change<'_, Node>) + use<> {
+        let by_set = self.by_set.clone();
         move |change| {
             if let Change::Updated { old, new } = change
                 && fit::is_same(old, new)
             {
                 return;
             }
-            for (key, asks) in &*asks.read() {
+            for (key, placement) in &*by_set.read() {
                 let before = match change {
-                    Change::Updated { old, .. } => asks.fit(old),
+                    Change::Updated { old, .. } => placement.fit(old),
                     Change::Added(_) | Change::Deleted(_) => Fit::Not,
                 };
-                if before != asks.fit(change.object()) {
+                if before != placement.fit(change.object()) {
                     queue.add(key.clone());
                 }
             }
@@ -136,19 +130,17 @@ impl Reconcile for DaemonSets {
             self.failures.forget(key);
             return Ok(Action::AwaitChange);
         };
-        let (Some(spec), Some(selector)) = (&set.spec, selector(&set)) else {
-            return Ok(Action::AwaitChange);
-        };
-        if selector.selects_all() {
+        let Some(selector) = selector(&set) else { return Ok(Action::AwaitChange) };
+        if selector.is_empty() {
             let message = "This daemon set is selecting all pods. A non-empty selector is required.";
-            self.context.events.tell(&*set, EventType::Warning, "SelectingAll", message);
+            self.context.events.record(&*set, EventType::Warning, "SelectingAll", message);
             return Ok(Action::AwaitChange);
         }
         if set.metadata.deletion_timestamp.is_some() {
             return Ok(Action::AwaitChange);
         }
-        let collisions = set.status.as_ref().and_then(|it| it.collision_count).unwrap_or(0);
-        let history = self.revisions.history(&*set, &selector, &spec.template, collisions).await?;
+        let collisions = set.status.collision_count.unwrap_or(0);
+        let history = self.revisions.history(&*set, &selector, &set.spec.template, collisions).await?;
         let claims = Claims {
             client: &self.context.client,
             written: self.pods.written(),
@@ -156,43 +148,42 @@ impl Reconcile for DaemonSets {
             looked_at: |_| true,
         };
         let pods = claims.claim(&*set, Some(&selector), |_| true).await?;
-        self.look(&set, spec, &pods, &history).await
+        self.advance(&set, &pods, &history).await
     }
 }
 
 impl DaemonSets {
-    async fn look(
+    async fn advance(
         &self,
         set: &DaemonSet,
-        spec: &DaemonSetSpec,
         pods: &[Arc<Pod>],
         history: &History,
     ) -> Result<Action, Failure> {
-        let (asks, elapsed) = (Placement::of(set, &self.context.names), self.context.world.elapsed());
+        let (placement, elapsed) = (Placement::of(set, &self.context.names), self.context.world.elapsed());
         let nodes: Vec<(Arc<Node>, Fit)> =
-            self.nodes.all().into_iter().map(|node| (node.clone(), asks.fit(&node))).collect();
+            self.nodes.all().into_iter().map(|node| (node.clone(), placement.fit(&node))).collect();
         let present: Vec<&str> = history.same().map(|it| self.revisions.hash(it)).collect();
         let view = View {
             set,
-            spec,
             nodes: &nodes,
             pods,
             is_updated: &|pod| pod::is_updated(pod, set, |hash| present.contains(&hash)),
             pause: &|node| self.failures.pause(set, node, elapsed),
-            now: self.context.time().0,
+            now: self.context.time(),
         };
         let plan = plan::plan(&view);
         let acted = self.act(set, &plan, self.revisions.hash(&history.present), elapsed).await;
         if acted.is_ok() && !plan.is_rest() {
-            // it is looked at again when what it did is seen
+            // continue when the informer has seen these writes
             return Ok(Action::Requeue(Duration::ZERO));
         }
-        self.report(set, status::status(&view, history.collisions)).await?;
+        self.write_status(set, status::status(&view, history.collisions)).await?;
         acted?;
-        let is_used =
-            |hash: &str| pods.iter().any(|it| it.labels().get(HASH_LABEL).is_some_and(|it| it == hash));
-        let kept = spec.revision_history_limit.unwrap_or(KEPT);
-        self.revisions.trim(set, history, kept, |it| is_used(self.revisions.hash(it))).await?;
+        let is_used = |hash: &str| {
+            pods.iter().any(|it| it.metadata.labels.get(HASH_LABEL).is_some_and(|it| it == hash))
+        };
+        let limit = set.spec.revision_history_limit.unwrap_or(HISTORY_LIMIT);
+        self.revisions.trim(set, history, limit, |it| is_used(self.revisions.hash(it))).await?;
         Ok(view.wait().into_iter().chain(plan.wait).min().map_or(Action::AwaitChange, Action::Requeue))
     }
 
@@ -202,18 +193,18 @@ impl DaemonSets {
             if state::phase(pod) == "Failed" {
                 self.failures.note(set, node, elapsed);
                 let message = format!("Found failed daemon pod {key} on node {node}, will try to kill it");
-                self.context.events.tell(set, EventType::Warning, "FailedDaemonPod", message);
+                self.context.events.record(set, EventType::Warning, "FailedDaemonPod", message);
             } else {
                 let message =
                     format!("Found succeeded daemon pod {key} on node {node}, will try to delete it");
-                self.context.events.tell(set, EventType::Normal, "SucceededDaemonPod", message);
+                self.context.events.record(set, EventType::Normal, "SucceededDaemonPod", message);
             }
         }
-        let made = async {
+        let created = async {
             if plan.make.is_empty() {
                 return None;
             }
-            let base = pod::base(set, hash, &self.context.names)?;
+            let base = pod::base(set, hash, &self.context.names);
             slow_start(plan.make.len(), |at| {
                 let pod = pod::for_node(&base, &plan.make[at]);
                 async move { self.pods.create(set, &pod).await.map(drop) }
@@ -221,19 +212,22 @@ impl DaemonSets {
             .await
             .1
         };
-        let going = plan.remove.iter().chain(plan.ended.iter().map(|(_, pod)| pod));
-        let removed = join_all(going.map(|pod| self.pods.delete(set, pod)));
-        let (broke, removed) = tokio::join!(made, removed);
-        let broke = broke.or_else(|| removed.into_iter().find_map(Result::err));
-        broke.map_or(Ok(()), Err)
+        let surplus = plan.remove.iter().chain(plan.ended.iter().map(|(_, pod)| pod));
+        let deleted = join_all(surplus.map(|pod| self.pods.delete(set, pod)));
+        let (failed, deleted) = tokio::join!(created, deleted);
+        let failed = failed.or_else(|| deleted.into_iter().find_map(Result::err));
+        failed.map_or(Ok(()), Err)
     }
 
-    /// Writes the status, if it is another than before.
-    async fn report(&self, set: &DaemonSet, status: DaemonSetStatus) -> Result<(), Failure> {
-        if status == status::plain(&set.status.clone().unwrap_or_default()) {
+    /// Writes the status if it changed.
+    async fn write_status(&self, set: &DaemonSet, status: DaemonSetStatus) -> Result<(), Failure> {
+        let mut before = set.status.clone();
+        // a count of zero is left out
+        before.collision_count = before.collision_count.filter(|it| *it != 0);
+        if status == before {
             return Ok(());
         }
-        let change = |it: &mut DaemonSet| it.status = Some(status.clone());
+        let change = |it: &mut DaemonSet| it.status = status.clone();
         let written = retry_on_conflict::status(&self.context.client, set, change).await?;
         written.iter().for_each(|it| self.sets.wrote(&Key::of(set), it));
         Ok(())

@@ -1,49 +1,46 @@
-//! What a daemon set does next: a pure function of what there is.
+//! The plan of a daemon set: a pure function of what exists.
 //!
-//! First every node that should run a pod gets one, and those that there should not be go. Only when nothing is left to be
-//! done about that are pods of an older template replaced: removed first and made anew where some may be missing, or made
-//! beside the old ones, which go when the new ones are available, where there may be more of them.
+//! First it creates missing pods and deletes surplus ones. When there are none, it replaces pods of an older template:
+//! deletes them before it creates new ones, within `maxUnavailable`, or creates new ones beside the old ones, which it
+//! deletes when the new ones are available, within `maxSurge`.
 
 use super::fit::Fit;
 use super::pod::target;
 use crate::int_or_percent::{Round, scaled_value};
 use crate::pods::rank::node;
 use crate::pods::state::{available_in, is_available, is_finished, is_ready, phase};
-use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use k8s_openapi::chrono::{DateTime, Utc};
-use kube::ResourceExt;
+use api::apps::v1::DaemonSet;
+use api::core::v1::{Node, Pod};
+use api::{IntOrString, Resource, Time};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many pods are made, and how many removed, before looking again.
+/// The most pods that one plan creates, and that it deletes.
 const BURST: usize = 250;
 
-/// What there is.
+/// A snapshot of a daemon set, its nodes and pods.
 pub struct View<'a> {
     pub set: &'a DaemonSet,
-    pub spec: &'a DaemonSetSpec,
-    /// All nodes, and what the set has to do with them.
+    /// All nodes, and the fit of the set on each.
     pub nodes: &'a [(Arc<Node>, Fit)],
     pub pods: &'a [Arc<Pod>],
-    /// Whether a pod is of the template that the set has now.
+    /// Whether a pod has the current template of the set.
     pub is_updated: &'a (dyn Fn(&Pod) -> bool + Sync),
-    /// How long a failed pod stays on this node, because others failed there before it.
+    /// The backoff of a node on which pods failed.
     pub pause: &'a (dyn Fn(&str) -> Duration + Sync),
-    pub now: DateTime<Utc>,
+    pub now: Time,
 }
 
-/// What is to be done.
+/// The actions.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Nodes that get a pod.
+    /// Nodes for which a pod is created.
     pub make: Vec<String>,
     pub remove: Vec<Arc<Pod>>,
-    /// Pods that have ended, which go, too, and their nodes.
+    /// Finished pods, which are deleted, too, and their nodes.
     pub ended: Vec<(String, Arc<Pod>)>,
-    /// When one that has failed can go that cannot yet.
+    /// The time until the next failed pod may be deleted.
     pub wait: Option<Duration>,
 }
 
@@ -53,7 +50,7 @@ impl Plan {
     }
 }
 
-pub fn is_leaving(pod: &Pod) -> bool {
+pub fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
@@ -61,51 +58,46 @@ pub fn is_leaving(pod: &Pod) -> bool {
 pub type ByNode<'a> = BTreeMap<&'a str, Vec<&'a Arc<Pod>>>;
 
 impl<'a> View<'a> {
-    /// The pods, by the node that they are for. Those that have ended and are on their way out are nobody's any more.
+    /// The pods by their node. Pods that are finished and terminating are ignored.
     pub fn by_node(&self) -> ByNode<'a> {
         let mut by_node = ByNode::new();
-        for pod in self.pods.iter().filter(|it| !(is_finished(it) && is_leaving(it))) {
+        for pod in self.pods.iter().filter(|it| !(is_finished(it) && is_terminating(it))) {
             if let Some(node) = target(pod) {
                 by_node.entry(node).or_default().push(pod);
             }
         }
-        // those that are on the node before those that are not, then the oldest first
+        // bound pods first, then the oldest
         for pods in by_node.values_mut().filter(|it| it.len() > 1) {
-            pods.sort_by_cached_key(|it| (node(it).is_none(), it.creation_timestamp(), it.name_any()));
+            pods.sort_by_key(|it| (node(it).is_none(), it.metadata.creation_timestamp, it.name()));
         }
         by_node
     }
 
-    pub fn least_ready_seconds(&self) -> i32 {
-        self.spec.min_ready_seconds.unwrap_or(0)
-    }
-
     pub fn is_available(&self, pod: &Pod) -> bool {
-        is_available(pod, self.least_ready_seconds(), self.now)
+        is_available(pod, self.set.spec.min_ready_seconds, self.now)
     }
 
-    /// When the next pod is available, if nothing happens to it.
+    /// The time until the next pod becomes available.
     pub fn wait(&self) -> Option<Duration> {
-        let least = self.least_ready_seconds();
-        let waits = self.pods.iter().filter_map(|pod| available_in(pod, least, self.now));
+        let min_ready = self.set.spec.min_ready_seconds;
+        let waits = self.pods.iter().filter_map(|pod| available_in(pod, min_ready, self.now));
         waits.filter(|it| !it.is_zero()).min()
     }
 
     fn is_rolling(&self) -> bool {
-        let strategy = self.spec.update_strategy.as_ref();
-        strategy.and_then(|it| it.type_.as_deref()).is_none_or(|it| it == "RollingUpdate")
+        matches!(&*self.set.spec.update_strategy.type_, "" | "RollingUpdate")
     }
 
-    /// How many pods there may be more than nodes, and how many fewer.
+    /// The surge, and the number of unavailable pods, that an update may cause.
     fn room(&self, nodes: i32) -> (i32, i32) {
         if !self.is_rolling() {
             return (0, 0);
         }
-        let rolling = self.spec.update_strategy.as_ref().and_then(|it| it.rolling_update.as_ref());
-        let of = |part: Option<&IntOrString>| scaled_value(part, nodes, Round::Up);
+        let rolling = self.set.spec.update_strategy.rolling_update.as_ref();
+        let of = |value: Option<&IntOrString>| scaled_value(value, nodes, Round::Up);
         let surge = of(rolling.and_then(|it| it.max_surge.as_ref()));
         let unavailable = of(rolling.and_then(|it| it.max_unavailable.as_ref()));
-        // otherwise no step could be taken
+        // otherwise no step would be possible
         (surge, if surge == 0 { unavailable.max(1) } else { unavailable })
     }
 
@@ -126,40 +118,40 @@ pub fn plan(view: &View<'_>) -> Plan {
     plan
 }
 
-/// Pods are where they should be, and only there.
+/// Creates missing pods, deletes surplus and finished ones.
 fn place(view: &View<'_>, by_node: &ByNode<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut known = HashSet::new();
     for (node, fit) in view.nodes {
-        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let name = node.name();
         let pods = by_node.get(name).map(Vec::as_slice);
         known.insert(name);
         match (fit, pods) {
             (Fit::Runs, None) => plan.make.push(name.to_owned()),
-            (Fit::Runs | Fit::Stays, Some(pods)) => tidy(view, name, pods, *fit, &mut plan),
+            (Fit::Runs | Fit::Stays, Some(pods)) => clean_up(view, name, pods, *fit, &mut plan),
             (Fit::Not, Some(pods)) => {
-                plan.remove.extend(pods.iter().filter(|it| !is_leaving(it)).map(|it| Arc::clone(it)));
+                plan.remove.extend(pods.iter().filter(|it| !is_terminating(it)).map(|it| Arc::clone(it)));
             }
             (Fit::Stays | Fit::Not, None) => {}
         }
     }
-    // what waits for a node that is not there waits for ever
+    // pods for a node that does not exist would stay pending
     for pods in by_node.iter().filter(|(node, _)| !known.contains(*node)).map(|(_, pods)| pods) {
-        let waiting = pods.iter().filter(|it| node(it).is_none() && !is_leaving(it));
+        let waiting = pods.iter().filter(|it| node(it).is_none() && !is_terminating(it));
         plan.remove.extend(waiting.map(|it| Arc::clone(it)));
     }
     plan
 }
 
-/// Of the pods of a node those stay that should.
-fn tidy(view: &View<'_>, name: &str, pods: &[&Arc<Pod>], fit: Fit, plan: &mut Plan) {
+/// Deletes surplus and finished pods of a node.
+fn clean_up(view: &View<'_>, name: &str, pods: &[&Arc<Pod>], fit: Fit, plan: &mut Plan) {
     let mut running: Vec<&Arc<Pod>> = Vec::new();
-    for pod in pods.iter().filter(|it| !is_leaving(it)) {
+    for pod in pods.iter().filter(|it| !is_terminating(it)) {
         if !is_finished(pod) {
             running.push(pod);
             continue;
         }
-        // whatever made it fail may make the next one fail, too
+        // the next one may fail for the same reason
         let pause = if phase(pod) == "Failed" { (view.pause)(name) } else { Duration::ZERO };
         if pause.is_zero() {
             plan.ended.push((name.to_owned(), Arc::clone(pod)));
@@ -172,8 +164,8 @@ fn tidy(view: &View<'_>, name: &str, pods: &[&Arc<Pod>], fit: Fit, plan: &mut Pl
         return;
     }
     if running.is_empty() && fit == Fit::Runs {
-        // there is one on its way out, and there may be another beside it
-        if pods.iter().all(|it| is_leaving(it)) {
+        // a surge pod beside the terminating one
+        if pods.iter().all(|it| is_terminating(it)) {
             plan.make.push(name.to_owned());
         }
         return;
@@ -181,7 +173,7 @@ fn tidy(view: &View<'_>, name: &str, pods: &[&Arc<Pod>], fit: Fit, plan: &mut Pl
     if running.len() < 2 {
         return;
     }
-    // there may be two: an old one that is of use, and a new one that is not yet
+    // two may stay: an old one that is ready, and a new one that is not available yet
     let (mut new, mut old) = (None, None);
     for pod in running {
         let place = if (view.is_updated)(pod) { &mut new } else { &mut old };
@@ -198,12 +190,12 @@ fn tidy(view: &View<'_>, name: &str, pods: &[&Arc<Pod>], fit: Fit, plan: &mut Pl
     }
 }
 
-/// The new and the old pod of a node; nothing where there are several, which are tidied up first.
+/// The new and the old pod of a node; `None` if there are several, which are cleaned up first.
 type Pair<'a> = Option<(Option<&'a Arc<Pod>>, Option<&'a Arc<Pod>>)>;
 
 fn pair<'a>(view: &View<'_>, pods: &[&'a Arc<Pod>]) -> Pair<'a> {
     let (mut new, mut old) = (None, None);
-    for pod in pods.iter().filter(|it| !is_leaving(it)) {
+    for pod in pods.iter().filter(|it| !is_terminating(it)) {
         let place = if (view.is_updated)(pod) { &mut new } else { &mut old };
         if place.replace(*pod).is_some() {
             return None;
@@ -212,58 +204,58 @@ fn pair<'a>(view: &View<'_>, pods: &[&'a Arc<Pod>]) -> Pair<'a> {
     Some((new, old))
 }
 
-/// Pods of an older template are replaced.
+/// Replaces pods of an older template.
 fn roll(view: &View<'_>, by_node: &ByNode<'_>, plan: &mut Plan) {
-    let wanted = view.nodes.iter().filter(|(_, fit)| *fit == Fit::Runs).count();
-    let (surge, unavailable) = view.room(i32::try_from(wanted).unwrap_or(i32::MAX));
+    let desired = view.nodes.iter().filter(|(_, fit)| *fit == Fit::Runs).count();
+    let (surge, unavailable) = view.room(i32::try_from(desired).unwrap_or(i32::MAX));
     let count = |number: i32| usize::try_from(number).unwrap_or(0);
-    // every node that should run a pod has one by now
+    // every node that fits has a pod by now
     let pairs = by_node.iter().map(|(node, pods)| (*node, pair(view, pods)));
     if surge == 0 {
         replace(view, pairs, count(unavailable), plan);
     } else {
-        outdo(view, pairs, count(surge), plan);
+        surge_pods(view, pairs, count(surge), plan);
     }
 }
 
-/// Old pods go, as many as may be missing; those that are of no use in any case.
+/// Deletes old pods within `maxUnavailable`; unavailable ones in any case.
 fn replace<'a>(
     view: &View<'_>,
     pairs: impl Iterator<Item = (&'a str, Pair<'a>)>,
-    most: usize,
+    max_unavailable: usize,
     plan: &mut Plan,
 ) {
-    let (mut missing, mut candidates) = (0, Vec::new());
+    let (mut unavailable, mut candidates) = (0, Vec::new());
     for (_, pair) in pairs {
         match pair {
-            None | Some((None, None) | (Some(_), Some(_))) => missing += 1,
-            Some((Some(new), None)) => missing += usize::from(!view.is_available(new)),
+            None | Some((None, None) | (Some(_), Some(_))) => unavailable += 1,
+            Some((Some(new), None)) => unavailable += usize::from(!view.is_available(new)),
             Some((None, Some(old))) if view.is_available(old) => candidates.push(Arc::clone(old)),
             Some((None, Some(old))) => plan.remove.push(Arc::clone(old)),
         }
     }
-    candidates.truncate(most.saturating_sub(missing));
+    candidates.truncate(max_unavailable.saturating_sub(unavailable));
     plan.remove.append(&mut candidates);
 }
 
-/// New pods are made beside old ones, as many as there may be more; those beside pods of no use in any case.
-fn outdo<'a>(
+/// Creates new pods beside old ones within `maxSurge`; beside unavailable ones in any case.
+fn surge_pods<'a>(
     view: &View<'_>,
     pairs: impl Iterator<Item = (&'a str, Pair<'a>)>,
-    most: usize,
+    max_surge: usize,
     plan: &mut Plan,
 ) {
-    let (mut more, mut candidates) = (0, Vec::new());
+    let (mut surge, mut candidates) = (0, Vec::new());
     for (node, pair) in pairs {
         match pair {
-            None => more += 1,
+            None => surge += 1,
             Some((_, None)) => {}
             Some((None, Some(old))) if view.is_available(old) => candidates.push(node.to_owned()),
             Some((None, Some(_))) => plan.make.push(node.to_owned()),
             Some((Some(new), Some(old))) if view.is_available(new) => plan.remove.push(Arc::clone(old)),
-            Some((Some(_), Some(_))) => more += 1,
+            Some((Some(_), Some(_))) => surge += 1,
         }
     }
-    candidates.truncate(most.saturating_sub(more));
+    candidates.truncate(max_surge.saturating_sub(surge));
     plan.make.append(&mut candidates);
 }

@@ -1,10 +1,10 @@
-//! Within which bounds a rollout moves.
+//! The limits of a rollout.
 
 use crate::int_or_percent::{Round, scaled_value};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use api::IntOrString;
+use api::apps::v1::Deployment;
 
-/// How many pods there should be, how many more there may be meanwhile, and how many may be missing.
+/// The desired number of pods, how many more may exist during a rollout, and how many may be unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub replicas: i32,
@@ -13,29 +13,23 @@ pub struct Limits {
 }
 
 pub fn is_rolling(deployment: &Deployment) -> bool {
-    let strategy = deployment.spec.as_ref().and_then(|it| it.strategy.as_ref());
-    strategy.and_then(|it| it.type_.as_deref()).is_none_or(|it| it == "RollingUpdate")
-}
-
-pub fn is_paused(deployment: &Deployment) -> bool {
-    deployment.spec.as_ref().and_then(|it| it.paused) == Some(true)
+    matches!(&*deployment.spec.strategy.type_, "" | "RollingUpdate")
 }
 
 impl Limits {
     pub fn of(deployment: &Deployment) -> Self {
-        let spec = deployment.spec.as_ref();
-        let replicas = spec.and_then(|it| it.replicas).unwrap_or(1);
+        let replicas = deployment.spec.replicas.unwrap_or(1);
         if !is_rolling(deployment) {
             return Limits { replicas, surge: 0, unavailable: 0 };
         }
-        let rolling = spec.and_then(|it| it.strategy.as_ref()?.rolling_update.as_ref());
+        let rolling = deployment.spec.strategy.rolling_update.as_ref();
         let surge = rolling.and_then(|it| it.max_surge.as_ref());
         let unavailable = rolling.and_then(|it| it.max_unavailable.as_ref());
         Limits::resolve(replicas, surge, unavailable)
     }
 
-    /// Of percents, surge is rounded up and what may be missing down. If both come to nothing one may be missing:
-    /// otherwise no step could be taken.
+    /// Percentages of surge are rounded up, those of unavailable pods down. If both are zero, one pod may be
+    /// unavailable: otherwise no step would be possible.
     fn resolve(replicas: i32, surge: Option<&IntOrString>, unavailable: Option<&IntOrString>) -> Self {
         let surge = scaled_value(surge, replicas, Round::Up);
         let unavailable = match scaled_value(unavailable, replicas, Round::Down) {
@@ -45,12 +39,12 @@ impl Limits {
         Limits { replicas, surge, unavailable: unavailable.min(replicas) }
     }
 
-    /// The most pods that there may be.
+    /// The maximum number of pods.
     pub fn most(&self) -> i32 {
         self.replicas.saturating_add(self.surge)
     }
 
-    /// The fewest available pods that there must be.
+    /// The minimum number of available pods.
     pub fn least_available(&self) -> i32 {
         self.replicas - self.unavailable
     }
@@ -59,10 +53,11 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
     fn limits(replicas: i32, surge: Value, unavailable: Value) -> (i32, i32) {
-        let json = json!({
+        let limits = Limits::of(&object(json!({
             "metadata": {},
             "spec": {
                 "replicas": replicas, "selector": {}, "template": {},
@@ -71,13 +66,12 @@ mod tests {
                     "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}
                 }
             }
-        });
-        let limits = Limits::of(&serde_json::from_value(json).unwrap());
+        })));
         (limits.surge, limits.unavailable)
     }
 
     #[test]
-    fn percents_are_rounded_so_that_there_is_always_a_step() {
+    fn percentages_are_rounded_so_that_a_step_is_possible() {
         assert_eq!(limits(10, json!("25%"), json!("25%")), (3, 2));
         assert_eq!(limits(1, json!("25%"), json!("25%")), (1, 0));
         assert_eq!(limits(3, json!(0), json!("25%")), (0, 1));
@@ -91,12 +85,11 @@ mod tests {
     }
 
     #[test]
-    fn all_at_once_has_no_steps() {
-        let json = json!({
+    fn recreate_has_no_steps() {
+        let limits = Limits::of(&object(json!({
             "metadata": {},
             "spec": {"replicas": 4, "selector": {}, "template": {}, "strategy": {"type": "Recreate"}}
-        });
-        let limits = Limits::of(&serde_json::from_value(json).unwrap());
+        })));
         assert_eq!((limits.most(), limits.least_available()), (4, 4));
     }
 }

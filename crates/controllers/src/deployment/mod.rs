@@ -1,8 +1,9 @@
-//! Deployments: pods of one template that are replaced when the template changes, through one replica set per template.
+//! The deployment loop: pods of one template, which it replaces when the template changes, with one replica set per
+//! template.
 //!
-//! A deployment is looked at as a whole: its replica sets are sorted out, the next step is a pure function of what there
-//! is, and the status follows from what there is after it. What always holds: one step at a time, and the next only
-//! when this one has been seen; a rollout keeps its [limits](plan) at every moment.
+//! A reconciliation claims the replica sets, takes the next step, which is a pure function of what exists, and writes
+//! the status that follows. Always true: one step at a time, and the next only when the informer has seen this one; a
+//! rollout keeps its [limits](plan) at every moment.
 
 mod limits;
 mod moves;
@@ -16,17 +17,15 @@ use crate::Context;
 use crate::controller_ref::{self, Claims, controller_reference};
 use crate::pods::state::is_finished;
 use crate::replicas::Replicated;
-use client::events::EventType;
-use client::retry_on_conflict::{self, beside};
+use api::Resource;
+use api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
+use api::core::v1::Pod;
+use api::meta::v1::{DeleteOptions, ObjectMeta};
+use apimachinery::labels::Selector;
 use client::{
-    Action, Change, Failure, Informer, Key, Queue, Reconcile, WriteTracker, is_terminating, run, unless,
+    Action, Api, Change, EventType, Failure, Informer, Key, Queue, Reconcile, WriteTracker, is_terminating,
+    retry_on_conflict, run, unless,
 };
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::core::Selector;
 use limits::{Limits, is_rolling};
 use moves::Move;
 use plan::{Step, View};
@@ -38,7 +37,7 @@ use std::time::Duration;
 
 struct Deployments {
     context: Context,
-    marks: RevisionAnnotations,
+    annotations: RevisionAnnotations,
     pods: Informer<Pod>,
     deployments: WriteTracker<Deployment>,
     sets: WriteTracker<ReplicaSet>,
@@ -49,30 +48,30 @@ pub async fn run(context: Context, workers: usize) {
     let context = context.of(context.client.clone(), "deployment-controller");
     let deployments = context.informer::<Deployment>();
     let (sets, pods) = (context.informer::<ReplicaSet>(), context.informer::<Pod>());
-    let news = queue.clone();
-    deployments.listen(move |change| news.add(change.key()));
+    let changed = queue.clone();
+    deployments.listen(move |change| changed.add(change.key()));
     controller_ref::follow(&sets, &deployments, selector, &queue);
     controller_ref::index(&pods);
-    pods.listen(awaited(deployments.clone(), sets.clone(), queue.clone()));
+    pods.listen(queue_waiting(deployments.clone(), sets.clone(), queue.clone()));
     deployments.synced().await;
     sets.synced().await;
     pods.synced().await;
-    let this = Arc::new(Deployments {
-        marks: RevisionAnnotations::new(&context.names),
+    let reconciler = Arc::new(Deployments {
+        annotations: RevisionAnnotations::new(&context.names),
         context,
         pods,
         deployments: WriteTracker::new(deployments),
         sets: WriteTracker::new(sets),
     });
-    run::run(this, queue, workers).await;
+    run::run(reconciler, queue, workers).await;
 }
 
 fn selector(deployment: &Deployment) -> Option<Selector> {
-    controller_ref::selector(deployment.spec.as_ref().map(|it| &it.selector))
+    controller_ref::selector(deployment.spec.selector.as_deref())
 }
 
-/// Deployments that replace all pods at once wait until the last old one has ended.
-fn awaited(
+/// Queues deployments with the strategy `Recreate`, which wait until the last old pod has finished.
+fn queue_waiting(
     deployments: Informer<Deployment>,
     sets: Informer<ReplicaSet>,
     queue: Queue<Key>,
@@ -104,11 +103,11 @@ impl Reconcile for Deployments {
         let Some(deployment) = self.deployments.informer().get(key) else { return Ok(Action::AwaitChange) };
         let Some(selector) = selector(&deployment) else { return Ok(Action::AwaitChange) };
         let mut draft = Draft::new(&deployment, self.context.time());
-        if selector.selects_all() {
+        if selector.is_empty() {
             let message = "This deployment is selecting all pods. A non-empty selector is required.";
-            self.tell(&deployment, EventType::Warning, "SelectingAll", message);
+            self.record(&deployment, EventType::Warning, "SelectingAll", message);
             draft.status.observed_generation = deployment.metadata.generation;
-            self.report(&draft, &deployment, None).await?;
+            self.write_status(&draft, &deployment, None).await?;
             return Ok(Action::AwaitChange);
         }
         let claims = Claims {
@@ -127,44 +126,44 @@ impl Reconcile for Deployments {
         };
         if deployment.metadata.deletion_timestamp.is_some() {
             work.draft.count(&work.sets, &work.limits);
-            self.report(&work.draft, &deployment, None).await?;
+            self.write_status(&work.draft, &deployment, None).await?;
             return Ok(Action::AwaitChange);
         }
         work.draft.pause();
-        let done = self.advance(&mut work).await;
-        // what was begun is told even if not all of it went well
-        self.report(&work.draft, &deployment, work.revision.as_ref()).await?;
-        if done? {
-            // it is looked at again when what it did is seen
+        let advanced = self.advance(&mut work).await;
+        // the status is written even if a part of the step failed
+        self.write_status(&work.draft, &deployment, work.revision.as_ref()).await?;
+        if advanced? {
+            // continue when the informer has seen this step
             return Ok(Action::Requeue(Duration::ZERO));
         }
-        Ok(work.draft.looks_again(&work.limits).map_or(Action::AwaitChange, Action::Requeue))
+        Ok(work.draft.requeue_after(&work.limits).map_or(Action::AwaitChange, Action::Requeue))
     }
 }
 
-/// A deployment while it is looked at.
+/// A deployment during its reconciliation.
 struct Work<'a> {
     deployment: &'a Deployment,
     limits: Limits,
     sets: Sets,
     draft: Draft<'a>,
-    /// The revision that the deployment has now.
+    /// The current revision of the deployment.
     revision: Option<String>,
 }
 
 impl Deployments {
-    /// Takes the next step and counts. Whether there was one.
+    /// Takes the next step and counts pods. Returns whether there was a step.
     async fn advance(&self, work: &mut Work<'_>) -> Result<bool, Failure> {
-        self.mark_new(work).await?;
-        let is_there = |set: &ReplicaSet| {
+        self.annotate_new(work).await?;
+        let has_pods = |set: &ReplicaSet| {
             controller_ref::controlled(&self.pods, set).iter().any(|pod| !is_finished(pod))
         };
-        let old_pods = !is_rolling(work.deployment) && work.sets.old.iter().any(|set| is_there(set));
+        let old_pods = !is_rolling(work.deployment) && work.sets.old.iter().any(|set| has_pods(set));
         let view = View {
             deployment: work.deployment,
             sets: &work.sets,
             limits: &work.limits,
-            marks: &self.marks,
+            annotations: &self.annotations,
             old_pods,
         };
         let (step, is_rollout) = plan::step(&view);
@@ -177,9 +176,9 @@ impl Deployments {
                     self.scale(work, one).await?;
                 }
             }
-            Step::Forget(sets) => {
+            Step::Cleanup(sets) => {
                 for set in sets {
-                    self.forget(work.deployment, &set).await?;
+                    self.delete(work.deployment, &set).await?;
                 }
             }
         }
@@ -190,30 +189,28 @@ impl Deployments {
         Ok(is_step)
     }
 
-    /// The set that has the deployment's template carries its revision and its annotations.
-    async fn mark_new(&self, work: &mut Work<'_>) -> Result<(), Failure> {
+    /// Puts the deployment's revision and annotations on the set that has its template.
+    async fn annotate_new(&self, work: &mut Work<'_>) -> Result<(), Failure> {
         let Some(new) = work.sets.new.clone() else { return Ok(()) };
-        let (deployment, next) = (work.deployment, self.marks.next(&work.sets.old));
-        let least = deployment.spec.as_ref().and_then(|it| it.min_ready_seconds).unwrap_or(0);
-        let mut annotations = new.annotations().clone();
-        let changed = self.marks.revise(&mut annotations, deployment, next);
-        if changed || new.min_ready_seconds() != least {
+        let (deployment, next) = (work.deployment, self.annotations.next(&work.sets.old));
+        let min_ready_seconds = deployment.spec.min_ready_seconds;
+        let mut annotations = new.metadata.annotations.clone();
+        let changed = self.annotations.revise(&mut annotations, deployment, next);
+        if changed || new.spec.min_ready_seconds != min_ready_seconds {
             let change = |set: &mut ReplicaSet| {
-                self.marks.revise(set.annotations_mut(), deployment, next);
-                if let Some(spec) = &mut set.spec {
-                    spec.min_ready_seconds = Some(least);
-                }
+                self.annotations.revise(&mut set.metadata.annotations, deployment, next);
+                set.spec.min_ready_seconds = min_ready_seconds;
             };
             self.write(work, &new, change).await?;
         }
         if let Some(new) = &work.sets.new {
-            work.revision = new.annotations().get(&self.marks.revision).cloned();
-            work.draft.found(&new.name_any());
+            work.revision = new.metadata.annotations.get(&self.annotations.revision).cloned();
+            work.draft.found(new.name());
         }
         Ok(())
     }
 
-    /// Changes a set; whether it was there.
+    /// Changes a set. Returns whether it existed.
     async fn write(
         &self,
         work: &mut Work<'_>,
@@ -232,58 +229,54 @@ impl Deployments {
     async fn scale(&self, work: &mut Work<'_>, Move { set, to }: Move) -> Result<(), Failure> {
         let limits = work.limits;
         let change = |set: &mut ReplicaSet| {
-            self.marks.size(set.annotations_mut(), &limits);
-            if let Some(spec) = &mut set.spec {
-                spec.replicas = Some(to);
-            }
+            self.annotations.size(&mut set.metadata.annotations, &limits);
+            set.spec.replicas = Some(to);
         };
-        let is_there = self.write(work, &set, change).await?;
+        let existed = self.write(work, &set, change).await?;
         let from = set.replicas();
-        if is_there && from != to {
-            let (way, name) = (if to > from { "up" } else { "down" }, set.name_any());
+        if existed && from != to {
+            let (way, name) = (if to > from { "up" } else { "down" }, set.name());
             let message = format!("Scaled {way} replica set {name} to {to} from {from}");
-            self.tell(work.deployment, EventType::Normal, "ScalingReplicaSet", message);
+            self.record(work.deployment, EventType::Normal, "ScalingReplicaSet", message);
         }
         Ok(())
     }
 
     async fn create(&self, work: &mut Work<'_>, replicas: i32) -> Result<(), Failure> {
-        let (deployment, revision) = (work.deployment, self.marks.next(&work.sets.old));
-        let Some(set) = self.new_set(deployment, &work.limits, replicas, revision) else { return Ok(()) };
-        let (key, name) = (Key::of(deployment), set.name_any());
-        let api = beside::<ReplicaSet>(&self.context.client, deployment);
-        match api.create(&PostParams::default(), &set).await {
-            Ok(made) => {
+        let (deployment, revision) = (work.deployment, self.annotations.next(&work.sets.old));
+        let set = self.new_set(deployment, &work.limits, replicas, revision);
+        let (key, name) = (Key::of(deployment), set.name());
+        let api = Api::<ReplicaSet>::beside(&self.context.client, deployment);
+        match api.create(&set).await {
+            Ok(created) => {
                 if replicas > 0 {
                     let message = format!("Scaled up replica set {name} to {replicas}");
-                    self.tell(deployment, EventType::Normal, "ScalingReplicaSet", message);
+                    self.record(deployment, EventType::Normal, "ScalingReplicaSet", message);
                 }
-                self.sets.wrote(&key, &made);
-                work.sets.new = Some(Arc::new(made));
+                self.sets.wrote(&key, &created);
+                work.sets.new = Some(Arc::new(created));
                 work.revision = Some(revision.to_string());
-                work.draft.created(&name);
+                work.draft.created(name);
                 Ok(())
             }
-            Err(kube::Error::Api(answer)) if answer.code == 409 => {
-                let Some(there) = unless(404, api.get(&name).await)? else {
-                    return Err(kube::Error::Api(answer).into());
-                };
-                let is_mine = controller_ref::is_controlled_by(&there, deployment)
-                    && Sets::sorted(deployment, vec![Arc::new(there.clone())]).new.is_some();
-                if is_mine {
-                    // made before, and not seen yet
-                    self.sets.wrote(&key, &there);
+            Err(why) if why.is_conflict() => {
+                let Some(existing) = api.get_opt(name).await? else { return Err(why.into()) };
+                let is_own = controller_ref::is_controlled_by(&existing, deployment)
+                    && sets::is_same(&existing.spec.template, &deployment.spec.template);
+                if is_own {
+                    // created earlier, and not in the informer yet
+                    self.sets.wrote(&key, &existing);
                 } else {
                     work.draft.collided();
                 }
                 Ok(())
             }
-            // nothing can be made any more, and nobody need be told
+            // nothing can be created any more; no event either
             Err(why) if is_terminating(&why) => Err(why.into()),
             Err(why) => {
                 let why = Failure::from(why);
                 let message = format!("Failed to create new replica set {name:?}: {}", why.message());
-                self.tell(deployment, EventType::Warning, "ReplicaSetCreateError", message.clone());
+                self.record(deployment, EventType::Warning, "ReplicaSetCreateError", message.clone());
                 work.draft.not_created(message);
                 Err(why)
             }
@@ -291,70 +284,63 @@ impl Deployments {
     }
 
     /// A replica set with the deployment's template.
-    fn new_set(
-        &self,
-        deployment: &Deployment,
-        limits: &Limits,
-        replicas: i32,
-        revision: i64,
-    ) -> Option<ReplicaSet> {
-        let spec = deployment.spec.as_ref()?;
+    fn new_set(&self, deployment: &Deployment, limits: &Limits, replicas: i32, revision: i64) -> ReplicaSet {
         let hash = template_hash(deployment);
-        let mut template = spec.template.clone();
-        let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
-        labels.insert(HASH_LABEL.to_owned(), hash.clone());
-        let labels = labels.clone();
-        let mut selector = spec.selector.clone();
-        selector.match_labels.get_or_insert_default().insert(HASH_LABEL.to_owned(), hash.clone());
+        let mut template = deployment.spec.template.clone();
+        template.metadata.labels.insert(HASH_LABEL.to_owned(), hash.clone());
+        let labels = template.metadata.labels.clone();
+        let mut selector = deployment.spec.selector.clone().unwrap_or_default();
+        selector.match_labels.insert(HASH_LABEL.to_owned(), hash.clone());
         let mut set = ReplicaSet {
             metadata: ObjectMeta {
-                name: Some(format!("{}-{hash}", deployment.name_any())),
-                namespace: deployment.namespace(),
-                labels: Some(labels),
-                owner_references: Some(vec![controller_reference(deployment)]),
+                name: format!("{}-{hash}", deployment.name()),
+                namespace: deployment.namespace().to_owned(),
+                labels,
+                owner_references: vec![controller_reference(deployment)],
                 ..ObjectMeta::default()
             },
-            spec: Some(ReplicaSetSpec {
+            spec: ReplicaSetSpec {
                 replicas: Some(replicas),
-                min_ready_seconds: spec.min_ready_seconds,
-                selector,
-                template: Some(template),
-            }),
-            status: None,
+                min_ready_seconds: deployment.spec.min_ready_seconds,
+                selector: Some(selector),
+                template,
+                ..ReplicaSetSpec::default()
+            },
+            ..ReplicaSet::default()
         };
-        self.marks.revise(set.annotations_mut(), deployment, revision);
-        self.marks.size(set.annotations_mut(), limits);
-        Some(set)
+        self.annotations.revise(&mut set.metadata.annotations, deployment, revision);
+        self.annotations.size(&mut set.metadata.annotations, limits);
+        set
     }
 
-    async fn forget(&self, deployment: &Deployment, set: &ReplicaSet) -> Result<(), Failure> {
-        let same = Preconditions { uid: set.uid(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
-        let api = beside::<ReplicaSet>(&self.context.client, set);
-        unless(404, api.delete(&set.name_any(), &params).await)?;
+    async fn delete(&self, deployment: &Deployment, set: &ReplicaSet) -> Result<(), Failure> {
+        let preconditions = Some(client::of_uid(set.uid()).into());
+        let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
+        let api = Api::<ReplicaSet>::beside(&self.context.client, set);
+        unless(404, api.delete(set.name(), &options).await)?;
         self.sets.deleted(&Key::of(deployment), set);
         Ok(())
     }
 
-    fn tell(&self, deployment: &Deployment, tone: EventType, reason: &str, message: impl Into<String>) {
-        self.context.events.tell(deployment, tone, reason, message);
+    fn record(&self, deployment: &Deployment, tone: EventType, reason: &str, message: impl Into<String>) {
+        self.context.events.record(deployment, tone, reason, message);
     }
 
-    /// Writes the status and the revision, if they are others than before.
-    async fn report(
+    /// Writes the status and the revision if they changed.
+    async fn write_status(
         &self,
         draft: &Draft<'_>,
         deployment: &Deployment,
         revision: Option<&String>,
     ) -> Result<(), Failure> {
-        let marked = deployment.annotations().get(&self.marks.revision);
-        if !draft.is_news() && (revision.is_none() || revision == marked) {
+        let previous = deployment.metadata.annotations.get(&self.annotations.revision);
+        if !draft.is_changed() && (revision.is_none() || revision == previous) {
             return Ok(());
         }
         let change = |it: &mut Deployment| {
-            it.status = Some(draft.status.clone());
+            it.status = draft.status.clone();
             if let Some(revision) = revision {
-                it.annotations_mut().insert(self.marks.revision.clone(), revision.clone());
+                it.metadata.annotations.insert(self.annotations.revision.clone(), revision.clone());
             }
         };
         let written = retry_on_conflict::status(&self.context.client, deployment, change).await?;

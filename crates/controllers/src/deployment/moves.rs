@@ -1,30 +1,26 @@
-//! Moves: the sizes that replica sets get.
+//! Changes of the sizes of replica sets.
 
 use super::limits::Limits;
 use super::revision::RevisionAnnotations;
 use crate::replicas::Replicated;
-use k8s_openapi::api::apps::v1::ReplicaSet;
-use kube::ResourceExt;
+use api::apps::v1::ReplicaSet;
 use std::sync::Arc;
 
-/// A replica set that is to have so many pods.
+/// A replica set, and its new number of pods.
 #[derive(Debug, Clone)]
 pub struct Move {
     pub set: Arc<ReplicaSet>,
     pub to: i32,
 }
 
-/// The moves that change something: the size, or what a set is marked with.
+/// The moves that change the size of a set, or its annotations of the size.
 pub fn moves(
     all: impl IntoIterator<Item = (Arc<ReplicaSet>, i32)>,
     limits: &Limits,
-    marks: &RevisionAnnotations,
+    annotations: &RevisionAnnotations,
 ) -> Vec<Move> {
     let changes = |set: &ReplicaSet, to| {
-        set.replicas() != to || {
-            let mut annotations = set.annotations().clone();
-            marks.size(&mut annotations, limits)
-        }
+        set.replicas() != to || annotations.size(&mut set.metadata.annotations.clone(), limits)
     };
     all.into_iter().filter(|(set, to)| changes(set, *to)).map(|(set, to)| Move { set, to }).collect()
 }

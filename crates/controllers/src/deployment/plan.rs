@@ -1,51 +1,51 @@
-//! The next step of a deployment: a pure function of it, its replica sets and their pods.
+//! The next step of a deployment: a pure function of the deployment, its replica sets and their pods.
 //!
-//! What always holds in a rolling update, at every moment and not only in between: there are no more pods than surge
-//! allows, and no fewer are available than may be, as far as it is up to the deployment. So a step is taken only when
-//! all replica sets have answered to the step before: until then nobody knows what they have made or removed.
+//! Always true in a rolling update, at every moment: surge limits the number of pods, and the deployment causes no fewer
+//! available pods than the minimum. So it waits until every replica set's `observedGeneration` has caught up before the
+//! next step: until then, the pods that a set has created or deleted are unknown.
 
-use super::limits::{Limits, is_paused, is_rolling};
+use super::limits::{Limits, is_rolling};
 use super::moves::Move;
 use super::revision::RevisionAnnotations;
 use super::scale;
 use super::sets::{Sets, available, is_observed, most};
 use super::status::is_complete;
 use crate::replicas::Replicated;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use kube::ResourceExt;
+use api::Resource;
+use api::apps::v1::{Deployment, ReplicaSet};
 use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub enum Step {
     Rest,
-    /// A replica set with the deployment's template and so many pods.
+    /// Create a replica set with the deployment's template and this number of pods.
     Create(i32),
     Scale(Vec<Move>),
-    /// Old replica sets that nobody goes back to.
-    Forget(Vec<Arc<ReplicaSet>>),
+    /// Delete old replica sets beyond the revision history limit.
+    Cleanup(Vec<Arc<ReplicaSet>>),
 }
 
 pub struct View<'a> {
     pub deployment: &'a Deployment,
     pub sets: &'a Sets,
     pub limits: &'a Limits,
-    pub marks: &'a RevisionAnnotations,
-    /// Whether a pod of an old set is there that has not ended; asked only of those that replace all at once.
+    pub annotations: &'a RevisionAnnotations,
+    /// Whether an old set has a pod that is not finished; only for the strategy `Recreate`.
     pub old_pods: bool,
 }
 
-/// The next step, and whether it is one of a rollout, whose progress is watched.
+/// The next step, and whether it belongs to a rollout, which has a progress condition.
 pub fn step(view: &View<'_>) -> (Step, bool) {
-    let View { deployment, sets, limits, marks, .. } = *view;
-    let paused = is_paused(deployment);
-    if paused || scale::is_due(sets, limits, marks) {
-        let moves = scale::scale(deployment, sets, limits, marks);
+    let View { deployment, sets, limits, annotations, .. } = *view;
+    let paused = deployment.spec.paused;
+    if paused || scale::is_due(sets, limits, annotations) {
+        let moves = scale::scale(deployment, sets, limits, annotations);
         if !moves.is_empty() {
             return (Step::Scale(moves), false);
         }
     }
     if paused {
-        return (forget(view), false);
+        return (cleanup(view), false);
     }
     let step = if is_rolling(deployment) { rolling(view) } else { recreate(view) };
     (step, true)
@@ -56,14 +56,14 @@ fn sized(all: impl IntoIterator<Item = (Arc<ReplicaSet>, i32)>) -> Vec<Move> {
     all.into_iter().filter(changes).map(|(set, to)| Move { set, to }).collect()
 }
 
-/// All old pods go before the first new one comes.
+/// Deletes all old pods before it creates the first new one.
 fn recreate(view: &View<'_>) -> Step {
     let View { sets, limits, .. } = *view;
     let down = sized(sets.old.iter().map(|set| (set.clone(), 0)));
     if !down.is_empty() {
         return Step::Scale(down);
     }
-    if view.old_pods || sets.old.iter().any(|set| set.status().replicas > 0 || !is_observed(set)) {
+    if view.old_pods || sets.old.iter().any(|set| set.status.replicas > 0 || !is_observed(set)) {
         return Step::Rest;
     }
     let Some(new) = &sets.new else { return Step::Create(limits.replicas) };
@@ -71,14 +71,14 @@ fn recreate(view: &View<'_>) -> Step {
     if up.is_empty() { finish(view) } else { Step::Scale(up) }
 }
 
-/// New pods come and old ones go, a few at a time.
+/// Creates new pods and deletes old ones, a few at a time.
 fn rolling(view: &View<'_>) -> Step {
     let View { sets, limits, .. } = *view;
     let is_settled = sets.all().all(|set| is_observed(set));
     let Some(new) = &sets.new else {
         return if is_settled { Step::Create(room(sets, limits, 0)) } else { Step::Rest };
     };
-    // more than are wanted at all are of no use to anybody
+    // more than the desired number are never useful
     if new.replicas() > limits.replicas {
         return Step::Scale(sized([(new.clone(), limits.replicas)]));
     }
@@ -93,52 +93,52 @@ fn rolling(view: &View<'_>) -> Step {
     if down.is_empty() { finish(view) } else { Step::Scale(down) }
 }
 
-/// How many more pods the new set may have.
+/// The number of pods by which the new set may grow.
 fn room(sets: &Sets, limits: &Limits, has: i32) -> i32 {
-    let there = sets.all().fold(0i32, |sum, set| sum.saturating_add(most(set)));
-    limits.most().saturating_sub(there).min(limits.replicas - has).max(0)
+    let total = sets.all().fold(0i32, |sum, set| sum.saturating_add(most(set)));
+    limits.most().saturating_sub(total).min(limits.replicas - has).max(0)
 }
 
-/// How old sets shrink: first by what is of no use, then by as much as new pods have become available.
+/// Shrinks old sets: first by their unavailable pods, then by the number of available pods above the minimum.
 fn shrink(sets: &Sets, new: &ReplicaSet, limits: &Limits) -> Vec<Move> {
     let all = sets.all().fold(0i32, |sum, set| sum.saturating_add(set.replicas()));
-    let mut useless = all - limits.least_available() - (new.replicas() - available(new));
-    if useless <= 0 {
+    let mut surplus = all - limits.least_available() - (new.replicas() - available(new));
+    if surplus <= 0 {
         return Vec::new();
     }
     let mut sizes: Vec<i32> = sets.old.iter().map(|set| set.replicas()).collect();
     for (set, size) in sets.old.iter().zip(&mut sizes) {
-        let fewer = (*size - available(set)).min(useless).max(0);
+        let fewer = (*size - available(set)).min(surplus).max(0);
         *size -= fewer;
-        useless -= fewer;
+        surplus -= fewer;
     }
     let left = sets.old.iter().zip(&sizes).map(|(set, size)| available(set).min(*size));
-    let mut spare = left.fold(available(new), i32::saturating_add) - limits.least_available();
+    let mut above_minimum = left.fold(available(new), i32::saturating_add) - limits.least_available();
     for size in &mut sizes {
-        let fewer = (*size).min(spare).max(0);
+        let fewer = (*size).min(above_minimum).max(0);
         *size -= fewer;
-        spare -= fewer;
+        above_minimum -= fewer;
     }
     sized(sets.old.iter().cloned().zip(sizes))
 }
 
 fn finish(view: &View<'_>) -> Step {
-    match &view.deployment.status {
-        Some(status) if is_complete(view.deployment, status, view.limits) => forget(view),
-        _ => Step::Rest,
-    }
+    let is_complete = is_complete(view.deployment, &view.deployment.status, view.limits);
+    if is_complete { cleanup(view) } else { Step::Rest }
 }
 
-/// Of old sets without pods only the newest are kept.
-fn forget(view: &View<'_>) -> Step {
-    let limit = view.deployment.spec.as_ref().and_then(|it| it.revision_history_limit);
+/// Deletes old sets without pods, except the newest.
+fn cleanup(view: &View<'_>) -> Step {
+    let limit = view.deployment.spec.revision_history_limit;
     let Some(limit) = limit.filter(|it| *it != i32::MAX) else { return Step::Rest };
     let mut old: Vec<_> =
         view.sets.old.iter().filter(|set| set.metadata.deletion_timestamp.is_none()).cloned().collect();
-    old.sort_by_cached_key(|set| (view.marks.revision_of(set), set.creation_timestamp(), set.name_any()));
+    old.sort_by_cached_key(|set| {
+        (view.annotations.revision_of(set), set.metadata.creation_timestamp, set.name().to_owned())
+    });
     old.truncate(old.len().saturating_sub(usize::try_from(limit).unwrap_or(0)));
-    old.retain(|set| set.replicas() == 0 && set.status().replicas == 0 && is_observed(set));
-    if old.is_empty() { Step::Rest } else { Step::Forget(old) }
+    old.retain(|set| set.replicas() == 0 && set.status.replicas == 0 && is_observed(set));
+    if old.is_empty() { Step::Rest } else { Step::Cleanup(old) }
 }
 
 #[cfg(test)]

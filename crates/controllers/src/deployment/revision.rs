@@ -1,19 +1,18 @@
-//! What replica sets are marked with: which revision of the deployment they are and were, how large it was when they
-//! were last scaled, and the annotations of the deployment itself. Clients go back to a revision by these marks.
+//! The annotations of replica sets: the present and former revisions of the deployment, its size when the set was last
+//! scaled, and copies of the deployment's annotations. Clients roll back to a revision by these annotations.
 
 use super::limits::Limits;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use kube::ResourceExt;
+use api::apps::v1::{Deployment, ReplicaSet};
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How long the list of former revisions may become; the oldest are forgotten first.
+/// The longest list of former revisions, in bytes; the oldest are dropped first.
 const HISTORY: usize = 2000;
 
 type Annotations = BTreeMap<String, String>;
 
-/// The names of the marks.
+/// The keys of the annotations.
 #[derive(Debug, Clone)]
 pub struct RevisionAnnotations {
     pub revision: String,
@@ -35,27 +34,27 @@ impl RevisionAnnotations {
         }
     }
 
-    /// The revision of a set; zero where it has none, or nobody can read it.
+    /// The revision of a set; zero if it is absent or invalid.
     pub fn revision_of(&self, set: &ReplicaSet) -> i64 {
-        set.annotations().get(&self.revision).and_then(|it| it.parse().ok()).unwrap_or(0)
+        set.metadata.annotations.get(&self.revision).and_then(|it| it.parse().ok()).unwrap_or(0)
     }
 
-    /// The revision that comes after those of old sets.
+    /// The revision after those of the old sets.
     pub fn next(&self, old: &[Arc<ReplicaSet>]) -> i64 {
         old.iter().map(|set| self.revision_of(set)).max().unwrap_or(0).max(0).saturating_add(1)
     }
 
-    /// How large the deployment was when a set was last scaled.
+    /// The size of the deployment when a set was last scaled.
     pub fn desired(&self, set: &ReplicaSet) -> Option<i32> {
-        set.annotations().get(&self.desired)?.parse().ok()
+        set.metadata.annotations.get(&self.desired)?.parse().ok()
     }
 
-    /// How many pods it could have then.
+    /// The maximum number of its pods at that time.
     pub fn max(&self, set: &ReplicaSet) -> Option<i32> {
-        set.annotations().get(&self.max)?.parse().ok()
+        set.metadata.annotations.get(&self.max)?.parse().ok()
     }
 
-    /// Puts the size of the deployment on a set; whether that changed it.
+    /// Sets the annotations of the deployment's size. Returns whether they changed.
     pub fn size(&self, annotations: &mut Annotations, limits: &Limits) -> bool {
         let sizes = [(&self.desired, limits.replicas), (&self.max, limits.most())];
         let mut changed = false;
@@ -65,11 +64,11 @@ impl RevisionAnnotations {
         changed
     }
 
-    /// Puts a revision and the deployment's annotations on the set that has its template; whether that changed it.
-    /// A revision only grows. The one that it had before goes to its history: one has come back to this set.
+    /// Sets the revision and the deployment's annotations on the set that has its template. Returns whether they
+    /// changed. A revision only grows; the previous one is appended to the history, after a rollback to this set.
     pub fn revise(&self, annotations: &mut Annotations, deployment: &Deployment, revision: i64) -> bool {
         let mut changed = false;
-        for (key, value) in deployment.annotations().iter().filter(|(key, _)| !self.is_own(key)) {
+        for (key, value) in deployment.metadata.annotations.iter().filter(|(key, _)| !self.is_own(key)) {
             changed |= put(annotations, key, value.clone());
         }
         let before = annotations.get(&self.revision).cloned();
@@ -77,7 +76,7 @@ impl RevisionAnnotations {
             None | Some("") => 0,
             Some(text) => match text.parse::<i64>() {
                 Ok(number) => number,
-                // somebody else's mark: it is left alone
+                // written by another program: unchanged
                 Err(_) => return changed,
             },
         };
@@ -119,15 +118,16 @@ fn remembered(history: &str, before: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::json;
 
-    fn marks() -> RevisionAnnotations {
+    fn names() -> RevisionAnnotations {
         RevisionAnnotations::new(&Names::kubernetes())
     }
 
     fn deployment(annotations: &[(&str, &str)]) -> Deployment {
         let annotations: BTreeMap<_, _> = annotations.iter().copied().collect();
-        serde_json::from_value(json!({"metadata": {"name": "d", "annotations": annotations}})).unwrap()
+        object(json!({"metadata": {"name": "d", "annotations": annotations}}))
     }
 
     fn revised(before: &[(&str, &str)], revision: i64) -> (bool, String) {
@@ -135,7 +135,7 @@ mod tests {
             .iter()
             .map(|(key, value)| (format!("deployment.kubernetes.io/{key}"), (*value).to_owned()))
             .collect();
-        let changed = marks().revise(&mut annotations, &deployment(&[]), revision);
+        let changed = names().revise(&mut annotations, &deployment(&[]), revision);
         let all: Vec<_> = annotations
             .iter()
             .map(|(key, value)| format!("{}={value}", key.trim_start_matches("deployment.kubernetes.io/")))
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn revisions_grow_and_what_they_were_is_remembered() {
+    fn revisions_grow_and_former_ones_are_remembered() {
         let check = |before: &[(&str, &str)], revision, changed, expected: &str| {
             assert_eq!(revised(before, revision), (changed, expected.to_owned()));
         };
@@ -174,20 +174,19 @@ mod tests {
             ("deployment.kubernetes.io/desired-replicas", "9"),
         ]);
         let mut annotations: Annotations = [("own".to_owned(), "b".to_owned())].into();
-        assert!(marks().revise(&mut annotations, &from, 1));
+        assert!(names().revise(&mut annotations, &from, 1));
         let keys: Vec<_> = annotations.keys().map(String::as_str).collect();
         assert_eq!(keys, ["deployment.kubernetes.io/revision", "own", "team"]);
-        assert!(!marks().revise(&mut annotations, &from, 1));
+        assert!(!names().revise(&mut annotations, &from, 1));
     }
 
     #[test]
-    fn sizes_are_written_down() {
+    fn sizes_are_annotated() {
         let mut annotations = Annotations::new();
         let limits = Limits { replicas: 10, surge: 3, unavailable: 2 };
-        assert!(marks().size(&mut annotations, &limits));
-        assert!(!marks().size(&mut annotations, &limits));
-        let set: ReplicaSet =
-            serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap();
-        assert_eq!((marks().desired(&set), marks().max(&set)), (Some(10), Some(13)));
+        assert!(names().size(&mut annotations, &limits));
+        assert!(!names().size(&mut annotations, &limits));
+        let set: ReplicaSet = object(json!({"metadata": {"annotations": annotations}}));
+        assert_eq!((names().desired(&set), names().max(&set)), (Some(10), Some(13)));
     }
 }

@@ -1,13 +1,13 @@
-//! The replica sets of a deployment: which one has its template, and what the others are.
+//! The replica sets of a deployment: the new one, which has its template, and the old ones.
 
 use crate::hash::hash;
 use crate::replicas::Replicated;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::PodTemplateSpec;
-use kube::ResourceExt;
+use api::apps::v1::{Deployment, ReplicaSet};
+use api::core::v1::PodTemplateSpec;
+use api::{Resource, Value};
 use std::sync::Arc;
 
-/// By this label the pods of one replica set are told from those of another.
+/// The label that distinguishes the pods of one replica set from those of another.
 pub const HASH_LABEL: &str = "pod-template-hash";
 
 /// The replica sets of a deployment.
@@ -21,12 +21,8 @@ pub struct Sets {
 
 impl Sets {
     pub fn sorted(deployment: &Deployment, mut all: Vec<Arc<ReplicaSet>>) -> Self {
-        all.sort_by_cached_key(|set| (set.creation_timestamp(), set.name_any()));
-        let wanted = deployment.spec.as_ref().map(|it| &it.template);
-        let new = all.iter().position(|set| match (set.template(), wanted) {
-            (Some(template), Some(wanted)) => is_same(template, wanted),
-            _ => false,
-        });
+        all.sort_by_cached_key(|set| (set.metadata.creation_timestamp, set.name().to_owned()));
+        let new = all.iter().position(|set| is_same(&set.spec.template, &deployment.spec.template));
         let new = new.map(|at| all.remove(at));
         Sets { new, old: all }
     }
@@ -35,7 +31,7 @@ impl Sets {
         self.old.iter().chain(&self.new)
     }
 
-    /// A set was written.
+    /// Replaces a set by its state after a write.
     pub fn put(&mut self, set: ReplicaSet) {
         let place = self.old.iter_mut().chain(&mut self.new).find(|it| it.metadata.uid == set.metadata.uid);
         if let Some(place) = place {
@@ -44,53 +40,63 @@ impl Sets {
     }
 }
 
-/// Whether pods of two templates are the same but for the label that tells them apart.
-fn is_same(one: &PodTemplateSpec, other: &PodTemplateSpec) -> bool {
+/// Whether two templates are the same, except for the label of the hash.
+pub(super) fn is_same(one: &PodTemplateSpec, other: &PodTemplateSpec) -> bool {
     let plain = |template: &PodTemplateSpec| {
-        let mut metadata = template.metadata.clone().unwrap_or_default();
-        if let Some(labels) = &mut metadata.labels {
-            labels.remove(HASH_LABEL);
-        }
-        metadata.labels = metadata.labels.filter(|it| !it.is_empty());
-        metadata.annotations = metadata.annotations.filter(|it| !it.is_empty());
+        let mut metadata = template.metadata.clone();
+        metadata.labels.remove(HASH_LABEL);
         metadata
     };
     one.spec == other.spec && plain(one) == plain(other)
 }
 
-/// What stands for a deployment's template in names and labels.
+/// The hash of a deployment's template, for names and labels. It covers the template's JSON with sorted keys and
+/// without nulls.
 pub fn template_hash(deployment: &Deployment) -> String {
-    let collisions = deployment.status.as_ref().and_then(|it| it.collision_count);
-    hash(&deployment.spec.as_ref().map(|it| &it.template), collisions)
+    // the codec reads what it writes
+    let mut template = api::from_json(&api::to_json(&deployment.spec.template)).unwrap_or_default();
+    remove_nulls(&mut template);
+    hash(&template, deployment.status.collision_count)
 }
 
-/// Pods that there are or will be: those to come count, and those that have not gone yet.
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Map(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.iter_mut().for_each(|(_, value)| remove_nulls(value));
+        }
+        Value::List(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
+}
+
+/// The pods of a set, counting those that it will create and those that it has not deleted yet.
 pub fn most(set: &ReplicaSet) -> i32 {
-    set.replicas().max(set.status().replicas)
+    set.replicas().max(set.status.replicas)
 }
 
-/// Pods that are available and will stay.
+/// The available pods of a set that it will not delete.
 pub fn available(set: &ReplicaSet) -> i32 {
-    set.status().available.min(set.replicas())
+    set.status.available_replicas.min(set.replicas())
 }
 
-/// Whether it has answered to the last change of what it should do.
+/// Whether the status of a set is of its current generation.
 pub fn is_observed(set: &ReplicaSet) -> bool {
-    set.status().observed_generation >= set.metadata.generation.unwrap_or(0)
+    set.status.observed_generation >= set.metadata.generation
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
     fn deployment(image: &str, collisions: Option<i32>) -> Deployment {
-        let json = json!({
+        object(json!({
             "metadata": {"name": "d"},
             "spec": {"selector": {}, "template": template(json!({"app": "web"}), image)},
             "status": {"collisionCount": collisions}
-        });
-        serde_json::from_value(json).unwrap()
+        }))
     }
 
     fn template(labels: Value, image: &str) -> Value {
@@ -98,11 +104,10 @@ mod tests {
     }
 
     fn set(name: &str, made: &str, template: Value) -> Arc<ReplicaSet> {
-        let json = json!({
+        Arc::new(object(json!({
             "metadata": {"name": name, "creationTimestamp": made},
             "spec": {"selector": {}, "template": template}
-        });
-        Arc::new(serde_json::from_value(json).unwrap())
+        })))
     }
 
     #[test]
@@ -115,17 +120,23 @@ mod tests {
             set("oldest", "2026-01-01T00:00:00Z", template(json!({"app": "other", HASH_LABEL: "w"}), "i:2")),
         ];
         let sets = Sets::sorted(&deployment("i:2", None), all);
-        assert_eq!(sets.new.as_ref().unwrap().name_any(), "young");
-        let old: Vec<_> = sets.old.iter().map(|it| it.name_any()).collect();
+        assert_eq!(sets.new.as_ref().unwrap().name(), "young");
+        let old: Vec<_> = sets.old.iter().map(|it| it.name()).collect();
         assert_eq!(old, ["oldest", "old", "twin"]);
         assert!(Sets::sorted(&deployment("i:3", None), sets.old).new.is_none());
     }
 
     #[test]
-    fn hashes_follow_from_template_and_collisions() {
+    fn hashes_depend_on_template_and_collisions() {
         let of = |image: &str, collisions| template_hash(&deployment(image, collisions));
         assert_eq!(of("a", None), of("a", None));
         assert_ne!(of("a", None), of("b", None));
         assert_ne!(of("a", None), of("a", Some(1)));
+        // the content is fixed: a new version keeps the names of replica sets
+        let content = json!({
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"image": "a", "name": "c", "resources": {}}]}
+        });
+        assert_eq!(of("a", None), hash(&object::<super::Value>(content), None));
     }
 }

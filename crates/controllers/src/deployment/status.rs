@@ -1,36 +1,26 @@
-//! What a deployment says about itself: how many pods there are, whether enough of them are available, and whether the
-//! rollout gets on.
+//! The status of a deployment: counts of pods, and conditions for availability, progress and failures.
 
-use super::limits::{Limits, is_paused};
+use super::limits::Limits;
 use super::sets::Sets;
 use crate::replicas::Replicated;
-use k8s_openapi::api::apps::v1::{
-    Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet, ReplicaSetCondition,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::chrono::TimeDelta;
-use kube::ResourceExt;
+use api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet, ReplicaSetCondition};
+use api::{Resource, Time};
 use std::time::Duration;
 
 const AVAILABLE: &str = "Available";
 const PROGRESSING: &str = "Progressing";
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 
-const DONE: &str = "NewReplicaSetAvailable";
+const COMPLETE: &str = "NewReplicaSetAvailable";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const PAUSED: &str = "DeploymentPaused";
 
-/// The seconds without progress after which a rollout has failed, if there is such a deadline.
+/// The seconds without progress after which a rollout has failed; `None` without a deadline.
 fn deadline(deployment: &Deployment) -> Option<i32> {
-    deployment.spec.as_ref()?.progress_deadline_seconds.filter(|it| *it != i32::MAX)
+    deployment.spec.progress_deadline_seconds.filter(|it| *it != i32::MAX)
 }
 
-/// What is zero is not there.
-fn some(number: i32) -> Option<i32> {
-    (number != 0).then_some(number)
-}
-
-/// A status on its way.
+/// The next status of a deployment, before it is written.
 #[derive(Debug, Clone)]
 pub struct Draft<'a> {
     deployment: &'a Deployment,
@@ -40,58 +30,54 @@ pub struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub fn new(deployment: &'a Deployment, now: Time) -> Self {
-        let mut status = deployment.status.clone().unwrap_or_default();
-        status.conditions = status.conditions.filter(|it| !it.is_empty());
-        Draft { deployment, status, now }
+        Draft { deployment, status: deployment.status.clone(), now }
     }
 
-    pub fn is_news(&self) -> bool {
-        self.status != Draft::new(self.deployment, self.now.clone()).status
+    pub fn is_changed(&self) -> bool {
+        self.status != self.deployment.status
     }
 
     fn condition(&self, name: &str) -> Option<&DeploymentCondition> {
-        self.status.conditions.iter().flatten().find(|it| it.type_ == name)
+        self.status.conditions.iter().find(|it| it.type_ == name)
     }
 
     fn remove(&mut self, name: &str) {
-        if let Some(conditions) = &mut self.status.conditions {
-            conditions.retain(|it| it.type_ != name);
-        }
-        self.status.conditions = self.status.conditions.take().filter(|it| !it.is_empty());
+        self.status.conditions.retain(|it| it.type_ != name);
     }
 
-    /// Sets a condition; nothing happens if it is the same with the same reason.
+    /// Sets a condition, unless it has this status and reason already.
     fn set(&mut self, name: &str, status: &str, reason: &str, message: String) {
         let before = self.condition(name);
-        if before.is_some_and(|it| it.status == status && it.reason.as_deref() == Some(reason)) {
+        if before.is_some_and(|it| it.status == status && it.reason == reason) {
             return;
         }
         self.renew(name, status, reason, message);
     }
 
-    /// The same, but what is the same is said anew.
+    /// Sets a condition, and its update time in any case.
     fn renew(&mut self, name: &str, status: &str, reason: &str, message: String) {
         let same = self.condition(name).filter(|it| it.status == status);
-        let since = same.and_then(|it| it.last_transition_time.clone());
+        let since = same.and_then(|it| it.last_transition_time);
         let condition = DeploymentCondition {
             type_: name.to_owned(),
             status: status.to_owned(),
-            reason: Some(reason.to_owned()),
-            message: Some(message),
-            last_update_time: Some(self.now.clone()),
-            last_transition_time: Some(since.unwrap_or_else(|| self.now.clone())),
+            reason: reason.to_owned(),
+            message,
+            last_update_time: Some(self.now),
+            last_transition_time: Some(since.unwrap_or(self.now)),
+            ..DeploymentCondition::default()
         };
         self.remove(name);
-        self.status.conditions.get_or_insert_default().push(condition);
+        self.status.conditions.push(condition);
     }
 
-    /// A deployment that was paused or resumed is not measured by the time before.
+    /// Restarts the progress deadline of a deployment that was paused or resumed.
     pub fn pause(&mut self) {
-        let reason = self.condition(PROGRESSING).and_then(|it| it.reason.as_deref());
-        if deadline(self.deployment).is_none() || reason == Some(TIMED_OUT) {
+        let reason = self.condition(PROGRESSING).map_or("", |it| &it.reason);
+        if deadline(self.deployment).is_none() || reason == TIMED_OUT {
             return;
         }
-        match (is_paused(self.deployment), reason == Some(PAUSED)) {
+        match (self.deployment.spec.paused, reason == PAUSED) {
             (true, false) => self.set(PROGRESSING, "Unknown", PAUSED, "Deployment is paused".to_owned()),
             (false, true) => {
                 self.set(PROGRESSING, "Unknown", "DeploymentResumed", "Deployment is resumed".to_owned());
@@ -107,7 +93,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A replica set was there already when somebody began to watch the progress.
+    /// The new replica set exists, but there is no progress condition yet.
     pub fn found(&mut self, set: &str) {
         if deadline(self.deployment).is_some() && self.condition(PROGRESSING).is_none() {
             let message = format!("Found new replica set {set:?}");
@@ -121,22 +107,22 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A name was taken by somebody else's replica set.
+    /// Another object has the name of the new replica set.
     pub fn collided(&mut self) {
         self.status.collision_count = Some(self.status.collision_count.unwrap_or(0).saturating_add(1));
     }
 
-    /// Counts pods.
+    /// Counts pods, and sets the condition of availability.
     pub fn count(&mut self, sets: &Sets, limits: &Limits) {
         let sum =
             |of: &dyn Fn(&ReplicaSet) -> i32| sets.all().fold(0i32, |sum, set| sum.saturating_add(of(set)));
-        let available = sum(&|set| set.status().available);
+        let available = sum(&|set| set.status.available_replicas);
         self.status.observed_generation = self.deployment.metadata.generation;
-        self.status.replicas = some(sum(&|set| set.status().replicas));
-        self.status.updated_replicas = some(sets.new.as_ref().map_or(0, |it| it.status().replicas));
-        self.status.ready_replicas = some(sum(&|set| set.status().ready));
-        self.status.available_replicas = some(available);
-        self.status.unavailable_replicas = some((sum(&|set| set.replicas()) - available).max(0));
+        self.status.replicas = sum(&|set| set.status.replicas);
+        self.status.updated_replicas = sets.new.as_ref().map_or(0, |it| it.status.replicas);
+        self.status.ready_replicas = sum(&|set| set.status.ready_replicas);
+        self.status.available_replicas = available;
+        self.status.unavailable_replicas = (sum(&|set| set.replicas()) - available).max(0);
         if available >= limits.least_available() {
             let message = "Deployment has minimum availability.".to_owned();
             self.set(AVAILABLE, "True", "MinimumReplicasAvailable", message);
@@ -146,25 +132,25 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Says whether the rollout gets on. Pods are counted by now.
+    /// Sets the conditions of progress and failures. Pods are counted already.
     pub fn progress(&mut self, sets: &Sets, limits: &Limits) {
         if deadline(self.deployment).is_none() {
             self.remove(PROGRESSING);
-        } else if !self.was_done() {
-            let what = match &sets.new {
-                Some(new) => format!("ReplicaSet {:?}", new.name_any()),
-                None => format!("Deployment {:?}", self.deployment.name_any()),
+        } else if !self.was_complete() {
+            let subject = match &sets.new {
+                Some(new) => format!("ReplicaSet {:?}", new.name()),
+                None => format!("Deployment {:?}", self.deployment.name()),
             };
             if is_complete(self.deployment, &self.status, limits) {
-                self.set(PROGRESSING, "True", DONE, format!("{what} has successfully progressed."));
-            } else if self.gets_on() {
-                self.renew(PROGRESSING, "True", "ReplicaSetUpdated", format!("{what} is progressing."));
-            } else if self.left().is_some_and(|left| left < TimeDelta::zero()) {
-                self.set(PROGRESSING, "False", TIMED_OUT, format!("{what} has timed out progressing."));
+                self.set(PROGRESSING, "True", COMPLETE, format!("{subject} has successfully progressed."));
+            } else if self.has_progressed() {
+                self.renew(PROGRESSING, "True", "ReplicaSetUpdated", format!("{subject} is progressing."));
+            } else if self.seconds_left().is_some_and(|left| left < 0) {
+                self.set(PROGRESSING, "False", TIMED_OUT, format!("{subject} has timed out progressing."));
             }
         }
         match failure(sets) {
-            Some(why) => self.fail(&why),
+            Some(why) => self.fail(why),
             None => self.remove(REPLICA_FAILURE),
         }
     }
@@ -175,120 +161,109 @@ impl<'a> Draft<'a> {
             return;
         }
         let same = before.filter(|it| it.status == why.status);
-        let since = same.and_then(|it| it.last_transition_time.clone());
+        let since = same.and_then(|it| it.last_transition_time);
         let condition = DeploymentCondition {
             type_: REPLICA_FAILURE.to_owned(),
             status: why.status.clone(),
             reason: why.reason.clone(),
             message: why.message.clone(),
-            last_update_time: why.last_transition_time.clone(),
-            last_transition_time: since.or(why.last_transition_time.clone()),
+            last_update_time: why.last_transition_time,
+            last_transition_time: since.or(why.last_transition_time),
+            ..DeploymentCondition::default()
         };
         self.remove(REPLICA_FAILURE);
-        self.status.conditions.get_or_insert_default().push(condition);
+        self.status.conditions.push(condition);
     }
 
-    /// Whether the last rollout had come to its end, and nothing has begun since.
-    fn was_done(&self) -> bool {
+    /// Whether the last rollout was complete, and no other has begun since.
+    fn was_complete(&self) -> bool {
         self.status.replicas == self.status.updated_replicas
-            && self.condition(PROGRESSING).is_some_and(|it| it.reason.as_deref() == Some(DONE))
+            && self.condition(PROGRESSING).is_some_and(|it| it.reason == COMPLETE)
     }
 
-    fn gets_on(&self) -> bool {
-        let before = self.deployment.status.as_ref();
-        let of = |pick: fn(&DeploymentStatus) -> Option<i32>| {
-            (before.and_then(pick).unwrap_or(0), pick(&self.status).unwrap_or(0))
-        };
-        let (all, updated) = (of(|it| it.replicas), of(|it| it.updated_replicas));
-        let (ready, available) = (of(|it| it.ready_replicas), of(|it| it.available_replicas));
-        updated.1 > updated.0
-            || all.1 - updated.1 < all.0 - updated.0
-            || ready.1 > ready.0
-            || available.1 > available.0
+    fn has_progressed(&self) -> bool {
+        let (before, now) = (&self.deployment.status, &self.status);
+        now.updated_replicas > before.updated_replicas
+            || now.replicas - now.updated_replicas < before.replicas - before.updated_replicas
+            || now.ready_replicas > before.ready_replicas
+            || now.available_replicas > before.available_replicas
     }
 
-    /// The time until the deadline; nothing where none runs.
-    fn left(&self) -> Option<TimeDelta> {
-        let deadline = TimeDelta::try_seconds(deadline(self.deployment)?.into())?;
+    /// The seconds until the progress deadline; `None` if no deadline applies.
+    fn seconds_left(&self) -> Option<i64> {
+        let deadline = deadline(self.deployment)?;
         let condition = self.condition(PROGRESSING)?;
-        if [DONE, TIMED_OUT].map(Some).contains(&condition.reason.as_deref()) {
+        if [COMPLETE, TIMED_OUT].contains(&&*condition.reason) {
             return None;
         }
-        let from = condition.last_update_time.as_ref()?.0;
-        Some(from.checked_add_signed(deadline)?.signed_duration_since(self.now.0))
+        let expires = condition.last_update_time?.unix_seconds().saturating_add(deadline.into());
+        Some(expires.saturating_sub(self.now.unix_seconds()))
     }
 
-    /// When to look whether the deadline has passed.
-    pub fn looks_again(&self, limits: &Limits) -> Option<Duration> {
+    /// The time after which the deadline has passed.
+    pub fn requeue_after(&self, limits: &Limits) -> Option<Duration> {
         if is_complete(self.deployment, &self.status, limits) {
             return None;
         }
-        let left = self.left()?.to_std().unwrap_or_default();
-        Some(left + Duration::from_secs(1))
+        let left = u64::try_from(self.seconds_left()?).unwrap_or(0);
+        Some(Duration::from_secs(left.saturating_add(1)))
     }
 }
 
-/// Whether a rollout has come to its end.
+/// Whether a rollout is complete.
 pub fn is_complete(deployment: &Deployment, status: &DeploymentStatus, limits: &Limits) -> bool {
     [status.updated_replicas, status.replicas, status.available_replicas]
         .iter()
-        .all(|it| it.unwrap_or(0) == limits.replicas)
-        && status.observed_generation.unwrap_or(0) >= deployment.metadata.generation.unwrap_or(0)
+        .all(|it| *it == limits.replicas)
+        && status.observed_generation >= deployment.metadata.generation
 }
 
-/// Why pods cannot be made, first of the new set, then of others.
-fn failure(sets: &Sets) -> Option<ReplicaSetCondition> {
-    let failed =
-        |set: &ReplicaSet| set.status().conditions.into_iter().find(|it| it.type_ == REPLICA_FAILURE);
-    sets.new.iter().chain(&sets.old).find_map(|set| failed(set))
+/// The condition that pods cannot be created or deleted, of the new set or else of an old one.
+fn failure(sets: &Sets) -> Option<&ReplicaSetCondition> {
+    let conditions = sets.new.iter().chain(&sets.old).flat_map(|set| &set.status.conditions);
+    conditions.into_iter().find(|it| it.type_ == REPLICA_FAILURE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::chrono::DateTime;
+    use crate::testing::object;
     use serde_json::{Value, json};
     use std::sync::Arc;
 
     const LIMITS: Limits = Limits { replicas: 10, surge: 3, unavailable: 2 };
 
-    fn at(seconds: i64) -> Time {
-        Time(DateTime::from_timestamp(seconds, 0).unwrap())
-    }
-
     fn deployment(deadline: Option<i32>, paused: bool, status: &DeploymentStatus) -> Deployment {
-        let json = json!({
+        let deployment = object::<Deployment>(json!({
             "metadata": {"name": "d", "generation": 4},
             "spec": {
                 "replicas": 10, "selector": {}, "template": {}, "paused": paused,
                 "progressDeadlineSeconds": deadline
-            },
-            "status": status
-        });
-        serde_json::from_value(json).unwrap()
+            }
+        }));
+        Deployment { status: status.clone(), ..deployment }
     }
 
-    fn set(name: &str, wanted: i32, there: i32, available: i32, conditions: Value) -> Arc<ReplicaSet> {
-        let json = json!({
+    fn set(name: &str, desired: i32, current: i32, available: i32, conditions: Value) -> Arc<ReplicaSet> {
+        Arc::new(object(json!({
             "metadata": {"name": name},
-            "spec": {"replicas": wanted, "selector": {}},
+            "spec": {"replicas": desired, "selector": {}},
             "status": {
-                "replicas": there, "readyReplicas": available, "availableReplicas": available,
+                "replicas": current, "readyReplicas": available, "availableReplicas": available,
                 "conditions": conditions
             }
-        });
-        Arc::new(serde_json::from_value(json).unwrap())
+        })))
     }
 
-    /// The status after looking at some sets, and its conditions in short.
-    fn look(
+    /// The next status for some sets, and its conditions in short.
+    fn next(
         before: &DeploymentStatus,
         now: i64,
         new: (i32, i32, i32),
         old: (i32, i32, i32),
     ) -> (DeploymentStatus, String) {
         let deployment = deployment(Some(60), false, before);
-        let mut draft = Draft::new(&deployment, at(now));
+        let mut draft = Draft::new(&deployment, Time(now));
         let sets = Sets {
             new: Some(set("new", new.0, new.1, new.2, Value::Null)),
             old: vec![set("old", old.0, old.1, old.2, Value::Null)],
@@ -297,68 +272,65 @@ mod tests {
         draft.found("new");
         draft.count(&sets, &LIMITS);
         draft.progress(&sets, &LIMITS);
-        let text = said(&draft.status);
+        let text = summary(&draft.status);
         (draft.status, text)
     }
 
-    fn said(status: &DeploymentStatus) -> String {
-        let all = status.conditions.iter().flatten().map(|it| {
-            let seconds = |time: &Option<Time>| time.as_ref().map_or(0, |it| it.0.timestamp());
+    fn summary(status: &DeploymentStatus) -> String {
+        let all = status.conditions.iter().map(|it| {
+            let seconds = |time: Option<Time>| time.map_or(0, Time::unix_seconds);
             format!(
                 "{}={}({}, {}/{})",
                 it.type_,
                 it.status,
-                it.reason.as_deref().unwrap_or_default(),
-                seconds(&it.last_update_time),
-                seconds(&it.last_transition_time)
+                it.reason,
+                seconds(it.last_update_time),
+                seconds(it.last_transition_time)
             )
         });
         all.collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn a_rollout_that_gets_on() {
-        let (first, text) = look(&DeploymentStatus::default(), 100, (3, 0, 0), (10, 10, 10));
+    fn a_rollout_that_progresses() {
+        let (first, text) = next(&DeploymentStatus::default(), 100, (3, 0, 0), (10, 10, 10));
         assert_eq!(
             text,
             "Available=True(MinimumReplicasAvailable, 100/100) Progressing=True(ReplicaSetUpdated, 100/100)"
         );
-        assert_eq!(
-            (first.replicas, first.updated_replicas, first.unavailable_replicas),
-            (Some(10), None, Some(3))
-        );
-        assert_eq!(first.observed_generation, Some(4));
+        assert_eq!((first.replicas, first.updated_replicas, first.unavailable_replicas), (10, 0, 3));
+        assert_eq!(first.observed_generation, 4);
         // nothing happens: nothing changes
-        assert_eq!(look(&first, 110, (3, 0, 0), (10, 10, 10)).0, first);
-        let (second, text) = look(&first, 120, (3, 3, 0), (10, 10, 10));
+        assert_eq!(next(&first, 110, (3, 0, 0), (10, 10, 10)).0, first);
+        let (second, text) = next(&first, 120, (3, 3, 0), (10, 10, 10));
         assert!(text.contains("Progressing=True(ReplicaSetUpdated, 120/100)"), "{text}");
-        // fewer than there must be
-        let (_, text) = look(&second, 130, (3, 3, 0), (7, 7, 7));
+        // fewer available than the minimum
+        let (_, text) = next(&second, 130, (3, 3, 0), (7, 7, 7));
         assert!(text.contains("Available=False(MinimumReplicasUnavailable, 130/130)"), "{text}");
-        let (done, text) = look(&second, 140, (10, 10, 10), (0, 0, 0));
+        let (done, text) = next(&second, 140, (10, 10, 10), (0, 0, 0));
         assert!(text.contains("Progressing=True(NewReplicaSetAvailable, 140/100)"), "{text}");
         // pods that break later are no rollout
-        let (_, text) = look(&done, 1000, (10, 10, 5), (0, 0, 0));
+        let (_, text) = next(&done, 1000, (10, 10, 5), (0, 0, 0));
         assert!(text.contains("Progressing=True(NewReplicaSetAvailable, 140/100)"), "{text}");
         // but another template is, as soon as it has pods
-        let (begun, text) = look(&done, 1000, (3, 0, 0), (10, 10, 10));
+        let (begun, text) = next(&done, 1000, (3, 0, 0), (10, 10, 10));
         assert!(text.contains("Progressing=True(NewReplicaSetAvailable, 140/100)"), "{text}");
-        let (_, text) = look(&begun, 1010, (3, 3, 0), (8, 8, 8));
+        let (_, text) = next(&begun, 1010, (3, 3, 0), (8, 8, 8));
         assert!(text.contains("Progressing=True(ReplicaSetUpdated, 1010/100)"), "{text}");
     }
 
     #[test]
-    fn a_rollout_that_does_not() {
-        let (first, _) = look(&DeploymentStatus::default(), 100, (3, 3, 0), (10, 10, 10));
-        assert_eq!(look(&first, 160, (3, 3, 0), (10, 10, 10)).0, first);
-        let (late, text) = look(&first, 161, (3, 3, 0), (10, 10, 10));
+    fn a_rollout_that_exceeds_its_deadline() {
+        let (first, _) = next(&DeploymentStatus::default(), 100, (3, 3, 0), (10, 10, 10));
+        assert_eq!(next(&first, 160, (3, 3, 0), (10, 10, 10)).0, first);
+        let (late, text) = next(&first, 161, (3, 3, 0), (10, 10, 10));
         assert!(text.contains("Progressing=False(ProgressDeadlineExceeded, 161/161)"), "{text}");
-        assert_eq!(look(&late, 500, (3, 3, 0), (10, 10, 10)).0, late);
-        let (_, text) = look(&late, 600, (3, 3, 1), (10, 10, 10));
+        assert_eq!(next(&late, 500, (3, 3, 0), (10, 10, 10)).0, late);
+        let (_, text) = next(&late, 600, (3, 3, 1), (10, 10, 10));
         assert!(text.contains("Progressing=True(ReplicaSetUpdated, 600/600)"), "{text}");
         let again = |status: &DeploymentStatus, now| {
             let deployment = deployment(Some(60), false, status);
-            Draft::new(&deployment, at(now)).looks_again(&LIMITS).map(|it| it.as_secs())
+            Draft::new(&deployment, Time(now)).requeue_after(&LIMITS).map(|it| it.as_secs())
         };
         assert_eq!(again(&first, 100), Some(61));
         assert_eq!(again(&first, 500), Some(1));
@@ -367,61 +339,60 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_told() {
+    fn pauses_are_conditions() {
         let after = |paused, status: &DeploymentStatus, now| {
             let deployment = deployment(Some(60), paused, status);
-            let mut draft = Draft::new(&deployment, at(now));
+            let mut draft = Draft::new(&deployment, Time(now));
             draft.pause();
-            (draft.is_news(), draft.status)
+            (draft.is_changed(), draft.status)
         };
-        let (news, paused) = after(true, &DeploymentStatus::default(), 100);
-        assert!(news);
-        assert_eq!(said(&paused), "Progressing=Unknown(DeploymentPaused, 100/100)");
+        let (changed, paused) = after(true, &DeploymentStatus::default(), 100);
+        assert!(changed);
+        assert_eq!(summary(&paused), "Progressing=Unknown(DeploymentPaused, 100/100)");
         assert!(!after(true, &paused, 110).0);
         let (_, resumed) = after(false, &paused, 120);
-        assert_eq!(said(&resumed), "Progressing=Unknown(DeploymentResumed, 120/100)");
+        assert_eq!(summary(&resumed), "Progressing=Unknown(DeploymentResumed, 120/100)");
         assert!(!after(false, &resumed, 130).0);
     }
 
     #[test]
-    fn without_a_deadline_nobody_watches() {
+    fn without_a_deadline_there_is_no_progress_condition() {
         for deadline in [None, Some(i32::MAX)] {
-            let before: DeploymentStatus = serde_json::from_value(json!({
+            let before: DeploymentStatus = object(json!({
                 "conditions": [{"type": "Progressing", "status": "True", "reason": "NewReplicaSetCreated"}]
-            }))
-            .unwrap();
+            }));
             let deployment = deployment(deadline, true, &before);
-            let mut draft = Draft::new(&deployment, at(1));
+            let mut draft = Draft::new(&deployment, Time(1));
             draft.pause();
             draft.created("new");
             draft.progress(&Sets::default(), &LIMITS);
-            assert_eq!(draft.status.conditions, None);
-            assert_eq!(draft.looks_again(&LIMITS), None);
+            assert_eq!(draft.status.conditions, []);
+            assert_eq!(draft.requeue_after(&LIMITS), None);
         }
     }
 
     #[test]
-    fn failures_of_replica_sets_are_passed_on() {
+    fn failures_of_replica_sets_are_copied() {
         let why = json!([{
             "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "no room",
             "lastTransitionTime": "1970-01-01T00:00:05Z"
         }]);
         let before = DeploymentStatus::default();
         let first = deployment(Some(60), false, &before);
-        let mut draft = Draft::new(&first, at(10));
+        let mut draft = Draft::new(&first, Time(10));
         draft.progress(&Sets { new: None, old: vec![set("old", 1, 0, 0, why)] }, &LIMITS);
-        assert_eq!(said(&draft.status), "ReplicaFailure=True(FailedCreate, 5/5)");
+        assert_eq!(summary(&draft.status), "ReplicaFailure=True(FailedCreate, 5/5)");
         let next = deployment(Some(60), false, &draft.status);
-        let mut draft = Draft::new(&next, at(20));
+        let mut draft = Draft::new(&next, Time(20));
         draft.progress(&Sets::default(), &LIMITS);
-        assert_eq!(draft.status.conditions, None);
+        assert_eq!(draft.status.conditions, []);
     }
 
     #[test]
     fn collisions_are_counted() {
         let before = DeploymentStatus::default();
         let deployment = deployment(None, false, &before);
-        let mut draft = Draft::new(&deployment, at(10));
+        let mut draft = Draft::new(&deployment, Time(10));
         draft.collided();
         draft.collided();
         assert_eq!(draft.status.collision_count, Some(2));

@@ -1,18 +1,17 @@
-//! How many pods the owners of pods ask for.
+//! The expected number of pods: the sum of the scales of their owners.
 
 use crate::Context;
 use crate::controller_ref::{controller_key, controller_of};
 use crate::scales::{Lookup, Scales, Target};
-use client::informer::Watchable;
+use api::Resource;
+use api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use api::core::v1::{Pod, ReplicationController};
+use api::meta::v1::OwnerReference;
 use client::{Failure, Informer, Key};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Pod, ReplicationController};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Resource, ResourceExt};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The kinds whose scale is known without asking, and the way to ask about others.
+/// Informers of the built-in owners, and the scales of other kinds.
 pub(super) struct Owners {
     replica_sets: Informer<ReplicaSet>,
     deployments: Informer<Deployment>,
@@ -21,17 +20,18 @@ pub(super) struct Owners {
     scales: Scales,
 }
 
-pub(super) struct Expected {
-    pub pods: i32,
-    /// Whether there are pods that nobody controls.
+/// The expected number of pods.
+pub(super) struct ExpectedPods {
+    pub count: i32,
+    /// Whether some pods have no controller.
     pub unmanaged: bool,
 }
 
 /// The uid of an owner of pods, and its number of replicas.
-type OwnerScale = Option<(String, i32)>;
+type OwnerScale = (String, i32);
 
-fn asks<K: Resource>(owner: &K, replicas: Option<i32>) -> OwnerScale {
-    Some((owner.meta().uid.clone()?, replicas.unwrap_or(1)))
+fn scale_of(owner: &impl Resource, replicas: Option<i32>) -> OwnerScale {
+    (owner.uid().to_owned(), replicas.unwrap_or(1))
 }
 
 impl Owners {
@@ -52,10 +52,10 @@ impl Owners {
         self.stateful_sets.synced().await;
     }
 
-    /// How many pods the owners of these ask for, each owner once.
-    pub async fn expected(&self, pods: &[Arc<Pod>]) -> Result<Expected, Failure> {
+    /// The sum of the scales of the owners of pods, each owner once.
+    pub async fn expected(&self, pods: &[Arc<Pod>]) -> Result<ExpectedPods, Failure> {
         let mut unmanaged = false;
-        // by the uid of who controls the pod, which may itself be controlled
+        // by the uid of the controller of the pod, which may itself have a controller
         let mut seen: HashMap<String, OwnerScale> = HashMap::new();
         for pod in pods {
             let Some(controller) = controller_of(&**pod) else {
@@ -65,39 +65,39 @@ impl Owners {
             if seen.contains_key(&controller.uid) {
                 continue;
             }
-            let asks = self.owner(pod, controller).await?;
-            if asks.is_none() {
-                return Err(Failure::Other(format!("found no controllers for pod {:?}", pod.name_any())));
-            }
-            seen.insert(controller.uid.clone(), asks);
+            let Some(scale) = self.owner(pod, controller).await? else {
+                return Err(Failure::Other(format!("found no controllers for pod {:?}", pod.name())));
+            };
+            seen.insert(controller.uid.clone(), scale);
         }
-        let owners: HashMap<String, i32> = seen.into_values().flatten().collect();
-        let pods = owners.values().fold(0i32, |sum, replicas| sum.saturating_add(*replicas));
-        Ok(Expected { pods, unmanaged })
+        let owners: HashMap<String, i32> = seen.into_values().collect();
+        let count = owners.values().fold(0i32, |sum, replicas| sum.saturating_add(*replicas));
+        Ok(ExpectedPods { count, unmanaged })
     }
 
-    async fn owner(&self, pod: &Pod, controller: &OwnerReference) -> Result<OwnerScale, Failure> {
-        if let Some(set) = mine(&self.replica_sets, pod) {
-            return Ok(match mine(&self.deployments, &*set) {
-                Some(deployment) => asks(&*deployment, deployment.spec.as_ref().and_then(|it| it.replicas)),
-                None => asks(&*set, set.spec.as_ref().and_then(|it| it.replicas)),
-            });
+    /// The scale of the topmost controller of a pod; `None` if it is gone.
+    async fn owner(&self, pod: &Pod, controller: &OwnerReference) -> Result<Option<OwnerScale>, Failure> {
+        if let Some(set) = owner_in(&self.replica_sets, pod) {
+            return Ok(Some(match owner_in(&self.deployments, &*set) {
+                Some(deployment) => scale_of(&*deployment, deployment.spec.replicas),
+                None => scale_of(&*set, set.spec.replicas),
+            }));
         }
-        if let Some(owner) = mine(&self.replication_controllers, pod) {
-            return Ok(asks(&*owner, owner.spec.as_ref().and_then(|it| it.replicas)));
+        if let Some(owner) = owner_in(&self.replication_controllers, pod) {
+            return Ok(Some(scale_of(&*owner, owner.spec.replicas)));
         }
-        if let Some(owner) = mine(&self.stateful_sets, pod) {
-            return Ok(asks(&*owner, owner.spec.as_ref().and_then(|it| it.replicas)));
+        if let Some(owner) = owner_in(&self.stateful_sets, pod) {
+            return Ok(Some(scale_of(&*owner, owner.spec.replicas)));
         }
         let target = Target {
             api_version: controller.api_version.clone(),
             kind: controller.kind.clone(),
-            namespace: pod.namespace().unwrap_or_default(),
+            namespace: pod.namespace().to_owned(),
             name: controller.name.clone(),
         };
         match self.scales.get(&target).await? {
-            Lookup::Found(scale) if scale.metadata.uid.as_ref() == Some(&controller.uid) => {
-                Ok(asks(&scale, Some(scale.spec.as_ref().and_then(|it| it.replicas).unwrap_or(0))))
+            Lookup::Found(scale) if scale.metadata.uid == controller.uid => {
+                Ok(Some((scale.metadata.uid, scale.spec.replicas)))
             }
             Lookup::Found(_) | Lookup::Absent => Ok(None),
             Lookup::NoScale => {
@@ -111,12 +111,9 @@ impl Owners {
     }
 }
 
-/// Who controls an object, if it is one of these and still the same.
-fn mine<O: Watchable + Resource<DynamicType = ()>>(
-    owners: &Informer<O>,
-    object: &impl ResourceExt,
-) -> Option<Arc<O>> {
+/// The controller of an object, if the informer has it with the same uid.
+fn owner_in<O: Resource>(owners: &Informer<O>, object: &impl Resource) -> Option<Arc<O>> {
     let key: Key = controller_key::<O>(object)?;
     let uid = &controller_of(object)?.uid;
-    owners.get(&key).filter(|owner| owner.meta().uid.as_ref() == Some(uid))
+    owners.get(&key).filter(|owner| owner.uid() == uid)
 }

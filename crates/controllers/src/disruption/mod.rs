@@ -1,7 +1,7 @@
-//! Disruption budgets: how many pods may be evicted right now.
+//! The disruption controller: computes how many pods each disruption budget allows to be evicted.
 //!
-//! What always holds: a budget that cannot be worked out allows nothing. Evictions write the same status; whoever is
-//! second reads it again, so that none is lost.
+//! Always true: a budget whose status cannot be computed allows no disruption. Evictions write the same status, so every
+//! write requires the resource version that it was computed from.
 
 mod expected;
 mod stale;
@@ -10,15 +10,13 @@ mod status;
 use crate::Context;
 use crate::pods::state;
 use crate::scales::Scales;
+use api::Resource;
+use api::core::v1::Pod;
+use api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+use apimachinery::labels::Selector;
 use client::events::Note;
-use client::retry_on_conflict::beside;
-use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, WriteTracker, run, unless};
+use client::{Action, Api, Change, Failure, Informer, Key, Queue, Reconcile, WriteTracker, run, unless};
 use expected::Owners;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
-use kube::ResourceExt;
-use kube::api::PostParams;
-use kube::core::{Selector, SelectorExt};
 use std::sync::Arc;
 
 struct Budgets {
@@ -31,49 +29,51 @@ struct Budgets {
 pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let (budgets, pods) = (context.informer::<PodDisruptionBudget>(), context.informer::<Pod>());
-    let news = queue.clone();
+    let changed = queue.clone();
     budgets.listen(move |change| {
         if !change.is_deletion() {
-            news.add(change.key());
+            changed.add(change.key());
         }
     });
-    follow(&pods, &budgets, &queue);
-    let stale = stale::Stale::listen(&context);
+    listen_to_pods(&pods, &budgets, &queue);
+    let stale = stale::StaleConditions::listen(&context);
     let owners = Owners::new(&context, Scales::new(context.client.clone()));
     budgets.synced().await;
     pods.synced().await;
     owners.synced().await;
-    let this = Budgets { context, budgets: WriteTracker::new(budgets), pods, owners };
-    tokio::join!(run::run(Arc::new(this), queue, 1), stale.run());
+    let controller = Budgets { context, budgets: WriteTracker::new(budgets), pods, owners };
+    tokio::join!(run::run(Arc::new(controller), queue, 1), stale.run());
 }
 
-/// Budgets are looked at when something changes about their pods that they look at.
-fn follow(pods: &Informer<Pod>, budgets: &Informer<PodDisruptionBudget>, queue: &Queue<Key>) {
-    let (budgets, news) = (budgets.clone(), queue.clone());
+/// Queues budgets when their pods change in a way that matters to them.
+fn listen_to_pods(pods: &Informer<Pod>, budgets: &Informer<PodDisruptionBudget>, queue: &Queue<Key>) {
+    let (budgets, changed) = (budgets.clone(), queue.clone());
     pods.listen(move |change| {
-        let seen = |pod: &Pod| {
-            (state::is_ready(pod), pod.metadata.deletion_timestamp.is_some(), pod.metadata.uid.clone())
-        };
         let mut pods = vec![change.object()];
         if let Change::Updated { old, new } = change {
-            let same_place = old.labels() == new.labels() && old.owner_references() == new.owner_references();
-            if same_place && seen(old) == seen(new) {
+            let (before, after) = (&old.metadata, &new.metadata);
+            if before.labels == after.labels
+                && before.owner_references == after.owner_references
+                && before.uid == after.uid
+                && before.deletion_timestamp.is_some() == after.deletion_timestamp.is_some()
+                && state::is_ready(old) == state::is_ready(new)
+            {
                 return;
             }
             pods.push(old);
         }
-        for budget in budgets.in_namespace(&change.object().namespace().unwrap_or_default()) {
+        for budget in budgets.in_namespace(change.object().namespace()) {
             let selector = selector(&budget);
-            if pods.iter().any(|pod| selector.as_ref().is_some_and(|it| it.matches(pod.labels()))) {
-                news.add(Key::of(&*budget));
+            if pods.iter().any(|pod| selector.as_ref().is_some_and(|it| it.matches(&pod.metadata.labels))) {
+                changed.add(Key::of(&*budget));
             }
         }
     });
 }
 
-/// Which pods a budget is about. None are where it does not say; all are where it says nothing about them.
+/// The selector of a budget: without one it selects no pods, with an empty one all.
 fn selector(budget: &PodDisruptionBudget) -> Option<Selector> {
-    budget.spec.as_ref()?.selector.clone()?.try_into().ok()
+    Selector::try_from(budget.spec.selector.as_deref()?).ok()
 }
 
 impl Reconcile for Budgets {
@@ -86,16 +86,16 @@ impl Reconcile for Budgets {
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.budgets.seen(key).await?;
         let Some(budget) = self.budgets.informer().get(key) else { return Ok(Action::AwaitChange) };
-        let why = match self.look(key, &budget).await {
+        let why = match self.sync(key, &budget).await {
             Ok(next) => return Ok(next),
-            // somebody was faster, such as an eviction
+            // another write came first, such as that of an eviction
             Err(why) if why.is(409) => return Err(why),
             Err(why) => why,
         };
-        let next = status::unknown(&budget, &why.message(), &self.context.time());
+        let next = status::unknown(&budget, &why.message(), self.context.time());
         self.write(key, &budget, next).await?;
         match why {
-            // what is wrong with the budget or its pods stays so until they change
+            // an error in the budget or its pods remains until they change
             Failure::Other(_) => Ok(Action::AwaitChange),
             why => Err(why),
         }
@@ -103,13 +103,12 @@ impl Reconcile for Budgets {
 }
 
 impl Budgets {
-    async fn look(&self, key: &Key, budget: &PodDisruptionBudget) -> Result<Action, Failure> {
-        let Some(spec) = &budget.spec else { return Ok(Action::AwaitChange) };
+    async fn sync(&self, key: &Key, budget: &PodDisruptionBudget) -> Result<Action, Failure> {
         let pods = match selector(budget) {
             None => Vec::new(),
             Some(selector) => {
                 let mut pods = self.pods.in_namespace(&key.namespace);
-                pods.retain(|pod| selector.matches(pod.labels()));
+                pods.retain(|pod| selector.matches(&pod.metadata.labels));
                 pods
             }
         };
@@ -117,38 +116,38 @@ impl Budgets {
             self.context.events.note(budget, Note::normal("NoPods", "No matching pods found"));
         }
         let mut scale = 0;
-        if status::needs_scale(spec) {
+        if status::needs_scale(&budget.spec) {
             let expected = self.owners.expected(&pods).await;
-            let expected = expected.inspect_err(|why| self.failed(budget, &why.message()))?;
-            scale = expected.pods;
+            let expected = expected.inspect_err(|why| self.record_failure(budget, &why.message()))?;
+            scale = expected.count;
             if expected.unmanaged {
-                self.unmanaged(budget);
+                self.record_unmanaged(budget);
             }
         }
-        let wanted = status::wanted(spec, scale, pods.len()).map_err(|why| {
-            self.failed(budget, &why);
+        let desired = status::desired_health(&budget.spec, scale, pods.len()).map_err(|why| {
+            self.record_failure(budget, &why);
             Failure::Other(why)
         })?;
         let now = self.context.time();
-        let disrupted = status::disrupted(budget, &pods, now.0);
+        let disrupted = status::disrupted(budget, &pods, now);
         for name in &disrupted.overdue {
-            if let Some(pod) = pods.iter().find(|pod| pod.name_any() == *name) {
+            if let Some(pod) = pods.iter().find(|pod| pod.name() == name) {
                 let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
                 self.context.events.note(&**pod, Note::warning("NotDeleted", message));
             }
         }
         let healthy = status::healthy(&pods, &disrupted.pods);
-        let next = status::status(budget, wanted, healthy, disrupted.pods, &now);
+        let next = status::status(budget, desired, healthy, disrupted.pods, now);
         self.write(key, budget, next).await?;
-        Ok(disrupted.again.map_or(Action::AwaitChange, Action::Requeue))
+        Ok(disrupted.recheck_after.map_or(Action::AwaitChange, Action::Requeue))
     }
 
-    fn failed(&self, budget: &PodDisruptionBudget, why: &str) {
+    fn record_failure(&self, budget: &PodDisruptionBudget, why: &str) {
         let message = format!("Failed to calculate the number of expected pods: {why}");
         self.context.events.note(budget, Note::warning("CalculateExpectedPodCountFailed", message));
     }
 
-    fn unmanaged(&self, budget: &PodDisruptionBudget) {
+    fn record_unmanaged(&self, budget: &PodDisruptionBudget) {
         let selector = selector(budget).map(|it| it.to_string()).unwrap_or_default();
         let message = format!(
             "Pods selected by this PodDisruptionBudget (selector: {selector}) were found to be unmanaged. As a result, \
@@ -164,14 +163,11 @@ impl Budgets {
         budget: &PodDisruptionBudget,
         next: PodDisruptionBudgetStatus,
     ) -> Result<(), Failure> {
-        if budget.status.as_ref() == Some(&next) {
+        if budget.status == next {
             return Ok(());
         }
-        let mut over = budget.clone();
-        over.status = Some(next);
-        let body = serde_json::to_vec(&over).map_err(kube::Error::SerdeError)?;
-        let budgets = beside::<PodDisruptionBudget>(&self.context.client, budget);
-        let written = budgets.replace_status(&key.name, &PostParams::default(), body).await;
+        let budgets = Api::beside(&self.context.client, budget);
+        let written = budgets.replace_status(&PodDisruptionBudget { status: next, ..budget.clone() }).await;
         if let Some(written) = unless(404, written)? {
             self.budgets.wrote(key, &written);
         }

@@ -1,49 +1,48 @@
-//! Pods that were said to be disrupted and are still there after a while: it is not said any more.
+//! Resets stale disruption conditions: a pod that still runs some time after `DisruptionTarget` was set loses it.
 
-use super::status::DELETION;
+use super::status::DELETION_TIMEOUT;
 use crate::Context;
 use crate::pods::state;
-use client::retry_on_conflict::beside;
-use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams};
-use kube::{Resource, ResourceExt};
+use api::Resource;
+use api::core::v1::Pod;
+use client::{Action, Api, Failure, Informer, Key, Patch, Queue, Reconcile, run, unless};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 const CONDITION: &str = "DisruptionTarget";
-const WRITER: &str = "DisruptionController";
+const FIELD_MANAGER: &str = "DisruptionController";
 
-pub(super) struct Stale {
+pub(super) struct StaleConditions {
     context: Context,
     pods: Informer<Pod>,
     queue: Queue<Key>,
 }
 
-/// How long it may still be said of a pod; nothing where it is not, or the pod is going away or has ended.
+/// The time until the condition is stale; `None` if it is not set, or the pod is being deleted or has ended.
 fn left(pod: &Pod, now: SystemTime) -> Option<Duration> {
     if !state::is_active(pod) {
         return None;
     }
     let condition = state::condition(pod, CONDITION).filter(|it| it.status == "True")?;
-    let since = SystemTime::from(condition.last_transition_time.as_ref()?.0);
-    Some(DELETION.saturating_sub(now.duration_since(since).unwrap_or_default()))
+    let since = SystemTime::from(condition.last_transition_time?);
+    Some(DELETION_TIMEOUT.saturating_sub(now.duration_since(since).unwrap_or_default()))
 }
 
-impl Stale {
-    /// Hears of such pods from now on.
+impl StaleConditions {
+    /// Queues pods with the condition from now on.
     pub fn listen(context: &Context) -> Arc<Self> {
-        let this = Stale { context: context.clone(), pods: context.informer(), queue: Queue::default() };
-        let (news, world) = (this.queue.clone(), context.world.clone());
-        this.pods.listen(move |change| {
+        let stale =
+            StaleConditions { context: context.clone(), pods: context.informer(), queue: Queue::default() };
+        let (changed, world) = (stale.queue.clone(), context.world.clone());
+        stale.pods.listen(move |change| {
             if !change.is_deletion()
                 && let Some(left) = left(change.object(), world.now())
             {
-                news.add_after(change.key(), left);
+                changed.add_after(change.key(), left);
             }
         });
-        Arc::new(this)
+        Arc::new(stale)
     }
 
     pub async fn run(self: Arc<Self>) {
@@ -52,7 +51,7 @@ impl Stale {
     }
 }
 
-impl Reconcile for Stale {
+impl Reconcile for StaleConditions {
     type Key = Key;
 
     fn name(&self) -> &'static str {
@@ -66,17 +65,18 @@ impl Reconcile for Stale {
             Some(left) if !left.is_zero() => return Ok(Action::Requeue(left)),
             Some(_) => {}
         }
-        let condition =
-            json!({"type": CONDITION, "status": "False", "lastTransitionTime": self.context.time()});
-        // decided from this revision of the pod, and from no other
-        let patch = Patch::Apply(json!({
-            "apiVersion": Pod::api_version(&()),
-            "kind": Pod::kind(&()),
+        let condition = json!({"type": CONDITION, "status": "False", "lastTransitionTime": self.context.time().to_string()});
+        // the resource version binds the patch to the state that it was decided from
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
             "metadata": {"name": key.name, "uid": pod.uid(), "resourceVersion": pod.resource_version()},
             "status": {"conditions": [condition]},
-        }));
-        let pods = beside::<Pod>(&self.context.client, &*pod);
-        unless(404, pods.patch_status(&key.name, &PatchParams::apply(WRITER).force(), &patch).await)?;
+        });
+        let body = body.to_string().into_bytes();
+        let patch = Patch::Apply { manager: FIELD_MANAGER.to_owned(), force: true, body };
+        let pods = Api::<Pod>::beside(&self.context.client, &*pod);
+        unless(404, pods.patch_status(&key.name, &patch).await)?;
         Ok(Action::AwaitChange)
     }
 }

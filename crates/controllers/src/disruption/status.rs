@@ -1,35 +1,33 @@
-//! What a budget's status is: pure functions over the budget, its pods and how many of them there should be.
+//! The status of a disruption budget: pure functions over the budget, its pods and their expected number.
 
 use crate::pods::state;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use k8s_openapi::chrono::{DateTime, Utc};
-use kube::ResourceExt;
+use api::core::v1::Pod;
+use api::meta::v1::Condition;
+use api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
+use api::{IntOrString, Resource, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a pod whose eviction was allowed may be there before it counts again.
-pub(super) const DELETION: Duration = Duration::from_secs(120);
+/// The time after which a pod whose eviction was allowed, and that was not deleted, counts again.
+pub(super) const DELETION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The numbers of pods that a budget requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DesiredHealth {
-    /// How many there should be in all.
+    /// The expected number of pods.
     pub expected: i32,
     /// How many of them must be healthy.
     pub healthy: i32,
 }
 
-/// Whether it must be known how many pods their owners ask for.
+/// Whether the desired health depends on the scale of the owners.
 pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
 
-/// `scale` is how many pods their owners ask for, `pods` how many there are.
-pub(super) fn wanted(
+/// Computes the desired health. `scale` is the sum of the scales of the owners, `pods` the number of pods.
+pub(super) fn desired_health(
     spec: &PodDisruptionBudgetSpec,
     scale: i32,
     pods: usize,
@@ -60,138 +58,137 @@ fn share(value: &IntOrString, of: i32) -> Result<i32, String> {
     Ok(i32::try_from(share).unwrap_or(i32::MAX))
 }
 
-/// Pods whose eviction was allowed and that are still there.
+/// Pods whose eviction was allowed and that are not being deleted yet.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Disrupted {
     pub pods: BTreeMap<String, Time>,
-    /// When the first of them counts again.
-    pub again: Option<Duration>,
-    /// Those that should be gone and are not.
+    /// The time until the first of them counts again.
+    pub recheck_after: Option<Duration>,
+    /// The names of pods that were not deleted in time.
     pub overdue: Vec<String>,
 }
 
-pub(super) fn disrupted(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], now: DateTime<Utc>) -> Disrupted {
+pub(super) fn disrupted(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], now: Time) -> Disrupted {
     let mut out = Disrupted::default();
-    let Some(there) = budget.status.as_ref().and_then(|it| it.disrupted_pods.as_ref()) else { return out };
     for pod in pods.iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
-        let name = pod.name_any();
-        let Some(since) = there.get(&name) else { continue };
-        let passed = now.signed_duration_since(since.0).to_std().unwrap_or_default();
-        if passed > DELETION {
-            out.overdue.push(name);
+        let name = pod.name();
+        let Some(since) = budget.status.disrupted_pods.get(name) else { continue };
+        let passed = Duration::from_secs(u64::try_from(now.0.saturating_sub(since.0)).unwrap_or(0));
+        if passed > DELETION_TIMEOUT {
+            out.overdue.push(name.to_owned());
             continue;
         }
-        // a moment more, so that it has passed then
-        let left = DELETION - passed + Duration::from_secs(1);
-        out.again = Some(out.again.map_or(left, |again| again.min(left)));
-        out.pods.insert(name, since.clone());
+        // one second more, so that the time has passed then
+        let left = DELETION_TIMEOUT - passed + Duration::from_secs(1);
+        out.recheck_after = Some(out.recheck_after.map_or(left, |earliest| earliest.min(left)));
+        out.pods.insert(name.to_owned(), *since);
     }
     out
 }
 
-/// How many pods are ready and stay.
+/// How many pods are ready and are not being disrupted.
 pub(super) fn healthy(pods: &[Arc<Pod>], disrupted: &BTreeMap<String, Time>) -> i32 {
-    let stays = |pod: &Pod| {
-        pod.metadata.deletion_timestamp.is_none()
-            && !pod.metadata.name.as_ref().is_some_and(|name| disrupted.contains_key(name))
-    };
+    let stays = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && !disrupted.contains_key(pod.name());
     let count = pods.iter().filter(|pod| stays(pod) && state::is_ready(pod)).count();
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// The status that follows.
+/// The new status of a budget.
 pub(super) fn status(
     budget: &PodDisruptionBudget,
-    wanted: DesiredHealth,
+    desired: DesiredHealth,
     healthy: i32,
     disrupted: BTreeMap<String, Time>,
-    now: &Time,
+    now: Time,
 ) -> PodDisruptionBudgetStatus {
-    // with no pods nothing is allowed: the first that come must not be disrupted before they are looked at
-    let allowed = if wanted.expected <= 0 { 0 } else { healthy.saturating_sub(wanted.healthy).max(0) };
+    // without pods no disruption is allowed: the first new pods must be counted before one of them is disrupted
+    let allowed = if desired.expected <= 0 { 0 } else { healthy.saturating_sub(desired.healthy).max(0) };
     let reason = if allowed > 0 { "SufficientPods" } else { "InsufficientPods" };
     let mut next = PodDisruptionBudgetStatus {
         current_healthy: healthy,
-        desired_healthy: wanted.healthy,
-        expected_pods: wanted.expected,
+        desired_healthy: desired.healthy,
+        expected_pods: desired.expected,
         disruptions_allowed: allowed,
-        disrupted_pods: Some(disrupted).filter(|it| !it.is_empty()),
+        disrupted_pods: disrupted,
         observed_generation: budget.metadata.generation,
-        conditions: budget.status.as_ref().and_then(|it| it.conditions.clone()),
+        conditions: budget.status.conditions.clone(),
+        ..PodDisruptionBudgetStatus::default()
     };
-    set(&mut next, allowed > 0, reason, "", now);
+    set_condition(&mut next, allowed > 0, reason, "", now);
     next
 }
 
-/// The status when nothing can be known: nothing is allowed.
-pub(super) fn unknown(budget: &PodDisruptionBudget, why: &str, now: &Time) -> PodDisruptionBudgetStatus {
-    let mut next = budget.status.clone().unwrap_or_default();
+/// The status of a budget that cannot be computed: no disruption is allowed.
+pub(super) fn unknown(budget: &PodDisruptionBudget, why: &str, now: Time) -> PodDisruptionBudgetStatus {
+    let mut next = budget.status.clone();
     next.disruptions_allowed = 0;
-    set(&mut next, false, "SyncFailed", why, now);
+    set_condition(&mut next, false, "SyncFailed", why, now);
     next
 }
 
-fn set(status: &mut PodDisruptionBudgetStatus, allowed: bool, reason: &str, message: &str, now: &Time) {
-    const KIND: &str = "DisruptionAllowed";
-    let conditions = status.conditions.get_or_insert_default();
+/// Sets the `DisruptionAllowed` condition; its transition time changes with its status only.
+fn set_condition(
+    status: &mut PodDisruptionBudgetStatus,
+    allowed: bool,
+    reason: &str,
+    message: &str,
+    now: Time,
+) {
+    const TYPE: &str = "DisruptionAllowed";
     let text = if allowed { "True" } else { "False" };
-    let there = conditions.iter().position(|it| it.type_ == KIND);
-    let since = there.map(|at| &conditions[at]).filter(|it| it.status == text);
+    let current = status.conditions.iter_mut().find(|it| it.type_ == TYPE);
+    let since = current.as_ref().filter(|it| it.status == text).map(|it| it.last_transition_time);
     let next = Condition {
-        type_: KIND.to_owned(),
+        type_: TYPE.to_owned(),
         status: text.to_owned(),
         reason: reason.to_owned(),
         message: message.to_owned(),
         observed_generation: status.observed_generation,
-        last_transition_time: since.map_or_else(|| now.clone(), |it| it.last_transition_time.clone()),
+        last_transition_time: since.unwrap_or(Some(now)),
+        ..Condition::default()
     };
-    match there {
-        Some(at) => conditions[at] = next,
-        None => conditions.push(next),
+    match current {
+        Some(current) => *current = next,
+        None => status.conditions.push(next),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
-    fn at(seconds: i64) -> DateTime<Utc> {
-        DateTime::from_timestamp(seconds, 0).unwrap()
-    }
-
     #[test]
-    fn budgets_ask_for_pods() {
+    fn budgets_require_pods() {
         let of = |spec: Value, scale, pods| {
-            let spec: PodDisruptionBudgetSpec = serde_json::from_value(spec).unwrap();
-            wanted(&spec, scale, pods).map(|it| (it.expected, it.healthy))
+            desired_health(&object(spec), scale, pods).map(|it| (it.expected, it.healthy))
         };
         assert_eq!(of(json!({"minAvailable": 3}), 0, 5), Ok((5, 3)));
         assert_eq!(of(json!({"minAvailable": "50%"}), 7, 5), Ok((7, 4)));
         assert_eq!(of(json!({"minAvailable": "100%"}), 7, 5), Ok((7, 7)));
         assert_eq!(of(json!({"maxUnavailable": 2}), 7, 5), Ok((7, 5)));
         assert_eq!(of(json!({"maxUnavailable": 9}), 7, 5), Ok((7, 0)));
-        // a part of a pod is a pod, here in favour of disruption
+        // the share is rounded up, here in favour of disruption
         assert_eq!(of(json!({"maxUnavailable": "30%"}), 7, 5), Ok((7, 4)));
         assert_eq!(of(json!({"maxUnavailable": "0%"}), 7, 5), Ok((7, 7)));
         assert_eq!(of(json!({}), 7, 5), Ok((0, 0)));
         assert!(of(json!({"maxUnavailable": "half"}), 7, 5).is_err());
-        let needs = |spec: Value| needs_scale(&serde_json::from_value(spec).unwrap());
+        let needs = |spec: Value| needs_scale(&object(spec));
         assert!(needs(json!({"maxUnavailable": 1})) && needs(json!({"minAvailable": "1%"})));
         assert!(!needs(json!({"minAvailable": 1})) && !needs(json!({})));
     }
 
-    fn pod(name: &str, ready: bool, leaving: bool) -> Arc<Pod> {
+    fn pod(name: &str, ready: bool, deleting: bool) -> Arc<Pod> {
         let json = json!({
-            "metadata": {"name": name, "deletionTimestamp": leaving.then_some("2023-01-01T00:00:00Z")},
+            "metadata": {"name": name, "deletionTimestamp": deleting.then_some("2023-01-01T00:00:00Z")},
             "status": {"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]}
         });
-        Arc::new(serde_json::from_value(json).unwrap())
+        Arc::new(object(json))
     }
 
     fn budget(status: Value) -> PodDisruptionBudget {
-        let json = json!({"metadata": {"name": "b", "generation": 3}, "spec": {}, "status": status});
-        serde_json::from_value(json).unwrap()
+        object(json!({"metadata": {"name": "b", "generation": 3}, "spec": {}, "status": status}))
     }
 
     fn status_with(disrupted: Value) -> Value {
@@ -200,44 +197,44 @@ mod tests {
 
     #[test]
     fn pods_whose_eviction_was_allowed_do_not_count_for_a_while() {
-        let since = |seconds: i64| Value::from(at(seconds).to_rfc3339());
+        let since = |seconds: i64| Time(seconds).to_string();
         let budget = budget(status_with(
-            json!({"a": since(1000), "b": since(950), "gone": since(1000), "leaving": since(1000), "late": since(800)}),
+            json!({"a": since(1000), "b": since(950), "gone": since(1000), "deleting": since(1000), "late": since(800)}),
         ));
         let pods = [
             pod("a", true, false),
             pod("b", true, false),
-            pod("leaving", true, true),
+            pod("deleting", true, true),
             pod("late", true, false),
         ];
-        let found = disrupted(&budget, &pods, at(1000));
+        let found = disrupted(&budget, &pods, Time(1000));
         assert_eq!(found.pods.keys().collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(found.again, Some(Duration::from_secs(71)));
+        assert_eq!(found.recheck_after, Some(Duration::from_secs(71)));
         assert_eq!(found.overdue, ["late"]);
         assert_eq!(healthy(&pods, &found.pods), 1);
         assert_eq!(healthy(&pods, &BTreeMap::new()), 3);
     }
 
     #[test]
-    fn the_condition_follows_what_is_allowed() {
-        let now = Time(at(1000));
-        let wanted = DesiredHealth { expected: 3, healthy: 2 };
-        let first = status(&budget(status_with(json!({}))), wanted, 3, BTreeMap::new(), &now);
-        assert_eq!((first.disruptions_allowed, first.observed_generation), (1, Some(3)));
-        let condition = &first.conditions.as_ref().unwrap()[0];
+    fn the_condition_follows_the_allowed_disruptions() {
+        let now = Time(1000);
+        let desired = DesiredHealth { expected: 3, healthy: 2 };
+        let first = status(&budget(status_with(json!({}))), desired, 3, BTreeMap::new(), now);
+        assert_eq!((first.disruptions_allowed, first.observed_generation), (1, 3));
+        let condition = &first.conditions[0];
         assert_eq!((&*condition.status, &*condition.reason), ("True", "SufficientPods"));
         let mut next = budget(Value::Null);
-        next.status = Some(first.clone());
-        let again = status(&next, wanted, 3, BTreeMap::new(), &Time(at(2000)));
+        next.status = first.clone();
+        let again = status(&next, desired, 3, BTreeMap::new(), Time(2000));
         assert_eq!(again, first);
-        let fewer = status(&next, wanted, 2, BTreeMap::new(), &Time(at(2000)));
-        let condition = &fewer.conditions.as_ref().unwrap()[0];
+        let fewer = status(&next, desired, 2, BTreeMap::new(), Time(2000));
+        let condition = &fewer.conditions[0];
         assert_eq!((&*condition.status, &*condition.reason), ("False", "InsufficientPods"));
-        assert_eq!(condition.last_transition_time, Time(at(2000)));
-        let none = status(&next, DesiredHealth { expected: 0, healthy: 0 }, 3, BTreeMap::new(), &now);
+        assert_eq!(condition.last_transition_time, Some(Time(2000)));
+        let none = status(&next, DesiredHealth { expected: 0, healthy: 0 }, 3, BTreeMap::new(), now);
         assert_eq!(none.disruptions_allowed, 0);
-        let failed = unknown(&next, "why", &now);
+        let failed = unknown(&next, "why", now);
         assert_eq!((failed.disruptions_allowed, failed.current_healthy), (0, 3));
-        assert_eq!(failed.conditions.unwrap()[0].message, "why");
+        assert_eq!(failed.conditions[0].message, "why");
     }
 }

@@ -1,30 +1,29 @@
-//! Endpoints: for each service that selects pods, the addresses of these, ready or not.
+//! The endpoints controller: writes an `Endpoints` object for each service that selects pods.
 //!
-//! This is the old form of what endpoint slices say; it has an end at so many addresses.
+//! `Endpoints` are superseded by endpoint slices, and hold a limited number of addresses.
 
 pub(crate) mod subsets;
 
 use crate::Context;
 use crate::backends::{self, Backends, Triggers};
 use crate::pods::state;
+use api::Resource;
+use api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
+use api::meta::v1::{DeleteOptions, ObjectMeta};
 use client::events::EventType;
-use client::{Action, Failure, Informer, Key, Queue, Reconcile, WriteTracker, run, unless};
-use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, PostParams};
+use client::{Action, Api, Failure, Informer, Key, Queue, Reconcile, WriteTracker, run, unless};
 use names::Names;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many addresses an object has at the most.
+/// The limit of addresses of an object.
 const MOST: usize = 1000;
 const TRUNCATED: &str = "truncated";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub workers: usize,
-    /// How long is waited for more changes of pods.
+    /// How long changes of pods are batched.
     pub batch_period: Duration,
 }
 
@@ -34,7 +33,7 @@ impl Default for Options {
     }
 }
 
-struct Loop {
+struct EndpointsController {
     context: Context,
     backends: Backends,
     endpoints: Informer<Endpoints>,
@@ -46,30 +45,30 @@ pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::default();
     let backends = Backends::watch(&context, &queue, options.batch_period);
     let endpoints = context.informer::<Endpoints>();
-    let news = queue.clone();
+    let changed = queue.clone();
     endpoints.listen(move |change| {
         if change.is_deletion() {
-            news.add(change.key());
+            changed.add(change.key());
         }
     });
     backends.synced().await;
     endpoints.synced().await;
-    // those whose service went while nobody looked; a lease of old is kept in some
+    // the service may be gone since the last run; objects with this annotation are locks of leader election
     let leader = context.names.well_known_under("control-plane.alpha", "leader");
-    let left = endpoints.all();
-    let left = left.iter().filter(|it| !it.annotations().contains_key(&leader));
-    left.for_each(|it| queue.add(Key::of(&**it)));
-    let this = Loop {
+    let existing = endpoints.all();
+    let existing = existing.iter().filter(|it| !it.metadata.annotations.contains_key(&leader));
+    existing.for_each(|it| queue.add(Key::of(&**it)));
+    let controller = EndpointsController {
         context,
         backends,
         written: WriteTracker::new(endpoints.clone()),
         endpoints,
         triggers: Triggers::default(),
     };
-    run::run(Arc::new(this), queue, options.workers).await;
+    run::run(Arc::new(controller), queue, options.workers).await;
 }
 
-impl Reconcile for Loop {
+impl Reconcile for EndpointsController {
     type Key = Key;
 
     fn name(&self) -> &'static str {
@@ -78,12 +77,12 @@ impl Reconcile for Loop {
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.written.seen(key).await?;
-        let api: Api<Endpoints> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let api: Api<Endpoints> = Api::namespaced(&self.context.client, &key.namespace);
         let Some(service) = self.backends.services.get(key) else {
             self.triggers.forget(key);
-            if let Some(there) = self.endpoints.get(key) {
-                unless(404, api.delete(&key.name, &DeleteParams::default()).await)?;
-                self.written.deleted(key, &there);
+            if let Some(existing) = self.endpoints.get(key) {
+                unless(404, api.delete(&key.name, &DeleteOptions::default()).await)?;
+                self.written.deleted(key, &existing);
             }
             return Ok(Action::AwaitChange);
         };
@@ -91,135 +90,136 @@ impl Reconcile for Loop {
             return Ok(Action::AwaitChange);
         }
         let pods = self.backends.pods_of(&service);
-        // remembered even if nothing is to be written
+        // updated even if nothing is written
         let trigger = self.triggers.since_last(key, &service, &pods);
-        let there = self.endpoints.get(key);
-        let Some(next) = wanted(&service, &pods, there.as_deref(), trigger, &self.context.names) else {
+        let existing = self.endpoints.get(key);
+        let Some(next) = desired(&service, &pods, existing.as_deref(), trigger, &self.context.names) else {
             return Ok(Action::AwaitChange);
         };
-        let written = match &there {
-            None => api.create(&PostParams::default(), &next).await,
-            Some(_) => api.replace(&key.name, &PostParams::default(), &next).await,
+        let written = match &existing {
+            None => api.create(&next).await,
+            Some(_) => api.replace(&next).await,
         };
         match written {
-            Ok(now) => self.written.wrote(key, &now),
-            Err(why) if there.is_none() && client::is_terminating(&why) => {}
-            Err(why) => {
-                let why = Failure::from(why);
-                self.tell(&service, there.is_none(), &why);
-                return Err(why);
+            Ok(written) => self.written.wrote(key, &written),
+            Err(error) if existing.is_none() && client::is_terminating(&error) => {}
+            Err(error) => {
+                self.record_failure(&service, existing.is_none(), &error);
+                return Err(error.into());
             }
         }
         Ok(Action::AwaitChange)
     }
 }
 
-impl Loop {
-    fn tell(&self, service: &Service, creating: bool, why: &Failure) {
-        let (of, why) = (Key::of(service), why.message());
+impl EndpointsController {
+    fn record_failure(&self, service: &Service, creating: bool, error: &client::Error) {
+        let (key, why) = (Key::of(service), error.message());
         let (reason, message) = match creating {
-            true => ("FailedToCreateEndpoint", format!("Failed to create endpoint for service {of}: {why}")),
-            false => ("FailedToUpdateEndpoint", format!("Failed to update endpoint {of}: {why}")),
+            true => ("FailedToCreateEndpoint", format!("Failed to create endpoint for service {key}: {why}")),
+            false => ("FailedToUpdateEndpoint", format!("Failed to update endpoint {key}: {why}")),
         };
-        self.context.events.tell(service, EventType::Warning, reason, message);
+        self.context.events.record(service, EventType::Warning, reason, message);
     }
 }
 
-/// The address of a pod in the family that a service has first.
+/// The address of a pod in the first family of a service.
 fn address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
-    let spec = service.spec.as_ref()?;
     let all = backends::addresses(pod);
-    let family = spec.ip_families.iter().flatten().next();
-    let v6 = match (family, spec.cluster_ip.as_deref()) {
-        (Some(family), _) => family == "IPv6",
-        (None, Some(own)) if !backends::is_headless(service) => backends::is_v6(own),
-        _ => backends::is_v6(all.first()?),
+    let v6 = match service.spec.ip_families.first() {
+        Some(family) => family == "IPv6",
+        None if !backends::is_headless(service) => backends::is_v6(&service.spec.cluster_ip),
+        None => backends::is_v6(all.first()?),
     };
     let ip = all.into_iter().find(|it| backends::is_v6(it) == v6)?;
     Some(EndpointAddress {
         ip: ip.to_owned(),
-        hostname: backends::hostname(pod, service).cloned(),
-        node_name: pod.spec.as_ref().and_then(|it| it.node_name.clone()),
-        target_ref: Some(backends::reference(pod)),
+        hostname: backends::hostname(pod, service).unwrap_or_default().to_owned(),
+        node_name: Some(pod.spec.node_name.clone()).filter(|it| !it.is_empty()),
+        target_ref: Some(Box::new(backends::reference(pod))),
+        ..EndpointAddress::default()
     })
 }
 
-/// Who stands behind a service.
-fn behind(service: &Service, pods: &[Arc<Pod>]) -> Vec<EndpointSubset> {
-    let Some(spec) = &service.spec else { return Vec::new() };
-    let publishes = spec.publish_not_ready_addresses.unwrap_or(false);
-    let service_ports = spec.ports.as_deref().unwrap_or_default();
+/// The subsets of a service.
+fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Vec<EndpointSubset> {
+    let spec = &service.spec;
+    let publishes = spec.publish_not_ready_addresses;
     let mut subsets = Vec::new();
     for pod in pods.iter().filter(|pod| backends::is_reachable(pod, publishes)) {
         let Some(address) = address(service, pod) else { continue };
         let ready = publishes || state::is_ready(pod);
-        let mut push = |ports: Option<Vec<EndpointPort>>| {
-            let (yes, no) =
-                if ready { (Some(vec![address.clone()]), None) } else { (None, Some(vec![address.clone()])) };
-            subsets.push(EndpointSubset { addresses: yes, not_ready_addresses: no, ports });
+        let mut push = |ports: Vec<EndpointPort>| {
+            let mut subset = EndpointSubset { ports, ..EndpointSubset::default() };
+            match ready {
+                true => subset.addresses.push(address.clone()),
+                false => subset.not_ready_addresses.push(address.clone()),
+            }
+            subsets.push(subset);
         };
-        // a service without an address needs no ports
-        if service_ports.is_empty() && spec.cluster_ip.as_deref() == Some("None") {
-            push(None);
+        // a headless service needs no ports
+        if spec.ports.is_empty() && spec.cluster_ip == "None" {
+            push(Vec::new());
         }
-        for port in service_ports {
+        for port in &spec.ports {
             if let Some(number) = backends::port(pod, port) {
-                push(Some(vec![EndpointPort {
+                push(vec![EndpointPort {
                     name: port.name.clone(),
                     port: number,
-                    protocol: Some(backends::protocol(port.protocol.as_deref()).to_owned()),
+                    protocol: backends::protocol(&port.protocol).to_owned(),
                     app_protocol: port.app_protocol.clone(),
-                }]));
+                    ..EndpointPort::default()
+                }]);
             }
         }
     }
     subsets::repack(subsets)
 }
 
-/// The object as it should be, unless it is.
-fn wanted(
+/// The desired object; `None` if the existing one is up to date.
+fn desired(
     service: &Service,
     pods: &[Arc<Pod>],
-    there: Option<&Endpoints>,
+    existing: Option<&Endpoints>,
     trigger: Option<String>,
     names: &Names,
 ) -> Option<Endpoints> {
-    let mut subsets = behind(service, pods);
+    let mut subsets = subsets(service, pods);
     let truncated = subsets::truncate(&mut subsets, MOST);
     let over = names.well_known_under("endpoints", "over-capacity");
-    let mut labels = service.labels().clone();
+    let mut labels = service.metadata.labels.clone();
     let headless = names.well_known_under("service", "headless");
     match backends::is_headless(service) {
         true => drop(labels.insert(headless, String::new())),
         false => drop(labels.remove(&headless)),
     }
-    if let Some(there) = there {
-        let said = there.annotations().get(&over).map(String::as_str);
-        let same = subsets::comparable(there.subsets.as_deref().unwrap_or_default())
-            == subsets::comparable(&subsets);
-        if same && *there.labels() == labels && said == truncated.then_some(TRUNCATED) {
+    if let Some(existing) = existing {
+        let annotation = existing.metadata.annotations.get(&over).map(String::as_str);
+        let same = subsets::comparable(&existing.subsets) == subsets::comparable(&subsets);
+        if same && existing.metadata.labels == labels && annotation == truncated.then_some(TRUNCATED) {
             return None;
         }
     }
-    let mut next = there.cloned().unwrap_or_else(|| Endpoints {
-        metadata: ObjectMeta { name: service.metadata.name.clone(), ..ObjectMeta::default() },
+    let mut next = existing.cloned().unwrap_or_else(|| Endpoints {
+        metadata: ObjectMeta { name: service.name().to_owned(), ..ObjectMeta::default() },
         ..Endpoints::default()
     });
-    next.subsets = Some(subsets).filter(|it| !it.is_empty());
-    next.metadata.labels = Some(labels).filter(|it| !it.is_empty());
-    let annotations = next.metadata.annotations.get_or_insert_default();
-    let mut note = |name: String, value: Option<String>| match value {
+    next.subsets = subsets;
+    next.metadata.labels = labels;
+    let annotations = &mut next.metadata.annotations;
+    let mut annotate = |name: String, value: Option<String>| match value {
         Some(value) => drop(annotations.insert(name, value)),
         None => drop(annotations.remove(&name)),
     };
-    note(names.well_known_under("endpoints", "last-change-trigger-time"), trigger);
-    note(over, truncated.then(|| TRUNCATED.to_owned()));
+    annotate(names.well_known_under("endpoints", "last-change-trigger-time"), trigger);
+    annotate(over, truncated.then(|| TRUNCATED.to_owned()));
     Some(next)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
     fn pod(name: &str, ips: &[&str], ready: bool, more: Value) -> Arc<Pod> {
@@ -233,38 +233,33 @@ mod tests {
         for (name, value) in more.as_object().unwrap() {
             pod["metadata"][name] = value.clone();
         }
-        Arc::new(serde_json::from_value(pod).unwrap())
+        Arc::new(object(pod))
     }
 
     fn service(spec: Value) -> Service {
-        let service =
-            json!({"metadata": {"name": "s", "namespace": "ns", "labels": {"l": "v"}}, "spec": spec});
-        serde_json::from_value(service).unwrap()
+        object(json!({"metadata": {"name": "s", "namespace": "ns", "labels": {"l": "v"}}, "spec": spec}))
     }
 
-    fn told(service: &Service, pods: &[Arc<Pod>]) -> Vec<String> {
-        let subsets = behind(service, pods);
-        let side = |all: &Option<Vec<EndpointAddress>>| {
-            all.iter().flatten().map(|it| it.ip.clone()).collect::<Vec<_>>().join(",")
-        };
-        let ports = |it: &EndpointSubset| {
-            it.ports.iter().flatten().map(|it| it.port.to_string()).collect::<Vec<_>>().join(",")
-        };
-        subsets
+    /// The subsets of a service as `ready / not ready : ports`.
+    fn shown(service: &Service, pods: &[Arc<Pod>]) -> Vec<String> {
+        let ips = |all: &[EndpointAddress]| all.iter().map(|it| it.ip.clone()).collect::<Vec<_>>().join(",");
+        let ports =
+            |it: &EndpointSubset| it.ports.iter().map(|it| it.port.to_string()).collect::<Vec<_>>().join(",");
+        subsets(service, pods)
             .iter()
-            .map(|it| format!("{} / {} : {}", side(&it.addresses), side(&it.not_ready_addresses), ports(it)))
+            .map(|it| format!("{} / {} : {}", ips(&it.addresses), ips(&it.not_ready_addresses), ports(it)))
             .collect()
     }
 
     #[test]
-    fn addresses_are_those_of_the_first_family_and_ready_or_not() {
+    fn addresses_are_of_the_first_family_and_ready_or_not() {
         let pods = [
             pod("a", &["10.0.0.1", "fd00::1"], true, json!({})),
             pod("b", &["10.0.0.2", "fd00::2"], false, json!({})),
             pod("c", &["10.0.0.3"], true, json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})),
         ];
         let ports = json!([{"name": "a", "port": 80, "targetPort": "web"}, {"name": "b", "port": 90, "targetPort": "no"}]);
-        let check = |spec: Value, expected: &[&str]| assert_eq!(told(&service(spec), &pods), expected);
+        let check = |spec: Value, expected: &[&str]| assert_eq!(shown(&service(spec), &pods), expected);
         check(json!({"clusterIP": "10.96.0.1", "ports": ports}), &["10.0.0.1 / 10.0.0.2 : 8080"]);
         check(
             json!({"clusterIP": "None", "ipFamilies": ["IPv6"], "ports": ports}),
@@ -279,24 +274,25 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_otherwise_is_written() {
+    fn only_changes_are_written() {
         let names = Names::kubernetes();
         let service = service(json!({"clusterIP": "None", "ports": [{"port": 80}]}));
         let pods = [pod("a", &["10.0.0.1"], true, json!({}))];
         let time = || Some("2026-01-01T00:00:00Z".to_owned());
-        let made = wanted(&service, &pods, None, time(), &names).unwrap();
-        assert_eq!(made.labels().get("service.kubernetes.io/headless").map(String::as_str), Some(""));
-        assert_eq!(made.annotations().values().cloned().collect::<Vec<_>>(), [time().unwrap()]);
-        assert!(wanted(&service, &pods, Some(&made), None, &names).is_none());
-        let later = wanted(&service, &[], Some(&made), None, &names).unwrap();
-        assert!(later.subsets.is_none() && later.annotations().is_empty());
+        let new = desired(&service, &pods, None, time(), &names).unwrap();
+        let headless = new.metadata.labels.get("service.kubernetes.io/headless");
+        assert_eq!(headless.map(String::as_str), Some(""));
+        assert_eq!(new.metadata.annotations.values().cloned().collect::<Vec<_>>(), [time().unwrap()]);
+        assert!(desired(&service, &pods, Some(&new), None, &names).is_none());
+        let later = desired(&service, &[], Some(&new), None, &names).unwrap();
+        assert!(later.subsets.is_empty() && later.metadata.annotations.is_empty());
         let many: Vec<_> = (0..1200)
             .map(|it| {
                 pod(&format!("p{it:04}"), &[&format!("10.0.{}.{}", it / 250, it % 250)], true, json!({}))
             })
             .collect();
-        let cut = wanted(&service, &many, Some(&made), None, &names).unwrap();
-        assert_eq!(cut.annotations()["endpoints.kubernetes.io/over-capacity"], "truncated");
-        assert!(wanted(&service, &many, Some(&cut), None, &names).is_none());
+        let cut = desired(&service, &many, Some(&new), None, &names).unwrap();
+        assert_eq!(cut.metadata.annotations["endpoints.kubernetes.io/over-capacity"], "truncated");
+        assert!(desired(&service, &many, Some(&cut), None, &names).is_none());
     }
 }

@@ -1,87 +1,88 @@
-//! Endpoints in their usual form: addresses that offer the same ports stand together, everything in order.
+//! The canonical form of endpoint subsets: addresses with the same ports are in one subset, and everything is sorted.
 
-use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset};
+use api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is the same address, in an order.
-type Place = (String, String);
+/// The identity of an address: IP and uid of the target.
+type AddressKey = (String, String);
 
-fn place(address: &EndpointAddress) -> Place {
-    let uid = address.target_ref.as_ref().and_then(|it| it.uid.clone());
+fn address_key(address: &EndpointAddress) -> AddressKey {
+    let uid = address.target_ref.as_ref().map(|it| it.uid.clone());
     (address.ip.clone(), uid.unwrap_or_default())
 }
 
-/// What is the same port, in an order.
-type Port = (String, i32, String, String);
+/// The identity of a port.
+type PortKey = (String, i32, String, String);
 
-fn port(port: &EndpointPort) -> Port {
-    let text = |it: &Option<String>| it.clone().unwrap_or_default();
-    (text(&port.name), port.port, text(&port.protocol), text(&port.app_protocol))
+fn port_key(port: &EndpointPort) -> PortKey {
+    let app_protocol = port.app_protocol.clone().unwrap_or_default();
+    (port.name.clone(), port.port, port.protocol.clone(), app_protocol)
 }
 
-/// Puts together what belongs together. An address that is ready for a port anywhere is ready for it.
+/// The addresses of a port, and whether they are ready for it.
+type Readiness = BTreeMap<AddressKey, bool>;
+
+/// Merges subsets. An address that is ready for a port in one subset is ready for it.
 pub fn repack(subsets: Vec<EndpointSubset>) -> Vec<EndpointSubset> {
-    let mut addresses: BTreeMap<Place, EndpointAddress> = BTreeMap::new();
-    // who offers a port, and whether it is ready; without ports there is one place for all
-    let mut offered: BTreeMap<Option<Port>, (Option<EndpointPort>, BTreeMap<Place, bool>)> = BTreeMap::new();
+    let mut addresses: BTreeMap<AddressKey, EndpointAddress> = BTreeMap::new();
+    // the addresses of each port, and whether they are ready; addresses without ports have the key `None`
+    let mut by_port: BTreeMap<Option<PortKey>, (Option<EndpointPort>, Readiness)> = BTreeMap::new();
     for subset in subsets {
-        let ports = subset.ports.unwrap_or_default();
-        let ports: Vec<Option<EndpointPort>> =
-            if ports.is_empty() { vec![None] } else { ports.into_iter().map(Some).collect() };
-        let sides = [(subset.addresses, true), (subset.not_ready_addresses, false)];
-        for (address, ready) in
-            sides.into_iter().flat_map(|(all, ready)| all.into_iter().flatten().map(move |it| (it, ready)))
-        {
-            let at = place(&address);
-            for one in &ports {
-                let entry = offered.entry(one.as_ref().map(port));
-                let (_, offering) = entry.or_insert_with(|| (one.clone(), BTreeMap::new()));
-                *offering.entry(at.clone()).or_insert(false) |= ready;
+        let ports: Vec<Option<EndpointPort>> = match subset.ports.is_empty() {
+            true => vec![None],
+            false => subset.ports.into_iter().map(Some).collect(),
+        };
+        let ready = subset.addresses.into_iter().map(|it| (it, true));
+        let not_ready = subset.not_ready_addresses.into_iter().map(|it| (it, false));
+        for (address, ready) in ready.chain(not_ready) {
+            let key = address_key(&address);
+            for port in &ports {
+                let entry = by_port.entry(port.as_ref().map(port_key));
+                let (_, readiness) = entry.or_insert_with(|| (port.clone(), Readiness::new()));
+                *readiness.entry(key.clone()).or_insert(false) |= ready;
             }
-            addresses.entry(at).or_insert(address);
+            addresses.entry(key).or_insert(address);
         }
     }
-    let mut together: BTreeMap<BTreeMap<Place, bool>, Vec<EndpointPort>> = BTreeMap::new();
-    for (one, offering) in offered.into_values() {
-        together.entry(offering).or_default().extend(one);
+    let mut by_addresses: BTreeMap<Readiness, Vec<EndpointPort>> = BTreeMap::new();
+    for (port, readiness) in by_port.into_values() {
+        by_addresses.entry(readiness).or_default().extend(port);
     }
     let mut packed: Vec<EndpointSubset> = Vec::new();
-    for (offering, ports) in together {
-        let side = |wanted: bool| {
-            let chosen = offering.iter().filter(|(_, ready)| **ready == wanted);
-            chosen.filter_map(|(at, _)| addresses.get(at).cloned()).collect::<Vec<_>>()
+    for (readiness, ports) in by_addresses {
+        let with = |wanted: bool| {
+            let keys = readiness.iter().filter(|(_, ready)| **ready == wanted);
+            keys.filter_map(|(key, _)| addresses.get(key).cloned()).collect()
         };
         packed.push(EndpointSubset {
-            addresses: Some(side(true)).filter(|it| !it.is_empty()),
-            not_ready_addresses: Some(side(false)).filter(|it| !it.is_empty()),
-            ports: Some(ports).filter(|it| !it.is_empty()),
+            addresses: with(true),
+            not_ready_addresses: with(false),
+            ports,
+            ..EndpointSubset::default()
         });
     }
     packed
 }
 
-/// The same without what says nothing to those who want to reach them.
-pub fn comparable(subsets: &[EndpointSubset]) -> BTreeSet<String> {
+/// The subsets without resource versions and without order, for comparison.
+pub fn comparable(subsets: &[EndpointSubset]) -> BTreeSet<Vec<u8>> {
     let mut subsets = subsets.to_vec();
     for subset in &mut subsets {
-        let sides = [&mut subset.addresses, &mut subset.not_ready_addresses];
-        for address in sides.into_iter().flatten().flatten() {
+        for address in subset.addresses.iter_mut().chain(&mut subset.not_ready_addresses) {
             if let Some(target) = &mut address.target_ref {
-                target.resource_version = None;
+                target.resource_version.clear();
             }
         }
     }
-    // the order of subsets says nothing either
-    repack(subsets).iter().filter_map(|it| serde_json::to_string(it).ok()).collect()
+    repack(subsets).iter().map(api::to_json).collect()
 }
 
 fn count(subset: &EndpointSubset) -> (usize, usize) {
-    let of = |it: &Option<Vec<EndpointAddress>>| it.as_ref().map_or(0, Vec::len);
-    (of(&subset.addresses), of(&subset.not_ready_addresses))
+    (subset.addresses.len(), subset.not_ready_addresses.len())
 }
 
-/// Leaves at the most so many addresses, those that are ready first, of each subset its share; whether any were left
-/// out.
+/// Truncates to a number of addresses, ready ones first, in proportion to the size of each subset. Returns whether any
+/// were removed.
 pub fn truncate(subsets: &mut Vec<EndpointSubset>, most: usize) -> bool {
     let counts = subsets.iter().map(count);
     let (ready, not_ready) = counts.fold((0, 0), |(a, b), (ready, not_ready)| (a + ready, b + not_ready));
@@ -93,18 +94,13 @@ pub fn truncate(subsets: &mut Vec<EndpointSubset>, most: usize) -> bool {
     let mut left = room;
     for subset in subsets.iter_mut() {
         if cut_ready {
-            subset.not_ready_addresses = None;
+            subset.not_ready_addresses.clear();
         }
-        let side = if cut_ready { &mut subset.addresses } else { &mut subset.not_ready_addresses };
-        if let Some(addresses) = side {
-            // rounded up: the last one may get less
-            let share = (addresses.len() * room).div_ceil(total.max(1)).min(left);
-            addresses.truncate(share);
-            left -= addresses.len();
-            if addresses.is_empty() {
-                *side = None;
-            }
-        }
+        let addresses = if cut_ready { &mut subset.addresses } else { &mut subset.not_ready_addresses };
+        // rounded up: the last subset may get less
+        let share = (addresses.len() * room).div_ceil(total.max(1)).min(left);
+        addresses.truncate(share);
+        left -= addresses.len();
     }
     subsets.retain(|it| count(it) != (0, 0));
     true
@@ -113,14 +109,16 @@ pub fn truncate(subsets: &mut Vec<EndpointSubset>, most: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
+    use client::json_value;
     use serde_json::{Value, json};
 
     fn subsets(json: Value) -> Vec<EndpointSubset> {
-        serde_json::from_value(json).unwrap()
+        object(json)
     }
 
     #[test]
-    fn what_offers_the_same_stands_together() {
+    fn addresses_with_the_same_ports_are_in_one_subset() {
         let packed = repack(subsets(json!([
             {"addresses": [{"ip": "10.0.0.2"}], "ports": [{"port": 80}]},
             {"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]},
@@ -136,15 +134,15 @@ mod tests {
             {"addresses": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}], "notReadyAddresses": [{"ip": "10.0.0.3"}],
              "ports": [{"port": 80}, {"port": 443}]},
         ]);
-        assert_eq!(serde_json::to_value(&packed).unwrap(), expected);
+        assert_eq!(json_value(&packed), expected);
         assert_eq!(repack(packed.clone()), packed);
-        // addresses without ports are kept, too
+        // addresses without ports are kept
         let bare = subsets(json!([{"addresses": [{"ip": "10.0.0.1"}]}]));
         assert_eq!(repack(bare.clone()), bare);
     }
 
     #[test]
-    fn order_and_revisions_make_no_difference() {
+    fn order_and_resource_versions_make_no_difference() {
         let one = subsets(
             json!([{"addresses": [{"ip": "a", "targetRef": {"uid": "u", "resourceVersion": "1"}}, {"ip": "b"}]}]),
         );
@@ -154,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_are_cut_by_share_and_the_ready_ones_last() {
+    fn too_many_addresses_are_truncated_in_proportion_and_ready_ones_last() {
         let many = |ready: usize, not_ready: usize| {
             let all = |of: usize, net: usize| {
                 (0..of).map(|it| json!({"ip": format!("10.{net}.0.{it}")})).collect::<Vec<_>>()

@@ -1,11 +1,11 @@
-//! What the slices of a service should say.
+//! The desired endpoints of a service, in groups of equal ports.
 
 use crate::backends;
 use crate::pods::state;
 use crate::slices::{self, EndpointIdentity, Ports};
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort};
-use kube::ResourceExt;
+use api::Resource;
+use api::core::v1::{Node, Pod, Service};
+use api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort};
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,57 +19,57 @@ pub struct Group {
 
 /// The address families of a service.
 pub fn families(service: &Service) -> Vec<&'static str> {
-    let Some(spec) = &service.spec else { return Vec::new() };
-    let named = spec.ip_families.iter().flatten();
-    let named: Vec<_> = named.map(|it| if it == "IPv6" { "IPv6" } else { "IPv4" }).collect();
-    match spec.cluster_ip.as_deref() {
-        _ if !named.is_empty() => named,
-        Some(own) if !backends::is_headless(service) => {
-            vec![if backends::is_v6(own) { "IPv6" } else { "IPv4" }]
-        }
-        // nobody said: whatever the pods have
-        _ => vec!["IPv4", "IPv6"],
+    let spec = &service.spec;
+    let family = |is_v6: bool| if is_v6 { "IPv6" } else { "IPv4" };
+    if !spec.ip_families.is_empty() {
+        return spec.ip_families.iter().map(|it| family(it == "IPv6")).collect();
+    }
+    match backends::is_headless(service) {
+        false => vec![family(backends::is_v6(&spec.cluster_ip))],
+        // all families of the pods
+        true => vec!["IPv4", "IPv6"],
     }
 }
 
-/// The ports of a pod that a service leads to.
+/// The ports of a pod that the ports of a service lead to.
 fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
-    let ports = service.spec.iter().flat_map(|it| it.ports.iter().flatten());
-    let found = ports.filter_map(|port| {
+    let found = service.spec.ports.iter().filter_map(|port| {
         Some(EndpointPort {
-            name: Some(port.name.clone().unwrap_or_default()),
+            name: Some(port.name.clone()),
             port: Some(backends::port(pod, port)?),
-            protocol: Some(backends::protocol(port.protocol.as_deref()).to_owned()),
+            protocol: Some(backends::protocol(&port.protocol).to_owned()),
             app_protocol: port.app_protocol.clone(),
+            ..EndpointPort::default()
         })
     });
     found.collect()
 }
 
 fn endpoint(service: &Service, pod: &Pod, node: Option<&Node>, family: &str, names: &Names) -> Endpoint {
-    let publishes = service.spec.as_ref().and_then(|it| it.publish_not_ready_addresses).unwrap_or(false);
+    let publishes = service.spec.publish_not_ready_addresses;
     let (serving, terminating) = (state::is_ready(pod), pod.metadata.deletion_timestamp.is_some());
     let of_family =
         backends::addresses(pod).into_iter().filter(|it| backends::is_v6(it) == (family == "IPv6"));
-    let zone = node.and_then(|it| it.labels().get(&names.well_known_under("topology", "zone")));
+    let zone = node.and_then(|it| it.metadata.labels.get(&names.well_known_under("topology", "zone")));
     Endpoint {
         addresses: of_family.map(str::to_owned).collect(),
-        conditions: Some(EndpointConditions {
-            // one that is going is not ready, unless even those that are not should be told
+        conditions: EndpointConditions {
+            // a terminating pod is not ready, unless the service publishes pods that are not ready
             ready: Some(publishes || serving && !terminating),
             serving: Some(serving),
             terminating: Some(terminating),
-        }),
-        hostname: backends::hostname(pod, service).cloned(),
-        node_name: pod.spec.as_ref().and_then(|it| it.node_name.clone()).filter(|it| !it.is_empty()),
-        target_ref: Some(backends::reference(pod)),
+            ..EndpointConditions::default()
+        },
+        hostname: backends::hostname(pod, service).map(str::to_owned),
+        node_name: Some(pod.spec.node_name.clone()).filter(|it| !it.is_empty()),
+        target_ref: Some(Box::new(backends::reference(pod))),
         zone: zone.filter(|it| !it.is_empty()).cloned(),
         ..Endpoint::default()
     }
 }
 
-/// Who stands behind a service in a family, by their ports, and the pods whose node nobody knows: these are left out
-/// unless even what is not ready should be told.
+/// The endpoints of a service in a family, by their ports, and errors about pods whose node is not known. Such pods are
+/// skipped, unless the service publishes pods that are not ready.
 pub fn groups(
     service: &Service,
     pods: &[Arc<Pod>],
@@ -77,19 +77,19 @@ pub fn groups(
     family: &str,
     names: &Names,
 ) -> (BTreeMap<Ports, Group>, Vec<String>) {
-    let publishes = service.spec.as_ref().and_then(|it| it.publish_not_ready_addresses).unwrap_or(false);
+    let publishes = service.spec.publish_not_ready_addresses;
     let mut groups: BTreeMap<Ports, Group> = BTreeMap::new();
-    let mut lost = Vec::new();
+    let mut skipped = Vec::new();
     for pod in pods.iter().filter(|it| backends::is_reachable(it, true)) {
-        let offered = ports(service, pod);
-        let key = slices::ports(&offered);
-        let group = groups.entry(key).or_insert_with(|| Group { ports: offered, ..Group::default() });
-        let name = pod.spec.as_ref().and_then(|it| it.node_name.as_deref()).unwrap_or_default();
+        let ports = ports(service, pod);
+        let key = slices::ports(&ports);
+        let group = groups.entry(key).or_insert_with(|| Group { ports, ..Group::default() });
+        let name = &pod.spec.node_name;
         let node = node(name);
         if node.is_none() && !publishes {
-            lost.push(format!(
+            skipped.push(format!(
                 "skipping Pod {} for Service {}: Node {name} Not Found",
-                pod.name_any(),
+                pod.name(),
                 client::Key::of(service)
             ));
             continue;
@@ -99,68 +99,70 @@ pub fn groups(
             group.endpoints.insert(slices::identity(&endpoint), endpoint);
         }
     }
-    (groups, lost)
+    (groups, skipped)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
-    fn pod(name: &str, ready: bool, going: bool, port: u16) -> Arc<Pod> {
+    fn pod(name: &str, ready: bool, terminating: bool, port: u16) -> Arc<Pod> {
         let ready = if ready { "True" } else { "False" };
-        let gone = going.then_some("2026-01-01T00:00:00Z");
-        let pod = json!({
-            "metadata": {"name": name, "namespace": "ns", "uid": name, "deletionTimestamp": gone},
+        let deleted = terminating.then_some("2026-01-01T00:00:00Z");
+        Arc::new(object(json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "deletionTimestamp": deleted},
             "spec": {"nodeName": "n", "containers": [{"name": "c", "ports": [{"name": "web", "containerPort": port}]}]},
             "status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}], "conditions": [{"type": "Ready", "status": ready}]},
-        });
-        Arc::new(serde_json::from_value(pod).unwrap())
+        })))
     }
 
     fn service(spec: Value) -> Service {
-        serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "ns"}, "spec": spec})).unwrap()
+        object(json!({"metadata": {"name": "s", "namespace": "ns"}, "spec": spec}))
     }
 
     fn node(name: &str) -> Option<Arc<Node>> {
         let node = json!({"metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z"}}});
-        (name == "n").then(|| Arc::new(serde_json::from_value(node).unwrap()))
+        (name == "n").then(|| Arc::new(object(node)))
     }
 
     #[test]
-    fn endpoints_say_how_their_pods_are() {
+    fn conditions_follow_the_pod() {
         let names = Names::kubernetes();
         let web = json!([{"name": "w", "port": 80, "targetPort": "web"}]);
-        for (ready, going, publishes, expected) in [
+        for (ready, terminating, publishes, expected) in [
             (true, false, false, [true, true, false]),
             (false, false, false, [false, false, false]),
             (true, true, false, [false, true, true]),
             (false, true, true, [true, false, true]),
         ] {
             let service = service(json!({"ports": web, "publishNotReadyAddresses": publishes}));
-            let (groups, lost) = groups(&service, &[pod("p", ready, going, 80)], node, "IPv6", &names);
+            let pods = [pod("p", ready, terminating, 80)];
+            let (groups, skipped) = groups(&service, &pods, node, "IPv6", &names);
             let group = groups.into_values().next().unwrap();
             let endpoint = group.endpoints.into_values().next().unwrap();
-            let told = endpoint.conditions.unwrap();
-            assert_eq!([told.ready, told.serving, told.terminating], expected.map(Some));
+            let conditions = endpoint.conditions;
+            let found = [conditions.ready, conditions.serving, conditions.terminating];
+            assert_eq!(found, expected.map(Some));
             assert_eq!(
                 (endpoint.addresses, endpoint.zone.as_deref()),
                 (vec!["fd00::1".to_owned()], Some("z"))
             );
-            assert_eq!((group.ports[0].port, lost.len()), (Some(80), 0));
+            assert_eq!((group.ports[0].port, skipped.len()), (Some(80), 0));
         }
     }
 
     #[test]
-    fn pods_with_other_ports_stand_apart_and_those_of_lost_nodes_wait() {
+    fn pods_with_other_ports_are_in_other_groups_and_pods_of_unknown_nodes_are_skipped() {
         let names = Names::kubernetes();
         let service = service(json!({"ports": [{"name": "w", "port": 80, "targetPort": "web"}]}));
         let pods = [pod("a", true, false, 80), pod("b", true, false, 81), pod("c", true, false, 80)];
         let (all, _) = groups(&service, &pods, node, "IPv4", &names);
         assert_eq!(all.values().map(|it| it.endpoints.len()).collect::<Vec<_>>(), [2, 1]);
-        let (all, lost) = groups(&service, &pods, |_| None, "IPv4", &names);
-        assert_eq!((all.values().map(|it| it.endpoints.len()).sum::<usize>(), lost.len()), (0, 3));
-        assert_eq!(lost[0], "skipping Pod a for Service ns/s: Node n Not Found");
+        let (all, skipped) = groups(&service, &pods, |_| None, "IPv4", &names);
+        assert_eq!((all.values().map(|it| it.endpoints.len()).sum::<usize>(), skipped.len()), (0, 3));
+        assert_eq!(skipped[0], "skipping Pod a for Service ns/s: Node n Not Found");
     }
 
     #[test]

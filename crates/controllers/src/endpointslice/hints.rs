@@ -1,28 +1,26 @@
-//! Hints: for which zone an endpoint is, so that traffic stays near where each zone has its share of the endpoints.
+//! Topology hints: assigns endpoints to zones, so that traffic stays in its zone.
 //!
-//! Zones get endpoints by the processors of their nodes. An endpoint is for its own zone where that one does not have
-//! too many; the others go to zones that have too few. If the shares cannot be met there are no hints at all: then
-//! everybody uses everything.
+//! Each zone gets endpoints in proportion to the CPUs of its nodes. An endpoint is assigned to its own zone, unless
+//! that has too many; the others are assigned to zones with too few. If the shares cannot be met, no endpoint has
+//! hints.
 
 use crate::slices::Plan;
-use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, EndpointSlice, ForZone};
-use kube::ResourceExt;
+use api::core::v1::{Node, Service};
+use api::discovery::v1::{Endpoint, EndpointHints, EndpointSlice, ForZone};
 use names::Names;
-use schema::quantity::Quantity;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How much more than its share a zone may bear.
+/// The accepted overload of a zone.
 const OVERLOAD: f64 = 0.2;
 
-/// Whether a service asks for hints.
-pub fn wanted(service: &Service, names: &Names) -> bool {
-    let asked = service.annotations().get(&names.well_known_under("service", "topology-aware-hints"));
-    matches!(asked.map(String::as_str), Some("auto" | "Auto"))
+/// Whether a service requests hints.
+pub fn requested(service: &Service, names: &Names) -> bool {
+    let annotation = names.well_known_under("service", "topology-aware-hints");
+    matches!(service.metadata.annotations.get(&annotation).map(String::as_str), Some("auto" | "Auto"))
 }
 
-/// The share of each zone; none where it cannot be told, or there are not two.
+/// The share of each zone; empty if it is unknown, or there are fewer than two zones.
 pub struct Zones {
     shares: BTreeMap<String, f64>,
 }
@@ -30,28 +28,26 @@ pub struct Zones {
 impl Zones {
     pub fn of(nodes: &[Arc<Node>], names: &Names) -> Self {
         let zone = names.well_known_under("topology", "zone");
-        let apart = ["control-plane", "master"].map(|role| names.well_known_under("node-role", role));
-        let mut processors: BTreeMap<String, i64> = BTreeMap::new();
-        let counted = nodes.iter().filter(|it| !apart.iter().any(|role| it.labels().contains_key(role)));
+        let excluded = ["control-plane", "master"].map(|role| names.well_known_under("node-role", role));
+        let mut cpus: BTreeMap<String, i64> = BTreeMap::new();
+        let is_excluded = |it: &Node| excluded.iter().any(|role| it.metadata.labels.contains_key(role));
+        let counted = nodes.iter().filter(|it| !is_excluded(it));
         for node in counted.filter(|it| is_ready(it)) {
-            let allocatable = node.status.as_ref().and_then(|it| it.allocatable.as_ref());
-            let cpu = allocatable.and_then(|it| it.get("cpu")).and_then(|it| it.0.parse::<Quantity>().ok());
-            let cpu = cpu.map_or(0, |it| it.milli());
-            match node.labels().get(&zone).filter(|it| !it.is_empty() && cpu > 0) {
-                Some(zone) => *processors.entry(zone.clone()).or_default() += cpu,
+            let cpu = node.status.allocatable.get("cpu").map_or(0, |it| it.milli());
+            match node.metadata.labels.get(&zone).filter(|it| !it.is_empty() && cpu > 0) {
+                Some(zone) => *cpus.entry(zone.clone()).or_default() += cpu,
                 None => return Zones { shares: BTreeMap::new() },
             }
         }
-        let total: i64 = processors.values().sum();
-        if processors.len() < 2 || total <= 0 {
+        let total: i64 = cpus.values().sum();
+        if cpus.len() < 2 || total <= 0 {
             return Zones { shares: BTreeMap::new() };
         }
-        Zones { shares: processors.into_iter().map(|(zone, it)| (zone, it as f64 / total as f64)).collect() }
+        Zones { shares: cpus.into_iter().map(|(zone, it)| (zone, it as f64 / total as f64)).collect() }
     }
 
-    /// How many of so many endpoints each zone should have, at the least and by its share; nothing where that cannot
-    /// be.
-    fn allocated(&self, endpoints: usize) -> Option<BTreeMap<&str, (usize, f64)>> {
+    /// The minimum and the desired number of endpoints of each zone; `None` if the shares cannot be met.
+    fn allocations(&self, endpoints: usize) -> Option<BTreeMap<&str, (usize, f64)>> {
         if self.shares.len() < 2 || self.shares.len() > endpoints {
             return None;
         }
@@ -67,21 +63,23 @@ impl Zones {
 }
 
 fn is_ready(node: &Node) -> bool {
-    let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
-    conditions.any(|it| it.type_ == "Ready" && it.status == "True")
+    node.status.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True")
 }
 
-/// Gives all endpoints their hints, or takes them away. Slices that were left alone are written if theirs change.
-pub fn give(plan: &mut Plan, kept: Vec<Arc<EndpointSlice>>, zones: Option<&Zones>) {
+/// Sets or removes the hints of all endpoints. Unchanged slices are updated if their hints change.
+pub fn apply(plan: &mut Plan, kept: Vec<Arc<EndpointSlice>>, zones: Option<&Zones>) {
     let mut kept: Vec<EndpointSlice> = kept.iter().map(|it| (**it).clone()).collect();
-    let before: Vec<Vec<Option<EndpointHints>>> =
+    let before: Vec<Vec<Option<Box<EndpointHints>>>> =
         kept.iter().map(|it| it.endpoints.iter().map(|it| it.hints.clone()).collect()).collect();
     let slices = plan.create.iter_mut().chain(&mut plan.update).chain(&mut kept);
     let mut endpoints: Vec<&mut Endpoint> = slices.flat_map(|it| &mut it.endpoints).collect();
     let assigned = zones.and_then(|it| assign(&endpoints, it));
     for (at, endpoint) in endpoints.iter_mut().enumerate() {
         let zone = assigned.as_ref().and_then(|it| it[at].clone());
-        endpoint.hints = zone.map(|name| EndpointHints { for_zones: Some(vec![ForZone { name }]) });
+        endpoint.hints = zone.map(|name| {
+            let for_zones = vec![ForZone { name, ..ForZone::default() }];
+            Box::new(EndpointHints { for_zones, ..EndpointHints::default() })
+        });
     }
     for (slice, before) in kept.into_iter().zip(before) {
         let same = slice.endpoints.iter().map(|it| &it.hints).eq(&before);
@@ -91,13 +89,12 @@ pub fn give(plan: &mut Plan, kept: Vec<Arc<EndpointSlice>>, zones: Option<&Zones
     }
 }
 
-fn hinted(endpoint: &Endpoint) -> Option<&str> {
-    let zones = endpoint.hints.as_ref()?.for_zones.as_deref()?;
-    zones.first().map(|it| it.name.as_str())
+fn hinted_zone(endpoint: &Endpoint) -> Option<&str> {
+    endpoint.hints.as_ref()?.for_zones.first().map(|it| it.name.as_str())
 }
 
-/// How many endpoints of one zone are for another, so that each zone has what it needs at the least, and none are for
-/// zones without nodes.
+/// The number of endpoints to move from one zone to another, so that each zone has its minimum, and a zone without
+/// nodes has none.
 fn moves<'z>(
     mut has: BTreeMap<&'z str, usize>,
     allocated: &BTreeMap<&'z str, (usize, f64)>,
@@ -129,11 +126,10 @@ fn moves<'z>(
     }
 }
 
-/// For each endpoint its zone; none for those that are not ready. What an endpoint was for before, it stays for where
-/// that is right.
+/// The zone of each endpoint; `None` for endpoints that are not ready. Endpoints keep their zone if possible.
 fn assign(endpoints: &[&mut Endpoint], zones: &Zones) -> Option<Vec<Option<String>>> {
-    let ready = |it: &Endpoint| it.conditions.as_ref().and_then(|it| it.ready).unwrap_or(true);
-    let allocated = zones.allocated(endpoints.iter().filter(|it| ready(it)).count())?;
+    let ready = |it: &Endpoint| it.conditions.ready.unwrap_or(true);
+    let allocated = zones.allocations(endpoints.iter().filter(|it| ready(it)).count())?;
     let mut has: BTreeMap<&str, usize> = BTreeMap::new();
     let mut given: Vec<Option<&str>> = vec![None; endpoints.len()];
     for (at, endpoint) in endpoints.iter().enumerate().filter(|(_, it)| ready(it)) {
@@ -144,7 +140,7 @@ fn assign(endpoints: &[&mut Endpoint], zones: &Zones) -> Option<Vec<Option<Strin
     for ((from, to), mut count) in moves(has, &allocated) {
         for only_again in [true, false] {
             for (given, endpoint) in given.iter_mut().zip(endpoints) {
-                let fits = *given == Some(from) && (!only_again || hinted(endpoint) == Some(to));
+                let fits = *given == Some(from) && (!only_again || hinted_zone(endpoint) == Some(to));
                 if count > 0 && fits && endpoint.zone.as_deref() == Some(from) {
                     *given = Some(to);
                     count -= 1;
@@ -158,26 +154,26 @@ fn assign(endpoints: &[&mut Endpoint], zones: &Zones) -> Option<Vec<Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::json;
 
     fn node(zone: &str, cpu: &str) -> Arc<Node> {
-        let node = json!({
+        Arc::new(object(json!({
             "metadata": {"name": zone, "labels": {"topology.kubernetes.io/zone": zone}},
             "status": {"allocatable": {"cpu": cpu}, "conditions": [{"type": "Ready", "status": "True"}]},
-        });
-        Arc::new(serde_json::from_value(node).unwrap())
+        })))
     }
 
     fn endpoints(zones: &[&str]) -> Vec<Endpoint> {
         let one = |(at, zone): (usize, &&str)| {
-            let endpoint =
-                json!({"addresses": [format!("10.0.0.{at}")], "conditions": {"ready": true}, "zone": zone});
-            serde_json::from_value(endpoint).unwrap()
+            object(
+                json!({"addresses": [format!("10.0.0.{at}")], "conditions": {"ready": true}, "zone": zone}),
+            )
         };
         zones.iter().enumerate().map(one).collect()
     }
 
-    fn given(nodes: &[Arc<Node>], zones: &[&str]) -> Option<Vec<String>> {
+    fn assigned(nodes: &[Arc<Node>], zones: &[&str]) -> Option<Vec<String>> {
         let mut endpoints = endpoints(zones);
         let endpoints: Vec<_> = endpoints.iter_mut().collect();
         let assigned = assign(&endpoints, &Zones::of(nodes, &Names::kubernetes()))?;
@@ -187,18 +183,18 @@ mod tests {
     #[test]
     fn zones_have_their_share() {
         let even = [node("a", "4"), node("b", "4")];
-        let told = |nodes: &[Arc<Node>], zones: &[&str]| given(nodes, zones).map(|it| it.concat());
-        assert_eq!(told(&even, &["a", "b", "a", "b"]).as_deref(), Some("abab"));
-        assert_eq!(told(&even, &["a", "a", "a", "b"]).as_deref(), Some("baab"));
-        assert_eq!(told(&even, &["a", "a", "a", "a"]).as_deref(), Some("bbaa"));
-        // a zone without nodes is for nobody
-        assert_eq!(told(&even, &["c", "a", "b", "a"]).as_deref(), Some("baba"));
-        // the shares cannot be met, there is only one zone, or nobody knows
-        assert_eq!(told(&even, &["a", "b", "b"]), None);
-        assert_eq!(told(&even, &["a"]), None);
-        assert_eq!(told(&even[..1], &["a", "a"]), None);
-        assert_eq!(told(&[node("a", "4"), node("", "4")], &["a", "a"]), None);
-        assert_eq!(told(&even, &["a", ""]), None);
+        let zones = |nodes: &[Arc<Node>], zones: &[&str]| assigned(nodes, zones).map(|it| it.concat());
+        assert_eq!(zones(&even, &["a", "b", "a", "b"]).as_deref(), Some("abab"));
+        assert_eq!(zones(&even, &["a", "a", "a", "b"]).as_deref(), Some("baab"));
+        assert_eq!(zones(&even, &["a", "a", "a", "a"]).as_deref(), Some("bbaa"));
+        // a zone without nodes gets no endpoints
+        assert_eq!(zones(&even, &["c", "a", "b", "a"]).as_deref(), Some("baba"));
+        // the shares cannot be met, there is only one zone, or a zone is unknown
+        assert_eq!(zones(&even, &["a", "b", "b"]), None);
+        assert_eq!(zones(&even, &["a"]), None);
+        assert_eq!(zones(&even[..1], &["a", "a"]), None);
+        assert_eq!(zones(&[node("a", "4"), node("", "4")], &["a", "a"]), None);
+        assert_eq!(zones(&even, &["a", ""]), None);
     }
 
     #[test]
@@ -206,12 +202,12 @@ mod tests {
         let zones = Zones::of(&[node("a", "4"), node("b", "4")], &Names::kubernetes());
         let slice = EndpointSlice { endpoints: endpoints(&["a", "a", "b", "a"]), ..EndpointSlice::default() };
         let mut plan = Plan::default();
-        give(&mut plan, vec![Arc::new(slice)], Some(&zones));
+        apply(&mut plan, vec![Arc::new(slice)], Some(&zones));
         let written = Arc::new(plan.update.pop().unwrap());
-        assert!(written.endpoints.iter().all(|it| hinted(it).is_some()));
-        give(&mut plan, vec![written.clone()], Some(&zones));
+        assert!(written.endpoints.iter().all(|it| hinted_zone(it).is_some()));
+        apply(&mut plan, vec![written.clone()], Some(&zones));
         assert!(plan.is_empty());
-        give(&mut plan, vec![written], None);
+        apply(&mut plan, vec![written], None);
         assert!(plan.update[0].endpoints.iter().all(|it| it.hints.is_none()));
     }
 }

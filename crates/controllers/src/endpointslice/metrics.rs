@@ -1,68 +1,67 @@
-//! What is counted about endpoint slices.
+//! Metrics of the endpoint slice controller.
 
 use crate::slices::metrics::{self, Changes, Writes};
 use ::metrics::{About, Counter, Family, Histogram, counts};
+use api::discovery::v1::EndpointSlice;
 use client::Informer;
 use client::metrics::Metrics;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use names::Names;
 use std::sync::Arc;
 
 const ADDED: About = About::alpha(
     "endpoint_slice_controller_endpoints_added_per_sync",
-    "Endpoints that came with a look at a service.",
+    "Endpoints added by a reconciliation of a service.",
 )
 .sizes(&counts::<15>(2, 2));
 const REMOVED: About = About {
     name: "endpoint_slice_controller_endpoints_removed_per_sync",
-    help: "Endpoints that went with a look at a service.",
+    help: "Endpoints removed by a reconciliation of a service.",
     ..ADDED
 };
 const CHANGED: About = About::alpha(
     "endpoint_slice_controller_endpointslices_changed_per_sync",
-    "Slices that were written with a look at a service.",
+    "Slices written by a reconciliation of a service.",
 )
 .by(&["topology"])
 .in_thousandths(&[5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000]);
 const CHANGES: About =
     About::alpha("endpoint_slice_controller_changes", "Writes of slices.").by(&["operation"]);
-const LOOKS: About = About::alpha("endpoint_slice_controller_syncs", "Looks at services.").by(&["result"]);
-const SLICES: About = About::alpha("endpoint_slice_controller_num_endpoint_slices", "Slices that there are.");
-const DESIRED: About = About::alpha(
-    "endpoint_slice_controller_desired_endpoint_slices",
-    "Slices that there would be if all were as full as they may be.",
-);
+const SYNCS: About =
+    About::alpha("endpoint_slice_controller_syncs", "Reconciliations of services.").by(&["result"]);
+const SLICES: About = About::alpha("endpoint_slice_controller_num_endpoint_slices", "Existing slices.");
+const DESIRED: About =
+    About::alpha("endpoint_slice_controller_desired_endpoint_slices", "Slices if all were full.");
 const ENDPOINTS: About =
-    About::alpha("endpoint_slice_controller_endpoints_desired", "Endpoints that there are.");
+    About::alpha("endpoint_slice_controller_endpoints_desired", "Endpoints in all slices.");
 
 pub(super) struct SliceMetrics {
     added: Histogram,
     removed: Histogram,
     changed: Family<Histogram>,
     changes: Changes,
-    looks: Family<Counter>,
+    syncs: Family<Counter>,
 }
 
 impl SliceMetrics {
     pub fn new(
         metrics: &Metrics,
         slices: &Informer<EndpointSlice>,
-        whose: (&str, &Arc<Names>, usize),
+        owner: (&str, &Arc<Names>, usize),
     ) -> Self {
         let registry = metrics.registry();
-        metrics::show(metrics, [SLICES, DESIRED, ENDPOINTS], slices, whose);
+        metrics::show(metrics, [SLICES, DESIRED, ENDPOINTS], slices, owner);
         SliceMetrics {
             added: registry.one(ADDED),
             removed: registry.one(REMOVED),
             changed: registry.family(CHANGED),
             changes: Changes::new(metrics, CHANGES),
-            looks: registry.family(LOOKS),
+            syncs: registry.family(SYNCS),
         }
     }
 
-    pub fn looked(&self, writes: &Writes, hinted: bool, well: bool) {
-        self.looks.of(&[if well { "success" } else { "error" }]).inc();
-        if !well {
+    pub fn synced(&self, writes: &Writes, hinted: bool, success: bool) {
+        self.syncs.of(&[if success { "success" } else { "error" }]).inc();
+        if !success {
             return;
         }
         self.added.observe(writes.added as u64);

@@ -1,12 +1,11 @@
-//! Fitting endpoints into slices: those that are there keep what they can, and few are written.
+//! Packs endpoints into slices with few writes: existing slices keep their endpoints.
 
 use crate::slices::{self, EndpointIdentity, Plan};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
-use kube::ResourceExt;
+use api::discovery::v1::{Endpoint, EndpointSlice};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// What becomes of the slices of a service that have these ports. `labels` are those that its slices should have.
+/// The plan for slices with equal ports, and the slices that do not change.
 pub fn pack(
     existing: &[Arc<EndpointSlice>],
     desired: BTreeMap<EndpointIdentity, Endpoint>,
@@ -20,31 +19,31 @@ pub fn pack(
         let mut changed = false;
         let mut endpoints = Vec::with_capacity(slice.endpoints.len());
         for endpoint in &slice.endpoints {
-            let Some(mut wanted) = left.remove(&slices::identity(endpoint)) else { continue };
-            changed |= !slices::unchanged(&wanted, endpoint);
-            wanted.hints = endpoint.hints.clone();
-            endpoints.push(wanted);
+            let Some(mut new) = left.remove(&slices::identity(endpoint)) else { continue };
+            changed |= !slices::unchanged(&new, endpoint);
+            new.hints = endpoint.hints.clone();
+            endpoints.push(new);
         }
         changed |= endpoints.len() != slice.endpoints.len();
         if changed && endpoints.is_empty() {
             plan.delete.push(slice.clone());
-        } else if changed || *slice.labels() != template.labels {
+        } else if changed || slice.metadata.labels != template.labels {
             let mut next = (**slice).clone();
             next.endpoints = endpoints;
-            next.metadata.labels = Some(template.labels.clone());
+            next.metadata.labels = template.labels.clone();
             plan.update.push(next);
         } else {
             kept.push(slice.clone());
         }
     }
     let mut left: VecDeque<Endpoint> = left.into_values().collect();
-    // those that are written anyway are filled, the fullest first
+    // slices that are written anyway are filled, the fullest first
     plan.update.sort_by_key(|it| std::cmp::Reverse(it.endpoints.len()));
     for slice in &mut plan.update {
         fill(slice, &mut left, most);
     }
     while !left.is_empty() {
-        // one more write is better than one more slice, if all fit in
+        // one more update is better than one more slice, if all endpoints fit
         let room = |it: &&Arc<EndpointSlice>| it.endpoints.len() + left.len() <= most;
         let fullest = kept.iter().filter(room).max_by_key(|it| it.endpoints.len()).cloned();
         match fullest {
@@ -72,7 +71,8 @@ fn fill(slice: &mut EndpointSlice, left: &mut VecDeque<Endpoint>, most: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use crate::testing::object;
+    use api::meta::v1::OwnerReference;
     use serde_json::json;
 
     fn template() -> slices::Template {
@@ -88,13 +88,12 @@ mod tests {
     }
 
     fn endpoint(number: usize, ready: bool) -> Endpoint {
-        let endpoint = json!({"addresses": [format!("10.0.0.{number}")], "conditions": {"ready": ready}});
-        serde_json::from_value(endpoint).unwrap()
+        object(json!({"addresses": [format!("10.0.0.{number}")], "conditions": {"ready": ready}}))
     }
 
     fn slice(name: &str, numbers: std::ops::Range<usize>) -> Arc<EndpointSlice> {
         let mut slice = template().slice();
-        slice.metadata.name = Some(name.to_owned());
+        slice.metadata.name = name.to_owned();
         slice.endpoints = numbers.map(|it| endpoint(it, true)).collect();
         Arc::new(slice)
     }
@@ -106,15 +105,13 @@ mod tests {
             .collect()
     }
 
-    /// How many endpoints each slice has that is made, changed, deleted and left alone.
+    /// Name and number of endpoints of each slice that is created, updated, deleted and unchanged.
     fn packed(
         existing: &[Arc<EndpointSlice>],
         desired: BTreeMap<EndpointIdentity, Endpoint>,
     ) -> [Vec<String>; 4] {
         let (plan, kept) = pack(existing, desired, &template(), 10);
-        let shown = |it: &EndpointSlice| {
-            format!("{}{}", it.metadata.name.clone().unwrap_or_default(), it.endpoints.len())
-        };
+        let shown = |it: &EndpointSlice| format!("{}{}", it.metadata.name, it.endpoints.len());
         [
             plan.create.iter().map(shown).collect(),
             plan.update.iter().map(shown).collect(),
@@ -139,30 +136,30 @@ mod tests {
         let ready = |numbers: std::ops::Range<usize>| numbers.map(|it| (it, true));
         check(&[], desired(ready(0..25)), [&["10", "10", "5"], &[], &[], &[]]);
         let two = [slice("a", 0..8), slice("b", 8..12)];
-        // as it is
+        // no change
         check(&two, desired(ready(0..12)), [&[], &[], &[], &["a8", "b4"]]);
-        // a few more go where they all fit, into the fullest such
+        // a few more are added to the fullest slice that has room for all
         check(&two, desired(ready(0..14)), [&[], &["a10"], &[], &["b4"]]);
         check(&two, desired(ready(0..15)), [&[], &["b7"], &[], &["a8"]]);
-        // too many for any: a new one
+        // no slice has room for all: a new one
         check(&two, desired(ready(0..20)), [&["8"], &[], &[], &["a8", "b4"]]);
-        // what is written anyway takes them
+        // a slice that is written anyway takes them
         check(&two, desired(ready(1..14)), [&[], &["a9"], &[], &["b4"]]);
         check(&two, desired(ready(0..8)), [&[], &[], &["b4"], &["a8"]]);
-        // one that turns
-        let turned = desired((0..12).map(|it| (it, it != 9)));
-        check(&two, turned, [&[], &["b4"], &[], &["a8"]]);
+        // one changes
+        let changed = desired((0..12).map(|it| (it, it != 9)));
+        check(&two, changed, [&[], &["b4"], &[], &["a8"]]);
     }
 
     #[test]
     fn labels_that_differ_are_written() {
         let mut other = (*slice("a", 0..2)).clone();
-        other.metadata.labels = None;
+        other.metadata.labels.clear();
         check(&[Arc::new(other)], desired([(0, true), (1, true)]), [&[], &["a2"], &[], &[]]);
     }
 
     #[test]
-    fn whatever_is_desired_is_there_once() {
+    fn each_desired_endpoint_is_in_one_slice() {
         for seed in 0..200_u64 {
             let mut state = seed;
             let mut dice = move |sides: usize| {
@@ -171,18 +168,18 @@ mod tests {
             };
             let mut existing: Vec<Arc<EndpointSlice>> = Vec::new();
             for round in 0..8 {
-                let wanted = desired((0..dice(60)).map(|_| (dice(80), dice(4) > 0)));
-                let (plan, kept) = pack(&existing, wanted.clone(), &template(), 10);
+                let desired = desired((0..dice(60)).map(|_| (dice(80), dice(4) > 0)));
+                let (plan, kept) = pack(&existing, desired.clone(), &template(), 10);
                 let mut next = kept;
                 next.extend(plan.update.into_iter().map(Arc::new));
                 next.extend(plan.create.into_iter().enumerate().map(|(at, mut it)| {
-                    it.metadata.name = Some(format!("{round}-{at}"));
+                    it.metadata.name = format!("{round}-{at}");
                     Arc::new(it)
                 }));
                 let all: Vec<&Endpoint> = next.iter().flat_map(|it| &it.endpoints).collect();
                 let found: BTreeMap<EndpointIdentity, Endpoint> =
                     all.iter().map(|it| (slices::identity(it), (*it).clone())).collect();
-                assert_eq!((all.len(), &found), (wanted.len(), &wanted), "with seed {seed}");
+                assert_eq!((all.len(), &found), (desired.len(), &desired), "with seed {seed}");
                 assert!(next.iter().all(|it| (1..=10).contains(&it.endpoints.len())), "with seed {seed}");
                 existing = next;
             }

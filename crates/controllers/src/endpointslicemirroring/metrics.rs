@@ -1,50 +1,48 @@
-//! What is counted about mirrored endpoints.
+//! Metrics of the endpoint slice mirroring controller.
 
 use super::mirror::SkippedAddresses;
 use crate::slices::metrics::{self, Changes, Writes};
 use ::metrics::{About, Histogram, counts};
+use api::discovery::v1::EndpointSlice;
 use client::Informer;
 use client::metrics::Metrics;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use names::Names;
 use std::sync::Arc;
 use std::time::Duration;
 
 const ADDED: About = About::alpha(
     "endpoint_slice_mirroring_controller_endpoints_added_per_sync",
-    "Endpoints that came with a look at mirrored ones.",
+    "Endpoints added by a reconciliation.",
 )
 .sizes(&counts::<15>(2, 2));
 const UPDATED: About = About {
     name: "endpoint_slice_mirroring_controller_endpoints_updated_per_sync",
-    help: "Endpoints that changed with a look at mirrored ones.",
+    help: "Endpoints updated by a reconciliation.",
     ..ADDED
 };
 const REMOVED: About = About {
     name: "endpoint_slice_mirroring_controller_endpoints_removed_per_sync",
-    help: "Endpoints that went with a look at mirrored ones.",
+    help: "Endpoints removed by a reconciliation.",
     ..ADDED
 };
 const SKIPPED: About = About {
     name: "endpoint_slice_mirroring_controller_addresses_skipped_per_sync",
-    help: "Addresses that were not mirrored, as they are none or too many, with a look at them.",
+    help: "Addresses that a reconciliation skipped, because they are invalid or too many.",
     ..ADDED
 };
 const TOOK: About = About::alpha(
     "endpoint_slice_mirroring_controller_endpoints_sync_duration",
-    "How long looks at endpoints took, in seconds.",
+    "Duration of reconciliations, in seconds.",
 )
 .seconds(&counts::<15>(1_000_000, 2));
 const CHANGES: About =
     About::alpha("endpoint_slice_mirroring_controller_changes", "Writes of slices.").by(&["operation"]);
 const SLICES: About =
-    About::alpha("endpoint_slice_mirroring_controller_num_endpoint_slices", "Slices that there are.");
-const DESIRED: About = About::alpha(
-    "endpoint_slice_mirroring_controller_desired_endpoint_slices",
-    "Slices that there would be if all were as full as they may be.",
-);
+    About::alpha("endpoint_slice_mirroring_controller_num_endpoint_slices", "Existing slices.");
+const DESIRED: About =
+    About::alpha("endpoint_slice_mirroring_controller_desired_endpoint_slices", "Slices if all were full.");
 const ENDPOINTS: About =
-    About::alpha("endpoint_slice_mirroring_controller_endpoints_desired", "Endpoints that there are.");
+    About::alpha("endpoint_slice_mirroring_controller_endpoints_desired", "Endpoints in all slices.");
 
 pub(super) struct MirrorMetrics {
     added: Histogram,
@@ -59,10 +57,10 @@ impl MirrorMetrics {
     pub fn new(
         metrics: &Metrics,
         slices: &Informer<EndpointSlice>,
-        whose: (&str, &Arc<Names>, usize),
+        owner: (&str, &Arc<Names>, usize),
     ) -> Self {
         let registry = metrics.registry();
-        metrics::show(metrics, [SLICES, DESIRED, ENDPOINTS], slices, whose);
+        metrics::show(metrics, [SLICES, DESIRED, ENDPOINTS], slices, owner);
         MirrorMetrics {
             added: registry.one(ADDED),
             updated: registry.one(UPDATED),
@@ -73,7 +71,7 @@ impl MirrorMetrics {
         }
     }
 
-    /// It is known what is to be written.
+    /// Records the planned writes.
     pub fn planned(&self, writes: &Writes, skipped: &SkippedAddresses) {
         self.skipped.observe((skipped.invalid + skipped.too_many) as u64);
         self.added.observe(writes.added as u64);
@@ -81,12 +79,12 @@ impl MirrorMetrics {
         self.removed.observe(writes.removed as u64);
     }
 
-    /// It was written.
+    /// Records the completed writes.
     pub fn wrote(&self, writes: &Writes) {
         self.changes.count(writes);
     }
 
-    pub fn looked(&self, took: Duration) {
+    pub fn synced(&self, took: Duration) {
         self.took.took(took);
     }
 }

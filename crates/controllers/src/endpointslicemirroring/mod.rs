@@ -1,6 +1,6 @@
-//! Endpoints that people keep by hand are mirrored to endpoint slices, so that it is enough to look at these.
+//! The endpoint slice mirroring controller: mirrors `Endpoints` that users write to endpoint slices.
 //!
-//! Only those of services that select no pods: for the others a loop makes both.
+//! Only `Endpoints` of services without a selector are mirrored: other controllers write both for the rest.
 
 mod metrics;
 mod mirror;
@@ -9,19 +9,18 @@ mod tests;
 
 use crate::Context;
 use crate::slices::{self, metrics::Writes};
+use api::core::v1::{Endpoints, Service};
+use api::discovery::v1::EndpointSlice;
 use client::events::EventType;
 use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, WriteTracker, run};
-use k8s_openapi::api::core::v1::{Endpoints, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::ResourceExt;
 use metrics::MirrorMetrics;
 use names::Names;
 use std::sync::Arc;
 
-/// How many addresses of a subset are mirrored at the most, where nobody said otherwise.
+/// The default limit of mirrored addresses of a subset.
 pub const MOST: usize = 1000;
 
-struct Loop {
+struct MirrorController {
     context: Context,
     services: Informer<Service>,
     endpoints: Informer<Endpoints>,
@@ -36,16 +35,16 @@ fn manager(names: &Names) -> String {
     format!("endpointslicemirroring-controller.{}", names.api_domain)
 }
 
-/// Whether these should be mirrored: nobody asked for them not to be, and they are no lease of old.
-fn mirrored(endpoints: &Endpoints, names: &Names) -> bool {
+/// Whether an object is mirrored: it has no label that forbids it, and is no lock of leader election.
+fn is_mirrored(endpoints: &Endpoints, names: &Names) -> bool {
     let skip = names.well_known_under("endpointslice", "skip-mirror");
     let leader = names.well_known_under("control-plane.alpha", "leader");
-    endpoints.labels().get(&skip).is_none_or(|it| it != "true")
-        && !endpoints.annotations().contains_key(&leader)
+    let metadata = &endpoints.metadata;
+    metadata.labels.get(&skip).is_none_or(|it| it != "true") && !metadata.annotations.contains_key(&leader)
 }
 
 fn selects(service: &Service) -> bool {
-    service.spec.as_ref().and_then(|it| it.selector.as_ref()).is_some_and(|it| !it.is_empty())
+    !service.spec.selector.is_empty()
 }
 
 pub async fn run(context: Context, options: slices::Options) {
@@ -53,32 +52,32 @@ pub async fn run(context: Context, options: slices::Options) {
     let services = context.informer::<Service>();
     let endpoints = context.informer::<Endpoints>();
     let slices = slices::follow(&context, &queue, manager(&context.names));
-    let (news, names, batch) = (queue.clone(), context.names.clone(), options.batch_period);
+    let (changed, names, batch) = (queue.clone(), context.names.clone(), options.batch_period);
     endpoints.listen(move |change| {
-        let concerns = match change {
-            Change::Updated { old, new } => mirrored(old, &names) || mirrored(new, &names),
-            Change::Added(it) | Change::Deleted(it) => mirrored(it, &names),
+        let is_relevant = match change {
+            Change::Updated { old, new } => is_mirrored(old, &names) || is_mirrored(new, &names),
+            Change::Added(it) | Change::Deleted(it) => is_mirrored(it, &names),
         };
-        if concerns {
-            news.add_after(change.key(), batch);
+        if is_relevant {
+            changed.add_after(change.key(), batch);
         }
     });
-    let news = queue.clone();
+    let changed = queue.clone();
     services.listen(move |change| {
         if let Change::Updated { old, new } = change
             && selects(old) == selects(new)
         {
             return;
         }
-        news.add(change.key());
+        changed.add(change.key());
     });
     services.synced().await;
     endpoints.synced().await;
     slices.synced().await;
     let manager = manager(&context.names);
-    let whose = (&*manager, &context.names, options.most.max(1));
-    let this = Loop {
-        metrics: MirrorMetrics::new(&context.metrics, &slices, whose),
+    let owner = (&*manager, &context.names, options.most.max(1));
+    let controller = MirrorController {
+        metrics: MirrorMetrics::new(&context.metrics, &slices, owner),
         manager,
         context,
         services,
@@ -87,10 +86,10 @@ pub async fn run(context: Context, options: slices::Options) {
         slices,
         most: options.most,
     };
-    run::run(Arc::new(this), queue, options.workers).await;
+    run::run(Arc::new(controller), queue, options.workers).await;
 }
 
-impl Reconcile for Loop {
+impl Reconcile for MirrorController {
     type Key = Key;
 
     fn name(&self) -> &'static str {
@@ -100,18 +99,18 @@ impl Reconcile for Loop {
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.written.seen(key).await?;
         let since = self.context.world.elapsed();
-        let looked = self.look(key).await;
-        self.metrics.looked(self.context.world.elapsed().saturating_sub(since));
-        looked
+        let result = self.mirror(key).await;
+        self.metrics.synced(self.context.world.elapsed().saturating_sub(since));
+        result
     }
 }
 
-impl Loop {
-    async fn look(&self, key: &Key) -> Result<Action, Failure> {
+impl MirrorController {
+    async fn mirror(&self, key: &Key) -> Result<Action, Failure> {
         let names = &self.context.names;
         let existing = slices::of_service(&self.slices, key, &self.manager, names);
-        let unselected = self.services.get(key).is_some_and(|it| !selects(&it));
-        let endpoints = self.endpoints.get(key).filter(|it| unselected && mirrored(it, names));
+        let has_no_selector = self.services.get(key).is_some_and(|it| !selects(&it));
+        let endpoints = self.endpoints.get(key).filter(|it| has_no_selector && is_mirrored(it, names));
         let Some(endpoints) = endpoints else {
             let plan = slices::Plan { delete: existing, ..slices::Plan::default() };
             plan.carry_out(&self.context.client, &self.written, key, false).await?;
@@ -119,17 +118,17 @@ impl Loop {
         };
         let mirror = mirror::Mirror { endpoints: &endpoints, most: self.most, manager: &self.manager };
         let (plan, skipped) = mirror.plan(&existing, names);
-        self.tell(&endpoints, &skipped);
+        self.record_skipped(&endpoints, &skipped);
         let writes = Writes::of(&plan, &existing);
         self.metrics.planned(&writes, &skipped);
-        let going = endpoints.metadata.deletion_timestamp.is_some();
-        let done = plan.carry_out(&self.context.client, &self.written, key, going).await;
-        match &done {
+        let is_terminating = endpoints.metadata.deletion_timestamp.is_some();
+        let result = plan.carry_out(&self.context.client, &self.written, key, is_terminating).await;
+        match &result {
             Ok(()) => self.metrics.wrote(&writes),
             Err(why) if why.is(409) => {}
             Err(why) => {
                 let why = format!("Error updating Endpoint Slices for Endpoints {key}: {}", why.message());
-                self.context.events.tell(
+                self.context.events.record(
                     &*endpoints,
                     EventType::Warning,
                     "FailedToUpdateEndpointSlices",
@@ -137,17 +136,17 @@ impl Loop {
                 );
             }
         }
-        done.map(|()| Action::AwaitChange)
+        result.map(|()| Action::AwaitChange)
     }
 
-    fn tell(&self, endpoints: &Endpoints, skipped: &mirror::SkippedAddresses) {
-        let warn =
-            |reason: &str, why: String| self.context.events.tell(endpoints, EventType::Warning, reason, why);
+    fn record_skipped(&self, endpoints: &Endpoints, skipped: &mirror::SkippedAddresses) {
+        let events = &self.context.events;
+        let warn = |reason: &str, why: String| events.record(endpoints, EventType::Warning, reason, why);
         if skipped.invalid > 0 {
             let count = skipped.invalid;
             warn(
                 "InvalidIPAddress",
-                format!("SkippedAddresses {count} invalid IP addresses when mirroring to EndpointSlices"),
+                format!("Skipped {count} invalid IP addresses when mirroring to EndpointSlices"),
             );
         }
         if skipped.too_many > 0 {

@@ -1,20 +1,19 @@
-//! The loop against a server that is simulated: thousands of changes, with watches that break and writes that fail. The
-//! clock stands still while anything can go on, so that a change that is mirrored only after a timer rang shows.
+//! The controller against a simulated server: thousands of changes, with watches that break and writes that fail. The
+//! clock advances only while all tasks wait, so that a change that is mirrored by a timer only is detected.
 
 use super::*;
 use bytes::Bytes;
+use client::{Body, Client};
 use env::{Simulated, World, random_u64};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
-use kube::Client;
-use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::future::ready;
+use std::future::{Ready, ready};
 use std::pin::Pin;
-use std::task::{Poll, ready as done};
+use std::task::{Poll, Waker, ready as poll_ready};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -37,7 +36,7 @@ struct State {
     revision: u64,
     /// By plural and name.
     objects: BTreeMap<(String, String), Value>,
-    /// Plural, revision and line of everything that happened.
+    /// Plural, revision and line of all events.
     log: Vec<(String, u64, Bytes)>,
     watches: Vec<(String, mpsc::UnboundedSender<Bytes>)>,
 }
@@ -57,7 +56,7 @@ impl http_body::Body for Answer {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let piece = match &mut *self {
             Answer::Whole(whole) => whole.take(),
-            Answer::Watch(lines) => done!(lines.poll_recv(cx)),
+            Answer::Watch(lines) => poll_ready!(lines.poll_recv(cx)),
         };
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
@@ -68,7 +67,7 @@ impl Server {
         random_u64(&self.world).is_multiple_of(one_in)
     }
 
-    /// Stores an object, or removes it, and tells the watches.
+    /// Stores or removes an object, and sends the event to the watches.
     fn store(&self, plural: &str, name: &str, object: Option<Value>) -> Value {
         let mut state = self.state.lock();
         state.revision += 1;
@@ -97,8 +96,8 @@ impl Server {
         let at = parts.iter().position(|part| ["services", "endpoints", "endpointslices"].contains(part));
         let Some(at) = at else { return text(json!({"metadata": {}})) };
         let (plural, name) = (parts[at], parts.get(at + 1).copied().unwrap_or(""));
-        let asked = query.split('&').find_map(|it| it.strip_prefix("resourceVersion="));
-        match (method, asked) {
+        let since = query.split('&').find_map(|it| it.strip_prefix("resourceVersion="));
+        match (method, since) {
             (&Method::GET, Some(since)) if query.contains("watch=") => {
                 let since: u64 = since.parse().unwrap();
                 let mut state = self.state.lock();
@@ -170,22 +169,25 @@ fn failure(code: u16) -> Response<Answer> {
 impl tower_service::Service<Request<Body>> for Server {
     type Response = Response<Answer>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+    type Future = Ready<Result<Response<Answer>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (this, (parts, body)) = (self.clone(), request.into_parts());
-        if parts.method == Method::GET {
-            let query = parts.uri.query().unwrap_or_default();
-            return Box::pin(ready(Ok(this.answer(&parts.method, parts.uri.path(), query, &[]))));
-        }
-        Box::pin(async move {
-            let body = body.collect_bytes().await.unwrap();
-            Ok(this.answer(&parts.method, parts.uri.path(), "", &body))
-        })
+        let (parts, body) = request.into_parts();
+        let query = parts.uri.query().unwrap_or_default();
+        ready(Ok(self.answer(&parts.method, parts.uri.path(), query, &bytes(body))))
+    }
+}
+
+/// The content of a body, which is one frame.
+fn bytes(mut body: Body) -> Bytes {
+    let mut context = std::task::Context::from_waker(Waker::noop());
+    match http_body::Body::poll_frame(Pin::new(&mut body), &mut context) {
+        Poll::Ready(Some(Ok(frame))) => frame.into_data().unwrap(),
+        _ => Bytes::new(),
     }
 }
 
@@ -202,35 +204,35 @@ async fn ten_thousand_changes_are_mirrored_without_waiting_for_a_timer() {
             Some(json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {}})),
         );
     }
-    let context = Context::new(Client::new(server.clone(), "default"), world.clone(), Names::kubernetes());
-    let running = tokio::spawn(run(context, slices::Options::with(MOST)));
+    let context = Context::new(Client::new(server.clone()), world.clone(), Names::kubernetes());
+    let controller = tokio::spawn(run(context, slices::Options::with(MOST)));
     let mut latest = Duration::ZERO;
     for round in 0..ROUNDS {
         let name = format!("s{}", random_u64(&world) % SERVICES);
-        // up to three addresses of as many as there can be, or none at all
+        // up to three addresses, or none
         let count = random_u64(&world) % 4;
-        let mut wanted: Vec<String> =
+        let mut expected: Vec<String> =
             (0..count).map(|nth| format!("10.{nth}.{}.1", random_u64(&world) % 250)).collect();
-        wanted.sort();
-        let addresses: Vec<Value> = wanted.iter().map(|ip| json!({"ip": ip})).collect();
-        let there = server.state.lock().objects.contains_key(&("endpoints".to_owned(), name.clone()));
-        if wanted.is_empty() && there {
+        expected.sort();
+        let addresses: Vec<Value> = expected.iter().map(|ip| json!({"ip": ip})).collect();
+        let exists = server.state.lock().objects.contains_key(&("endpoints".to_owned(), name.clone()));
+        if expected.is_empty() && exists {
             server.store("endpoints", &name, None);
-        } else if !wanted.is_empty() {
+        } else if !expected.is_empty() {
             let metadata = json!({"name": name, "namespace": "ns", "uid": name});
             let subsets = json!([{"addresses": addresses, "ports": [{"port": 80}]}]);
             server.store("endpoints", &name, Some(json!({"metadata": metadata, "subsets": subsets})));
         }
         let began = Instant::now();
-        while server.mirrored(&name) != wanted {
+        while server.mirrored(&name) != expected {
             let waited = tokio::time::timeout(Duration::from_secs(60), server.changed.notified()).await;
-            assert!(waited.is_ok(), "seed {seed}, round {round}: {name} is not {wanted:?}");
+            assert!(waited.is_ok(), "seed {seed}, round {round}: {name} is not {expected:?}");
         }
         latest = latest.max(began.elapsed());
-        // failures share a rate
+        // failures share a rate limit
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    running.abort();
-    // a write that failed is tried again after milliseconds; nothing else waits
+    controller.abort();
+    // a failed write is retried after milliseconds; nothing else waits
     assert!(latest < Duration::from_secs(1), "seed {seed}: one change was mirrored after {latest:?}");
 }

@@ -1,30 +1,28 @@
-//! Generic ephemeral volumes: for each a claim is made that belongs to its pod, and goes with it.
+//! Creates a claim for each generic ephemeral volume of a pod, with the pod as its owner.
 //!
-//! What always holds: a claim that has the name already and belongs to somebody else is left alone, and so is the pod,
-//! which cannot start; it is told why.
+//! An existing claim of that name with another owner is not changed: the pod cannot start, and an event says why.
 
 use crate::volumes::claims::{self, check_made_for, ephemeral_name};
 use crate::{Context, controller_ref};
-use client::events::EventType;
-use client::retry_on_conflict::beside;
-use client::{Action, Failure, Informer, Key, Queue, Reconcile, is_terminating, run};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt;
-use kube::api::PostParams;
+use api::Resource;
+use api::core::v1::{PersistentVolumeClaim, Pod, Volume};
+use api::meta::v1::ObjectMeta;
+use client::{Action, Api, EventType, Failure, Informer, Key, Queue, Reconcile, is_terminating, run};
 use metrics::{About, Counter};
 use std::sync::Arc;
 
-const MADE: About =
-    About::alpha("ephemeral_volume_controller_create_total", "Claims that were asked for, for pods.");
+const CREATED: About = About::alpha(
+    "ephemeral_volume_controller_create_total",
+    "Claims that were created for pods, or refused.",
+);
 const FAILED: About =
-    About::alpha("ephemeral_volume_controller_create_failures_total", "Those of them that were refused.");
+    About::alpha("ephemeral_volume_controller_create_failures_total", "Claims for pods that were refused.");
 
 struct Ephemeral {
     context: Context,
     claims: Informer<PersistentVolumeClaim>,
     pods: Informer<Pod>,
-    made: Counter,
+    created: Counter,
     failed: Counter,
 }
 
@@ -33,49 +31,48 @@ pub async fn run(context: Context, workers: usize) {
     let queue = Queue::<Key>::default();
     let (claims, pods) = (context.informer::<PersistentVolumeClaim>(), context.informer::<Pod>());
     claims::index(&pods);
-    let news = queue.clone();
+    let changed = queue.clone();
     pods.listen(move |change| {
-        if !change.is_deletion() && wants(change.object()) {
-            news.add(change.key());
+        if !change.is_deletion() && may_need_claims(change.object()) {
+            changed.add(change.key());
         }
     });
-    // one that was deleted too early is made again
-    let (news, users) = (queue.clone(), pods.clone());
+    // a claim that was deleted too early is created again
+    let (changed, pod_cache) = (queue.clone(), pods.clone());
     claims.listen(move |change| {
         if change.is_deletion() {
-            let users = claims::users(&users, &change.key());
-            users.iter().filter(|pod| wants(pod)).for_each(|pod| news.add(Key::of(&**pod)));
+            let users = claims::users(&pod_cache, &change.key());
+            users.iter().filter(|pod| may_need_claims(pod)).for_each(|pod| changed.add(Key::of(&**pod)));
         }
     });
     claims.synced().await;
     pods.synced().await;
     let registry = context.metrics.registry();
-    let (made, failed) = (registry.one(MADE), registry.one(FAILED));
-    run::run(Arc::new(Ephemeral { context, claims, pods, made, failed }), queue, workers).await;
+    let (created, failed) = (registry.one(CREATED), registry.one(FAILED));
+    run::run(Arc::new(Ephemeral { context, claims, pods, created, failed }), queue, workers).await;
 }
 
 fn volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
-    pod.spec.iter().flat_map(|it| it.volumes.iter().flatten()).filter(|it| it.ephemeral.is_some())
+    pod.spec.volumes.iter().filter(|it| it.ephemeral.is_some())
 }
 
-/// Whether there may be claims to be made for a pod.
-fn wants(pod: &Pod) -> bool {
+/// Whether claims may have to be created for a pod.
+fn may_need_claims(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && volumes(pod).next().is_some()
 }
 
-/// The claim of an ephemeral volume; nothing where it is of another sort.
+/// The claim of a generic ephemeral volume.
 fn claim_for(pod: &Pod, volume: &Volume) -> Option<PersistentVolumeClaim> {
     let template = volume.ephemeral.as_ref()?.volume_claim_template.clone()?;
-    let given = template.metadata.unwrap_or_default();
     let metadata = ObjectMeta {
-        name: Some(ephemeral_name(pod, volume)),
-        namespace: pod.namespace(),
-        labels: given.labels,
-        annotations: given.annotations,
-        owner_references: Some(vec![controller_ref::controller_reference(pod)]),
+        name: ephemeral_name(pod, volume),
+        namespace: pod.namespace().to_owned(),
+        labels: template.metadata.labels,
+        annotations: template.metadata.annotations,
+        owner_references: vec![controller_ref::controller_reference(pod)],
         ..ObjectMeta::default()
     };
-    Some(PersistentVolumeClaim { metadata, spec: Some(template.spec), status: None })
+    Some(PersistentVolumeClaim { metadata, spec: template.spec, ..PersistentVolumeClaim::default() })
 }
 
 impl Reconcile for Ephemeral {
@@ -90,14 +87,16 @@ impl Reconcile for Ephemeral {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
-        let Some(pod) = self.pods.get(key).filter(|pod| wants(pod)) else { return Ok(Action::AwaitChange) };
+        let Some(pod) = self.pods.get(key).filter(|pod| may_need_claims(pod)) else {
+            return Ok(Action::AwaitChange);
+        };
         for volume in volumes(&pod) {
-            match self.make(&pod, volume).await {
+            match self.ensure_claim(&pod, volume).await {
                 Ok(()) => {}
                 Err(Failure::Api(why)) if is_terminating(&why) => return Ok(Action::AwaitChange),
                 Err(why) => {
                     let message = format!("ephemeral volume {}: {}", volume.name, why.message());
-                    self.context.events.tell(&*pod, EventType::Warning, "FailedBinding", message);
+                    self.context.events.record(&*pod, EventType::Warning, "FailedBinding", message);
                     return Err(why);
                 }
             }
@@ -107,26 +106,26 @@ impl Reconcile for Ephemeral {
 }
 
 impl Ephemeral {
-    async fn make(&self, pod: &Pod, volume: &Volume) -> Result<(), Failure> {
+    async fn ensure_claim(&self, pod: &Pod, volume: &Volume) -> Result<(), Failure> {
         let Some(claim) = claim_for(pod, volume) else { return Ok(()) };
-        if let Some(there) = self.claims.get(&Key::of(&claim)) {
-            return check_made_for(&there, pod).map_err(Failure::Other);
+        if let Some(existing) = self.claims.get(&Key::of(&claim)) {
+            return check_made_for(&existing, pod).map_err(Failure::Other);
         }
-        self.made.inc();
-        let api = beside::<PersistentVolumeClaim>(&self.context.client, pod);
-        match api.create(&PostParams::default(), &claim).await {
+        self.created.inc();
+        let claims: Api<PersistentVolumeClaim> = Api::beside(&self.context.client, pod);
+        match claims.create(&claim).await {
             Ok(_) => Ok(()),
-            // seen late: whose it is shows when it is looked at
-            Err(kube::Error::Api(answer)) if answer.code == 409 => {
-                let there = api.get(&claim.name_any()).await?;
-                check_made_for(&there, pod).map_err(Failure::Other)
+            // the informer does not have it yet
+            Err(why) if why.is(409) => {
+                let existing = claims.get(claim.name()).await?;
+                check_made_for(&existing, pod).map_err(Failure::Other)
             }
             Err(why) => {
                 self.failed.inc();
                 match why {
-                    kube::Error::Api(mut answer) => {
-                        answer.message = format!("create PVC {}: {}", claim.name_any(), answer.message);
-                        Err(kube::Error::Api(answer).into())
+                    client::Error::Api(mut status) => {
+                        status.message = format!("create PVC {}: {}", claim.name(), status.message);
+                        Err(client::Error::Api(status).into())
                     }
                     why => Err(why.into()),
                 }
@@ -138,32 +137,32 @@ impl Ephemeral {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::testing::object;
+    use api::Time;
+    use serde_json::{Value, json};
 
     #[test]
-    fn a_claim_is_made_from_its_template() {
+    fn a_claim_is_created_from_its_template() {
         let template = json!({
             "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         });
-        let pod = json!({
+        let mut pod: Pod = object(json!({
             "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
             "spec": {"containers": [], "volumes": [
                 {"name": "plain", "emptyDir": {}},
                 {"name": "v", "ephemeral": {"volumeClaimTemplate": template}},
             ]}
-        });
-        let mut pod: Pod = serde_json::from_value(pod).unwrap();
-        let made: Vec<_> = volumes(&pod).filter_map(|volume| claim_for(&pod, volume)).collect();
+        }));
+        let claims: Vec<_> = volumes(&pod).filter_map(|volume| claim_for(&pod, volume)).collect();
         let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true,
             "blockOwnerDeletion": true});
-        let mut expected =
-            json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": template["spec"]});
-        expected["metadata"] = json!({"name": "p-v", "namespace": "ns", "labels": {"a": "b"},
-            "annotations": {"c": "d"}, "ownerReferences": [owner]});
-        assert_eq!(serde_json::to_value(&made).unwrap(), json!([expected]));
-        assert!(wants(&pod));
-        pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        assert!(!wants(&pod));
+        let metadata = json!({"name": "p-v", "namespace": "ns", "labels": {"a": "b"},
+            "annotations": {"c": "d"}, "ownerReferences": [owner], "creationTimestamp": null});
+        let written: Value = serde_json::from_slice(&api::to_json(&claims)).unwrap();
+        assert_eq!(written, json!([{"metadata": metadata, "spec": template["spec"], "status": {}}]));
+        assert!(may_need_claims(&pod));
+        pod.metadata.deletion_timestamp = Some(Time(0));
+        assert!(!may_need_claims(&pod));
     }
 }

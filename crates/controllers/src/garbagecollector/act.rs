@@ -1,34 +1,31 @@
-//! What the collector asks of the server.
+//! Requests of the collector: reads, deletions, and patches of metadata.
 
 use super::decide::{Action, Propagation};
 use super::graph::{FOREGROUND, ORPHAN, View};
 use super::identity::{Identity, Uid};
 use super::{Collector, graph};
-use crate::monitors::{Metadata, Object};
+use api::meta::v1::{DeleteOptions, ObjectMeta, PartialObjectMetadata};
 use client::discovery::Resource;
-use client::request::send;
-use client::{Failure, unless};
+use client::{Api, Failure, Patch, json_value, of_uid, unless};
 use futures_util::{TryStreamExt, stream};
-use kube::api::{DeleteParams, GetParams, Patch, PatchParams, Preconditions, PropagationPolicy};
-use kube::core::request::Request;
-use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
-/// How many dependents lose their owner at a time.
+/// The number of dependents that are orphaned concurrently.
 const AT_ONCE: usize = 20;
-/// How often a write is tried again when somebody else was faster.
+/// The limit of attempts of one write after conflicts.
 const TRIES: usize = 5;
 
-/// How the references of an object to its owners change.
+/// A change of owner references.
 #[derive(Clone, Copy)]
 enum Relink<'a> {
+    /// Removes the references to these owners.
     Drop(&'a [Uid]),
-    /// None waits for it any longer.
+    /// Sets `blockOwnerDeletion` to false.
     Unblock,
 }
 
 impl Relink<'_> {
-    /// What changes, where lists are merged by uid.
+    /// A strategic merge patch, which merges the list by uid.
     fn strategic(self, item: &View) -> Value {
         let references: Vec<Value> = match self {
             Relink::Drop(uids) => {
@@ -44,51 +41,44 @@ impl Relink<'_> {
         json!({"metadata": {"uid": item.identity.uid.to_string(), "ownerReferences": references}})
     }
 
-    /// The whole list, where it can only be replaced.
-    fn replaced(self, object: &Value) -> Value {
-        let metadata = &object["metadata"];
-        let mut references = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
+    /// A JSON merge patch, which replaces the whole list.
+    fn merge(self, metadata: &ObjectMeta) -> Value {
+        let mut references = metadata.owner_references.clone();
         match self {
-            Relink::Drop(uids) => references.retain(|it| {
-                let uid = Uid::from(it["uid"].as_str().unwrap_or_default());
-                !uids.contains(&uid)
-            }),
+            Relink::Drop(uids) => references.retain(|it| !uids.contains(&Uid::from(&*it.uid))),
             Relink::Unblock => {
-                let blocking = references.iter_mut().filter(|it| it["blockOwnerDeletion"] == true);
-                blocking.for_each(|it| it["blockOwnerDeletion"] = false.into());
+                let blocking = references.iter_mut().filter(|it| it.block_owner_deletion == Some(true));
+                blocking.for_each(|it| it.block_owner_deletion = Some(false));
             }
         }
+        let references: Value = references.iter().map(json_value).collect();
         json!({"metadata": {
-            "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "ownerReferences": references,
+            "uid": metadata.uid, "resourceVersion": metadata.resource_version, "ownerReferences": references,
         }})
     }
 }
 
 impl Collector {
-    async fn metadata<T: DeserializeOwned>(
-        &self,
-        resource: &Resource,
-        identity: &Identity,
-    ) -> Result<Option<T>, Failure> {
-        let path = resource.path(&identity.namespace);
-        let request = Request::new(path).get_metadata(&identity.name, &GetParams::default());
-        Ok(unless(404, send(&self.context.client, request).await)?)
+    /// The metadata of the objects beside this one.
+    fn metadata_api(&self, resource: &Resource, identity: &Identity) -> Api<PartialObjectMetadata> {
+        Api::metadata(&self.context.client, resource.path(&identity.namespace))
     }
 
-    /// The object as the server has it now, if it is there.
+    /// The metadata that the server has now; `None` if there is no such object.
     pub(super) async fn get(
         &self,
         resource: &Resource,
         identity: &Identity,
-    ) -> Result<Option<Metadata>, Failure> {
-        Ok(self.metadata::<Object>(resource, identity).await?.map(|it| it.metadata))
+    ) -> Result<Option<ObjectMeta>, Failure> {
+        let object = self.metadata_api(resource, identity).get_opt(&identity.name).await?;
+        Ok(object.map(|it| it.metadata))
     }
 
     pub(super) async fn act(&self, item: &View, action: Action) -> Result<(), Failure> {
         match action {
             Action::Nothing => Ok(()),
             Action::Wait(blocking) => {
-                blocking.into_iter().for_each(|uid| self.seen.to_delete.add(uid));
+                blocking.into_iter().for_each(|uid| self.shared.to_delete.add(uid));
                 Ok(())
             }
             Action::Finish => self.remove_finalizer(&item.identity, FOREGROUND).await,
@@ -96,9 +86,9 @@ impl Collector {
             Action::Delete(propagation) => self.delete(item, propagation).await,
             Action::UnblockAndDelete => {
                 self.relink(item, Relink::Unblock).await?;
-                // the patch made it another object than the one that was looked at
-                let now = View { version: 0, ..item.clone() };
-                self.delete(&now, Propagation::Foreground).await
+                // the patch has changed the resource version
+                let any_version = View { version: 0, ..item.clone() };
+                self.delete(&any_version, Propagation::Foreground).await
             }
         }
     }
@@ -106,29 +96,24 @@ impl Collector {
     async fn delete(&self, item: &View, propagation: Propagation) -> Result<(), Failure> {
         let identity = &item.identity;
         let resource = self.resource(&identity.of).await?;
-        let path = Request::new(resource.path(&identity.namespace));
+        let api: Api<PartialObjectMetadata> =
+            Api::at(&self.context.client, resource.path(&identity.namespace));
         let mut version = (item.version != 0).then(|| item.version.to_string());
-        tracing::debug!(object = %identity, policy = propagation.name(), "is collected");
+        tracing::debug!(object = %identity, policy = propagation.name(), "deletes an object");
         for attempt in 1.. {
-            let params = DeleteParams {
-                propagation_policy: Some(match propagation {
-                    Propagation::Orphan => PropagationPolicy::Orphan,
-                    Propagation::Foreground => PropagationPolicy::Foreground,
-                    Propagation::Background => PropagationPolicy::Background,
-                }),
-                preconditions: Some(Preconditions {
-                    uid: Some(identity.uid.to_string()),
-                    resource_version: version.take(),
-                }),
-                ..DeleteParams::default()
+            let mut preconditions = of_uid(identity.uid.to_string());
+            preconditions.resource_version = version.take();
+            let options = DeleteOptions {
+                propagation_policy: Some(propagation.name().to_owned()),
+                preconditions: Some(Box::new(preconditions)),
+                ..DeleteOptions::default()
             };
-            let request = path.delete(&identity.name, &params);
-            match unless(404, send::<IgnoredAny>(&self.context.client, request).await) {
-                Err(kube::Error::Api(why)) if why.code == 409 && attempt < TRIES => {
+            match unless(404, api.delete(&identity.name, &options).await) {
+                Err(error) if error.is(409) && attempt < TRIES => {
                     let Some(now) = self.get(&resource, identity).await? else { return Ok(()) };
-                    // what was decided still holds if only something else has changed
+                    // the decision holds if another part of the object has changed
                     if !item.is_as_in(&now) {
-                        return Err(kube::Error::Api(why).into());
+                        return Err(error.into());
                     }
                     version = Some(now.resource_version);
                 }
@@ -138,62 +123,59 @@ impl Collector {
         Ok(())
     }
 
+    /// Patches the metadata of an object; one that is gone counts as patched.
     async fn patch(
         &self,
         resource: &Resource,
         identity: &Identity,
-        patch: Patch<Value>,
-    ) -> Result<(), kube::Error> {
-        let request = Request::new(resource.path(&identity.namespace)).patch_metadata(
-            &identity.name,
-            &PatchParams::default(),
-            &patch,
-        );
-        unless(404, send::<IgnoredAny>(&self.context.client, request).await).map(drop)
+        patch: Patch,
+    ) -> Result<(), client::Error> {
+        unless(404, self.metadata_api(resource, identity).patch(&identity.name, &patch).await).map(drop)
     }
 
     async fn relink(&self, item: &View, change: Relink<'_>) -> Result<(), Failure> {
         let identity = &item.identity;
         let resource = self.resource(&identity.of).await?;
-        let merged = self.patch(&resource, identity, Patch::Strategic(change.strategic(item))).await;
-        match merged {
-            // kinds that are not built in know no way to merge lists
-            Err(kube::Error::Api(why)) if why.code == 415 => {}
-            merged => return Ok(merged?),
+        match self.patch(&resource, identity, Patch::strategic(change.strategic(item))).await {
+            // custom resources do not support strategic merge patches
+            Err(error) if error.is(415) => {}
+            patched => return Ok(patched?),
         }
-        let Some(there) = self.metadata::<Value>(&resource, identity).await? else { return Ok(()) };
-        if there["metadata"]["uid"] != identity.uid.to_string() {
+        let Some(metadata) = self.get(&resource, identity).await? else { return Ok(()) };
+        if Uid::from(&*metadata.uid) != identity.uid {
             return Ok(());
         }
-        Ok(self.patch(&resource, identity, Patch::Merge(change.replaced(&there))).await?)
+        Ok(self.patch(&resource, identity, Patch::merge(change.merge(&metadata))).await?)
     }
 
     async fn remove_finalizer(&self, identity: &Identity, name: &str) -> Result<(), Failure> {
         let resource = self.resource(&identity.of).await?;
         for attempt in 1.. {
-            let Some(there) = self.get(&resource, identity).await? else { return Ok(()) };
-            if Uid::from(&*there.uid) != identity.uid || !there.finalizers.iter().any(|it| it == name) {
+            let Some(metadata) = self.get(&resource, identity).await? else { return Ok(()) };
+            if Uid::from(&*metadata.uid) != identity.uid || !metadata.finalizers.iter().any(|it| it == name) {
                 return Ok(());
             }
-            let left: Vec<&String> = there.finalizers.iter().filter(|it| *it != name).collect();
-            let patch = json!({"metadata": {"resourceVersion": there.resource_version, "finalizers": left}});
-            match self.patch(&resource, identity, Patch::Merge(patch)).await {
-                Err(kube::Error::Api(why)) if why.code == 409 && attempt < TRIES => {}
+            let finalizers: Vec<&String> = metadata.finalizers.iter().filter(|it| *it != name).collect();
+            let patch = json!({"metadata": {
+                "resourceVersion": metadata.resource_version, "finalizers": finalizers,
+            }});
+            match self.patch(&resource, identity, Patch::merge(patch)).await {
+                Err(error) if error.is(409) && attempt < TRIES => {}
                 patched => return Ok(patched?),
             }
         }
         Ok(())
     }
 
-    /// Its dependents lose it as their owner, and it goes.
+    /// Removes an owner from its dependents, then the owner's finalizer.
     pub(super) async fn orphan(&self, item: &View, dependents: Vec<Identity>) -> Result<(), Failure> {
         let uid = [item.identity.uid.clone()];
-        let look = |it: &Identity| self.seen.graph.lock().look(&it.uid);
-        let dependents = dependents.into_iter().filter_map(|it| look(&it)).map(Ok::<graph::View, Failure>);
+        let view = |it: &Identity| self.shared.graph.lock().view(&it.uid);
+        let dependents = dependents.into_iter().filter_map(|it| view(&it)).map(Ok::<graph::View, Failure>);
         let uid = &uid;
-        let left = stream::iter(dependents)
+        let relinked = stream::iter(dependents)
             .map_ok(|dependent| async move { self.relink(&dependent, Relink::Drop(uid)).await });
-        left.try_buffer_unordered(AT_ONCE).try_for_each(|()| async { Ok(()) }).await?;
+        relinked.try_buffer_unordered(AT_ONCE).try_for_each(|()| async { Ok(()) }).await?;
         self.remove_finalizer(&item.identity, ORPHAN).await
     }
 }
@@ -201,18 +183,22 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
 
     #[test]
-    fn references_are_replaced_as_a_whole_where_they_cannot_be_merged() {
-        let object = json!({"metadata": {"uid": "u", "resourceVersion": "7", "ownerReferences": [
-            {"uid": "a", "name": "x", "blockOwnerDeletion": true}, {"uid": "b", "name": "y"},
-        ]}});
-        let dropped = Relink::Drop(&[Uid::from("a"), Uid::from("c")]).replaced(&object);
-        let expected =
-            json!({"uid": "u", "resourceVersion": "7", "ownerReferences": [{"uid": "b", "name": "y"}]});
+    fn a_merge_patch_replaces_all_references() {
+        let reference =
+            |uid: &str, name: &str| json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": uid});
+        let mut blocking = reference("a", "x");
+        blocking["blockOwnerDeletion"] = true.into();
+        let metadata: ObjectMeta = object(json!({
+            "uid": "u", "resourceVersion": "7", "ownerReferences": [blocking, reference("b", "y")],
+        }));
+        let dropped = Relink::Drop(&[Uid::from("a"), Uid::from("c")]).merge(&metadata);
+        let expected = json!({"uid": "u", "resourceVersion": "7", "ownerReferences": [reference("b", "y")]});
         assert_eq!(dropped, json!({"metadata": expected}));
-        let unblocked = Relink::Unblock.replaced(&object);
+        let unblocked = Relink::Unblock.merge(&metadata);
         assert_eq!(unblocked["metadata"]["ownerReferences"][0]["blockOwnerDeletion"], false);
-        assert_eq!(unblocked["metadata"]["ownerReferences"][1], json!({"uid": "b", "name": "y"}));
+        assert_eq!(unblocked["metadata"]["ownerReferences"][1], reference("b", "y"));
     }
 }

@@ -1,24 +1,24 @@
-//! What becomes of an object: a pure function of the object and of what is known about its owners.
+//! Decides what to do with an object, from the object and the state of its owners.
 
 use super::graph::{OwnerState, View};
 use super::identity::Uid;
 
-/// What is done about an object.
+/// What to do with an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     Nothing,
-    /// Everything that it waited for is gone.
+    /// Remove the finalizer: the dependents are gone.
     Finish,
-    /// It waits for these, which should be looked at.
+    /// Wait for these dependents, which are queued.
     Wait(Vec<Uid>),
-    /// It stays, without these owners.
+    /// Remove the references to these owners.
     Unlink(Vec<Uid>),
     Delete(Propagation),
-    /// It waits for an owner that waits for it: that one must not, before it is deleted.
+    /// Unblock the owners, then delete in the foreground: owner and object wait for each other.
     UnblockAndDelete,
 }
 
-/// What becomes of the dependents of what is deleted.
+/// The propagation policy of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
     Orphan,
@@ -36,13 +36,13 @@ impl Propagation {
     }
 }
 
-/// `owners` says about each owner of the object what was found out; none is unknown.
+/// `owners` is the state of each owner of the object; none is unknown.
 pub fn decide(item: &View, owners: &[OwnerState]) -> Action {
-    if item.marks.waits() {
+    if item.deletion.waits() {
         return if item.blocked { Action::Wait(item.blocking.clone()) } else { Action::Finish };
     }
-    // it is on its way, and cannot turn back
-    if item.marks.deleting || owners.is_empty() {
+    // a deletion cannot be undone
+    if item.deletion.deleting || owners.is_empty() {
         return Action::Nothing;
     }
     let waiting = owners.contains(&OwnerState::Waiting);
@@ -58,9 +58,9 @@ pub fn decide(item: &View, owners: &[OwnerState]) -> Action {
             Action::Delete(Propagation::Foreground)
         };
     }
-    Action::Delete(match item.marks {
-        marks if marks.orphan => Propagation::Orphan,
-        marks if marks.foreground => Propagation::Foreground,
+    Action::Delete(match item.deletion {
+        deletion if deletion.orphan => Propagation::Orphan,
+        deletion if deletion.foreground => Propagation::Foreground,
         _ => Propagation::Background,
     })
 }

@@ -1,37 +1,37 @@
-//! Who owns whom: every object that can be deleted, and every owner that somebody refers to.
+//! The dependency graph: all objects that can be deleted, and all owners that references name.
 //!
 //! ```text
 //! deployment d ◄── replica set r ◄── pod p          p refers to r by uid, and r to d
-//!                              ◄╌╌ pod q            an owner that is only referred to is a node, too,
-//!                                                   but not seen: it may not exist
+//!                              ◄╌╌ pod q            an owner that only references name is a virtual node:
+//!                                                   it may not exist
 //! ```
 //!
-//! What always holds: an object that was seen is a node; a node that was never seen has dependents. A node stands among
-//! the dependents of the owners that it refers to, until they are gone. Nothing here asks the server: each change gives
-//! a list of what should be looked at. That an owner is not in the graph says nothing about whether it exists.
+//! Invariants: an object that was observed is a node; a node that was not observed has dependents. A node is among
+//! the dependents of the owners that it refers to, until they are gone. The graph sends no requests: each change
+//! returns a list of work. An owner that is not in the graph may exist nevertheless.
 
 use super::identity::{Identity, Type, Uid};
-use crate::monitors::{Metadata, Reference};
+use api::meta::v1::{ObjectMeta, OwnerReference};
 use slab::Slab;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// How many owners are remembered not to exist.
-const REMEMBERED: usize = 500;
-/// How many objects are looked at for a circle of some that wait for each other.
-const CIRCLE: usize = 1000;
-/// Finalizers that say what is to become of dependents.
+/// The limit of owners that are known to be absent.
+const ABSENT_LIMIT: usize = 500;
+/// The limit of objects that are searched for a deletion cycle.
+const CYCLE_LIMIT: usize = 1000;
+/// The finalizers of the propagation policies.
 pub const ORPHAN: &str = "orphan";
 pub const FOREGROUND: &str = "foregroundDeletion";
 
-/// What should be looked at.
+/// Work that follows from a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Todo {
-    /// Whether this object should go, or may.
+    /// Decide whether to delete this object.
     Delete(Uid),
-    /// This one goes, and its dependents stay.
+    /// Orphan the dependents of this object.
     Orphan(Uid),
-    /// An object refers to an owner that is in another namespace.
+    /// Report a reference to an owner in another namespace.
     Misplaced { dependent: Identity, owner: Identity },
 }
 
@@ -44,7 +44,7 @@ pub struct DeletionState {
 }
 
 impl DeletionState {
-    fn of(object: &Metadata) -> Self {
+    fn of(object: &ObjectMeta) -> Self {
         let has = |name: &str| object.finalizers.iter().any(|it| it == name);
         DeletionState {
             deleting: object.deletion_timestamp.is_some(),
@@ -53,24 +53,24 @@ impl DeletionState {
         }
     }
 
-    /// It waits until its dependents are somebody else's.
+    /// Whether it waits until its dependents are orphaned.
     fn orphans(self) -> bool {
         self.deleting && self.orphan
     }
 
-    /// It waits until its dependents are gone.
+    /// Whether it waits until its dependents are gone.
     pub fn waits(self) -> bool {
         self.deleting && self.foreground
     }
 }
 
-/// What an object says about an owner.
+/// A reference to an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     pub uid: Uid,
     pub of: Arc<Type>,
     pub name: Box<str>,
-    /// The owner waits for this object when it is deleted in the foreground.
+    /// Whether a foreground deletion of the owner waits for this object.
     pub blocks: bool,
 }
 
@@ -79,44 +79,44 @@ pub struct Owner {
 pub enum OwnerState {
     Absent,
     Solid,
-    /// It waits until its dependents are gone.
+    /// Waits until its dependents are gone.
     Waiting,
     Unknown,
 }
 
 struct Node {
     identity: Identity,
-    seen: bool,
-    marks: DeletionState,
-    /// Zero where the server does not count.
+    observed: bool,
+    deletion: DeletionState,
+    /// The resource version; zero if it is not a number.
     version: u64,
     owners: Box<[Owner]>,
     dependents: BTreeSet<u32>,
 }
 
-/// A node, for those who decide about it.
+/// A copy of a node, with the state of its owners and dependents.
 #[derive(Debug, Clone)]
 pub struct View {
     pub identity: Identity,
-    pub seen: bool,
-    pub marks: DeletionState,
+    pub observed: bool,
+    pub deletion: DeletionState,
     pub version: u64,
     pub owners: Vec<(Owner, OwnerState)>,
     pub has_dependents: bool,
-    /// A dependent waits for its own dependents.
+    /// Whether a dependent waits for its own dependents.
     pub dependent_waits: bool,
-    /// Dependents for which it waits.
+    /// Whether it waits for dependents.
     pub blocked: bool,
-    /// Those of them that are not waiting themselves.
+    /// The dependents it waits for that do not wait themselves.
     pub blocking: Vec<Uid>,
 }
 
 impl View {
-    /// Whether an object is the one that was looked at, as far as anything was decided from it.
-    pub fn is_as_in(&self, now: &Metadata) -> bool {
+    /// Whether the fields that decide about the object are the same now.
+    pub fn is_as_in(&self, now: &ObjectMeta) -> bool {
         let owners = now.owner_references.iter().map(|it| Uid::from(&*it.uid));
         Uid::from(&*now.uid) == self.identity.uid
-            && DeletionState::of(now) == self.marks
+            && DeletionState::of(now) == self.deletion
             && owners.eq(self.owners.iter().map(|(owner, _)| owner.uid.clone()))
     }
 }
@@ -131,7 +131,7 @@ pub struct Graph {
     namespaces: HashSet<Arc<str>>,
 }
 
-/// Owners that do not exist, the oldest forgotten first.
+/// Owners that do not exist; the oldest entry is dropped first.
 #[derive(Default)]
 struct Absent {
     all: HashSet<Identity>,
@@ -143,7 +143,7 @@ impl Absent {
         if self.all.insert(identity.clone()) {
             self.order.push_back(identity);
         }
-        if self.order.len() > REMEMBERED
+        if self.order.len() > ABSENT_LIMIT
             && let Some(oldest) = self.order.pop_front()
         {
             self.all.remove(&oldest);
@@ -151,8 +151,8 @@ impl Absent {
     }
 }
 
-/// Whether a reference of an object in a namespace means this one.
-fn means(owner: &Owner, namespace: &str, identity: &Identity) -> bool {
+/// Whether a reference of an object in this namespace matches an identity.
+fn matches(owner: &Owner, namespace: &str, identity: &Identity) -> bool {
     owner.uid == identity.uid
         && owner.of == identity.of
         && owner.name == identity.name
@@ -164,8 +164,8 @@ impl Graph {
         self.nodes.len()
     }
 
-    /// An object is new, or has changed, or is told of again.
-    pub fn put(&mut self, of: &Type, object: &Metadata) -> Vec<Todo> {
+    /// Adds or updates an object.
+    pub fn put(&mut self, of: &Type, object: &ObjectMeta) -> Vec<Todo> {
         let mut todo = Vec::new();
         if object.uid.is_empty() {
             return todo;
@@ -176,18 +176,18 @@ impl Graph {
             None => (self.insert(identity), DeletionState::default()),
             Some(at) => {
                 let node = &self.nodes[at as usize];
-                if node.seen && node.identity == identity && version != 0 && version <= node.version {
+                if node.observed && node.identity == identity && version != 0 && version <= node.version {
                     return todo;
                 }
-                let before = if node.seen { node.marks } else { DeletionState::default() };
+                let before = if node.observed { node.deletion } else { DeletionState::default() };
                 self.identify(at, identity, &mut todo);
                 (at, before)
             }
         };
         self.relink(at, &object.owner_references, &mut todo);
         let node = &mut self.nodes[at as usize];
-        (node.seen, node.version, node.marks) = (true, version, DeletionState::of(object));
-        let (uid, now) = (node.identity.uid.clone(), node.marks);
+        (node.observed, node.version, node.deletion) = (true, version, DeletionState::of(object));
+        let (uid, now) = (node.identity.uid.clone(), node.deletion);
         if now.orphans() && !before.orphans() {
             todo.push(Todo::Orphan(uid));
         } else if now.waits() && !before.waits() {
@@ -197,8 +197,8 @@ impl Graph {
         todo
     }
 
-    /// An object is gone.
-    pub fn gone(&mut self, of: &Type, object: &Metadata) -> Vec<Todo> {
+    /// Removes an object that was deleted.
+    pub fn gone(&mut self, of: &Type, object: &ObjectMeta) -> Vec<Todo> {
         let identity = self.identity(of, object);
         match self.by_uid.get(&identity.uid).copied() {
             Some(at) => self.remove(at, identity),
@@ -206,31 +206,31 @@ impl Graph {
         }
     }
 
-    /// There are only these objects of a type.
-    pub fn only(&mut self, of: &Type, uids: &HashSet<String>) -> Vec<Todo> {
+    /// Removes all objects of a type but these.
+    pub fn retain(&mut self, of: &Type, uids: &HashSet<String>) -> Vec<Todo> {
         let lost = self.nodes.iter().filter(|(_, node)| {
-            node.seen && *node.identity.of == *of && !uids.contains(&node.identity.uid.to_string())
+            node.observed && *node.identity.of == *of && !uids.contains(&node.identity.uid.to_string())
         });
         let lost: Vec<(u32, Identity)> = lost.map(|(at, node)| (at as u32, node.identity.clone())).collect();
         lost.into_iter().flat_map(|(at, identity)| self.remove(at, identity)).collect()
     }
 
-    /// The server says that there is no such object, whatever refers to it.
-    pub fn is_absent(&mut self, identity: &Identity) -> Vec<Todo> {
+    /// Takes over from the server that this object does not exist.
+    pub fn remove_absent(&mut self, identity: &Identity) -> Vec<Todo> {
         let Some(at) = self.by_uid.get(&identity.uid).copied() else { return Vec::new() };
         let node = &self.nodes[at as usize];
-        if node.seen && node.identity == *identity {
+        if node.observed && node.identity == *identity {
             return self.remove(at, identity.clone());
         }
-        // those who mean this one lost their owner; those who call it by another name may be right
-        let (mut these, mut other) = (Vec::new(), None);
+        // dependents whose reference matches lost their owner; others may refer to an object that exists
+        let (mut orphaned, mut other) = (Vec::new(), None);
         for dependent in &node.dependents {
             let dependent = &self.nodes[*dependent as usize];
             let namespace = &dependent.identity.namespace;
             let refer = dependent.owners.iter().filter(|it| it.uid == identity.uid);
             for owner in refer {
-                if means(owner, namespace, identity) {
-                    these.push(dependent.identity.uid.clone());
+                if matches(owner, namespace, identity) {
+                    orphaned.push(dependent.identity.uid.clone());
                 } else if other.is_none() {
                     let named = Identity {
                         uid: owner.uid.clone(),
@@ -242,36 +242,36 @@ impl Graph {
                 }
             }
         }
-        let Some(other) = other.or_else(|| node.seen.then(|| node.identity.clone())) else {
+        let Some(other) = other.or_else(|| node.observed.then(|| node.identity.clone())) else {
             return self.remove(at, identity.clone());
         };
         let mut todo: Vec<Todo> = Vec::new();
-        if !these.is_empty() {
+        if !orphaned.is_empty() {
             self.absent.add(identity.clone());
-            todo.extend(these.into_iter().map(Todo::Delete));
+            todo.extend(orphaned.into_iter().map(Todo::Delete));
         }
         let node = &mut self.nodes[at as usize];
-        if !node.seen && node.identity == *identity {
+        if !node.observed && node.identity == *identity {
             node.identity = other;
             todo.push(Todo::Delete(identity.uid.clone()));
         }
         todo
     }
 
-    /// An owner was found not to exist.
+    /// Remembers that an owner does not exist.
     pub fn note_absent(&mut self, identity: Identity) {
         self.absent.add(identity);
     }
 
-    /// Nobody tells any longer what becomes of the objects of a type.
-    pub fn unwatched(&mut self, of: &Type) -> Vec<Todo> {
-        let all = self.nodes.iter().filter(|(_, node)| node.seen && *node.identity.of == *of);
+    /// Ends the observation of a type: its objects may exist or not.
+    pub fn unwatch(&mut self, of: &Type) -> Vec<Todo> {
+        let all = self.nodes.iter().filter(|(_, node)| node.observed && *node.identity.of == *of);
         let all: Vec<u32> = all.map(|(at, _)| at as u32).collect();
         let mut todo = Vec::new();
         for at in all {
             self.relink(at, &[], &mut todo);
             let node = &mut self.nodes[at as usize];
-            node.seen = false;
+            node.observed = false;
             if node.dependents.is_empty() {
                 self.drop_node(at);
             }
@@ -279,30 +279,30 @@ impl Graph {
         todo
     }
 
-    /// A node, with what is known about its owners.
-    pub fn look(&self, uid: &Uid) -> Option<View> {
+    /// A node, with the state of its owners.
+    pub fn view(&self, uid: &Uid) -> Option<View> {
         let node = &self.nodes[*self.by_uid.get(uid)? as usize];
         let blocks = |it: &&Node| it.owners.iter().any(|owner| owner.blocks && owner.uid == *uid);
         let dependents = || node.dependents.iter().map(|at| &self.nodes[*at as usize]);
         let mut view = View {
             identity: node.identity.clone(),
-            seen: node.seen,
-            marks: node.marks,
+            observed: node.observed,
+            deletion: node.deletion,
             version: node.version,
-            owners: node.owners.iter().map(|it| (it.clone(), self.known(it, &node.identity))).collect(),
+            owners: node.owners.iter().map(|it| (it.clone(), self.owner_state(it, &node.identity))).collect(),
             has_dependents: !node.dependents.is_empty(),
-            dependent_waits: dependents().any(|it| it.marks.waits()),
+            dependent_waits: dependents().any(|it| it.deletion.waits()),
             blocked: false,
             blocking: Vec::new(),
         };
-        if node.marks.waits() {
+        if node.deletion.waits() {
             for dependent in dependents().filter(blocks) {
-                // two that wait for each other would wait for ever
-                if dependent.marks.waits() && self.waits_for(dependent, uid) {
+                // objects that wait for each other would wait for ever
+                if dependent.deletion.waits() && self.waits_for(dependent, uid) {
                     continue;
                 }
                 view.blocked = true;
-                if !dependent.marks.waits() {
+                if !dependent.deletion.waits() {
                     view.blocking.push(dependent.identity.uid.clone());
                 }
             }
@@ -310,14 +310,14 @@ impl Graph {
         Some(view)
     }
 
-    /// The dependents of a node that were seen.
+    /// The dependents of a node.
     pub fn dependents_of(&self, uid: &Uid) -> Vec<Identity> {
         let Some(at) = self.by_uid.get(uid) else { return Vec::new() };
         let dependents = self.nodes[*at as usize].dependents.iter();
         dependents.map(|at| self.nodes[*at as usize].identity.clone()).collect()
     }
 
-    /// Forgets texts that nobody uses any more.
+    /// Drops interned texts that are unused.
     pub fn tidy(&mut self) {
         self.types.retain(|it| Arc::strong_count(it) > 1);
         self.namespaces.retain(|it| Arc::strong_count(it) > 1);
@@ -325,20 +325,20 @@ impl Graph {
         self.namespaces.shrink_to_fit();
     }
 
-    /// Whether a node waits for another one, be it for one that waits for it.
+    /// Whether a node waits for another one, directly or through others.
     fn waits_for(&self, node: &Node, other: &Uid) -> bool {
-        let (mut seen, mut next) = (HashSet::new(), vec![node]);
+        let (mut visited, mut next) = (HashSet::new(), vec![node]);
         while let Some(node) = next.pop() {
             if node.identity.uid == *other {
                 return true;
             }
-            if !node.marks.waits() || seen.len() >= CIRCLE {
+            if !node.deletion.waits() || visited.len() >= CYCLE_LIMIT {
                 continue;
             }
             for at in &node.dependents {
                 let dependent = &self.nodes[*at as usize];
                 let blocks = |it: &Owner| it.blocks && it.uid == node.identity.uid;
-                if dependent.marks.waits() && dependent.owners.iter().any(blocks) && seen.insert(*at) {
+                if dependent.deletion.waits() && dependent.owners.iter().any(blocks) && visited.insert(*at) {
                     next.push(dependent);
                 }
             }
@@ -346,7 +346,7 @@ impl Graph {
         false
     }
 
-    fn known(&self, owner: &Owner, dependent: &Identity) -> OwnerState {
+    fn owner_state(&self, owner: &Owner, dependent: &Identity) -> OwnerState {
         let mut named = Identity {
             uid: owner.uid.clone(),
             of: owner.of.clone(),
@@ -361,9 +361,9 @@ impl Graph {
             return OwnerState::Absent;
         }
         let node = self.by_uid.get(&owner.uid).map(|at| &self.nodes[*at as usize]);
-        match node.filter(|it| it.seen && means(owner, &dependent.namespace, &it.identity)) {
+        match node.filter(|it| it.observed && matches(owner, &dependent.namespace, &it.identity)) {
             None => OwnerState::Unknown,
-            Some(node) if node.marks.waits() => OwnerState::Waiting,
+            Some(node) if node.deletion.waits() => OwnerState::Waiting,
             Some(_) => OwnerState::Solid,
         }
     }
@@ -373,7 +373,7 @@ impl Graph {
         dependents.map(|at| self.nodes[*at as usize].identity.uid.clone())
     }
 
-    /// It is seen to be this: what its dependents call it may be wrong.
+    /// Sets the identity that was observed. References of dependents may turn out wrong.
     fn identify(&mut self, at: u32, identity: Identity, todo: &mut Vec<Todo>) {
         let node = &self.nodes[at as usize];
         if node.identity == identity {
@@ -382,7 +382,7 @@ impl Graph {
         for dependent in &node.dependents {
             let dependent = &self.nodes[*dependent as usize];
             let namespace = &dependent.identity.namespace;
-            let wrong = |it: &&Owner| it.uid == identity.uid && !means(it, namespace, &identity);
+            let wrong = |it: &&Owner| it.uid == identity.uid && !matches(it, namespace, &identity);
             let Some(wrong) = dependent.owners.iter().find(wrong) else { continue };
             if !identity.namespace.is_empty() && identity.namespace != *namespace {
                 todo.push(misplaced(&dependent.identity, wrong));
@@ -393,7 +393,7 @@ impl Graph {
     }
 
     /// Sets the owners of a node.
-    fn relink(&mut self, at: u32, references: &[Reference], todo: &mut Vec<Todo>) {
+    fn relink(&mut self, at: u32, references: &[OwnerReference], todo: &mut Vec<Todo>) {
         let old = std::mem::take(&mut self.nodes[at as usize].owners);
         let new: Box<[Owner]> = references.iter().map(|it| self.owner(it)).collect();
         if old == new {
@@ -409,7 +409,7 @@ impl Graph {
             if still.is_none() {
                 let owner_node = &mut self.nodes[owner as usize];
                 owner_node.dependents.remove(&at);
-                if !owner_node.seen && owner_node.dependents.is_empty() {
+                if !owner_node.observed && owner_node.dependents.is_empty() {
                     self.drop_node(owner);
                 }
             }
@@ -426,7 +426,7 @@ impl Graph {
         }
     }
 
-    /// Puts a node among the dependents of an owner; whether the reference may be wrong.
+    /// Adds a node to the dependents of an owner. Returns whether the reference may be wrong.
     fn depend(&mut self, at: u32, owner: &Owner, todo: &mut Vec<Todo>) -> bool {
         let dependent = self.nodes[at as usize].identity.clone();
         let Some(known) = self.by_uid.get(&owner.uid).copied() else {
@@ -444,13 +444,13 @@ impl Graph {
         let node = &mut self.nodes[known as usize];
         node.dependents.insert(at);
         let elsewhere = !node.identity.namespace.is_empty() && node.identity.namespace != dependent.namespace;
-        if elsewhere && node.seen {
+        if elsewhere && node.observed {
             todo.push(misplaced(&dependent, owner));
         }
-        elsewhere || !means(owner, &dependent.namespace, &node.identity)
+        elsewhere || !matches(owner, &dependent.namespace, &node.identity)
     }
 
-    /// Takes a node out. Its dependents lost an owner, and its owners a dependent.
+    /// Removes a node. Queues its dependents, and owners that wait for it.
     fn remove(&mut self, at: u32, identity: Identity) -> Vec<Todo> {
         let mut todo: Vec<Todo> = self.dependents(at).map(Todo::Delete).collect();
         if !todo.is_empty() {
@@ -461,10 +461,10 @@ impl Graph {
             let Some(owner_at) = self.by_uid.get(&owner.uid).copied() else { continue };
             let node = &mut self.nodes[owner_at as usize];
             node.dependents.remove(&at);
-            if node.seen && node.marks.waits() {
+            if node.observed && node.deletion.waits() {
                 todo.push(Todo::Delete(owner.uid.clone()));
             }
-            if !node.seen && node.dependents.is_empty() {
+            if !node.observed && node.dependents.is_empty() {
                 self.drop_node(owner_at);
             }
         }
@@ -472,9 +472,9 @@ impl Graph {
         todo
     }
 
-    /// Nobody depends on it, or those who do are told; it has no owners.
+    /// Drops a node without owners whose dependents, if any, are queued.
     fn drop_node(&mut self, at: u32) {
-        // an object may own itself, and be gone with its last reference
+        // an object that owns itself is dropped with its own reference
         if let Some(node) = self.nodes.try_remove(at as usize) {
             self.by_uid.remove(&node.identity.uid);
         }
@@ -484,8 +484,8 @@ impl Graph {
         let uid = identity.uid.clone();
         let node = Node {
             identity,
-            seen: false,
-            marks: DeletionState::default(),
+            observed: false,
+            deletion: DeletionState::default(),
             version: 0,
             owners: Box::default(),
             dependents: BTreeSet::new(),
@@ -495,7 +495,7 @@ impl Graph {
         at
     }
 
-    fn identity(&mut self, of: &Type, object: &Metadata) -> Identity {
+    fn identity(&mut self, of: &Type, object: &ObjectMeta) -> Identity {
         let of = self.of(of);
         let namespace = match self.namespaces.get(&*object.namespace) {
             Some(known) => known.clone(),
@@ -508,13 +508,13 @@ impl Graph {
         Identity { uid: Uid::from(&*object.uid), of, namespace, name: Box::from(&*object.name) }
     }
 
-    fn owner(&mut self, reference: &Reference) -> Owner {
+    fn owner(&mut self, reference: &OwnerReference) -> Owner {
         let of = Type { api_version: reference.api_version.clone(), kind: reference.kind.clone() };
         Owner {
             uid: Uid::from(&*reference.uid),
             of: self.of(&of),
             name: Box::from(&*reference.name),
-            blocks: reference.block_owner_deletion,
+            blocks: reference.block_owner_deletion == Some(true),
         }
     }
 
@@ -529,7 +529,7 @@ impl Graph {
 }
 
 fn misplaced(dependent: &Identity, owner: &Owner) -> Todo {
-    // told as the dependent sees it
+    // as the dependent refers to it
     let owner = Identity {
         uid: owner.uid.clone(),
         of: owner.of.clone(),

@@ -1,24 +1,24 @@
-//! What an object is known by, in few bytes.
+//! Identities of objects, in few bytes.
 
 use client::discovery::Resource;
 use std::fmt;
 use std::sync::Arc;
 
-/// The uid of an object. Servers give random ones of a known form; references may name anything.
+/// The uid of an object. Servers generate UUIDs; references may contain any text.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Uid {
-    Usual([u8; 16]),
+    Uuid([u8; 16]),
     Other(Box<str>),
 }
 
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
-        usual(text).map_or_else(|| Uid::Other(text.into()), Uid::Usual)
+        uuid(text).map_or_else(|| Uid::Other(text.into()), Uid::Uuid)
     }
 }
 
-/// The bytes of `01234567-89ab-cdef-0123-456789abcdef`, if that is its form to the letter.
-fn usual(text: &str) -> Option<[u8; 16]> {
+/// The bytes of a UUID in the form `01234567-89ab-cdef-0123-456789abcdef`, in lower case.
+fn uuid(text: &str) -> Option<[u8; 16]> {
     let text = text.as_bytes();
     let mut bytes = [0; 16];
     let (mut at, mut next) = (0, 0);
@@ -51,7 +51,7 @@ impl fmt::Display for Uid {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Uid::Other(text) => out.write_str(text),
-            Uid::Usual(bytes) => bytes.iter().enumerate().try_for_each(|(at, byte)| {
+            Uid::Uuid(bytes) => bytes.iter().enumerate().try_for_each(|(at, byte)| {
                 if matches!(at, 4 | 6 | 8 | 10) {
                     out.write_str("-")?;
                 }
@@ -67,7 +67,7 @@ impl fmt::Debug for Uid {
     }
 }
 
-/// What a reference says about the kind of an object.
+/// The kind of an object, as a reference names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Type {
     pub api_version: String,
@@ -80,12 +80,12 @@ impl Type {
     }
 }
 
-/// An object, or one that somebody says there is.
+/// The identity of an object that exists, or that a reference names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
     pub uid: Uid,
     pub of: Arc<Type>,
-    /// Empty for what lies in none.
+    /// Empty for cluster-scoped resources.
     pub namespace: Arc<str>,
     pub name: Box<str>,
 }
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uids_are_told_as_they_were() {
-        for (text, is_usual) in [
+    fn uids_keep_their_text() {
+        for (text, is_uuid) in [
             ("01234567-89ab-cdef-0123-456789abcdef", true),
             ("01234567-89AB-cdef-0123-456789abcdef", false),
             ("01234567089ab-cdef-0123-456789abcdef", false),
@@ -112,7 +112,7 @@ mod tests {
             ("", false),
         ] {
             let uid = Uid::from(text);
-            assert_eq!((uid.to_string().as_str(), matches!(uid, Uid::Usual(_))), (text, is_usual));
+            assert_eq!((uid.to_string().as_str(), matches!(uid, Uid::Uuid(_))), (text, is_uuid));
         }
         assert_eq!(size_of::<Uid>(), 24);
     }

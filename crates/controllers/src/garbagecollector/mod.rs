@@ -1,13 +1,13 @@
-//! What nobody owns any longer is collected: dependents go with their owners, before them or after them, or stay.
+//! The garbage collector: deletes objects whose owners are gone, and carries out foreground and orphan deletions.
 //!
 //! ```text
-//! monitors ──metadata──► graph ──► to delete ──► look at owners ──► decide ──► delete, patch or leave
-//!                              └─► to orphan ──► dependents lose the owner ──► the owner goes
+//! monitors ──metadata──► graph ──► to delete ──► state of owners ──► decide ──► delete, patch or keep
+//!                              └─► to orphan ──► remove the owner from dependents ──► finalize the owner
 //! ```
 //!
-//! What always holds: an object is deleted only when each of its owners is known to be gone, from having seen it go or
-//! from asking the server, or to wait for its dependents; and only if the object is still the one that was looked at.
-//! Dependents are left out, or not waited for, only when everything there is has been seen.
+//! Invariants: an object is deleted only if each of its owners is gone, as a watch or the server says, or waits for
+//! its dependents; and only if the object is unchanged since the decision. Foreground and orphan deletions are
+//! completed only after all resources were listed.
 
 mod act;
 mod decide;
@@ -15,13 +15,14 @@ mod graph;
 mod identity;
 
 use crate::Context;
-use crate::monitors::{Listener, Metadata, Monitors};
-use client::discovery::{Discovery, Resource};
+use crate::monitors::{Listener, Monitors};
+use api::core::v1::ObjectReference;
+use api::meta::v1::ObjectMeta;
+use client::discovery::{ApiResources, Discovery, Resource};
 use client::events::{EventType, Recorder};
 use client::{Action, Failure, Queue, Reconcile, run};
 use graph::{Graph, Owner, OwnerState, Todo, View};
 use identity::{Identity, Type, Uid};
-use k8s_openapi::api::core::v1::ObjectReference;
 use metrics::{About, Counter};
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -29,23 +30,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the first look at everything is waited for; what must not begin without it waits on.
+/// How long the start waits for the first lists; work that needs all of them waits longer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an owner that exists may take to be seen before it is asked for again.
-const UNSEEN: Duration = Duration::from_secs(30);
-/// How old the answer may be that a kind does not exist.
-const UNKNOWN: Duration = Duration::from_secs(10);
-/// How often what is not synced yet is looked at again.
-const SOON: Duration = Duration::from_millis(200);
+/// The interval at which an owner that exists but was not observed is checked again.
+const UNOBSERVED: Duration = Duration::from_secs(30);
+/// The limit of the age of a discovery that lacks a kind.
+const DISCOVERY_AGE: Duration = Duration::from_secs(10);
+/// The interval at which work that needs synced monitors is retried.
+const UNSYNCED: Duration = Duration::from_millis(200);
 
-const TROUBLES: About = About::alpha(
+const SYNC_ERRORS: About = About::alpha(
     "garbagecollector_controller_resources_sync_error_total",
-    "How often it could not be found out which resources there are, or not all were seen in time.",
+    "Failed discoveries, and periods in which not all resources were listed.",
 );
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Whether anything is collected at all.
+    /// Whether the collector runs.
     pub on: bool,
     pub workers: usize,
 }
@@ -68,7 +69,7 @@ struct Collector {
     context: Context,
     monitors: Monitors,
     discovery: Arc<Discovery>,
-    seen: Arc<Shared>,
+    shared: Arc<Shared>,
 }
 
 pub async fn run(context: Context, options: Options) {
@@ -76,72 +77,71 @@ pub async fn run(context: Context, options: Options) {
         return std::future::pending().await;
     }
     let monitors = context.monitors();
-    let seen = Arc::new(Shared {
+    let shared = Arc::new(Shared {
         graph: Mutex::default(),
         to_delete: Queue::default(),
         to_orphan: Queue::default(),
         events: context.events.clone(),
     });
-    monitors.listen(seen.clone());
-    let followed = monitors.clone();
-    let answer = move |out: &mut metrics::Samples<'_>| out.add(&[], followed.troubles() as f64);
-    context.metrics.registry().ask::<Counter>(TROUBLES, answer);
-    let (to_delete, to_orphan) = (seen.to_delete.clone(), seen.to_orphan.clone());
+    monitors.listen(shared.clone());
+    let counted = monitors.clone();
+    let count = move |out: &mut metrics::Samples<'_>| out.add(&[], counted.troubles() as f64);
+    context.metrics.registry().ask::<Counter>(SYNC_ERRORS, count);
+    let (to_delete, to_orphan) = (shared.to_delete.clone(), shared.to_orphan.clone());
     let _ = tokio::time::timeout(TIMEOUT, monitors.synced()).await;
-    tracing::debug!(nodes = seen.graph.lock().len(), "everything has been seen");
-    let this = Arc::new(Collector { discovery: context.discovery(), context, monitors, seen });
-    let deleting = run::run(Arc::new(Deleting(this.clone())), to_delete, options.workers);
-    let orphaning = run::run(Arc::new(Orphaning(this)), to_orphan, options.workers);
+    tracing::debug!(nodes = shared.graph.lock().len(), synced = monitors.is_synced(), "the collector starts");
+    let collector = Arc::new(Collector { discovery: context.discovery(), context, monitors, shared });
+    let deleting = run::run(Arc::new(Deleting(collector.clone())), to_delete, options.workers);
+    let orphaning = run::run(Arc::new(Orphaning(collector)), to_orphan, options.workers);
     tokio::join!(deleting, orphaning);
 }
 
 impl Shared {
-    fn take(&self, todo: Vec<Todo>) {
+    fn queue(&self, todo: Vec<Todo>) {
         for one in todo {
             match one {
                 Todo::Delete(uid) => self.to_delete.add(uid),
                 Todo::Orphan(uid) => self.to_orphan.add(uid),
-                Todo::Misplaced { dependent, owner } => self.tell_misplaced(&dependent, &owner),
+                Todo::Misplaced { dependent, owner } => self.record_misplaced(&dependent, &owner),
             }
         }
     }
 
-    fn tell_misplaced(&self, dependent: &Identity, owner: &Identity) {
+    fn record_misplaced(&self, dependent: &Identity, owner: &Identity) {
         let about = ObjectReference {
-            api_version: Some(dependent.of.api_version.clone()),
-            kind: Some(dependent.of.kind.clone()),
-            namespace: Some(dependent.namespace.to_string()),
-            name: Some(dependent.name.to_string()),
-            uid: Some(dependent.uid.to_string()),
+            api_version: dependent.of.api_version.clone(),
+            kind: dependent.of.kind.clone(),
+            namespace: dependent.namespace.to_string(),
+            name: dependent.name.to_string(),
+            uid: dependent.uid.to_string(),
             ..ObjectReference::default()
         };
         let why = format!("ownerRef {owner} does not exist in namespace {:?}", &*dependent.namespace);
-        self.events.tell_about(about, EventType::Warning, "OwnerRefInvalidNamespace", why);
+        self.events.record_about(about, EventType::Warning, "OwnerRefInvalidNamespace", why);
     }
 }
 
 impl Collector {
-    /// The resource of which an object is, or is said to be.
+    /// The resource of a kind.
     async fn resource(&self, of: &Type) -> Result<Arc<Resource>, Failure> {
         let now = Instant::now();
-        let recent = now.checked_sub(UNKNOWN).unwrap_or(now);
-        let any = self.discovery.latest();
-        let known =
-            |served: &client::discovery::ApiResources| served.of_kind(&of.api_version, &of.kind).cloned();
-        if let Some(found) = any.as_deref().and_then(known) {
+        let recent = now.checked_sub(DISCOVERY_AGE).unwrap_or(now);
+        let latest = self.discovery.latest();
+        let known = |served: &ApiResources| served.of_kind(&of.api_version, &of.kind).cloned();
+        if let Some(found) = latest.as_deref().and_then(known) {
             return Ok(found);
         }
         let served = self.discovery.since(recent).await?;
         known(&served).ok_or_else(|| Failure::Other(format!("no resource is known for {of:?}")))
     }
 
-    /// What is known about each owner of an object, asking where the graph cannot tell. Nothing where an object in no
-    /// namespace refers to one in some: such a reference means nothing, and the object is left alone.
+    /// The state of each owner of an object, from the server if the graph does not know it. `None` if a cluster-scoped
+    /// object refers to a namespaced one: such a reference is invalid, and the object is kept.
     async fn owners(&self, item: &View) -> Result<Option<Vec<OwnerState>>, Failure> {
         let mut found = Vec::with_capacity(item.owners.len());
         for (owner, known) in &item.owners {
             let known = match known {
-                OwnerState::Unknown => self.ask(item, owner).await?,
+                OwnerState::Unknown => self.request_owner(item, owner).await?,
                 known => Some(*known),
             };
             match known {
@@ -152,52 +152,52 @@ impl Collector {
         Ok(Some(found))
     }
 
-    async fn ask(&self, item: &View, owner: &Owner) -> Result<Option<OwnerState>, Failure> {
+    async fn request_owner(&self, item: &View, owner: &Owner) -> Result<Option<OwnerState>, Failure> {
         let resource = self.resource(&owner.of).await?;
         if resource.namespaced && item.identity.namespace.is_empty() {
             return Ok(None);
         }
         let namespace = if resource.namespaced { item.identity.namespace.clone() } else { Arc::default() };
-        let named =
+        let identity =
             Identity { uid: owner.uid.clone(), of: owner.of.clone(), namespace, name: owner.name.clone() };
-        match self.get(&resource, &named).await?.filter(|it| Uid::from(&*it.uid) == owner.uid) {
-            Some(there) => {
-                let waits = there.deletion_timestamp.is_some()
-                    && there.finalizers.iter().any(|it| it == graph::FOREGROUND);
+        match self.get(&resource, &identity).await?.filter(|it| Uid::from(&*it.uid) == owner.uid) {
+            Some(metadata) => {
+                let waits = metadata.deletion_timestamp.is_some()
+                    && metadata.finalizers.iter().any(|it| it == graph::FOREGROUND);
                 Ok(Some(if waits { OwnerState::Waiting } else { OwnerState::Solid }))
             }
             None => {
-                self.seen.graph.lock().note_absent(named);
+                self.shared.graph.lock().note_absent(identity);
                 Ok(Some(OwnerState::Absent))
             }
         }
     }
 
-    /// An owner that nobody has seen: it does not exist, or will be seen.
-    async fn look_for(&self, item: &View) -> Result<Action, Failure> {
+    /// Checks an owner that was not observed: it does not exist, or its event is still to come.
+    async fn check_unobserved(&self, item: &View) -> Result<Action, Failure> {
         let resource = self.resource(&item.identity.of).await?;
-        let mut named = item.identity.clone();
+        let mut identity = item.identity.clone();
         if !resource.namespaced {
-            named.namespace = Arc::default();
+            identity.namespace = Arc::default();
         }
-        let there = self.get(&resource, &named).await?;
-        if there.is_some_and(|it| Uid::from(&*it.uid) == item.identity.uid) {
-            return Ok(Action::Requeue(UNSEEN));
+        let metadata = self.get(&resource, &identity).await?;
+        if metadata.is_some_and(|it| Uid::from(&*it.uid) == item.identity.uid) {
+            return Ok(Action::Requeue(UNOBSERVED));
         }
-        let todo = self.seen.graph.lock().is_absent(&item.identity);
-        self.seen.take(todo);
+        let todo = self.shared.graph.lock().remove_absent(&item.identity);
+        self.shared.queue(todo);
         Ok(Action::AwaitChange)
     }
 
     async fn try_delete(&self, uid: &Uid) -> Result<Action, Failure> {
-        let Some(item) = self.seen.graph.lock().look(uid) else { return Ok(Action::AwaitChange) };
-        if !item.seen {
-            return self.look_for(&item).await;
+        let Some(item) = self.shared.graph.lock().view(uid) else { return Ok(Action::AwaitChange) };
+        if !item.observed {
+            return self.check_unobserved(&item).await;
         }
-        if item.marks.waits() && !self.monitors.is_synced() {
-            return Ok(Action::Requeue(SOON));
+        if item.deletion.waits() && !self.monitors.is_synced() {
+            return Ok(Action::Requeue(UNSYNCED));
         }
-        if item.marks.deleting && !item.marks.waits() {
+        if item.deletion.deleting && !item.deletion.waits() {
             return Ok(Action::AwaitChange);
         }
         let Some(owners) = self.owners(&item).await? else { return Ok(Action::AwaitChange) };
@@ -207,11 +207,11 @@ impl Collector {
 
     async fn try_orphan(&self, uid: &Uid) -> Result<Action, Failure> {
         if !self.monitors.is_synced() {
-            return Ok(Action::Requeue(SOON));
+            return Ok(Action::Requeue(UNSYNCED));
         }
         let (item, dependents) = {
-            let graph = self.seen.graph.lock();
-            let Some(item) = graph.look(uid) else { return Ok(Action::AwaitChange) };
+            let graph = self.shared.graph.lock();
+            let Some(item) = graph.view(uid) else { return Ok(Action::AwaitChange) };
             (item, graph.dependents_of(uid))
         };
         self.orphan(&item, dependents).await?;
@@ -220,33 +220,33 @@ impl Collector {
 }
 
 impl Listener for Shared {
-    fn put(&self, of: &Arc<Resource>, object: &Metadata) {
+    fn put(&self, of: &Arc<Resource>, object: &ObjectMeta) {
         let todo = self.graph.lock().put(&Type::of(of), object);
-        self.take(todo);
+        self.queue(todo);
     }
 
-    fn gone(&self, of: &Arc<Resource>, object: &Metadata) {
+    fn gone(&self, of: &Arc<Resource>, object: &ObjectMeta) {
         let todo = self.graph.lock().gone(&Type::of(of), object);
-        self.take(todo);
+        self.queue(todo);
     }
 
     fn whole(&self, of: &Arc<Resource>, uids: &HashSet<String>) {
         let todo = {
             let mut graph = self.graph.lock();
             graph.tidy();
-            graph.only(&Type::of(of), uids)
+            graph.retain(&Type::of(of), uids)
         };
-        self.take(todo);
+        self.queue(todo);
     }
 
     fn ended(&self, of: &Arc<Resource>) {
         let todo = {
             let mut graph = self.graph.lock();
-            let todo = graph.unwatched(&Type::of(of));
+            let todo = graph.unwatch(&Type::of(of));
             graph.tidy();
             todo
         };
-        self.take(todo);
+        self.queue(todo);
     }
 }
 

@@ -1,17 +1,17 @@
-//! From what the metrics ask for to what is done: stabilization, limits on the pace, the smallest and the largest count.
+//! Limits of recommendations: stabilization, scaling policies, minimum and maximum.
 //!
-//! What was recommended and done lately is kept here, by autoscaler; a restart forgets it, and begins with the count
-//! that there is.
+//! The history holds the recent recommendations and changes of one autoscaler; a restart forgets it and begins with the
+//! current number of replicas.
 
 use super::options::Options;
-use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
+use api::autoscaling::v2::{HPAScalingRules, HorizontalPodAutoscalerBehavior};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Without rules the count at most doubles at a time, or becomes this.
+/// Without a behavior the replicas at most double at a time, or become this many.
 const SMALL: i32 = 4;
 
-/// What was recommended, and by how much the count was changed; when, by a clock that never goes back.
+/// Recent recommendations and changes of the replicas, with the time of a monotonic clock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct History {
     recommended: VecDeque<(Duration, i32)>,
@@ -23,13 +23,13 @@ pub(super) struct History {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LimitOutcome {
     pub replicas: i32,
-    /// Reason and message of being able to scale.
+    /// Reason and message of `AbleToScale`.
     pub able: (&'static str, &'static str),
-    /// Whether a limit was met, with reason and message.
+    /// Status, reason and message of `ScalingLimited`.
     pub limited: (bool, &'static str, &'static str),
 }
 
-/// What there is and what may be.
+/// The current number of replicas, and its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Range {
     pub current: i32,
@@ -57,25 +57,25 @@ const TOO_FAST_DOWN: (&str, &str) =
 const WITHIN: (&str, &str) = ("DesiredWithinRange", "the desired count is within the acceptable range");
 
 impl History {
-    /// The first time there is a count, it is what is recommended.
+    /// Begins an empty history with the current number as recommendation.
     pub fn begin(&mut self, current: i32, now: Duration) {
         if self.recommended.is_empty() {
             self.recommended.push_back((now, current));
         }
     }
 
-    /// What is to be done about a recommendation.
+    /// Limits a recommendation.
     pub fn limit(
         &mut self,
-        wanted: i32,
+        recommended: i32,
         range: Range,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,
         options: &Options,
         now: Duration,
     ) -> LimitOutcome {
         let (stable, able) = match behavior {
-            None => self.stabilize(wanted, options, now),
-            Some(behavior) => self.stabilize_by_rules(wanted, range, behavior, options, now),
+            None => self.stabilize(recommended, options, now),
+            Some(behavior) => self.stabilize_by_rules(recommended, range, behavior, options, now),
         };
         let (replicas, (reason, message)) = match behavior {
             None => clamp(stable, range),
@@ -84,8 +84,8 @@ impl History {
         LimitOutcome { replicas, able, limited: (replicas != stable, reason, message) }
     }
 
-    /// The count was changed.
-    pub fn scaled(
+    /// Records a change of the replicas.
+    pub fn record_change(
         &mut self,
         from: i32,
         to: i32,
@@ -97,87 +97,89 @@ impl History {
             true => (&mut self.ups, &behavior.scale_up),
             false => (&mut self.downs, &behavior.scale_down),
         };
-        let longest = rules.iter().flat_map(policies).map(|it| it.period_seconds).max().unwrap_or(0);
+        let longest = rules.iter().flat_map(|it| &it.policies).map(|it| it.period_seconds).max().unwrap_or(0);
         forget(changes, now, seconds(longest));
         changes.push_back((now, to.saturating_sub(from).saturating_abs()));
     }
 
-    fn recommend(&mut self, wanted: i32, keep: Duration, now: Duration) {
+    fn recommend(&mut self, recommended: i32, keep: Duration, now: Duration) {
         forget(&mut self.recommended, now, keep);
-        self.recommended.push_back((now, wanted));
+        self.recommended.push_back((now, recommended));
     }
 
     fn stabilize(
         &mut self,
-        wanted: i32,
+        recommended: i32,
         options: &Options,
         now: Duration,
     ) -> (i32, (&'static str, &'static str)) {
         let window = options.downscale_stabilization;
-        let highest = since(&self.recommended, now, window).max().map_or(wanted, |it| it.max(wanted));
-        self.recommend(wanted, window, now);
-        (highest, if highest == wanted { READY } else { HIGHER })
+        let highest =
+            since(&self.recommended, now, window).max().map_or(recommended, |it| it.max(recommended));
+        self.recommend(recommended, window, now);
+        (highest, if highest == recommended { READY } else { HIGHER })
     }
 
     fn stabilize_by_rules(
         &mut self,
-        wanted: i32,
+        recommended: i32,
         range: Range,
         behavior: &HorizontalPodAutoscalerBehavior,
         options: &Options,
         now: Duration,
     ) -> (i32, (&'static str, &'static str)) {
-        let window = |rules: &Option<HPAScalingRules>, otherwise: Duration| {
-            rules.as_ref().and_then(|it| it.stabilization_window_seconds).map_or(otherwise, seconds)
+        let window = |rules: Option<&HPAScalingRules>, otherwise: Duration| {
+            rules.and_then(|it| it.stabilization_window_seconds).map_or(otherwise, seconds)
         };
-        let up = window(&behavior.scale_up, Duration::ZERO);
-        let down = window(&behavior.scale_down, options.downscale_stabilization);
-        let lowest = since(&self.recommended, now, up).min().map_or(wanted, |it| it.min(wanted));
-        let highest = since(&self.recommended, now, down).max().map_or(wanted, |it| it.max(wanted));
-        self.recommend(wanted, up.max(down), now);
+        let up = window(behavior.scale_up.as_deref(), Duration::ZERO);
+        let down = window(behavior.scale_down.as_deref(), options.downscale_stabilization);
+        let lowest = since(&self.recommended, now, up).min().map_or(recommended, |it| it.min(recommended));
+        let highest = since(&self.recommended, now, down).max().map_or(recommended, |it| it.max(recommended));
+        self.recommend(recommended, up.max(down), now);
         let stable = range.current.max(lowest).min(highest);
-        let why = if wanted >= range.current { LOWER } else { HIGHER };
-        (stable, if stable == wanted { READY } else { why })
+        let why = if recommended >= range.current { LOWER } else { HIGHER };
+        (stable, if stable == recommended { READY } else { why })
     }
 
-    /// No faster than the rules allow.
+    /// Limits a recommendation to the rate of the scaling policies.
     fn pace(
         &self,
-        wanted: i32,
+        recommended: i32,
         range: Range,
         behavior: &HorizontalPodAutoscalerBehavior,
         now: Duration,
     ) -> (i32, (&'static str, &'static str)) {
         let current = range.current;
-        if wanted > current {
-            let limit = self.highest(current, behavior.scale_up.as_ref(), now).max(current);
+        if recommended > current {
+            let limit = self.highest(current, behavior.scale_up.as_deref(), now).max(current);
             let (most, why) = if range.most > limit { (limit, TOO_FAST_UP) } else { (range.most, TOO_MANY) };
-            if wanted > most {
+            if recommended > most {
                 return (most, why);
             }
-        } else if wanted < current {
-            let limit = self.lowest(current, behavior.scale_down.as_ref(), now).min(current);
+        } else if recommended < current {
+            let limit = self.lowest(current, behavior.scale_down.as_deref(), now).min(current);
             let (least, why) =
                 if range.least < limit { (limit, TOO_FAST_DOWN) } else { (range.least, TOO_FEW) };
-            if wanted < least {
+            if recommended < least {
                 return (least, why);
             }
         }
-        (wanted, WITHIN)
+        (recommended, WITHIN)
     }
 
-    /// How many there were when a period began.
+    /// The number of replicas when a period began.
     fn before(&self, current: i32, period: i32, now: Duration) -> i32 {
         let sum = |events| since(events, now, seconds(period)).fold(0i32, i32::saturating_add);
         let (added, removed) = (sum(&self.ups), sum(&self.downs));
         current.saturating_sub(added).saturating_add(removed)
     }
 
+    /// The highest number of replicas that the policies allow.
     fn highest(&self, current: i32, rules: Option<&HPAScalingRules>, now: Duration) -> i32 {
         let Some(rules) = rules else { return i32::MAX };
-        let limits = policies(rules).map(|policy| {
+        let limits = rules.policies.iter().map(|policy| {
             let before = self.before(current, policy.period_seconds, now);
-            match policy.type_.as_str() {
+            match &*policy.type_ {
                 "Pods" => before.saturating_add(policy.value),
                 _ => (f64::from(before) * (1.0 + f64::from(policy.value) / 100.0)).ceil() as i32,
             }
@@ -189,16 +191,17 @@ impl History {
         }
     }
 
+    /// The lowest number of replicas that the policies allow.
     fn lowest(&self, current: i32, rules: Option<&HPAScalingRules>, now: Duration) -> i32 {
         let Some(rules) = rules else { return 0 };
-        let limits = policies(rules).map(|policy| {
+        let limits = rules.policies.iter().map(|policy| {
             let before = self.before(current, policy.period_seconds, now);
-            match policy.type_.as_str() {
+            match &*policy.type_ {
                 "Pods" => before.saturating_sub(policy.value),
                 _ => (f64::from(before) * (1.0 - f64::from(policy.value) / 100.0)) as i32,
             }
         });
-        // the least change leaves the most
+        // the smallest change leaves the most replicas
         match rules.select_policy.as_deref() {
             Some("Disabled") => current,
             Some("Min") => limits.max().unwrap_or(0),
@@ -207,35 +210,32 @@ impl History {
     }
 }
 
-fn policies(rules: &HPAScalingRules) -> impl Iterator<Item = &HPAScalingPolicy> {
-    rules.policies.iter().flatten()
-}
-
 fn seconds(number: i32) -> Duration {
     Duration::from_secs(u64::try_from(number).unwrap_or(0))
 }
 
-/// What happened within a time.
+/// The values of the events within a window.
 fn since(events: &VecDeque<(Duration, i32)>, now: Duration, window: Duration) -> impl Iterator<Item = i32> {
-    events.iter().filter(move |(at, _)| now.saturating_sub(*at) < window).map(|(_, what)| *what)
+    events.iter().filter(move |(at, _)| now.saturating_sub(*at) < window).map(|(_, value)| *value)
 }
 
+/// Drops the events older than `keep`.
 fn forget(events: &mut VecDeque<(Duration, i32)>, now: Duration, keep: Duration) {
     while events.front().is_some_and(|(at, _)| now.saturating_sub(*at) >= keep) {
         events.pop_front();
     }
 }
 
-/// Without rules: within the range, and not more than twice as many.
-fn clamp(wanted: i32, range: Range) -> (i32, (&'static str, &'static str)) {
+/// Limits without a behavior: the range, and at most twice the current number.
+fn clamp(recommended: i32, range: Range) -> (i32, (&'static str, &'static str)) {
     let fast = range.current.saturating_mul(2).max(SMALL);
     let (most, why) = if range.most > fast { (fast, TOO_FAST_UP) } else { (range.most, TOO_MANY) };
-    if wanted < range.least {
+    if recommended < range.least {
         (range.least, TOO_FEW)
-    } else if wanted > most {
+    } else if recommended > most {
         (most, why)
     } else {
-        (wanted, WITHIN)
+        (recommended, WITHIN)
     }
 }
 

@@ -1,28 +1,29 @@
-//! What is measured: values of pods, of other objects, and of things outside the cluster.
+//! Sources of metrics: values of pods, of other objects, and from outside the cluster.
 //!
-//! Values are in thousandths, whatever their unit.
+//! Values are in thousandths of their unit.
 
+use api::Time;
+use api::autoscaling::v2::CrossVersionObjectReference;
 use client::Failure;
-use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
-use k8s_openapi::chrono::{DateTime, Utc};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// A value of a pod.
+/// A measured value of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodMetric {
     pub value: i64,
-    /// When it was measured, and over how long.
-    pub at: DateTime<Utc>,
+    /// When it was measured.
+    pub at: Time,
+    /// The length of time over which it was measured.
     pub window: Duration,
 }
 
-/// Values of pods by their names.
+/// Metrics of pods by name.
 pub(super) type PodMetrics = HashMap<String, PodMetric>;
 
-/// A source of metrics. Selectors are texts, as they stand in requests.
+/// A source of metrics. Selectors are in the syntax of requests.
 pub(super) trait Metrics: Send + Sync + 'static {
-    /// What pods use of a resource; of one container where it is named, and of all together otherwise.
+    /// The usage of a resource by pods: by one container if it is named, otherwise by all together.
     fn resource(
         &self,
         namespace: &str,
@@ -31,7 +32,7 @@ pub(super) trait Metrics: Send + Sync + 'static {
         container: Option<&str>,
     ) -> impl Future<Output = Result<PodMetrics, Failure>> + Send;
 
-    /// A metric that each of some pods has.
+    /// A custom metric of pods.
     fn pods(
         &self,
         namespace: &str,
@@ -40,7 +41,7 @@ pub(super) trait Metrics: Send + Sync + 'static {
         selector: &str,
     ) -> impl Future<Output = Result<PodMetrics, Failure>> + Send;
 
-    /// A metric of one object.
+    /// A custom metric of one object.
     fn object(
         &self,
         namespace: &str,
@@ -49,7 +50,7 @@ pub(super) trait Metrics: Send + Sync + 'static {
         selector: &str,
     ) -> impl Future<Output = Result<i64, Failure>> + Send;
 
-    /// The values of a metric that belongs to no object here.
+    /// The values of an external metric, which belongs to no object of the cluster.
     fn external(
         &self,
         namespace: &str,

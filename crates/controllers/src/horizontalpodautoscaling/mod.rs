@@ -1,15 +1,15 @@
-//! Horizontal pod autoscalers: how many replicas something should have follows from what is measured.
+//! The horizontal pod autoscaler controller: sets the scale of its targets from metrics.
 //!
 //! ```text
 //! scale of the target ─► metrics (sources.rs, replicas.rs) ─► limits (limits.rs) ─► scale, status
 //! ```
 //!
-//! What always holds: a metric that is not known never makes a target smaller; of several the one that asks for the most
-//! counts; nothing is scaled that has no replicas, since that is how people switch an autoscaler off.
+//! Always true: a missing metric never makes a target smaller; of several metrics the one with the most replicas counts; a
+//! target with zero replicas is not scaled, since that disables an autoscaler.
 
-mod api;
 mod limits;
 mod metrics;
+mod metrics_api;
 mod options;
 mod replicas;
 mod sources;
@@ -20,19 +20,15 @@ pub use options::Options;
 use self::metrics::Metrics;
 use crate::Context;
 use crate::scales::{Lookup, Scales, Target};
-use api::ApiMetrics;
+use api::autoscaling::v1::Scale;
+use api::autoscaling::v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus};
+use api::core::v1::Pod;
+use apimachinery::labels::Selector;
 use client::events::Note;
-use client::retry_on_conflict;
-use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run};
-use k8s_openapi::api::autoscaling::v1::Scale;
-use k8s_openapi::api::autoscaling::v2::{
-    HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus, MetricStatus,
-};
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, retry_on_conflict, run};
 use limits::{History, Range};
+use metrics_api::ApiMetrics;
 use parking_lot::Mutex;
-use rest::selector::{Requirement, parse_labels};
 use sources::ScaleTarget;
 use status::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED, set};
 use std::collections::HashMap;
@@ -51,15 +47,15 @@ struct Autoscalers<M> {
 pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::default();
     let (autoscalers, pods) = (context.informer::<HorizontalPodAutoscaler>(), context.informer::<Pod>());
-    let news = queue.clone();
+    let changed = queue.clone();
     autoscalers.listen(move |change| match change {
-        // what is written here is no reason to look again
+        // the controller's own writes of the status need no sync
         Change::Updated { old, new } if old.spec == new.spec => {}
-        _ => news.add(change.key()),
+        _ => changed.add(change.key()),
     });
     autoscalers.synced().await;
     pods.synced().await;
-    let this = Autoscalers {
+    let controller = Autoscalers {
         metrics: ApiMetrics::new(context.client.clone(), context.names.clone()),
         scales: Scales::new(context.client.clone()),
         histories: Mutex::default(),
@@ -68,7 +64,7 @@ pub async fn run(context: Context, options: Options) {
         options: options.clone(),
         context,
     };
-    run::run(Arc::new(this), queue, options.workers).await;
+    run::run(Arc::new(controller), queue, options.workers).await;
 }
 
 impl<M: Metrics> Reconcile for Autoscalers<M> {
@@ -83,18 +79,16 @@ impl<M: Metrics> Reconcile for Autoscalers<M> {
             self.histories.lock().remove(key);
             return Ok(Action::AwaitChange);
         };
-        let Some(spec) = &autoscaler.spec else { return Ok(Action::AwaitChange) };
-        let before = autoscaler.status.clone().unwrap_or_default();
-        let mut next = before.clone();
-        next.observed_generation = autoscaler.metadata.generation;
-        if let Err(why) = self.look(key, &autoscaler, spec, &mut next).await {
-            tracing::debug!(%key, %why, "cannot be scaled");
+        let mut next = autoscaler.status.clone();
+        next.observed_generation = Some(autoscaler.metadata.generation).filter(|it| *it != 0);
+        if let Err(why) = self.sync(key, &autoscaler, &mut next).await {
+            tracing::debug!(%key, %why, "the target of an autoscaler cannot be scaled");
         }
-        if next != before {
-            let change = |it: &mut HorizontalPodAutoscaler| it.status = Some(next.clone());
+        if next != autoscaler.status {
+            let change = |it: &mut HorizontalPodAutoscaler| it.status = next.clone();
             retry_on_conflict::status(&self.context.client, &*autoscaler, change).await?;
         }
-        // whatever went wrong is looked at again in its turn, and not before
+        // a failure is retried at the next sync, not earlier
         Ok(Action::Requeue(self.options.sync_period))
     }
 }
@@ -120,19 +114,18 @@ impl DesiredReplicas {
 }
 
 impl<M: Metrics> Autoscalers<M> {
-    async fn look(
+    async fn sync(
         &self,
         key: &Key,
         autoscaler: &HorizontalPodAutoscaler,
-        spec: &HorizontalPodAutoscalerSpec,
         next: &mut HorizontalPodAutoscalerStatus,
     ) -> Result<(), Failure> {
-        let now = self.context.time();
+        let (now, reference) = (self.context.time(), &autoscaler.spec.scale_target_ref);
         let target = Target {
-            api_version: spec.scale_target_ref.api_version.clone().unwrap_or_default(),
-            kind: spec.scale_target_ref.kind.clone(),
+            api_version: reference.api_version.clone(),
+            kind: reference.kind.clone(),
             namespace: key.namespace.clone(),
-            name: spec.scale_target_ref.name.clone(),
+            name: reference.name.clone(),
         };
         let scale = match self.scale(&target).await {
             Ok(scale) => scale,
@@ -140,38 +133,38 @@ impl<M: Metrics> Autoscalers<M> {
                 let error = why.message();
                 let message =
                     format!("the HPA controller was unable to get the target's current scale: {error}");
-                set(next, ABLE_TO_SCALE, false, "FailedGetScale", &message, &now);
+                set(next, ABLE_TO_SCALE, false, "FailedGetScale", &message, now);
                 self.context.events.note(autoscaler, Note::warning("FailedGetScale", error));
                 return Err(why);
             }
         };
         let message = "the HPA controller was able to get the target's current scale";
-        set(next, ABLE_TO_SCALE, true, "SucceededGetScale", message, &now);
-        let current = replicas_of(&scale);
-        next.current_replicas = Some(current).filter(|it| *it != 0);
-        let wish = self.wish(key, autoscaler, spec, &scale, next).await?;
-        if wish.replicas != current {
-            self.rescale(key, autoscaler, &target, scale, &wish, next).await?;
+        set(next, ABLE_TO_SCALE, true, "SucceededGetScale", message, now);
+        next.current_replicas = scale.spec.replicas;
+        let desired = self.desired_replicas(key, autoscaler, &scale, next).await?;
+        if desired.replicas != scale.spec.replicas {
+            self.rescale(key, autoscaler, &target, scale, &desired, next).await?;
         }
-        next.desired_replicas = wish.replicas;
-        next.current_metrics = Some(wish.statuses).filter(|it| !it.is_empty());
+        next.desired_replicas = desired.replicas;
+        next.current_metrics = desired.statuses;
         Ok(())
     }
 
-    async fn wish(
+    /// The desired number of replicas: the recommendation within the limits.
+    async fn desired_replicas(
         &self,
         key: &Key,
         autoscaler: &HorizontalPodAutoscaler,
-        spec: &HorizontalPodAutoscalerSpec,
         scale: &Scale,
         next: &mut HorizontalPodAutoscalerStatus,
     ) -> Result<DesiredReplicas, Failure> {
-        let (current, least) = (replicas_of(scale), spec.min_replicas.unwrap_or(1));
+        let spec = &autoscaler.spec;
+        let (current, least) = (scale.spec.replicas, spec.min_replicas.unwrap_or(1));
         let (now, elapsed) = (self.context.time(), self.context.world.elapsed());
         self.histories.lock().entry(key.clone()).or_default().begin(current, elapsed);
         if current == 0 && least != 0 {
             let message = "scaling is disabled since the replica count of the target is zero";
-            set(next, SCALING_ACTIVE, false, "ScalingDisabled", message, &now);
+            set(next, SCALING_ACTIVE, false, "ScalingDisabled", message, now);
             return Ok(DesiredReplicas::of(0, ""));
         }
         if current > spec.max_replicas {
@@ -183,7 +176,7 @@ impl<M: Metrics> Autoscalers<M> {
         if current < least {
             return Ok(DesiredReplicas::of(least, "Current number of replicas below Spec.MinReplicas"));
         }
-        let found = self.recommend(key, autoscaler, spec, scale, next).await.inspect_err(|why| {
+        let found = self.recommend(key, autoscaler, scale, next).await.inspect_err(|why| {
             let note = Note::warning("FailedComputeMetricsReplicas", why.message());
             self.context.events.note(autoscaler, note);
         })?;
@@ -194,47 +187,49 @@ impl<M: Metrics> Autoscalers<M> {
         let range = Range { current, least, most: spec.max_replicas };
         let mut histories = self.histories.lock();
         let history = histories.entry(key.clone()).or_default();
-        let limited = history.limit(found.replicas, range, spec.behavior.as_ref(), &self.options, elapsed);
-        set(next, ABLE_TO_SCALE, true, limited.able.0, limited.able.1, &now);
+        let limited = history.limit(found.replicas, range, spec.behavior.as_deref(), &self.options, elapsed);
+        set(next, ABLE_TO_SCALE, true, limited.able.0, limited.able.1, now);
         let (is_limited, reason, message) = limited.limited;
-        set(next, SCALING_LIMITED, is_limited, reason, message, &now);
+        set(next, SCALING_LIMITED, is_limited, reason, message, now);
         Ok(DesiredReplicas { replicas: limited.replicas, why, statuses: found.statuses })
     }
 
+    /// Writes the scale of a target.
     async fn rescale(
         &self,
         key: &Key,
         autoscaler: &HorizontalPodAutoscaler,
         target: &Target,
         mut scale: Scale,
-        wish: &DesiredReplicas,
+        desired: &DesiredReplicas,
         next: &mut HorizontalPodAutoscalerStatus,
     ) -> Result<(), Failure> {
-        let (now, current) = (self.context.time(), replicas_of(&scale));
-        let DesiredReplicas { replicas, why, .. } = wish;
-        let tell = |note| self.context.events.note(autoscaler, note);
-        scale.spec.get_or_insert_default().replicas = Some(*replicas);
-        if let Err(broke) = self.scales.replace(target, &scale).await {
-            let error = broke.message();
-            tell(Note::warning(
+        let (now, current) = (self.context.time(), scale.spec.replicas);
+        let DesiredReplicas { replicas, why, .. } = desired;
+        let record = |note| self.context.events.note(autoscaler, note);
+        scale.spec.replicas = *replicas;
+        if let Err(failure) = self.scales.replace(target, &scale).await {
+            let error = failure.message();
+            record(Note::warning(
                 "FailedRescale",
                 format!("New size: {replicas}; reason: {why}; error: {error}"),
             ));
             let message = format!("the HPA controller was unable to update the target scale: {error}");
-            set(next, ABLE_TO_SCALE, false, "FailedUpdateScale", &message, &now);
-            return Err(broke);
+            set(next, ABLE_TO_SCALE, false, "FailedUpdateScale", &message, now);
+            return Err(failure);
         }
         let message = format!("the HPA controller was able to update the target scale to {replicas}");
-        set(next, ABLE_TO_SCALE, true, "SucceededRescale", &message, &now);
-        tell(Note::normal("SuccessfulRescale", format!("New size: {replicas}; reason: {why}")));
-        let behavior = autoscaler.spec.as_ref().and_then(|it| it.behavior.as_ref());
+        set(next, ABLE_TO_SCALE, true, "SucceededRescale", &message, now);
+        record(Note::normal("SuccessfulRescale", format!("New size: {replicas}; reason: {why}")));
+        let behavior = autoscaler.spec.behavior.as_deref();
         let mut histories = self.histories.lock();
         let history = histories.entry(key.clone()).or_default();
-        history.scaled(current, *replicas, behavior, self.context.world.elapsed());
+        history.record_change(current, *replicas, behavior, self.context.world.elapsed());
         next.last_scale_time = Some(now);
         Ok(())
     }
 
+    /// Reads the scale of a target.
     async fn scale(&self, target: &Target) -> Result<Scale, Failure> {
         match self.scales.get(target).await? {
             Lookup::Found(scale) => Ok(scale),
@@ -246,86 +241,82 @@ impl<M: Metrics> Autoscalers<M> {
         }
     }
 
-    /// Asks all metrics. Those that are not known count only where all are unknown or the rest asks for less.
+    /// Evaluates all metrics. A failed one is an error only if all failed, or the others call for fewer replicas.
     async fn recommend(
         &self,
         key: &Key,
         autoscaler: &HorizontalPodAutoscaler,
-        spec: &HorizontalPodAutoscalerSpec,
         scale: &Scale,
         next: &mut HorizontalPodAutoscalerStatus,
     ) -> Result<Recommendation, Failure> {
         let now = self.context.time();
-        let tell =
+        let record =
             |reason, message: &str| self.context.events.note(autoscaler, Note::warning(reason, message));
-        let selector = scale.status.as_ref().and_then(|it| it.selector.clone()).unwrap_or_default();
-        if selector.is_empty() {
+        if scale.status.selector.is_empty() {
             let why = "selector is required";
-            tell("SelectorRequired", why);
+            record("SelectorRequired", why);
             let message = "the HPA target's scale is missing a selector";
-            set(next, SCALING_ACTIVE, false, "InvalidSelector", message, &now);
+            set(next, SCALING_ACTIVE, false, "InvalidSelector", message, now);
             return Err(Failure::Other(why.to_owned()));
         }
-        let labels = match parse_labels(&selector) {
-            Ok(labels) => labels,
+        let selector = match Selector::parse(&scale.status.selector) {
+            Ok(selector) => selector,
             Err(why) => {
-                let why = format!(
-                    "couldn't convert selector into a corresponding internal selector object: {}",
-                    why.message
-                );
-                tell("InvalidSelector", &why);
-                set(next, SCALING_ACTIVE, false, "InvalidSelector", &why, &now);
+                let why =
+                    format!("couldn't convert selector into a corresponding internal selector object: {why}");
+                record("InvalidSelector", &why);
+                set(next, SCALING_ACTIVE, false, "InvalidSelector", &why, now);
                 return Err(Failure::Other(why));
             }
         };
         let mut pods = self.pods.in_namespace(&key.namespace);
-        pods.retain(|pod| is_selected(&labels, pod));
+        pods.retain(|pod| selector.matches(&pod.metadata.labels));
         let scaled = ScaleTarget {
             namespace: &key.namespace,
-            current: replicas_of(scale),
-            running: scale.status.as_ref().map_or(0, |it| it.replicas),
-            selector: &selector,
+            current: scale.spec.replicas,
+            running: scale.status.replicas,
+            selector: &scale.status.selector,
             pods: &pods,
             options: &self.options,
-            now: now.0,
+            now,
         };
-        let wanted = spec.metrics.as_deref().unwrap_or_default();
+        let metrics = &autoscaler.spec.metrics;
         let mut best: Option<(i32, String)> = None;
-        let (mut statuses, mut unknown, mut first) = (Vec::new(), 0, None);
-        for metric in wanted {
-            match sources::ask(&self.metrics, &scaled, metric).await {
-                Ok(answer) => {
-                    if best.as_ref().is_none_or(|(most, _)| answer.replicas > *most) {
-                        best = Some((answer.replicas, answer.name));
+        let (mut statuses, mut invalid, mut first) = (Vec::new(), 0, None);
+        for metric in metrics {
+            match sources::evaluate(&self.metrics, &scaled, metric).await {
+                Ok(evaluation) => {
+                    if best.as_ref().is_none_or(|(most, _)| evaluation.replicas > *most) {
+                        best = Some((evaluation.replicas, evaluation.name));
                     }
-                    statuses.push(answer.status);
+                    statuses.push(evaluation.status);
                 }
                 Err(why) => {
-                    tell(why.reason, &why.message);
-                    unknown += 1;
+                    record(why.reason, &why.message);
+                    invalid += 1;
                     first.get_or_insert(why);
-                    statuses.push(MetricStatus::default());
                 }
             }
         }
         match (first, best) {
-            (None, Some((replicas, metric))) => Ok(self.active(next, replicas, metric, statuses)),
+            (None, Some((replicas, metric))) => Ok(self.set_active(next, replicas, metric, statuses)),
             (Some(_), Some((replicas, metric))) if replicas >= scaled.current => {
-                Ok(self.active(next, replicas, metric, statuses))
+                Ok(self.set_active(next, replicas, metric, statuses))
             }
             (first, _) => {
                 let (reason, why) =
                     first.map_or(("InvalidMetricSourceType", String::new()), |it| (it.reason, it.message));
                 let message = format!("the HPA was unable to compute the replica count: {why}");
-                set(next, SCALING_ACTIVE, false, reason, &message, &now);
-                let all = wanted.len();
-                let why = format!("invalid metrics ({unknown} invalid out of {all}), first error is: {why}");
+                set(next, SCALING_ACTIVE, false, reason, &message, now);
+                let all = metrics.len();
+                let why = format!("invalid metrics ({invalid} invalid out of {all}), first error is: {why}");
                 Err(Failure::Other(why))
             }
         }
     }
 
-    fn active(
+    /// Sets the `ScalingActive` condition.
+    fn set_active(
         &self,
         next: &mut HorizontalPodAutoscalerStatus,
         replicas: i32,
@@ -333,17 +324,7 @@ impl<M: Metrics> Autoscalers<M> {
         statuses: Vec<MetricStatus>,
     ) -> Recommendation {
         let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
-        set(next, SCALING_ACTIVE, true, "ValidMetricFound", &message, &self.context.time());
-        // what is not known has nothing to be shown
-        let statuses = statuses.into_iter().filter(|it| !it.type_.is_empty()).collect();
+        set(next, SCALING_ACTIVE, true, "ValidMetricFound", &message, self.context.time());
         Recommendation { replicas, metric, statuses }
     }
-}
-
-fn replicas_of(scale: &Scale) -> i32 {
-    scale.spec.as_ref().and_then(|it| it.replicas).unwrap_or(0)
-}
-
-fn is_selected(labels: &[Requirement], pod: &Pod) -> bool {
-    labels.iter().all(|it| it.matches(|key| pod.labels().get(key).map(String::as_str)))
 }

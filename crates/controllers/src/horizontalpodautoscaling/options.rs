@@ -1,19 +1,19 @@
-//! Options of the loop.
+//! Options of the horizontal pod autoscaler controller.
 
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     pub workers: usize,
-    /// How often each autoscaler is looked at.
+    /// How often each autoscaler is synced.
     pub sync_period: Duration,
-    /// For how long the highest recommendation counts, where an autoscaler does not say.
+    /// The window whose highest recommendation counts, for autoscalers without one of their own.
     pub downscale_stabilization: Duration,
-    /// How far from one a ratio must be to count.
+    /// How far from one a ratio must be to cause a change.
     pub tolerance: f64,
-    /// How long after its start what a pod uses of the processor may say little.
+    /// The time after the start of a pod in which its CPU usage may be misleading.
     pub cpu_initialization_period: Duration,
-    /// How long after its start a pod that is not ready is one that never was.
+    /// The time after the start of a pod in which an unready pod counts as never ready.
     pub initial_readiness_delay: Duration,
 }
 

@@ -1,140 +1,151 @@
-//! What each metric of an autoscaler asks for.
+//! Evaluates the metrics of an autoscaler: the replicas that each calls for, and its status.
 
-use super::api::milli;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::replicas::{self, Proposal, Target};
-use client::Failure;
-use k8s_openapi::api::autoscaling::v2::{
+use api::autoscaling::v2::{
     ContainerResourceMetricStatus, ExternalMetricSource, ExternalMetricStatus, MetricIdentifier, MetricSpec,
     MetricStatus, MetricTarget, MetricValueStatus, ObjectMetricSource, ObjectMetricStatus, PodsMetricSource,
     PodsMetricStatus, ResourceMetricStatus,
 };
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use k8s_openapi::chrono::{DateTime, Utc};
-use kube::core::Selector;
+use api::core::v1::Pod;
+use api::meta::v1::LabelSelector;
+use api::{Quantity, Time};
+use apimachinery::labels::Selector;
+use client::Failure;
 use std::sync::Arc;
 
 /// The state of the scale target.
 pub(super) struct ScaleTarget<'a> {
     pub namespace: &'a str,
-    /// How many replicas there should be, and how many there are.
+    /// The replicas in the spec of the scale.
     pub current: i32,
+    /// The replicas in the status of the scale.
     pub running: i32,
-    /// Which pods are its replicas, and these.
     pub selector: &'a str,
+    /// The pods that the selector matches.
     pub pods: &'a [Arc<Pod>],
     pub options: &'a Options,
-    pub now: DateTime<Utc>,
+    pub now: Time,
 }
 
-/// What a metric asks for, what it is called, and what the status says about it.
-pub(super) struct Answer {
+/// The result of a metric.
+pub(super) struct Evaluation {
     pub replicas: i32,
+    /// The name of the metric in events and conditions.
     pub name: String,
     pub status: MetricStatus,
 }
 
-/// Why a metric asks for nothing.
-pub(super) struct Unknown {
+/// The error of a metric that has no result.
+pub(super) struct MetricError {
     pub reason: &'static str,
     pub message: String,
 }
 
-/// What a metric asks for.
-pub(super) async fn ask(
+/// Evaluates a metric.
+pub(super) async fn evaluate(
     metrics: &impl Metrics,
     scaled: &ScaleTarget<'_>,
     spec: &MetricSpec,
-) -> Result<Answer, Unknown> {
-    let refused = |reason: &'static str| move |message: String| Unknown { reason, message };
+) -> Result<Evaluation, MetricError> {
+    let failed = |reason: &'static str| move |message: String| MetricError { reason, message };
     let bare = MetricStatus { type_: spec.type_.clone(), ..MetricStatus::default() };
-    match (spec.type_.as_str(), spec) {
+    match (&*spec.type_, spec) {
         ("Resource", MetricSpec { resource: Some(it), .. }) => {
             let (name, found) = resource(metrics, scaled, &it.name, None, &it.target)
                 .await
-                .map_err(refused("FailedGetResourceMetric"))?;
-            let status = ResourceMetricStatus { name: it.name.clone(), current: averaged(&found) };
-            let status = MetricStatus { resource: Some(status), ..bare };
-            Ok(Answer { replicas: found.replicas, name, status })
+                .map_err(failed("FailedGetResourceMetric"))?;
+            let status = ResourceMetricStatus {
+                name: it.name.clone(),
+                current: averaged(&found),
+                ..ResourceMetricStatus::default()
+            };
+            let status = MetricStatus { resource: Some(Box::new(status)), ..bare };
+            Ok(Evaluation { replicas: found.replicas, name, status })
         }
         ("ContainerResource", MetricSpec { container_resource: Some(it), .. }) => {
             let (name, found) = resource(metrics, scaled, &it.name, Some(&it.container), &it.target)
                 .await
-                .map_err(refused("FailedGetContainerResourceMetric"))?;
+                .map_err(failed("FailedGetContainerResourceMetric"))?;
             let status = ContainerResourceMetricStatus {
                 name: it.name.clone(),
                 container: it.container.clone(),
                 current: averaged(&found),
+                ..ContainerResourceMetricStatus::default()
             };
-            let status = MetricStatus { container_resource: Some(status), ..bare };
-            Ok(Answer { replicas: found.replicas, name, status })
+            let status = MetricStatus { container_resource: Some(Box::new(status)), ..bare };
+            Ok(Evaluation { replicas: found.replicas, name, status })
         }
         ("Pods", MetricSpec { pods: Some(it), .. }) => {
-            let found = pods(metrics, scaled, it).await.map_err(refused("FailedGetPodsMetric"))?;
-            let status = PodsMetricStatus { metric: it.metric.clone(), current: averaged(&found) };
-            let status = MetricStatus { pods: Some(status), ..bare };
-            Ok(Answer { replicas: found.replicas, name: format!("pods metric {}", it.metric.name), status })
+            let found = pods(metrics, scaled, it).await.map_err(failed("FailedGetPodsMetric"))?;
+            let status = PodsMetricStatus {
+                metric: it.metric.clone(),
+                current: averaged(&found),
+                ..PodsMetricStatus::default()
+            };
+            let status = MetricStatus { pods: Some(Box::new(status)), ..bare };
+            Ok(Evaluation {
+                replicas: found.replicas,
+                name: format!("pods metric {}", it.metric.name),
+                status,
+            })
         }
         ("Object", MetricSpec { object: Some(it), .. }) => {
-            let found = object(metrics, scaled, it).await.map_err(refused("FailedGetObjectMetric"))?;
+            let found = object(metrics, scaled, it).await.map_err(failed("FailedGetObjectMetric"))?;
             let per_pod = it.target.type_ != "Value";
             let status = ObjectMetricStatus {
                 metric: it.metric.clone(),
                 described_object: it.described_object.clone(),
                 current: if per_pod { averaged(&found) } else { summed(&found) },
+                ..ObjectMetricStatus::default()
             };
             let name = match per_pod {
                 true => external_name(&it.metric),
                 false => format!("{} metric {}", it.described_object.kind, it.metric.name),
             };
-            let status = MetricStatus { object: Some(status), ..bare };
-            Ok(Answer { replicas: found.replicas, name, status })
+            let status = MetricStatus { object: Some(Box::new(status)), ..bare };
+            Ok(Evaluation { replicas: found.replicas, name, status })
         }
         ("External", MetricSpec { external: Some(it), .. }) => {
-            let found = external(metrics, scaled, it).await.map_err(refused("FailedGetExternalMetric"))?;
+            let found = external(metrics, scaled, it).await.map_err(failed("FailedGetExternalMetric"))?;
             let per_pod = it.target.average_value.is_some();
             let status = ExternalMetricStatus {
                 metric: it.metric.clone(),
                 current: if per_pod { averaged(&found) } else { summed(&found) },
+                ..ExternalMetricStatus::default()
             };
-            let status = MetricStatus { external: Some(status), ..bare };
-            Ok(Answer { replicas: found.replicas, name: external_name(&it.metric), status })
+            let status = MetricStatus { external: Some(Box::new(status)), ..bare };
+            Ok(Evaluation { replicas: found.replicas, name: external_name(&it.metric), status })
         }
         (kind, _) => {
             let message = format!("unknown metric source type {kind:?}");
-            Err(refused("InvalidMetricSourceType")(message))
+            Err(failed("InvalidMetricSourceType")(message))
         }
     }
-}
-
-fn quantity(milli: i64) -> Quantity {
-    Quantity(schema::quantity::Quantity::from_milli(milli).to_string())
 }
 
 fn averaged(found: &Proposal) -> MetricValueStatus {
     MetricValueStatus {
-        average_value: Some(quantity(found.value)),
+        average_value: Some(Quantity::from_milli(found.value)),
         average_utilization: found.utilization,
-        value: None,
+        ..MetricValueStatus::default()
     }
 }
 
 fn summed(found: &Proposal) -> MetricValueStatus {
-    MetricValueStatus { value: Some(quantity(found.value)), ..MetricValueStatus::default() }
+    MetricValueStatus { value: Some(Quantity::from_milli(found.value)), ..MetricValueStatus::default() }
 }
 
-/// A selector as it stands in requests; one that cannot be understood selects nothing that could be asked for.
-fn text(selector: Option<&LabelSelector>) -> Result<String, String> {
-    let Some(selector) = selector else { return Ok(String::new()) };
-    let parsed: Result<Selector, _> = selector.clone().try_into();
-    parsed.map(|it| it.to_string()).map_err(|why| why.to_string())
+/// The selector of a metric in the syntax of requests.
+fn selector_text(metric: &MetricIdentifier) -> Result<String, String> {
+    let Some(selector) = &metric.selector else { return Ok(String::new()) };
+    Selector::try_from(&**selector).map(|it| it.to_string()).map_err(|why| why.to_string())
 }
 
-fn wanted(target: &Option<Quantity>) -> Result<Option<i64>, String> {
-    target.as_ref().map(milli).transpose().map_err(|why| why.message())
+/// The value of a target in thousandths.
+fn milli(target: &Option<Quantity>) -> Option<i64> {
+    target.as_ref().map(Quantity::milli)
 }
 
 async fn resource(
@@ -144,18 +155,18 @@ async fn resource(
     container: Option<&str>,
     target: &MetricTarget,
 ) -> Result<(String, Proposal), String> {
-    let whole = |why: String| format!("failed to get {name} resource metric value: {why}");
+    let with_context = |why: String| format!("failed to get {name} resource metric value: {why}");
     let measured = async {
         let found = metrics.resource(scaled.namespace, scaled.selector, name, container).await;
         found.map_err(|why| format!("unable to get metrics for resource {name}: {}", why.message()))
     };
-    let of = |target: &Target, found| {
+    let propose = |target: &Target, found| {
         let is_cpu = name == "cpu";
         replicas::of_pods(scaled.current, target, scaled.pods, found, is_cpu, scaled.options, scaled.now)
     };
-    if let Some(average) = wanted(&target.average_value)? {
-        let found = measured.await.and_then(|found| of(&Target::Average(average), found));
-        let found = found.map_err(|why| whole(format!("failed to get {name} usage: {why}")))?;
+    if let Some(average) = milli(&target.average_value) {
+        let found = measured.await.and_then(|found| propose(&Target::Average(average), found));
+        let found = found.map_err(|why| with_context(format!("failed to get {name} usage: {why}")))?;
         return Ok((format!("{name} resource"), found));
     }
     let Some(percent) = target.average_utilization else {
@@ -164,10 +175,10 @@ async fn resource(
     };
     let found = match measured.await {
         Ok(found) => replicas::requests(scaled.pods, name, container)
-            .and_then(|requests| of(&Target::Utilization { percent, requests }, found)),
+            .and_then(|requests| propose(&Target::Utilization { percent, requests }, found)),
         Err(why) => Err(why),
     };
-    let found = found.map_err(|why| whole(format!("failed to get {name} utilization: {why}")))?;
+    let found = found.map_err(|why| with_context(format!("failed to get {name} utilization: {why}")))?;
     Ok((format!("{name} resource utilization (percentage of request)"), found))
 }
 
@@ -176,15 +187,16 @@ async fn pods(
     scaled: &ScaleTarget<'_>,
     it: &PodsMetricSource,
 ) -> Result<Proposal, String> {
-    let whole = |why: String| format!("failed to get pods metric value: {why}");
-    let selector = text(it.metric.selector.as_ref())?;
+    let with_context = |why: String| format!("failed to get pods metric value: {why}");
+    let selector = selector_text(&it.metric)?;
     let name = &it.metric.name;
-    let average = wanted(&it.target.average_value)?.unwrap_or(0);
+    let average = milli(&it.target.average_value).unwrap_or(0);
     let found = metrics.pods(scaled.namespace, scaled.selector, name, &selector).await;
-    let found = found.map_err(|why| whole(format!("unable to get metric {name}: {}", why.message())))?;
+    let found =
+        found.map_err(|why| with_context(format!("unable to get metric {name}: {}", why.message())))?;
     let target = Target::Average(average);
     replicas::of_pods(scaled.current, &target, scaled.pods, found, false, scaled.options, scaled.now)
-        .map_err(whole)
+        .map_err(with_context)
 }
 
 async fn object(
@@ -192,7 +204,7 @@ async fn object(
     scaled: &ScaleTarget<'_>,
     it: &ObjectMetricSource,
 ) -> Result<Proposal, String> {
-    let selector = text(it.metric.selector.as_ref())?;
+    let selector = selector_text(&it.metric)?;
     let (name, object) = (&it.metric.name, &it.described_object);
     let value = || async {
         let found = metrics.object(scaled.namespace, object, name, &selector).await;
@@ -204,12 +216,12 @@ async fn object(
             )
         })
     };
-    match (it.target.type_.as_str(), wanted(&it.target.value)?, wanted(&it.target.average_value)?) {
-        ("Value", Some(wanted), _) => {
-            replicas::of_value(scaled.current, value().await?, wanted, scaled.pods, scaled.options)
+    match (&*it.target.type_, milli(&it.target.value), milli(&it.target.average_value)) {
+        ("Value", Some(target), _) => {
+            replicas::of_value(scaled.current, value().await?, target, scaled.pods, scaled.options)
         }
-        ("AverageValue", _, Some(wanted)) => {
-            Ok(replicas::of_value_per_pod(scaled.running, value().await?, wanted, scaled.options))
+        ("AverageValue", _, Some(target)) => {
+            Ok(replicas::of_value_per_pod(scaled.running, value().await?, target, scaled.options))
         }
         _ => Err("invalid object metric source: neither a value target nor an average value target was set"
             .to_owned()),
@@ -221,12 +233,12 @@ async fn external(
     scaled: &ScaleTarget<'_>,
     it: &ExternalMetricSource,
 ) -> Result<Proposal, String> {
-    let selector = text(it.metric.selector.as_ref())?;
+    let selector = selector_text(&it.metric)?;
     let name = &it.metric.name;
     let value = || async {
         let found = metrics.external(scaled.namespace, name, &selector).await;
         let found = found.map_err(|why| {
-            let (namespace, what) = (scaled.namespace, shown(it.metric.selector.as_ref()));
+            let (namespace, what) = (scaled.namespace, go_text(it.metric.selector.as_deref()));
             format!(
                 "failed to get {name} external metric value: unable to get external metric {namespace}/{name}/{what}: {}",
                 why.message()
@@ -234,12 +246,12 @@ async fn external(
         })?;
         Ok::<_, String>(found.into_iter().fold(0i64, i64::saturating_add))
     };
-    if let Some(wanted) = wanted(&it.target.average_value)? {
-        return Ok(replicas::of_value_per_pod(scaled.running, value().await?, wanted, scaled.options));
+    if let Some(target) = milli(&it.target.average_value) {
+        return Ok(replicas::of_value_per_pod(scaled.running, value().await?, target, scaled.options));
     }
-    match wanted(&it.target.value)? {
-        Some(wanted) => {
-            replicas::of_value(scaled.current, value().await?, wanted, scaled.pods, scaled.options)
+    match milli(&it.target.value) {
+        Some(target) => {
+            replicas::of_value(scaled.current, value().await?, target, scaled.pods, scaled.options)
         }
         None => {
             Err("invalid external metric source: neither a value target nor an average value target was set"
@@ -249,20 +261,19 @@ async fn external(
 }
 
 fn external_name(metric: &MetricIdentifier) -> String {
-    format!("external metric {}({})", metric.name, shown(metric.selector.as_ref()))
+    format!("external metric {}({})", metric.name, go_text(metric.selector.as_deref()))
 }
 
-/// A selector as events have always shown it.
-fn shown(selector: Option<&LabelSelector>) -> String {
+/// A selector in Go's syntax, as events and conditions contain it.
+fn go_text(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return "nil".to_owned() };
     let labels: String =
-        selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}: {value},")).collect();
+        selector.match_labels.iter().map(|(key, value)| format!("{key}: {value},")).collect();
     let rules: String = selector
         .match_expressions
         .iter()
-        .flatten()
         .map(|it| {
-            let values = it.values.clone().unwrap_or_default().join(" ");
+            let values = it.values.join(" ");
             let (key, operator) = (&it.key, &it.operator);
             format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
         })

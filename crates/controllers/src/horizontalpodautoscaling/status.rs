@@ -1,34 +1,34 @@
-//! The conditions of an autoscaler.
+//! Conditions of an autoscaler.
 
-use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use api::Time;
+use api::autoscaling::v2::{HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus};
 
 pub(super) const ABLE_TO_SCALE: &str = "AbleToScale";
 pub(super) const SCALING_ACTIVE: &str = "ScalingActive";
 pub(super) const SCALING_LIMITED: &str = "ScalingLimited";
 
-/// Says something; since when it is so is kept as long as it is.
+/// Sets a condition; its transition time changes with its status only.
 pub(super) fn set(
     status: &mut HorizontalPodAutoscalerStatus,
     kind: &str,
-    holds: bool,
+    is_true: bool,
     reason: &str,
     message: &str,
-    now: &Time,
+    now: Time,
 ) {
-    let conditions = status.conditions.get_or_insert_default();
-    let text = if holds { "True" } else { "False" };
-    let at = conditions.iter().position(|it| it.type_ == kind);
-    let since = at.map(|at| &conditions[at]).filter(|it| it.status == text);
+    let text = if is_true { "True" } else { "False" };
+    let current = status.conditions.iter_mut().find(|it| it.type_ == kind);
+    let since = current.as_ref().filter(|it| it.status == text).map(|it| it.last_transition_time);
     let next = HorizontalPodAutoscalerCondition {
         type_: kind.to_owned(),
         status: text.to_owned(),
-        reason: Some(reason.to_owned()),
-        message: Some(message.to_owned()),
-        last_transition_time: since.map_or_else(|| Some(now.clone()), |it| it.last_transition_time.clone()),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: since.unwrap_or(Some(now)),
+        ..HorizontalPodAutoscalerCondition::default()
     };
-    match at {
-        Some(at) => conditions[at] = next,
-        None => conditions.push(next),
+    match current {
+        Some(current) => *current = next,
+        None => status.conditions.push(next),
     }
 }

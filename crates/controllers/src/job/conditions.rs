@@ -1,7 +1,7 @@
-//! The conditions of a job.
+//! Conditions of a job.
 
-use k8s_openapi::api::batch::v1::{Job, JobCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use api::Time;
+use api::batch::v1::{Job, JobCondition};
 
 /// How a job has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The condition that says so.
+    /// The type of the condition.
     pub fn condition(self) -> &'static str {
         match self {
             Outcome::Complete => "Complete",
@@ -22,43 +22,43 @@ impl Outcome {
 
 /// How a job has ended, if it has.
 pub fn outcome(job: &Job) -> Option<Outcome> {
-    let conditions = job.status.as_ref()?.conditions.as_deref()?;
-    conditions.iter().filter(|it| it.status == "True").find_map(|it| match it.type_.as_str() {
+    job.status.conditions.iter().filter(|it| it.status == "True").find_map(|it| match &*it.type_ {
         "Complete" => Some(Outcome::Complete),
         "Failed" => Some(Outcome::Failed),
         _ => None,
     })
 }
 
-/// The interim condition: the job has failed, and its pods are being counted.
+/// The interim condition of a job that has failed while its pods are being counted.
 pub(super) const FAILURE_TARGET: &str = "FailureTarget";
 pub(super) const SUSPENDED: &str = "Suspended";
 
-pub(super) fn condition(kind: &str, status: bool, reason: &str, message: &str, now: &Time) -> JobCondition {
-    let text = |text: &str| Some(text.to_owned()).filter(|it| !it.is_empty());
+pub(super) fn condition(kind: &str, status: bool, reason: &str, message: &str, now: Time) -> JobCondition {
     JobCondition {
         type_: kind.to_owned(),
         status: if status { "True" } else { "False" }.to_owned(),
-        reason: text(reason),
-        message: text(message),
-        last_probe_time: Some(now.clone()),
-        last_transition_time: Some(now.clone()),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_probe_time: Some(now),
+        last_transition_time: Some(now),
+        ..JobCondition::default()
     }
 }
 
-/// Puts a condition where its like is, or at the end; one that is false and not there is left out. Whether that is news.
-pub(super) fn set(conditions: &mut Option<Vec<JobCondition>>, next: JobCondition) -> bool {
-    let there = conditions.iter_mut().flatten().find(|it| it.type_ == next.type_);
-    match there {
-        Some(there) => {
-            let same = |it: &JobCondition| (it.status.clone(), it.reason.clone(), it.message.clone());
-            if same(there) == same(&next) {
+/// Replaces the condition of the same type, or appends it; a false condition is not appended. Returns whether anything
+/// changed.
+pub(super) fn set(conditions: &mut Vec<JobCondition>, next: JobCondition) -> bool {
+    match conditions.iter_mut().find(|it| it.type_ == next.type_) {
+        Some(current) => {
+            if (&current.status, &current.reason, &current.message)
+                == (&next.status, &next.reason, &next.message)
+            {
                 return false;
             }
-            *there = next;
+            *current = next;
         }
         None if next.status == "False" => return false,
-        None => conditions.get_or_insert_default().push(next),
+        None => conditions.push(next),
     }
     true
 }

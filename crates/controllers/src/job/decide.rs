@@ -1,23 +1,23 @@
-//! Whether a job has failed, and which pods it needs.
+//! Decides whether a job has failed, and which pods it needs.
 
 use super::conditions::FAILURE_TARGET;
 use super::failure_policy::Action;
 use super::indexes::Indexes;
-use super::view::View;
+use super::view::{View, elapsed};
 use crate::pods::{rank, state};
-use k8s_openapi::api::core::v1::Pod;
+use api::core::v1::Pod;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many pods are made or removed at a time.
-const MOST: usize = 500;
+/// The limit of pods that one sync creates or deletes.
+const MAX_PODS: usize = 500;
 
 /// Why a job has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failed {
     pub reason: String,
     pub message: String,
-    /// The interim condition comes first: its pods are looked at no more once they are counted.
+    /// Whether the interim condition is written first: the pods that decided it are gone once they are counted.
     pub interim: bool,
 }
 
@@ -35,13 +35,12 @@ impl Failed {
 
 /// Why the job has failed, if it has.
 pub(super) fn failure(view: &View<'_>, failed: i32) -> Option<Failed> {
-    let conditions = view.status.conditions.as_deref().unwrap_or_default();
-    if let Some(there) = conditions.iter().find(|it| it.type_ == FAILURE_TARGET && it.status == "True") {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        return Some(Failed { reason: text(&there.reason), message: text(&there.message), interim: false });
+    let mut conditions = view.status.conditions.iter();
+    if let Some(target) = conditions.find(|it| it.type_ == FAILURE_TARGET && it.status == "True") {
+        return Some(Failed::because(&target.reason, &target.message));
     }
     if view.spec.pod_failure_policy.is_some() {
-        let pods = view.pods.iter().filter(|it| view.marks.is_tracked(it) && view.is_failed(it));
+        let pods = view.pods.iter().filter(|it| view.tracking.is_tracked(it) && view.is_failed(it));
         let message = pods.map(|it| view.action(it)).find_map(|action| match action {
             Some(Action::FailJob(message)) => Some(message),
             _ => None,
@@ -60,16 +59,14 @@ pub(super) fn failure(view: &View<'_>, failed: i32) -> Option<Failed> {
     None
 }
 
-/// Pods that are restarted where they are do not fail; their restarts count.
+/// Whether containers that restart in place exceed the limit: their pods do not fail, so their restarts count.
 fn restarted_too_often(view: &View<'_>, limit: i32) -> bool {
-    let template = view.spec.template.spec.as_ref();
-    if template.and_then(|it| it.restart_policy.as_deref()) != Some("OnFailure") {
+    if view.spec.template.spec.restart_policy != "OnFailure" {
         return false;
     }
     let running = view.pods.iter().filter(|it| matches!(state::phase(it), "Running" | "Pending"));
-    let statuses = running.filter_map(|it| it.status.as_ref());
     let containers =
-        statuses.flat_map(|it| it.container_statuses.iter().chain(&it.init_container_statuses).flatten());
+        running.flat_map(|it| it.status.container_statuses.iter().chain(&it.status.init_container_statuses));
     let restarts: i32 = containers.map(|it| it.restart_count).sum();
     if limit == 0 { restarts > 0 } else { restarts >= limit }
 }
@@ -77,23 +74,22 @@ fn restarted_too_often(view: &View<'_>, limit: i32) -> bool {
 /// How long the job may still be active.
 pub(super) fn deadline(view: &View<'_>) -> Option<Duration> {
     let seconds = view.spec.active_deadline_seconds.filter(|_| !view.is_suspended())?;
-    let passed =
-        view.now.signed_duration_since(view.status.start_time.as_ref()?.0).to_std().unwrap_or_default();
-    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).saturating_sub(passed))
+    let active = elapsed(view.status.start_time?, view.now);
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).saturating_sub(active))
 }
 
-/// What is to be done about the pods.
+/// The action on the pods of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Plan {
     Nothing,
-    Remove(Vec<Arc<Pod>>),
-    /// So many pods, each with its index where the job has indexes.
-    Make(Vec<Option<i32>>),
-    /// Pods are needed, but some failed lately.
+    Delete(Vec<Arc<Pod>>),
+    /// One entry per pod: its index if the job is indexed.
+    Create(Vec<Option<i32>>),
+    /// Pods are needed, but some failed recently.
     Wait(Duration),
 }
 
-/// `pause` is how long no pods are made after failures.
+/// Plans the action. `pause` is the remaining backoff, in which no pods are created.
 pub(super) fn plan(
     view: &View<'_>,
     active: &[Arc<Pod>],
@@ -102,40 +98,40 @@ pub(super) fn plan(
     pause: Duration,
 ) -> Plan {
     if view.is_suspended() {
-        return if active.is_empty() { Plan::Nothing } else { Plan::Remove(active.to_vec()) };
+        return if active.is_empty() { Plan::Nothing } else { Plan::Delete(active.to_vec()) };
     }
     let running = i32::try_from(active.len()).unwrap_or(i32::MAX);
-    let wanted = match view.spec.completions {
-        // one success ends it: those that run may end, but no more begin
+    let desired = match view.spec.completions {
+        // one success completes the job: running pods may end, but no more are created
         None if succeeded > 0 => running,
         None => view.parallelism(),
         Some(completions) => (completions - succeeded).clamp(0, view.parallelism().max(0)),
     };
-    let mut extra = surplus(view, active, usize::try_from(running - wanted).unwrap_or(0));
-    extra.truncate(MOST);
+    let mut extra = surplus(view, active, usize::try_from(running - desired).unwrap_or(0));
+    extra.truncate(MAX_PODS);
     if !extra.is_empty() {
-        return Plan::Remove(extra);
+        return Plan::Delete(extra);
     }
-    let Some(lacking) = usize::try_from(wanted - running).ok().filter(|lacking| *lacking > 0) else {
+    let Some(lacking) = usize::try_from(desired - running).ok().filter(|lacking| *lacking > 0) else {
         return Plan::Nothing;
     };
-    let lacking = lacking.min(MOST);
-    let make = if view.is_indexed() {
+    let lacking = lacking.min(MAX_PODS);
+    let create = if view.is_indexed() {
         let mut taken = indexes.clone();
-        active.iter().filter_map(|it| view.marks.index(it)).for_each(|it| taken.add(it));
+        active.iter().filter_map(|it| view.tracking.index(it)).for_each(|it| taken.add(it));
         taken.first_absent(lacking, view.completions()).into_iter().map(Some).collect()
     } else {
         vec![None; lacking]
     };
     match pause {
-        _ if make.is_empty() => Plan::Nothing,
-        Duration::ZERO => Plan::Make(make),
+        _ if create.is_empty() => Plan::Nothing,
+        Duration::ZERO => Plan::Create(create),
         pause => Plan::Wait(pause),
     }
 }
 
-/// Pods that are too many: those without an index of their own, and of the others at least so many that `least` go in
-/// all, those of the least use first.
+/// The surplus pods: all without an index of their own, and enough of the others to make `least` in all, the least useful
+/// first.
 fn surplus(view: &View<'_>, active: &[Arc<Pod>], least: usize) -> Vec<Arc<Pod>> {
     let mut sorted: Vec<(rank::Rank, &Arc<Pod>)> =
         active.iter().map(|it| (rank::rank(it, 0, 0, rank::Ages::Exactly, view.now), it)).collect();
@@ -143,9 +139,9 @@ fn surplus(view: &View<'_>, active: &[Arc<Pod>], least: usize) -> Vec<Arc<Pod>> 
     let (mut extra, mut left) = (Vec::new(), Vec::new());
     if view.is_indexed() {
         let mut seen = Indexes::default();
-        // of several with the same index the most useful one stays
+        // of several pods with the same index the most useful one stays
         for (_, pod) in sorted.into_iter().rev() {
-            match view.marks.index(pod).filter(|_| view.is_wanted(pod)) {
+            match view.tracking.index(pod).filter(|_| view.is_in_range(pod)) {
                 Some(index) if !seen.has(index) => {
                     seen.add(index);
                     left.push(pod);

@@ -1,17 +1,17 @@
-//! What a job's rules say about a pod that failed.
+//! The pod failure policy of a job: the action of the first rule that matches a failed pod.
 
 use crate::pods::state;
-use k8s_openapi::api::batch::v1::{PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use kube::ResourceExt;
+use api::Resource;
+use api::batch::v1::{PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement};
+use api::core::v1::Pod;
 
-/// What becomes of a failure.
+/// The action for a failed pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// It counts towards the limit.
+    /// The failure counts towards the backoff limit.
     Count,
     Ignore,
-    /// The job has failed, with these words.
+    /// The job fails, with this message.
     FailJob(String),
 }
 
@@ -25,13 +25,13 @@ impl Action {
     }
 }
 
-/// What the first rule that matches says; without one a failure counts.
+/// The action of the first rule that matches; without one a failure counts.
 pub(super) fn action(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Option<Action> {
     for (at, rule) in policy.iter().flat_map(|it| &it.rules).enumerate() {
-        let failed = || {
-            let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-            if let Some(wanted) = &rule.on_exit_codes {
-                let (container, code) = exit(pod, wanted)?;
+        let matched = || {
+            let (namespace, name) = (pod.namespace(), pod.name());
+            if let Some(requirement) = &rule.on_exit_codes {
+                let (container, code) = failed_container(pod, requirement)?;
                 return Some(format!(
                     "Container {container} for pod {namespace}/{name} failed with exit code {code} matching {} rule at index {at}",
                     rule.action
@@ -39,49 +39,51 @@ pub(super) fn action(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Option<Act
             }
             let has =
                 |kind: &str, status: &str| state::condition(pod, kind).is_some_and(|it| it.status == status);
-            let pattern = rule.on_pod_conditions.iter().flatten().find(|it| has(&it.type_, &it.status))?;
+            let pattern = rule.on_pod_conditions.iter().find(|it| has(&it.type_, &it.status))?;
             Some(format!(
                 "Pod {namespace}/{name} has condition {} matching {} rule at index {at}",
                 pattern.type_, rule.action
             ))
         };
-        match (rule.action.as_str(), failed()) {
+        match (&*rule.action, matched()) {
             (_, None) => {}
             ("Ignore", _) => return Some(Action::Ignore),
             ("Count", _) => return Some(Action::Count),
             ("FailJob", Some(message)) => return Some(Action::FailJob(message)),
-            // one that is not known to this version
+            // an action that this version does not know
             _ => {}
         }
     }
     None
 }
 
-/// The container that ended as is asked for, and how.
-fn exit<'a>(pod: &'a Pod, wanted: &PodFailurePolicyOnExitCodesRequirement) -> Option<(&'a str, i32)> {
-    let status = pod.status.as_ref()?;
-    let containers = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
-    let code = |it: &ContainerStatus| it.state.as_ref()?.terminated.as_ref().map(|it| it.exit_code);
-    let ended = containers.filter_map(|it| Some((it.name.as_str(), code(it)?)));
-    let matches = |code: i32| match wanted.operator.as_str() {
-        "In" => wanted.values.contains(&code),
-        "NotIn" => !wanted.values.contains(&code),
+/// The first container that failed with a matching exit code, and the code.
+fn failed_container<'a>(
+    pod: &'a Pod,
+    requirement: &PodFailurePolicyOnExitCodesRequirement,
+) -> Option<(&'a str, i32)> {
+    let containers = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
+    let ended = containers.filter_map(|it| Some((&*it.name, it.state.terminated.as_ref()?.exit_code)));
+    let matches = |code: i32| match &*requirement.operator {
+        "In" => requirement.values.contains(&code),
+        "NotIn" => !requirement.values.contains(&code),
         _ => false,
     };
-    let mut named = ended.filter(|(name, _)| wanted.container_name.as_deref().is_none_or(|it| it == *name));
+    let mut named =
+        ended.filter(|(name, _)| requirement.container_name.as_deref().is_none_or(|it| it == *name));
     named.find(|(_, code)| *code != 0 && matches(*code))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
     fn check(rules: Value, status: Value, expected: impl Into<Option<Action>>) {
-        let policy: PodFailurePolicy = serde_json::from_value(json!({ "rules": rules })).unwrap();
+        let policy: PodFailurePolicy = object(json!({ "rules": rules }));
         let pod = json!({"metadata": {"name": "p", "namespace": "ns"}, "status": status});
-        let pod: Pod = serde_json::from_value(pod).unwrap();
-        assert_eq!(action(Some(&policy), &pod), expected.into(), "{rules} {status}");
+        assert_eq!(action(Some(&policy), &object(pod)), expected.into(), "{rules} {status}");
     }
 
     fn ended(name: &str, code: i32) -> Value {
@@ -92,8 +94,8 @@ mod tests {
     }
 
     fn on_codes(action: &str, container: Option<&str>, operator: &str, values: &[i32]) -> Value {
-        let wanted = json!({"containerName": container, "operator": operator, "values": values});
-        json!({"action": action, "onExitCodes": wanted, "onPodConditions": []})
+        let requirement = json!({"containerName": container, "operator": operator, "values": values});
+        json!({"action": action, "onExitCodes": requirement, "onPodConditions": []})
     }
 
     #[test]
@@ -105,7 +107,7 @@ mod tests {
         check(json!([on_codes("Ignore", Some("a"), "In", &[42])]), failed.clone(), None);
         check(json!([on_codes("Count", None, "In", &[42])]), failed.clone(), Action::Count);
         check(json!([on_codes("Ignore", None, "In", &[7])]), failed.clone(), Action::Ignore);
-        // success is no failure, whatever it is not
+        // exit code 0 never matches
         check(json!([on_codes("Ignore", Some("a"), "NotIn", &[42])]), failed.clone(), None);
         check(
             json!([on_codes("Count", None, "In", &[1]), on_codes("FailJob", None, "NotIn", &[1, 2])]),

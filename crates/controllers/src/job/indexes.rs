@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Indexes in order; neighbours are joined.
+/// Indexes in ascending order; adjacent ones are one interval.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Indexes {
     /// The first and the last of each interval.
@@ -10,7 +10,7 @@ pub(super) struct Indexes {
 }
 
 impl Indexes {
-    /// What a text says about indexes below `end`; what makes no sense is left out.
+    /// Parses the indexes below `end`; parts that cannot be parsed are ignored.
     pub fn parse(text: &str, end: i32) -> Self {
         let mut indexes = Indexes::default();
         for part in text.split(',') {
@@ -29,7 +29,7 @@ impl Indexes {
         if first > last {
             return;
         }
-        // all that touch it become one with it
+        // merge all intervals that touch it
         let from = self.intervals.partition_point(|it| it.1.saturating_add(1) < first);
         let to = self.intervals.partition_point(|it| it.0 <= last.saturating_add(1));
         for (other_first, other_last) in self.intervals.drain(from..to.max(from)) {
@@ -48,7 +48,7 @@ impl Indexes {
         self.intervals.iter().map(|(first, last)| last - first + 1).sum()
     }
 
-    /// The smallest indexes below `end` that are not here.
+    /// The smallest indexes below `end` that the set does not contain.
     pub fn first_absent(&self, count: usize, end: i32) -> Vec<i32> {
         let mut absent = Vec::new();
         let mut next = 0;

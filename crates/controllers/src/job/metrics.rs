@@ -1,12 +1,12 @@
-//! What is counted about jobs and their pods.
+//! Metrics of jobs and their pods.
 
 use super::decide::End;
 use super::view::TrackingNames;
 use crate::pods::state;
+use api::batch::v1::{Job, JobStatus};
+use api::core::v1::Pod;
 use client::metrics::Metrics;
 use client::{Change, Informer};
-use k8s_openapi::api::batch::v1::{Job, JobStatus};
-use k8s_openapi::api::core::v1::Pod;
 use metrics::{About, Counter, Family, Histogram, counts};
 use std::time::Duration;
 
@@ -21,94 +21,94 @@ pub(super) enum SyncAction {
     PodsDeleted,
 }
 
-const TOOK: About = About::stable("job_controller_job_sync_duration_seconds", "How long looks at jobs took.")
-    .by(&["action", "completion_mode", "result"])
-    .seconds(&counts::<15>(1_000_000, 2));
-const LOOKS: About = About { name: "job_controller_job_syncs_total", help: "Looks at jobs.", ..TOOK };
-const FINISHED: About =
-    About::stable("job_controller_jobs_finished_total", "Jobs that ended, by how and why.").by(&[
+const SYNC_DURATION: About =
+    About::stable("job_controller_job_sync_duration_seconds", "Duration of job syncs in seconds.")
+        .by(&["action", "completion_mode", "result"])
+        .seconds(&counts::<15>(1_000_000, 2));
+const SYNCS: About =
+    About { name: "job_controller_job_syncs_total", help: "Number of job syncs.", ..SYNC_DURATION };
+const JOBS_FINISHED: About =
+    About::stable("job_controller_jobs_finished_total", "Jobs that ended, by result and reason.").by(&[
         "completion_mode",
         "reason",
         "result",
     ]);
-const PODS: About = About::stable(
+const PODS_FINISHED: About = About::stable(
     "job_controller_job_pods_finished_total",
     "Pods that ended and were counted for their job.",
 )
 .by(&["completion_mode", "result"]);
-const JUDGED: About = About::alpha(
+const POLICY_ACTIONS: About = About::alpha(
     "job_controller_pod_failures_handled_by_failure_policy_total",
-    "Pods that failed and that a rule was about, by what it said.",
+    "Failed pods that a rule of the failure policy matched, by its action.",
 )
 .by(&["action"]);
-const TRACKED: About = About::alpha(
+const TRACKED_PODS: About = About::alpha(
     "job_controller_terminated_pods_tracking_finalizer_total",
-    "Pods that came to have ended uncounted, with the finalizer of jobs, and those that ceased to be so.",
+    "Ended pods with the tracking finalizer: added when a pod becomes one, deleted when it is one no longer.",
 )
 .by(&["event"]);
 
 pub(super) struct JobMetrics {
-    took: Family<Histogram>,
-    finished: Family<Counter>,
-    pods: Family<Counter>,
-    judged: Family<Counter>,
+    sync_duration: Family<Histogram>,
+    jobs_finished: Family<Counter>,
+    pods_finished: Family<Counter>,
+    policy_actions: Family<Counter>,
 }
 
 impl JobMetrics {
     pub fn new(metrics: &Metrics) -> Self {
         let registry = metrics.registry();
-        let took = registry.family(TOOK);
-        registry.counted(LOOKS, &took);
+        let sync_duration = registry.family(SYNC_DURATION);
+        registry.counted(SYNCS, &sync_duration);
         JobMetrics {
-            took,
-            finished: registry.family(FINISHED),
-            pods: registry.family(PODS),
-            judged: registry.family(JUDGED),
+            sync_duration,
+            jobs_finished: registry.family(JOBS_FINISHED),
+            pods_finished: registry.family(PODS_FINISHED),
+            policy_actions: registry.family(POLICY_ACTIONS),
         }
     }
 
-    pub fn looked(&self, job: &Job, action: SyncAction, well: bool, took: Duration) {
+    pub fn observe_sync(&self, job: &Job, action: SyncAction, succeeded: bool, took: Duration) {
         let action = match action {
             SyncAction::Reconciling => "reconciling",
             SyncAction::Tracking => "tracking",
             SyncAction::PodsCreated => "pods_created",
             SyncAction::PodsDeleted => "pods_deleted",
         };
-        self.took.of(&[action, mode(job), if well { "success" } else { "error" }]).took(took);
+        self.sync_duration.of(&[action, mode(job), if succeeded { "success" } else { "error" }]).took(took);
     }
 
-    /// A status was written in the place of another.
-    pub fn wrote(&self, job: &Job, before: &JobStatus, after: &JobStatus) {
-        let more = |field: fn(&JobStatus) -> Option<i32>| {
-            let more = field(after).unwrap_or(0).saturating_sub(field(before).unwrap_or(0));
-            u64::try_from(more).unwrap_or(0)
-        };
-        for (result, more) in [("succeeded", more(|it| it.succeeded)), ("failed", more(|it| it.failed))] {
-            if more > 0 {
-                self.pods.of(&[mode(job), result]).inc_by(more);
+    /// Counts the pods by which a new status differs from the old one.
+    pub fn count_pods(&self, job: &Job, before: &JobStatus, after: &JobStatus) {
+        let succeeded = after.succeeded.saturating_sub(before.succeeded);
+        let failed = after.failed.saturating_sub(before.failed);
+        for (result, more) in [("succeeded", succeeded), ("failed", failed)] {
+            if let Some(more) = u64::try_from(more).ok().filter(|more| *more > 0) {
+                self.pods_finished.of(&[mode(job), result]).inc_by(more);
             }
         }
     }
 
-    /// Rules said this about pods that failed.
-    pub fn judged(&self, actions: &[&str]) {
-        actions.iter().for_each(|action| self.judged.of(&[action]).inc());
+    /// Counts the actions of failure policies.
+    pub fn count_policy_actions(&self, actions: &[&str]) {
+        actions.iter().for_each(|action| self.policy_actions.of(&[action]).inc());
     }
 
-    pub fn ended(&self, job: &Job, end: &End) {
+    pub fn count_end(&self, job: &Job, end: &End) {
         let (reason, result) = match end {
             End::Complete => ("", "succeeded"),
             End::Failed(why) => (&*why.reason, "failed"),
         };
-        self.finished.of(&[mode(job), reason, result]).inc();
+        self.jobs_finished.of(&[mode(job), reason, result]).inc();
     }
 }
 
-/// Counts the pods that have ended and still have the finalizer, as they come to be so and cease to be.
-pub(super) fn follow(metrics: &Metrics, pods: &Informer<Pod>, marks: TrackingNames) {
-    let family = metrics.registry().family::<Counter>(TRACKED);
-    let [come, gone] = ["add", "delete"].map(|event| family.of(&[event]));
-    let is = move |pod: &Pod| state::is_finished(pod) && marks.is_tracked(pod);
+/// Counts the pods that have ended and still have the finalizer.
+pub(super) fn count_tracked(metrics: &Metrics, pods: &Informer<Pod>, tracking: TrackingNames) {
+    let family = metrics.registry().family::<Counter>(TRACKED_PODS);
+    let [added, deleted] = ["add", "delete"].map(|event| family.of(&[event]));
+    let is = move |pod: &Pod| state::is_finished(pod) && tracking.is_tracked(pod);
     pods.listen(move |change| {
         let (before, now) = match change {
             Change::Added(pod) => (false, is(pod)),
@@ -116,37 +116,36 @@ pub(super) fn follow(metrics: &Metrics, pods: &Informer<Pod>, marks: TrackingNam
             Change::Deleted(pod) => (is(pod), false),
         };
         match (before, now) {
-            (false, true) => come.inc(),
-            (true, false) => gone.inc(),
+            (false, true) => added.inc(),
+            (true, false) => deleted.inc(),
             _ => {}
         }
     });
 }
 
 fn mode(job: &Job) -> &'static str {
-    let mode = job.spec.as_ref().and_then(|it| it.completion_mode.as_deref());
-    if mode == Some("Indexed") { "Indexed" } else { "NonIndexed" }
+    if job.spec.completion_mode.as_deref() == Some("Indexed") { "Indexed" } else { "NonIndexed" }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::job::decide::Failed;
+    use crate::testing::object;
     use serde_json::json;
 
     #[test]
-    fn what_ends_is_counted_once() {
+    fn ends_are_counted_once() {
         let metrics = Metrics::default();
-        let measured = JobMetrics::new(&metrics);
-        let job: Job =
-            serde_json::from_value(json!({"spec": {"completionMode": "Indexed", "template": {}}})).unwrap();
+        let job_metrics = JobMetrics::new(&metrics);
+        let job: Job = object(json!({"spec": {"completionMode": "Indexed", "template": {}}}));
         let status = |succeeded, failed| JobStatus { succeeded, failed, ..JobStatus::default() };
-        measured.wrote(&job, &status(None, Some(1)), &status(Some(2), Some(1)));
-        measured.wrote(&job, &status(Some(2), Some(1)), &status(Some(2), Some(4)));
-        measured.ended(&job, &End::Complete);
+        job_metrics.count_pods(&job, &status(0, 1), &status(2, 1));
+        job_metrics.count_pods(&job, &status(2, 1), &status(2, 4));
+        job_metrics.count_end(&job, &End::Complete);
         let why = Failed { reason: "DeadlineExceeded".to_owned(), message: String::new(), interim: false };
-        measured.ended(&job, &End::Failed(why));
-        measured.judged(&["Ignore", "FailJob", "Ignore"]);
+        job_metrics.count_end(&job, &End::Failed(why));
+        job_metrics.count_policy_actions(&["Ignore", "FailJob", "Ignore"]);
         let text = metrics.text();
         for line in [
             "job_pods_finished_total{completion_mode=\"Indexed\",result=\"succeeded\"} 2\n",
@@ -163,21 +162,21 @@ mod tests {
     #[test]
     fn pods_that_ended_and_wait_are_counted_as_they_come_and_go() {
         let (metrics, pods) = (Metrics::default(), Informer::<Pod>::default());
-        follow(&metrics, &pods, TrackingNames::new(&names::Names::kubernetes()));
-        let tell = |name: &str, phase: &str, finalizers: &[&str]| {
+        count_tracked(&metrics, &pods, TrackingNames::new(&names::Names::kubernetes()));
+        let apply = |name: &str, phase: &str, finalizers: &[&str]| {
             let version = finalizers.len().to_string() + phase;
             let metadata = json!({"name": name, "namespace": "n", "resourceVersion": version,
                 "finalizers": finalizers});
             let pod = json!({"metadata": metadata, "status": {"phase": phase}});
-            pods.apply(serde_json::from_value(pod).unwrap());
+            pods.apply(object(pod));
         };
         let finalizer = "batch.kubernetes.io/job-tracking";
-        tell("a", "Running", &[finalizer]);
-        tell("a", "Failed", &[finalizer]);
-        tell("a", "Failed", &[finalizer, "other"]);
-        tell("a", "Failed", &["other"]);
-        tell("b", "Succeeded", &[finalizer]);
-        tell("c", "Succeeded", &[]);
+        apply("a", "Running", &[finalizer]);
+        apply("a", "Failed", &[finalizer]);
+        apply("a", "Failed", &[finalizer, "other"]);
+        apply("a", "Failed", &["other"]);
+        apply("b", "Succeeded", &[finalizer]);
+        apply("c", "Succeeded", &[]);
         let text = metrics.text();
         for line in [
             "terminated_pods_tracking_finalizer_total{event=\"add\"} 2\n",

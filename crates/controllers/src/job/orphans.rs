@@ -1,43 +1,45 @@
-//! Pods whose job is gone, or has ended: nobody counts them any more, so that nothing must hold them.
+//! Releases orphaned pods: their job is gone or has ended, so that no sync counts them or removes their finalizer.
 
 use super::conditions::outcome;
 use super::finalizer::release;
 use super::view::TrackingNames;
 use crate::Context;
-use crate::controller_ref::{controlled, controller_key, controller_of};
-use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run, unless};
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt};
+use crate::controller_ref::{controlled, controller_key, is_controlled_by};
+use api::Resource;
+use api::batch::v1::Job;
+use api::core::v1::Pod;
+use client::{Action, Api, Change, Failure, Informer, Key, Queue, Reconcile, run};
 use std::sync::Arc;
 
 pub(super) struct Orphans {
     context: Context,
     jobs: Informer<Job>,
     pods: Informer<Pod>,
-    marks: TrackingNames,
+    tracking: TrackingNames,
     queue: Queue<Key>,
 }
 
 impl Orphans {
-    /// Hears of pods that may be such from now on.
+    /// Queues pods that may be orphaned from now on.
     pub fn listen(context: &Context) -> Arc<Self> {
-        let this = Orphans {
+        let orphans = Orphans {
             context: context.clone(),
             jobs: context.informer(),
             pods: context.informer(),
-            marks: TrackingNames::new(&context.names),
+            tracking: TrackingNames::new(&context.names),
             queue: Queue::default(),
         };
-        let (news, marks, jobs) = (this.queue.clone(), this.marks.clone(), this.jobs.clone());
-        this.pods.listen(move |change| {
+        let (changed, tracking, jobs) =
+            (orphans.queue.clone(), orphans.tracking.clone(), orphans.jobs.clone());
+        orphans.pods.listen(move |change| {
             let pod = change.object();
-            if !change.is_deletion() && marks.is_tracked(pod) && !is_counted(&jobs, pod) {
-                news.add(change.key());
+            if !change.is_deletion() && tracking.is_tracked(pod) && !is_counted(&jobs, pod) {
+                changed.add(change.key());
             }
         });
-        let (news, marks, pods) = (this.queue.clone(), this.marks.clone(), this.pods.clone());
-        this.jobs.listen(move |change| {
+        let (changed, tracking, pods) =
+            (orphans.queue.clone(), orphans.tracking.clone(), orphans.pods.clone());
+        orphans.jobs.listen(move |change| {
             let job = change.object();
             let ends = match change {
                 Change::Deleted(_) => true,
@@ -45,11 +47,11 @@ impl Orphans {
                 Change::Updated { old, .. } => outcome(old).is_none() && outcome(job).is_some(),
             };
             if ends {
-                let tracked = controlled(&pods, &**job).into_iter().filter(|pod| marks.is_tracked(pod));
-                tracked.for_each(|pod| news.add(Key::of(&*pod)));
+                let tracked = controlled(&pods, &**job).into_iter().filter(|pod| tracking.is_tracked(pod));
+                tracked.for_each(|pod| changed.add(Key::of(&*pod)));
             }
         });
-        Arc::new(this)
+        Arc::new(orphans)
     }
 
     pub async fn run(self: Arc<Self>) {
@@ -64,7 +66,7 @@ fn is_counted(jobs: &Informer<Job>, pod: &Pod) -> bool {
 }
 
 fn counts(job: &Job, pod: &Pod) -> bool {
-    controller_of(pod).is_some_and(|it| Some(&it.uid) == job.metadata.uid.as_ref()) && outcome(job).is_none()
+    is_controlled_by(pod, job) && outcome(job).is_none()
 }
 
 impl Reconcile for Orphans {
@@ -75,22 +77,22 @@ impl Reconcile for Orphans {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
-        let Some(pod) = self.pods.get(key).filter(|pod| self.marks.is_tracked(pod)) else {
+        let Some(pod) = self.pods.get(key).filter(|pod| self.tracking.is_tracked(pod)) else {
             return Ok(Action::AwaitChange);
         };
         if is_counted(&self.jobs, &pod) {
             return Ok(Action::AwaitChange);
         }
-        // the informer may not have its job yet
+        // the informer may not have the job yet
         if let Some(owner) = controller_key::<Job>(&*pod) {
-            let jobs: Api<Job> = Api::namespaced(self.context.client.clone(), &owner.namespace);
-            let found = unless(404, jobs.get(&owner.name).await)?;
+            let jobs: Api<Job> = Api::namespaced(&self.context.client, &owner.namespace);
+            let found = jobs.get_opt(&owner.name).await?;
             if found.is_some_and(|job| counts(&job, &pod)) {
                 return Ok(Action::AwaitChange);
             }
         }
-        tracing::debug!(pod = pod.name_any(), "is no job's any more");
-        release(&self.context, &self.marks, &pod).await?;
+        tracing::debug!(pod = pod.name(), "no job counts the pod: removing its finalizer");
+        release(&self.context, &self.tracking, &pod).await?;
         Ok(Action::AwaitChange)
     }
 }

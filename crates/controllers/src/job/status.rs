@@ -1,22 +1,20 @@
-//! What is said about a job in its status, and writing it.
+//! The status of a job: its conditions, the events about them, and the write.
 
 use super::conditions::{self, FAILURE_TARGET, Outcome, SUSPENDED, condition};
 use super::decide::{End, Failed};
 use super::view::View;
-use client::events::{EventType, Note};
-use client::retry_on_conflict::beside;
-use client::{Failure, unless};
-use k8s_openapi::api::batch::v1::{Job, JobStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, PostParams};
-use kube::{Client, ResourceExt};
+use api::Resource;
+use api::Time;
+use api::batch::v1::{Job, JobStatus};
+use client::events::Note;
+use client::{Api, Client, Failure, unless};
 
-/// How often a status is written again when others change the job meanwhile.
+/// The limit of writes when others change the job meanwhile.
 const TRIES: usize = 5;
 
-/// Says whether the job is suspended; what is told where that is news.
-pub(super) fn suspension(view: &View<'_>, next: &mut JobStatus, now: &Time) -> Option<Note> {
-    let (status, reason, message, told) = match view.is_suspended() {
+/// Sets the `Suspended` condition; returns an event if it changed.
+pub(super) fn suspension(view: &View<'_>, next: &mut JobStatus, now: Time) -> Option<Note> {
+    let (status, reason, message, event) = match view.is_suspended() {
         true => (true, "JobSuspended", "Job suspended", "Suspended"),
         false => (false, "JobResumed", "Job resumed", "Resumed"),
     };
@@ -24,71 +22,69 @@ pub(super) fn suspension(view: &View<'_>, next: &mut JobStatus, now: &Time) -> O
         return None;
     }
     if !status {
-        // the time that it may be active counts from here
-        next.start_time = Some(now.clone());
+        // the active deadline counts from here
+        next.start_time = Some(now);
     }
-    Some(Note::normal(told, message))
+    Some(Note::normal(event, message))
 }
 
-/// Says that the job has failed and will be said to have, before its pods may go.
-pub(super) fn announce(next: &mut JobStatus, why: &Failed, now: &Time) {
+/// Sets the interim condition of a failed job, before its pods lose their finalizers.
+pub(super) fn announce(next: &mut JobStatus, why: &Failed, now: Time) {
     conditions::set(&mut next.conditions, condition(FAILURE_TARGET, true, &why.reason, &why.message, now));
 }
 
-/// Says how the job has ended; and what is told about it.
-pub(super) fn end(view: &View<'_>, next: &mut JobStatus, end: &End, now: &Time) -> Vec<Note> {
+/// Sets the final condition; returns the events about it.
+pub(super) fn end(view: &View<'_>, next: &mut JobStatus, end: &End, now: Time) -> Vec<Note> {
     match end {
         End::Complete => {
             conditions::set(
                 &mut next.conditions,
                 condition(Outcome::Complete.condition(), true, "", "", now),
             );
-            next.completion_time = Some(now.clone());
-            let mut told = Vec::new();
-            if view.spec.completions.is_some_and(|wanted| next.succeeded.unwrap_or(0) > wanted) {
+            next.completion_time = Some(now);
+            let mut events = Vec::new();
+            if view.spec.completions.is_some_and(|completions| next.succeeded > completions) {
                 let message = "Too many succeeded pods running after completion count reached";
-                told.push(Note::warning("TooManySucceededPods", message));
+                events.push(Note::warning("TooManySucceededPods", message));
             }
-            told.push(Note::normal("Completed", "Job completed"));
-            told
+            events.push(Note::normal("Completed", "Job completed"));
+            events
         }
         End::Failed(why) => {
             let failed = condition(Outcome::Failed.condition(), true, &why.reason, &why.message, now);
             conditions::set(&mut next.conditions, failed);
-            let reason = match why.reason.as_str() {
+            let reason = match &*why.reason {
                 "BackoffLimitExceeded" => "BackoffLimitExceeded",
                 "DeadlineExceeded" => "DeadlineExceeded",
                 _ => "PodFailurePolicy",
             };
-            vec![Note { tone: EventType::Warning, reason, message: why.message.clone() }]
+            vec![Note::warning(reason, &why.message)]
         }
     }
 }
 
-/// Writes a status that was decided from another. Others may write the job meanwhile, but not its status: then what was
-/// decided need not hold any more. Nothing where the job is gone.
+/// Writes a status that was decided from `before`. A conflict is retried on the newest job unless its status has changed:
+/// then the decision may not hold any more. Returns `None` if the job is gone.
 pub(super) async fn write(
     client: &Client,
     job: &Job,
     before: &JobStatus,
     next: &JobStatus,
 ) -> Result<Option<Job>, Failure> {
-    let jobs: Api<Job> = beside(client, job);
-    let name = job.name_any();
-    let mut over = job.clone();
+    let jobs: Api<Job> = Api::beside(client, job);
+    let mut current = job.clone();
     for tried in 1.. {
-        over.status = Some(next.clone());
-        let body = serde_json::to_vec(&over).map_err(kube::Error::SerdeError)?;
-        match unless(404, jobs.replace_status(&name, &PostParams::default(), body).await) {
-            Err(kube::Error::Api(answer)) if answer.code == 409 && tried < TRIES => {
-                let Some(now) = unless(404, jobs.get(&name).await)? else { return Ok(None) };
+        current.status = next.clone();
+        match unless(404, jobs.replace_status(&current).await) {
+            Err(conflict) if conflict.is_conflict() && tried < TRIES => {
+                let Some(now) = jobs.get_opt(job.name()).await? else { return Ok(None) };
                 if now.uid() != job.uid() {
                     return Ok(None);
                 }
-                if now.status.clone().unwrap_or_default() != *before {
-                    return Err(kube::Error::Api(answer).into());
+                if now.status != *before {
+                    return Err(conflict.into());
                 }
-                over = now;
+                current = now;
             }
             answer => return Ok(answer?),
         }

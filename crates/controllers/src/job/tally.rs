@@ -1,120 +1,110 @@
-//! Counting pods that have ended: each exactly once, whatever breaks in between.
+//! The tally of pods that have ended: each is counted exactly once, wherever a sync breaks off.
 //!
-//! A pod keeps its finalizer until it is counted, so that it cannot vanish before. Counting takes three steps:
+//! A pod keeps its finalizer until it is counted, so that it cannot disappear before. Counting takes three steps:
 //!
 //! ```text
-//! 1  status: uncounted = [u]           the pod is written down
-//! 2  pod u: without its finalizer      it may go
+//! 1  status: uncounted = [u]           the pod is listed
+//! 2  pod u: without its finalizer      it may be deleted
 //! 3  status: uncounted = [], failed+1  it is counted
 //! ```
 //!
-//! A loop that begins anew finds where it was: a pod that is written down is not written down again, and one that is
-//! written down and has no finalizer any more is counted. Pods with an index need the first step only, since the set of
-//! indexes does not grow by the same index twice.
+//! A sync after a restart continues: a listed pod is not listed again, and a listed pod without the finalizer is counted.
+//! Succeeded pods with an index need the first step only, since adding an index to the set twice changes nothing.
 
 use super::failure_policy::Action;
-use super::view::{UncountedPods, View, uid};
+use super::view::{UncountedPods, View};
 use crate::pods::state;
-use k8s_openapi::api::batch::v1::{JobStatus, UncountedTerminatedPods};
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::chrono::{DateTime, Utc};
+use api::batch::v1::JobStatus;
+use api::core::v1::Pod;
+use api::{Resource, Time};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// How many pods are written down at a time: they must not make the status too large, nor hold up other jobs.
-const MOST: usize = 500;
+/// The limit of pods listed at a time: it bounds the size of the status and the time of one sync.
+const MAX_UNCOUNTED: usize = 500;
 
-/// What is to be written, and what then may go.
+/// The pods of the first step.
 pub(super) struct Tally {
+    /// Pods whose finalizer is removed once the status is written.
     pub release: Vec<Arc<Pod>>,
-    /// Pods that are not looked at this time.
-    pub is_cut: bool,
-    /// Those that were written down now: whether they succeeded, and when they ended.
-    pub ended: Vec<(bool, DateTime<Utc>)>,
-    /// What rules said about those that failed.
-    pub judged: Vec<&'static str>,
+    /// Whether the limit left pods for the next sync.
+    pub is_truncated: bool,
+    /// The pods listed now: whether each succeeded, and when it ended.
+    pub ended: Vec<(bool, Time)>,
+    /// Actions of the failure policy for failed pods.
+    pub policy_actions: Vec<&'static str>,
 }
 
-/// The first step: writes down the pods that have ended; when the job is at its end all of them have.
-pub(super) fn write_down(view: &View<'_>, next: &mut JobStatus, is_end: bool) -> Tally {
-    let mut tally = Tally { release: Vec::new(), is_cut: false, ended: Vec::new(), judged: Vec::new() };
+/// The first step: lists the pods that have ended; at the end of the job all of them count as ended.
+pub(super) fn list_ended(view: &View<'_>, next: &mut JobStatus, is_end: bool) -> Tally {
+    let mut tally =
+        Tally { release: Vec::new(), is_truncated: false, ended: Vec::new(), policy_actions: Vec::new() };
     let before = UncountedPods::of(view.status);
     let mut indexes = view.completed_indexes();
-    let mut fresh_indexes = 0;
+    let mut new_indexes = 0;
     let mut uncounted = next.uncounted_terminated_pods.take().unwrap_or_default();
-    let mut pods: Vec<&Arc<Pod>> = view.pods.iter().filter(|it| view.marks.is_tracked(it)).collect();
+    let mut pods: Vec<&Arc<Pod>> = view.pods.iter().filter(|it| view.tracking.is_tracked(it)).collect();
     if view.is_indexed() {
-        pods.sort_by_key(|pod| view.marks.index(pod));
+        pods.sort_by_key(|pod| view.tracking.index(pod));
     }
     for pod in pods {
         let (succeeded, failed) = (state::phase(pod) == "Succeeded", view.is_failed(pod));
         if succeeded || failed || is_end || view.job.metadata.deletion_timestamp.is_some() {
             tally.release.push(pod.clone());
         }
-        let (uid, wanted) = (uid(pod), view.is_wanted(pod));
+        let (uid, in_range) = (pod.uid(), view.is_in_range(pod));
         if succeeded && !before.failed.contains(uid) {
-            let index = view.marks.index(pod).filter(|_| view.is_indexed());
-            if let Some(index) = index.filter(|index| wanted && !indexes.has(*index)) {
+            let index = view.tracking.index(pod).filter(|_| view.is_indexed());
+            if let Some(index) = index.filter(|index| in_range && !indexes.has(*index)) {
                 indexes.add(index);
-                fresh_indexes += 1;
+                new_indexes += 1;
                 tally.ended.push((true, ended_at(pod, view.now)));
             } else if !view.is_indexed() && !before.succeeded.contains(uid) {
-                uncounted.succeeded.get_or_insert_default().push(uid.to_owned());
+                uncounted.succeeded.push(uid.to_owned());
                 tally.ended.push((true, ended_at(pod, view.now)));
             }
-        } else if (failed || is_end && !succeeded) && wanted && !before.failed.contains(uid) {
+        } else if (failed || is_end && !succeeded) && in_range && !before.failed.contains(uid) {
             let action = view.action(pod);
-            tally.judged.extend(action.as_ref().map(Action::name));
+            tally.policy_actions.extend(action.as_ref().map(Action::name));
             if action != Some(Action::Ignore) {
-                uncounted.failed.get_or_insert_default().push(uid.to_owned());
+                uncounted.failed.push(uid.to_owned());
                 tally.ended.push((false, ended_at(pod, view.now)));
             }
         }
-        let listed =
-            uncounted.succeeded.as_ref().map_or(0, Vec::len) + uncounted.failed.as_ref().map_or(0, Vec::len);
-        if listed + fresh_indexes >= MOST {
-            tally.is_cut = true;
+        if uncounted.succeeded.len() + uncounted.failed.len() + new_indexes >= MAX_UNCOUNTED {
+            tally.is_truncated = true;
             break;
         }
     }
     if view.is_indexed() {
-        next.succeeded = Some(indexes.count()).filter(|count| *count > 0);
-        next.completed_indexes = Some(indexes.to_string()).filter(|text| !text.is_empty());
+        next.succeeded = indexes.count();
+        next.completed_indexes = indexes.to_string();
     }
     next.uncounted_terminated_pods = Some(uncounted);
     tally
 }
 
-/// The third step: counts the pods that are written down and have no finalizer any more. `tracked` are those that have.
+/// The third step: counts the listed pods without a finalizer. `tracked` are the uids of the pods that have it.
 pub(super) fn count(status: &mut JobStatus, tracked: &HashSet<&str>) {
     let JobStatus { uncounted_terminated_pods: Some(uncounted), succeeded, failed, .. } = status else {
         return;
     };
-    let UncountedTerminatedPods { succeeded: listed_succeeded, failed: listed_failed } = uncounted;
-    for (listed, count) in [(listed_succeeded, succeeded), (listed_failed, failed)] {
-        let Some(uids) = listed else { continue };
+    for (uids, count) in [(&mut uncounted.succeeded, succeeded), (&mut uncounted.failed, failed)] {
         let before = uids.len();
-        uids.retain(|uid| tracked.contains(uid.as_str()));
-        let counted = i32::try_from(before - uids.len()).unwrap_or(i32::MAX);
-        if counted > 0 {
-            *count = Some(count.unwrap_or(0).saturating_add(counted));
-        }
-        if uids.is_empty() {
-            *listed = None;
-        }
+        uids.retain(|uid| tracked.contains(&**uid));
+        *count = count.saturating_add(i32::try_from(before - uids.len()).unwrap_or(i32::MAX));
     }
 }
 
-/// Whether pods are written down that are not counted.
-pub(super) fn is_open(status: &JobStatus) -> bool {
-    let uncounted = UncountedPods::of(status);
-    !uncounted.succeeded.is_empty() || !uncounted.failed.is_empty()
+/// Whether pods are listed that are not counted yet.
+pub(super) fn has_uncounted(status: &JobStatus) -> bool {
+    let uncounted = status.uncounted_terminated_pods.as_ref();
+    uncounted.is_some_and(|it| !it.succeeded.is_empty() || !it.failed.is_empty())
 }
 
-/// When the last of its containers ended; where none says, when it was deleted, or now.
-fn ended_at(pod: &Pod, now: DateTime<Utc>) -> DateTime<Utc> {
-    let containers = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
-    let ended = containers.filter_map(|it| it.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref());
-    let deleted = pod.metadata.deletion_timestamp.as_ref();
-    ended.map(|it| it.0).max().or(deleted.map(|it| it.0)).unwrap_or(now).min(now)
+/// When the last container ended; without such a time, when the pod was deleted, or now.
+fn ended_at(pod: &Pod, now: Time) -> Time {
+    let containers = pod.status.container_statuses.iter();
+    let ended = containers.filter_map(|it| it.state.terminated.as_ref()?.finished_at);
+    ended.max().or(pod.metadata.deletion_timestamp).unwrap_or(now).min(now)
 }

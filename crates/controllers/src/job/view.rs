@@ -1,16 +1,17 @@
-//! A job and its pods at a moment, and what there is to know about them.
+//! A job and its pods at one moment, and the facts that syncs derive from them.
 
 use super::failure_policy::{self, Action};
 use super::indexes::Indexes;
 use crate::pods::state;
-use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::chrono::{DateTime, Utc};
+use api::batch::v1::{Job, JobSpec, JobStatus};
+use api::core::v1::Pod;
+use api::{Resource, Time};
 use names::Names;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// The finalizer and the index annotation of pods of jobs.
+/// The names by which pods of jobs are tracked.
 #[derive(Debug, Clone)]
 pub(super) struct TrackingNames {
     /// The finalizer of pods that are not counted yet.
@@ -27,27 +28,27 @@ impl TrackingNames {
         }
     }
 
-    /// Whether a pod is not counted yet, or not to the end.
+    /// Whether a pod still has the finalizer.
     pub fn is_tracked(&self, pod: &Pod) -> bool {
-        pod.metadata.finalizers.iter().flatten().any(|it| *it == self.finalizer)
+        pod.metadata.finalizers.contains(&self.finalizer)
     }
 
     pub fn index(&self, pod: &Pod) -> Option<i32> {
-        pod.metadata.annotations.as_ref()?.get(&self.index)?.parse().ok().filter(|index| *index >= 0)
+        pod.metadata.annotations.get(&self.index)?.parse().ok().filter(|index| *index >= 0)
     }
 }
 
-/// See the module.
+/// A job and its pods; `spec` and `status` may differ from those of the job.
 pub(super) struct View<'a> {
     pub job: &'a Job,
     pub spec: &'a JobSpec,
     pub status: &'a JobStatus,
     pub pods: &'a [Arc<Pod>],
-    pub marks: &'a TrackingNames,
-    pub now: DateTime<Utc>,
+    pub tracking: &'a TrackingNames,
+    pub now: Time,
 }
 
-/// Pods that are in the status already, by uid.
+/// The uids of the pods that the status lists as ended and not counted.
 pub(super) struct UncountedPods<'a> {
     pub succeeded: HashSet<&'a str>,
     pub failed: HashSet<&'a str>,
@@ -55,17 +56,19 @@ pub(super) struct UncountedPods<'a> {
 
 impl<'a> UncountedPods<'a> {
     pub fn of(status: &'a JobStatus) -> Self {
-        let there = status.uncounted_terminated_pods.as_ref();
-        let set = |uids: Option<&'a Vec<String>>| uids.into_iter().flatten().map(String::as_str).collect();
+        let listed = status.uncounted_terminated_pods.iter();
+        let succeeded = listed.clone().flat_map(|it| &it.succeeded);
+        let failed = listed.flat_map(|it| &it.failed);
         UncountedPods {
-            succeeded: set(there.and_then(|it| it.succeeded.as_ref())),
-            failed: set(there.and_then(|it| it.failed.as_ref())),
+            succeeded: succeeded.map(String::as_str).collect(),
+            failed: failed.map(String::as_str).collect(),
         }
     }
 }
 
-pub(super) fn uid(pod: &Pod) -> &str {
-    pod.metadata.uid.as_deref().unwrap_or_default()
+/// The time from `since` to `now`; zero if `since` is later.
+pub(super) fn elapsed(since: Time, now: Time) -> Duration {
+    Duration::from_secs(u64::try_from(now.0.saturating_sub(since.0)).unwrap_or(0))
 }
 
 impl View<'_> {
@@ -85,13 +88,13 @@ impl View<'_> {
         self.spec.completions.unwrap_or(0)
     }
 
-    /// Whether it is one of those that the job asks for. Without indexes all are.
-    pub fn is_wanted(&self, pod: &Pod) -> bool {
-        !self.is_indexed() || self.marks.index(pod).is_some_and(|index| index < self.completions())
+    /// Whether the index of a pod is below the completions. Without indexes every pod is in range.
+    pub fn is_in_range(&self, pod: &Pod) -> bool {
+        !self.is_indexed() || self.tracking.index(pod).is_some_and(|index| index < self.completions())
     }
 
-    /// Whether a pod counts as failed: it ended so, or it goes away without having ended well. Where the job has rules
-    /// about failures they need to know how it ended, and are asked only then.
+    /// Whether a pod counts as failed: its phase is `Failed`, or it is being deleted and has not succeeded. A failure
+    /// policy needs the final state, so with one a pod that is being deleted does not count yet.
     pub fn is_failed(&self, pod: &Pod) -> bool {
         match state::phase(pod) {
             "Failed" => true,
@@ -101,41 +104,41 @@ impl View<'_> {
     }
 
     pub fn action(&self, pod: &Pod) -> Option<Action> {
-        failure_policy::action(self.spec.pod_failure_policy.as_ref(), pod)
+        failure_policy::action(self.spec.pod_failure_policy.as_deref(), pod)
     }
 
-    /// How many pods have succeeded and failed, with those that no status has yet.
+    /// How many pods have succeeded and failed, including pods that the status does not have yet.
     pub fn counts(&self) -> (i32, i32) {
         let uncounted = UncountedPods::of(self.status);
         let fresh = |known: &HashSet<&str>, counts: &dyn Fn(&Pod) -> bool| {
-            let pods = self.pods.iter().filter(|pod| self.marks.is_tracked(pod) && self.is_wanted(pod));
-            let fresh = pods.filter(|pod| !known.contains(uid(pod)) && counts(pod)).count();
+            let pods = self.pods.iter().filter(|pod| self.tracking.is_tracked(pod) && self.is_in_range(pod));
+            let fresh = pods.filter(|pod| !known.contains(pod.uid()) && counts(pod)).count();
             i32::try_from(fresh + known.len()).unwrap_or(i32::MAX)
         };
         let succeeded = match self.is_indexed() {
             true => self.succeeded_indexes().count(),
             false => {
                 let fresh = fresh(&uncounted.succeeded, &|pod| state::phase(pod) == "Succeeded");
-                self.status.succeeded.unwrap_or(0).saturating_add(fresh)
+                self.status.succeeded.saturating_add(fresh)
             }
         };
         let failed =
             fresh(&uncounted.failed, &|pod| self.is_failed(pod) && self.action(pod) != Some(Action::Ignore));
-        (succeeded, self.status.failed.unwrap_or(0).saturating_add(failed))
+        (succeeded, self.status.failed.saturating_add(failed))
     }
 
-    /// The indexes that the status has.
+    /// The indexes in the status.
     pub fn completed_indexes(&self) -> Indexes {
-        Indexes::parse(self.status.completed_indexes.as_deref().unwrap_or(""), self.completions())
+        Indexes::parse(&self.status.completed_indexes, self.completions())
     }
 
-    /// These and those of pods that have succeeded since.
+    /// The indexes in the status, and those of pods that have succeeded since.
     pub fn succeeded_indexes(&self) -> Indexes {
         let mut indexes = self.completed_indexes();
-        let succeeded = self.pods.iter().filter(|it| state::phase(it) == "Succeeded" && self.is_wanted(it));
+        let succeeded = self.pods.iter().filter(|it| state::phase(it) == "Succeeded" && self.is_in_range(it));
         succeeded
-            .filter(|it| self.marks.is_tracked(it))
-            .filter_map(|it| self.marks.index(it))
+            .filter(|it| self.tracking.is_tracked(it))
+            .filter_map(|it| self.tracking.index(it))
             .for_each(|it| indexes.add(it));
         indexes
     }

@@ -1,28 +1,28 @@
-//! What a namespace that is going says about how far it is.
+//! The conditions of a terminating namespace.
 
 use super::content::RemainingContent;
+use api::Time;
+use api::core::v1::NamespaceCondition;
 use client::Failure;
 use client::discovery::{ApiResources, Resource};
-use k8s_openapi::api::core::v1::NamespaceCondition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::BTreeMap;
 
-/// The result of one round of deletion.
+/// The result of one attempt to delete the content of a namespace.
 #[derive(Debug, Default)]
 pub struct DeletionReport {
-    /// Why it is not known at all which resources there are.
+    /// Why discovery failed as a whole.
     pub undiscovered: Option<String>,
     failed: BTreeMap<String, String>,
     unparsed: Vec<String>,
-    /// Why something could not be deleted.
+    /// Errors of deletions.
     pub refused: Vec<String>,
     remaining: BTreeMap<String, usize>,
     finalizers: BTreeMap<String, usize>,
-    /// How long what is left is likely to take.
+    /// The estimated time until the remaining objects are gone.
     pub seconds: u64,
 }
 
-/// The conditions in their order, with what they say when all is well.
+/// The conditions in their order, with reason and message of the status `False`.
 const CONDITIONS: [(&str, &str, &str); 5] = [
     ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
     (
@@ -40,19 +40,19 @@ const CONDITIONS: [(&str, &str, &str); 5] = [
 ];
 
 impl DeletionReport {
-    /// What the server could not say about itself.
-    pub fn failed(&mut self, served: &ApiResources) {
+    /// Takes over the failures of discovery.
+    pub fn add_discovery(&mut self, served: &ApiResources) {
         self.failed = served.failed.clone();
         self.unparsed = served.unparsed.clone();
     }
 
-    /// What stays of a resource.
-    pub fn left(&mut self, of: &Resource, left: RemainingContent) {
-        self.seconds = self.seconds.max(left.seconds);
-        if left.count > 0 {
-            self.remaining.insert(format!("{}.{}", of.plural, of.group), left.count);
+    /// Adds the remaining objects of a resource.
+    pub fn add_remaining(&mut self, resource: &Resource, content: RemainingContent) {
+        self.seconds = self.seconds.max(content.seconds);
+        if content.count > 0 {
+            self.remaining.insert(format!("{}.{}", resource.plural, resource.group), content.count);
         }
-        for (finalizer, count) in left.finalizers {
+        for (finalizer, count) in content.finalizers {
             *self.finalizers.entry(finalizer).or_default() += count;
         }
     }
@@ -82,14 +82,14 @@ impl DeletionReport {
         (count > 0).then(|| format!("Failed to delete all resource types, {count} remaining: {listed}"))
     }
 
-    /// Why this round was not whole.
+    /// Why the deletion is incomplete.
     pub fn problem(&self) -> Option<Failure> {
         let all: Vec<String> =
             [self.undiscovered(), self.unparsed(), self.refused()].into_iter().flatten().collect();
         (!all.is_empty()).then(|| Failure::Other(all.join("; ")))
     }
 
-    /// For each condition why it holds, if it does, and what it says then.
+    /// Reason and message of each condition whose status is `True`.
     pub fn conditions(&self) -> [Option<(&'static str, String)>; 5] {
         let listed = |of: &BTreeMap<String, usize>, how: &str| {
             let listed = of.iter().map(|(name, count)| format!("{name} {how} {count} resource instances"));
@@ -111,11 +111,11 @@ impl DeletionReport {
     }
 }
 
-/// Brings conditions up to date; whether any changed.
+/// Updates conditions. Returns whether any changed.
 pub fn update(
     conditions: &mut Vec<NamespaceCondition>,
     found: &[Option<(&'static str, String)>; 5],
-    now: &Time,
+    now: Time,
 ) -> bool {
     let mut changed = false;
     for ((name, reason, message), found) in CONDITIONS.iter().zip(found) {
@@ -126,9 +126,10 @@ pub fn update(
         let mut next = NamespaceCondition {
             type_: (*name).to_owned(),
             status: status.to_owned(),
-            reason: Some(reason.to_owned()),
-            message: Some(message.to_owned()),
-            last_transition_time: Some(now.clone()),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            last_transition_time: Some(now),
+            ..NamespaceCondition::default()
         };
         match conditions.iter_mut().find(|it| it.type_ == *name) {
             None => {
@@ -137,7 +138,7 @@ pub fn update(
             }
             Some(old) => {
                 if old.status == next.status {
-                    next.last_transition_time.clone_from(&old.last_transition_time);
+                    next.last_transition_time = old.last_transition_time;
                 }
                 changed |= *old != next;
                 *old = next;
@@ -150,11 +151,6 @@ pub fn update(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::chrono::DateTime;
-
-    fn time(seconds: i64) -> Time {
-        Time(DateTime::from_timestamp(seconds, 0).unwrap())
-    }
 
     fn resource(group: &str, plural: &str) -> Resource {
         Resource {
@@ -169,23 +165,20 @@ mod tests {
     }
 
     #[test]
-    fn conditions_say_what_is_left() {
+    fn conditions_list_the_remaining_objects() {
         let mut found = DeletionReport::default();
         let finalizers = BTreeMap::from([("x/y".to_owned(), 2)]);
-        found.left(&resource("", "pods"), RemainingContent { count: 2, finalizers, seconds: 30 });
-        found.left(
+        found.add_remaining(&resource("", "pods"), RemainingContent { count: 2, finalizers, seconds: 30 });
+        found.add_remaining(
             &resource("apps", "deployments"),
             RemainingContent { count: 1, ..RemainingContent::default() },
         );
         found.refused = vec!["b".to_owned(), "a".to_owned()];
         let mut conditions = Vec::new();
-        assert!(update(&mut conditions, &found.conditions(), &time(1)));
-        let told: Vec<_> = conditions
-            .iter()
-            .map(|it| (&*it.status, it.reason.as_deref().unwrap(), it.message.as_deref().unwrap()))
-            .collect();
+        assert!(update(&mut conditions, &found.conditions(), Time(1)));
+        let texts: Vec<_> = conditions.iter().map(|it| (&*it.status, &*it.reason, &*it.message)).collect();
         assert_eq!(
-            told,
+            texts,
             [
                 ("False", "ResourcesDiscovered", "All resources successfully discovered"),
                 ("False", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
@@ -204,22 +197,22 @@ mod tests {
             ]
         );
         assert_eq!(found.seconds, 30);
-        // told again it is no news, and only what turns gets a new time
-        assert!(!update(&mut conditions, &found.conditions(), &time(2)));
+        // an unchanged status keeps its time
+        assert!(!update(&mut conditions, &found.conditions(), Time(2)));
         found.refused.clear();
-        assert!(update(&mut conditions, &found.conditions(), &time(3)));
-        let times: Vec<_> = conditions.iter().map(|it| it.last_transition_time.clone().unwrap()).collect();
-        assert_eq!(times, [time(1), time(1), time(3), time(1), time(1)]);
+        assert!(update(&mut conditions, &found.conditions(), Time(3)));
+        let times: Vec<_> = conditions.iter().map(|it| it.last_transition_time.unwrap()).collect();
+        assert_eq!(times, [Time(1), Time(1), Time(3), Time(1), Time(1)]);
     }
 
     #[test]
-    fn groups_that_do_not_answer_are_named() {
+    fn groups_without_discovery_are_listed() {
         let mut found = DeletionReport::default();
         assert!(found.problem().is_none());
         let mut served = ApiResources::default();
         served.failed.insert("m/v1".to_owned(), "away".to_owned());
         served.unparsed.push("a/b/c".to_owned());
-        found.failed(&served);
+        found.add_discovery(&served);
         let [discovery, parsing, ..] = found.conditions();
         let why = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: m/v1: away";
         assert_eq!(discovery, Some(("DiscoveryFailed", why.to_owned())));

@@ -1,25 +1,25 @@
-//! Ranges of equal size out of a network, and which of them are taken.
+//! CIDR ranges of equal size within a network, and which of them are allocated.
 //!
-//! What always holds: a range that was given back comes last, so that nobody gets soon what somebody else just had. What
-//! is kept grows with what is taken, not with the network.
+//! Invariants: a range that was released is allocated again last. Memory grows with the number of allocated ranges,
+//! not with the size of the network.
 
-use kinds::core::service::{Family, Network};
+use apimachinery::net::{Family, Network};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A network, and the prefix of the ranges that are given out of it.
+/// A network, and the prefix length of the ranges that are allocated from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
     network: Network,
     prefix: u8,
 }
 
-/// An IPv6 network has so many ranges at the most, as a power of two.
+/// The limit of ranges of an IPv6 network, as a power of two.
 const MOST_V6_BITS: u8 = 16;
 
 impl Pool {
-    /// Why ranges of this size cannot be given out of the network, if so.
+    /// Fails if the network has no ranges of this size, or too many.
     pub fn new(network: Network, prefix: u8) -> Result<Self, String> {
         let longest = network.family().bits();
         if prefix > longest {
@@ -41,16 +41,16 @@ impl Pool {
         Ok(Pool { network, prefix })
     }
 
-    /// Whether a network has something of it.
-    pub fn holds(&self, other: &Network) -> bool {
-        self.touched(other).is_some()
+    /// Whether a network overlaps with it.
+    pub fn overlaps(&self, other: &Network) -> bool {
+        self.overlap(other).is_some()
     }
 
     fn size(&self) -> u64 {
         1 << (self.prefix - self.network.prefix())
     }
 
-    /// How far the addresses are moved to become numbers of ranges.
+    /// The shift from an address to the number of its range.
     fn shift(&self) -> u32 {
         u32::from(self.network.family().bits() - self.prefix)
     }
@@ -64,8 +64,8 @@ impl Pool {
         Network::around(base, self.prefix)
     }
 
-    /// The first and the last range that a network has something of; nothing where it lies elsewhere.
-    fn touched(&self, other: &Network) -> Option<(u64, u64)> {
+    /// The numbers of the first and the last range that a network overlaps with.
+    fn overlap(&self, other: &Network) -> Option<(u64, u64)> {
         if other.family() != self.network.family() {
             return None;
         }
@@ -99,9 +99,9 @@ fn span(network: &Network) -> (u128, u128) {
 #[derive(Debug, Clone)]
 pub(super) struct Cidrs {
     pub pool: Pool,
-    /// Ranges that are taken, and by how many.
+    /// Allocated ranges, with the number of their holders.
     single: BTreeMap<u64, usize>,
-    /// Whole runs of them, each from its first to its last.
+    /// Runs of allocated ranges, each from its first to its last.
     runs: Vec<(u64, u64)>,
     next: u64,
 }
@@ -111,9 +111,9 @@ impl Cidrs {
         Cidrs { pool, single: BTreeMap::new(), runs: Vec::new(), next: 0 }
     }
 
-    /// Takes everything that a network has something of. Whether it lies here at all.
+    /// Allocates all ranges that a network overlaps with. Returns whether there are any.
     pub fn take(&mut self, network: &Network) -> bool {
-        match self.pool.touched(network) {
+        match self.pool.overlap(network) {
             None => return false,
             Some((first, last)) if first == last => *self.single.entry(first).or_default() += 1,
             Some(run) => self.runs.push(run),
@@ -121,8 +121,8 @@ impl Cidrs {
         true
     }
 
-    pub fn give_back(&mut self, network: &Network) {
-        match self.pool.touched(network) {
+    pub fn release(&mut self, network: &Network) {
+        match self.pool.overlap(network) {
             None => {}
             Some((first, last)) if first == last => {
                 if let Some(holders) = self.single.get_mut(&first) {
@@ -140,7 +140,7 @@ impl Cidrs {
         }
     }
 
-    /// A range that nobody has anything of, and how many were looked at for it; it is not taken yet.
+    /// The next free range, and how many ranges were tried; it is not allocated yet.
     pub fn free(&self) -> Option<(Network, u64)> {
         let size = self.pool.size();
         let found = self.free_in(self.next, size).or_else(|| self.free_in(0, self.next));
@@ -149,7 +149,7 @@ impl Cidrs {
         found.map(|number| (self.pool.range(number), tried(number) + 1))
     }
 
-    /// The first from here on, and before the end, that is not taken.
+    /// The first free number from `from` on and before `end`.
     fn free_in(&self, from: u64, end: u64) -> Option<u64> {
         let mut number = from;
         loop {
@@ -161,7 +161,7 @@ impl Cidrs {
             if number >= end {
                 return None;
             }
-            // as far as they stand side by side
+            // skip neighbours that are allocated
             let taken =
                 self.single.range(number..).zip(number..).take_while(|((at, _), number)| *at == number);
             match taken.count() as u64 {
@@ -171,17 +171,17 @@ impl Cidrs {
         }
     }
 
-    /// Takes a range that is free, and goes on behind it.
+    /// Allocates the next free range.
     pub fn take_free(&mut self) -> Option<(Network, u64)> {
         let (range, tried) = self.free()?;
-        if let Some((number, _)) = self.pool.touched(&range) {
+        if let Some((number, _)) = self.pool.overlap(&range) {
             self.next = (number + 1) % self.pool.size();
         }
         self.take(&range);
         Some((range, tried))
     }
 
-    /// What part of it is taken.
+    /// The share of ranges that are allocated.
     pub fn usage(&self) -> f64 {
         let in_runs = |number: &u64| self.runs.iter().any(|(first, last)| (first..=last).contains(&number));
         let alone = self.single.keys().filter(|it| !in_runs(it)).count() as u64;
@@ -214,35 +214,35 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_given_out_in_order_and_come_back_last() {
+    fn ranges_are_allocated_in_order_and_released_ones_last() {
         let mut all = cidrs("10.0.0.0/22", 24);
         assert_eq!(some(&mut all, 3), ["10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24"]);
-        all.give_back(&network("10.0.0.0/24"));
+        all.release(&network("10.0.0.0/24"));
         assert_eq!(all.usage(), 0.5);
         assert_eq!(some(&mut all, 9), ["10.0.3.0/24", "10.0.0.0/24"]);
         assert_eq!((all.free(), all.usage()), (None, 1.0));
-        all.give_back(&network("10.0.2.0/24"));
+        all.release(&network("10.0.2.0/24"));
         assert_eq!(some(&mut all, 9), ["10.0.2.0/24"]);
     }
 
     #[test]
-    fn other_sizes_and_other_places() {
+    fn networks_of_other_sizes_and_places() {
         let mut all = cidrs("10.0.0.0/21", 24);
-        // larger, smaller, elsewhere, of the other family, and everything
+        // larger, smaller, elsewhere and of the other family
         assert!(all.take(&network("10.0.0.0/23")) && all.take(&network("10.0.3.128/25")));
         assert!(!all.take(&network("10.0.8.0/24")) && !all.take(&network("fd00::/64")));
         assert_eq!(some(&mut all, 2), ["10.0.2.0/24", "10.0.4.0/24"]);
-        // two have the same one
+        // two holders of one range
         assert!(all.take(&network("10.0.5.0/24")) && all.take(&network("10.0.5.64/26")));
-        all.give_back(&network("10.0.5.0/24"));
+        all.release(&network("10.0.5.0/24"));
         assert_eq!(some(&mut all, 1), ["10.0.6.0/24"]);
         assert!(all.take(&network("10.0.0.0/8")));
         assert_eq!((all.usage(), all.free()), (1.0, None));
-        all.give_back(&network("10.0.0.0/8"));
+        all.release(&network("10.0.0.0/8"));
         assert_eq!(some(&mut all, 9), ["10.0.7.0/24"]);
-        // what was never taken is not given back
-        all.give_back(&network("10.0.0.0/22"));
-        all.give_back(&network("10.0.1.0/25"));
+        // releasing what is not allocated changes nothing
+        all.release(&network("10.0.0.0/22"));
+        all.release(&network("10.0.1.0/25"));
         assert_eq!(all.free(), None);
     }
 
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn like_a_set_of_numbers() {
+    fn behaves_like_a_set_of_numbers() {
         let seed = 7u64;
         let mut random = seed;
         let mut draw = move |most: u64| {
@@ -277,7 +277,7 @@ mod tests {
             match draw(4) {
                 0 if !held.is_empty() => {
                     let gone = held.swap_remove(draw(held.len() as u64) as usize);
-                    all.give_back(&gone);
+                    all.release(&gone);
                 }
                 1 => {
                     let other = network(&format!("10.0.{}.0/{}", draw(40), 20 + draw(8)));
@@ -288,14 +288,14 @@ mod tests {
                 _ => {
                     let taken: HashSet<u64> = held
                         .iter()
-                        .filter_map(|it| all.pool.touched(it))
+                        .filter_map(|it| all.pool.overlap(it))
                         .flat_map(|(first, last)| first..=last)
                         .collect();
                     assert_eq!(all.usage(), taken.len() as f64 / 32.0, "seed {seed}");
                     match all.take_free() {
                         None => assert_eq!(taken.len(), 32, "seed {seed}"),
                         Some((range, tried)) => {
-                            let number = all.pool.touched(&range).unwrap().0;
+                            let number = all.pool.overlap(&range).unwrap().0;
                             assert!(!taken.contains(&number) && (1..=32).contains(&tried), "seed {seed}");
                             held.push(range);
                         }
@@ -303,7 +303,7 @@ mod tests {
                 }
             }
             if held.len() > 40 {
-                held.drain(..).for_each(|it| all.give_back(&it));
+                held.drain(..).for_each(|it| all.release(&it));
             }
         }
     }

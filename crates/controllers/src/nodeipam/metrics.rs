@@ -1,4 +1,4 @@
-//! What is counted about ranges.
+//! Metrics of CIDR ranges.
 
 use super::cidrs::Cidrs;
 use client::metrics::Metrics;
@@ -6,16 +6,17 @@ use metrics::{About, Counter, Family, Gauge, Histogram, counts};
 
 const NETWORK: &[&str] = &["clusterCIDR"];
 const ALLOCATED: About =
-    About::alpha("node_ipam_controller_cidrset_cidrs_allocations_total", "Ranges given to nodes.")
+    About::alpha("node_ipam_controller_cidrset_cidrs_allocations_total", "Ranges allocated to nodes.")
         .by(NETWORK);
 const RELEASED: About =
-    About::alpha("node_ipam_controller_cidrset_cidrs_releases_total", "Ranges that nodes let go.")
+    About::alpha("node_ipam_controller_cidrset_cidrs_releases_total", "Ranges that were released.")
         .by(NETWORK);
 const USED: About =
-    About::alpha("node_ipam_controller_cidrset_usage_cidrs", "What part of the ranges is taken.").by(NETWORK);
+    About::alpha("node_ipam_controller_cidrset_usage_cidrs", "Share of the ranges that are allocated.")
+        .by(NETWORK);
 const TRIES: About = About::alpha(
     "node_ipam_controller_cidrset_allocation_tries_per_request",
-    "How many ranges were looked at before one was free.",
+    "Ranges that were tried until one was free.",
 )
 .by(NETWORK)
 .sizes(&counts::<5>(1, 5));

@@ -1,10 +1,10 @@
-//! Addresses for the pods of nodes: each node gets a range out of the cluster's network, or one out of each of two.
+//! Node IPAM: allocates the pod CIDRs of nodes from the cluster networks, one of each network.
 //!
-//! What always holds: no two nodes hold the same addresses, nor do services; a node keeps its range until it is gone. See
-//! `held.rs`. Where no network is given nothing is done.
+//! Invariants: ranges of nodes overlap neither with each other nor with service networks; a node keeps its ranges
+//! until it is gone (see `allocations.rs`). Without a cluster network the loop does nothing.
 
+mod allocations;
 mod cidrs;
-mod held;
 mod metrics;
 mod options;
 
@@ -13,10 +13,10 @@ pub use options::Options;
 
 use crate::Context;
 use crate::nodes::{self, Part};
+use allocations::{Allocations, pod_cidrs};
+use api::Resource;
+use api::core::v1::Node;
 use client::{Action, Change, Failure, Informer, Queue, Reconcile, run};
-use held::{Ranges, written};
-use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
 use metrics::CidrMetrics;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -27,7 +27,7 @@ const WORKERS: usize = 8;
 struct Allocator {
     context: Context,
     nodes: Informer<Node>,
-    ranges: Arc<Mutex<Ranges>>,
+    allocations: Arc<Mutex<Allocations>>,
     queue: Queue<String>,
 }
 
@@ -35,30 +35,30 @@ pub async fn run(context: Context, options: Options) {
     if options.pools.is_empty() {
         return std::future::pending().await;
     }
-    let ranges = Ranges::new(&options, CidrMetrics::new(&context.metrics));
-    let (ranges, queue) = (Arc::new(Mutex::new(ranges)), Queue::default());
-    let held = ranges.clone();
-    metrics::show_usage(&context.metrics, move |visit| held.lock().each(visit));
+    let allocations = Allocations::new(&options, CidrMetrics::new(&context.metrics));
+    let (allocations, queue) = (Arc::new(Mutex::new(allocations)), Queue::default());
+    let shown = allocations.clone();
+    metrics::show_usage(&context.metrics, move |visit| shown.lock().each(visit));
     let nodes = context.informer::<Node>();
-    let (news, held) = (queue.clone(), ranges.clone());
+    let (changed, held) = (queue.clone(), allocations.clone());
     nodes.listen(move |change| {
         let node = change.object();
-        let (needs, freed) = match change {
-            Change::Deleted(node) => (false, held.lock().gone(&node.name_any())),
-            Change::Added(node) | Change::Updated { new: node, .. } => held.lock().see(node),
+        let (needs, unserved) = match change {
+            Change::Deleted(node) => (false, held.lock().release(node.name())),
+            Change::Added(node) | Change::Updated { new: node, .. } => held.lock().observe(node),
         };
         let is_new = matches!(change, Change::Added(_))
             || matches!(change, Change::Updated { old, .. }
-            if old.metadata.uid != node.metadata.uid || !written(old).is_empty());
-        freed.into_iter().for_each(|name| news.add(name));
+            if old.uid() != node.uid() || !pod_cidrs(old).is_empty());
+        unserved.into_iter().for_each(|name| changed.add(name));
         if needs && is_new {
-            news.add(node.name_any());
+            changed.add(node.name().to_owned());
         }
     });
-    // what is taken must be known before anything is given
+    // all existing ranges must be known before the first allocation
     nodes.synced().await;
-    let this = Allocator { context, nodes, ranges, queue: queue.clone() };
-    run::run(Arc::new(this), queue, WORKERS).await;
+    let allocator = Allocator { context, nodes, allocations, queue: queue.clone() };
+    run::run(Arc::new(allocator), queue, WORKERS).await;
 }
 
 impl Reconcile for Allocator {
@@ -70,29 +70,28 @@ impl Reconcile for Allocator {
 
     async fn reconcile(&self, name: &String) -> Result<Action, Failure> {
         let Some(node) = self.nodes.get(&nodes::key(name)) else { return Ok(Action::AwaitChange) };
-        if !written(&node).is_empty() || node.metadata.deletion_timestamp.is_some() {
+        if !pod_cidrs(&node).is_empty() || node.metadata.deletion_timestamp.is_some() {
             return Ok(Action::AwaitChange);
         }
         let events = &self.context.events;
-        let Some(ranges) = self.ranges.lock().choose(&node) else {
-            nodes::tell_state(events, &node, "CIDRNotAvailable");
+        let Some(ranges) = self.allocations.lock().allocate(&node) else {
+            nodes::record_state(events, &node, "CIDRNotAvailable");
             return Ok(Action::AwaitChange);
         };
         let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
         let decide = |node: &Node| {
             let change = json!({"spec": {"podCIDR": ranges.first(), "podCIDRs": ranges}});
-            written(node).is_empty().then_some(change)
+            pod_cidrs(node).is_empty().then_some(change)
         };
-        let given = nodes::patch(&self.context.client, &node, Part::Main, decide).await;
-        // it may have gone before it was given anything
-        let now = self.nodes.get(&nodes::key(name));
-        if now.is_none() {
-            let freed = self.ranges.lock().gone(name);
-            freed.into_iter().for_each(|name| self.queue.add(name));
+        let patched = nodes::patch(&self.context.client, &node, Part::Main, decide).await;
+        // the node may have been deleted before the allocation
+        if self.nodes.get(&nodes::key(name)).is_none() {
+            let unserved = self.allocations.lock().release(name);
+            unserved.into_iter().for_each(|name| self.queue.add(name));
         }
-        if let Err(why) = given {
+        if let Err(why) = patched {
             if !why.is(409) {
-                nodes::tell_state(events, &node, "CIDRAssignmentFailed");
+                nodes::record_state(events, &node, "CIDRAssignmentFailed");
             }
             return Err(why);
         }

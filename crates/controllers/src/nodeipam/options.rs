@@ -1,12 +1,12 @@
-//! Options of the loop.
+//! Options of node IPAM.
 
 use super::cidrs::Pool;
-use kinds::core::service::Network;
+use apimachinery::net::Network;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Where nodes get their ranges from, one of each; without any they get none.
+    /// The pools from which each node gets one range; without any the loop does nothing.
     pub pools: Vec<Pool>,
-    /// Addresses that services have.
+    /// Networks of service addresses, which nodes must not get.
     pub services: Vec<Network>,
 }

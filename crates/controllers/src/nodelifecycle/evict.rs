@@ -1,22 +1,19 @@
-//! Pods that do not bear a taint of their node against all pods are removed: at once, or when the time has passed for
-//! which they do.
+//! Evicts pods from nodes with `NoExecute` taints that the pods do not tolerate, at once or after `tolerationSeconds`.
 //!
-//! What always holds: the time counts from when the taint was added, or the pod came to the node, whichever is later.
-//! A taint that does not say when it was added counts from when it was first seen. A loop that begins removes nobody
-//! for an old taint before nodes had time to be heard of. When a taint goes before the time has passed the pod stays.
+//! Invariants: the time counts from when the taint was added or the pod was bound to the node, whichever is later. A
+//! taint without `timeAdded` counts from when it was first seen. After a start, an old taint evicts no pod before
+//! nodes had time to send a heartbeat. A taint that is removed in time cancels the eviction.
 
 use super::options::Options;
-use super::taints;
 use super::task::{AT_ONCE, Task, each_pod};
 use crate::Context;
 use crate::nodes;
 use crate::pods::tolerate::{NO_EXECUTE, tolerating};
-use crate::pods::{rank, remove, state};
+use crate::pods::{remove, state};
+use api::Resource;
+use api::core::v1::{Node, Pod, Taint};
 use client::events::{Note, Recorder};
 use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run};
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
@@ -24,11 +21,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 
-/// Who says that pods are removed.
+/// The field manager of the condition that announces an eviction.
 const WRITER: &str = "TaintManager";
+/// The source of events.
 const COMPONENT: &str = "taint-controller";
 
-/// When the loop started, and how long it waits for nodes.
+/// When the loop started, and how long it waits for heartbeats.
 #[derive(Debug, Clone, Copy)]
 struct Startup {
     at: SystemTime,
@@ -42,83 +40,77 @@ enum Eviction {
     At(SystemTime),
 }
 
-/// What becomes of a pod on a node with these taints; `since` is when this was asked first.
-fn eviction(pod: &Pod, taints: &[&Taint], since: SystemTime, began: Startup) -> Eviction {
-    let tolerations = pod.spec.as_ref().and_then(|it| it.tolerations.as_deref()).unwrap_or_default();
-    let mut goes: Option<SystemTime> = None;
+/// When a pod is evicted from a node with these taints; `since` is when this was first decided.
+fn eviction(pod: &Pod, taints: &[&Taint], since: SystemTime, startup: Startup) -> Eviction {
+    let mut earliest: Option<SystemTime> = None;
     for taint in taints {
-        let at = match tolerating(tolerations, taint).map(|it| it.toleration_seconds) {
+        let at = match tolerating(&pod.spec.tolerations, taint).map(|it| it.toleration_seconds) {
             Some(None) => continue,
             None => since,
             Some(Some(seconds)) => {
-                let borne = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-                let added = taint.time_added.as_ref().map_or(since, time);
-                let from = added.max(came(pod)).min(since);
-                let due = later(from, borne);
-                if from < began.at { due.max(later(began.at, borne.min(began.grace))) } else { due }
+                let tolerated = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+                let added = taint.time_added.map_or(since, SystemTime::from);
+                let from = added.max(bound_at(pod)).min(since);
+                let due = later(from, tolerated);
+                if from < startup.at { due.max(later(startup.at, tolerated.min(startup.grace))) } else { due }
             }
         };
-        goes = Some(goes.map_or(at, |other| other.min(at)));
+        earliest = Some(earliest.map_or(at, |other| other.min(at)));
     }
-    goes.map_or(Eviction::Never, Eviction::At)
+    earliest.map_or(Eviction::Never, Eviction::At)
 }
 
-fn time(time: &Time) -> SystemTime {
-    time.0.into()
-}
-
-/// A time beyond all times is as good as never.
+/// Adds a duration, capped so that the sum can be represented.
 fn later(from: SystemTime, by: Duration) -> SystemTime {
-    const AGES: Duration = Duration::from_secs(100 * 365 * 86_400);
-    from + by.min(AGES)
+    const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+    from + by.min(LONGEST)
 }
 
-/// When a pod came to its node.
-fn came(pod: &Pod) -> SystemTime {
-    let placed = state::condition(pod, "PodScheduled").filter(|it| it.status == "True");
-    let placed = placed.and_then(|it| it.last_transition_time.as_ref());
-    placed.or(pod.metadata.creation_timestamp.as_ref()).map_or(SystemTime::UNIX_EPOCH, time)
+/// When a pod was bound to its node.
+fn bound_at(pod: &Pod) -> SystemTime {
+    let scheduled = state::condition(pod, "PodScheduled").filter(|it| it.status == "True");
+    let scheduled = scheduled.and_then(|it| it.last_transition_time);
+    scheduled.or(pod.metadata.creation_timestamp).map_or(SystemTime::UNIX_EPOCH, SystemTime::from)
 }
 
-/// The taints of a node against all pods.
-fn against_all(node: &Node) -> Vec<&Taint> {
-    taints::taints(node).iter().filter(|it| it.effect == NO_EXECUTE).collect()
+/// The taints of a node that evict pods.
+fn no_execute(node: &Node) -> Vec<&Taint> {
+    node.spec.taints.iter().filter(|it| it.effect == NO_EXECUTE).collect()
 }
 
-/// What of a pod decides about its fate.
-fn seen(pod: &Pod) -> impl PartialEq + '_ {
-    let spec = pod.spec.as_ref().map(|it| (&it.node_name, &it.tolerations));
-    (spec, &pod.metadata.uid)
+/// The fields of a pod that decide about its eviction.
+fn relevant(pod: &Pod) -> impl PartialEq + '_ {
+    (&pod.spec.node_name, &pod.spec.tolerations, &pod.metadata.uid)
 }
 
-/// Pods whose time runs.
+/// Evictions that are scheduled for later.
 #[derive(Default)]
-struct Running {
-    by_pod: HashMap<Key, Run>,
+struct Timers {
+    by_pod: HashMap<Key, Timer>,
     by_time: BTreeSet<(SystemTime, Key)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Run {
-    uid: Option<String>,
+struct Timer {
+    uid: String,
     since: SystemTime,
     until: SystemTime,
 }
 
-impl Running {
-    fn set(&mut self, key: &Key, run: Run) {
-        self.end(key);
-        self.by_time.insert((run.until, key.clone()));
-        self.by_pod.insert(key.clone(), run);
+impl Timers {
+    fn set(&mut self, key: &Key, timer: Timer) {
+        self.cancel(key);
+        self.by_time.insert((timer.until, key.clone()));
+        self.by_pod.insert(key.clone(), timer);
     }
 
-    fn end(&mut self, key: &Key) -> Option<Run> {
-        let run = self.by_pod.remove(key)?;
-        self.by_time.remove(&(run.until, key.clone()));
-        Some(run)
+    fn cancel(&mut self, key: &Key) -> Option<Timer> {
+        let timer = self.by_pod.remove(key)?;
+        self.by_time.remove(&(timer.until, key.clone()));
+        Some(timer)
     }
 
-    /// Those whose time has passed; they are asked about again.
+    /// The pods whose time has passed. Their timers stay until the pods are reconciled.
     fn due(&self, now: SystemTime) -> Vec<Key> {
         self.by_time.iter().take_while(|(until, _)| *until <= now).map(|(_, key)| key.clone()).collect()
     }
@@ -134,57 +126,58 @@ pub(super) struct Evictor {
     pods: Informer<Pod>,
     nodes: Informer<Node>,
     queue: Queue<Task>,
-    running: Mutex<Running>,
-    news: Notify,
-    began: Startup,
+    timers: Mutex<Timers>,
+    /// A timer was set.
+    timer_set: Notify,
+    startup: Startup,
     period: Duration,
 }
 
 impl Evictor {
-    /// Hears of taints and of pods that may not bear them.
+    /// Queues nodes whose taints change, and pods that may not tolerate the taints of their node.
     pub fn listen(
         context: &Context,
         nodes: &Informer<Node>,
         pods: &Informer<Pod>,
         options: &Options,
     ) -> Arc<Self> {
-        let this = Arc::new(Evictor {
+        let evictor = Arc::new(Evictor {
             events: Recorder::new(context.client.clone(), context.world.clone(), COMPONENT),
             context: context.clone(),
             pods: pods.clone(),
             nodes: nodes.clone(),
             queue: Queue::default(),
-            running: Mutex::default(),
-            news: Notify::new(),
-            began: Startup { at: context.world.now(), grace: options.grace_period },
+            timers: Mutex::default(),
+            timer_set: Notify::new(),
+            startup: Startup { at: context.world.now(), grace: options.grace_period },
             period: options.period.max(Duration::from_millis(1)),
         });
-        let news = this.queue.clone();
+        let queue = evictor.queue.clone();
         nodes.listen(move |change| {
             let (old, new) = match change {
-                Change::Added(node) => (Vec::new(), against_all(node)),
-                Change::Updated { old, new } => (against_all(old), against_all(new)),
-                Change::Deleted(node) => (against_all(node), Vec::new()),
+                Change::Added(node) => (Vec::new(), no_execute(node)),
+                Change::Updated { old, new } => (no_execute(old), no_execute(new)),
+                Change::Deleted(node) => (no_execute(node), Vec::new()),
             };
             if old != new {
-                news.add(Task::Node(change.object().name_any()));
+                queue.add(Task::Node(change.object().name().to_owned()));
             }
         });
-        let (news, known) = (this.queue.clone(), nodes.clone());
+        let (queue, nodes) = (evictor.queue.clone(), nodes.clone());
         pods.listen(move |change| {
             let is_tainted = |pod: &Pod| {
-                let node = rank::node(pod).and_then(|it| known.get(&nodes::key(it)));
-                node.is_some_and(|it| !against_all(&it).is_empty())
+                let node = nodes.get(&nodes::key(&pod.spec.node_name));
+                node.is_some_and(|it| !no_execute(&it).is_empty())
             };
-            let asks = match change {
-                Change::Updated { old, new } if seen(old) == seen(new) => false,
+            let is_relevant = match change {
+                Change::Updated { old, new } if relevant(old) == relevant(new) => false,
                 _ => is_tainted(change.object()),
             };
-            if asks {
-                news.add(Task::Pod(change.key()));
+            if is_relevant {
+                queue.add(Task::Pod(change.key()));
             }
         });
-        this
+        evictor
     }
 
     pub async fn run(self: Arc<Self>) {
@@ -192,23 +185,23 @@ impl Evictor {
         tokio::join!(run::run(self.clone(), queue, AT_ONCE), self.tick());
     }
 
-    /// Asks again about pods whose time has passed. Never sleeps for long: clocks may be set.
+    /// Queues pods whose time has passed. Sleeps for one period at most: the clock may be set.
     async fn tick(&self) {
         loop {
             let now = self.context.world.now();
             let (due, next) = {
-                let running = self.running.lock();
-                (running.due(now), running.next())
+                let timers = self.timers.lock();
+                (timers.due(now), timers.next())
             };
             due.into_iter().for_each(|key| self.queue.add(Task::Pod(key)));
             match next {
-                None => self.news.notified().await,
+                None => self.timer_set.notified().await,
                 Some(next) => {
                     let left = next.duration_since(now).unwrap_or_default();
-                    // those whose time has passed are being looked at
+                    // pods that are due are in the queue already
                     let pause = if left.is_zero() { self.period } else { left.min(self.period) };
                     tokio::select! {
-                        () = self.news.notified() => {}
+                        () = self.timer_set.notified() => {}
                         () = tokio::time::sleep(pause) => {}
                     }
                 }
@@ -216,49 +209,47 @@ impl Evictor {
         }
     }
 
-    fn tell(&self, pod: &Pod, key: &Key, what: &str) {
+    fn record(&self, pod: &Pod, key: &Key, what: &str) {
         self.events.note(pod, Note::normal("TaintManagerEviction", format!("{what} Pod {key}")));
     }
 
-    /// What becomes of a pod now, as far as this loop has to do with it.
-    fn judge(&self, pod: &Pod, since: SystemTime) -> Eviction {
-        let node = rank::node(pod).and_then(|it| self.nodes.get(&nodes::key(it)));
-        match node {
-            Some(node) => eviction(pod, &against_all(&node), since, self.began),
+    fn eviction(&self, pod: &Pod, since: SystemTime) -> Eviction {
+        match self.nodes.get(&nodes::key(&pod.spec.node_name)) {
+            Some(node) => eviction(pod, &no_execute(&node), since, self.startup),
             None => Eviction::Never,
         }
     }
 
-    async fn pod(&self, key: &Key) -> Result<(), Failure> {
+    async fn reconcile_pod(&self, key: &Key) -> Result<(), Failure> {
         let pod = self.pods.get(key).filter(|it| it.metadata.deletion_timestamp.is_none());
         let Some(pod) = pod else {
-            self.running.lock().end(key);
+            self.timers.lock().cancel(key);
             return Ok(());
         };
         let now = self.context.world.now();
-        let run = self.running.lock().by_pod.get(key).filter(|it| it.uid == pod.uid()).cloned();
-        let since = run.as_ref().map_or(now, |it| it.since);
-        match self.judge(&pod, since) {
+        let timer = self.timers.lock().by_pod.get(key).filter(|it| it.uid == pod.uid()).cloned();
+        let since = timer.as_ref().map_or(now, |it| it.since);
+        match self.eviction(&pod, since) {
             Eviction::Never => {
-                self.running.lock().end(key);
-                if run.is_some() {
-                    self.tell(&pod, key, "Cancelling deletion of");
+                self.timers.lock().cancel(key);
+                if timer.is_some() {
+                    self.record(&pod, key, "Cancelling deletion of");
                 }
             }
             Eviction::At(until) if until > now => {
-                self.running.lock().set(key, Run { uid: pod.uid(), since, until });
-                self.news.notify_one();
+                self.timers.lock().set(key, Timer { uid: pod.uid().to_owned(), since, until });
+                self.timer_set.notify_one();
             }
             Eviction::At(_) => {
                 self.evict(&pod, key).await?;
-                self.running.lock().end(key);
+                self.timers.lock().cancel(key);
             }
         }
         Ok(())
     }
 
     async fn evict(&self, pod: &Pod, key: &Key) -> Result<(), Failure> {
-        self.tell(pod, key, "Marking for deletion");
+        self.record(pod, key, "Marking for deletion");
         let client = &self.context.client;
         if self.context.gates.disruption_conditions {
             let condition = json!({
@@ -266,7 +257,7 @@ impl Evictor {
                 "status": "True",
                 "reason": "DeletionByTaintManager",
                 "message": "Taint manager: deleting due to NoExecute taint",
-                "lastTransitionTime": self.context.time(),
+                "lastTransitionTime": self.context.time().to_string(),
             });
             if !remove::say(client, pod, WRITER, json!({"conditions": [condition]})).await? {
                 return Ok(());
@@ -290,7 +281,7 @@ impl Reconcile for Evictor {
     async fn reconcile(&self, task: &Task) -> Result<Action, Failure> {
         match task {
             Task::Node(name) => each_pod(&self.pods, name, &self.queue),
-            Task::Pod(key) => self.pod(key).await?,
+            Task::Pod(key) => self.reconcile_pod(key).await?,
         }
         Ok(Action::AwaitChange)
     }
@@ -299,6 +290,8 @@ impl Reconcile for Evictor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
+    use api::Time;
     use serde_json::Value;
 
     fn at(seconds: u64) -> SystemTime {
@@ -306,82 +299,84 @@ mod tests {
     }
 
     fn stamp(seconds: u64) -> String {
-        k8s_openapi::chrono::DateTime::<k8s_openapi::chrono::Utc>::from(at(seconds)).to_rfc3339()
+        Time::from(at(seconds)).to_string()
     }
 
     fn taint(key: &str, added: Option<u64>) -> Taint {
-        let taint = json!({"key": key, "effect": "NoExecute", "timeAdded": added.map(stamp)});
-        serde_json::from_value(taint).unwrap()
+        object(json!({"key": key, "effect": "NoExecute", "timeAdded": added.map(stamp)}))
     }
 
-    fn bears(key: &str, seconds: Option<i64>) -> Value {
+    fn tolerates(key: &str, seconds: Option<i64>) -> Value {
         json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds})
     }
 
-    fn pod(created: u64, placed: Option<u64>, tolerations: &[Value]) -> Pod {
-        let conditions: Vec<_> = placed
+    fn pod(created: u64, bound: Option<u64>, tolerations: &[Value]) -> Pod {
+        let conditions: Vec<_> = bound
             .iter()
             .map(|it| json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp(*it)}))
             .collect();
-        let pod = json!({
+        object(json!({
             "metadata": {"name": "p", "creationTimestamp": stamp(created)},
             "spec": {"containers": [], "nodeName": "n", "tolerations": tolerations},
             "status": {"conditions": conditions}
-        });
-        serde_json::from_value(pod).unwrap()
+        }))
     }
 
-    const BEGAN: Startup = Startup { at: SystemTime::UNIX_EPOCH, grace: Duration::from_secs(40) };
+    const STARTUP: Startup = Startup { at: SystemTime::UNIX_EPOCH, grace: Duration::from_secs(40) };
 
-    /// When a pod goes that is asked about at 1000 for the first time.
-    fn goes(pod: &Pod, taints: &[Taint], began: Startup) -> Option<u64> {
-        match eviction(pod, &taints.iter().collect::<Vec<_>>(), at(1000), began) {
+    /// When a pod is evicted that is reconciled at 1000 for the first time.
+    fn evicted_at(pod: &Pod, taints: &[Taint], startup: Startup) -> Option<u64> {
+        match eviction(pod, &taints.iter().collect::<Vec<_>>(), at(1000), startup) {
             Eviction::Never => None,
             Eviction::At(when) => Some(when.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()),
         }
     }
 
     #[test]
-    fn pods_go_when_they_do_not_bear_a_taint_any_longer() {
+    fn pods_are_evicted_when_a_toleration_ends() {
         let (a, b) = (taint("a", Some(990)), taint("b", None));
         let of = |tolerations: &[Value], taints: &[&Taint]| {
             let taints: Vec<_> = taints.iter().map(|it| (*it).clone()).collect();
-            goes(&pod(100, Some(110), tolerations), &taints, BEGAN)
+            evicted_at(&pod(100, Some(110), tolerations), &taints, STARTUP)
         };
         assert_eq!(of(&[], &[]), None);
         assert_eq!(of(&[], &[&a]), Some(1000));
-        assert_eq!(of(&[bears("a", None)], &[&a]), None);
-        assert_eq!(of(&[bears("a", None)], &[&a, &b]), Some(1000));
-        // from when it was added; where it does not say, from now
-        assert_eq!(of(&[bears("a", Some(300))], &[&a]), Some(1290));
-        assert_eq!(of(&[bears("b", Some(300))], &[&b]), Some(1300));
-        // each taint has its time
-        assert_eq!(of(&[bears("a", Some(300)), bears("b", Some(100))], &[&a, &b]), Some(1100));
-        assert_eq!(of(&[bears("a", Some(300)), bears("b", None)], &[&a, &b]), Some(1290));
-        // the first toleration that is about it counts
-        assert_eq!(of(&[bears("a", Some(5)), bears("a", None)], &[&a]), Some(995));
-        assert_eq!(of(&[bears("a", Some(-5))], &[&a]), Some(990));
-        assert!(of(&[bears("a", Some(i64::MAX))], &[&a]).is_some());
+        assert_eq!(of(&[tolerates("a", None)], &[&a]), None);
+        assert_eq!(of(&[tolerates("a", None)], &[&a, &b]), Some(1000));
+        // from when it was added; without that time, from now
+        assert_eq!(of(&[tolerates("a", Some(300))], &[&a]), Some(1290));
+        assert_eq!(of(&[tolerates("b", Some(300))], &[&b]), Some(1300));
+        // each taint has its own time
+        assert_eq!(of(&[tolerates("a", Some(300)), tolerates("b", Some(100))], &[&a, &b]), Some(1100));
+        assert_eq!(of(&[tolerates("a", Some(300)), tolerates("b", None)], &[&a, &b]), Some(1290));
+        // the first toleration that matches counts
+        assert_eq!(of(&[tolerates("a", Some(5)), tolerates("a", None)], &[&a]), Some(995));
+        assert_eq!(of(&[tolerates("a", Some(-5))], &[&a]), Some(990));
+        assert!(of(&[tolerates("a", Some(i64::MAX))], &[&a]).is_some());
     }
 
     #[test]
-    fn times_count_from_when_the_pod_came() {
-        let of = |created, placed, added| {
-            goes(&pod(created, placed, &[bears("a", Some(300))]), &[taint("a", Some(added))], BEGAN)
+    fn times_count_from_when_the_pod_was_bound() {
+        let of = |created, bound, added| {
+            evicted_at(
+                &pod(created, bound, &[tolerates("a", Some(300))]),
+                &[taint("a", Some(added))],
+                STARTUP,
+            )
         };
         assert_eq!(of(100, Some(110), 500), Some(800));
         assert_eq!(of(100, Some(600), 500), Some(900));
         assert_eq!(of(700, None, 500), Some(1000));
-        // clocks that do not agree
+        // clocks differ
         assert_eq!(of(100, None, 9000), Some(1300));
         assert_eq!(of(9000, None, 500), Some(1300));
     }
 
     #[test]
-    fn a_loop_that_begins_waits_for_nodes() {
-        let began = Startup { at: at(1000), ..BEGAN };
+    fn the_loop_waits_for_heartbeats_after_a_start() {
+        let startup = Startup { at: at(1000), ..STARTUP };
         let of = |seconds, added| {
-            goes(&pod(100, None, &[bears("a", Some(seconds))]), &[taint("a", Some(added))], began)
+            evicted_at(&pod(100, None, &[tolerates("a", Some(seconds))]), &[taint("a", Some(added))], startup)
         };
         assert_eq!(of(300, 500), Some(1040));
         assert_eq!(of(300, 990), Some(1290));
@@ -391,15 +386,15 @@ mod tests {
     }
 
     #[test]
-    fn running_times() {
-        let mut running = Running::default();
-        let run = |until| Run { uid: None, since: at(0), until: at(until) };
+    fn timers_are_set_replaced_and_cancelled() {
+        let mut timers = Timers::default();
+        let timer = |until| Timer { uid: String::new(), since: at(0), until: at(until) };
         let (a, b) = (Key::new("ns", "a"), Key::new("ns", "b"));
-        running.set(&a, run(10));
-        running.set(&b, run(20));
-        running.set(&a, run(30));
-        assert_eq!((running.next(), running.due(at(20))), (Some(at(20)), vec![b.clone()]));
-        assert_eq!(running.end(&b), Some(run(20)));
-        assert_eq!((running.end(&b), running.next()), (None, Some(at(30))));
+        timers.set(&a, timer(10));
+        timers.set(&b, timer(20));
+        timers.set(&a, timer(30));
+        assert_eq!((timers.next(), timers.due(at(20))), (Some(at(20)), vec![b.clone()]));
+        assert_eq!(timers.cancel(&b), Some(timer(20)));
+        assert_eq!((timers.cancel(&b), timers.next()), (None, Some(at(30))));
     }
 }

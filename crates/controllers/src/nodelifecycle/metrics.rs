@@ -1,4 +1,4 @@
-//! What is counted about nodes and their zones.
+//! Metrics of nodes and zones.
 
 use super::zones::Count;
 use client::metrics::Metrics;
@@ -10,27 +10,26 @@ use std::time::Duration;
 
 const ZONE: &[&str] = &["zone"];
 const HEALTH: About =
-    About::alpha("node_collector_zone_health", "What part of the nodes of a zone is ready, in hundredths.")
-        .by(ZONE);
+    About::alpha("node_collector_zone_health", "Percentage of the nodes of a zone that are ready.").by(ZONE);
 const SIZE: About = About::alpha("node_collector_zone_size", "Nodes of a zone.").by(ZONE);
-const DARK: About =
+const NOT_READY: About =
     About::alpha("node_collector_unhealthy_nodes_in_zone", "Nodes of a zone that are not ready.").by(ZONE);
-const EMPTIED: About =
-    About::stable("node_collector_evictions_total", "Nodes that were begun to be emptied.").by(ZONE);
+const EVICTIONS: About =
+    About::stable("node_collector_evictions_total", "Nodes whose pods were evicted.").by(ZONE);
 const ONE: About = About::alpha(
     "node_collector_update_node_health_duration_seconds",
-    "How long it took to look at a node, on average over all of them.",
+    "Duration of the check of a node, averaged over all nodes.",
 )
 .seconds(&seconds([0.001, 0.004, 0.016, 0.064, 0.256, 1.024, 4.096, 16.384]));
 const ALL: About = About::alpha(
     "node_collector_update_all_nodes_health_duration_seconds",
-    "How long it took to look at all nodes.",
+    "Duration of the check of all nodes.",
 )
 .seconds(&seconds([0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96, 163.84]));
 
 pub(super) struct ZoneMetrics {
     counts: Arc<Mutex<BTreeMap<String, Count>>>,
-    emptied: Family<Counter>,
+    evictions: Family<Counter>,
     one: Histogram,
     all: Histogram,
 }
@@ -38,7 +37,7 @@ pub(super) struct ZoneMetrics {
 impl ZoneMetrics {
     pub fn new(metrics: &Metrics) -> Self {
         let (registry, counts) = (metrics.registry(), Arc::<Mutex<BTreeMap<String, Count>>>::default());
-        let ask = |about: About, value: fn(&Count) -> f64| {
+        let show = |about: About, value: fn(&Count) -> f64| {
             let counts = counts.clone();
             registry.ask::<Gauge>(about, move |out| {
                 for (zone, count) in &*counts.lock() {
@@ -46,21 +45,21 @@ impl ZoneMetrics {
                 }
             });
         };
-        ask(HEALTH, Count::health);
-        ask(SIZE, |it| it.all() as f64);
-        ask(DARK, |it| it.dark as f64);
+        show(HEALTH, Count::health);
+        show(SIZE, |it| it.all() as f64);
+        show(NOT_READY, |it| it.not_ready as f64);
         ZoneMetrics {
             counts,
-            emptied: registry.family(EMPTIED),
+            evictions: registry.family(EVICTIONS),
             one: registry.one(ONE),
             all: registry.one(ALL),
         }
     }
 
-    /// All nodes have been looked at.
-    pub fn looked(&self, counts: BTreeMap<String, Count>, nodes: usize, took: Duration) {
+    /// Records a check of all nodes.
+    pub fn checked(&self, counts: BTreeMap<String, Count>, nodes: usize, took: Duration) {
         for zone in counts.keys() {
-            self.emptied.of(&[zone]);
+            self.evictions.of(&[zone]);
         }
         *self.counts.lock() = counts;
         self.all.took(took);
@@ -71,7 +70,7 @@ impl ZoneMetrics {
         }
     }
 
-    pub fn emptied(&self, zone: &str) {
-        self.emptied.of(&[zone]).inc();
+    pub fn evicted(&self, zone: &str) {
+        self.evictions.of(&[zone]).inc();
     }
 }

@@ -1,17 +1,17 @@
-//! The life of nodes: which of them are heard of, which take pods, and which are emptied.
+//! The node lifecycle controller: detects lost nodes, keeps the taints of nodes, and evicts pods.
 //!
 //! | part | what it does |
 //! |---|---|
-//! | `monitor.rs` | looks at all nodes every few seconds: says of those that are not heard of that nobody knows how they are, and has those emptied that are not ready |
-//! | `health.rs` | whether a node was heard of lately |
-//! | `zones.rs` | how fast nodes of a zone are emptied, if at all |
-//! | `taints.rs` | which taints and labels follow from what a node is |
-//! | `upkeep.rs` | keeps taints against new pods, and labels |
-//! | `unready.rs` | says of pods on lost nodes that they are not ready |
-//! | `evict.rs` | removes pods that do not bear a taint against all pods |
+//! | `monitor.rs` | checks all nodes every few seconds: marks nodes without heartbeats, and taints nodes that are not ready |
+//! | `health.rs` | heartbeats of a node |
+//! | `zones.rs` | the eviction rate of each zone |
+//! | `taints.rs` | the taints and labels that follow from conditions |
+//! | `upkeep.rs` | keeps `NoSchedule` taints, and labels |
+//! | `unready.rs` | marks pods on lost nodes as not ready |
+//! | `evict.rs` | evicts pods that do not tolerate a `NoExecute` taint |
 //!
-//! What always holds: what is decided is decided from the node as it is; nothing of it is kept but who was heard of
-//! when, and who waits.
+//! Invariant: decisions follow from the node as it is. The only other state is the time of the last heartbeats and the
+//! order of nodes that wait for eviction.
 
 mod evict;
 mod health;
@@ -29,9 +29,9 @@ pub use zones::Rates;
 
 use crate::Context;
 use crate::pods::placed;
+use api::coordination::v1::Lease;
+use api::core::v1::{Node, Pod};
 use client::Change;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -45,14 +45,14 @@ pub async fn run(context: Context, options: Options) {
     let upkeep = upkeep::Upkeep::listen(&context, &nodes, &taint_names);
     let unready = unready::Unready::listen(&context, &nodes, &pods);
     let evictor = evict::Evictor::listen(&context, &nodes, &pods, &options);
-    let news = Arc::<Notify>::default();
-    let come = news.clone();
+    let node_added = Arc::<Notify>::default();
+    let added = node_added.clone();
     nodes.listen(move |change| {
         if matches!(change, Change::Added(_)) {
-            come.notify_one();
+            added.notify_one();
         }
     });
     pods.synced().await;
     let monitor = monitor::Monitor::new(context, options, nodes, leases, taint_names);
-    tokio::join!(monitor.run(news), upkeep.run(), unready.run(), evictor.run());
+    tokio::join!(monitor.run(node_added), upkeep.run(), unready.run(), evictor.run());
 }

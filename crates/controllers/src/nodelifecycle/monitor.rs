@@ -1,24 +1,23 @@
-//! The look at all nodes, every few seconds: who was heard of, who was not, and what follows.
+//! The periodic check of all nodes: marks nodes without heartbeats as lost, and taints nodes that are not ready.
 //!
-//! What always holds: a look that comes late declares no node lost, because heartbeats may have waited as this loop did.
-//! A look costs a little for each node and nothing for anything else; while there are no nodes there
-//! are no looks. What is written is decided from what the node is when it is written.
+//! Invariants: a check that runs late marks no node as lost, because heartbeats may be delayed as this loop was.
+//! Without nodes there are no checks. A write is decided from the state of the node that it writes to.
 
 use super::health::{self, Health, Moment};
 use super::metrics::ZoneMetrics;
 use super::options::Options;
 use super::taints::{EvictionTaint, TaintNames};
 use super::task::AT_ONCE;
-use super::zones::{Count, Turn, Zones};
+use super::zones::{ClusterChange, Count, Zones};
 use crate::Context;
 use crate::nodes::{self, Part};
+use api::Resource;
+use api::coordination::v1::Lease;
+use api::core::v1::Node;
 use client::events::EventType;
 use client::{Failure, Informer, Key};
 use futures_util::{StreamExt, stream};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::future;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
-/// A look is late when so many periods have passed since the last one.
+/// A check is late if more periods than this have passed since the last one.
 const LATE: u32 = 2;
 
 pub(super) struct Monitor {
@@ -38,18 +37,19 @@ pub(super) struct Monitor {
     metrics: ZoneMetrics,
     known: HashMap<String, NodeRecord>,
     zones: Zones,
-    looks: u64,
-    /// When the last look began.
-    looked: Option<Duration>,
+    /// The number of checks.
+    checks: u64,
+    /// When the last check began.
+    checked: Option<Duration>,
     tickets: u64,
 }
 
 struct NodeRecord {
     node: Arc<Node>,
     health: Health,
-    /// Its place among those that wait to be emptied.
+    /// Its place among the nodes that wait for eviction.
     ticket: Option<u64>,
-    /// At which look it was there last.
+    /// The number of the last check that found it.
     seen: u64,
 }
 
@@ -63,7 +63,7 @@ impl Monitor {
     ) -> Self {
         let metrics = ZoneMetrics::new(&context.metrics);
         let (known, zones) = (HashMap::new(), Zones::new(options.rates));
-        let (looks, looked, tickets) = (0, None, 0);
+        let (checks, checked, tickets) = (0, None, 0);
         Monitor {
             context,
             options,
@@ -73,28 +73,28 @@ impl Monitor {
             metrics,
             known,
             zones,
-            looks,
-            looked,
+            checks,
+            checked,
             tickets,
         }
     }
 
-    /// Looks for ever; `news` tells of nodes that come.
-    pub async fn run(mut self, news: Arc<Notify>) {
+    /// Checks for ever; `node_added` ends the wait for a first node.
+    pub async fn run(mut self, node_added: Arc<Notify>) {
         let mut ticks = tokio::time::interval(self.options.period.max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if self.known.is_empty() && self.nodes.is_empty() {
-                news.notified().await;
+                node_added.notified().await;
                 ticks.reset_immediately();
                 continue;
             }
-            let turn = self.zones.next().map(|at| at.saturating_sub(self.context.world.elapsed()));
+            let next = self.zones.next().map(|at| at.saturating_sub(self.context.world.elapsed()));
             tokio::select! {
-                _ = ticks.tick() => self.look().await,
-                () = after(turn) => {}
+                _ = ticks.tick() => self.check().await,
+                () = after(next) => {}
             }
-            self.empty().await;
+            self.evict_due().await;
         }
     }
 
@@ -102,55 +102,58 @@ impl Monitor {
         Moment { time: self.context.time(), elapsed: self.context.world.elapsed() }
     }
 
-    async fn look(&mut self) {
+    async fn check(&mut self) {
         let now = self.moment();
-        self.looks += 1;
-        let mut silent = self.hear(&now);
-        let last = self.looked.replace(now.elapsed);
+        self.checks += 1;
+        let mut silent = self.observe(&now);
+        let last = self.checked.replace(now.elapsed);
         if is_late(last, now.elapsed, self.options.period) && !silent.is_empty() {
-            tracing::warn!(nodes = silent.len(), "this look is late: silent nodes have until the next");
+            tracing::warn!(
+                nodes = silent.len(),
+                "the check of nodes is late: silent nodes are not marked as lost"
+            );
             silent.clear();
         }
-        let lost = at_once(silent.iter().map(|known| self.lose(known, &now)).collect()).await;
-        self.take(lost);
+        let lost = at_once(silent.iter().map(|silent| self.mark_lost(silent, &now)).collect()).await;
+        self.replace(lost);
         let counts = self.count();
-        match self.zones.counted(&counts, now.elapsed) {
-            Turn::Nothing => {}
-            Turn::AllDark => tracing::info!("no node is ready: nobody is sent away from nodes"),
-            Turn::Back => {
+        match self.zones.update(&counts, now.elapsed) {
+            ClusterChange::None => {}
+            ClusterChange::Disrupted => tracing::info!("no node is ready: no pods are evicted"),
+            ClusterChange::Recovered => {
                 tracing::info!("some nodes are ready again");
-                self.known.values_mut().for_each(|known| known.health.heard = now.elapsed);
+                self.known.values_mut().for_each(|known| known.health.last_seen = now.elapsed);
             }
         }
-        let wrong = self.judge();
-        let wanted = !self.zones.is_dark();
-        let mended = at_once(wrong.iter().map(|node| self.taint(node, wanted, &now)).collect()).await;
-        self.take(mended);
+        let wrong = self.plan_evictions();
+        let wanted = !self.zones.is_disrupted();
+        let corrected = at_once(wrong.iter().map(|node| self.taint(node, wanted, &now)).collect()).await;
+        self.replace(corrected);
         let took = self.context.world.elapsed().saturating_sub(now.elapsed);
-        self.metrics.looked(counts, self.known.len(), took);
+        self.metrics.checked(counts, self.known.len(), took);
     }
 
-    /// Finds out who was heard of, and gives those who were not for too long.
-    fn hear(&mut self, now: &Moment) -> Vec<(Arc<Node>, Health)> {
+    /// Updates the health of all nodes. Returns the silent ones.
+    fn observe(&mut self, now: &Moment) -> Vec<(Arc<Node>, Health)> {
         let mut silent = Vec::new();
         for node in self.nodes.all() {
-            let name = node.name_any();
+            let name = node.name().to_owned();
             let before = self.known.remove(&name);
-            let same = before.as_ref().filter(|it| it.node.metadata.uid == node.metadata.uid);
-            let health = Health::look(same.map(|it| &it.health), &node, self.lease(&name).as_deref(), now);
+            let same = before.as_ref().filter(|it| it.node.uid() == node.uid());
+            let health = Health::observe(same.map(|it| &it.health), &node, self.lease(&name).as_deref(), now);
             let ticket = same.and_then(|it| it.ticket);
             if same.is_none() {
-                before.iter().for_each(|it| self.tell_gone(&it.node));
-                self.tell(&node, "RegisteredNode", &format!("Registered Node {name} in Controller"));
+                before.iter().for_each(|it| self.record_removal(&it.node));
+                self.record(&node, "RegisteredNode", &format!("Registered Node {name} in Controller"));
             }
             if health.is_silent(now, &self.options) && nodes::ready(&node) != Some("Unknown") {
                 silent.push((node.clone(), health.clone()));
             }
-            self.known.insert(name, NodeRecord { node, health, ticket, seen: self.looks });
+            self.known.insert(name, NodeRecord { node, health, ticket, seen: self.checks });
         }
-        let looks = self.looks;
-        for (_, gone) in self.known.extract_if(|_, known| known.seen != looks).collect::<Vec<_>>() {
-            self.tell_gone(&gone.node);
+        let checks = self.checks;
+        for (_, gone) in self.known.extract_if(|_, known| known.seen != checks).collect::<Vec<_>>() {
+            self.record_removal(&gone.node);
         }
         silent
     }
@@ -159,37 +162,38 @@ impl Monitor {
         self.leases.get(&Key::new(self.context.names.node_lease_namespace(), node))
     }
 
-    fn tell(&self, node: &Node, reason: &str, what: &str) {
-        let message = format!("Node {} event: {what}", node.name_any());
-        self.context.events.tell(node, EventType::Normal, reason, message);
+    fn record(&self, node: &Node, reason: &str, what: &str) {
+        let message = format!("Node {} event: {what}", node.name());
+        self.context.events.record(node, EventType::Normal, reason, message);
     }
 
-    fn tell_gone(&self, node: &Node) {
-        self.tell(node, "RemovingNode", &format!("Removing Node {} from Controller", node.name_any()));
+    fn record_removal(&self, node: &Node) {
+        self.record(node, "RemovingNode", &format!("Removing Node {} from Controller", node.name()));
     }
 
-    /// Says of a node that nobody knows how it is, unless it was heard of after all. What it has become.
-    async fn lose(&self, (node, health): &(Arc<Node>, Health), now: &Moment) -> Option<Node> {
+    /// Sets the conditions of a node to `Unknown`, unless a heartbeat has come meanwhile. Returns the node as written.
+    async fn mark_lost(&self, (node, health): &(Arc<Node>, Health), now: &Moment) -> Option<Node> {
         let decide = |node: &Node| {
-            let lease = self.lease(&node.name_any());
-            let health = Health::look(Some(health), node, lease.as_deref(), now);
+            let lease = self.lease(node.name());
+            let health = Health::observe(Some(health), node, lease.as_deref(), now);
             let conditions = health
                 .is_silent(now, &self.options)
-                .then(|| health::unknown(node, &now.time, &self.context.names.agent))??;
+                .then(|| health::unknown(node, now.time, &self.context.names.agent))??;
+            let conditions: Value = conditions.iter().map(client::json_value).collect();
             Some(json!({"status": {"conditions": conditions}}))
         };
         let lost = nodes::patch(&self.context.client, node, Part::Status, decide).await;
         let lost = or_later(node, lost);
         if lost.is_some() && nodes::ready(node) == Some("True") {
-            nodes::tell_state(&self.context.events, node, "NodeNotReady");
+            nodes::record_state(&self.context.events, node, "NodeNotReady");
         }
         lost
     }
 
-    /// Nodes as they are since they were written.
-    fn take(&mut self, written: impl IntoIterator<Item = Node>) {
+    /// Takes over nodes as they were written.
+    fn replace(&mut self, written: impl IntoIterator<Item = Node>) {
         for node in written {
-            if let Some(known) = self.known.get_mut(&node.name_any()) {
+            if let Some(known) = self.known.get_mut(node.name()) {
                 known.node = Arc::new(node);
             }
         }
@@ -202,22 +206,22 @@ impl Monitor {
             if self.taint_names.counts(node) {
                 match nodes::ready(node) {
                     Some("True") => count.ready += 1,
-                    _ => count.dark += 1,
+                    _ => count.not_ready += 1,
                 }
             }
         }
         counts
     }
 
-    /// Has those wait who are to be emptied, and gives those whose taints are wrong.
-    fn judge(&mut self) -> Vec<Arc<Node>> {
-        let allowed = !self.zones.is_dark();
+    /// Queues the nodes to be evicted. Returns the nodes with wrong taints.
+    fn plan_evictions(&mut self) -> Vec<Arc<Node>> {
+        let allowed = !self.zones.is_disrupted();
         let mut wrong = Vec::new();
         self.zones.clear();
         for (name, known) in &mut self.known {
-            match self.taint_names.emptied(&known.node, allowed) {
+            match self.taint_names.eviction_taint(&known.node, allowed) {
                 EvictionTaint::Right => known.ticket = None,
-                EvictionTaint::NotYet => {
+                EvictionTaint::Missing => {
                     let ticket = *known.ticket.get_or_insert_with(|| {
                         self.tickets += 1;
                         self.tickets
@@ -233,41 +237,41 @@ impl Monitor {
         wrong
     }
 
-    /// Begins to empty those whose turn it is.
-    async fn empty(&mut self) {
+    /// Taints the nodes whose eviction is admitted now.
+    async fn evict_due(&mut self) {
         let now = self.moment();
         for name in self.zones.due(now.elapsed) {
             let Some(node) = self.known.get(&name).map(|it| it.node.clone()) else { continue };
             if let Some(tainted) = self.taint(&node, true, &now).await {
-                self.metrics.emptied(&self.taint_names.zone_of(&tainted));
-                self.take([tainted]);
+                self.metrics.evicted(&self.taint_names.zone_of(&tainted));
+                self.replace([tainted]);
             }
         }
     }
 
     async fn taint(&self, node: &Node, wanted: bool, now: &Moment) -> Option<Node> {
-        let decide = |node: &Node| self.taint_names.against_all(node, wanted, &now.time);
+        let decide = |node: &Node| self.taint_names.no_execute(node, wanted, now.time);
         or_later(node, nodes::patch(&self.context.client, node, Part::Main, decide).await)
     }
 }
 
-/// Whether a look comes so late that heartbeats may have waited for as long.
+/// Whether a check is so late that heartbeats may be delayed as well.
 fn is_late(last: Option<Duration>, now: Duration, period: Duration) -> bool {
     last.is_some_and(|last| now.saturating_sub(last) > LATE * period)
 }
 
-/// What could not be written is decided again at the next look.
+/// Logs a failed write; the next check decides again.
 fn or_later(node: &Node, written: Result<Option<Node>, Failure>) -> Option<Node> {
     match written {
         Ok(written) => written,
         Err(why) => {
-            tracing::info!(controller = "nodelifecycle", node = node.name_any(), %why, "failed, and is tried again");
+            tracing::info!(controller = "nodelifecycle", node = node.name(), %why, "a node could not be written; the next check tries again");
             None
         }
     }
 }
 
-/// Some at a time; what they wrote.
+/// Runs writes concurrently. Returns the written nodes.
 async fn at_once(writing: Vec<impl Future<Output = Option<Node>>>) -> Vec<Node> {
     stream::iter(writing).buffer_unordered(AT_ONCE).filter_map(future::ready).collect().await
 }
@@ -284,13 +288,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_is_late_after_more_than_two_periods() {
+    fn a_check_is_late_after_more_than_two_periods() {
         let late = |last: Option<u64>, now| {
             is_late(last.map(Duration::from_secs), Duration::from_secs(now), Duration::from_secs(5))
         };
-        assert!(!late(None, 1000), "the first look is what health counts from");
+        assert!(!late(None, 1000), "health counts from the first check");
         assert!(!late(Some(100), 105) && !late(Some(100), 110));
         assert!(late(Some(100), 111));
-        assert!(!late(Some(111), 116), "the next one is on time, and judges");
+        assert!(!late(Some(111), 116), "the next one is on time");
     }
 }

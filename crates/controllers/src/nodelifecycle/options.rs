@@ -1,15 +1,15 @@
-//! Options of the loop.
+//! Options of the node lifecycle controller.
 
 use super::zones::Rates;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// How often nodes are looked at.
+    /// The interval of checks of all nodes.
     pub period: Duration,
-    /// How long a node may be silent.
+    /// How long a node may be without a heartbeat.
     pub grace_period: Duration,
-    /// How long one that never said anything may be.
+    /// The same for a node that never reported.
     pub startup_grace_period: Duration,
     pub rates: Rates,
 }

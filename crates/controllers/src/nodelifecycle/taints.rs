@@ -1,11 +1,10 @@
-//! What stands on a node because of its conditions: taints against new pods, taints against all pods, and labels under
-//! their old names.
+//! Taints and labels of a node that follow from its conditions: `NoSchedule` and `NoExecute` taints, and deprecated
+//! names of labels.
 
 use crate::nodes::{self, READY};
 use crate::pods::tolerate::{NO_EXECUTE, NO_SCHEDULE};
-use k8s_openapi::api::core::v1::{Node, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt;
+use api::Time;
+use api::core::v1::{Node, Taint};
 use names::Names;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -17,18 +16,18 @@ pub(super) struct TaintNames {
     unschedulable: String,
     /// Conditions, when they are true, and their taints.
     pressures: [(&'static str, String); 4],
-    /// Labels, and their old names.
+    /// Labels, and their deprecated names.
     renamed: [(String, String); 2],
     zone: [String; 2],
     region: [String; 2],
-    /// Nodes with this label do not count when it is decided whether a zone is dark.
-    uncounted: String,
+    /// Nodes with this label do not count towards the health of their zone.
+    excluded: String,
 }
 
 impl TaintNames {
     pub fn new(names: &Names) -> Self {
         let node = |name: &str| names.well_known_under("node", name);
-        let place = |name: &str| {
+        let topology = |name: &str| {
             [names.well_known_under("failure-domain.beta", name), names.well_known_under("topology", name)]
         };
         TaintNames {
@@ -42,9 +41,9 @@ impl TaintNames {
                 ("PIDPressure", node("pid-pressure")),
             ],
             renamed: ["os", "arch"].map(|it| (names.well_known(it), names.well_known_under("beta", it))),
-            zone: place("zone"),
-            region: place("region"),
-            uncounted: node("exclude-disruption"),
+            zone: topology("zone"),
+            region: topology("region"),
+            excluded: node("exclude-disruption"),
         }
     }
 
@@ -57,44 +56,45 @@ impl TaintNames {
         }
     }
 
-    /// Where a node is, in one text.
+    /// Region and zone of a node, in one key.
     pub fn zone_of(&self, node: &Node) -> String {
-        let labels = node.labels();
+        let labels = &node.metadata.labels;
         let first =
             |names: &[String; 2]| names.iter().find_map(|it| labels.get(it)).map_or("", String::as_str);
         match (first(&self.region), first(&self.zone)) {
             ("", "") => String::new(),
-            // neither can hold this, so that no two places have the same text
+            // neither can contain a NUL, so keys are unique
             (region, zone) => format!("{region}:\0:{zone}"),
         }
     }
 
     pub fn counts(&self, node: &Node) -> bool {
-        !node.labels().contains_key(&self.uncounted)
+        !node.metadata.labels.contains_key(&self.excluded)
     }
 
-    /// What is to be changed about a node so that it takes new pods or not as its conditions say, and has its labels
-    /// under both names.
-    pub fn upkeep(&self, node: &Node, now: &Time) -> Option<Value> {
+    /// The patch that gives a node the `NoSchedule` taints of its conditions, and its labels under both names.
+    pub fn upkeep(&self, node: &Node, now: Time) -> Option<Value> {
         let mut change = json!({});
-        if let Some(taints) = self.against_new(node, now) {
-            change["spec"]["taints"] = json!(taints);
+        if let Some(taints) = self.no_schedule(node, now) {
+            change["spec"]["taints"] = list(&taints);
         }
-        let labels = self.old_labels(node);
+        let labels = self.deprecated_labels(node);
         if !labels.is_empty() {
             change["metadata"]["labels"] = json!(labels);
         }
         change.as_object().is_some_and(|it| !it.is_empty()).then_some(change)
     }
 
-    fn against_new(&self, node: &Node, now: &Time) -> Option<Vec<Taint>> {
+    fn no_schedule(&self, node: &Node, now: Time) -> Option<Vec<Taint>> {
         let ours: Vec<&str> = [&self.not_ready, &self.unreachable, &self.unschedulable]
             .into_iter()
             .chain(self.pressures.iter().map(|(_, taint)| taint))
             .map(String::as_str)
             .collect();
-        let conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
-        let mut wanted: Vec<&str> = conditions
+        let mut wanted: Vec<&str> = node
+            .status
+            .conditions
+            .iter()
             .filter_map(|it| match it.type_.as_str() {
                 READY => self.unready(Some(&it.status)),
                 other if it.status == "True" => {
@@ -103,14 +103,14 @@ impl TaintNames {
                 _ => None,
             })
             .collect();
-        if node.spec.as_ref().is_some_and(|it| it.unschedulable == Some(true)) {
+        if node.spec.unschedulable {
             wanted.push(&self.unschedulable);
         }
-        settle(taints(node), NO_SCHEDULE, &ours, &wanted, now)
+        settle(&node.spec.taints, NO_SCHEDULE, &ours, &wanted, now)
     }
 
-    fn old_labels<'a>(&'a self, node: &'a Node) -> BTreeMap<&'a str, &'a str> {
-        let labels = node.labels();
+    fn deprecated_labels<'a>(&'a self, node: &'a Node) -> BTreeMap<&'a str, &'a str> {
+        let labels = &node.metadata.labels;
         let changed = self.renamed.iter().filter_map(|(name, old)| {
             let value = labels.get(name)?;
             (labels.get(old) != Some(value)).then_some((old.as_str(), value.as_str()))
@@ -118,45 +118,46 @@ impl TaintNames {
         changed.collect()
     }
 
-    /// Whether a node has the taint against all pods that its condition asks for, where any is allowed.
-    pub fn emptied(&self, node: &Node, allowed: bool) -> EvictionTaint {
+    /// Whether a node has the `NoExecute` taint of its ready condition; none if `allowed` is false.
+    pub fn eviction_taint(&self, node: &Node, allowed: bool) -> EvictionTaint {
         let Some(ready) = nodes::ready(node) else { return EvictionTaint::Right };
         let ours =
             |it: &&Taint| it.effect == NO_EXECUTE && (it.key == self.not_ready || it.key == self.unreachable);
-        let held: Vec<&str> = taints(node).iter().filter(ours).map(|it| it.key.as_str()).collect();
+        let held: Vec<&str> = node.spec.taints.iter().filter(ours).map(|it| &*it.key).collect();
         match self.unready(Some(ready)).filter(|_| allowed) {
-            Some(_) if held.is_empty() => EvictionTaint::NotYet,
+            Some(_) if held.is_empty() => EvictionTaint::Missing,
             wanted if held == wanted.as_slice() => EvictionTaint::Right,
             _ => EvictionTaint::Wrong,
         }
     }
 
-    /// The taints of a node with the one against all pods that its condition asks for, or without any.
-    pub fn against_all(&self, node: &Node, wanted: bool, now: &Time) -> Option<Value> {
+    /// The patch that sets the `NoExecute` taint of the ready condition, or removes it if `wanted` is false.
+    pub fn no_execute(&self, node: &Node, wanted: bool, now: Time) -> Option<Value> {
         let ours = [self.not_ready.as_str(), self.unreachable.as_str()];
         let wanted: Vec<&str> = self.unready(nodes::ready(node)).filter(|_| wanted).into_iter().collect();
-        let taints = settle(taints(node), NO_EXECUTE, &ours, &wanted, now)?;
-        Some(json!({"spec": {"taints": taints}}))
+        let taints = settle(&node.spec.taints, NO_EXECUTE, &ours, &wanted, now)?;
+        Some(json!({"spec": {"taints": list(&taints)}}))
     }
 }
 
-/// Whether the taint that evicts pods of a node is as it should be.
+/// The state of the taint that evicts the pods of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EvictionTaint {
     Right,
-    /// They should be, when it is the node's turn.
-    NotYet,
-    /// For another reason than the one given, or for none: that is mended at once.
+    /// It is missing, and the rate limit of the zone decides when it is added.
+    Missing,
+    /// It is another than the condition requires; corrected at once.
     Wrong,
 }
 
-pub(super) fn taints(node: &Node) -> &[Taint] {
-    node.spec.as_ref().and_then(|it| it.taints.as_deref()).unwrap_or_default()
+/// A list of taints in a patch: an empty one is `[]`.
+fn list(taints: &[Taint]) -> Value {
+    taints.iter().map(client::json_value).collect()
 }
 
-/// The taints that there should be, where that is a change: of ours, with this effect, those that are wanted and no
-/// others. Those of others stay, and all stay in their order.
-fn settle(has: &[Taint], effect: &str, ours: &[&str], wanted: &[&str], now: &Time) -> Option<Vec<Taint>> {
+/// The taints after a change; `None` if nothing changes. Of `ours` with this effect the `wanted` ones stay or are
+/// added. Other taints stay, in their order.
+fn settle(has: &[Taint], effect: &str, ours: &[&str], wanted: &[&str], now: Time) -> Option<Vec<Taint>> {
     let stays = |it: &&Taint| {
         it.effect != effect || !ours.contains(&it.key.as_str()) || wanted.contains(&it.key.as_str())
     };
@@ -166,8 +167,8 @@ fn settle(has: &[Taint], effect: &str, ours: &[&str], wanted: &[&str], now: &Tim
             next.push(Taint {
                 key: (*key).to_owned(),
                 effect: effect.to_owned(),
-                value: None,
-                time_added: Some(now.clone()),
+                time_added: Some(now),
+                ..Taint::default()
             });
         }
     }
@@ -177,11 +178,9 @@ fn settle(has: &[Taint], effect: &str, ours: &[&str], wanted: &[&str], now: &Tim
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::chrono::DateTime;
+    use crate::testing::object;
 
-    fn now() -> Time {
-        Time(DateTime::from_timestamp(1000, 0).unwrap())
-    }
+    const NOW: Time = Time(1000);
 
     fn taint_names() -> TaintNames {
         TaintNames::new(&Names::kubernetes())
@@ -197,12 +196,11 @@ mod tests {
             json!({"key": format!("{domain}{key}"), "effect": effect})
         };
         let taints: Vec<_> = taints.iter().map(taint).collect();
-        let node = json!({
+        object(json!({
             "metadata": {"name": "n", "labels": labels},
             "spec": {"taints": taints},
             "status": {"conditions": conditions}
-        });
-        serde_json::from_value(node).unwrap()
+        }))
     }
 
     fn keys(change: Option<Value>) -> Option<Vec<String>> {
@@ -216,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_taints_against_new_pods() {
+    fn conditions_become_no_schedule_taints() {
         let of = |conditions: &[(&str, &str)], taints: &[&str]| {
-            keys(taint_names().upkeep(&node(conditions, taints, json!({})), &now()))
+            keys(taint_names().upkeep(&node(conditions, taints, json!({})), NOW))
         };
         let list = |texts: &[&str]| Some(texts.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
         assert_eq!(of(&[("Ready", "True")], &[]), None);
@@ -239,17 +237,17 @@ mod tests {
             of(&[("NetworkUnavailable", "True"), ("PIDPressure", "True"), ("Odd", "True")], &[]),
             list(&["network-unavailable:NoSchedule new", "pid-pressure:NoSchedule new"])
         );
-        // what is not known says nothing, but of readiness
+        // `Unknown` adds a taint for the ready condition only
         assert_eq!(of(&[("MemoryPressure", "Unknown")], &["memory-pressure:NoSchedule"]), list(&[]));
         assert_eq!(of(&[], &["memory-pressure:PreferNoSchedule"]), None);
         let mut closed = node(&[], &[], json!({}));
-        closed.spec.as_mut().unwrap().unschedulable = Some(true);
-        assert_eq!(keys(taint_names().upkeep(&closed, &now())), list(&["unschedulable:NoSchedule new"]));
+        closed.spec.unschedulable = true;
+        assert_eq!(keys(taint_names().upkeep(&closed, NOW)), list(&["unschedulable:NoSchedule new"]));
     }
 
     #[test]
-    fn labels_have_old_names() {
-        let of = |labels: Value| taint_names().upkeep(&node(&[], &[], labels), &now());
+    fn labels_have_deprecated_names() {
+        let of = |labels: Value| taint_names().upkeep(&node(&[], &[], labels), NOW);
         assert_eq!(of(json!({"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux"})), None);
         assert_eq!(of(json!({"beta.kubernetes.io/arch": "arm64"})), None);
         assert_eq!(
@@ -262,30 +260,30 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_are_not_ready_are_emptied() {
+    fn nodes_that_are_not_ready_get_a_no_execute_taint() {
         let of = |ready: &str, taints: &[&str]| {
             let conditions: &[(&str, &str)] = if ready.is_empty() { &[] } else { &[("Ready", ready)] };
-            taint_names().emptied(&node(conditions, taints, json!({})), true)
+            taint_names().eviction_taint(&node(conditions, taints, json!({})), true)
         };
         assert_eq!(of("True", &["not-ready:NoSchedule", "example:NoExecute"]), EvictionTaint::Right);
         assert_eq!(of("True", &["not-ready:NoExecute"]), EvictionTaint::Wrong);
-        assert_eq!(of("False", &["not-ready:NoSchedule"]), EvictionTaint::NotYet);
+        assert_eq!(of("False", &["not-ready:NoSchedule"]), EvictionTaint::Missing);
         assert_eq!(of("False", &["not-ready:NoExecute"]), EvictionTaint::Right);
         assert_eq!(of("False", &["unreachable:NoExecute"]), EvictionTaint::Wrong);
         assert_eq!(of("Unknown", &["unreachable:NoExecute"]), EvictionTaint::Right);
         assert_eq!(of("Unknown", &["unreachable:NoExecute", "not-ready:NoExecute"]), EvictionTaint::Wrong);
-        // who never said anything is left alone
+        // a node that never reported is left alone
         assert_eq!(of("", &["unreachable:NoExecute"]), EvictionTaint::Right);
-        let dark =
+        let lost =
             node(&[("Ready", "Unknown")], &["not-ready:NoExecute", "unreachable:NoSchedule"], json!({}));
-        let settled = |wanted| keys(taint_names().against_all(&dark, wanted, &now())).unwrap();
-        assert_eq!(taint_names().emptied(&dark, false), EvictionTaint::Wrong);
+        let settled = |wanted| keys(taint_names().no_execute(&lost, wanted, NOW)).unwrap();
+        assert_eq!(taint_names().eviction_taint(&lost, false), EvictionTaint::Wrong);
         assert_eq!(settled(true), ["unreachable:NoSchedule", "unreachable:NoExecute new"]);
         assert_eq!(settled(false), ["unreachable:NoSchedule"]);
     }
 
     #[test]
-    fn zones_are_regions_and_zones() {
+    fn a_zone_is_a_region_and_a_zone() {
         let of = |labels: Value| taint_names().zone_of(&node(&[], &[], labels));
         assert_eq!(of(json!({})), "");
         assert_eq!(of(json!({"topology.kubernetes.io/zone": "a"})), ":\0:a");

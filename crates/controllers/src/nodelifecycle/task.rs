@@ -1,8 +1,8 @@
-//! Keys of the queues whose work is about pods of nodes.
+//! Queue keys of loops that reconcile the pods of nodes.
 
 use crate::pods::placed;
+use api::core::v1::Pod;
 use client::{Informer, Key, Queue};
-use k8s_openapi::api::core::v1::Pod;
 use std::fmt;
 
 /// A node whose pods are to be reconciled, or one pod.
@@ -27,5 +27,5 @@ pub(super) fn each_pod(pods: &Informer<Pod>, node: &str, queue: &Queue<Task>) {
     placed::on(pods, node).iter().for_each(|pod| queue.add(Task::Pod(Key::of(&**pod))));
 }
 
-/// How many nodes or pods are written at a time.
+/// The number of nodes or pods that are written concurrently.
 pub(super) const AT_ONCE: usize = 8;

@@ -1,18 +1,16 @@
-//! Pods on nodes that are not ready are not ready either, whatever was said of them last.
+//! Marks pods as not ready when their node is not.
 //!
-//! It is said once, when the node is not heard of any more or the pod comes to it: an agent that is there after all may
-//! say otherwise.
+//! A pod is marked once, when its node is lost or the pod is bound to a lost node. A node agent that still runs may
+//! set the condition again.
 
 use super::task::{AT_ONCE, Task, each_pod};
 use crate::Context;
 use crate::nodes;
-use crate::pods::{rank, state};
+use crate::pods::state;
+use api::Resource;
+use api::core::v1::{Node, Pod};
 use client::events::Note;
-use client::retry_on_conflict::beside;
-use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run, unless};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use client::{Action, Api, Change, Failure, Informer, Key, Patch, Queue, Reconcile, run, unless};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -23,38 +21,38 @@ pub(super) struct Unready {
     queue: Queue<Task>,
 }
 
-/// Whether pods of a node cannot be ready. Of who never said anything nobody knows.
+/// Whether pods of a node cannot be ready. A node that never reported does not count.
 fn is_unready(node: &Node) -> bool {
     nodes::ready(node).is_some_and(|it| it != "True")
 }
 
 impl Unready {
-    /// Hears of nodes that are lost, and of pods that come to such nodes. All nodes are known by now.
+    /// Queues nodes that are lost, and pods that are bound to such nodes. `nodes` is synced.
     pub fn listen(context: &Context, nodes: &Informer<Node>, pods: &Informer<Pod>) -> Arc<Self> {
         let queue = Queue::default();
-        let news = queue.clone();
+        let changed = queue.clone();
         nodes.listen(move |change| {
             if let Change::Updated { old, new } = change
                 && nodes::ready(new) == Some("Unknown")
                 && nodes::ready(old) != Some("Unknown")
             {
-                news.add(Task::Node(new.name_any()));
+                changed.add(Task::Node(new.name().to_owned()));
             }
         });
-        let (news, known) = (queue.clone(), nodes.clone());
+        let (changed, known) = (queue.clone(), nodes.clone());
         pods.listen(move |change| {
             let pod = change.object();
-            let has_come = match change {
+            let is_bound_now = match change {
                 Change::Added(_) => true,
-                Change::Updated { old, new } => rank::node(old) != rank::node(new),
+                Change::Updated { old, new } => old.spec.node_name != new.spec.node_name,
                 Change::Deleted(_) => false,
             };
-            if has_come
-                && is_claimed(pod)
-                && let Some(node) = rank::node(pod).and_then(|it| known.get(&nodes::key(it)))
+            if is_bound_now
+                && may_be_ready(pod)
+                && let Some(node) = known.get(&nodes::key(&pod.spec.node_name))
                 && is_unready(&node)
             {
-                news.add(Task::Pod(change.key()));
+                changed.add(Task::Pod(change.key()));
             }
         });
         Arc::new(Unready { context: context.clone(), pods: pods.clone(), nodes: nodes.clone(), queue })
@@ -65,30 +63,29 @@ impl Unready {
         run::run(self, queue, AT_ONCE).await;
     }
 
-    async fn pod(&self, key: &Key) -> Result<(), Failure> {
-        let Some(pod) = self.pods.get(key).filter(|it| is_claimed(it)) else { return Ok(()) };
-        let node = rank::node(&pod).and_then(|it| self.nodes.get(&nodes::key(it)));
+    async fn reconcile_pod(&self, key: &Key) -> Result<(), Failure> {
+        let Some(pod) = self.pods.get(key).filter(|it| may_be_ready(it)) else { return Ok(()) };
+        let node = self.nodes.get(&nodes::key(&pod.spec.node_name));
         if !node.is_some_and(|it| is_unready(&it)) {
             return Ok(());
         }
-        let condition =
-            json!({"type": "Ready", "status": "False", "lastTransitionTime": self.context.time()});
-        // decided from this revision of the pod, and from no other
-        let patch = Patch::Strategic(json!({
+        let now = self.context.time().to_string();
+        let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": now});
+        // the decision holds for this revision of the pod only
+        let patch = Patch::strategic(json!({
             "metadata": {"resourceVersion": pod.resource_version()},
             "status": {"conditions": [condition]},
         }));
-        let pods = beside::<Pod>(&self.context.client, &*pod);
-        let said = pods.patch_status(&key.name, &PatchParams::default(), &patch).await;
-        if unless(404, said)?.is_some() {
+        let api: Api<Pod> = Api::beside(&self.context.client, &*pod);
+        if unless(404, api.patch_status(&key.name, &patch).await)?.is_some() {
             self.context.events.note(&*pod, Note::warning("NodeNotReady", "Node is not ready"));
         }
         Ok(())
     }
 }
 
-/// Whether somebody says that a pod is ready, or may be.
-fn is_claimed(pod: &Pod) -> bool {
+/// Whether the ready condition of a pod is another than `False`.
+fn may_be_ready(pod: &Pod) -> bool {
     state::condition(pod, "Ready").is_some_and(|it| it.status != "False")
 }
 
@@ -106,7 +103,7 @@ impl Reconcile for Unready {
     async fn reconcile(&self, task: &Task) -> Result<Action, Failure> {
         match task {
             Task::Node(name) => each_pod(&self.pods, name, &self.queue),
-            Task::Pod(key) => self.pod(key).await?,
+            Task::Pod(key) => self.reconcile_pod(key).await?,
         }
         Ok(Action::AwaitChange)
     }

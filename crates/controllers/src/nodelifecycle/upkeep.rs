@@ -1,13 +1,13 @@
-//! Keeps the taints against new pods, and the labels under their old names, as the rest of the node says.
+//! Keeps the `NoSchedule` taints of nodes as their conditions say, and labels under their deprecated names.
 
 use super::taints::TaintNames;
 use super::task::AT_ONCE;
 use crate::Context;
 use crate::context::time;
 use crate::nodes::{self, Part};
+use api::Resource;
+use api::core::v1::Node;
 use client::{Action, Failure, Informer, Queue, Reconcile, run};
-use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
 use std::sync::Arc;
 
 pub(super) struct Upkeep {
@@ -18,14 +18,14 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Hears of nodes about which there is something to be done.
+    /// Queues nodes that need a change.
     pub fn listen(context: &Context, nodes: &Informer<Node>, taint_names: &Arc<TaintNames>) -> Arc<Self> {
         let queue = Queue::default();
-        let (news, known, world) = (queue.clone(), taint_names.clone(), context.world.clone());
+        let (changed, names, world) = (queue.clone(), taint_names.clone(), context.world.clone());
         nodes.listen(move |change| {
             let node = change.object();
-            if !change.is_deletion() && known.upkeep(node, &time(&world)).is_some() {
-                news.add(node.name_any());
+            if !change.is_deletion() && names.upkeep(node, time(&world)).is_some() {
+                changed.add(node.name().to_owned());
             }
         });
         Arc::new(Upkeep {
@@ -56,7 +56,7 @@ impl Reconcile for Upkeep {
     async fn reconcile(&self, name: &String) -> Result<Action, Failure> {
         if let Some(node) = self.nodes.get(&nodes::key(name)) {
             let now = self.context.time();
-            let decide = |node: &Node| self.taint_names.upkeep(node, &now);
+            let decide = |node: &Node| self.taint_names.upkeep(node, now);
             nodes::patch(&self.context.client, &node, Part::Main, decide).await?;
         }
         Ok(Action::AwaitChange)

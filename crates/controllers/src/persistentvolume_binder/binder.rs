@@ -4,18 +4,18 @@ use super::free_volumes::FreeVolumes;
 use super::metrics::OperationMetrics;
 use crate::Context;
 use crate::volumes::AnnotationKeys;
+use api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use api::storage::v1::StorageClass;
 use client::{Informer, Key, Queue, WriteTracker};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::StorageClass;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// How often what waits is looked at again.
+    /// How often pending claims are reconciled again.
     pub sync_period: Duration,
-    /// Whether others are asked to make volumes for claims.
+    /// Whether volumes are provisioned for claims.
     pub provisioning: bool,
 }
 
@@ -29,7 +29,7 @@ impl Default for Options {
 pub(super) struct Binder {
     pub context: Context,
     pub options: Options,
-    pub marks: AnnotationKeys,
+    pub keys: AnnotationKeys,
     pub claims: Informer<PersistentVolumeClaim>,
     pub volumes: Informer<PersistentVolume>,
     pub classes: Informer<StorageClass>,

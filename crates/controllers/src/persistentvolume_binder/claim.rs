@@ -1,47 +1,47 @@
-//! What is to be done about a claim, decided from what there is.
+//! The decision about a claim.
 
 use super::bind;
-use crate::volumes::{self, AnnotationKeys, migrated};
+use crate::volumes::{AnnotationKeys, migrated};
+use api::Resource;
+use api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use api::storage::v1::StorageClass;
 use client::events::Note;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
-use kube::ResourceExt;
 use names::Names;
 use std::sync::Arc;
 
-/// What is decided about a claim.
+/// See the module.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// It belongs together with this volume; what is missing for that is written.
+    /// Bind it to this volume.
     Bind(Arc<PersistentVolume>),
-    /// A volume is looked for.
+    /// Search a volume.
     Search,
-    /// It waits.
+    /// Leave it pending.
     Wait(Option<Note>),
-    /// What it had is gone.
+    /// Its volume is gone.
     Lost(Note),
-    /// It names a volume that a loop gave to another.
+    /// The controller bound it to a volume that another claim has.
     Broken(String),
 }
 
-/// Decides about a claim. `named` is the volume that it names, where that is there.
+/// Decides about a claim. `named` is the volume that it names, if it exists.
 pub fn decide(
     claim: &PersistentVolumeClaim,
     named: Option<&Arc<PersistentVolume>>,
-    marks: &AnnotationKeys,
+    keys: &AnnotationKeys,
 ) -> Decision {
-    if claim.annotations().contains_key(&marks.bind_completed) {
+    if claim.metadata.annotations.contains_key(&keys.bind_completed) {
         return decide_bound(claim, named);
     }
-    if volumes::volume_name(claim).is_empty() {
+    if claim.spec.volume_name.is_empty() {
         return Decision::Search;
     }
     let Some(volume) = named else { return Decision::Wait(None) };
-    let Some(holder) = bind::claim_ref(volume) else {
-        return match bind::mismatch(volume, claim, marks) {
+    let Some(holder) = &volume.spec.claim_ref else {
+        return match bind::mismatch(volume, claim, keys) {
             None => Decision::Bind(volume.clone()),
             Some(why) => {
-                let message = format!("Cannot bind to requested volume {:?}: {why}", volume.name_any());
+                let message = format!("Cannot bind to requested volume {:?}: {why}", volume.name());
                 Decision::Wait(Some(Note::warning("VolumeMismatch", message)))
             }
         };
@@ -49,23 +49,22 @@ pub fn decide(
     if bind::is_bound_to(volume, claim) {
         return Decision::Bind(volume.clone());
     }
-    if !claim.annotations().contains_key(&marks.bound_by_controller) {
-        let message = format!("volume {:?} already bound to a different claim.", volume.name_any());
+    if !claim.metadata.annotations.contains_key(&keys.bound_by_controller) {
+        let message = format!("volume {:?} already bound to a different claim.", volume.name());
         return Decision::Wait(Some(Note::warning("FailedBinding", message)));
     }
-    let text = |it: &Option<String>| it.clone().unwrap_or_default();
     Decision::Broken(format!(
         "invalid binding of claim {:?} to volume {:?}: volume already claimed by \"{}/{}\"",
-        claim.name_any(),
-        volume.name_any(),
-        text(&holder.namespace),
-        text(&holder.name)
+        claim.name(),
+        volume.name(),
+        holder.namespace,
+        holder.name
     ))
 }
 
 fn decide_bound(claim: &PersistentVolumeClaim, named: Option<&Arc<PersistentVolume>>) -> Decision {
     let lost = |reason, message: &str| Decision::Lost(Note::warning(reason, message));
-    if volumes::volume_name(claim).is_empty() {
+    if claim.spec.volume_name.is_empty() {
         return lost(
             "ClaimLost",
             "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!",
@@ -74,8 +73,8 @@ fn decide_bound(claim: &PersistentVolumeClaim, named: Option<&Arc<PersistentVolu
     let Some(volume) = named else {
         return lost("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!");
     };
-    match bind::claim_ref(volume) {
-        Some(holder) if holder.uid != claim.metadata.uid => {
+    match &volume.spec.claim_ref {
+        Some(holder) if holder.uid != claim.uid() => {
             lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
         }
         _ => Decision::Bind(volume.clone()),
@@ -85,9 +84,9 @@ fn decide_bound(claim: &PersistentVolumeClaim, named: Option<&Arc<PersistentVolu
 /// The decision about a claim without a matching volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnboundDecision {
-    /// It gets the default class.
+    /// Set the default class.
     GiveClass(String),
-    /// Somebody is asked to make one.
+    /// Request a volume from this provisioner.
     Provision {
         by: String,
         note: Note,
@@ -98,28 +97,28 @@ pub enum UnboundDecision {
 /// A claim without a matching volume, and the state that the decision needs.
 pub struct UnboundClaim<'a> {
     pub claim: &'a PersistentVolumeClaim,
-    /// The claim's class, where that is there.
+    /// The claim's class, if it exists.
     pub class: Option<&'a StorageClass>,
-    /// The class of claims that name none.
+    /// The class of claims that set none.
     pub default_class: Option<&'a str>,
-    /// Pods that use the claim and have no node yet.
+    /// Pods that use the claim and are not scheduled.
     pub pods: Vec<String>,
-    /// Whether anybody is asked to make volumes.
+    /// Whether volumes are provisioned.
     pub provisioning: bool,
 }
 
-/// Whether claims of a class wait for a pod.
+/// Whether claims of a class are bound when a pod that uses them is scheduled.
 pub fn waits_for_pod(class: Option<&StorageClass>) -> bool {
     class.and_then(|it| it.volume_binding_mode.as_deref()) == Some("WaitForFirstConsumer")
 }
 
 impl UnboundClaim<'_> {
-    pub fn decide(&self, marks: &AnnotationKeys, names: &Names) -> UnboundDecision {
-        let name = marks.class_of_claim(self.claim);
+    pub fn decide(&self, keys: &AnnotationKeys, names: &Names) -> UnboundDecision {
+        let name = keys.class_of_claim(self.claim);
         if let (None, Some(class)) = (name, self.default_class) {
             return UnboundDecision::GiveClass(class.to_owned());
         }
-        if waits_for_pod(self.class) && !self.claim.annotations().contains_key(&marks.selected_node) {
+        if waits_for_pod(self.class) && !self.claim.metadata.annotations.contains_key(&keys.selected_node) {
             return UnboundDecision::Wait(Some(self.waiting_for_pod()));
         }
         match name.filter(|it| !it.is_empty()) {
@@ -166,34 +165,35 @@ impl UnboundClaim<'_> {
     }
 }
 
-/// A claim for which somebody is asked to make a volume; nothing where it is so already.
+/// The claim with the annotations of its provisioner; `None` where it has them.
 pub fn provisioned_by(
     claim: &PersistentVolumeClaim,
     by: &str,
-    marks: &AnnotationKeys,
+    keys: &AnnotationKeys,
 ) -> Option<PersistentVolumeClaim> {
-    let [_, current] = &marks.provisioner;
-    if claim.annotations().get(current).is_some_and(|it| it == by) {
+    let [_, current] = &keys.provisioner;
+    if claim.metadata.annotations.get(current).is_some_and(|it| it == by) {
         return None;
     }
     let mut next = claim.clone();
-    for mark in &marks.provisioner {
-        next.annotations_mut().insert(mark.clone(), by.to_owned());
+    for key in &keys.provisioner {
+        next.metadata.annotations.insert(key.clone(), by.to_owned());
     }
     Some(next)
 }
 
-/// The class of claims that name none: of several the newest.
+/// The default class: of several the newest.
 pub fn default_class(classes: &[Arc<StorageClass>], names: &Names) -> Option<String> {
     let keys = ["storageclass", "storageclass.beta"]
         .map(|domain| names.well_known_under(domain, "is-default-class"));
     let is_default = |class: &&Arc<StorageClass>| {
-        keys.iter().any(|key| class.annotations().get(key).is_some_and(|it| it == "true"))
+        keys.iter().any(|key| class.metadata.annotations.get(key).is_some_and(|it| it == "true"))
     };
-    let newest = |class: &&Arc<StorageClass>| {
-        (class.creation_timestamp().map(|it| it.0), std::cmp::Reverse(class.name_any()))
+    let newest = |one: &&Arc<StorageClass>, other: &&Arc<StorageClass>| {
+        let created = |class: &StorageClass| class.metadata.creation_timestamp;
+        created(one).cmp(&created(other)).then_with(|| other.name().cmp(one.name()))
     };
-    classes.iter().filter(is_default).max_by_key(newest).map(|it| it.name_any())
+    classes.iter().filter(is_default).max_by(newest).map(|it| it.name().to_owned())
 }
 
 #[cfg(test)]

@@ -1,19 +1,18 @@
-//! The volumes that wait for a claim, by what claims look for.
+//! The volumes without a claim, by the properties that claims require.
 //!
 //! ```text
 //! class fast, file systems:   [RWO]       5Gi c, 10Gi a, 10Gi b
 //!                             [RWO, ROX]  8Gi d
-//! a claim for RWO, 6Gi of class fast:  a, since what can do little is taken before what can do more
+//! a claim for RWO, 6Gi of class fast:  a, because volumes with fewer access modes are taken first
 //! ```
 //!
-//! What always holds: a volume that was taken is free again here only when the informer shows it as free, so that two
-//! claims that are looked at at the same time do not choose the same one. Claims of other classes cost nothing.
+//! A volume that was taken is free again only when the informer shows it as free, so that two claims that are
+//! reconciled at the same time do not choose the same one. Volumes of other classes are not visited.
 
-use super::bind::{VolumeQuery, is_free, modes_of};
+use super::bind::{VolumeQuery, is_block, is_free, mode_bits};
 use crate::volumes::{self, AnnotationKeys};
-use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::ResourceExt;
-use schema::quantity::Quantity;
+use api::core::v1::PersistentVolume;
+use api::{Quantity, Resource};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A group of volumes that satisfy the same claims: their class, and whether they are block devices.
@@ -23,57 +22,55 @@ struct Group {
     is_block: bool,
 }
 
-/// How many access modes a volume has, and which.
+/// The number of access modes of a volume, and their bits.
 type Modes = (u32, u8);
 
 #[derive(Default)]
 pub struct FreeVolumes {
-    /// The smallest first.
-    places: HashMap<Group, BTreeMap<Modes, BTreeSet<(Quantity, String)>>>,
-    /// Where each volume lies.
+    /// In each set the smallest first.
+    groups: HashMap<Group, BTreeMap<Modes, BTreeSet<(Quantity, String)>>>,
+    /// The position of each volume in `groups`.
     by_name: HashMap<String, (Group, Modes, Quantity)>,
 }
 
 impl FreeVolumes {
-    /// Updates a volume: it is found here if it is free.
-    pub fn file(&mut self, volume: &PersistentVolume, marks: &AnnotationKeys) {
-        let name = volume.name_any();
-        self.remove(&name);
-        let capacity = volume.spec.as_ref().and_then(|it| it.capacity.as_ref());
-        let Some(size) = volumes::size(capacity).filter(|_| is_free(volume)) else { return };
-        let spec = volume.spec.as_ref();
-        let modes = modes_of(spec.and_then(|it| it.access_modes.as_deref()));
+    /// Adds a volume if it is free, else removes it.
+    pub fn update(&mut self, volume: &PersistentVolume, keys: &AnnotationKeys) {
+        let name = volume.name();
+        self.remove(name);
+        let Some(size) = volumes::size(&volume.spec.capacity).filter(|_| is_free(volume)) else { return };
+        let modes = mode_bits(&volume.spec.access_modes);
         let modes = (modes.count_ones(), modes);
-        let is_block = spec.and_then(|it| it.volume_mode.as_deref()) == Some("Block");
-        let place = Group { class: marks.class_of_volume(volume).to_owned(), is_block };
-        let there = self.places.entry(place.clone()).or_default().entry(modes).or_default();
-        there.insert((size.clone(), name.clone()));
-        self.by_name.insert(name, (place, modes, size));
+        let class = keys.class_of_volume(volume).to_owned();
+        let group = Group { class, is_block: is_block(&volume.spec.volume_mode) };
+        let volumes = self.groups.entry(group.clone()).or_default().entry(modes).or_default();
+        volumes.insert((size.clone(), name.to_owned()));
+        self.by_name.insert(name.to_owned(), (group, modes, size.clone()));
     }
 
     pub fn remove(&mut self, name: &str) {
-        let Some((place, modes, size)) = self.by_name.remove(name) else { return };
-        let Some(by_modes) = self.places.get_mut(&place) else { return };
-        if let Some(there) = by_modes.get_mut(&modes) {
-            there.remove(&(size, name.to_owned()));
-            if there.is_empty() {
+        let Some((group, modes, size)) = self.by_name.remove(name) else { return };
+        let Some(by_modes) = self.groups.get_mut(&group) else { return };
+        if let Some(volumes) = by_modes.get_mut(&modes) {
+            volumes.remove(&(size, name.to_owned()));
+            if volumes.is_empty() {
                 by_modes.remove(&modes);
             }
         }
         if by_modes.is_empty() {
-            self.places.remove(&place);
+            self.groups.remove(&group);
         }
     }
 
-    /// Takes the best volume for a claim: of those with the fewest modes the smallest that is large enough, if the
-    /// claim's selector agrees.
-    pub fn take(&mut self, wish: &VolumeQuery<'_>, agrees: impl Fn(&str) -> bool) -> Option<String> {
-        let place = Group { class: wish.class.to_owned(), is_block: wish.is_block };
-        let fitting = |modes: &Modes| modes.1 & wish.modes == wish.modes;
-        let by_modes = self.places.get(&place)?.iter().filter(|(modes, _)| fitting(modes));
+    /// Takes the best volume for a claim: with the fewest access modes, then the smallest that is large enough, among
+    /// those that `is_selected` accepts by name.
+    pub fn take(&mut self, query: &VolumeQuery<'_>, is_selected: impl Fn(&str) -> bool) -> Option<String> {
+        let group = Group { class: query.class.to_owned(), is_block: query.is_block };
+        let allows = |modes: &Modes| modes.1 & query.modes == query.modes;
+        let by_modes = self.groups.get(&group)?.iter().filter(|(modes, _)| allows(modes));
         let mut large_enough =
-            by_modes.flat_map(|(_, there)| there.range((wish.size.clone(), String::new())..));
-        let name = large_enough.find(|(_, name)| agrees(name))?.1.clone();
+            by_modes.flat_map(|(_, volumes)| volumes.range((query.size.clone(), String::new())..));
+        let name = large_enough.find(|(_, name)| is_selected(name))?.1.clone();
         self.remove(&name);
         Some(name)
     }
@@ -82,21 +79,21 @@ impl FreeVolumes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use names::Names;
     use serde_json::json;
 
     fn volume(name: &str, class: &str, modes: &[&str], size: &str, phase: &str) -> PersistentVolume {
-        let json = json!({
+        object(json!({
             "metadata": {"name": name},
             "spec": {"storageClassName": class, "accessModes": modes, "capacity": {"storage": size}},
             "status": {"phase": phase}
-        });
-        serde_json::from_value(json).unwrap()
+        }))
     }
 
     #[test]
     fn the_smallest_of_the_simplest_is_taken_once() {
-        let (mut free_volumes, marks) = (FreeVolumes::default(), AnnotationKeys::new(&Names::kubernetes()));
+        let (mut free_volumes, keys) = (FreeVolumes::default(), AnnotationKeys::new(&Names::kubernetes()));
         const ONCE: &[&str] = &["ReadWriteOnce"];
         const BOTH: &[&str] = &["ReadOnlyMany", "ReadWriteOnce"];
         for (name, class, modes, size) in [
@@ -106,30 +103,26 @@ mod tests {
             ("d", "fast", BOTH, "8Gi"),
             ("e", "slow", ONCE, "6Gi"),
         ] {
-            free_volumes.file(&volume(name, class, modes, size, "Available"), &marks);
+            free_volumes.update(&volume(name, class, modes, size, "Available"), &keys);
         }
-        free_volumes.file(&volume("f", "fast", ONCE, "6Gi", "Released"), &marks);
+        free_volumes.update(&volume("f", "fast", ONCE, "6Gi", "Released"), &keys);
         let take = |free_volumes: &mut FreeVolumes, modes: &[&str], size: &str, not: &str| {
             let modes: Vec<String> = modes.iter().map(|it| (*it).to_owned()).collect();
-            let wish = VolumeQuery {
-                class: "fast",
-                is_block: false,
-                modes: modes_of(Some(&modes)),
-                size: size.parse().unwrap(),
-            };
-            free_volumes.take(&wish, |name| name != not).unwrap_or_default()
+            let size = size.parse().unwrap();
+            let query = VolumeQuery { class: "fast", is_block: false, modes: mode_bits(&modes), size };
+            free_volumes.take(&query, |name| name != not).unwrap_or_default()
         };
         assert_eq!(take(&mut free_volumes, ONCE, "6Gi", ""), "a");
         assert_eq!(take(&mut free_volumes, ONCE, "6Gi", "b"), "d");
         assert_eq!(take(&mut free_volumes, BOTH, "1Gi", ""), "");
         assert_eq!(take(&mut free_volumes, ONCE, "5Gi", ""), "c");
         assert_eq!(take(&mut free_volumes, ONCE, "11Gi", ""), "");
-        // one that came back is there again, where it belongs by now
-        free_volumes.file(&volume("a", "slow", ONCE, "10Gi", "Available"), &marks);
+        // a volume that is free again is in its new class
+        free_volumes.update(&volume("a", "slow", ONCE, "10Gi", "Available"), &keys);
         assert_eq!(take(&mut free_volumes, ONCE, "6Gi", ""), "b");
         assert_eq!(take(&mut free_volumes, ONCE, "1", ""), "");
         free_volumes.remove("a");
         free_volumes.remove("e");
-        assert!(free_volumes.places.is_empty() && free_volumes.by_name.is_empty());
+        assert!(free_volumes.groups.is_empty() && free_volumes.by_name.is_empty());
     }
 }

@@ -1,78 +1,77 @@
 //! The listeners that add claims and volumes to the queues.
 
 use super::binder::Binder;
-use super::{bind, claim};
-use crate::volumes::{self, claims};
+use super::claim;
+use crate::volumes::claims;
+use api::Resource;
 use client::{Key, Queue};
-use kube::ResourceExt;
 use std::sync::Arc;
 
-/// Volumes by the claim that they refer to.
+/// Volumes by the claim of their `claimRef`.
 pub const BY_CLAIM: &str = "binder/claim";
-/// Claims by the volume that they name.
+/// Claims by `volumeName`.
 const BY_VOLUME: &str = "binder/volume";
-/// Claims that name no volume yet, by their class.
-pub const WAITING: &str = "binder/waiting";
-/// Where claims lie that do not even say that they have no class.
+/// Claims that name no volume yet, by class.
+pub const PENDING: &str = "binder/pending";
+/// The index key of pending claims whose class is not set.
 const CLASSLESS: &str = "none";
 
-/// Where the waiting claims of a class lie.
-pub fn of_class(class: &str) -> String {
+/// The index key of the pending claims of a class.
+pub fn class_key(class: &str) -> String {
     format!("class/{class}")
 }
 
 pub(super) fn listen(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
-    let marks = binder.marks.clone();
+    let keys = binder.keys.clone();
     binder.claims.index(BY_VOLUME, |claim| {
-        Some(volumes::volume_name(claim).to_owned()).filter(|it| !it.is_empty()).into_iter().collect()
+        let name = &claim.spec.volume_name;
+        if name.is_empty() { Vec::new() } else { vec![name.clone()] }
     });
-    binder.claims.index(WAITING, move |claim| {
-        if !volumes::volume_name(claim).is_empty() || claim.annotations().contains_key(&marks.bind_completed)
-        {
+    binder.claims.index(PENDING, move |claim| {
+        let is_bound = claim.metadata.annotations.contains_key(&keys.bind_completed);
+        if is_bound || !claim.spec.volume_name.is_empty() {
             return Vec::new();
         }
-        match marks.class_of_claim(claim) {
-            Some(class) => vec![of_class(class)],
-            None => vec![of_class(""), CLASSLESS.to_owned()],
+        match keys.class_of_claim(claim) {
+            Some(class) => vec![class_key(class)],
+            None => vec![class_key(""), CLASSLESS.to_owned()],
         }
     });
     binder.volumes.index(BY_CLAIM, |volume| {
-        let text = |it: &Option<String>| it.clone().unwrap_or_default();
-        let key = bind::claim_ref(volume).map(|it| Key::new(text(&it.namespace), text(&it.name)).to_string());
-        key.into_iter().collect()
+        volume.spec.claim_ref.iter().map(|it| Key::new(&it.namespace, &it.name).to_string()).collect()
     });
     claims::index(&binder.pods);
-    to_claims(binder, volume_queue);
-    to_volumes(binder, volume_queue);
-    to_classes(binder);
+    listen_to_claims(binder, volume_queue);
+    listen_to_volumes(binder, volume_queue);
+    listen_to_classes(binder);
 }
 
-/// A claim is news to itself and to the volumes around it.
-fn to_claims(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
-    let (news, to_volumes, around) =
-        (binder.claim_queue.clone(), volume_queue.clone(), binder.volumes.clone());
+/// A change of a claim adds the claim, the volume that it names and the volumes that refer to it.
+fn listen_to_claims(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
+    let (claim_queue, volume_queue) = (binder.claim_queue.clone(), volume_queue.clone());
+    let volumes = binder.volumes.clone();
     let operations = binder.operations.clone();
     binder.claims.listen(move |change| {
         let key = change.key();
         if change.is_deletion() {
             operations.forget(&key);
         }
-        let named = volumes::volume_name(change.object());
-        if !named.is_empty() {
-            to_volumes.add(Key::new("", named));
+        let volume_name = &change.object().spec.volume_name;
+        if !volume_name.is_empty() {
+            volume_queue.add(Key::new("", volume_name));
         }
-        around.by(BY_CLAIM, &key.to_string()).iter().for_each(|it| to_volumes.add(Key::of(&**it)));
+        volumes.by(BY_CLAIM, &key.to_string()).iter().for_each(|it| volume_queue.add(Key::of(&**it)));
         if !change.is_deletion() {
-            news.add(key);
+            claim_queue.add(key);
         }
     });
 }
 
-/// A volume is news to itself, to those who look for one, and to the claims around it.
-fn to_volumes(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
-    let (news, free_volumes, marks) =
-        (volume_queue.clone(), binder.free_volumes.clone(), binder.marks.clone());
-    let (to_claims, around) = (binder.claim_queue.clone(), binder.claims.clone());
+/// A change of a volume updates the free volumes, and adds the volume and the claims that name it.
+fn listen_to_volumes(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
+    let (volume_queue, claim_queue) = (volume_queue.clone(), binder.claim_queue.clone());
+    let (free_volumes, keys, claims) =
+        (binder.free_volumes.clone(), binder.keys.clone(), binder.claims.clone());
     let (operations, world) = (binder.operations.clone(), binder.context.world.clone());
     binder.volumes.listen(move |change| {
         let (key, volume) = (change.key(), change.object());
@@ -81,28 +80,28 @@ fn to_volumes(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
                 free_volumes.lock().remove(&key.name);
                 operations.done(&key, world.elapsed());
             }
-            false => free_volumes.lock().file(volume, &marks),
+            false => free_volumes.lock().update(volume, &keys),
         }
-        around.by(BY_VOLUME, &key.name).iter().for_each(|it| to_claims.add(Key::of(&**it)));
+        claims.by(BY_VOLUME, &key.name).iter().for_each(|it| claim_queue.add(Key::of(&**it)));
         if !change.is_deletion() {
-            news.add(key);
+            volume_queue.add(key);
         }
     });
 }
 
-/// A class is news to the claims that wait for it.
-fn to_classes(binder: &Arc<Binder>) {
-    let (news, around, names) =
+/// A new or changed class adds its pending claims; a default class also adds those without a class.
+fn listen_to_classes(binder: &Arc<Binder>) {
+    let (claim_queue, claims, names) =
         (binder.claim_queue.clone(), binder.claims.clone(), binder.context.names.clone());
     binder.classes.listen(move |change| {
         if change.is_deletion() {
             return;
         }
         let class = change.object();
-        let mut waiting = around.by(WAITING, &of_class(&class.name_any()));
+        let mut pending = claims.by(PENDING, &class_key(class.name()));
         if claim::default_class(std::slice::from_ref(class), &names).is_some() {
-            waiting.extend(around.by(WAITING, CLASSLESS));
+            pending.extend(claims.by(PENDING, CLASSLESS));
         }
-        waiting.iter().for_each(|it| news.add(Key::of(&**it)));
+        pending.iter().for_each(|it| claim_queue.add(Key::of(&**it)));
     });
 }

@@ -1,13 +1,13 @@
-//! How many claims and volumes there are, counted when somebody asks, and how long it takes until a claim has the volume
-//! that was asked for and until a volume is gone that nobody wants.
+//! Metrics of the binder: numbers of claims and volumes, counted at scrape time, and durations of provisioning and
+//! deletion by external drivers.
 
-use crate::volumes::pending_operations::{BOUNDS, PendingOperations, Work};
-use crate::volumes::{self, AnnotationKeys, migrated};
+use crate::volumes::pending_operations::{BOUNDS, PendingOperation, PendingOperations};
+use crate::volumes::{AnnotationKeys, migrated};
+use api::Resource;
+use api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use api::storage::v1::StorageClass;
 use client::metrics::Metrics;
 use client::{Informer, Key};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
-use kube::ResourceExt;
 use metrics::{About, Counter, Family, Gauge, Histogram};
 use names::Names;
 use std::collections::BTreeMap;
@@ -24,59 +24,62 @@ const BOUND_CLAIMS: About =
     About::alpha("pv_collector_bound_pvc_count", "Claims that are bound to a volume.").by(NAMESPACE);
 const UNBOUND_CLAIMS: About =
     About::alpha("pv_collector_unbound_pvc_count", "Claims that are not bound to a volume.").by(NAMESPACE);
-const ALL_VOLUMES: About = About::alpha("pv_collector_total_pv_count", "Volumes, by what they are made of.")
+const ALL_VOLUMES: About = About::alpha("pv_collector_total_pv_count", "Volumes, by plugin and mode.")
     .by(&["plugin_name", "volume_mode"]);
 
-const LATE: About = About::alpha(
-    "retroactive_storageclass_total",
-    "Claims that got the default class when there came to be one.",
+const LATE: About =
+    About::alpha("retroactive_storageclass_total", "Claims that got the default class after their creation.");
+const LATE_FAILED: About = About::alpha(
+    "retroactive_storageclass_errors_total",
+    "Claims whose default class could not be written after their creation.",
 );
-const LATE_FAILED: About =
-    About::alpha("retroactive_storageclass_errors_total", "Those that could not get it.");
 
 const TOOK: About = About::alpha(
     "volume_operation_total_seconds",
-    "How long it took until a volume that was asked for was bound, and until one that was given up was gone.",
+    "Time from a request for a volume to its binding, and from a volume's release to its deletion.",
 )
 .by(&["operation_name", "plugin_name"])
 .seconds(BOUNDS);
-const FAILED: About = About::alpha("volume_operation_total_errors", "How often that did not go on.")
-    .by(&["operation_name", "plugin_name"]);
+const FAILED: About =
+    About::alpha("volume_operation_total_errors", "Failed attempts to provision or delete a volume.")
+        .by(&["operation_name", "plugin_name"]);
 
-/// What plugins are called below the well-known domain, where that is not the name of the field in small letters.
-const PLUGINS: &[(&str, &str)] = &[
-    ("awsElasticBlockStore", "aws-ebs"),
-    ("azureDisk", "azure-disk"),
-    ("azureFile", "azure-file"),
-    ("flexVolume", "flexvolume"),
-    ("gcePersistentDisk", "gce-pd"),
-    ("hostPath", "host-path"),
-    ("local", "local-volume"),
-    ("photonPersistentDisk", "photon-pd"),
-    ("portworxVolume", "portworx-volume"),
-    ("scaleIO", "scaleio"),
-    ("vsphereVolume", "vsphere-volume"),
-];
-/// Fields of a volume that are as simple.
-const SIMPLE: &[&str] =
-    &["cephfs", "cinder", "fc", "flocker", "glusterfs", "iscsi", "nfs", "quobyte", "rbd", "storageos"];
-
-/// What a volume is made of.
+/// The plugin of a volume.
 fn plugin(volume: &PersistentVolume, names: &Names) -> String {
-    let Some(spec) = &volume.spec else { return "N/A".to_owned() };
+    let spec = &volume.spec;
     if let Some(csi) = &spec.csi {
         return format!("{}:{}", names.well_known("csi"), csi.driver);
     }
-    // the fields of a type cannot be walked, those of its JSON can
-    let fields = serde_json::to_value(spec).unwrap_or_default();
-    let named = PLUGINS.iter().copied().chain(SIMPLE.iter().map(|it| (*it, *it)));
-    let found = named.into_iter().find(|(field, _)| fields.get(field).is_some());
-    found.map_or("N/A".to_owned(), |(_, name)| names.well_known(name))
+    let sources = [
+        (spec.aws_elastic_block_store.is_some(), "aws-ebs"),
+        (spec.azure_disk.is_some(), "azure-disk"),
+        (spec.azure_file.is_some(), "azure-file"),
+        (spec.flex_volume.is_some(), "flexvolume"),
+        (spec.gce_persistent_disk.is_some(), "gce-pd"),
+        (spec.host_path.is_some(), "host-path"),
+        (spec.local.is_some(), "local-volume"),
+        (spec.photon_persistent_disk.is_some(), "photon-pd"),
+        (spec.portworx_volume.is_some(), "portworx-volume"),
+        (spec.scale_io.is_some(), "scaleio"),
+        (spec.vsphere_volume.is_some(), "vsphere-volume"),
+        (spec.cephfs.is_some(), "cephfs"),
+        (spec.cinder.is_some(), "cinder"),
+        (spec.fc.is_some(), "fc"),
+        (spec.flocker.is_some(), "flocker"),
+        (spec.glusterfs.is_some(), "glusterfs"),
+        (spec.iscsi.is_some(), "iscsi"),
+        (spec.nfs.is_some(), "nfs"),
+        (spec.quobyte.is_some(), "quobyte"),
+        (spec.rbd.is_some(), "rbd"),
+        (spec.storageos.is_some(), "storageos"),
+    ];
+    let source = sources.into_iter().find(|(is_set, _)| *is_set);
+    source.map_or("N/A".to_owned(), |(_, name)| names.well_known(name))
 }
 
 /// Durations of operations of external drivers: provisioning by claim, and deletion by volume.
 pub struct OperationMetrics {
-    underway: PendingOperations<Key>,
+    pending: PendingOperations<Key>,
     took: Family<Histogram>,
     failed: Family<Counter>,
 }
@@ -85,71 +88,72 @@ impl OperationMetrics {
     pub fn new(metrics: &Metrics) -> Self {
         let registry = metrics.registry();
         OperationMetrics {
-            underway: PendingOperations::default(),
+            pending: PendingOperations::default(),
             took: registry.family(TOOK),
             failed: registry.family(FAILED),
         }
     }
 
-    pub fn provision(&self, claim: &Key, by: &str, now: Duration) {
-        let work = Work { operation: "provision", by: by.to_owned(), since: now };
-        self.underway.begin(claim.clone(), work);
+    pub fn provision(&self, claim: &Key, driver: &str, now: Duration) {
+        let operation = PendingOperation { name: "provision", driver: driver.to_owned(), since: now };
+        self.pending.begin(claim.clone(), operation);
     }
 
-    pub fn delete(&self, volume: &Key, by: &str, now: Duration) {
-        let work = Work { operation: "delete", by: by.to_owned(), since: now };
-        self.underway.begin(volume.clone(), work);
+    pub fn delete(&self, volume: &Key, driver: &str, now: Duration) {
+        let operation = PendingOperation { name: "delete", driver: driver.to_owned(), since: now };
+        self.pending.begin(volume.clone(), operation);
     }
 
-    /// It did not go on; whoever was asked is still waited for.
+    /// Counts a failure; the operation stays pending.
     pub fn failed(&self, key: &Key) {
-        let work = self.underway.get(key);
-        work.iter().for_each(|work| self.failed.of(&[work.operation, &work.by]).inc());
+        let operation = self.pending.get(key);
+        operation.iter().for_each(|it| self.failed.of(&[it.name, &it.driver]).inc());
     }
 
-    /// It has come to its end.
+    /// Ends an operation and observes its duration.
     pub fn done(&self, key: &Key, now: Duration) {
-        if let Some(work) = self.underway.end(key) {
-            self.took.of(&[work.operation, &work.by]).took(now.saturating_sub(work.since));
+        if let Some(it) = self.pending.end(key) {
+            self.took.of(&[it.name, &it.driver]).took(now.saturating_sub(it.since));
         }
     }
 
-    /// Nobody waits for it any longer.
+    /// Drops an operation that is not waited for any more.
     pub fn forget(&self, key: &Key) {
-        self.underway.end(key);
+        self.pending.end(key);
     }
 }
 
-/// Who removes the volumes of a class.
-pub fn remover(class: Option<&StorageClass>, names: &Names) -> String {
-    let maker = class.map_or("N/A", |it| &*it.provisioner);
-    migrated::driver(maker, names).unwrap_or(maker).to_owned()
+/// The driver that deletes the volumes of a class.
+pub fn deleter(class: Option<&StorageClass>, names: &Names) -> String {
+    let provisioner = class.map_or("N/A", |it| &*it.provisioner);
+    migrated::driver(provisioner, names).unwrap_or(provisioner).to_owned()
 }
 
-/// A claim was to get the default class late.
-pub fn gave_class(metrics: &Metrics, well: bool) {
-    metrics.registry().one::<Counter>(if well { LATE } else { LATE_FAILED }).inc();
+/// Counts a claim that gets the default class after its creation.
+pub fn count_late_class(metrics: &Metrics, is_written: bool) {
+    metrics.registry().one::<Counter>(if is_written { LATE } else { LATE_FAILED }).inc();
 }
 
-pub fn show(
+/// Registers the numbers of claims and volumes.
+pub fn register(
     metrics: &Metrics,
     claims: &Informer<PersistentVolumeClaim>,
     volumes: &Informer<PersistentVolume>,
-    marks: &AnnotationKeys,
+    keys: &AnnotationKeys,
     names: &Arc<Names>,
 ) {
-    let (all, spelled) = (volumes.clone(), names.clone());
+    let (all, names) = (volumes.clone(), names.clone());
     metrics.registry().ask::<Gauge>(ALL_VOLUMES, move |out| {
-        let mode = |it: &PersistentVolume| it.spec.as_ref().and_then(|it| it.volume_mode.clone());
-        let of = all.all().into_iter().map(|it| (plugin(&it, &spelled), mode(&it).unwrap_or_default()));
-        count(of).iter().for_each(|((plugin, mode), number)| out.add(&[plugin, mode], *number));
+        let mode = |it: &PersistentVolume| it.spec.volume_mode.clone().unwrap_or_default();
+        let labels = all.all().into_iter().map(|it| (plugin(&it, &names), mode(&it)));
+        count(labels).iter().for_each(|((plugin, mode), number)| out.add(&[plugin, mode], *number));
     });
     for (about, bound) in [(BOUND_VOLUMES, true), (UNBOUND_VOLUMES, false)] {
-        let (volumes, marks) = (volumes.clone(), marks.clone());
+        let (volumes, keys) = (volumes.clone(), keys.clone());
         metrics.registry().ask::<Gauge>(about, move |out| {
             let all = volumes.all();
-            let counted = all.iter().filter(|it| (volumes::volume_phase(it) == "Bound") == bound);
-            count(counted.map(|it| marks.class_of_volume(it).to_owned()))
+            let counted = all.iter().filter(|it| (it.status.phase == "Bound") == bound);
+            count(counted.map(|it| keys.class_of_volume(it).to_owned()))
                 .iter()
                 .for_each(|(class, number)| out.add(&[class], *number));
         });
@@ -158,8 +162,8 @@ pub fn show(
         let claims = claims.clone();
         metrics.registry().ask::<Gauge>(about, move |out| {
             let all = claims.all();
-            let counted = all.iter().filter(|it| (volumes::claim_phase(it) == "Bound") == bound);
-            count(counted.map(|it| it.namespace().unwrap_or_default()))
+            let counted = all.iter().filter(|it| (it.status.phase == "Bound") == bound);
+            count(counted.map(|it| it.namespace()))
                 .iter()
                 .for_each(|(namespace, number)| out.add(&[namespace], *number));
         });
@@ -176,6 +180,7 @@ fn count<T: Ord>(of: impl Iterator<Item = T>) -> BTreeMap<T, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
     #[test]
@@ -183,19 +188,19 @@ mod tests {
         let (metrics, names) = (Metrics::default(), Arc::new(Names::kubernetes()));
         let (claims, volumes) =
             (Informer::<PersistentVolumeClaim>::default(), Informer::<PersistentVolume>::default());
-        show(&metrics, &claims, &volumes, &AnnotationKeys::new(&names), &names);
+        register(&metrics, &claims, &volumes, &AnnotationKeys::new(&names), &names);
         let volume = |name: &str, phase: &str, source: Value| {
             let mut spec = json!({"storageClassName": "a", "volumeMode": "Block"});
             spec.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
-            let json = json!({"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}});
-            volumes.apply(serde_json::from_value(json).unwrap());
+            volumes
+                .apply(object(json!({"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}})));
         };
         volume("v", "Bound", json!({"csi": {"driver": "d", "volumeHandle": "h"}}));
         volume("w", "Available", json!({"hostPath": {"path": "/x"}}));
         volume("x", "Released", json!({"nfs": {"path": "/x", "server": "s"}}));
         for (name, phase) in [("c", "Bound"), ("d", "Bound"), ("e", "Lost")] {
-            let json = json!({"metadata": {"name": name, "namespace": "ns"}, "status": {"phase": phase}});
-            claims.apply(serde_json::from_value(json).unwrap());
+            let metadata = json!({"name": name, "namespace": "ns"});
+            claims.apply(object(json!({"metadata": metadata, "status": {"phase": phase}})));
         }
         let text = metrics.text();
         for part in [
@@ -212,11 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn what_others_do_is_timed_until_it_is_there() {
+    fn operations_are_timed_until_they_end() {
         let metrics = Metrics::default();
         let operations = OperationMetrics::new(&metrics);
         let (claim, volume, at) = (Key::new("ns", "c"), Key::new("", "v"), Duration::from_secs);
-        // nobody was asked
+        // not started
         operations.done(&claim, at(1));
         operations.failed(&claim);
         operations.provision(&claim, "d", at(1));
@@ -240,12 +245,12 @@ mod tests {
     }
 
     #[test]
-    fn removers_are_told_by_class() {
+    fn the_class_names_the_deleter() {
         let names = Names::kubernetes();
         let class =
             |provisioner: &str| StorageClass { provisioner: provisioner.to_owned(), ..Default::default() };
-        assert_eq!(remover(Some(&class("example.com/p")), &names), "example.com/p");
-        assert_eq!(remover(Some(&class("kubernetes.io/gce-pd")), &names), "pd.csi.storage.gke.io");
-        assert_eq!(remover(None, &names), "N/A");
+        assert_eq!(deleter(Some(&class("example.com/p")), &names), "example.com/p");
+        assert_eq!(deleter(Some(&class("kubernetes.io/gce-pd")), &names), "pd.csi.storage.gke.io");
+        assert_eq!(deleter(None, &names), "N/A");
     }
 }

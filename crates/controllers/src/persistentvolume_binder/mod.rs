@@ -1,17 +1,17 @@
-//! Claims and volumes find each other.
+//! Binds claims to volumes.
 //!
 //! ```text
-//! claim ──names──► volume      both ways round the binding is complete, and is marked on the claim for good
-//!   ▲                │
-//!   └────refers──────┘         the volume refers to the claim first: whoever wrote that has the volume
+//! claim ──volumeName──► volume      with both references the binding is complete, and the claim is annotated for good
+//!   ▲                     │
+//!   └──────claimRef───────┘         the volume is written first: the claim that it refers to has it
 //! ```
 //!
-//! What always holds: the volume is written before the claim, and both name the revision that was looked at, so that a
-//! volume never has two claims, and a crash in between is mended by whoever looks next. Before something is given up for
-//! lost or released the server was asked whether it is really gone. Volumes are made and removed by others: here
-//! they are asked to.
+//! Both writes are at the resource version that the decision was made from, so a volume never has two claims, and the
+//! next reconciliation completes a binding that was interrupted. Before a claim is set to `Lost` or a volume is
+//! released, the missing object is read from the server. External drivers provision and delete volumes; the binder
+//! annotates claims and sets phases for them.
 //!
-//! A claim that waits is looked at when something comes that may fit, and else every now and then.
+//! A pending claim is reconciled when a volume or class that may fit appears, and every `sync_period`.
 
 mod bind;
 mod binder;
@@ -26,22 +26,20 @@ mod write;
 pub use binder::Options;
 
 use crate::Context;
-use crate::volumes::{self, AnnotationKeys};
+use crate::volumes::AnnotationKeys;
+use api::Resource;
+use api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use api::storage::v1::StorageClass;
 use binder::Binder;
-use client::events::Note;
-use client::{Action, Failure, Key, Queue, Reconcile, WriteTracker, run, unless};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::StorageClass;
-use kube::ResourceExt;
-use kube::api::Api;
+use client::{Action, Api, Failure, Key, Note, Queue, Reconcile, WriteTracker, run};
 use metrics::OperationMetrics;
 use std::sync::Arc;
 use volume::VolumeDecision;
 
-/// The loop over claims.
+/// The reconciler of claims.
 struct Claims(Arc<Binder>);
 
-/// The loop over volumes.
+/// The reconciler of volumes.
 struct Volumes {
     binder: Arc<Binder>,
     wrote: WriteTracker<PersistentVolume>,
@@ -53,7 +51,7 @@ pub async fn run(context: Context, options: Options) {
         (context.informer::<PersistentVolumeClaim>(), context.informer::<PersistentVolume>());
     let (classes, pods) = (context.informer::<StorageClass>(), context.informer::<Pod>());
     let binder = Arc::new(Binder {
-        marks: AnnotationKeys::new(&context.names),
+        keys: AnnotationKeys::new(&context.names),
         operations: Arc::new(OperationMetrics::new(&context.metrics)),
         options,
         free_volumes: Arc::default(),
@@ -69,7 +67,7 @@ pub async fn run(context: Context, options: Options) {
     let volume_queue = Queue::<Key>::default();
     listen::listen(&binder, &volume_queue);
     let (metrics, names) = (&binder.context.metrics, &binder.context.names);
-    metrics::show(metrics, &binder.claims, &binder.volumes, &binder.marks, names);
+    metrics::register(metrics, &binder.claims, &binder.volumes, &binder.keys, names);
     tokio::join!(
         binder.claims.synced(),
         binder.volumes.synced(),
@@ -99,8 +97,8 @@ impl Reconcile for Claims {
         binder.wrote_claims.seen(key).await?;
         binder.wrote_volumes.seen(key).await?;
         let Some(claim) = binder.claims.get(key) else { return Ok(Action::AwaitChange) };
-        match binder.claim(key, &claim).await {
-            // it is gone, or its volume is
+        match binder.reconcile_claim(key, &claim).await {
+            // the claim or its volume is gone
             Err(why) if why.is(404) => Ok(Action::Requeue(binder.options.sync_period)),
             answer => answer,
         }
@@ -121,7 +119,7 @@ impl Reconcile for Volumes {
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.wrote.seen(key).await?;
         let Some(volume) = self.binder.volumes.get(key) else { return Ok(Action::AwaitChange) };
-        match self.volume(key, &volume).await {
+        match self.reconcile_volume(key, &volume).await {
             Err(why) if !why.is(404) => Err(why),
             _ => Ok(Action::AwaitChange),
         }
@@ -129,16 +127,16 @@ impl Reconcile for Volumes {
 }
 
 impl Binder {
-    async fn claim(&self, key: &Key, claim: &PersistentVolumeClaim) -> Result<Action, Failure> {
+    async fn reconcile_claim(&self, key: &Key, claim: &PersistentVolumeClaim) -> Result<Action, Failure> {
         use claim::Decision;
-        let named = self.named(claim).await?;
-        match claim::decide(claim, named.as_ref(), &self.marks) {
+        let named = self.named_volume(claim).await?;
+        match claim::decide(claim, named.as_ref(), &self.keys) {
             Decision::Bind(volume) => self.bind(key, &volume, claim).await.map(|()| Action::AwaitChange),
             Decision::Search => self.search(key, claim).await,
             Decision::Wait(note) => self.wait(key, claim, note).await,
             Decision::Lost(note) => {
-                if volumes::claim_phase(claim) != "Lost" {
-                    self.claim_in(key, claim, "Lost", None).await?;
+                if claim.status.phase != "Lost" {
+                    self.set_claim_phase(key, claim, "Lost", None).await?;
                     self.context.events.note(claim, note);
                 }
                 Ok(Action::AwaitChange)
@@ -147,16 +145,19 @@ impl Binder {
         }
     }
 
-    /// The volume that a claim names. For one that it had already the server is asked, too.
-    async fn named(&self, claim: &PersistentVolumeClaim) -> Result<Option<Arc<PersistentVolume>>, Failure> {
-        let name = volumes::volume_name(claim);
-        let seen = self.volumes.get(&Key::new("", name));
-        if seen.is_some() || name.is_empty() || !claim.annotations().contains_key(&self.marks.bind_completed)
-        {
-            return Ok(seen);
+    /// The volume that a claim names. If its binding is complete, a missing volume is read from the server, too.
+    async fn named_volume(
+        &self,
+        claim: &PersistentVolumeClaim,
+    ) -> Result<Option<Arc<PersistentVolume>>, Failure> {
+        let name = &claim.spec.volume_name;
+        let cached = self.volumes.get(&Key::new("", name));
+        let is_bound = claim.metadata.annotations.contains_key(&self.keys.bind_completed);
+        if cached.is_some() || name.is_empty() || !is_bound {
+            return Ok(cached);
         }
-        let volumes: Api<PersistentVolume> = Api::all(self.context.client.clone());
-        Ok(unless(404, volumes.get(name).await)?.map(Arc::new))
+        let volumes: Api<PersistentVolume> = Api::all(&self.context.client);
+        Ok(volumes.get_opt(name).await?.map(Arc::new))
     }
 
     async fn wait(
@@ -168,34 +169,42 @@ impl Binder {
         if let Some(note) = note {
             self.context.events.note(claim, note);
         }
-        self.claim_in(key, claim, "Pending", None).await?;
+        self.set_claim_phase(key, claim, "Pending", None).await?;
         Ok(Action::Requeue(self.options.sync_period))
     }
 
-    /// The claim that a volume refers to, if it is there and is the same. Before a volume is released for lack of it the
-    /// server is asked.
-    async fn holder(&self, volume: &PersistentVolume) -> Result<Option<Arc<PersistentVolumeClaim>>, Failure> {
-        let Some(holder) = bind::claim_ref(volume) else { return Ok(None) };
-        let (Some(namespace), Some(name)) = (&holder.namespace, &holder.name) else { return Ok(None) };
-        let is_same = |claim: &PersistentVolumeClaim| claim.metadata.uid == holder.uid;
-        let seen = self.claims.get(&Key::new(namespace, name)).filter(|claim| is_same(claim));
-        if seen.is_some() || matches!(volumes::volume_phase(volume), "Released" | "Failed") {
-            return Ok(seen);
+    /// The claim of a volume's `claimRef`, if it exists with the same uid. A missing claim is read from the server,
+    /// too, before the volume is released.
+    async fn referenced_claim(
+        &self,
+        volume: &PersistentVolume,
+    ) -> Result<Option<Arc<PersistentVolumeClaim>>, Failure> {
+        let Some(reference) = &volume.spec.claim_ref else { return Ok(None) };
+        let (namespace, name) = (&reference.namespace, &reference.name);
+        if namespace.is_empty() || name.is_empty() {
+            return Ok(None);
         }
-        let claims = Api::<PersistentVolumeClaim>::namespaced(self.context.client.clone(), namespace);
-        Ok(unless(404, claims.get(name).await)?.filter(is_same).map(Arc::new))
+        let is_same = |claim: &PersistentVolumeClaim| claim.uid() == reference.uid;
+        let cached = self.claims.get(&Key::new(namespace, name)).filter(|claim| is_same(claim));
+        if cached.is_some() || matches!(&*volume.status.phase, "Released" | "Failed") {
+            return Ok(cached);
+        }
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(&self.context.client, namespace);
+        Ok(claims.get_opt(name).await?.filter(is_same).map(Arc::new))
     }
 }
 
 impl Volumes {
-    async fn volume(&self, key: &Key, volume: &PersistentVolume) -> Result<(), Failure> {
+    async fn reconcile_volume(&self, key: &Key, volume: &PersistentVolume) -> Result<(), Failure> {
         let binder = &self.binder;
-        let claim = binder.holder(volume).await?;
-        match volume::decide(volume, claim.as_deref(), &binder.marks) {
-            VolumeDecision::Free if bind::is_free(volume) => binder.wake(volume),
-            VolumeDecision::Free => self.phase(key, volume, "Available").await?,
-            VolumeDecision::Bound => self.phase(key, volume, "Bound").await?,
-            VolumeDecision::AskClaim => claim.iter().for_each(|it| binder.claim_queue.add(Key::of(&**it))),
+        let claim = binder.referenced_claim(volume).await?;
+        match volume::decide(volume, claim.as_deref(), &binder.keys) {
+            VolumeDecision::Free if bind::is_free(volume) => binder.offer(volume),
+            VolumeDecision::Free => self.set_phase(key, volume, "Available").await?,
+            VolumeDecision::Bound => self.set_phase(key, volume, "Bound").await?,
+            VolumeDecision::ReconcileClaim => {
+                claim.iter().for_each(|it| binder.claim_queue.add(Key::of(&**it)))
+            }
             VolumeDecision::Mismatch(notes) => {
                 let (of_volume, of_claim) = *notes;
                 binder.context.events.note(volume, of_volume);
@@ -205,35 +214,35 @@ impl Volumes {
             }
             VolumeDecision::Release => self.release(key, volume).await?,
             VolumeDecision::Unbind => {
-                let free = bind::unbound(volume, &binder.marks);
+                let free = bind::unbind_volume(volume, &binder.keys);
                 let free = binder.replace_volume(&self.wrote, key, &free).await?;
-                self.phase(key, &free, "Available").await?;
+                self.set_phase(key, &free, "Available").await?;
             }
         }
         Ok(())
     }
 
-    async fn phase(&self, key: &Key, volume: &PersistentVolume, phase: &str) -> Result<(), Failure> {
-        self.binder.volume_in(&self.wrote, key, volume, phase, "").await.map(drop)
+    async fn set_phase(&self, key: &Key, volume: &PersistentVolume, phase: &str) -> Result<(), Failure> {
+        self.binder.set_volume_phase(&self.wrote, key, volume, phase, "").await.map(drop)
     }
 
-    /// What is wrong stays to be seen, so a volume that failed is not said to be released again.
+    /// Reclaims a volume. One that failed keeps its phase and message.
     async fn release(&self, key: &Key, volume: &PersistentVolume) -> Result<(), Failure> {
         let binder = &self.binder;
-        if volumes::volume_phase(volume) == "Failed" {
+        if volume.status.phase == "Failed" {
             return Ok(());
         }
-        let released = binder.volume_in(&self.wrote, key, volume, "Released", "").await?;
+        let released = binder.set_volume_phase(&self.wrote, key, volume, "Released", "").await?;
         let names = &binder.context.names;
-        let note = volume::not_reclaimed(volume, &binder.marks, names);
-        if volume::is_to_be_deleted(volume, &binder.marks) {
-            let class = binder.classes.get(&Key::new("", binder.marks.class_of_volume(volume)));
-            let by = metrics::remover(class.as_deref().filter(|_| note.is_none()), names);
-            binder.operations.delete(key, &by, binder.context.world.elapsed());
+        let note = volume::reclaim_failure(volume, &binder.keys, names);
+        if volume::is_to_be_deleted(volume, &binder.keys) {
+            let class = binder.classes.get(&Key::new("", binder.keys.class_of_volume(volume)));
+            let driver = metrics::deleter(class.as_deref().filter(|_| note.is_none()), names);
+            binder.operations.delete(key, &driver, binder.context.world.elapsed());
         }
         let Some(note) = note else { return Ok(()) };
         binder.operations.failed(key);
-        binder.volume_in(&self.wrote, key, &released, "Failed", &note.message).await?;
+        binder.set_volume_phase(&self.wrote, key, &released, "Failed", &note.message).await?;
         binder.context.events.note(&*released, note);
         Ok(())
     }

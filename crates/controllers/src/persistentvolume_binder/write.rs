@@ -1,20 +1,13 @@
-//! Writing claims and volumes, each as it was looked at: whoever was faster is looked at first.
+//! Writes claims and volumes, each at the resource version that the decision was made from; a conflict is retried.
 
 use super::bind;
 use super::binder::Binder;
-use client::retry_on_conflict::beside;
-use client::{Failure, Key, WriteTracker};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::ResourceExt;
-use kube::api::{Api, PostParams};
+use api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use client::{Api, Failure, Key, WriteTracker};
 use std::borrow::Cow;
 
-fn body(object: &impl serde::Serialize) -> Result<Vec<u8>, Failure> {
-    Ok(serde_json::to_vec(object).map_err(kube::Error::SerdeError)?)
-}
-
 impl Binder {
-    /// Writes what is missing of a binding, in an order in which it can be cut off anywhere.
+    /// Writes the missing parts of a binding, in an order in which it can be interrupted at any point.
     pub(super) async fn bind(
         &self,
         key: &Key,
@@ -22,16 +15,16 @@ impl Binder {
         claim: &PersistentVolumeClaim,
     ) -> Result<(), Failure> {
         let wrote = &self.wrote_volumes;
-        let volume = match bind::volume_to(volume, claim, &self.marks) {
+        let volume = match bind::bind_volume(volume, claim, &self.keys) {
             None => Cow::Borrowed(volume),
             Some(next) => Cow::Owned(self.replace_volume(wrote, key, &next).await?),
         };
-        let volume = self.volume_in(wrote, key, &volume, "Bound", "").await?;
-        let claim = match bind::claim_to(claim, &volume, &self.marks) {
+        let volume = self.set_volume_phase(wrote, key, &volume, "Bound", "").await?;
+        let claim = match bind::bind_claim(claim, &volume, &self.keys) {
             None => Cow::Borrowed(claim),
             Some(next) => Cow::Owned(self.replace_claim(key, &next).await?),
         };
-        self.claim_in(key, &claim, "Bound", Some(&volume)).await
+        self.set_claim_phase(key, &claim, "Bound", Some(&volume)).await
     }
 
     pub(super) async fn replace_claim(
@@ -39,22 +32,22 @@ impl Binder {
         key: &Key,
         next: &PersistentVolumeClaim,
     ) -> Result<PersistentVolumeClaim, Failure> {
-        let api = beside::<PersistentVolumeClaim>(&self.context.client, next);
-        let written = api.replace(&next.name_any(), &PostParams::default(), next).await?;
+        let claims: Api<PersistentVolumeClaim> = Api::beside(&self.context.client, next);
+        let written = claims.replace(next).await?;
         self.wrote_claims.wrote(key, &written);
         Ok(written)
     }
 
-    pub(super) async fn claim_in(
+    pub(super) async fn set_claim_phase(
         &self,
         key: &Key,
         claim: &PersistentVolumeClaim,
         phase: &str,
         volume: Option<&PersistentVolume>,
     ) -> Result<(), Failure> {
-        if let Some(next) = bind::claim_in(claim, phase, volume).map_err(Failure::Other)? {
-            let api = beside::<PersistentVolumeClaim>(&self.context.client, claim);
-            let written = api.replace_status(&claim.name_any(), &PostParams::default(), body(&next)?).await?;
+        if let Some(next) = bind::claim_in_phase(claim, phase, volume).map_err(Failure::Other)? {
+            let claims: Api<PersistentVolumeClaim> = Api::beside(&self.context.client, claim);
+            let written = claims.replace_status(&next).await?;
             self.wrote_claims.wrote(key, &written);
         }
         Ok(())
@@ -66,14 +59,14 @@ impl Binder {
         key: &Key,
         next: &PersistentVolume,
     ) -> Result<PersistentVolume, Failure> {
-        let api: Api<PersistentVolume> = Api::all(self.context.client.clone());
-        let written = api.replace(&next.name_any(), &PostParams::default(), next).await?;
+        let volumes: Api<PersistentVolume> = Api::all(&self.context.client);
+        let written = volumes.replace(next).await?;
         wrote.wrote(key, &written);
         Ok(written)
     }
 
-    /// The volume as it is then.
-    pub(super) async fn volume_in<'v>(
+    /// Returns the volume as it was written.
+    pub(super) async fn set_volume_phase<'v>(
         &self,
         wrote: &WriteTracker<PersistentVolume>,
         key: &Key,
@@ -81,9 +74,11 @@ impl Binder {
         phase: &str,
         message: &str,
     ) -> Result<Cow<'v, PersistentVolume>, Failure> {
-        let Some(next) = bind::volume_in(volume, phase, message) else { return Ok(Cow::Borrowed(volume)) };
-        let api: Api<PersistentVolume> = Api::all(self.context.client.clone());
-        let written = api.replace_status(&next.name_any(), &PostParams::default(), body(&next)?).await?;
+        let Some(next) = bind::volume_in_phase(volume, phase, message) else {
+            return Ok(Cow::Borrowed(volume));
+        };
+        let volumes: Api<PersistentVolume> = Api::all(&self.context.client);
+        let written = volumes.replace_status(&next).await?;
         wrote.wrote(key, &written);
         Ok(Cow::Owned(written))
     }

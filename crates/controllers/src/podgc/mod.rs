@@ -1,32 +1,32 @@
-//! Pods that nobody else removes: those that have ended, when there are too many; those of nodes that are gone or out of
-//! service; those that were deleted before they had a node.
+//! The pod garbage collector: deletes ended pods beyond a limit, pods of nodes that are gone or out of service, and pods
+//! that were deleted before they had a node.
 //!
-//! What always holds: a pod that is removed here without having ended is said to have failed first, so that its owner
-//! counts it, unless conditions of disruption are switched off. A node must have been gone for a while, and the server asked about it, before its pods are.
+//! Always true: a pod that has not ended gets the phase `Failed` before it is deleted, so that its owner counts it, unless
+//! the gate of disruption conditions is off. The pods of a missing node are deleted only after a quarantine and a read of
+//! the node from the server.
 
 use crate::Context;
-use crate::pods::{placed, rank, remove, state};
-use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run, unless};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::ResourceExt;
-use kube::api::Api;
+use crate::pods::{placed, remove, state};
+use api::Resource;
+use api::core::v1::{Node, Pod};
+use client::{Action, Api, Change, Failure, Informer, Key, Queue, Reconcile, run};
 use metrics::{About, Counter};
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who says that pods failed.
-const WRITER: &str = "PodGC";
+/// The field manager of the status of failed pods.
+const FIELD_MANAGER: &str = "PodGC";
 const ENDED: &str = "podgc/ended";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// So many pods that have ended may be kept; 0 keeps all.
+    /// The limit of ended pods; 0 keeps all.
     pub terminated_pods: usize,
     /// How long a node must have been gone.
     pub quarantine: Duration,
-    /// How often pods that have ended are looked at.
+    /// How often ended pods are counted.
     pub period: Duration,
 }
 
@@ -40,15 +40,15 @@ impl Default for Options {
     }
 }
 
-/// What is looked at.
+/// A unit of work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Task {
-    /// All that have ended.
+    /// All ended pods.
     Ended,
     /// The pods of a node.
     Node(String),
-    /// A pod that is going away.
-    Leaving(Key),
+    /// A pod that is being deleted.
+    Deleting(Key),
 }
 
 impl fmt::Display for Task {
@@ -56,17 +56,19 @@ impl fmt::Display for Task {
         match self {
             Task::Ended => out.write_str("ended pods"),
             Task::Node(name) => write!(out, "node {name}"),
-            Task::Leaving(key) => key.fmt(out),
+            Task::Deleting(key) => key.fmt(out),
         }
     }
 }
 
 const FORCED: About = About::alpha(
     "pod_gc_collector_force_delete_pods_total",
-    "Pods that were removed from nodes that are out of service.",
+    "Pods that were deleted from nodes that are out of service.",
 );
-const FAILED: About =
-    About::alpha("pod_gc_collector_force_delete_pod_errors_total", "Those of them that could not be.");
+const FAILED: About = About::alpha(
+    "pod_gc_collector_force_delete_pod_errors_total",
+    "Failed deletions of pods from nodes that are out of service.",
+);
 
 struct Collector {
     context: Context,
@@ -83,44 +85,45 @@ pub async fn run(context: Context, options: Options) {
     let (pods, nodes) = (context.informer::<Pod>(), context.informer::<Node>());
     placed::index(&pods);
     pods.index(ENDED, |pod| if has_ended(pod) { vec![String::new()] } else { Vec::new() });
-    // a pod cannot be known to be without its node before all nodes are known
+    // a node is known to be missing only after all nodes are listed
     nodes.synced().await;
-    let (news, known, told) = (queue.clone(), nodes.clone(), options.clone());
+    let (changed, known, limits) = (queue.clone(), nodes.clone(), options.clone());
     pods.listen(move |change| {
         if !change.is_deletion() {
-            tasks(change.object(), &known, &told, &news);
+            add_tasks(change.object(), &known, &limits, &changed);
         }
     });
     let out_of_service = context.names.well_known_under("node", "out-of-service");
-    let (news, quarantine, taint) = (queue.clone(), options.quarantine, out_of_service.clone());
-    let looks = context.gates.out_of_service;
+    let (changed, quarantine, taint) = (queue.clone(), options.quarantine, out_of_service.clone());
+    let is_enabled = context.gates.out_of_service;
     nodes.listen(move |change| {
         let node = change.object();
         match change {
-            Change::Deleted(_) => news.add_after(Task::Node(node.name_any()), quarantine),
-            _ if looks && is_out_of_service(node, &taint) => news.add(Task::Node(node.name_any())),
+            Change::Deleted(_) => changed.add_after(Task::Node(node.name().to_owned()), quarantine),
+            _ if is_enabled && is_out_of_service(node, &taint) => {
+                changed.add(Task::Node(node.name().to_owned()));
+            }
             _ => {}
         }
     });
     pods.synced().await;
     let registry = context.metrics.registry();
     let (forced, failed) = (registry.one(FORCED), registry.one(FAILED));
-    let this = Collector { context, options, pods, nodes, out_of_service, forced, failed };
-    run::run(Arc::new(this), queue, 1).await;
+    let collector = Collector { context, options, pods, nodes, out_of_service, forced, failed };
+    run::run(Arc::new(collector), queue, 1).await;
 }
 
-/// What there is to be looked at because of a pod.
-fn tasks(pod: &Pod, nodes: &Informer<Node>, options: &Options, queue: &Queue<Task>) {
+/// Queues the tasks of a pod.
+fn add_tasks(pod: &Pod, nodes: &Informer<Node>, options: &Options, queue: &Queue<Task>) {
     if options.terminated_pods > 0 && has_ended(pod) {
         queue.add_after(Task::Ended, options.period);
     }
     if pod.metadata.deletion_timestamp.is_some() {
-        queue.add(Task::Leaving(Key::of(pod)));
+        queue.add(Task::Deleting(Key::of(pod)));
     }
-    if let Some(node) = rank::node(pod)
-        && nodes.get(&Key::new("", node)).is_none()
-    {
-        queue.add_after(Task::Node(node.to_owned()), options.quarantine);
+    let node = &pod.spec.node_name;
+    if !node.is_empty() && nodes.get(&Key::new("", node)).is_none() {
+        queue.add_after(Task::Node(node.clone()), options.quarantine);
     }
 }
 
@@ -128,23 +131,19 @@ fn has_ended(pod: &Pod) -> bool {
     !matches!(state::phase(pod), "" | "Pending" | "Running" | "Unknown")
 }
 
-/// Those that there are too many of: evicted ones first, then the oldest.
+/// The pods beyond the limit: evicted ones first, then the oldest.
 fn surplus(mut pods: Vec<Arc<Pod>>, most: usize) -> Vec<Arc<Pod>> {
-    let evicted = |pod: &Pod| {
-        let reason = pod.status.as_ref().and_then(|it| it.reason.as_deref());
-        state::phase(pod) == "Failed" && reason == Some("Evicted")
-    };
-    pods.sort_by_cached_key(|it| (!evicted(it), it.creation_timestamp(), it.name_any()));
+    let is_evicted = |pod: &Pod| pod.status.phase == "Failed" && pod.status.reason == "Evicted";
+    pods.sort_by_cached_key(|it| (!is_evicted(it), it.metadata.creation_timestamp, it.name().to_owned()));
     pods.truncate(pods.len().saturating_sub(most));
     pods
 }
 
-/// Whether a node was said to be out of service, and is not ready.
+/// Whether a node has the out-of-service taint, and is not ready.
 fn is_out_of_service(node: &Node, taint: &str) -> bool {
-    let tainted = node.spec.iter().flat_map(|it| it.taints.iter().flatten()).any(|it| it.key == taint);
-    let conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
-    let ready = conditions.filter(|it| it.type_ == "Ready").any(|it| it.status == "True");
-    tainted && !ready
+    let is_tainted = node.spec.taints.iter().any(|it| it.key == taint);
+    let is_ready = node.status.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True");
+    is_tainted && !is_ready
 }
 
 impl Reconcile for Collector {
@@ -156,12 +155,12 @@ impl Reconcile for Collector {
 
     async fn reconcile(&self, task: &Task) -> Result<Action, Failure> {
         match task {
-            Task::Ended => self.ended().await,
-            Task::Node(name) => self.node(name).await,
-            Task::Leaving(key) => {
+            Task::Ended => self.collect_ended().await,
+            Task::Node(name) => self.collect_of_node(name).await,
+            Task::Deleting(key) => {
                 let pod = self.pods.get(key).filter(|pod| pod.metadata.deletion_timestamp.is_some());
                 match pod {
-                    Some(pod) => self.leaving(&pod).await,
+                    Some(pod) => self.collect_deleting(&pod).await,
                     None => Ok(()),
                 }
             }
@@ -171,26 +170,26 @@ impl Reconcile for Collector {
 }
 
 impl Collector {
-    async fn ended(&self) -> Result<(), Failure> {
+    async fn collect_ended(&self) -> Result<(), Failure> {
         for pod in surplus(self.pods.by(ENDED, ""), self.options.terminated_pods) {
             self.delete(&pod).await?;
         }
         Ok(())
     }
 
-    async fn node(&self, name: &str) -> Result<(), Failure> {
+    async fn collect_of_node(&self, name: &str) -> Result<(), Failure> {
         let pods = placed::on(&self.pods, name);
         if pods.is_empty() {
             return Ok(());
         }
         if self.nodes.get(&Key::new("", name)).is_some() {
             for pod in pods.iter().filter(|it| it.metadata.deletion_timestamp.is_some()) {
-                self.leaving(pod).await?;
+                self.collect_deleting(pod).await?;
             }
             return Ok(());
         }
-        let nodes: Api<Node> = Api::all(self.context.client.clone());
-        if unless(404, nodes.get_metadata(name).await)?.is_some() {
+        let nodes: Api<Node> = Api::all(&self.context.client);
+        if nodes.metadata_only().get_opt(name).await?.is_some() {
             return Ok(());
         }
         for pod in pods {
@@ -199,32 +198,32 @@ impl Collector {
                 "status": "True",
                 "reason": "DeletionByPodGC",
                 "message": "PodGC: node no longer exists",
-                "lastTransitionTime": self.context.time(),
+                "lastTransitionTime": self.context.time().to_string(),
             });
             self.fail_and_delete(&pod, Some(condition)).await?;
         }
         Ok(())
     }
 
-    /// A pod that is going away and that no agent will let go.
-    async fn leaving(&self, pod: &Pod) -> Result<(), Failure> {
-        let lost = match rank::node(pod) {
-            None => true,
-            Some(_) if !self.context.gates.out_of_service => false,
-            Some(node) => self
+    /// Deletes a pod that is being deleted, if no node agent will finish the deletion.
+    async fn collect_deleting(&self, pod: &Pod) -> Result<(), Failure> {
+        let is_lost = match &*pod.spec.node_name {
+            "" => true,
+            _ if !self.context.gates.out_of_service => false,
+            node => self
                 .nodes
                 .get(&Key::new("", node))
                 .is_some_and(|node| is_out_of_service(&node, &self.out_of_service)),
         };
-        if !lost {
+        if !is_lost {
             return Ok(());
         }
-        let removed = self.fail_and_delete(pod, None).await;
-        if rank::node(pod).is_some() {
+        let deleted = self.fail_and_delete(pod, None).await;
+        if !pod.spec.node_name.is_empty() {
             self.forced.inc();
-            self.failed.inc_by(removed.is_err().into());
+            self.failed.inc_by(deleted.is_err().into());
         }
-        removed
+        deleted
     }
 
     async fn fail_and_delete(&self, pod: &Pod, condition: Option<serde_json::Value>) -> Result<(), Failure> {
@@ -233,7 +232,7 @@ impl Collector {
             if let Some(condition) = condition {
                 status["conditions"] = json!([condition]);
             }
-            if !remove::say(&self.context.client, pod, WRITER, status).await? {
+            if !remove::say(&self.context.client, pod, FIELD_MANAGER, status).await? {
                 return Ok(());
             }
         }
@@ -248,17 +247,18 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
 
     fn pod(name: &str, created: u32, phase: &str, reason: &str) -> Arc<Pod> {
         let json = json!({
             "metadata": {"name": name, "creationTimestamp": format!("2023-01-01T00:00:{created:02}Z")},
             "status": {"phase": phase, "reason": reason}
         });
-        Arc::new(serde_json::from_value(json).unwrap())
+        Arc::new(object(json))
     }
 
     #[test]
-    fn the_evicted_and_the_oldest_go_first() {
+    fn evicted_and_old_pods_go_first() {
         let pods = || {
             vec![
                 pod("new", 30, "Succeeded", ""),
@@ -268,7 +268,7 @@ mod tests {
                 pod("a", 20, "Succeeded", "Evicted"),
             ]
         };
-        let names = |most| surplus(pods(), most).iter().map(|it| it.name_any()).collect::<Vec<_>>();
+        let names = |most| surplus(pods(), most).iter().map(|it| it.name().to_owned()).collect::<Vec<_>>();
         assert_eq!(names(0), ["evicted", "old", "a", "b", "new"]);
         assert_eq!(names(3), ["evicted", "old"]);
         assert_eq!(names(9), [""; 0]);
@@ -283,7 +283,7 @@ mod tests {
                 "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
                 "status": {"conditions": conditions}
             });
-            is_out_of_service(&serde_json::from_value(node).unwrap(), "out")
+            is_out_of_service(&object(node), "out")
         };
         assert!(of("out", Some("False")) && of("out", Some("Unknown")) && of("out", None));
         assert!(!of("out", Some("True")) && !of("other", Some("False")));

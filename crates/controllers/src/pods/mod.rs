@@ -1,4 +1,4 @@
-//! Pods that loops make from templates and remove again: what replica sets, jobs, daemon sets and stateful sets share.
+//! Pods of owners: the parts that the loops of replica sets, jobs, daemon sets and stateful sets share.
 
 pub mod placed;
 pub mod rank;
@@ -11,14 +11,11 @@ pub mod tolerate;
 pub use slow_start::slow_start;
 
 use crate::Context;
-use client::events::EventType;
-use client::retry_on_conflict::{NamespacedObject, beside};
-use client::{Failure, Key, WriteTracker, is_terminating, unless};
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use api::Resource;
+use api::core::v1::Pod;
+use client::{Api, EventType, Failure, Key, WriteTracker, is_terminating, unless};
 
-/// Makes and removes pods in the name of owners, tells of it, and remembers it.
+/// Creates and deletes pods for owners, with events, and tracks these writes.
 pub struct Pods {
     context: Context,
     written: WriteTracker<Pod>,
@@ -34,68 +31,65 @@ impl Pods {
         &self.written
     }
 
-    /// Makes a pod for an owner, and tells of it. Nothing where the namespace is going away: what is refused then is
-    /// refused for good.
-    pub async fn create<O: NamespacedObject>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
-        let made = self.make(owner, pod).await;
-        match &made {
-            Ok(Some(made)) => {
-                let message = format!("Created pod: {}", made.name_any());
-                self.context.events.tell(owner, EventType::Normal, "SuccessfulCreate", message);
+    /// Creates a pod for an owner, and records an event. `None` if the namespace is terminating: a retry would fail, too.
+    pub async fn create<O: Resource>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
+        let created = self.make(owner, pod).await;
+        match &created {
+            Ok(Some(created)) => {
+                let message = format!("Created pod: {}", created.name());
+                self.context.events.record(owner, EventType::Normal, "SuccessfulCreate", message);
             }
             Ok(None) => {}
             Err(why @ Failure::Api(_)) => {
                 let message = format!("Error creating: {}", why.message());
-                self.context.events.tell(owner, EventType::Warning, "FailedCreate", message);
+                self.context.events.record(owner, EventType::Warning, "FailedCreate", message);
             }
             Err(Failure::Other(_)) => {}
         }
-        made
+        created
     }
 
-    /// The same without a word.
-    pub async fn make<O: NamespacedObject>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
-        if pod.labels().is_empty() {
+    /// Creates a pod without an event.
+    pub async fn make<O: Resource>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
+        if pod.metadata.labels.is_empty() {
             return Err(Failure::Other("unable to create pods, no labels".to_owned()));
         }
-        match beside::<Pod>(&self.context.client, owner).create(&PostParams::default(), pod).await {
-            Ok(made) => {
-                self.written.wrote(&Key::of(owner), &made);
-                Ok(Some(made))
+        match Api::<Pod>::beside(&self.context.client, owner).create(pod).await {
+            Ok(created) => {
+                self.written.wrote(&Key::of(owner), &created);
+                Ok(Some(created))
             }
             Err(why) if is_terminating(&why) => Ok(None),
             Err(why) => Err(why.into()),
         }
     }
 
-    /// Removes a pod of an owner, and tells of it. Whether it was there.
-    pub async fn delete<O: NamespacedObject>(&self, owner: &O, pod: &Pod) -> Result<bool, Failure> {
-        let removed = self.remove(owner, pod).await;
-        match &removed {
+    /// Deletes a pod of an owner, and records an event. Returns whether the pod existed.
+    pub async fn delete<O: Resource>(&self, owner: &O, pod: &Pod) -> Result<bool, Failure> {
+        let deleted = self.remove(owner, pod).await;
+        match &deleted {
             Ok(true) => {
-                let message = format!("Deleted pod: {}", pod.name_any());
-                self.context.events.tell(owner, EventType::Normal, "SuccessfulDelete", message);
+                let message = format!("Deleted pod: {}", pod.name());
+                self.context.events.record(owner, EventType::Normal, "SuccessfulDelete", message);
             }
             Ok(false) => {}
             Err(why) => {
                 let message = format!("Error deleting: {}", why.message());
-                self.context.events.tell(owner, EventType::Warning, "FailedDelete", message);
+                self.context.events.record(owner, EventType::Warning, "FailedDelete", message);
             }
         }
-        removed
+        deleted
     }
 
-    /// The same without a word.
-    pub async fn remove<O: NamespacedObject>(&self, owner: &O, pod: &Pod) -> Result<bool, Failure> {
-        // a pod that took its name is not meant
-        let same = Preconditions { uid: pod.uid(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
-        let deleted = beside::<Pod>(&self.context.client, pod).delete(&pod.name_any(), &params).await;
-        let is_there = match unless(404, deleted) {
-            Err(kube::Error::Api(answer)) if answer.code == 409 => false,
-            answer => answer?.is_some(),
+    /// Deletes a pod without an event. A pod of the same name but another uid stays.
+    pub async fn remove<O: Resource>(&self, owner: &O, pod: &Pod) -> Result<bool, Failure> {
+        let options = remove::options(pod);
+        let deleted = Api::<Pod>::beside(&self.context.client, pod).delete(pod.name(), &options).await;
+        let existed = match unless(404, deleted) {
+            Err(why) if why.is_conflict() => false,
+            result => result?.is_some(),
         };
         self.written.deleted(&Key::of(owner), pod);
-        Ok(is_there)
+        Ok(existed)
     }
 }

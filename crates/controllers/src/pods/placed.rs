@@ -1,13 +1,13 @@
-//! Pods by the node that they are on.
+//! The index of pods by node.
 
 use super::rank;
+use api::core::v1::Pod;
 use client::Informer;
-use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
 const BY_NODE: &str = "node";
 
-/// Pods are found by their node from now on.
+/// Adds the index to an informer.
 pub fn index(pods: &Informer<Pod>) {
     pods.index(BY_NODE, |pod| rank::node(pod).map(str::to_owned).into_iter().collect());
 }

@@ -1,37 +1,37 @@
-//! Which pods go first when there are too many.
+//! The order in which surplus pods are deleted.
 //!
-//! Those that are of the least use: not on a node, not running, not ready, cheap to delete as their owner says, many on
-//! the same node, ready only since lately, often restarted, young. Where ages are compared by their order of magnitude it
-//! is not always the same generation that goes; among equals chance decides, by uid.
+//! First the least useful: without a node, not running, not ready, with a low deletion cost, with many related pods on
+//! the same node, ready for a short time, often restarted, young. If ages are compared by order of magnitude, it is not
+//! always the same generation that is deleted; among equals the uid decides, which is random.
 
 use super::state::{self, is_ready};
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::chrono::{DateTime, Utc};
+use api::Time;
+use api::core::v1::Pod;
 use names::Names;
 use std::cmp::Reverse;
 
-/// A key by which pods are sorted; the smallest go first.
+/// The sort key of a pod; the smallest is deleted first.
 pub type Rank = (bool, u8, bool, i32, Reverse<usize>, Option<i64>, Reverse<i32>, Option<i64>, String);
 
-/// How the ages of pods are compared.
+/// The precision with which ages of pods are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ages {
     Exactly,
-    /// By their order of magnitude.
+    /// By order of magnitude.
     Roughly,
 }
 
 impl Ages {
-    fn of(self, since: DateTime<Utc>, now: DateTime<Utc>) -> i64 {
+    fn of(self, since: Time, now: Time) -> i64 {
         match self {
-            Ages::Exactly => now.signed_duration_since(since).num_milliseconds(),
+            Ages::Exactly => now.unix_seconds().saturating_sub(since.unix_seconds()),
             Ages::Roughly => magnitude(since, now),
         }
     }
 }
 
-/// `on_node` says how many pods like this one there are on its node.
-pub fn rank(pod: &Pod, cost: i32, on_node: usize, ages: Ages, now: DateTime<Utc>) -> Rank {
+/// The sort key of a pod. `on_node` is the number of related pods on its node.
+pub fn rank(pod: &Pod, cost: i32, on_node: usize, ages: Ages, now: Time) -> Rank {
     let ready = is_ready(pod);
     (
         node(pod).is_some(),
@@ -46,53 +46,48 @@ pub fn rank(pod: &Pod, cost: i32, on_node: usize, ages: Ages, now: DateTime<Utc>
         Reverse(on_node),
         if ready { state::ready_since(pod).map(|since| ages.of(since, now)) } else { None },
         Reverse(restarts(pod)),
-        pod.metadata.creation_timestamp.as_ref().map(|it| ages.of(it.0, now)),
-        pod.metadata.uid.clone().unwrap_or_default(),
+        pod.metadata.creation_timestamp.map(|it| ages.of(it, now)),
+        pod.metadata.uid.clone(),
     )
 }
 
+/// The node that a pod is bound to.
 pub fn node(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|it| !it.is_empty())
+    Some(&*pod.spec.node_name).filter(|it| !it.is_empty())
 }
 
-/// What a pod's annotation says that it costs to delete it; one that cannot be understood says nothing.
+/// The deletion cost from a pod's annotation; zero if it is absent or invalid.
 pub fn deletion_cost(pod: &Pod, names: &Names) -> i32 {
-    let Some(annotations) = &pod.metadata.annotations else { return 0 };
-    let said = annotations.get(&names.well_known_under("controller", "pod-deletion-cost"));
-    said.and_then(|text| cost(text)).unwrap_or(0)
+    let text = pod.metadata.annotations.get(&names.well_known_under("controller", "pod-deletion-cost"));
+    text.and_then(|text| parse_cost(text)).unwrap_or(0)
 }
 
-/// Digits with at most a minus before them, and no zero in front.
-fn cost(text: &str) -> Option<i32> {
-    let plain = !text.starts_with('+') && (text == "0" || !text.starts_with('0'));
-    text.parse().ok().filter(|_| plain)
+/// Digits, perhaps after a minus, without leading zeros.
+fn parse_cost(text: &str) -> Option<i32> {
+    let is_canonical = !text.starts_with('+') && (text == "0" || !text.starts_with('0'));
+    text.parse().ok().filter(|_| is_canonical)
 }
 
-/// How long ago something was, to the next smaller power of two.
-fn magnitude(since: DateTime<Utc>, now: DateTime<Utc>) -> i64 {
-    let passed = now.signed_duration_since(since);
-    match passed.num_nanoseconds() {
-        Some(nanos) if nanos > 0 => i64::from(nanos.ilog2()),
-        // longer than can be counted, or not yet
-        None if passed.num_seconds() > 0 => i64::from(i64::MAX.ilog2()),
-        _ => -1,
-    }
+/// The binary logarithm of an age in nanoseconds; -1 for times that have not passed.
+fn magnitude(since: Time, now: Time) -> i64 {
+    let nanos = now.unix_seconds().saturating_sub(since.unix_seconds()).saturating_mul(1_000_000_000);
+    nanos.checked_ilog2().map_or(-1, i64::from)
 }
 
 fn restarts(pod: &Pod) -> i32 {
-    let containers = pod.status.as_ref().and_then(|it| it.container_statuses.as_deref());
-    containers.unwrap_or_default().iter().map(|it| it.restart_count).max().unwrap_or(0)
+    pod.status.container_statuses.iter().map(|it| it.restart_count).max().unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
     const NOW: i64 = 1_000_000;
 
     fn at(seconds: i64) -> String {
-        DateTime::<Utc>::from_timestamp(seconds, 0).unwrap().to_rfc3339()
+        Time(seconds).to_string()
     }
 
     fn pod(uid: &str, node: &str, phase: &str, ready: Option<i64>, restarts: i32, created: i64) -> Value {
@@ -111,24 +106,23 @@ mod tests {
     }
 
     fn ranked(pod: &Value, cost: i32, on_node: usize) -> Rank {
-        let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
-        rank(&pod, cost, on_node, Ages::Roughly, DateTime::from_timestamp(NOW, 0).unwrap())
+        rank(&object(pod.clone()), cost, on_node, Ages::Roughly, Time(NOW))
     }
 
     #[test]
-    fn the_youngest_goes_first_where_ages_are_compared_exactly() {
+    fn the_youngest_is_first_if_ages_are_compared_exactly() {
         let ranked = |uid: &str, created: i64| {
-            let pod: Pod = serde_json::from_value(pod(uid, "n", "Running", Some(500), 0, created)).unwrap();
-            let now = DateTime::from_timestamp(NOW, 0).unwrap();
-            (rank(&pod, 0, 0, Ages::Exactly, now), rank(&pod, 0, 0, Ages::Roughly, now))
+            let pod: Pod = object(pod(uid, "n", "Running", Some(500), 0, created));
+            let rank = |ages| rank(&pod, 0, 0, ages, Time(NOW));
+            (rank(Ages::Exactly), rank(Ages::Roughly))
         };
         let (young, old) = (ranked("z", 900), ranked("a", 1000));
         assert!(young.0 < old.0 && young.1 > old.1);
     }
 
     #[test]
-    fn the_least_useful_go_first() {
-        // each goes before those below, for one reason
+    fn the_least_useful_are_first() {
+        // each comes before the next for one reason
         let order = [
             ranked(&pod("z", "", "Pending", None, 0, 1000), 0, 0),
             ranked(&pod("y", "n", "Pending", None, 0, 1000), 0, 1),
@@ -139,7 +133,7 @@ mod tests {
             ranked(&pod("t", "n", "Running", Some(1), 0, 1000), 0, 1),
             ranked(&pod("s", "n", "Running", Some(500), 9, 1000), 0, 1),
             ranked(&pod("r", "n", "Running", Some(500), 2, 10), 0, 1),
-            // the same order of magnitude: chance
+            // the same order of magnitude: by uid
             ranked(&pod("a", "n", "Running", Some(300), 2, 1000), 0, 1),
             ranked(&pod("b", "n", "Running", Some(500), 2, 800), 0, 1),
         ];
@@ -149,8 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_plain_numbers() {
-        let of = |text| cost(text);
+    fn costs_are_canonical_numbers() {
+        let of = |text| parse_cost(text);
         assert_eq!(of("12"), Some(12));
         assert_eq!(of("-7"), Some(-7));
         assert_eq!(of("0"), Some(0));
@@ -160,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn times_that_make_no_sense_do_no_harm() {
-        let now = DateTime::<Utc>::from_timestamp(NOW, 0).unwrap();
-        assert_eq!(magnitude(DateTime::from_timestamp(NOW + 5, 0).unwrap(), now), -1);
+    fn magnitudes_of_extreme_times() {
+        let now = Time(NOW);
+        assert_eq!(magnitude(Time(NOW + 5), now), -1);
         assert_eq!(magnitude(now, now), -1);
-        assert_eq!(magnitude(DateTime::<Utc>::MIN_UTC, now), 62);
+        assert_eq!(magnitude(Time(i64::MIN), now), 62);
     }
 }

@@ -1,41 +1,40 @@
-//! Removing pods that somebody else owns: what is said of them first, and the removal.
+//! Deletion of pods by a loop that does not own them: a status first, then the deletion.
 //!
-//! What always holds: it is this pod that is meant, never one that took its name.
+//! Always true: a request names the pod's uid, and so never affects another pod of the same name.
 
-use client::retry_on_conflict::beside;
-use client::{Failure, unless};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Client, Resource, ResourceExt};
+use api::core::v1::Pod;
+use api::meta::v1::DeleteOptions;
+use api::{Kinded, Resource};
+use client::{Api, Client, Failure, Patch, unless};
 use serde_json::{Value, json};
 
-/// Says something in a pod's status, in a writer's name. Whether the pod is still there.
+/// Applies fields of a pod's status for a field manager. Returns whether the pod still exists.
 pub async fn say(client: &Client, pod: &Pod, writer: &str, status: Value) -> Result<bool, Failure> {
-    let patch = Patch::Apply(json!({
-        "apiVersion": Pod::api_version(&()),
-        "kind": Pod::kind(&()),
-        "metadata": {"name": pod.name_any(), "uid": pod.uid()},
+    let body = json!({
+        "apiVersion": Pod::api_version(),
+        "kind": Pod::kind().name,
+        "metadata": {"name": pod.name(), "uid": pod.uid()},
         "status": status,
-    }));
-    let params = PatchParams::apply(writer).force();
-    let said = beside::<Pod>(client, pod).patch_status(&pod.name_any(), &params, &patch).await;
-    match unless(404, said) {
-        // another has its name by now
-        Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(false),
-        said => Ok(said?.is_some()),
+    });
+    let patch = Patch::Apply { manager: writer.to_owned(), force: true, body: body.to_string().into_bytes() };
+    let applied = Api::<Pod>::beside(client, pod).patch_status(pod.name(), &patch).await;
+    match unless(404, applied) {
+        // another pod has the name now
+        Err(why) if why.is_conflict() => Ok(false),
+        applied => Ok(applied?.is_some()),
     }
 }
 
-/// Removes a pod; with a grace period of its own where none is given.
+/// The options that delete a pod only if it has this uid.
+pub(super) fn options(pod: &Pod) -> DeleteOptions {
+    DeleteOptions { preconditions: Some(client::of_uid(pod.uid()).into()), ..DeleteOptions::default() }
+}
+
+/// Deletes a pod, with the pod's own grace period if none is given.
 pub async fn delete(client: &Client, pod: &Pod, grace_seconds: Option<u32>) -> Result<(), Failure> {
-    let same = Preconditions { uid: pod.uid(), resource_version: None };
-    let params = DeleteParams {
-        preconditions: Some(same),
-        grace_period_seconds: grace_seconds,
-        ..DeleteParams::default()
-    };
-    match unless(404, beside::<Pod>(client, pod).delete(&pod.name_any(), &params).await) {
-        Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(()),
+    let options = DeleteOptions { grace_period_seconds: grace_seconds.map(i64::from), ..options(pod) };
+    match unless(404, Api::<Pod>::beside(client, pod).delete(pod.name(), &options).await) {
+        Err(why) if why.is_conflict() => Ok(()),
         deleted => Ok(deleted.map(drop)?),
     }
 }

@@ -1,13 +1,13 @@
-//! Many things of the same kind, carefully: one, then two, then four at a time.
+//! Slow start: many similar requests in batches of one, two, four and so on.
 //!
-//! What is refused is mostly refused for all of them, a quota for example: then it is asked for once or a few times, not
-//! five hundred times.
+//! The server mostly refuses such requests for a common reason, a quota for example; then only a few are sent, not five
+//! hundred.
 
 use client::Failure;
 use futures_util::future::join_all;
 
-/// Does something so many times, in batches that double; a batch in which one fails is the last. How many went well, and
-/// the first failure.
+/// Calls `act` `count` times, in batches that double; a batch with a failure is the last. Returns the number of
+/// successes, and the first failure.
 pub async fn slow_start<F>(count: usize, act: impl Fn(usize) -> F) -> (usize, Option<Failure>)
 where
     F: Future<Output = Result<(), Failure>>,
@@ -15,10 +15,9 @@ where
     let (mut done, mut batch) = (0, 1);
     while done < count {
         let size = batch.min(count - done);
-        let answers = join_all((done..done + size).map(&act)).await;
-        let well = answers.iter().filter(|answer| answer.is_ok()).count();
-        done += well;
-        if let Some(why) = answers.into_iter().find_map(Result::err) {
+        let results = join_all((done..done + size).map(&act)).await;
+        done += results.iter().filter(|result| result.is_ok()).count();
+        if let Some(why) = results.into_iter().find_map(Result::err) {
             return (done, Some(why));
         }
         batch *= 2;
@@ -33,16 +32,16 @@ mod tests {
 
     #[tokio::test]
     async fn batches_double_until_one_fails() {
-        let asked = RefCell::new(Vec::new());
+        let calls = RefCell::new(0);
         let run = async |count, refused: &[usize]| {
-            asked.borrow_mut().clear();
-            let (well, why) = slow_start(count, |turn| {
-                asked.borrow_mut().push(turn);
+            calls.replace(0);
+            let (successes, why) = slow_start(count, |turn| {
+                *calls.borrow_mut() += 1;
                 let refused = refused.contains(&turn);
                 async move { if refused { Err(Failure::Other(turn.to_string())) } else { Ok(()) } }
             })
             .await;
-            (well, why.map(|it| it.to_string()), asked.borrow().len())
+            (successes, why.map(|it| it.to_string()), *calls.borrow())
         };
         assert_eq!(run(0, &[]).await, (0, None, 0));
         assert_eq!(run(10, &[]).await, (10, None, 10));

@@ -1,76 +1,70 @@
-//! What a pod is up to: active, ready, available.
+//! The state of a pod: finished, active, ready, available.
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use k8s_openapi::chrono::{DateTime, Utc};
+use api::Time;
+use api::core::v1::{Pod, PodCondition};
 use std::time::Duration;
 
 pub fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|it| it.phase.as_deref()).unwrap_or("")
+    &pod.status.phase
 }
 
-/// Whether it has ended, one way or the other.
+/// Whether all containers have ended for good.
 pub fn is_finished(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Whether it counts: it has not ended and is not going away.
+/// Whether it is neither finished nor being deleted.
 pub fn is_active(pod: &Pod) -> bool {
     !is_finished(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 
 pub fn condition<'a>(pod: &'a Pod, name: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.as_deref()?.iter().find(|it| it.type_ == name)
+    pod.status.conditions.iter().find(|it| it.type_ == name)
 }
 
 pub fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|it| it.status == "True")
 }
 
-/// Since when it is ready; nothing where it is not, or nobody said.
-pub fn ready_since(pod: &Pod) -> Option<DateTime<Utc>> {
-    let ready = condition(pod, "Ready").filter(|it| it.status == "True")?;
-    ready.last_transition_time.as_ref().map(|it| it.0)
+/// When it became ready; `None` if it is not ready, or the condition has no time.
+pub fn ready_since(pod: &Pod) -> Option<Time> {
+    condition(pod, "Ready").filter(|it| it.status == "True")?.last_transition_time
 }
 
-/// How long until a pod is available if nothing happens to it: it must have been ready for so long. Zero where it is
-/// available; nothing where it is not even ready.
-pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: DateTime<Utc>) -> Option<Duration> {
+/// The time until a ready pod becomes available, which takes `min_ready_seconds`. Zero if it is available, `None` if it
+/// is not ready.
+pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Time) -> Option<Duration> {
     if !is_ready(pod) {
         return None;
     }
-    let Some(least) = u64::try_from(min_ready_seconds).ok().filter(|it| *it > 0) else {
+    if min_ready_seconds <= 0 {
         return Some(Duration::ZERO);
-    };
-    let ready = now.signed_duration_since(ready_since(pod)?);
-    match ready.to_std() {
-        Ok(ready) => Some(Duration::from_secs(least).saturating_sub(ready)),
-        // it becomes ready in the future, by its own clock
-        Err(_) => Some(Duration::from_secs(least).saturating_add((-ready).to_std().unwrap_or_default())),
     }
+    // a time in the future, by the clock of its node, makes the wait longer
+    let available_at = ready_since(pod)?.unix_seconds().saturating_add(min_ready_seconds.into());
+    let left = available_at.saturating_sub(now.unix_seconds());
+    Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
 }
 
-pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: DateTime<Utc>) -> bool {
+pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Time) -> bool {
     available_in(pod, min_ready_seconds, now) == Some(Duration::ZERO)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::json;
-
-    fn at(seconds: i64) -> DateTime<Utc> {
-        DateTime::from_timestamp(seconds, 0).unwrap()
-    }
 
     fn pod(phase: &str, ready: Option<(&str, Option<i64>)>) -> Pod {
         let conditions: Vec<_> = ready
             .iter()
             .map(|(status, since)| {
-                let since = since.map(|it| at(it).to_rfc3339());
+                let since = since.map(|it| Time(it).to_string());
                 json!({"type": "Ready", "status": status, "lastTransitionTime": since})
             })
             .collect();
-        serde_json::from_value(json!({"status": {"phase": phase, "conditions": conditions}})).unwrap()
+        object(json!({"status": {"phase": phase, "conditions": conditions}}))
     }
 
     #[test]
@@ -78,19 +72,20 @@ mod tests {
         assert!(is_active(&Pod::default()));
         assert!(is_active(&pod("Running", None)) && is_active(&pod("Unknown", None)));
         assert!(!is_active(&pod("Failed", None)) && !is_active(&pod("Succeeded", None)));
-        let mut leaving = pod("Running", None);
-        leaving.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        assert!(!is_active(&leaving));
+        let mut terminating = pod("Running", None);
+        terminating.metadata.deletion_timestamp = Some(Time(1_000));
+        assert!(!is_active(&terminating));
     }
 
     #[test]
-    fn a_pod_is_available_when_it_was_ready_for_long_enough() {
-        let of =
-            |ready, least, now| available_in(&pod("Running", ready), least, at(now)).map(|it| it.as_secs());
+    fn a_pod_is_available_after_the_minimum_time_ready() {
+        let of = |ready, min_ready, now| {
+            available_in(&pod("Running", ready), min_ready, Time(now)).map(|it| it.as_secs())
+        };
         assert_eq!(of(None, 0, 100), None);
         assert_eq!(of(Some(("False", Some(10))), 0, 100), None);
         assert_eq!(of(Some(("True", None)), 0, 100), Some(0));
-        // nobody said since when
+        // the condition has no time
         assert_eq!(of(Some(("True", None)), 10, 100), None);
         assert_eq!(of(Some(("True", Some(100))), 10, 100), Some(10));
         assert_eq!(of(Some(("True", Some(100))), 10, 109), Some(1));

@@ -1,30 +1,28 @@
-//! A pod as its template describes it.
+//! Builds pods from templates.
 
 use crate::controller_ref::controller_reference;
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
+use api::Resource;
+use api::core::v1::{Pod, PodTemplateSpec};
+use api::meta::v1::ObjectMeta;
 
-/// The longest name that a pod may have.
+/// The longest name of a pod.
 const LONGEST_NAME: usize = 253;
 
-/// A pod for an owner, which the server gives a name that begins with the owner's.
-pub fn pod_for<O: Resource<DynamicType = ()>>(owner: &O, template: &PodTemplateSpec) -> Pod {
-    let name = owner.meta().name.as_deref().unwrap_or_default();
-    let from = template.metadata.as_ref();
+/// A pod that an owner controls. The server completes its name.
+pub fn pod_for<O: Resource>(owner: &O, template: &PodTemplateSpec) -> Pod {
     let metadata = ObjectMeta {
-        generate_name: Some(prefix(name)),
-        namespace: owner.meta().namespace.clone(),
-        labels: from.and_then(|it| it.labels.clone()),
-        annotations: from.and_then(|it| it.annotations.clone()),
-        finalizers: from.and_then(|it| it.finalizers.clone()),
-        owner_references: Some(vec![controller_reference(owner)]),
+        generate_name: prefix(owner.name()),
+        namespace: owner.namespace().to_owned(),
+        labels: template.metadata.labels.clone(),
+        annotations: template.metadata.annotations.clone(),
+        finalizers: template.metadata.finalizers.clone(),
+        owner_references: vec![controller_reference(owner)],
         ..ObjectMeta::default()
     };
-    Pod { metadata, spec: template.spec.clone(), status: None }
+    Pod { metadata, spec: template.spec.clone(), ..Pod::default() }
 }
 
-/// The dash is left out where a name with it would be too long to be one.
+/// The prefix of generated names: the owner's name with a dash, which is left out if the name has no room for it.
 fn prefix(name: &str) -> String {
     let dash = if name.len() < LONGEST_NAME { "-" } else { "" };
     format!("{name}{dash}")
@@ -33,25 +31,22 @@ fn prefix(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::apps::v1::ReplicaSet;
+    use crate::testing::object;
+    use api::apps::v1::ReplicaSet;
     use serde_json::json;
 
     #[test]
-    fn a_pod_is_its_template_with_an_owner() {
-        let set: ReplicaSet = serde_json::from_value(json!({
+    fn a_pod_has_the_template_and_an_owner() {
+        let set: ReplicaSet = object(json!({
             "metadata": {"name": "web", "namespace": "ns", "uid": "u", "labels": {"not": "mine"}}
-        }))
-        .unwrap();
-        let template: PodTemplateSpec = serde_json::from_value(json!({
+        }));
+        let template: PodTemplateSpec = object(json!({
             "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["e/f"], "name": "ignored"},
             "spec": {"containers": [{"name": "c", "image": "i"}]}
-        }))
-        .unwrap();
-        let pod = serde_json::to_value(pod_for(&set, &template)).unwrap();
+        }));
         assert_eq!(
-            pod,
-            json!({
-                "apiVersion": "v1", "kind": "Pod",
+            pod_for(&set, &template),
+            object(json!({
                 "metadata": {
                     "generateName": "web-", "namespace": "ns",
                     "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["e/f"],
@@ -61,7 +56,7 @@ mod tests {
                     }]
                 },
                 "spec": {"containers": [{"name": "c", "image": "i"}]}
-            })
+            }))
         );
     }
 

@@ -1,27 +1,24 @@
-//! Whether pods bear the taints of nodes.
+//! Taints of nodes, and tolerations of pods.
 
-use k8s_openapi::api::core::v1::{Taint, Toleration};
+use api::core::v1::{Taint, Toleration};
 
 pub const NO_EXECUTE: &str = "NoExecute";
 pub const NO_SCHEDULE: &str = "NoSchedule";
 
-/// Whether a toleration is about a taint: what it leaves out is any.
+/// Whether a toleration matches a taint. An empty field matches any value.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let is_any_or = |said: &Option<String>, is: &str| {
-        let said = said.as_deref().unwrap_or("");
-        said.is_empty() || said == is
-    };
+    let is_any_or = |pattern: &str, value: &str| pattern.is_empty() || pattern == value;
     if !is_any_or(&toleration.effect, &taint.effect) || !is_any_or(&toleration.key, &taint.key) {
         return false;
     }
-    match toleration.operator.as_deref().unwrap_or("") {
-        "" | "Equal" => toleration.value.as_deref().unwrap_or("") == taint.value.as_deref().unwrap_or(""),
+    match &*toleration.operator {
+        "" | "Equal" => toleration.value == taint.value,
         "Exists" => true,
         _ => false,
     }
 }
 
-/// The first of the tolerations that is about a taint.
+/// The first toleration that matches a taint.
 pub fn tolerating<'a>(tolerations: &'a [Toleration], taint: &Taint) -> Option<&'a Toleration> {
     tolerations.iter().find(|it| tolerates(it, taint))
 }
@@ -29,13 +26,13 @@ pub fn tolerating<'a>(tolerations: &'a [Toleration], taint: &Taint) -> Option<&'
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::{Value, json};
 
     #[test]
-    fn what_is_left_out_is_any() {
-        let taint: Taint =
-            serde_json::from_value(json!({"key": "k", "value": "v", "effect": "NoExecute"})).unwrap();
-        let of = |toleration: Value| tolerates(&serde_json::from_value(toleration).unwrap(), &taint);
+    fn an_empty_field_matches_any_value() {
+        let taint: Taint = object(json!({"key": "k", "value": "v", "effect": "NoExecute"}));
+        let of = |toleration: Value| tolerates(&object(toleration), &taint);
         for (toleration, tolerated) in [
             (json!({"operator": "Exists"}), true),
             (json!({"key": "k", "operator": "Exists"}), true),

@@ -1,11 +1,9 @@
-//! Volumes that are bound to a claim are not deleted: a finalizer stays on them until they are not.
+//! Keeps volumes while they are bound to a claim, by a finalizer.
 
 use crate::Context;
-use crate::volumes::protection::{self, Due, due};
-use crate::volumes::volume_phase;
-use client::{Action, Failure, Informer, Key, Queue, Reconcile, run};
-use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::api::Api;
+use crate::volumes::protection::{self, FinalizerChange, finalizer_change};
+use api::core::v1::PersistentVolume;
+use client::{Action, Api, Failure, Informer, Key, Queue, Reconcile, run};
 use std::sync::Arc;
 
 struct Protection {
@@ -18,10 +16,10 @@ pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let finalizer = context.names.well_known("pv-protection");
     let volumes = context.informer::<PersistentVolume>();
-    let (news, own) = (queue.clone(), finalizer.clone());
+    let (changed, own) = (queue.clone(), finalizer.clone());
     volumes.listen(move |change| {
-        if !change.is_deletion() && due(&**change.object(), &own).is_some() {
-            news.add(change.key());
+        if !change.is_deletion() && finalizer_change(&**change.object(), &own).is_some() {
+            changed.add(change.key());
         }
     });
     volumes.synced().await;
@@ -41,10 +39,12 @@ impl Reconcile for Protection {
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let Some(volume) = self.volumes.get(key) else { return Ok(Action::AwaitChange) };
-        let Some(due) = due(&*volume, &self.finalizer) else { return Ok(Action::AwaitChange) };
-        if due == Due::On || volume_phase(&volume) != "Bound" {
-            let api = Api::all(self.context.client.clone());
-            protection::settle(&api, &*volume, &self.finalizer, due).await?;
+        let Some(change) = finalizer_change(&*volume, &self.finalizer) else {
+            return Ok(Action::AwaitChange);
+        };
+        if change == FinalizerChange::Add || volume.status.phase != "Bound" {
+            let volumes = Api::all(&self.context.client);
+            protection::apply(&volumes, &*volume, &self.finalizer, change).await?;
         }
         Ok(Action::AwaitChange)
     }

@@ -1,22 +1,21 @@
-//! Claims that pods use are not deleted: a finalizer stays on them until the last such pod is gone.
+//! Keeps claims while pods use them, by a finalizer.
 //!
-//! What always holds: before the finalizer comes off the server was asked for pods, not only the informer. A pod that has
-//! no node yet does not hold a claim that is going: no agent starts a pod whose claim is. So what the server said after a
-//! claim was going is as good as new for it, and many claims that go together cost one question.
+//! Before the finalizer is removed, pods are listed from the server, not only from the informer. A pod without a node
+//! does not hold a terminating claim, because no kubelet starts a pod whose claim is terminating. So a list that is
+//! newer than the claim's deletion stays valid for it, and many claims that are deleted together cost one list.
 
 use crate::Context;
 use crate::controller_ref::controller_of;
 use crate::volumes::claims;
-use crate::volumes::protection::{self, Due, due};
-use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{Api, ListParams};
-use kube::{Resource, ResourceExt};
+use crate::volumes::protection::{self, FinalizerChange, finalizer_change};
+use api::Resource;
+use api::core::v1::{PersistentVolumeClaim, Pod};
+use client::{Action, Api, Change, Failure, Informer, Key, ListParams, Queue, Reconcile, run};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many pods are asked for at a time.
+/// The page size of pod lists.
 const PAGE: u32 = 500;
 
 struct Protection {
@@ -24,83 +23,82 @@ struct Protection {
     claims: Informer<PersistentVolumeClaim>,
     pods: Informer<Pod>,
     finalizer: String,
-    /// What the server said last.
-    asked: Mutex<Option<PodClaims>>,
+    /// The claims of the last pod list from the server.
+    listed: Mutex<Option<PodClaims>>,
 }
 
 /// The claims that pods of a namespace use, as of a resource version.
 struct PodClaims {
     namespace: String,
     version: u64,
-    /// In which past, where the server was given another.
+    /// The history of the claims' informer at that time.
     history: u64,
     held: HashMap<String, Vec<Holder>>,
 }
 
-/// Who holds a claim: whoever names it, or the pod with this uid if the claim is its own.
+/// A pod that holds a claim: `None` if it names the claim, its uid if the claim is of its ephemeral volume.
 type Holder = Option<String>;
 
 pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let finalizer = context.names.well_known("pvc-protection");
     let (claims, pods) = (context.informer::<PersistentVolumeClaim>(), context.informer::<Pod>());
-    let (news, own) = (queue.clone(), finalizer.clone());
+    let (changed, own) = (queue.clone(), finalizer.clone());
     claims.listen(move |change| {
-        if !change.is_deletion() && due(&**change.object(), &own).is_some() {
-            news.add(change.key());
+        if !change.is_deletion() && finalizer_change(&**change.object(), &own).is_some() {
+            changed.add(change.key());
         }
     });
     claims::index(&pods);
-    let news = queue.clone();
+    let changed = queue.clone();
     pods.listen(move |change| {
         if let Change::Updated { old, new } = change
             && old.uid() != new.uid()
         {
-            claims::keys(old).for_each(|key| news.add(key));
+            claims::keys(old).for_each(|key| changed.add(key));
         }
-        if change.is_deletion() || lets_go(change.object()) {
-            claims::keys(change.object()).for_each(|key| news.add(key));
+        if change.is_deletion() || may_release_claims(change.object()) {
+            claims::keys(change.object()).for_each(|key| changed.add(key));
         }
     });
     claims.synced().await;
     pods.synced().await;
-    run::run(Arc::new(Protection { context, claims, pods, finalizer, asked: Mutex::default() }), queue, 1)
+    run::run(Arc::new(Protection { context, claims, pods, finalizer, listed: Mutex::default() }), queue, 1)
         .await;
 }
 
-/// Whether a pod may not hold its claims, or hold them no longer.
-fn lets_go(pod: &Pod) -> bool {
-    !has_node(pod) || claims::is_done(pod) || is_shut_down(pod)
+/// Whether a pod may not hold its claims, or not any more.
+fn may_release_claims(pod: &Pod) -> bool {
+    !has_node(pod) || claims::has_released_volumes(pod) || is_shut_down(pod)
 }
 
 fn has_node(pod: &Pod) -> bool {
-    crate::pods::rank::node(pod).is_some()
+    !pod.spec.node_name.is_empty()
 }
 
-/// Whether its agent is through with it, or nobody asks the agent.
+/// Whether a terminating pod's grace period is over.
 fn is_shut_down(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
-/// The claims that a pod keeps from going.
+/// The claims that a pod holds.
 fn held_by(pod: &Pod) -> impl Iterator<Item = (String, Holder)> {
-    let uses = claims::of(pod).filter(move |it| has_node(pod) && !(it.ephemeral && is_shut_down(pod)));
-    uses.map(move |it| (it.claim, it.ephemeral.then(|| pod.uid().unwrap_or_default())))
+    let uses = claims::used_by(pod).filter(move |it| has_node(pod) && !(it.ephemeral && is_shut_down(pod)));
+    uses.map(move |it| (it.claim, it.ephemeral.then(|| pod.uid().to_owned())))
 }
 
-/// Whether one who holds a claim of this name holds this one.
-fn means(holder: &Holder, claim: &PersistentVolumeClaim) -> bool {
+/// Whether a holder of a claim with this name holds this very claim.
+fn refers_to(holder: &Holder, claim: &PersistentVolumeClaim) -> bool {
     holder.as_ref().is_none_or(|uid| controller_of(claim).is_some_and(|it| it.uid == *uid))
 }
 
 fn holds(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
-    held_by(pod).any(|(name, holder)| claim.meta().name.as_ref() == Some(&name) && means(&holder, claim))
+    held_by(pod).any(|(name, holder)| claim.name() == name && refers_to(&holder, claim))
 }
 
 impl PodClaims {
     fn holds(&self, claim: &PersistentVolumeClaim) -> bool {
-        let holders = claim.meta().name.as_ref().and_then(|name| self.held.get(name));
-        holders.into_iter().flatten().any(|holder| means(holder, claim))
+        self.held.get(claim.name()).into_iter().flatten().any(|holder| refers_to(holder, claim))
     }
 }
 
@@ -117,10 +115,10 @@ impl Reconcile for Protection {
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let Some(claim) = self.claims.get(key) else { return Ok(Action::AwaitChange) };
-        let Some(due) = due(&*claim, &self.finalizer) else { return Ok(Action::AwaitChange) };
-        if due == Due::On || !self.is_used(key, &claim).await? {
-            let api = Api::namespaced(self.context.client.clone(), &key.namespace);
-            protection::settle(&api, &*claim, &self.finalizer, due).await?;
+        let Some(change) = finalizer_change(&*claim, &self.finalizer) else { return Ok(Action::AwaitChange) };
+        if change == FinalizerChange::Add || !self.is_used(key, &claim).await? {
+            let claims = Api::namespaced(&self.context.client, &key.namespace);
+            protection::apply(&claims, &*claim, &self.finalizer, change).await?;
         }
         Ok(Action::AwaitChange)
     }
@@ -131,40 +129,41 @@ impl Protection {
         if claims::users(&self.pods, key).iter().any(|pod| holds(pod, claim)) {
             return Ok(true);
         }
-        let seen = claim.resource_version().and_then(|it| it.parse().ok()).unwrap_or(u64::MAX);
-        let before = self.asked.lock().take().filter(|it| it.namespace == key.namespace);
-        // a pod that held the claim then may be gone by now
-        let still_good =
-            before.filter(|it| it.version >= seen && it.history == self.history() && !it.holds(claim));
-        let asked = match still_good {
-            Some(asked) => asked,
-            None => self.ask(&key.namespace).await?,
+        let claim_version = claim.resource_version().parse().unwrap_or(u64::MAX);
+        let last = self.listed.lock().take().filter(|it| it.namespace == key.namespace);
+        // a pod that held the claim then may be gone
+        let is_valid =
+            |it: &PodClaims| it.version >= claim_version && it.history == self.history() && !it.holds(claim);
+        let listed = match last.filter(is_valid) {
+            Some(listed) => listed,
+            None => self.list(&key.namespace).await?,
         };
-        let held = asked.holds(claim);
-        *self.asked.lock() = Some(asked);
-        Ok(held)
+        let is_held = listed.holds(claim);
+        *self.listed.lock() = Some(listed);
+        Ok(is_held)
     }
 
     fn history(&self) -> u64 {
         self.claims.reached().borrow().history
     }
 
-    async fn ask(&self, namespace: &str) -> Result<PodClaims, Failure> {
-        let pods: Api<Pod> = Api::namespaced(self.context.client.clone(), namespace);
-        let mut params = ListParams::default().limit(PAGE);
+    async fn list(&self, namespace: &str) -> Result<PodClaims, Failure> {
+        let pods: Api<Pod> = Api::namespaced(&self.context.client, namespace);
+        let mut params = ListParams { limit: PAGE, ..ListParams::default() };
         let (namespace, history) = (namespace.to_owned(), self.history());
-        let mut asked = PodClaims { namespace, version: 0, history, held: HashMap::new() };
+        let mut listed = PodClaims { namespace, version: 0, history, held: HashMap::new() };
         loop {
             let page = pods.list(&params).await?;
-            if params.continue_token.is_none() {
-                let version = page.metadata.resource_version.as_deref();
-                asked.version = version.and_then(|it| it.parse().ok()).unwrap_or(0);
+            if params.continue_token.is_empty() {
+                listed.version = page.metadata.resource_version.parse().unwrap_or(0);
             }
             for (claim, holder) in page.items.iter().flat_map(held_by) {
-                asked.held.entry(claim).or_default().push(holder);
+                listed.held.entry(claim).or_default().push(holder);
             }
-            let Some(token) = page.metadata.continue_.filter(|it| !it.is_empty()) else { return Ok(asked) };
-            params = params.continue_token(&token);
+            if page.metadata.continue_.is_empty() {
+                return Ok(listed);
+            }
+            params.continue_token = page.metadata.continue_;
         }
     }
 }
@@ -172,28 +171,28 @@ impl Protection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::json;
 
     #[test]
-    fn who_holds_a_claim() {
+    fn pods_that_hold_a_claim() {
         let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true});
         let claim = |name: &str, owned: bool| -> PersistentVolumeClaim {
             let owners = if owned { json!([owner]) } else { json!([]) };
-            let meta = json!({"name": name, "namespace": "ns", "ownerReferences": owners});
-            serde_json::from_value(json!({ "metadata": meta })).unwrap()
+            let metadata = json!({"name": name, "namespace": "ns", "ownerReferences": owners});
+            object(json!({ "metadata": metadata }))
         };
-        let pod = |node: &str, leaves: Option<i64>| -> Pod {
-            let gone = leaves.map(|_| "2026-01-01T00:00:00Z");
-            let meta = json!({"name": "p", "namespace": "ns", "uid": "u",
-                "deletionTimestamp": gone, "deletionGracePeriodSeconds": leaves});
+        let pod = |node: &str, grace_period: Option<i64>| -> Pod {
+            let deleted_at = grace_period.map(|_| "2026-01-01T00:00:00Z");
+            let metadata = json!({"name": "p", "namespace": "ns", "uid": "u",
+                "deletionTimestamp": deleted_at, "deletionGracePeriodSeconds": grace_period});
             let volumes = json!([
                 {"name": "a", "persistentVolumeClaim": {"claimName": "c"}},
                 {"name": "b", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
             ]);
             let spec = json!({"nodeName": node, "containers": [], "volumes": volumes});
-            // it has ended, which does not matter
-            let json = json!({"metadata": meta, "spec": spec, "status": {"phase": "Succeeded"}});
-            serde_json::from_value(json).unwrap()
+            // the phase does not matter
+            object(json!({"metadata": metadata, "spec": spec, "status": {"phase": "Succeeded"}}))
         };
         assert!(holds(&pod("n", None), &claim("c", false)));
         assert!(!holds(&pod("n", None), &claim("d", false)));

@@ -1,19 +1,19 @@
-//! The two kinds that keep so many pods, and what is the same in both.
+//! The two kinds that keep a number of pods, and their common interface.
 
-use client::informer::Watchable;
-use client::retry_on_conflict::NamespacedObject;
-use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
-use k8s_openapi::api::core::v1::{
+use api::Resource;
+use api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
+use api::core::v1::{
     PodTemplateSpec, ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus,
 };
-use kube::core::Selector;
+use api::meta::v1::LabelSelector;
+use apimachinery::labels::Selector;
 
-pub trait Replicated: NamespacedObject + Watchable {
-    /// What the loop is called.
+pub trait Replicated: Resource {
+    /// The name of the loop.
     const NAME: &'static str;
-    /// In whose name events are told.
+    /// The component that records events.
     const COMPONENT: &'static str;
-    /// Whether several of them may belong to one owner, which moves pods from one to another.
+    /// Whether several sets can have one owner, which moves pods from one to another.
     const HAS_SIBLINGS: bool;
 
     fn selector(&self) -> Option<Selector>;
@@ -24,7 +24,7 @@ pub trait Replicated: NamespacedObject + Watchable {
     fn set_status(&mut self, status: &Status);
 }
 
-/// How many pods there are; see the fields of the API.
+/// The status of a set of either kind; see the fields of the API.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Status {
     pub replicas: i32,
@@ -35,53 +35,48 @@ pub struct Status {
     pub conditions: Vec<ReplicaSetCondition>,
 }
 
-/// As the API has it: what is zero is not there.
-fn some<T: Default + PartialEq + Copy>(number: T) -> Option<T> {
-    (number != T::default()).then_some(number)
-}
-
 impl Replicated for ReplicaSet {
     const NAME: &'static str = "replicaset";
     const COMPONENT: &'static str = "replicaset-controller";
     const HAS_SIBLINGS: bool = true;
 
     fn selector(&self) -> Option<Selector> {
-        crate::controller_ref::selector(self.spec.as_ref().map(|it| &it.selector))
+        crate::controller_ref::selector(self.spec.selector.as_deref())
     }
 
     fn replicas(&self) -> i32 {
-        self.spec.as_ref().and_then(|it| it.replicas).unwrap_or(1)
+        self.spec.replicas.unwrap_or(1)
     }
 
     fn min_ready_seconds(&self) -> i32 {
-        self.spec.as_ref().and_then(|it| it.min_ready_seconds).unwrap_or(0)
+        self.spec.min_ready_seconds
     }
 
     fn template(&self) -> Option<&PodTemplateSpec> {
-        self.spec.as_ref()?.template.as_ref()
+        Some(&self.spec.template)
     }
 
     fn status(&self) -> Status {
-        let Some(status) = &self.status else { return Status::default() };
         Status {
-            replicas: status.replicas,
-            fully_labeled: status.fully_labeled_replicas.unwrap_or(0),
-            ready: status.ready_replicas.unwrap_or(0),
-            available: status.available_replicas.unwrap_or(0),
-            observed_generation: status.observed_generation.unwrap_or(0),
-            conditions: status.conditions.clone().unwrap_or_default(),
+            replicas: self.status.replicas,
+            fully_labeled: self.status.fully_labeled_replicas,
+            ready: self.status.ready_replicas,
+            available: self.status.available_replicas,
+            observed_generation: self.status.observed_generation,
+            conditions: self.status.conditions.clone(),
         }
     }
 
     fn set_status(&mut self, status: &Status) {
-        self.status = Some(ReplicaSetStatus {
+        self.status = ReplicaSetStatus {
             replicas: status.replicas,
-            fully_labeled_replicas: some(status.fully_labeled),
-            ready_replicas: some(status.ready),
-            available_replicas: some(status.available),
-            observed_generation: some(status.observed_generation),
-            conditions: (!status.conditions.is_empty()).then(|| status.conditions.clone()),
-        });
+            fully_labeled_replicas: status.fully_labeled,
+            ready_replicas: status.ready,
+            available_replicas: status.available,
+            observed_generation: status.observed_generation,
+            conditions: status.conditions.clone(),
+            ..ReplicaSetStatus::default()
+        };
     }
 }
 
@@ -90,39 +85,41 @@ impl Replicated for ReplicationController {
     const COMPONENT: &'static str = "replication-controller";
     const HAS_SIBLINGS: bool = false;
 
+    /// A selector without labels is as good as none.
     fn selector(&self) -> Option<Selector> {
-        let labels = self.spec.as_ref()?.selector.clone()?;
-        Some(labels.into_iter().collect())
+        let match_labels = self.spec.selector.clone();
+        let selector = LabelSelector { match_labels, ..LabelSelector::default() };
+        crate::controller_ref::selector(Some(&selector)).filter(|it| !it.is_empty())
     }
 
     fn replicas(&self) -> i32 {
-        self.spec.as_ref().and_then(|it| it.replicas).unwrap_or(1)
+        self.spec.replicas.unwrap_or(1)
     }
 
     fn min_ready_seconds(&self) -> i32 {
-        self.spec.as_ref().and_then(|it| it.min_ready_seconds).unwrap_or(0)
+        self.spec.min_ready_seconds
     }
 
     fn template(&self) -> Option<&PodTemplateSpec> {
-        self.spec.as_ref()?.template.as_ref()
+        self.spec.template.as_deref()
     }
 
     fn status(&self) -> Status {
-        let Some(status) = &self.status else { return Status::default() };
         let condition = |it: &ReplicationControllerCondition| ReplicaSetCondition {
             type_: it.type_.clone(),
             status: it.status.clone(),
             reason: it.reason.clone(),
             message: it.message.clone(),
-            last_transition_time: it.last_transition_time.clone(),
+            last_transition_time: it.last_transition_time,
+            ..ReplicaSetCondition::default()
         };
         Status {
-            replicas: status.replicas,
-            fully_labeled: status.fully_labeled_replicas.unwrap_or(0),
-            ready: status.ready_replicas.unwrap_or(0),
-            available: status.available_replicas.unwrap_or(0),
-            observed_generation: status.observed_generation.unwrap_or(0),
-            conditions: status.conditions.iter().flatten().map(condition).collect(),
+            replicas: self.status.replicas,
+            fully_labeled: self.status.fully_labeled_replicas,
+            ready: self.status.ready_replicas,
+            available: self.status.available_replicas,
+            observed_generation: self.status.observed_generation,
+            conditions: self.status.conditions.iter().map(condition).collect(),
         }
     }
 
@@ -132,16 +129,17 @@ impl Replicated for ReplicationController {
             status: it.status.clone(),
             reason: it.reason.clone(),
             message: it.message.clone(),
-            last_transition_time: it.last_transition_time.clone(),
+            last_transition_time: it.last_transition_time,
+            ..ReplicationControllerCondition::default()
         };
-        let conditions: Vec<_> = status.conditions.iter().map(condition).collect();
-        self.status = Some(ReplicationControllerStatus {
+        self.status = ReplicationControllerStatus {
             replicas: status.replicas,
-            fully_labeled_replicas: some(status.fully_labeled),
-            ready_replicas: some(status.ready),
-            available_replicas: some(status.available),
-            observed_generation: some(status.observed_generation),
-            conditions: (!conditions.is_empty()).then_some(conditions),
-        });
+            fully_labeled_replicas: status.fully_labeled,
+            ready_replicas: status.ready,
+            available_replicas: status.available,
+            observed_generation: status.observed_generation,
+            conditions: status.conditions.iter().map(condition).collect(),
+            ..ReplicationControllerStatus::default()
+        };
     }
 }

@@ -1,9 +1,9 @@
-//! So many pods from one template: replica sets, and replication controllers, which are the same under another name.
+//! The loops of replica sets and replication controllers, which keep a number of pods of one template.
 //!
-//! What always holds: a set decides from pods that it has seen, and only once it has seen all that it made and removed
-//! before; so there are never more pods than asked for because it looked too early. Its status is written when it has
-//! come to rest, or cannot go on: a status that has observed a generation counts no pods that this generation is yet to
-//! lose. Pods that have ended or are going away are not its own any more.
+//! Always true: a set acts only when the informer has seen its own creations and deletions, so a stale cache never
+//! causes too many pods. The status is written when there is nothing to do, or an action failed: a status with the
+//! current `observedGeneration` counts no pods that are still to be deleted. Pods that are finished or being deleted are
+//! ignored.
 
 mod kinds;
 mod plan;
@@ -15,26 +15,26 @@ use crate::controller_ref::{self, Claims};
 use crate::pods::state::is_active;
 use crate::pods::template::pod_for;
 use crate::pods::{Pods, slow_start};
+use api::core::v1::Pod;
 use client::{Action, Failure, Informer, Key, Queue, Reconcile, WriteTracker, retry_on_conflict, run};
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::Pod;
 use metrics::{About, Histogram};
 use plan::{Plan, plan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Replication controllers are counted with replica sets.
+/// Also for replication controllers.
 const AGES: About = About::alpha(
     "replicaset_controller_sorting_deletion_age_ratio",
-    "How old ready pods are that are removed while others stay, as times the age of the youngest ready one.",
+    "The age of a ready pod that is deleted while others stay, divided by the age of the youngest ready pod.",
 )
 .in_thousandths(&[250, 500, 1000, 2000, 4000, 8000]);
 
 struct Sets<K> {
     context: Context,
     sets: Informer<K>,
-    /// The statuses that were written.
+    /// Writes of the status.
     statuses: WriteTracker<K>,
     pods: Pods,
     ages: Histogram,
@@ -47,19 +47,19 @@ pub async fn run<K: Replicated>(context: Context, workers: usize) {
     if K::HAS_SIBLINGS {
         controller_ref::index(&sets);
     }
-    let news = queue.clone();
-    sets.listen(move |change| news.add(change.key()));
+    let changed = queue.clone();
+    sets.listen(move |change| changed.add(change.key()));
     controller_ref::follow(&pods, &sets, K::selector, &queue);
     sets.synced().await;
     pods.synced().await;
-    let this = Arc::new(Sets {
+    let reconciler = Arc::new(Sets {
         statuses: WriteTracker::new(sets.clone()),
         pods: Pods::new(context.clone()),
         ages: context.metrics.registry().one(AGES),
         context,
         sets,
     });
-    run::run(this, queue, workers).await;
+    run::run(reconciler, queue, workers).await;
 }
 
 impl<K: Replicated> Reconcile for Sets<K> {
@@ -81,43 +81,42 @@ impl<K: Replicated> Reconcile for Sets<K> {
             looked_at: is_active,
         };
         let pods = claims.claim(&*set, Some(&selector), |_| true).await?;
-        let plan = if set.meta().deletion_timestamp.is_none() {
-            let now = self.context.time().0;
+        let plan = if set.metadata().deletion_timestamp.is_none() {
             let settings = (&*self.context.names, &self.context.gates);
-            plan(set.replicas(), &pods, || self.related(&set, &pods), settings, now)
+            plan(set.replicas(), &pods, || self.related(&set, &pods), settings, self.context.time())
         } else {
             Plan::Rest
         };
-        if let Plan::Delete(going) = &plan
-            && going.len() < pods.len()
+        if let Plan::Delete(deleted) = &plan
+            && deleted.len() < pods.len()
         {
-            let ratios = plan::age_ratios(&pods, going, self.context.time().0);
+            let ratios = plan::age_ratios(&pods, deleted, self.context.time());
             ratios.iter().for_each(|it| self.ages.observe(it.saturating_mul(1000)));
         }
         let failed = match self.act(&set, plan).await {
-            // it is looked at again when what it did is seen
+            // continue when the informer has seen these writes
             Ok(true) => return Ok(Action::Requeue(Duration::ZERO)),
             Ok(false) => None,
             Err(why) => Some(why),
         };
-        let next = self.report(&set, &pods, failed.as_ref()).await?;
+        let next = self.write_status(&set, &pods, failed.as_ref()).await?;
         failed.map_or(Ok(next), Err)
     }
 }
 
 impl<K: Replicated> Sets<K> {
-    /// The pods of this set and of those that belong to the same owner: one likes to keep some on every node.
+    /// The pods of this set and of its siblings: pods should stay spread over the nodes.
     fn related(&self, set: &K, pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
         let siblings = match controller_ref::controller_of(set) {
             Some(owner) if K::HAS_SIBLINGS => controller_ref::controlled_by_uid(&self.sets, &owner.uid),
             _ => Vec::new(),
         };
-        let others = siblings.iter().filter(|it| it.meta().uid != set.meta().uid);
+        let others = siblings.iter().filter(|it| it.uid() != set.uid());
         let theirs = others.flat_map(|it| controller_ref::controlled(self.pods.written().informer(), &**it));
         pods.iter().cloned().chain(theirs.filter(|pod| is_active(pod))).collect()
     }
 
-    /// Whether something was made or removed, so that there is something to wait for.
+    /// Executes a plan. Returns whether it created or deleted a pod.
     async fn act(&self, set: &K, plan: Plan) -> Result<bool, Failure> {
         match plan {
             Plan::Rest => Ok(false),
@@ -126,15 +125,15 @@ impl<K: Replicated> Sets<K> {
                     return Err(Failure::Other("there is no template".to_owned()));
                 };
                 let pod = pod_for(set, template);
-                let made = AtomicBool::new(false);
+                let created = AtomicBool::new(false);
                 let (_, failed) = slow_start(count, |_| async {
                     if self.pods.create(set, &pod).await?.is_some() {
-                        made.store(true, Ordering::Relaxed);
+                        created.store(true, Ordering::Relaxed);
                     }
                     Ok(())
                 })
                 .await;
-                failed.map_or(Ok(made.into_inner()), Err)
+                failed.map_or(Ok(created.into_inner()), Err)
             }
             Plan::Delete(pods) => {
                 let deleted = join_all(pods.iter().map(|pod| self.pods.delete(set, pod))).await;
@@ -146,9 +145,14 @@ impl<K: Replicated> Sets<K> {
         }
     }
 
-    /// Writes the status, if it is another than before, and says when a pod will count as available next.
-    async fn report(&self, set: &K, pods: &[Arc<Pod>], failed: Option<&Failure>) -> Result<Action, Failure> {
-        let (status, next) = plan::status(set, pods, failed, &self.context.time());
+    /// Writes the status if it changed. Requeues the set for when the next pod becomes available.
+    async fn write_status(
+        &self,
+        set: &K,
+        pods: &[Arc<Pod>],
+        failed: Option<&Failure>,
+    ) -> Result<Action, Failure> {
+        let (status, next) = plan::status(set, pods, failed, self.context.time());
         if status != set.status() {
             let written =
                 retry_on_conflict::status(&self.context.client, set, |set| set.set_status(&status)).await?;

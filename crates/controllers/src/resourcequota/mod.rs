@@ -1,20 +1,20 @@
-//! What is used of each quota, counted again when something is given back, and now and then anyway.
+//! The resource quota controller: recalculates the usage of quotas when objects release resources, and periodically.
 //!
-//! Admission charges quotas as objects are made; it never gives anything back. This loop counts what there is.
+//! Admission charges quotas when objects are created, and never releases anything. This controller counts the objects.
 //!
-//! What always holds: what is written was counted after the quota was read, and is refused when anything was charged
-//! meanwhile. Nothing is kept here: objects are read, a page at a time, when they are to be counted.
+//! Always true: the written usage was counted after the quota was read, and the write conflicts if admission charged the
+//! quota meanwhile. Objects are read page by page when they are counted, and not kept.
 
 mod count;
 
 use crate::Context;
-use crate::monitors::{Listener, Metadata};
-use client::discovery::{Discovery, Resource};
-use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run, unless};
-use count::Counting;
-use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Service};
-use kube::ResourceExt;
-use kube::api::{Api, ListParams, PostParams};
+use crate::monitors::Listener;
+use api::Resource;
+use api::core::v1::{Pod, ResourceQuota, Service};
+use api::meta::v1::ObjectMeta;
+use client::discovery::{self, Discovery};
+use client::{Action, Api, Change, Failure, Informer, Key, ListParams, Queue, Reconcile, run, unless};
+use count::UsageCounter;
 use names::Names;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub workers: usize,
-    /// How often everything is counted again.
+    /// How often all quotas are recalculated.
     pub sync_period: Duration,
 }
 
@@ -48,11 +48,15 @@ struct Replenishment {
 }
 
 impl Replenishment {
-    /// Something of this resource takes less in a namespace than it did.
-    fn less(&self, group: &str, plural: &str, namespace: &str) {
+    /// Queues the quotas of a namespace that limit a resource, because one of its objects uses less than before.
+    fn release(&self, group: &str, plural: &str, namespace: &str) {
         for quota in self.quotas.in_namespace(namespace) {
-            let mut bounds = quota.spec.iter().flat_map(|it| it.hard.iter().flatten()).map(|(name, _)| name);
-            if bounds.any(|name| kinds::quota::concerns(group, plural, name, &self.names)) {
+            if quota
+                .spec
+                .hard
+                .keys()
+                .any(|name| apimachinery::quota::concerns(group, plural, name, &self.names))
+            {
                 self.queue.add(Key::of(&*quota));
             }
         }
@@ -60,31 +64,30 @@ impl Replenishment {
 }
 
 impl Listener for Replenishment {
-    fn put(&self, _: &Arc<Resource>, _: &Metadata) {}
+    fn put(&self, _: &Arc<discovery::Resource>, _: &ObjectMeta) {}
 
-    fn gone(&self, of: &Arc<Resource>, object: &Metadata) {
-        self.less(&of.group, &of.plural, &object.namespace);
+    fn gone(&self, of: &Arc<discovery::Resource>, object: &ObjectMeta) {
+        self.release(&of.group, &of.plural, &object.namespace);
     }
 
-    fn whole(&self, of: &Arc<Resource>, _: &HashSet<String>) {
-        // what went while nobody looked is not known
+    fn whole(&self, of: &Arc<discovery::Resource>, _: &HashSet<String>) {
+        // deletions during the gap are unknown
         for quota in self.quotas.all() {
-            self.less(&of.group, &of.plural, &quota.namespace().unwrap_or_default());
+            self.release(&of.group, &of.plural, quota.namespace());
         }
     }
 
-    fn ended(&self, _: &Arc<Resource>) {}
+    fn ended(&self, _: &Arc<discovery::Resource>) {}
 }
 
-/// Whether a pod takes nothing any more although it is there: it has ended, or should have.
+/// Whether a pod uses nothing any more: it has ended, or its deletion is overdue.
 fn has_ended(pod: &Pod, now: i64) -> bool {
-    let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
-    if matches!(phase, Some("Succeeded" | "Failed")) {
+    if matches!(&*pod.status.phase, "Succeeded" | "Failed") {
         return true;
     }
     let meta = &pod.metadata;
-    match (&meta.deletion_timestamp, meta.deletion_grace_period_seconds) {
-        (Some(since), Some(grace)) => now > since.0.timestamp().saturating_add(grace),
+    match (meta.deletion_timestamp, meta.deletion_grace_period_seconds) {
+        (Some(since), Some(grace)) => now > since.0.saturating_add(grace),
         _ => false,
     }
 }
@@ -92,49 +95,49 @@ fn has_ended(pod: &Pod, now: i64) -> bool {
 pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::default();
     let quotas = context.informer::<ResourceQuota>();
-    let news = queue.clone();
+    let changed = queue.clone();
     quotas.listen(move |change| {
-        let changed = match change {
+        let is_changed = match change {
             Change::Added(_) => true,
             Change::Updated { old, new } => old.spec != new.spec,
             Change::Deleted(_) => false,
         };
-        if changed {
-            news.add(change.key());
+        if is_changed {
+            changed.add(change.key());
         }
     });
-    let returned =
+    let replenishment =
         Replenishment { quotas: quotas.clone(), queue: queue.clone(), names: context.names.clone() };
-    let (of_pods, world) = (returned.clone(), context.world.clone());
+    let (of_pods, world) = (replenishment.clone(), context.world.clone());
     context.informer::<Pod>().listen(move |change| {
         if let Change::Updated { old, new } = change {
             let now = env::unix_seconds(&world);
             if has_ended(new, now) && !has_ended(old, now) {
-                of_pods.less("", "pods", &change.key().namespace);
+                of_pods.release("", "pods", &change.key().namespace);
             }
         }
     });
-    let of_services = returned.clone();
+    let of_services = replenishment.clone();
     context.informer::<Service>().listen(move |change| {
         if let Change::Updated { old, new } = change
             && old.spec != new.spec
         {
-            of_services.less("", "services", &change.key().namespace);
+            of_services.release("", "services", &change.key().namespace);
         }
     });
-    context.monitors().listen(Arc::new(returned));
+    context.monitors().listen(Arc::new(replenishment));
     quotas.synced().await;
-    let this = Arc::new(Quotas { discovery: context.discovery(), context, quotas });
-    let (again, all, period) = (queue.clone(), this.clone(), options.sync_period);
-    let again = async move {
+    let controller = Arc::new(Quotas { discovery: context.discovery(), context, quotas });
+    let (due, quotas) = (queue.clone(), controller.quotas.clone());
+    let resync = async move {
         loop {
-            tokio::time::sleep(period).await;
-            all.quotas.all().iter().for_each(|it| again.add(Key::of(&**it)));
+            tokio::time::sleep(options.sync_period).await;
+            quotas.all().iter().for_each(|it| due.add(Key::of(&**it)));
         }
     };
     tokio::select! {
-        () = again => {}
-        () = run::run(this, queue, options.workers) => {}
+        () = resync => {}
+        () = run::run(controller, queue, options.workers) => {}
     }
 }
 
@@ -149,21 +152,19 @@ impl Reconcile for Quotas {
         if self.quotas.get(key).is_none() {
             return Ok(Action::AwaitChange);
         }
-        let api: Api<ResourceQuota> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        // read before anything is counted: what is charged after this makes the write fail
-        let only = ListParams::default().fields(&format!("metadata.name={}", key.name));
-        let Some(quota) = api.list(&only).await?.items.pop() else { return Ok(Action::AwaitChange) };
-        let counting = Counting {
+        let quotas: Api<ResourceQuota> = Api::namespaced(&self.context.client, &key.namespace);
+        // read before the objects are counted: a charge after this read makes the write conflict
+        let only = ListParams::default().fields(format!("metadata.name={}", key.name));
+        let Some(quota) = quotas.list(&only).await?.items.pop() else { return Ok(Action::AwaitChange) };
+        let counter = UsageCounter {
             client: &self.context.client,
             discovery: &self.discovery,
             names: &self.context.names,
             now: self.context.now(),
         };
-        let (used, failed) = counting.used(&quota).await?;
+        let (used, failed) = counter.used(&quota).await?;
         if let Some(status) = count::status(&quota, used) {
-            let next = ResourceQuota { status: Some(status), ..quota };
-            let body = serde_json::to_vec(&next).map_err(kube::Error::SerdeError)?;
-            unless(404, api.replace_status(&key.name, &PostParams::default(), body).await)?;
+            unless(404, quotas.replace_status(&ResourceQuota { status, ..quota }).await)?;
         }
         failed.map_or(Ok(Action::AwaitChange), Err)
     }

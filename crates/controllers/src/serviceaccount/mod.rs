@@ -1,10 +1,9 @@
-//! Every namespace has its service accounts: `default`, and others that an operator may want in all of them.
+//! Creates the service accounts of every namespace: `default`, and others that the options name.
 
 use crate::Context;
-use client::{Action, Failure, Informer, Key, Queue, Reconcile, is_terminating, run, unless};
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, PostParams};
+use api::core::v1::{Namespace, ServiceAccount};
+use api::meta::v1::ObjectMeta;
+use client::{Action, Api, Failure, Informer, Key, Queue, Reconcile, is_terminating, run, unless};
 use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +21,7 @@ impl Default for Options {
 
 struct Accounts {
     context: Context,
-    wanted: Vec<String>,
+    names: Vec<String>,
     namespaces: Informer<Namespace>,
     accounts: Informer<ServiceAccount>,
 }
@@ -30,27 +29,27 @@ struct Accounts {
 pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::default();
     let (namespaces, accounts) = (context.informer::<Namespace>(), context.informer::<ServiceAccount>());
-    let this = Arc::new(Accounts {
+    let controller = Arc::new(Accounts {
         context,
-        wanted: options.accounts,
+        names: options.accounts,
         namespaces: namespaces.clone(),
         accounts: accounts.clone(),
     });
-    let news = queue.clone();
+    let changed = queue.clone();
     namespaces.listen(move |change| {
         if !change.is_deletion() {
-            news.add(change.key());
+            changed.add(change.key());
         }
     });
-    let news = queue.clone();
+    let changed = queue.clone();
     accounts.listen(move |change| {
         if change.is_deletion() {
-            news.add(Key::new("", change.key().namespace));
+            changed.add(Key::new("", change.key().namespace));
         }
     });
     namespaces.synced().await;
     accounts.synced().await;
-    run::run(this, queue, options.workers).await;
+    run::run(controller, queue, options.workers).await;
 }
 
 impl Reconcile for Accounts {
@@ -62,18 +61,18 @@ impl Reconcile for Accounts {
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let Some(namespace) = self.namespaces.get(key) else { return Ok(Action::AwaitChange) };
-        if namespace.status.as_ref().and_then(|it| it.phase.as_deref()) != Some("Active") {
+        if namespace.status.phase != "Active" {
             return Ok(Action::AwaitChange);
         }
-        for name in missing(&self.wanted, |name| self.accounts.get(&Key::new(&key.name, name)).is_some()) {
+        let is_missing = |name: &&String| self.accounts.get(&Key::new(&key.name, *name)).is_none();
+        for name in self.names.iter().filter(is_missing) {
             let account = ServiceAccount {
-                metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+                metadata: ObjectMeta { name: name.clone(), ..ObjectMeta::default() },
                 ..ServiceAccount::default()
             };
-            let api: Api<ServiceAccount> = Api::namespaced(self.context.client.clone(), &key.name);
-            let made = api.create(&PostParams::default(), &account).await;
-            // it is there, or its namespace is going away meanwhile
-            if let Err(why) = unless(409, made)
+            let accounts: Api<ServiceAccount> = Api::namespaced(&self.context.client, &key.name);
+            // it exists, or its namespace is terminating
+            if let Err(why) = unless(409, accounts.create(&account).await)
                 && !is_terminating(&why)
             {
                 return Err(why.into());
@@ -81,8 +80,4 @@ impl Reconcile for Accounts {
         }
         Ok(Action::AwaitChange)
     }
-}
-
-fn missing(wanted: &[String], is_there: impl Fn(&str) -> bool) -> impl Iterator<Item = &String> {
-    wanted.iter().filter(move |name| !is_there(name))
 }

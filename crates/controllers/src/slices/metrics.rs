@@ -1,24 +1,24 @@
-//! What is counted about endpoint slices, whoever keeps them.
+//! Metrics of endpoint slices, for all their managers.
 //!
-//! How many there are, and should be, is found out when somebody asks.
+//! The gauges of existing and desired slices are computed at each scrape.
 
 use super::{EndpointIdentity, Plan};
 use crate::slices;
+use api::Resource;
+use api::discovery::v1::{Endpoint, EndpointSlice};
 use client::metrics::Metrics;
 use client::{Informer, Key};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
-use kube::ResourceExt;
 use metrics::{About, Counter, Gauge};
 use names::Names;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// What a look at an owner will write.
+/// The writes of one reconciliation.
 pub struct Writes {
     pub added: usize,
     pub updated: usize,
     pub removed: usize,
-    /// Slices that are made, updated and deleted.
+    /// The number of slices that are created, updated and deleted.
     pub changes: [usize; 3],
 }
 
@@ -28,13 +28,12 @@ impl Writes {
         if changes == [0, 0, 0] {
             return Writes { added: 0, updated: 0, removed: 0, changes };
         }
-        let rewritten: HashSet<&str> =
-            plan.update.iter().filter_map(|it| it.metadata.name.as_deref()).collect();
-        let going = existing.iter().filter(|it| rewritten.contains(it.name_any().as_str()));
-        let before = all(going.chain(&plan.delete).map(|it| &**it));
+        let updated: HashSet<&str> = plan.update.iter().map(|it| it.name()).collect();
+        let replaced = existing.iter().filter(|it| updated.contains(it.name()));
+        let before = all(replaced.chain(&plan.delete).map(|it| &**it));
         let after = all(plan.create.iter().chain(&plan.update));
-        let changed = |(same, now): &(&EndpointIdentity, &&Endpoint)| {
-            before.get(*same).is_some_and(|then| !slices::unchanged(then, now))
+        let changed = |(identity, new): &(&EndpointIdentity, &&Endpoint)| {
+            before.get(*identity).is_some_and(|old| !slices::unchanged(old, new))
         };
         Writes {
             added: after.keys().filter(|it| !before.contains_key(*it)).count(),
@@ -45,11 +44,11 @@ impl Writes {
     }
 }
 
-/// How many slices were made, updated and deleted.
+/// Counters of slices that were created, updated and deleted.
 pub struct Changes([Counter; 3]);
 
 impl Changes {
-    /// Counted under this name, which has them by operation.
+    /// The family has the label `operation`.
     pub fn new(metrics: &Metrics, about: About) -> Self {
         let family = metrics.registry().family::<Counter>(about);
         Changes(["create", "update", "delete"].map(|operation| family.of(&[operation])))
@@ -67,17 +66,17 @@ fn all<'a>(slices: impl Iterator<Item = &'a EndpointSlice>) -> HashMap<EndpointI
     slices.flat_map(|it| &it.endpoints).map(|it| (slices::identity(it), it)).collect()
 }
 
-/// How many slices there are, how many there would be if all were as full as they may be, and how many endpoints: shown
-/// under these names. `whose` says who keeps them, and how full they may be.
+/// Registers the gauges of slices, of slices if all were full, and of endpoints. `owner` is the manager of the
+/// slices, and the limit of endpoints of a slice.
 pub fn show(
     metrics: &Metrics,
     abouts: [About; 3],
     slices: &Informer<EndpointSlice>,
-    whose: (&str, &Arc<Names>, usize),
+    owner: (&str, &Arc<Names>, usize),
 ) {
     let values: [fn(&Totals) -> usize; 3] = [|it| it.slices, |it| it.desired, |it| it.endpoints];
     for (about, value) in abouts.into_iter().zip(values) {
-        let (slices, manager, names, most) = (slices.clone(), whose.0.to_owned(), whose.1.clone(), whose.2);
+        let (slices, manager, names, most) = (slices.clone(), owner.0.to_owned(), owner.1.clone(), owner.2);
         metrics.registry().ask::<Gauge>(about, move |out| {
             let totals = Totals::of(slices.all().iter().map(|it| &**it), &manager, &names, most);
             out.add(&[], value(&totals) as f64);
@@ -100,15 +99,15 @@ impl Totals {
         most: usize,
     ) -> Self {
         let mut totals = Totals::default();
-        let mut together: BTreeMap<(Key, &str, slices::Ports), usize> = BTreeMap::new();
+        let mut by_ports: BTreeMap<(Key, &str, slices::Ports), usize> = BTreeMap::new();
         for slice in slices {
             let Some(service) = slices::service_of(slice, manager, names) else { continue };
             totals.slices += 1;
             totals.endpoints += slice.endpoints.len();
-            let ports = slices::ports(slice.ports.as_deref().unwrap_or_default());
-            *together.entry((service, &slice.address_type, ports)).or_default() += slice.endpoints.len();
+            let ports = slices::ports(&slice.ports);
+            *by_ports.entry((service, &slice.address_type, ports)).or_default() += slice.endpoints.len();
         }
-        totals.desired = together.values().map(|endpoints| endpoints.div_ceil(most).max(1)).sum();
+        totals.desired = by_ports.values().map(|endpoints| endpoints.div_ceil(most).max(1)).sum();
         totals
     }
 }
@@ -116,40 +115,40 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::object;
     use serde_json::json;
 
     fn slice(name: &str, addresses: &[&str]) -> Arc<EndpointSlice> {
         let endpoints: Vec<_> = addresses.iter().map(|it| json!({"addresses": [it]})).collect();
         let labels =
             json!({"kubernetes.io/service-name": "s", "endpointslice.kubernetes.io/managed-by": "m"});
-        let slice = json!({"metadata": {"name": name, "namespace": "n", "labels": labels},
-            "addressType": "IPv4", "endpoints": endpoints, "ports": []});
-        Arc::new(serde_json::from_value(slice).unwrap())
+        Arc::new(object(json!({"metadata": {"name": name, "namespace": "n", "labels": labels},
+            "addressType": "IPv4", "endpoints": endpoints, "ports": []})))
     }
 
     #[test]
-    fn what_comes_and_goes_is_told_from_what_moves() {
+    fn endpoints_that_move_are_neither_added_nor_removed() {
         let existing =
             [slice("a", &["1.1.1.1", "1.1.1.2"]), slice("b", &["1.1.1.3"]), slice("c", &["1.1.1.4"])];
         let plan = Plan {
             create: vec![(*slice("d", &["1.1.1.5"])).clone()],
-            // one goes, one comes from the slice that is removed
+            // one is removed, one moves from the deleted slice
             update: vec![(*slice("a", &["1.1.1.2", "1.1.1.3"])).clone()],
             delete: vec![existing[1].clone()],
         };
         let writes = Writes::of(&plan, &existing);
         assert_eq!((writes.added, writes.updated, writes.removed), (1, 0, 1));
         assert_eq!(writes.changes, [1, 1, 1]);
-        // one that is not ready any more
+        // one becomes not ready
         let mut next = (*existing[0]).clone();
-        next.endpoints[0].conditions.get_or_insert_default().ready = Some(false);
+        next.endpoints[0].conditions.ready = Some(false);
         let plan = Plan { update: vec![next], ..Plan::default() };
         let writes = Writes::of(&plan, &existing);
         assert_eq!((writes.added, writes.updated, writes.removed), (0, 1, 0));
     }
 
     #[test]
-    fn slices_are_as_few_as_their_endpoints_allow() {
+    fn desired_slices_are_full() {
         let all = [slice("a", &["1.1.1.1", "1.1.1.2"]), slice("b", &["1.1.1.3"]), slice("c", &["1.1.1.4"])];
         let totals = Totals::of(all.iter().map(|it| &**it), "m", &Names::kubernetes(), 2);
         assert_eq!(totals, Totals { slices: 3, desired: 2, endpoints: 4 });

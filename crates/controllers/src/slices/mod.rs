@@ -1,46 +1,45 @@
-//! Endpoint slices of one owner: what they hold, and how they are changed with few writes.
+//! Endpoint slices of one owner: identity of endpoints and ports, and plans of writes.
 //!
-//! What always holds: a slice has endpoints of one address family, all with the same ports; its family never changes.
+//! Invariant: the endpoints of a slice have one address family and the same ports; the family of a slice never changes.
 
 pub mod metrics;
 
 use crate::backends::{self, BY_LABEL};
 use crate::{Context, controller_ref};
-use client::{Change, Failure, Informer, Key, Queue, WriteTracker, run, unless};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use api::Resource;
+use api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use api::meta::v1::{DeleteOptions, ObjectMeta, OwnerReference};
+use client::{Api, Change, Client, Failure, Informer, Key, Queue, WriteTracker, run, unless};
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The label that says for which service a slice is.
+/// The label with the service of a slice.
 pub fn service_label(names: &Names) -> String {
     names.well_known("service-name")
 }
 
-/// The label that says who keeps a slice.
+/// The label with the manager of a slice.
 pub fn manager_label(names: &Names) -> String {
     names.well_known_under("endpointslice", "managed-by")
 }
 
-/// The service of a slice, if this one keeps it.
+/// The service of a slice that this manager writes.
 pub fn service_of(slice: &EndpointSlice, manager: &str, names: &Names) -> Option<Key> {
-    let labels = slice.labels();
-    let kept = labels.get(&manager_label(names)).is_some_and(|it| it == manager);
-    let service = labels.get(&service_label(names)).filter(|it| kept && !it.is_empty())?;
-    Some(Key::new(slice.namespace().unwrap_or_default(), service))
+    let labels = &slice.metadata.labels;
+    let is_managed = labels.get(&manager_label(names)).is_some_and(|it| it == manager);
+    let service = labels.get(&service_label(names)).filter(|it| is_managed && !it.is_empty())?;
+    Some(Key::new(slice.namespace(), service))
 }
 
-/// What an operator says about a loop that keeps slices.
+/// Options of a loop that writes slices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub workers: usize,
-    /// How much is put together at the most: endpoints of a slice, or addresses of a subset.
+    /// The limit of endpoints of a slice, or of addresses of a subset.
     pub most: usize,
-    /// How long is waited for more changes.
+    /// How long changes are batched.
     pub batch_period: Duration,
 }
 
@@ -50,21 +49,22 @@ impl Options {
     }
 }
 
-/// The slices, found by their labels. A service is looked at when one that this manager keeps for it changes.
+/// The informer of slices, with an index by labels. Queues a service when a slice of it that this manager writes
+/// changes.
 pub fn follow(context: &Context, queue: &Queue<Key>, manager: String) -> Informer<EndpointSlice> {
     let slices = context.informer::<EndpointSlice>();
     slices.index(BY_LABEL, backends::by_label);
-    let (news, names) = (queue.clone(), context.names.clone());
+    let (changed, names) = (queue.clone(), context.names.clone());
     slices.listen(move |change| {
         if let Change::Updated { old, .. } = change {
-            service_of(old, &manager, &names).into_iter().for_each(|key| news.add(key));
+            service_of(old, &manager, &names).into_iter().for_each(|key| changed.add(key));
         }
-        service_of(change.object(), &manager, &names).into_iter().for_each(|key| news.add(key));
+        service_of(change.object(), &manager, &names).into_iter().for_each(|key| changed.add(key));
     });
     slices
 }
 
-/// The slices of a service that this one keeps, in the order of their names; not those that are on their way out.
+/// The slices of a service that this manager writes, by name; without terminating ones.
 pub fn of_service(
     slices: &Informer<EndpointSlice>,
     service: &Key,
@@ -75,31 +75,26 @@ pub fn of_service(
     found.retain(|it| {
         it.metadata.deletion_timestamp.is_none() && service_of(it, manager, names).as_ref() == Some(service)
     });
-    found.sort_by_key(|it| it.name_any());
+    found.sort_by(|a, b| a.name().cmp(b.name()));
     found
 }
 
-/// The identity of an endpoint: its addresses and its target.
-pub type EndpointIdentity = (Vec<String>, Option<String>, Option<String>, Option<String>);
+/// The identity of an endpoint: its addresses, its host name, and namespace and name of its target.
+pub type EndpointIdentity = (Vec<String>, Option<String>, Option<(String, String)>);
 
 pub fn identity(endpoint: &Endpoint) -> EndpointIdentity {
     let mut addresses = endpoint.addresses.clone();
     addresses.sort();
     let target = endpoint.target_ref.as_ref();
-    (
-        addresses,
-        endpoint.hostname.clone(),
-        target.and_then(|it| it.namespace.clone()),
-        target.and_then(|it| it.name.clone()),
-    )
+    (addresses, endpoint.hostname.clone(), target.map(|it| (it.namespace.clone(), it.name.clone())))
 }
 
-/// Whether nothing that can change has changed; hints are looked at elsewhere.
+/// Whether two endpoints of one identity are equal, apart from hints.
 pub fn unchanged(one: &Endpoint, other: &Endpoint) -> bool {
     let target = |it: &Endpoint| {
         let mut target = it.target_ref.clone();
         if let Some(target) = &mut target {
-            target.resource_version = None;
+            target.resource_version.clear();
         }
         target
     };
@@ -109,13 +104,13 @@ pub fn unchanged(one: &Endpoint, other: &Endpoint) -> bool {
         && target(one) == target(other)
 }
 
-/// What makes two lists of ports the same, in whatever order.
+/// The identity of a list of ports, in whatever order.
 pub type Ports = Vec<(String, Option<i32>, String, String)>;
 
 pub fn ports(ports: &[EndpointPort]) -> Ports {
     let text = |it: &Option<String>| it.clone().unwrap_or_default();
     let one = |it: &EndpointPort| {
-        let protocol = backends::protocol(it.protocol.as_deref()).to_owned();
+        let protocol = backends::protocol(it.protocol.as_deref().unwrap_or_default()).to_owned();
         (text(&it.name), it.port, protocol, text(&it.app_protocol))
     };
     let mut all: Ports = ports.iter().map(one).collect();
@@ -123,11 +118,11 @@ pub fn ports(ports: &[EndpointPort]) -> Ports {
     all
 }
 
-/// Who has a slice, for what, and under which labels.
+/// The constant fields of the slices of an owner.
 #[derive(Clone)]
 pub struct Template {
     pub namespace: String,
-    /// What its name begins with.
+    /// The prefix of names.
     pub prefix: String,
     pub owner: OwnerReference,
     pub labels: BTreeMap<String, String>,
@@ -137,20 +132,20 @@ pub struct Template {
 }
 
 impl Template {
-    /// A slice with nothing in it yet.
+    /// A slice without endpoints.
     pub fn slice(&self) -> EndpointSlice {
         EndpointSlice {
             metadata: ObjectMeta {
-                generate_name: Some(format!("{}-", self.prefix)),
-                namespace: Some(self.namespace.clone()),
-                labels: Some(self.labels.clone()),
-                annotations: Some(self.annotations.clone()).filter(|it| !it.is_empty()),
-                owner_references: Some(vec![self.owner.clone()]),
+                generate_name: format!("{}-", self.prefix),
+                namespace: self.namespace.clone(),
+                labels: self.labels.clone(),
+                annotations: self.annotations.clone(),
+                owner_references: vec![self.owner.clone()],
                 ..ObjectMeta::default()
             },
             address_type: self.address_type.clone(),
-            endpoints: Vec::new(),
-            ports: Some(self.ports.clone()),
+            ports: self.ports.clone(),
+            ..EndpointSlice::default()
         }
     }
 }
@@ -175,10 +170,10 @@ impl Plan {
         self.delete.extend(other.delete);
     }
 
-    /// What would go and what would be made become updates. What belongs to another owner of the same name is left to
-    /// go, and a family never changes.
+    /// Turns pairs of a deletion and a creation into updates. Slices of an earlier owner of the same name are
+    /// deleted, and the family of a slice does not change.
     pub fn recycle(&mut self, owner: &impl Resource) {
-        let mut going = Vec::new();
+        let mut deleted = Vec::new();
         for old in std::mem::take(&mut self.delete) {
             let fits = |new: &EndpointSlice| new.address_type == old.address_type;
             match self
@@ -195,24 +190,24 @@ impl Plan {
                     new.metadata.uid = old.metadata.uid.clone();
                     self.update.push(new);
                 }
-                None => going.push(old),
+                None => deleted.push(old),
             }
         }
-        self.delete = going;
+        self.delete = deleted;
     }
 
-    /// Makes the writes for an owner. Nothing is made for one that goes.
+    /// Carries out the plan for an owner. Creates nothing for a terminating one.
     pub async fn carry_out(
         self,
         client: &Client,
         written: &WriteTracker<EndpointSlice>,
         key: &Key,
-        going: bool,
+        is_terminating: bool,
     ) -> Result<(), Failure> {
-        let api: Api<EndpointSlice> = Api::namespaced(client.clone(), &key.namespace);
-        let failed = |what: &str, name: &str, why: kube::Error| {
+        let api: Api<EndpointSlice> = Api::namespaced(client, &key.namespace);
+        let failed = |what: &str, name: &str, why: client::Error| {
             let why = Failure::from(why);
-            // who was faster is seen soon, and it is looked at again
+            // the informer will show the new state, and the service is reconciled again
             if why.is(409) || why.is(404) {
                 return why;
             }
@@ -222,24 +217,22 @@ impl Plan {
                 why.message()
             ))
         };
-        for slice in self.create.iter().filter(|_| !going) {
-            match api.create(&PostParams::default(), slice).await {
-                Ok(made) => written.wrote(key, &made),
+        for slice in self.create.iter().filter(|_| !is_terminating) {
+            match api.create(slice).await {
+                Ok(created) => written.wrote(key, &created),
                 Err(why) if client::is_terminating(&why) => return Ok(()),
                 Err(why) => return Err(failed("create", "", why)),
             }
         }
         for slice in &self.update {
-            let name = slice.name_any();
-            match api.replace(&name, &PostParams::default(), slice).await {
-                Ok(now) => written.wrote(key, &now),
-                Err(why) => return Err(failed("update", &name, why)),
+            match api.replace(slice).await {
+                Ok(updated) => written.wrote(key, &updated),
+                Err(why) => return Err(failed("update", slice.name(), why)),
             }
         }
         for slice in &self.delete {
-            let name = slice.name_any();
-            unless(404, api.delete(&name, &DeleteParams::default()).await)
-                .map_err(|why| failed("delete", &name, why))?;
+            unless(404, api.delete(slice.name(), &DeleteOptions::default()).await)
+                .map_err(|why| failed("delete", slice.name(), why))?;
             written.deleted(key, slice);
         }
         Ok(())

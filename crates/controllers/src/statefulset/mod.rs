@@ -1,8 +1,8 @@
-//! Stateful sets: pods with names and volumes that stay theirs.
+//! The stateful set loop: pods with stable names and volumes.
 //!
-//! A look at a set: its revisions and pods are claimed, the next steps are a pure function of what there is (`plan.rs`),
-//! and the status says what there is when they are done. What always holds: there is one pod of a name at a time, and
-//! never another before it is known to be gone; a claim is made before the pod that uses it, and outlives it.
+//! A reconciliation claims revisions and pods, executes a plan, which is a pure function of what exists (`plan.rs`), and
+//! writes the status that follows. Always true: there is one pod of a name at a time, and a new one only after the old
+//! one is gone; a claim is created before the pod that uses it, and outlives the pod.
 
 mod identity;
 mod plan;
@@ -13,29 +13,29 @@ use crate::Context;
 use crate::controller_ref::{self, Claims};
 use crate::pods::{Pods, slow_start};
 use crate::revisions::{self, History, Revisions};
-use client::events::EventType;
-use client::retry_on_conflict::{self, beside};
-use client::{Action, Failure, Informer, Key, Queue, Reconcile, WriteTracker, is_terminating, run, unless};
+use api::Resource;
+use api::apps::v1::{StatefulSet, StatefulSetStatus};
+use api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
+use apimachinery::labels::Selector;
+use client::{
+    Action, Api, EventType, Failure, Informer, Key, Queue, Reconcile, WriteTracker, is_terminating,
+    retry_on_conflict, run, unless,
+};
 use futures_util::future::join_all;
 use identity::LabelNames;
-use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetStatus};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
-use kube::ResourceExt;
-use kube::api::PostParams;
-use kube::core::Selector;
 use plan::Plan;
 use std::sync::Arc;
 use std::time::Duration;
 use view::View;
 
-/// How many revisions are kept where nobody says.
-const KEPT: i32 = 10;
-/// How long is waited for claims that must go, of which nobody tells.
-const HELD_UP: Duration = Duration::from_secs(1);
+/// The default limit of the revision history.
+const HISTORY_LIMIT: i32 = 10;
+/// The interval at which a set looks for stale claims, whose deletion does not queue it.
+const STALE_CLAIMS_INTERVAL: Duration = Duration::from_secs(1);
 
 struct StatefulSets {
     context: Context,
-    marks: LabelNames,
+    labels: LabelNames,
     sets: WriteTracker<StatefulSet>,
     revisions: Revisions,
     pods: Pods,
@@ -49,26 +49,26 @@ pub async fn run(context: Context, workers: usize) {
     let claims = context.informer::<PersistentVolumeClaim>();
     let label = context.names.well_known_under("controller", "hash");
     let revisions = Revisions::follow(&context, label, &sets, selector, &queue);
-    let news = queue.clone();
-    sets.listen(move |change| news.add(change.key()));
+    let changed = queue.clone();
+    sets.listen(move |change| changed.add(change.key()));
     controller_ref::follow(&pods, &sets, selector, &queue);
     sets.synced().await;
     pods.synced().await;
     claims.synced().await;
     revisions.written().informer().synced().await;
-    let this = Arc::new(StatefulSets {
-        marks: LabelNames::new(&context.names),
+    let reconciler = Arc::new(StatefulSets {
+        labels: LabelNames::new(&context.names),
         sets: WriteTracker::new(sets),
         revisions,
         pods: Pods::new(context.clone()),
         claims,
         context,
     });
-    run::run(this, queue, workers).await;
+    run::run(reconciler, queue, workers).await;
 }
 
 fn selector(set: &StatefulSet) -> Option<Selector> {
-    controller_ref::selector(set.spec.as_ref().map(|it| &it.selector))
+    controller_ref::selector(set.spec.selector.as_deref())
 }
 
 impl Reconcile for StatefulSets {
@@ -83,9 +83,7 @@ impl Reconcile for StatefulSets {
         self.revisions.written().seen(key).await?;
         self.pods.written().seen(key).await?;
         let Some(set) = self.sets.informer().get(key) else { return Ok(Action::AwaitChange) };
-        let (Some(spec), Some(selector)) = (&set.spec, selector(&set)) else {
-            return Ok(Action::AwaitChange);
-        };
+        let Some(selector) = selector(&set) else { return Ok(Action::AwaitChange) };
         let claims = Claims {
             client: &self.context.client,
             written: self.pods.written(),
@@ -94,22 +92,13 @@ impl Reconcile for StatefulSets {
         };
         let is_member = |pod: &Pod| identity::ordinal(&set, pod).is_some();
         let pods = claims.claim(&*set, Some(&selector), is_member).await?;
-        let work = Work { set: &set, spec, pods: &pods };
         if set.metadata.deletion_timestamp.is_some() {
-            return self.watch_go(work).await;
+            return self.count(&set, &pods).await;
         }
-        let collisions = set.status.as_ref().and_then(|it| it.collision_count).unwrap_or(0);
-        let history = self.revisions.history(&*set, &selector, &spec.template, collisions).await?;
-        self.look(work, &history).await
+        let collisions = set.status.collision_count.unwrap_or(0);
+        let history = self.revisions.history(&*set, &selector, &set.spec.template, collisions).await?;
+        self.advance(&set, &pods, &history).await
     }
-}
-
-/// A set while it is looked at.
-#[derive(Clone, Copy)]
-struct Work<'a> {
-    set: &'a StatefulSet,
-    spec: &'a StatefulSetSpec,
-    pods: &'a [Arc<Pod>],
 }
 
 impl StatefulSets {
@@ -117,73 +106,73 @@ impl StatefulSets {
         self.claims.get(key)
     }
 
-    /// Of a set that is going away the pods are counted until it is gone, and nothing else.
-    async fn watch_go(&self, work: Work<'_>) -> Result<Action, Failure> {
-        let status = work.set.status.clone().unwrap_or_default();
+    /// Counts the pods of a set that is being deleted; nothing else is done.
+    async fn count(&self, set: &StatefulSet, pods: &[Arc<Pod>]) -> Result<Action, Failure> {
         let view = View {
-            set: work.set,
-            spec: work.spec,
-            pods: work.pods,
-            current: status.current_revision.as_deref().unwrap_or_default(),
-            update: status.update_revision.as_deref().unwrap_or_default(),
-            collisions: status.collision_count.unwrap_or(0),
+            set,
+            pods,
+            current: &set.status.current_revision,
+            update: &set.status.update_revision,
+            collisions: set.status.collision_count.unwrap_or(0),
             claim: &|key| self.claim(key),
-            marks: &self.marks,
+            labels: &self.labels,
             gates: self.context.gates,
-            now: self.context.time().0,
+            now: self.context.time(),
         };
-        self.report(work.set, view.count()).await?;
+        self.write_status(set, view.count()).await?;
         Ok(Action::AwaitChange)
     }
 
-    async fn look(&self, work: Work<'_>, history: &History) -> Result<Action, Failure> {
-        let stored = work.set.status.as_ref().and_then(|it| it.current_revision.as_deref());
-        let current = stored.and_then(|name| history.named(name)).unwrap_or(&history.present);
-        let (current_name, update_name) = (current.name_any(), history.present.name_any());
+    async fn advance(
+        &self,
+        set: &StatefulSet,
+        pods: &[Arc<Pod>],
+        history: &History,
+    ) -> Result<Action, Failure> {
+        let current = history.named(&set.status.current_revision).unwrap_or(&history.present);
+        let (current_name, update_name) = (current.name(), history.present.name());
         let view = View {
-            set: work.set,
-            spec: work.spec,
-            pods: work.pods,
-            current: &current_name,
-            update: &update_name,
+            set,
+            pods,
+            current: current_name,
+            update: update_name,
             collisions: history.collisions,
             claim: &|key| self.claim(key),
-            marks: &self.marks,
+            labels: &self.labels,
             gates: self.context.gates,
-            now: self.context.time().0,
+            now: self.context.time(),
         };
         let plan = plan::plan(&view);
         let before = if current_name == update_name { None } else { revisions::template(current) };
-        let acted = self.act(&view, &plan, before.as_ref().unwrap_or(&work.spec.template)).await;
+        let acted = self.act(&view, &plan, before.as_ref().unwrap_or(&set.spec.template)).await;
         let status = if acted.is_ok() { plan.status.clone() } else { view.settle(view.count()) };
-        self.report(work.set, status).await?;
+        self.write_status(set, status).await?;
         if acted? {
-            // it is looked at again when what it did is seen
+            // continue when the informer has seen these writes
             return Ok(Action::Requeue(Duration::ZERO));
         }
         let is_used =
-            |name: &str| name == current_name || work.pods.iter().any(|it| identity::revision(it) == name);
-        let kept = work.spec.revision_history_limit.unwrap_or(KEPT);
-        self.revisions.trim(work.set, history, kept, |it| is_used(&it.name_any())).await?;
-        let wait = view.wait().into_iter().chain(plan.is_held_up.then_some(HELD_UP)).min();
+            |name: &str| name == current_name || pods.iter().any(|it| identity::revision(it) == name);
+        let limit = set.spec.revision_history_limit.unwrap_or(HISTORY_LIMIT);
+        self.revisions.trim(set, history, limit, |it| is_used(it.name())).await?;
+        let wait = view.wait().into_iter().chain(plan.is_held_up.then_some(STALE_CLAIMS_INTERVAL)).min();
         Ok(wait.map_or(Action::AwaitChange, Action::Requeue))
     }
 
-    /// Does what is planned; `before` is the template of pods that are not to be updated yet. Whether something was done
-    /// that can be waited for.
+    /// Executes a plan; `before` is the template of pods that are not updated yet. Returns whether it wrote pods.
     async fn act(&self, view: &View<'_>, plan: &Plan, before: &PodTemplateSpec) -> Result<bool, Failure> {
         for (claim, owners) in &plan.retain {
-            let change = |it: &mut PersistentVolumeClaim| it.metadata.owner_references = Some(owners.clone());
+            let change = |it: &mut PersistentVolumeClaim| it.metadata.owner_references = owners.clone();
             retry_on_conflict::object(&self.context.client, &**claim, change).await?;
         }
         for pod in &plan.ended {
-            let names = (Key::of(view.set), pod.name_any());
+            let names = (Key::of(view.set), pod.name());
             let message = format!("StatefulSet {} is recreating failed Pod {}", names.0, names.1);
-            self.context.events.tell(view.set, EventType::Warning, "RecreatingFailedPod", message);
+            self.context.events.record(view.set, EventType::Warning, "RecreatingFailedPod", message);
         }
         first(join_all(plan.ended.iter().map(|pod| self.remove(view.set, pod))).await)?;
-        let (_, broke) = slow_start(plan.make.len(), |at| self.make(view, plan.make[at], before)).await;
-        broke.map_or(Ok(()), Err)?;
+        let (_, failed) = slow_start(plan.make.len(), |at| self.make(view, plan.make[at], before)).await;
+        failed.map_or(Ok(()), Err)?;
         first(join_all(plan.mend.iter().map(|pod| self.mend(view, pod))).await)?;
         first(join_all(plan.remove.iter().map(|pod| self.remove(view.set, pod))).await)?;
         Ok(plan.is_about_pods())
@@ -191,47 +180,46 @@ impl StatefulSets {
 
     async fn make(&self, view: &View<'_>, ordinal: i64, before: &PodTemplateSpec) -> Result<(), Failure> {
         let pod = match view.is_updated(ordinal) {
-            true => self.marks.pod(view.set, &view.spec.template, view.update, ordinal),
-            false => self.marks.pod(view.set, before, view.current, ordinal),
+            true => self.labels.pod(view.set, &view.set.spec.template, view.update, ordinal),
+            false => self.labels.pod(view.set, before, view.current, ordinal),
         };
-        let made = match self.provide(view.set, &pod, ordinal).await {
+        let created = match self.provide(view.set, &pod, ordinal).await {
             Ok(()) => self.pods.make(view.set, &pod).await,
             Err(why) => Err(why),
         };
-        match made {
-            Ok(Some(_)) => self.tell(view.set, &pod, "create", None),
-            // nothing can be made any more
-            Ok(None) => return Err(Failure::Other("the namespace is going away".to_owned())),
-            // somebody else's pod has the name, or one that is not gone yet
+        match created {
+            Ok(Some(_)) => self.record(view.set, &pod, "create", None),
+            Ok(None) => return Err(Failure::Other("the namespace is terminating".to_owned())),
+            // another object has the name, or an old pod that is not gone yet
             Err(why) if why.is(409) => return Err(why),
             Err(why) => {
-                self.tell(view.set, &pod, "create", Some(&why));
+                self.record(view.set, &pod, "create", Some(&why));
                 return Err(why);
             }
         }
         Ok(())
     }
 
-    /// Makes the claims of a pod that are not there yet.
+    /// Creates the claims of a pod that do not exist yet.
     async fn provide(&self, set: &StatefulSet, pod: &Pod, ordinal: i64) -> Result<(), Failure> {
         for claim in identity::claims(set, ordinal) {
-            let name = claim.name_any();
+            let name = claim.name();
             match self.claims.get(&Key::of(&claim)) {
-                Some(there) if there.metadata.deletion_timestamp.is_some() => {
+                Some(existing) if existing.metadata.deletion_timestamp.is_some() => {
                     return Err(Failure::Other(format!("pvc {name} is being deleted")));
                 }
                 Some(_) => continue,
                 None => {}
             }
-            let api = beside::<PersistentVolumeClaim>(&self.context.client, set);
-            // one that is there already is not seen yet
-            let made = unless(409, api.create(&PostParams::default(), &claim).await);
-            let (pod, of) = (pod.name_any(), set.name_any());
-            match made {
+            let api = Api::<PersistentVolumeClaim>::beside(&self.context.client, set);
+            // on a conflict the claim exists, and is not in the informer yet
+            let created = unless(409, api.create(&claim).await);
+            let (pod, of) = (pod.name(), set.name());
+            match created {
                 Ok(None) => {}
                 Ok(Some(_)) => {
                     let message = format!("create Claim {name} Pod {pod} in StatefulSet {of} success");
-                    self.context.events.tell(set, EventType::Normal, "SuccessfulCreate", message);
+                    self.context.events.record(set, EventType::Normal, "SuccessfulCreate", message);
                 }
                 Err(why) if is_terminating(&why) => return Err(why.into()),
                 Err(why) => {
@@ -240,7 +228,7 @@ impl StatefulSets {
                     let message = format!(
                         "create Claim {name} for Pod {pod} in StatefulSet {of} failed error: {error}"
                     );
-                    self.context.events.tell(set, EventType::Warning, "FailedCreate", message);
+                    self.context.events.record(set, EventType::Warning, "FailedCreate", message);
                     return Err(why);
                 }
             }
@@ -248,16 +236,16 @@ impl StatefulSets {
         Ok(())
     }
 
-    /// Gives a pod what it lacks.
+    /// Restores the claims and the identity of a pod.
     async fn mend(&self, view: &View<'_>, pod: &Pod) -> Result<(), Failure> {
         let Some(ordinal) = identity::ordinal(view.set, pod) else { return Ok(()) };
         self.provide(view.set, pod, ordinal).await?;
-        if self.marks.is_identified(pod, view.set, ordinal) {
+        if self.labels.is_identified(pod, view.set, ordinal) {
             return Ok(());
         }
-        let change = |pod: &mut Pod| self.marks.identify(pod, view.set, ordinal);
+        let change = |pod: &mut Pod| self.labels.identify(pod, view.set, ordinal);
         let written = retry_on_conflict::object(&self.context.client, pod, change).await;
-        self.tell(view.set, pod, "update", written.as_ref().err());
+        self.record(view.set, pod, "update", written.as_ref().err());
         match written? {
             Some(written) => self.pods.written().wrote(&Key::of(view.set), &written),
             None => self.pods.written().gone(&Key::of(view.set), pod),
@@ -266,64 +254,48 @@ impl StatefulSets {
     }
 
     async fn remove(&self, set: &StatefulSet, pod: &Pod) -> Result<(), Failure> {
-        let removed = self.pods.remove(set, pod).await;
-        if !matches!(removed, Ok(false)) {
-            self.tell(set, pod, "delete", removed.as_ref().err());
+        let deleted = self.pods.remove(set, pod).await;
+        if !matches!(deleted, Ok(false)) {
+            self.record(set, pod, "delete", deleted.as_ref().err());
         }
-        removed.map(drop)
+        deleted.map(drop)
     }
 
-    /// Tells what was done to a pod, or that it could not be done.
-    fn tell(&self, set: &StatefulSet, pod: &Pod, verb: &str, failed: Option<&Failure>) {
-        let (pod, of) = (pod.name_any(), set.name_any());
+    /// Records an event about a write of a pod.
+    fn record(&self, set: &StatefulSet, pod: &Pod, verb: &str, failed: Option<&Failure>) {
+        let (pod, of) = (pod.name(), set.name());
         let mut title = verb.to_owned();
         title[..1].make_ascii_uppercase();
         match failed {
             None => {
                 let message = format!("{verb} Pod {pod} in StatefulSet {of} successful");
-                self.context.events.tell(set, EventType::Normal, &format!("Successful{title}"), message);
+                self.context.events.record(set, EventType::Normal, &format!("Successful{title}"), message);
             }
             Some(why) => {
                 let message = format!("{verb} Pod {pod} in StatefulSet {of} failed error: {}", why.message());
-                self.context.events.tell(set, EventType::Warning, &format!("Failed{title}"), message);
+                self.context.events.record(set, EventType::Warning, &format!("Failed{title}"), message);
             }
         }
     }
 
-    /// Writes the status, if it is another than before.
-    async fn report(&self, set: &StatefulSet, status: StatefulSetStatus) -> Result<(), Failure> {
-        if plain(&status) == plain(&set.status.clone().unwrap_or_default()) {
+    /// Writes the status if it changed.
+    async fn write_status(&self, set: &StatefulSet, status: StatefulSetStatus) -> Result<(), Failure> {
+        let mut before = set.status.clone();
+        // a count of zero may be absent
+        before.collision_count = before.collision_count.or(Some(0));
+        if status == before {
             return Ok(());
         }
-        let change = |it: &mut StatefulSet| it.status = Some(status.clone());
+        let change = |it: &mut StatefulSet| it.status = status.clone();
         let written = retry_on_conflict::status(&self.context.client, set, change).await?;
         written.iter().for_each(|it| self.sets.wrote(&Key::of(set), it));
         Ok(())
     }
 }
 
-/// What went wrong first.
-fn first(answers: Vec<Result<(), Failure>>) -> Result<(), Failure> {
-    answers.into_iter().collect()
-}
-
-/// The same with what is zero left out, as the server has it.
-fn plain(status: &StatefulSetStatus) -> StatefulSetStatus {
-    let mut plain = status.clone();
-    for count in [
-        &mut plain.available_replicas,
-        &mut plain.collision_count,
-        &mut plain.current_replicas,
-        &mut plain.ready_replicas,
-        &mut plain.updated_replicas,
-    ] {
-        *count = count.filter(|it| *it != 0);
-    }
-    for name in [&mut plain.current_revision, &mut plain.update_revision] {
-        *name = name.take().filter(|it| !it.is_empty());
-    }
-    plain.conditions = plain.conditions.filter(|it| !it.is_empty());
-    plain
+/// The first failure.
+fn first(results: Vec<Result<(), Failure>>) -> Result<(), Failure> {
+    results.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -1,42 +1,42 @@
-//! What a stateful set does next, and what it says about itself: a pure function of what there is.
+//! The plan and the status of a stateful set: a pure function of what exists.
 //!
-//! Pods are made in the order of their ordinals and removed in the opposite order, each only when all before it are there
-//! and available; or, where the set asks for it, all at once. Only when all are there is one of an older template removed,
-//! the highest first; it is made anew with the new one.
+//! Pods are created in the order of their ordinals and deleted in the opposite order, each only when all before it exist
+//! and are available; or all at once with the policy `Parallel`. When all pods exist, those of an older template are
+//! deleted, the highest first, and then created from the new one.
 
 use super::identity::revision;
 use super::retention;
-use super::view::{View, is_healthy, is_leaving, is_running};
+use super::view::{View, is_healthy, is_running, is_terminating};
 use crate::int_or_percent::{Round, scaled_value};
 use crate::pods::state::is_finished;
-use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use api::IntOrString;
+use api::apps::v1::StatefulSetStatus;
+use api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many pods are made at once before looking again.
+/// The most pods that one plan creates.
 const BURST: usize = 500;
 
-/// What is to be done, in this order, and the status when it is done.
+/// The actions, in this order, and the status after them.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Claims that are to have other owners.
+    /// Claims that get other owners.
     pub retain: Vec<retention::Change>,
-    /// Pods that have ended, and are removed so that they can be made anew.
+    /// Finished pods, which are deleted so that they can be created again.
     pub ended: Vec<Arc<Pod>>,
-    /// Ordinals of pods that are made.
+    /// Ordinals of pods to create.
     pub make: Vec<i64>,
-    /// Pods that lack something of their identity, or a claim.
+    /// Pods that lack a part of their identity, or a claim.
     pub mend: Vec<Arc<Pod>>,
     pub remove: Vec<Arc<Pod>>,
-    /// Whether a pod cannot be made before claims of one before it are gone.
+    /// Whether a pod waits until the claims of its predecessor are deleted.
     pub is_held_up: bool,
     pub status: StatefulSetStatus,
 }
 
 impl Plan {
-    /// Whether there is anything to be done about pods, and so to be waited for.
+    /// Whether it writes pods.
     pub fn is_about_pods(&self) -> bool {
         [&self.ended, &self.mend, &self.remove].iter().any(|it| !it.is_empty()) || !self.make.is_empty()
     }
@@ -44,30 +44,26 @@ impl Plan {
 
 pub fn plan(view: &View<'_>) -> Plan {
     let mut plan = Plan::default();
-    if !is_leaving_set(view.set) {
+    if view.set.metadata.deletion_timestamp.is_none() {
         if view.gates.claim_retention {
             plan.retain = retention::changes(view);
         }
-        let there = view.by_ordinal();
-        if keep(view, &there, &mut plan) && shrink(view, &there, &mut plan) {
-            update(view, &there, &mut plan);
+        let pods = view.by_ordinal();
+        if keep(view, &pods, &mut plan) && shrink(view, &pods, &mut plan) {
+            update(view, &pods, &mut plan);
         }
     }
     plan.status = view.settle(after(view, &plan));
     plan
 }
 
-fn is_leaving_set(set: &StatefulSet) -> bool {
-    set.metadata.deletion_timestamp.is_some()
-}
+type PodsByOrdinal<'a> = BTreeMap<i64, &'a Arc<Pod>>;
 
-type There<'a> = BTreeMap<i64, &'a Arc<Pod>>;
-
-/// The pods that there should be. Whether to go on.
-fn keep(view: &View<'_>, there: &There<'_>, plan: &mut Plan) -> bool {
+/// Plans the desired pods. Returns whether to continue.
+fn keep(view: &View<'_>, pods: &PodsByOrdinal<'_>, plan: &mut Plan) -> bool {
     let one_by_one = view.is_one_by_one();
     for ordinal in view.range() {
-        let Some(pod) = there.get(&ordinal) else {
+        let Some(pod) = pods.get(&ordinal) else {
             if view.gates.claim_retention && retention::is_stale(view, ordinal) {
                 plan.is_held_up = true;
                 return false;
@@ -78,7 +74,7 @@ fn keep(view: &View<'_>, there: &There<'_>, plan: &mut Plan) -> bool {
             }
             continue;
         };
-        if is_finished(pod) && !is_leaving(pod) {
+        if is_finished(pod) && !is_terminating(pod) {
             plan.ended.push(Arc::clone(pod));
             if one_by_one {
                 return false;
@@ -95,17 +91,17 @@ fn keep(view: &View<'_>, there: &There<'_>, plan: &mut Plan) -> bool {
     true
 }
 
-/// The pods that there should not be any more, the highest first. Whether to go on.
-fn shrink(view: &View<'_>, there: &There<'_>, plan: &mut Plan) -> bool {
+/// Plans the deletion of surplus pods, the highest first. Returns whether to continue.
+fn shrink(view: &View<'_>, pods: &PodsByOrdinal<'_>, plan: &mut Plan) -> bool {
     let range = view.range();
     let surplus: Vec<_> =
-        there.iter().filter(|(ordinal, _)| !range.contains(ordinal)).map(|(_, pod)| *pod).collect();
-    // one that is broken may go although it is, but only if no lower one is broken, too
-    let first_broken = surplus.iter().find(|pod| !is_healthy(pod)).and_then(|it| it.metadata.uid.as_ref());
+        pods.iter().filter(|(ordinal, _)| !range.contains(ordinal)).map(|(_, pod)| *pod).collect();
+    // an unhealthy pod may be deleted only if no lower one is unhealthy
+    let first_unhealthy = surplus.iter().find(|pod| !is_healthy(pod)).map(|it| &it.metadata.uid);
     for pod in surplus.iter().rev() {
-        let is_well = is_running(pod) && view.is_available(pod);
-        if !is_leaving(pod) {
-            if view.is_one_by_one() && !is_well && pod.metadata.uid.as_ref() != first_broken {
+        let is_available = is_running(pod) && view.is_available(pod);
+        if !is_terminating(pod) {
+            if view.is_one_by_one() && !is_available && Some(&pod.metadata.uid) != first_unhealthy {
                 return false;
             }
             plan.remove.push(Arc::clone(pod));
@@ -117,8 +113,8 @@ fn shrink(view: &View<'_>, there: &There<'_>, plan: &mut Plan) -> bool {
     true
 }
 
-/// The pods of older templates.
-fn update(view: &View<'_>, there: &There<'_>, plan: &mut Plan) {
+/// Plans the replacement of pods of older templates.
+fn update(view: &View<'_>, pods: &PodsByOrdinal<'_>, plan: &mut Plan) {
     if !view.is_rolling() {
         return;
     }
@@ -126,23 +122,23 @@ fn update(view: &View<'_>, there: &There<'_>, plan: &mut Plan) {
     let from = range.start + view.partition();
     let mut room = 1;
     if view.gates.max_unavailable {
-        let well = there.iter().filter(|(ordinal, pod)| range.contains(ordinal) && is_healthy(pod)).count();
-        let missing = (range.end - range.start) - i64::try_from(well).unwrap_or(i64::MAX);
+        let healthy = pods.iter().filter(|(ordinal, pod)| range.contains(ordinal) && is_healthy(pod)).count();
+        let missing = (range.end - range.start) - i64::try_from(healthy).unwrap_or(i64::MAX);
         room = i64::from(max_unavailable(view)) - missing;
     }
     for ordinal in (from..range.end).rev() {
         if room <= 0 {
             return;
         }
-        let Some(pod) = there.get(&ordinal) else {
-            // it is being made: where it does not count already it is waited for
+        let Some(pod) = pods.get(&ordinal) else {
+            // it is being created, and counted as missing with the gate
             if view.gates.max_unavailable {
                 continue;
             }
             return;
         };
-        if revision(pod) != view.update && !is_leaving(pod) {
-            // one that has ended is on its way already
+        if revision(pod) != view.update && !is_terminating(pod) {
+            // a finished one is deleted already
             if !plan.ended.iter().any(|it| it.metadata.uid == pod.metadata.uid) {
                 plan.remove.push(Arc::clone(pod));
             }
@@ -153,14 +149,14 @@ fn update(view: &View<'_>, there: &There<'_>, plan: &mut Plan) {
     }
 }
 
-/// How many pods may be missing; one, where that comes to none.
+/// The number of pods that may be unavailable, at least one.
 fn max_unavailable(view: &View<'_>) -> i32 {
     let one = IntOrString::Int(1);
-    let most = view.rolling().and_then(|it| it.max_unavailable.as_ref()).unwrap_or(&one);
-    scaled_value(Some(most), view.spec.replicas.unwrap_or(1), Round::Down).max(1)
+    let value = view.rolling().and_then(|it| it.max_unavailable.as_ref()).unwrap_or(&one);
+    scaled_value(Some(value), view.set.spec.replicas.unwrap_or(1), Round::Down).max(1)
 }
 
-/// The status when a plan is done.
+/// The status after a plan.
 fn after(view: &View<'_>, plan: &Plan) -> StatefulSetStatus {
     let mut status = view.count();
     let mut change = |name: &str, by: i32| {
@@ -168,7 +164,7 @@ fn after(view: &View<'_>, plan: &Plan) -> StatefulSetStatus {
             [(view.current, &mut status.current_replicas), (view.update, &mut status.updated_replicas)]
         {
             if name == revision {
-                *count = count.map(|it| it + by);
+                *count += by;
             }
         }
     };

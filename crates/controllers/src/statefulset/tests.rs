@@ -1,12 +1,14 @@
+//! Tests of plans: a set, its pods and claims in words, and the actions in short.
+
 use super::identity::LabelNames;
 use super::plan::{Plan, plan};
 use super::view::View;
 use crate::gates::Gates;
+use crate::testing::object;
+use api::apps::v1::StatefulSet;
+use api::core::v1::{PersistentVolumeClaim, Pod};
+use api::{Resource, Time};
 use client::Key;
-use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use k8s_openapi::chrono::{DateTime, Utc};
-use kube::ResourceExt;
 use names::Names;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -19,22 +21,22 @@ fn on() -> Gates {
 }
 
 fn time(seconds: i64) -> String {
-    DateTime::<Utc>::from_timestamp(seconds, 0).unwrap().to_rfc3339()
+    Time(seconds).to_string()
 }
 
 /// `db-3 new ready`: the pod db-3 of the new revision, which is ready. Further words: `since=N` for how many seconds,
-/// `pending`, `failed`, `leaving`, `bare` without its label.
+/// `pending`, `failed`, `terminating`, `bare` without its label.
 fn pod(text: &str) -> Arc<Pod> {
     let mut words = text.split(' ');
     let (name, revision) = (words.next().unwrap(), words.next().unwrap());
-    let (mut phase, mut ready, mut leaving, mut since, mut bare) = ("Running", "False", None, 100, false);
+    let (mut phase, mut ready, mut terminating, mut since, mut bare) = ("Running", "False", None, 100, false);
     for word in words {
         match word {
             "ready" => ready = "True",
             "pending" => phase = "Pending",
             "failed" => phase = "Failed",
             "succeeded" => phase = "Succeeded",
-            "leaving" => leaving = Some(time(NOW)),
+            "terminating" => terminating = Some(time(NOW)),
             "bare" => bare = true,
             other => since = other.strip_prefix("since=").unwrap().parse().unwrap(),
         }
@@ -44,13 +46,13 @@ fn pod(text: &str) -> Arc<Pod> {
         labels["statefulset.kubernetes.io/pod-name"] = name.into();
     }
     let json = json!({
-        "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels, "deletionTimestamp": leaving},
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels, "deletionTimestamp": terminating},
         "status": {
             "phase": phase,
             "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": time(NOW - since)}]
         }
     });
-    Arc::new(serde_json::from_value(json).unwrap())
+    Arc::new(object(json))
 }
 
 fn set(spec: Value) -> StatefulSet {
@@ -61,96 +63,99 @@ fn set(spec: Value) -> StatefulSet {
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     let json =
         json!({"metadata": {"name": "db", "namespace": "ns", "uid": "set", "generation": 7}, "spec": whole});
-    serde_json::from_value(json).unwrap()
+    object(json)
 }
 
-fn look(set: &StatefulSet, pods: &[&str], claims: &[PersistentVolumeClaim], gates: Gates) -> Plan {
+fn plan_for(set: &StatefulSet, pods: &[&str], claims: &[PersistentVolumeClaim], gates: Gates) -> Plan {
     let pods: Vec<_> = pods.iter().map(|it| pod(it)).collect();
     let claims: HashMap<Key, Arc<PersistentVolumeClaim>> =
         claims.iter().map(|it| (Key::of(it), Arc::new(it.clone()))).collect();
     let view = View {
         set,
-        spec: set.spec.as_ref().unwrap(),
         pods: &pods,
         current: "old",
         update: "new",
         collisions: 0,
         claim: &|key| claims.get(key).cloned(),
-        marks: &LabelNames::new(&Names::kubernetes()),
+        labels: &LabelNames::new(&Names::kubernetes()),
         gates,
-        now: DateTime::from_timestamp(NOW, 0).unwrap(),
+        now: Time(NOW),
     };
     plan(&view)
 }
 
-/// What is done, in short: `+2` a pod is made, `~db-1` mended, `!db-1` removed because it has ended, `-db-1` removed.
-fn said(plan: &Plan) -> String {
+/// The actions, in short: `+2` creates a pod, `~db-1` restores it, `!db-1` deletes a finished pod, `-db-1` deletes a pod.
+fn summary(plan: &Plan) -> String {
     let named = |sign: &str, pods: &[Arc<Pod>]| {
-        pods.iter().map(|it| format!("{sign}{}", it.name_any())).collect::<Vec<_>>()
+        pods.iter().map(|it| format!("{sign}{}", it.name())).collect::<Vec<_>>()
     };
     let made = plan.make.iter().map(|it| format!("+{it}")).collect();
     [named("!", &plan.ended), made, named("~", &plan.mend), named("-", &plan.remove)].concat().join(" ")
 }
 
 fn check(spec: Value, pods: &[&str], expected: &str) {
-    assert_eq!(said(&look(&set(spec.clone()), pods, &[], Gates::default())), expected, "{spec} {pods:?}");
+    assert_eq!(
+        summary(&plan_for(&set(spec.clone()), pods, &[], Gates::default())),
+        expected,
+        "{spec} {pods:?}"
+    );
 }
 
 #[test]
-fn pods_are_made_one_after_the_other() {
+fn pods_are_created_in_order() {
     let plain = || json!({});
     check(plain(), &[], "+0");
     check(plain(), &["db-0 new pending"], "");
     check(plain(), &["db-0 new"], "");
     check(plain(), &["db-0 new ready"], "+1");
     check(plain(), &["db-0 new ready", "db-1 new ready", "db-2 new"], "");
-    // a hole is filled first, and what is on its way out is waited for
+    // a gap is filled first, and a terminating pod is waited for
     check(plain(), &["db-0 new ready", "db-2 new ready"], "+1");
-    check(plain(), &["db-0 new ready leaving", "db-1 new ready"], "");
+    check(plain(), &["db-0 new ready terminating", "db-1 new ready"], "");
     check(json!({"replicas": 0}), &[], "");
     check(json!({"replicas": 2147483647}), &[], "+0");
-    // ready is not enough where it must have been so for a while
+    // with a minimum time ready
     let slow = json!({"minReadySeconds": 10});
     check(slow.clone(), &["db-0 new ready since=9"], "");
     check(slow, &["db-0 new ready since=10"], "+1");
 }
 
 #[test]
-fn or_all_at_once() {
+fn parallel_pods_are_created_at_once() {
     let parallel = |replicas: i32| json!({"podManagementPolicy": "Parallel", "replicas": replicas});
     check(parallel(3), &[], "+0 +1 +2");
     check(parallel(3), &["db-1 new pending"], "+0 +2");
-    check(parallel(3), &["db-0 new leaving", "db-1 new failed"], "!db-1 +2");
-    check(parallel(0), &["db-0 new", "db-1 new ready", "db-2 new leaving"], "-db-1 -db-0");
-    let many = look(&set(parallel(i32::MAX)), &[], &[], Gates::default());
+    check(parallel(3), &["db-0 new terminating", "db-1 new failed"], "!db-1 +2");
+    check(parallel(0), &["db-0 new", "db-1 new ready", "db-2 new terminating"], "-db-1 -db-0");
+    let many = plan_for(&set(parallel(i32::MAX)), &[], &[], Gates::default());
     assert_eq!((many.make.len(), many.make[499]), (500, 499));
 }
 
 #[test]
-fn pods_that_have_ended_are_made_anew() {
+fn finished_pods_are_created_again() {
     let plain = || json!({});
     check(plain(), &["db-0 new failed", "db-1 new failed"], "!db-0");
     check(plain(), &["db-0 new succeeded"], "!db-0");
-    check(plain(), &["db-0 new failed leaving"], "");
+    check(plain(), &["db-0 new failed terminating"], "");
     check(plain(), &["db-0 new ready", "db-1 new failed"], "!db-1");
-    let plan = look(&set(plain()), &["db-0 new ready", "db-1 new failed"], &[], Gates::default());
-    assert_eq!((plan.status.replicas, plan.status.updated_replicas), (1, Some(1)));
+    let plan = plan_for(&set(plain()), &["db-0 new ready", "db-1 new failed"], &[], Gates::default());
+    assert_eq!((plan.status.replicas, plan.status.updated_replicas), (1, 1));
 }
 
 #[test]
-fn the_highest_go_first() {
+fn the_highest_are_deleted_first() {
     let one = || json!({"replicas": 1});
     check(one(), &["db-0 new ready", "db-1 new ready", "db-2 new ready"], "-db-2");
-    check(one(), &["db-0 new ready", "db-1 new ready", "db-2 new ready leaving"], "");
-    // not while one that stays is not well
+    check(one(), &["db-0 new ready", "db-1 new ready", "db-2 new ready terminating"], "");
+    // not while one that stays is not healthy
     check(one(), &["db-0 new", "db-1 new ready"], "");
-    // one that is broken goes only if it is the only one
+    // an unhealthy one is deleted only if no lower one is unhealthy
     check(one(), &["db-0 new ready", "db-1 new ready", "db-2 new"], "-db-2");
     check(one(), &["db-0 new ready", "db-1 new", "db-2 new"], "");
     check(one(), &["db-0 new ready", "db-1 new", "db-2 new ready"], "-db-2");
     // scaling comes before updating
     check(one(), &["db-0 old ready", "db-1 old ready"], "-db-1");
-    // whatever is no number is nobody's
+    // a name without an ordinal is ignored
     check(one(), &["db-0 new ready", "db-x new ready"], "");
 }
 
@@ -158,7 +163,7 @@ fn the_highest_go_first() {
 fn a_rollout_goes_from_the_highest_to_the_partition() {
     let all = ["db-0 old ready", "db-1 old ready", "db-2 old ready"];
     check(json!({}), &all, "-db-2");
-    check(json!({}), &["db-0 old ready", "db-1 old ready", "db-2 old ready leaving"], "");
+    check(json!({}), &["db-0 old ready", "db-1 old ready", "db-2 old ready terminating"], "");
     check(json!({}), &["db-0 old ready", "db-1 old ready", "db-2 new"], "");
     check(json!({}), &["db-0 old ready", "db-1 old ready", "db-2 new ready"], "-db-1");
     check(json!({}), &["db-0 old ready", "db-1 new ready", "db-2 new ready"], "-db-0");
@@ -167,32 +172,30 @@ fn a_rollout_goes_from_the_highest_to_the_partition() {
     check(until(2), &["db-0 old ready", "db-1 old ready", "db-2 new ready"], "");
     check(until(3), &all, "");
     check(json!({"updateStrategy": {"type": "OnDelete"}}), &all, "");
-    // where pods are made at once, a broken one is replaced although it is broken
+    // with the policy Parallel, unhealthy pods are replaced, too
     let parallel = json!({"podManagementPolicy": "Parallel"});
     check(parallel.clone(), &["db-0 old", "db-1 old", "db-2 old"], "-db-2");
     check(parallel, &["db-0 old", "db-1 old", "db-2 new"], "");
 }
 
 #[test]
-fn pods_below_the_partition_are_made_from_the_old_template() {
+fn pods_below_the_partition_have_the_old_template() {
     let updated = |strategy: Value, current: i32| {
         let mut set = set(json!({"updateStrategy": strategy}));
-        set.status =
-            Some(StatefulSetStatus { current_replicas: Some(current), ..StatefulSetStatus::default() });
+        set.status.current_replicas = current;
         (0..3)
             .map(|ordinal| {
-                let marks = LabelNames::new(&Names::kubernetes());
+                let labels = LabelNames::new(&Names::kubernetes());
                 let view = View {
                     set: &set,
-                    spec: set.spec.as_ref().unwrap(),
                     pods: &[],
                     current: "old",
                     update: "new",
                     collisions: 0,
                     claim: &|_| None,
-                    marks: &marks,
+                    labels: &labels,
                     gates: Gates::default(),
-                    now: DateTime::from_timestamp(NOW, 0).unwrap(),
+                    now: Time(NOW),
                 };
                 if view.is_updated(ordinal) { 'n' } else { 'o' }
             })
@@ -200,25 +203,24 @@ fn pods_below_the_partition_are_made_from_the_old_template() {
     };
     assert_eq!(updated(json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}), 3), "nnn");
     assert_eq!(updated(json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}), 3), "oon");
-    // without one, those that have not been updated are the lowest
+    // without one, the lowest are not updated yet
     assert_eq!(updated(json!({"type": "RollingUpdate"}), 2), "oon");
     assert_eq!(updated(json!({"type": "OnDelete"}), 2), "nnn");
 }
 
 #[test]
-fn the_status_says_what_there_is_when_all_is_done() {
+fn the_status_is_that_after_the_plan() {
     let counts = |pods: &[&str]| {
-        let status = look(&set(json!({})), pods, &[], Gates::default()).status;
-        let of = |number: Option<i32>| number.unwrap_or(0);
+        let status = plan_for(&set(json!({})), pods, &[], Gates::default()).status;
         format!(
             "{} there, {} ready, {} available, {} {}, {} {}",
             status.replicas,
-            of(status.ready_replicas),
-            of(status.available_replicas),
-            of(status.current_replicas),
-            status.current_revision.unwrap(),
-            of(status.updated_replicas),
-            status.update_revision.unwrap()
+            status.ready_replicas,
+            status.available_replicas,
+            status.current_replicas,
+            status.current_revision,
+            status.updated_replicas,
+            status.update_revision
         )
     };
     assert_eq!(counts(&[]), "1 there, 0 ready, 0 available, 0 old, 1 new");
@@ -229,8 +231,8 @@ fn the_status_says_what_there_is_when_all_is_done() {
     // the end of a rollout
     let done = ["db-0 new ready", "db-1 new ready", "db-2 new ready"];
     assert_eq!(counts(&done), "3 there, 3 ready, 3 available, 3 new, 3 new");
-    let leaving = ["db-0 new ready", "db-1 new ready", "db-2 new ready leaving"];
-    assert_eq!(counts(&leaving), "3 there, 3 ready, 3 available, 0 old, 2 new");
+    let terminating = ["db-0 new ready", "db-1 new ready", "db-2 new ready terminating"];
+    assert_eq!(counts(&terminating), "3 there, 3 ready, 3 available, 0 old, 2 new");
     // of a third revision
     assert_eq!(
         counts(&["db-0 odd ready", "db-1 odd ready", "db-2 odd ready"]),
@@ -239,11 +241,11 @@ fn the_status_says_what_there_is_when_all_is_done() {
 }
 
 #[test]
-fn a_set_that_goes_does_nothing() {
+fn a_terminating_set_does_nothing() {
     let mut set = set(json!({}));
-    set.metadata.deletion_timestamp = serde_json::from_value(json!(time(NOW))).unwrap();
-    let plan = look(&set, &["db-0 old ready"], &[], on());
-    assert_eq!((said(&plan).as_str(), plan.status.replicas), ("", 1));
+    set.metadata.deletion_timestamp = Some(Time(NOW));
+    let plan = plan_for(&set, &["db-0 old ready"], &[], on());
+    assert_eq!((summary(&plan).as_str(), plan.status.replicas), ("", 1));
 }
 
 #[test]
@@ -253,8 +255,8 @@ fn identities_are_restored() {
 }
 
 #[test]
-fn what_is_behind_gates() {
-    let of = |spec: Value, pods: &[&str], gates: Gates| said(&look(&set(spec), pods, &[], gates));
+fn feature_gates() {
+    let of = |spec: Value, pods: &[&str], gates: Gates| summary(&plan_for(&set(spec), pods, &[], gates));
     let off = Gates::default();
     let later = || json!({"replicas": 2, "ordinals": {"start": 5}});
     assert_eq!(of(later(), &[], off), "+0");
@@ -283,45 +285,45 @@ fn claim(name: &str, owners: &[(&str, &str)]) -> PersistentVolumeClaim {
         })
         .collect();
     let json = json!({"metadata": {"name": name, "namespace": "ns", "ownerReferences": owners}});
-    serde_json::from_value(json).unwrap()
+    object(json)
 }
 
 #[test]
-fn claims_go_with_whom_the_policy_says() {
+fn owners_of_claims_follow_the_policy() {
     let changes = |deleted: &str, scaled: &str, claims: &[PersistentVolumeClaim]| {
         let set = set(json!({
             "replicas": 1,
             "persistentVolumeClaimRetentionPolicy": {"whenDeleted": deleted, "whenScaled": scaled},
             "volumeClaimTemplates": [{"metadata": {"name": "data"}}]
         }));
-        let plan = look(&set, &["db-0 new", "db-1 new"], claims, on());
+        let plan = plan_for(&set, &["db-0 new", "db-1 new"], claims, on());
         let owners = |(claim, owners): &super::retention::Change| {
             let owners: Vec<_> = owners.iter().map(|it| it.name.clone()).collect();
-            format!("{}={}", claim.name_any(), owners.join("+"))
+            format!("{}={}", claim.name(), owners.join("+"))
         };
         plan.retain.iter().map(owners).collect::<Vec<_>>().join(" ")
     };
-    let nobody = [claim("data-db-0", &[]), claim("data-db-1", &[])];
-    assert_eq!(changes("Retain", "Retain", &nobody), "");
-    assert_eq!(changes("Delete", "Retain", &nobody), "data-db-0=db data-db-1=db");
-    assert_eq!(changes("Retain", "Delete", &nobody), "data-db-1=db-1");
-    assert_eq!(changes("Delete", "Delete", &nobody), "data-db-0=db data-db-1=db-1");
+    let unowned = [claim("data-db-0", &[]), claim("data-db-1", &[])];
+    assert_eq!(changes("Retain", "Retain", &unowned), "");
+    assert_eq!(changes("Delete", "Retain", &unowned), "data-db-0=db data-db-1=db");
+    assert_eq!(changes("Retain", "Delete", &unowned), "data-db-1=db-1");
+    assert_eq!(changes("Delete", "Delete", &unowned), "data-db-0=db data-db-1=db-1");
     let others = [
         claim("data-db-0", &[("StatefulSet", "db"), ("Backup", "b")]),
         claim("data-db-1", &[("Pod", "db-1")]),
     ];
     assert_eq!(changes("Retain", "Retain", &others), "data-db-0=b data-db-1=");
     assert_eq!(changes("Delete", "Delete", &others), "");
-    // those that are not there cannot be owned
+    // claims that do not exist
     assert_eq!(changes("Delete", "Delete", &[]), "");
 }
 
 #[test]
-fn a_pod_waits_for_claims_that_go() {
+fn a_pod_waits_until_stale_claims_are_deleted() {
     let set = set(json!({"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}));
     let of = |claims: &[PersistentVolumeClaim], gates| {
-        let plan = look(&set, &[], claims, gates);
-        (said(&plan), plan.is_held_up)
+        let plan = plan_for(&set, &[], claims, gates);
+        (summary(&plan), plan.is_held_up)
     };
     let stale = [claim("data-db-0", &[("Pod", "db-0")])];
     assert_eq!(of(&stale, on()), (String::new(), true));
@@ -330,12 +332,11 @@ fn a_pod_waits_for_claims_that_go() {
 }
 
 #[test]
-fn pods_that_wait_for_claims_get_them() {
+fn pending_pods_get_missing_claims() {
     let set = set(json!({"replicas": 1, "volumeClaimTemplates": []}));
-    assert_eq!(said(&look(&set, &["db-0 new pending"], &[], Gates::default())), "");
+    assert_eq!(summary(&plan_for(&set, &["db-0 new pending"], &[], Gates::default())), "");
     let mut with = set.clone();
-    with.spec.as_mut().unwrap().volume_claim_templates =
-        serde_json::from_value(json!([{"metadata": {"name": "data"}}])).unwrap();
+    with.spec.volume_claim_templates = vec![object(json!({"metadata": {"name": "data"}}))];
     // it does not use the claim either
-    assert_eq!(said(&look(&with, &["db-0 new pending"], &[], Gates::default())), "~db-0");
+    assert_eq!(summary(&plan_for(&with, &["db-0 new pending"], &[], Gates::default())), "~db-0");
 }

@@ -1,11 +1,11 @@
-//! Removes tokens by which new nodes introduce themselves, when their time has passed.
+//! Deletes expired bootstrap tokens.
 
 use crate::Context;
 use crate::bootstrap_token::good_until;
-use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
-use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, Preconditions};
+use api::Resource;
+use api::core::v1::Secret;
+use api::meta::v1::DeleteOptions;
+use client::{Action, Api, Failure, Informer, Key, Queue, Reconcile, of_uid, run};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let kind = format!("type={}", context.names.bootstrap_token_type());
     let secrets = context.informer_of::<Secret>(&context.names.system_namespace(), &kind);
-    let this = Arc::new(Cleaner { context, secrets: secrets.clone() });
-    let news = queue.clone();
+    let cleaner = Arc::new(Cleaner { context, secrets: secrets.clone() });
+    let changed = queue.clone();
     secrets.listen(move |change| {
         if !change.is_deletion() {
-            news.add(change.key());
+            changed.add(change.key());
         }
     });
     secrets.synced().await;
-    run::run(this, queue, 1).await;
+    run::run(cleaner, queue, 1).await;
 }
 
 impl Reconcile for Cleaner {
@@ -47,12 +47,12 @@ impl Reconcile for Cleaner {
         if left > 0 {
             return Ok(Action::Requeue(Duration::from_secs(left.unsigned_abs())));
         }
-        let same = Preconditions { uid: secret.uid(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
-        let api: Api<Secret> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        match unless(404, api.delete(&key.name, &params).await).map_err(Failure::from) {
-            // another one of that name is not this one's business
-            Err(why) if !why.is(409) => Err(why),
+        let preconditions = Some(Box::new(of_uid(secret.uid())));
+        let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
+        let secrets: Api<Secret> = Api::namespaced(&self.context.client, &key.namespace);
+        match secrets.delete(&key.name, &options).await {
+            // gone, or replaced by another secret of the same name
+            Err(why) if !why.is(404) && !why.is(409) => Err(why.into()),
             _ => Ok(Action::AwaitChange),
         }
     }

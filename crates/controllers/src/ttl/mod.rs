@@ -1,15 +1,12 @@
-//! How long agents may go on with what they have read of secrets and config maps: each node is told by an annotation,
-//! and it is longer the more nodes there are.
+//! The TTL controller: annotates each node with how long its agent may cache secrets and config maps, by cluster size.
 //!
-//! What always holds: between two steps there is a margin, so that a cluster whose size goes up and down a little does
-//! not have all its nodes written each time.
+//! Invariant: the steps overlap, so that a small change of the cluster size does not rewrite all nodes.
 
 use crate::Context;
 use crate::nodes;
-use client::{Action, Change, Failure, Informer, Queue, Reconcile, run, unless};
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams};
-use kube::{Client, ResourceExt};
+use api::Resource;
+use api::core::v1::Node;
+use client::{Action, Api, Change, Client, Failure, Informer, Patch, Queue, Reconcile, run, unless};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::fmt;
@@ -18,7 +15,7 @@ use std::sync::Arc;
 const WORKERS: usize = 5;
 
 struct Step {
-    /// With fewer nodes the step before is taken, and with more the next.
+    /// With fewer nodes the previous step applies, with more than `most` the next.
     least: usize,
     most: usize,
     seconds: u32,
@@ -36,7 +33,7 @@ const STEPS: &[Step] = &[
     step(1800, usize::MAX, 300),
 ];
 
-/// How many nodes there are, and which step that is.
+/// The number of nodes, and its step.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Size {
     nodes: usize,
@@ -44,8 +41,8 @@ struct Size {
 }
 
 impl Size {
-    /// There are so many now. Whether that is another step.
-    fn becomes(&mut self, nodes: usize) -> bool {
+    /// Sets the number of nodes. Returns whether the step changed.
+    fn resize(&mut self, nodes: usize) -> bool {
         let before = self.step;
         self.nodes = nodes;
         while nodes > STEPS[self.step].most {
@@ -64,7 +61,7 @@ impl Size {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Task {
-    /// All nodes, since there is another step.
+    /// All nodes, after a change of the step.
     All,
     Node(String),
 }
@@ -90,28 +87,28 @@ pub async fn run(context: Context) {
     let (queue, size) = (Queue::default(), Arc::<Mutex<Size>>::default());
     let nodes = context.informer::<Node>();
     let annotation = context.names.well_known_under("node.alpha", "ttl");
-    let (news, counted, said) = (queue.clone(), size.clone(), annotation.clone());
+    let (changed, shared_size, key) = (queue.clone(), size.clone(), annotation.clone());
     nodes.listen(move |change| {
-        let mut size = counted.lock();
+        let mut size = shared_size.lock();
         let nodes = match change {
             Change::Added(_) => size.nodes + 1,
             Change::Updated { .. } => size.nodes,
             Change::Deleted(_) => size.nodes.saturating_sub(1),
         };
-        if size.becomes(nodes) {
-            news.add(Task::All);
+        if size.resize(nodes) {
+            changed.add(Task::All);
         }
-        if !change.is_deletion() && !is_told(change.object(), &said, size.seconds()) {
-            news.add(Task::Node(change.object().name_any()));
+        if !change.is_deletion() && !is_annotated(change.object(), &key, size.seconds()) {
+            changed.add(Task::Node(change.object().name().to_owned()));
         }
     });
     nodes.synced().await;
-    let this = Annotator { client: context.client, nodes, queue: queue.clone(), size, annotation };
-    run::run(Arc::new(this), queue, WORKERS).await;
+    let annotator = Annotator { client: context.client, nodes, queue: queue.clone(), size, annotation };
+    run::run(Arc::new(annotator), queue, WORKERS).await;
 }
 
-fn is_told(node: &Node, annotation: &str, seconds: u32) -> bool {
-    node.annotations().get(annotation).is_some_and(|it| it.parse() == Ok(seconds))
+fn is_annotated(node: &Node, annotation: &str, seconds: u32) -> bool {
+    node.metadata.annotations.get(annotation).is_some_and(|it| it.parse() == Ok(seconds))
 }
 
 impl Reconcile for Annotator {
@@ -130,24 +127,24 @@ impl Reconcile for Annotator {
         match task {
             Task::All => {
                 let nodes = self.nodes.all();
-                let others = nodes.iter().filter(|it| !is_told(it, &self.annotation, seconds));
-                others.for_each(|it| self.queue.add(Task::Node(it.name_any())));
+                let stale = nodes.iter().filter(|it| !is_annotated(it, &self.annotation, seconds));
+                stale.for_each(|it| self.queue.add(Task::Node(it.name().to_owned())));
             }
-            Task::Node(name) => self.tell(name, seconds).await?,
+            Task::Node(name) => self.annotate(name, seconds).await?,
         }
         Ok(Action::AwaitChange)
     }
 }
 
 impl Annotator {
-    async fn tell(&self, name: &str, seconds: u32) -> Result<(), Failure> {
+    async fn annotate(&self, name: &str, seconds: u32) -> Result<(), Failure> {
         let node = self.nodes.get(&nodes::key(name));
-        if node.is_none_or(|it| is_told(&it, &self.annotation, seconds)) {
+        if node.is_none_or(|it| is_annotated(&it, &self.annotation, seconds)) {
             return Ok(());
         }
         let patch = json!({"metadata": {"annotations": {&self.annotation: seconds.to_string()}}});
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        unless(404, nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)?;
+        let nodes: Api<Node> = Api::all(&self.client);
+        unless(404, nodes.patch(name, &Patch::merge(patch)).await)?;
         Ok(())
     }
 }
@@ -173,7 +170,7 @@ mod tests {
             (1799, true, 60),
             (0, true, 0),
         ] {
-            assert_eq!((size.becomes(nodes), size.seconds()), (changes, seconds), "{nodes}");
+            assert_eq!((size.resize(nodes), size.seconds()), (changes, seconds), "{nodes}");
         }
     }
 

@@ -1,10 +1,10 @@
-//! Volumes and provisioners whose code was once part of every cluster: drivers outside of it have taken over.
+//! In-tree volume plugins that are migrated to CSI drivers.
 
-use k8s_openapi::api::core::v1::PersistentVolume;
+use api::core::v1::PersistentVolume;
 use names::Names;
 
-/// What each was called below the well-known domain, and the driver that stands in for it.
-const TAKEN_OVER: &[(&str, &str)] = &[
+/// Each plugin's name below the well-known domain, and the CSI driver that replaces it.
+const MIGRATED: &[(&str, &str)] = &[
     ("aws-ebs", "ebs.csi.aws.com"),
     ("azure-disk", "disk.csi.azure.com"),
     ("azure-file", "file.csi.azure.com"),
@@ -13,15 +13,15 @@ const TAKEN_OVER: &[(&str, &str)] = &[
     ("vsphere-volume", "csi.vsphere.vmware.com"),
 ];
 
-/// The driver in the place of a plugin, which is named with its domain.
+/// The CSI driver that replaces a plugin; the name includes the domain.
 pub fn driver(plugin: &str, names: &Names) -> Option<&'static str> {
     let name = plugin.strip_prefix(&*names.well_known_domain)?.strip_prefix('/')?;
-    TAKEN_OVER.iter().find(|(old, _)| *old == name).map(|(_, driver)| *driver)
+    MIGRATED.iter().find(|(old, _)| *old == name).map(|(_, driver)| *driver)
 }
 
-/// The plugin, without its domain, that a volume is of, where a driver has taken over.
+/// The migrated plugin of a volume, without its domain.
 pub fn plugin_of(volume: &PersistentVolume) -> Option<&'static str> {
-    let spec = volume.spec.as_ref()?;
+    let spec = &volume.spec;
     let found = [
         (spec.aws_elastic_block_store.is_some(), "aws-ebs"),
         (spec.azure_disk.is_some(), "azure-disk"),
@@ -33,7 +33,7 @@ pub fn plugin_of(volume: &PersistentVolume) -> Option<&'static str> {
     found.into_iter().find(|(is, _)| *is).map(|(_, name)| name)
 }
 
-/// Whether a name is of those that upstream keeps for its own plugins.
+/// Whether a name is below the domain of in-tree plugins.
 pub fn is_built_in(plugin: &str, names: &Names) -> bool {
     plugin.strip_prefix(&*names.well_known_domain).is_some_and(|rest| rest.starts_with('/'))
 }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drivers_stand_in_for_plugins() {
+    fn drivers_replace_plugins() {
         let names = Names::kubernetes();
         assert_eq!(driver("kubernetes.io/aws-ebs", &names), Some("ebs.csi.aws.com"));
         assert_eq!(driver("kubernetes.io/no-provisioner", &names), None);

@@ -1,4 +1,4 @@
-//! Work on volumes that others carry out: since when they have been at it.
+//! Operations on volumes that external drivers have not finished, with their start times.
 
 use metrics::seconds;
 use parking_lot::Mutex;
@@ -6,21 +6,21 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// Upper bounds of the times that work on volumes takes, in seconds.
+/// Histogram buckets of volume operations, in seconds.
 pub const BOUNDS: &[u64] =
     &seconds([0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0]);
 
-/// What was begun.
+/// A started operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Work {
-    pub operation: &'static str,
-    /// Who does it.
-    pub by: String,
+pub struct PendingOperation {
+    pub name: &'static str,
+    /// The driver that carries it out.
+    pub driver: String,
     pub since: Duration,
 }
 
 /// Operations that have not ended, by object.
-pub struct PendingOperations<K>(Mutex<HashMap<K, Work>>);
+pub struct PendingOperations<K>(Mutex<HashMap<K, PendingOperation>>);
 
 impl<K> Default for PendingOperations<K> {
     fn default() -> Self {
@@ -29,27 +29,27 @@ impl<K> Default for PendingOperations<K> {
 }
 
 impl<K: Eq + Hash> PendingOperations<K> {
-    /// Something is asked for. Asking again for the same begins nothing anew.
-    pub fn begin(&self, key: K, work: Work) {
+    /// Starts an operation. A repeated start of the same one keeps the first start time.
+    pub fn begin(&self, key: K, operation: PendingOperation) {
         let mut all = self.0.lock();
-        if all.get(&key).is_none_or(|it| it.operation != work.operation) {
-            all.insert(key, work);
+        if all.get(&key).is_none_or(|it| it.name != operation.name) {
+            all.insert(key, operation);
         }
     }
 
-    pub fn get(&self, key: &K) -> Option<Work> {
+    pub fn get(&self, key: &K) -> Option<PendingOperation> {
         self.0.lock().get(key).cloned()
     }
 
-    /// It has come to an end, or nobody waits for it any longer.
-    pub fn end(&self, key: &K) -> Option<Work> {
+    /// Removes an operation that has finished or is not waited for any more.
+    pub fn end(&self, key: &K) -> Option<PendingOperation> {
         self.0.lock().remove(key)
     }
 
-    /// It failed and is tried again, from now on.
-    pub fn again(&self, key: &K, now: Duration) {
-        if let Some(work) = self.0.lock().get_mut(key) {
-            work.since = now;
+    /// Restarts the time of an operation that failed and is retried.
+    pub fn restart(&self, key: &K, now: Duration) {
+        if let Some(operation) = self.0.lock().get_mut(key) {
+            operation.since = now;
         }
     }
 }
@@ -59,17 +59,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_twice_has_begun_once() {
-        let (underway, at) = (PendingOperations::default(), Duration::from_secs);
-        let work = |operation, since| Work { operation, by: "d".to_owned(), since };
-        underway.begin("v", work("attach", at(1)));
-        underway.begin("v", work("attach", at(2)));
-        assert_eq!(underway.get(&"v"), Some(work("attach", at(1))));
-        underway.again(&"v", at(3));
-        assert_eq!(underway.get(&"v"), Some(work("attach", at(3))));
-        // it is to go before it has come
-        underway.begin("v", work("detach", at(4)));
-        assert_eq!(underway.end(&"v"), Some(work("detach", at(4))));
-        assert_eq!(underway.end(&"v"), None);
+    fn a_repeated_start_keeps_the_first_time() {
+        let (pending, at) = (PendingOperations::default(), Duration::from_secs);
+        let operation = |name, since| PendingOperation { name, driver: "d".to_owned(), since };
+        pending.begin("v", operation("attach", at(1)));
+        pending.begin("v", operation("attach", at(2)));
+        assert_eq!(pending.get(&"v"), Some(operation("attach", at(1))));
+        pending.restart(&"v", at(3));
+        assert_eq!(pending.get(&"v"), Some(operation("attach", at(3))));
+        // detached before it was attached
+        pending.begin("v", operation("detach", at(4)));
+        assert_eq!(pending.end(&"v"), Some(operation("detach", at(4))));
+        assert_eq!(pending.end(&"v"), None);
     }
 }

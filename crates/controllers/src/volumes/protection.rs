@@ -1,63 +1,61 @@
-//! Finalizers that keep claims and volumes for as long as they are used.
+//! Finalizers that keep claims and volumes while they are in use.
 
-use client::{Failure, unless};
-use kube::api::{Api, PostParams};
-use kube::{Resource, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
+use api::Resource;
+use client::{Api, Failure, unless};
 
-/// What is to be done about a finalizer.
+/// The change that an object's finalizer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
-    /// It is put on.
-    On,
-    /// It comes off once nobody uses the object.
-    Off,
+pub enum FinalizerChange {
+    Add,
+    /// Once the object is not in use.
+    Remove,
 }
 
-/// What is to be done about an object's finalizer, if anything.
-pub fn due(object: &impl Resource, finalizer: &str) -> Option<Due> {
-    let meta = object.meta();
-    let has = meta.finalizers.iter().flatten().any(|it| it == finalizer);
-    match (meta.deletion_timestamp.is_some(), has) {
-        (false, false) => Some(Due::On),
-        (true, true) => Some(Due::Off),
+/// The change that an object's finalizer needs, if any.
+pub fn finalizer_change(object: &impl Resource, finalizer: &str) -> Option<FinalizerChange> {
+    let metadata = object.metadata();
+    let has_finalizer = metadata.finalizers.iter().any(|it| it == finalizer);
+    match (metadata.deletion_timestamp.is_some(), has_finalizer) {
+        (false, false) => Some(FinalizerChange::Add),
+        (true, true) => Some(FinalizerChange::Remove),
         _ => None,
     }
 }
 
-/// Does it, to the object as it was seen.
-pub async fn settle<K>(api: &Api<K>, object: &K, finalizer: &str, due: Due) -> Result<(), Failure>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-{
+/// Writes the change, at the object's resource version.
+pub async fn apply<K: Resource>(
+    api: &Api<K>,
+    object: &K,
+    finalizer: &str,
+    change: FinalizerChange,
+) -> Result<(), Failure> {
     let mut next = object.clone();
-    match due {
-        Due::On => next.finalizers_mut().push(finalizer.to_owned()),
-        Due::Off => next.finalizers_mut().retain(|it| it != finalizer),
+    let finalizers = &mut next.metadata_mut().finalizers;
+    match change {
+        FinalizerChange::Add => finalizers.push(finalizer.to_owned()),
+        FinalizerChange::Remove => finalizers.retain(|it| it != finalizer),
     }
-    unless(404, api.replace(&object.name_any(), &PostParams::default(), &next).await)?;
+    unless(404, api.replace(&next).await)?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::PersistentVolume;
+    use crate::testing::object;
+    use api::core::v1::PersistentVolume;
     use serde_json::json;
 
     #[test]
-    fn on_while_it_stays_and_off_when_it_goes() {
-        let of = |leaves: bool, finalizers: &[&str]| {
-            let leaves = leaves.then_some("2026-01-01T00:00:00Z");
-            let meta = json!({"name": "v", "deletionTimestamp": leaves, "finalizers": finalizers});
-            let object: PersistentVolume = serde_json::from_value(json!({ "metadata": meta })).unwrap();
-            due(&object, "f")
+    fn added_to_live_objects_and_removed_from_terminating_ones() {
+        let of = |is_terminating: bool, finalizers: &[&str]| {
+            let deleted_at = is_terminating.then_some("2026-01-01T00:00:00Z");
+            let metadata = json!({"name": "v", "deletionTimestamp": deleted_at, "finalizers": finalizers});
+            finalizer_change(&object::<PersistentVolume>(json!({ "metadata": metadata })), "f")
         };
-        assert_eq!(of(false, &[]), Some(Due::On));
+        assert_eq!(of(false, &[]), Some(FinalizerChange::Add));
         assert_eq!(of(false, &["x", "f"]), None);
-        assert_eq!(of(true, &["x", "f"]), Some(Due::Off));
+        assert_eq!(of(true, &["x", "f"]), Some(FinalizerChange::Remove));
         assert_eq!(of(true, &["x"]), None);
     }
 }

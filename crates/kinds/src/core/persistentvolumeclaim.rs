@@ -6,6 +6,7 @@ use crate::{
     core::persistentvolume, gates, metadata, node_selection as scheduling, quantities, read,
     storage::storageclass,
 };
+use apimachinery::volumes::{storage_class, storage_class_annotation};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status};
 use schema::problem::Problem;
@@ -127,7 +128,7 @@ pub fn check_growth(new: &Value, old: &Value, context: &Context<'_>) -> Result<(
     if old.text(&["status", "phase"]) != "Bound" {
         return Err("Only bound persistent volume claims can be expanded".to_owned());
     }
-    let (is, was) = (class(new, context.names), class(old, context.names));
+    let (is, was) = (storage_class(new, context.names), storage_class(old, context.names));
     let allowed = !is.is_empty()
         && is == was
         && (context.lookup)("storageclasses", "", is)
@@ -148,20 +149,8 @@ fn capacity(claim: &Value) -> schema::quantity::Quantity {
     quantities::parse(claim.at(&["status", "capacity", "storage"]).unwrap_or(&Value::Null))
 }
 
-fn class_key(names: &Names) -> String {
-    names.well_known_under("volume.beta", "storage-class")
-}
-
-/// The class of a claim or volume; an old annotation wins over the field.
-pub(crate) fn class<'v>(object: &'v Value, names: &Names) -> &'v str {
-    match read::map(object, &["metadata", "annotations"]).get(&class_key(names)) {
-        Some(class) => read::text(class),
-        None => object.text(&["spec", "storageClassName"]),
-    }
-}
-
 fn has_class(claim: &Value, names: &Names) -> bool {
-    read::map(claim, &["metadata", "annotations"]).contains(&class_key(names))
+    read::map(claim, &["metadata", "annotations"]).contains(&storage_class_annotation(names))
         || read::has(claim, &["spec", "storageClassName"])
 }
 
@@ -223,7 +212,7 @@ fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     // clients know the problems of a claim told twice when it changes
     let mut out = whole(new, Some(old), context);
     out.extend(whole(new, Some(old), context));
-    let key = class_key(context.names);
+    let key = storage_class_annotation(context.names);
     let annotated = |claim: &Value| read::map(claim, &["metadata", "annotations"]).get(&key).cloned();
     let (is, was) = (annotated(new), annotated(old));
     let field = |claim: &Value| read::opt_text(claim, &["spec", "storageClassName"]).map(str::to_owned);
@@ -367,7 +356,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
         object.text(&["spec", "volumeName"]).into(),
         capacity.into(),
         modes.into(),
-        class(object, &Names::kubernetes()).into(),
+        storage_class(object, &Names::kubernetes()).into(),
         metadata::age(object, now),
         read::opt_text(object, &["spec", "volumeMode"]).unwrap_or("<unset>").into(),
     ]

@@ -11,6 +11,7 @@ use crate::options::{ConfigErrors, ControllerManager, InvalidConfig};
 use crate::process_metrics;
 use crate::signals::Signals;
 use anyhow::Context as _;
+use client::Client;
 use client::events::EventType;
 use client::leader::{self, Candidate};
 use client::metrics::Metrics;
@@ -18,7 +19,6 @@ use client::transport::{self, Rate};
 use controllers::accounts::Accounts;
 use controllers::{Context, registry};
 use env::World;
-use kube::Client;
 use metrics::Registry;
 use names::Names;
 use outbound::{Credentials, Target};
@@ -162,7 +162,7 @@ impl Manager {
         tracing::info!(lease = name, "acquired the lease");
         if let Some(lease) = candidate.lease() {
             let message = format!("{} became leader", candidate.identity());
-            context.events.tell_about(lease.clone(), EventType::Normal, "LeaderElection", message);
+            context.events.record_about(lease.clone(), EventType::Normal, "LeaderElection", message);
         }
         tokio::select! {
             ended = self.run_loops(context, &process.health) => ended,

@@ -7,6 +7,7 @@
 use crate::host::command_line;
 use crate::options::{AuthorityFiles, ClientTrust, ConfigErrors, ControllerManager, ServingCertificates};
 use anyhow::Context as _;
+use api::core::v1::ConfigMap;
 use apiserver::authentication::{self, Chain};
 use apiserver::authorization;
 use apiserver::discovery::debug::Inside;
@@ -17,13 +18,12 @@ use apiserver::serve::{self, Body, Bound, Handler, Limits, Listen, Peer, Shutdow
 use auth::{Attributes, Authorizer, User};
 use client::metrics::Metrics;
 use client::transport::{self, Rate};
+use client::{Api, Client};
 use env::World;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client};
 use names::Names;
 use outbound::Target;
 use rest::options::Query;
@@ -266,11 +266,11 @@ fn trust_config_map(
 ) -> anyhow::Result<Api<ConfigMap>> {
     let transport = transport::transport(target, &format!("{}-controller-manager", names.prefix), metrics)?;
     let client: Client = transport::client(&transport, Rate::default(), world);
-    Ok(Api::namespaced(client, &names.system_namespace()))
+    Ok(Api::namespaced(&client, &names.system_namespace()))
 }
 
 /// Reads the config map, with retries for an API server that is still starting.
-async fn get_with_retry(map: &Api<ConfigMap>) -> Result<ConfigMap, kube::Error> {
+async fn get_with_retry(map: &Api<ConfigMap>) -> Result<ConfigMap, client::Error> {
     let reading = async {
         loop {
             match map.get(TRUST_CONFIG_MAP).await {

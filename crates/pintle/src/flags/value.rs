@@ -1,6 +1,6 @@
 //! The value types of flags, also of ignored ones.
 
-use kinds::core::service::Network;
+use apimachinery::net::Network;
 use std::net::IpAddr;
 use std::time::Duration;
 

@@ -6,8 +6,9 @@ use super::{
 };
 use crate::flags::duration;
 use crate::logs::Logs;
+use apimachinery::net::Network;
 use clap::{ArgAction, Args};
-use kinds::core::service::{Network, PortRange};
+use kinds::core::service::PortRange;
 use schema::table::Release;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;

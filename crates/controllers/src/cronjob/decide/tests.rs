@@ -1,39 +1,39 @@
-//! What cron jobs ask for, as tables.
+//! Tables of decisions about cron jobs.
 
 use super::*;
+use crate::testing::object;
 use serde_json::{Value, json};
 
 const CREATED: &str = "2023-11-14T10:00:00Z";
 
 fn at(text: &str) -> i64 {
-    DateTime::parse_from_rfc3339(text).unwrap().timestamp()
+    schema::time::to_unix(text).unwrap()
 }
 
 fn cron(spec: Value, status: Value) -> CronJob {
     let mut base = json!({"schedule": "*/10 * * * *", "jobTemplate": {}});
     base.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     let metadata = json!({"name": "c", "namespace": "ns", "creationTimestamp": CREATED});
-    serde_json::from_value(json!({"metadata": metadata, "spec": base, "status": status})).unwrap()
+    object(json!({"metadata": metadata, "spec": base, "status": status}))
 }
 
-/// What is decided, and the reasons of what is told.
+/// The verdict, and the reasons of the events.
 fn decided(spec: Value, status: Value, now: &str) -> (String, Vec<&'static str>) {
     let cron = cron(spec, status);
-    let status = cron.status.clone().unwrap_or_default();
-    let decision = decide(&cron, &status, at(now), &Names::kubernetes());
+    let decision = decide(&cron, &cron.status, at(now), &Names::kubernetes());
     let time = |seconds: i64| schema::time::format_time(seconds)[11..19].to_owned();
     let verdict = match decision.verdict {
         Verdict::Rest => "rest".to_owned(),
         Verdict::Wait(until) => format!("wait {}", time(until)),
         Verdict::Start(at) => format!("start {}", time(at)),
     };
-    (verdict, decision.told.iter().map(|it| it.reason).collect())
+    (verdict, decision.events.iter().map(|it| it.reason).collect())
 }
 
-fn check(spec: Value, status: Value, now: &str, expected: &str, told: &[&str]) {
+fn check(spec: Value, status: Value, now: &str, expected: &str, events: &[&str]) {
     assert_eq!(
         decided(spec.clone(), status.clone(), now),
-        (expected.to_owned(), told.to_vec()),
+        (expected.to_owned(), events.to_vec()),
         "{spec} {status} {now}"
     );
 }
@@ -43,7 +43,7 @@ fn a_job_is_started_when_its_time_comes() {
     let none = || json!({});
     check(none(), none(), "2023-11-14T10:09:59Z", "wait 10:10:00", &[]);
     check(none(), none(), "2023-11-14T10:10:00Z", "start 10:10:00", &[]);
-    // of those that were missed the last one counts
+    // of several missed times the last one counts
     check(none(), none(), "2023-11-14T10:35:00Z", "start 10:30:00", &[]);
     let last = |time: &str| json!({ "lastScheduleTime": time });
     check(none(), last("2023-11-14T10:30:00Z"), "2023-11-14T10:35:00Z", "wait 10:40:00", &[]);
@@ -59,7 +59,7 @@ fn a_job_is_started_when_its_time_comes() {
 
 #[test]
 fn irregular_schedules_are_met_exactly() {
-    // half past six, ten and two on working days; seen on a Monday morning after a weekend
+    // half past six, ten and two on working days; synced on a Monday morning after a weekend
     let spec = json!({"schedule": "30 6-16/4 * * 1-5"});
     let status = json!({"lastScheduleTime": "2023-11-17T10:30:00Z"});
     check(spec.clone(), status.clone(), "2023-11-20T06:31:00Z", "start 06:30:00", &[]);
@@ -67,17 +67,17 @@ fn irregular_schedules_are_met_exactly() {
 }
 
 #[test]
-fn what_comes_too_late_is_not_made_up_for() {
+fn times_before_the_deadline_are_not_made_up_for() {
     let spec = |seconds: i64| json!({ "startingDeadlineSeconds": seconds });
     let status = || json!({"lastScheduleTime": "2023-11-14T10:00:00Z"});
     check(spec(200), status(), "2023-11-14T10:13:19Z", "start 10:10:00", &[]);
-    // what is before the deadline is not even seen
+    // a time before the deadline is not considered
     check(spec(200), status(), "2023-11-14T10:13:20Z", "wait 10:20:00", &[]);
     check(spec(3600), status(), "2023-11-14T10:13:21Z", "start 10:10:00", &[]);
 }
 
 #[test]
-fn many_missed_times_are_told_of() {
+fn many_missed_times_are_reported() {
     let every_minute =
         |deadline: Value| json!({"schedule": "* * * * *", "startingDeadlineSeconds": deadline});
     let at_100 = "2023-11-14T11:40:30Z";
@@ -88,7 +88,7 @@ fn many_missed_times_are_told_of() {
 }
 
 #[test]
-fn jobs_that_still_run_are_in_the_way_if_that_is_wanted() {
+fn the_concurrency_policy_decides_beside_active_jobs() {
     let active = |name: &str| json!({"active": [{"name": name, "uid": "u"}]});
     let policy = |policy: &str| json!({ "concurrencyPolicy": policy });
     let now = "2023-11-14T10:10:05Z";
@@ -96,13 +96,13 @@ fn jobs_that_still_run_are_in_the_way_if_that_is_wanted() {
     check(policy("Replace"), active("c-1"), now, "start 10:10:00", &[]);
     check(policy("Forbid"), active("c-1"), now, "wait 10:20:00", &["JobAlreadyActive"]);
     check(policy("Forbid"), json!({}), now, "start 10:10:00", &[]);
-    // the one for this very time
+    // the job of this very time
     let name = format!("c-{}", at("2023-11-14T10:10:00Z") / 60);
     check(policy("Allow"), active(&name), now, "wait 10:20:00", &[]);
 }
 
 #[test]
-fn schedules_that_make_no_sense_are_told_of() {
+fn invalid_schedules_are_reported() {
     let spec = |schedule: &str| json!({ "schedule": schedule });
     let now = "2023-11-14T10:35:00Z";
     check(spec("* * *"), json!({}), now, "rest", &["UnparseableSchedule"]);
@@ -121,20 +121,18 @@ fn times_are_those_of_the_zone() {
 fn job(name: &str, condition: Option<&str>, time: Option<&str>) -> Job {
     let conditions: Vec<_> = condition.iter().map(|it| json!({"type": it, "status": "True"})).collect();
     let completed = time.filter(|_| condition == Some("Complete"));
-    serde_json::from_value(json!({
+    object(json!({
         "metadata": {"name": name, "uid": name},
         "status": {"conditions": conditions, "startTime": time, "completionTime": completed}
     }))
-    .unwrap()
 }
 
 #[test]
 fn the_status_follows_the_jobs() {
-    let status: CronJobStatus = serde_json::from_value(json!({
+    let status: CronJobStatus = object(json!({
         "active": [{"name": "runs", "uid": "runs"}, {"name": "done", "uid": "done"}, {"name": "gone", "uid": "gone"}],
         "lastSuccessfulTime": "2023-11-14T10:00:00Z"
-    }))
-    .unwrap();
+    }));
     let jobs = [
         job("runs", None, None),
         job("done", Some("Complete"), Some("2023-11-14T12:00:00Z")),
@@ -142,14 +140,14 @@ fn the_status_follows_the_jobs() {
         job("failed", Some("Failed"), Some("2023-11-14T13:00:00Z")),
         job("strange", None, None),
     ];
-    let mut told = Vec::new();
-    let next = settled(&status, &jobs, &mut told);
-    let names: Vec<_> = next.active.iter().flatten().map(|it| it.name.clone().unwrap()).collect();
+    let mut events = Vec::new();
+    let next = update_status(&status, &jobs, &mut events);
+    let names: Vec<_> = next.active.iter().map(|it| &*it.name).collect();
     assert_eq!(names, ["runs", "gone"]);
-    assert_eq!(next.last_successful_time.as_ref().unwrap().0.timestamp(), at("2023-11-14T12:00:00Z"));
-    let told: Vec<_> = told.iter().map(|it| &*it.message).collect();
+    assert_eq!(next.last_successful_time, Some(Time(at("2023-11-14T12:00:00Z"))));
+    let messages: Vec<_> = events.iter().map(|it| &*it.message).collect();
     assert_eq!(
-        told,
+        messages,
         [
             "Saw completed job: done, status: Complete",
             "Saw a job that the controller did not create or forgot: strange"
@@ -173,12 +171,17 @@ fn the_oldest_finished_jobs_go() {
             failed_jobs_history_limit: failed,
             ..CronJobSpec::default()
         };
-        outdated(&spec, &jobs).iter().map(|it| it.name_any()).collect::<Vec<_>>()
+        outdated(&spec, &jobs).iter().map(|it| it.name()).collect::<Vec<_>>()
     };
     assert_eq!(names(Some(1), Some(1)), ["a", "b"]);
     assert_eq!(names(Some(0), Some(0)), ["a", "b", "never", "f"]);
     assert_eq!(names(Some(9), Some(9)), [""; 0]);
     assert_eq!(names(None, None), [""; 0]);
+}
+
+#[test]
+fn missed_times_are_written_in_rfc_1123() {
+    assert_eq!(rfc1123(at("2023-11-04T09:05:06Z")), "Sat, 04 Nov 2023 09:05:06 +0000");
 }
 
 #[test]

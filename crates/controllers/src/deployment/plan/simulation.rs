@@ -1,13 +1,13 @@
-//! A deployment, its replica sets and their pods in a world where everybody sees everything late, and in another order
-//! each time. Whatever happens, the limits hold at every moment, and in the end the rollout is done.
+//! A simulation of a deployment, its replica sets and their pods, in which each sees changes of the others late and in
+//! random order. The limits hold at every moment, and at the end the rollout is complete.
 
 use super::*;
+use api::Time;
 use names::Names;
-use serde_json::json;
 
-/// How many histories are played.
+/// The number of simulated histories.
 const HISTORIES: u64 = 300;
-/// How many things happen before everybody is left in peace.
+/// The number of events before the template changes no more.
 const EVENTS: usize = 400;
 
 /// splitmix64
@@ -30,62 +30,60 @@ struct Status {
     observed: i64,
 }
 
-/// A replica set of one template: what is asked of it, what its loop has seen of that, and what others see of it.
+/// A replica set of one template.
 #[derive(Debug, Default)]
 struct Set {
-    wanted: i32,
+    desired: i32,
     generation: i64,
-    /// What its loop has seen: how many are wanted, in which generation.
+    /// The desired pods and the generation that its loop has seen.
     seen: (i32, i64),
     /// Its pods, and whether each is ready.
     pods: Vec<bool>,
     status: Status,
-    /// What the deployment sees of it.
+    /// The status that the deployment has seen.
     shown: Status,
 }
 
 impl Set {
-    /// Its loop does something, or writes the status when there is nothing to do.
+    /// Its loop creates or deletes pods, or writes the status if the number is right.
     fn work(&mut self) {
-        let wanted = self.seen.0 as usize;
-        if self.pods.len() < wanted {
-            return self.pods.resize(wanted, false);
+        let desired = self.seen.0 as usize;
+        if self.pods.len() < desired {
+            return self.pods.resize(desired, false);
         }
-        if self.pods.len() > wanted {
-            // those that are not ready go first
+        if self.pods.len() > desired {
+            // pods that are not ready are deleted first
             self.pods.sort();
-            self.pods.drain(..self.pods.len() - wanted);
+            self.pods.drain(..self.pods.len() - desired);
             return;
         }
         let available = self.pods.iter().filter(|ready| **ready).count() as i32;
         self.status = Status { replicas: self.pods.len() as i32, available, observed: self.seen.1 };
     }
 
-    fn ask(&mut self, wanted: i32) {
-        self.wanted = wanted;
+    fn resize(&mut self, desired: i32) {
+        self.desired = desired;
         self.generation += 1;
     }
 
     fn object(&self, template: usize) -> Arc<ReplicaSet> {
-        let json = json!({
-            "metadata": {
-                "name": template.to_string(), "uid": template.to_string(), "generation": self.generation,
-                "creationTimestamp": format!("2026-01-{:02}T00:00:00Z", template + 1)
-            },
-            "spec": {"replicas": self.wanted, "selector": {}},
-            "status": {
-                "replicas": self.shown.replicas, "availableReplicas": self.shown.available,
-                "observedGeneration": self.shown.observed
-            }
-        });
-        Arc::new(serde_json::from_value(json).unwrap())
+        let mut set = ReplicaSet::default();
+        set.metadata.name = template.to_string();
+        set.metadata.uid = template.to_string();
+        set.metadata.generation = self.generation;
+        set.metadata.creation_timestamp = i64::try_from(template).ok().map(Time);
+        set.spec.replicas = Some(self.desired);
+        set.status.replicas = self.shown.replicas;
+        set.status.available_replicas = self.shown.available;
+        set.status.observed_generation = self.shown.observed;
+        Arc::new(set)
     }
 }
 
 struct World {
     deployment: Deployment,
     limits: Limits,
-    marks: RevisionAnnotations,
+    annotations: RevisionAnnotations,
     /// By template.
     sets: Vec<Option<Set>>,
     template: usize,
@@ -95,39 +93,39 @@ impl World {
     fn step(&mut self) {
         let shown = |(template, set): (usize, &Option<Set>)| set.as_ref().map(|set| set.object(template));
         let mut old: Vec<_> = self.sets.iter().enumerate().filter_map(shown).collect();
-        let new = old.iter().position(|set| set.name_any() == self.template.to_string());
+        let new = old.iter().position(|set| set.name() == self.template.to_string());
         let sets = Sets { new: new.map(|at| old.remove(at)), old };
         let view = View {
             deployment: &self.deployment,
             sets: &sets,
             limits: &self.limits,
-            marks: &self.marks,
+            annotations: &self.annotations,
             old_pods: false,
         };
         match rolling(&view) {
-            Step::Create(wanted) => {
-                self.sets[self.template] = Some(Set { wanted, generation: 1, ..Set::default() });
+            Step::Create(desired) => {
+                self.sets[self.template] = Some(Set { desired, generation: 1, ..Set::default() });
             }
             Step::Scale(moves) => {
                 for Move { set, to } in moves {
-                    let template: usize = set.name_any().parse().unwrap();
-                    self.sets[template].as_mut().unwrap().ask(to);
+                    let template: usize = set.name().parse().unwrap();
+                    self.sets[template].as_mut().unwrap().resize(to);
                 }
             }
-            Step::Rest | Step::Forget(_) => {}
+            Step::Rest | Step::Cleanup(_) => {}
         }
     }
 
-    /// Something happens.
-    fn happens(&mut self, chance: &mut Chance, in_peace: bool) {
+    /// A random event.
+    fn random_event(&mut self, chance: &mut Chance, is_final: bool) {
         let template = chance.below(self.sets.len());
-        match chance.below(if in_peace { 5 } else { 6 }) {
+        match chance.below(if is_final { 5 } else { 6 }) {
             0 => self.step(),
             5 if chance.below(10) == 0 => self.template = template,
             what => {
                 let Some(set) = &mut self.sets[template] else { return };
                 match what {
-                    1 => set.seen = (set.wanted, set.generation),
+                    1 => set.seen = (set.desired, set.generation),
                     2 => set.work(),
                     3 => set.shown = set.status,
                     4 if !set.pods.is_empty() => {
@@ -152,17 +150,17 @@ impl World {
         assert!(ready >= least, "seed {seed}: {ready} ready of {least}: {:?}", self.sets);
     }
 
-    fn is_done(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.sets.iter().enumerate().all(|(template, set)| {
-            let wanted = if template == self.template { self.limits.replicas as usize } else { 0 };
+            let desired = if template == self.template { self.limits.replicas as usize } else { 0 };
             let pods = set.as_ref().map_or(&[][..], |set| &set.pods);
-            pods.len() == wanted && pods.iter().all(|ready| *ready)
+            pods.len() == desired && pods.iter().all(|ready| *ready)
         })
     }
 }
 
 #[test]
-fn limits_hold_whatever_is_seen_when() {
+fn limits_hold_for_any_order_of_observations() {
     for seed in 0..HISTORIES {
         let mut chance = Chance(seed);
         let replicas = 1 + chance.below(12) as i32;
@@ -170,29 +168,29 @@ fn limits_hold_whatever_is_seen_when() {
         let unavailable = (chance.below(4) as i32).max(i32::from(surge == 0)).min(replicas);
         let limits = Limits { replicas, surge, unavailable };
         let first = Set {
-            wanted: replicas,
+            desired: replicas,
             generation: 1,
             seen: (replicas, 1),
             pods: vec![true; replicas as usize],
             ..Set::default()
         };
         let mut world = World {
-            deployment: serde_json::from_value(json!({"metadata": {}})).unwrap(),
+            deployment: Deployment::default(),
             limits,
-            marks: RevisionAnnotations::new(&Names::kubernetes()),
+            annotations: RevisionAnnotations::new(&Names::kubernetes()),
             sets: vec![Some(first), None, None, None],
             template: 1,
         };
         for _ in 0..EVENTS {
-            world.happens(&mut chance, false);
+            world.random_event(&mut chance, false);
             world.check(seed);
         }
         let mut left = 100_000;
-        while !world.is_done() {
-            world.happens(&mut chance, true);
+        while !world.is_complete() {
+            world.random_event(&mut chance, true);
             world.check(seed);
             left -= 1;
-            assert!(left > 0, "seed {seed}: it does not end: {limits:?} {:?}", world.sets);
+            assert!(left > 0, "seed {seed}: it does not complete: {limits:?} {:?}", world.sets);
         }
     }
 }

@@ -1,26 +1,27 @@
-//! Steps of deployments, as tables.
+//! Tests of single steps.
 
 use super::*;
+use crate::testing::object;
 use names::Names;
 use serde_json::json;
 
-/// What one replica set is: how many are wanted, there, and available.
-fn set(name: &str, day: u32, wanted: i32, there: i32, available: i32) -> Arc<ReplicaSet> {
+/// A replica set with its desired, current and available pods.
+fn set(name: &str, day: u32, desired: i32, current: i32, available: i32) -> Arc<ReplicaSet> {
     let json = json!({
         "metadata": {
             "name": name, "uid": name, "generation": 1,
             "creationTimestamp": format!("2026-01-{day:02}T00:00:00Z"),
             "annotations": {"deployment.kubernetes.io/revision": day.to_string()}
         },
-        "spec": {"replicas": wanted, "selector": {}},
-        "status": {"replicas": there, "availableReplicas": available, "observedGeneration": 1}
+        "spec": {"replicas": desired, "selector": {}},
+        "status": {"replicas": current, "availableReplicas": available, "observedGeneration": 1}
     });
-    Arc::new(serde_json::from_value(json).unwrap())
+    Arc::new(object(json))
 }
 
 fn unobserved(set: Arc<ReplicaSet>) -> Arc<ReplicaSet> {
     let mut set = (*set).clone();
-    set.metadata.generation = Some(2);
+    set.metadata.generation = 2;
     Arc::new(set)
 }
 
@@ -38,19 +39,17 @@ fn deployment(strategy: &str, history: i32, complete: bool) -> Deployment {
         },
         "status": status
     });
-    serde_json::from_value(json).unwrap()
+    object(json)
 }
 
-fn said(step: &Step) -> String {
+fn summary(step: &Step) -> String {
     match step {
         Step::Rest => "rest".to_owned(),
         Step::Create(count) => format!("create {count}"),
         Step::Scale(moves) => {
-            moves.iter().map(|it| format!("{}={}", it.set.name_any(), it.to)).collect::<Vec<_>>().join(" ")
+            moves.iter().map(|it| format!("{}={}", it.set.name(), it.to)).collect::<Vec<_>>().join(" ")
         }
-        Step::Forget(sets) => {
-            sets.iter().map(|it| format!("-{}", it.name_any())).collect::<Vec<_>>().join(" ")
-        }
+        Step::Cleanup(sets) => sets.iter().map(|it| format!("-{}", it.name())).collect::<Vec<_>>().join(" "),
     }
 }
 
@@ -60,10 +59,10 @@ fn next(
     new: Option<Arc<ReplicaSet>>,
     old: &[Arc<ReplicaSet>],
 ) -> String {
-    let marks = RevisionAnnotations::new(&Names::kubernetes());
+    let annotations = RevisionAnnotations::new(&Names::kubernetes());
     let sets = Sets { new, old: old.to_vec() };
-    let view = View { deployment, sets: &sets, limits: &limits, marks: &marks, old_pods: false };
-    said(&step(&view).0)
+    let view = View { deployment, sets: &sets, limits: &limits, annotations: &annotations, old_pods: false };
+    summary(&step(&view).0)
 }
 
 const LIMITS: Limits = Limits { replicas: 10, surge: 3, unavailable: 2 };
@@ -74,14 +73,14 @@ fn rolling() {
     let check = |new: Option<Arc<ReplicaSet>>, old: &[Arc<ReplicaSet>], expected: &str| {
         assert_eq!(next(&d, LIMITS, new, old), expected);
     };
-    let new = |wanted, there, available| Some(set("new", 9, wanted, there, available));
-    let old = |wanted, there, available| set("old", 1, wanted, there, available);
+    let new = |desired, current, available| Some(set("new", 9, desired, current, available));
+    let old = |desired, current, available| set("old", 1, desired, current, available);
     check(None, &[], "create 10");
     check(None, &[old(10, 10, 10)], "create 3");
     check(new(0, 0, 0), &[], "new=10");
-    // two may be missing
+    // two may be unavailable
     check(new(3, 3, 0), &[old(10, 10, 10)], "old=8");
-    // room for two more, once the old pods are really gone
+    // room for two more, once the old pods are gone
     check(new(3, 3, 0), &[old(8, 10, 10)], "rest");
     check(new(3, 3, 0), &[unobserved(old(8, 8, 8))], "rest");
     check(new(3, 3, 0), &[old(8, 8, 8)], "new=5");
@@ -96,7 +95,7 @@ fn rolling() {
 }
 
 #[test]
-fn what_is_of_no_use_goes_first() {
+fn unavailable_pods_are_deleted_first() {
     let d = deployment("RollingUpdate", 10, false);
     let check = |new: (i32, i32), old: &[Arc<ReplicaSet>], expected: &str| {
         let new = Some(set("new", 9, new.0, new.0, new.1));
@@ -106,19 +105,19 @@ fn what_is_of_no_use_goes_first() {
     let old = [set("a", 1, 5, 5, 5), set("b", 2, 5, 5, 1)];
     check((3, 0), &old, "b=3");
     check((3, 3), &old, "a=4 b=1");
-    // all old pods are broken: they go as far as there must be pods at all
+    // all old pods are broken: deleted down to the minimum number of pods
     check((3, 0), &[set("a", 1, 10, 10, 0)], "a=8");
     check((5, 0), &[set("a", 1, 8, 8, 0)], "rest");
     check((5, 5), &[set("a", 1, 8, 8, 0)], "a=3");
-    // useless ones first, and then what is spare, the oldest first
+    // first the unavailable ones, then those above the minimum, the oldest set first
     check((8, 8), &[set("a", 1, 2, 2, 2), set("b", 2, 3, 3, 2)], "a=0 b=0");
 }
 
 #[test]
-fn nothing_can_be_missing_or_nothing_more_be_there() {
+fn only_surge_or_only_unavailable() {
     let d = deployment("RollingUpdate", 10, false);
-    let old = |wanted, available| [set("old", 1, wanted, wanted, available)];
-    let new = |wanted, available| Some(set("new", 9, wanted, wanted, available));
+    let old = |desired, available| [set("old", 1, desired, desired, available)];
+    let new = |desired, available| Some(set("new", 9, desired, desired, available));
     let only_surge = Limits { replicas: 10, surge: 1, unavailable: 0 };
     assert_eq!(next(&d, only_surge, None, &old(10, 10)), "create 1");
     assert_eq!(next(&d, only_surge, new(1, 0), &old(10, 10)), "rest");
@@ -144,21 +143,22 @@ fn recreating() {
     check(None, &[set("old", 1, 0, 0, 0)], "create 10");
     check(Some(set("new", 2, 0, 0, 0)), &[set("old", 1, 0, 0, 0)], "new=10");
     check(Some(set("new", 2, 10, 10, 10)), &[], "rest");
-    let marks = RevisionAnnotations::new(&Names::kubernetes());
+    let annotations = RevisionAnnotations::new(&Names::kubernetes());
     let sets = Sets { new: None, old: vec![set("old", 1, 0, 0, 0)] };
-    let view = View { deployment: &d, sets: &sets, limits: &limits, marks: &marks, old_pods: true };
-    assert_eq!(said(&step(&view).0), "rest");
+    let view =
+        View { deployment: &d, sets: &sets, limits: &limits, annotations: &annotations, old_pods: true };
+    assert_eq!(summary(&step(&view).0), "rest");
 }
 
 #[test]
-fn old_sets_are_forgotten_when_all_is_done() {
+fn old_sets_are_deleted_after_a_rollout() {
     let old = [set("c", 3, 0, 0, 0), set("a", 1, 0, 0, 0), set("b", 2, 0, 1, 0), set("d", 4, 0, 0, 0)];
     let new = || Some(set("new", 9, 10, 10, 10));
     let check = |history, complete, expected: &str| {
         assert_eq!(next(&deployment("RollingUpdate", history, complete), LIMITS, new(), &old), expected);
     };
     check(10, true, "rest");
-    // b has a pod yet
+    // b still has a pod
     check(1, true, "-a -c");
     check(0, true, "-a -c -d");
     check(3, true, "-a");
@@ -167,18 +167,18 @@ fn old_sets_are_forgotten_when_all_is_done() {
 }
 
 #[test]
-fn paused_deployments_are_scaled_and_nothing_else() {
+fn paused_deployments_are_only_scaled_and_cleaned_up() {
     let mut d = deployment("RollingUpdate", 0, false);
-    d.spec.as_mut().unwrap().paused = Some(true);
+    d.spec.paused = true;
     assert_eq!(next(&d, LIMITS, None, &[]), "rest");
     assert_eq!(next(&d, LIMITS, None, &[set("old", 1, 5, 5, 5)]), "old=10");
-    let marked = |name: &str, day, wanted: i32| {
-        let mut set = (*set(name, day, wanted, wanted, wanted)).clone();
-        RevisionAnnotations::new(&Names::kubernetes()).size(set.annotations_mut(), &LIMITS);
+    let annotated = |name: &str, day, desired: i32| {
+        let mut set = (*set(name, day, desired, desired, desired)).clone();
+        RevisionAnnotations::new(&Names::kubernetes()).size(&mut set.metadata.annotations, &LIMITS);
         Arc::new(set)
     };
-    assert_eq!(next(&d, LIMITS, None, &[marked("old", 2, 10)]), "rest");
-    let gone = marked("gone", 1, 0);
-    assert_eq!(next(&d, LIMITS, None, &[gone.clone(), marked("old", 2, 10)]), "-gone");
-    assert_eq!(next(&d, LIMITS, None, &[unobserved(gone), marked("old", 2, 10)]), "rest");
+    assert_eq!(next(&d, LIMITS, None, &[annotated("old", 2, 10)]), "rest");
+    let empty = annotated("empty", 1, 0);
+    assert_eq!(next(&d, LIMITS, None, &[empty.clone(), annotated("old", 2, 10)]), "-empty");
+    assert_eq!(next(&d, LIMITS, None, &[unobserved(empty), annotated("old", 2, 10)]), "rest");
 }

@@ -1,31 +1,33 @@
-//! Stabilization and pace, as tables.
+//! Tables of stabilization and scaling policies.
 
 use super::*;
+use crate::testing::object;
 use serde_json::{Value, json};
-
-fn behavior(json: Value) -> HorizontalPodAutoscalerBehavior {
-    serde_json::from_value(json).unwrap()
-}
 
 fn range(current: i32, least: i32, most: i32) -> Range {
     Range { current, least, most }
 }
 
-/// Recommendations at times, in seconds; what comes of each, with the reasons.
+/// Limits recommendations at times in seconds; returns the replicas and the reasons of each.
 fn follow(
     behavior: Option<Value>,
     range: Range,
     steps: &[(u64, i32)],
 ) -> Vec<(i32, &'static str, &'static str)> {
-    let behavior = behavior.map(self::behavior);
+    let behavior: Option<HorizontalPodAutoscalerBehavior> = behavior.map(object);
     let (mut history, mut current) = (History::default(), range.current);
     let mut seen = Vec::new();
-    for (at, wanted) in steps {
+    for (at, recommended) in steps {
         let now = Duration::from_secs(*at);
         history.begin(current, now);
-        let limited =
-            history.limit(*wanted, Range { current, ..range }, behavior.as_ref(), &Options::default(), now);
-        history.scaled(current, limited.replicas, behavior.as_ref(), now);
+        let limited = history.limit(
+            *recommended,
+            Range { current, ..range },
+            behavior.as_ref(),
+            &Options::default(),
+            now,
+        );
+        history.record_change(current, limited.replicas, behavior.as_ref(), now);
         current = limited.replicas;
         seen.push((limited.replicas, limited.able.0, limited.limited.1));
     }
@@ -33,7 +35,7 @@ fn follow(
 }
 
 #[test]
-fn without_rules_down_is_slow_and_up_at_most_doubles() {
+fn without_behavior_down_is_slow_and_up_at_most_doubles() {
     let seen = follow(None, range(3, 1, 100), &[(1000, 10), (1015, 10), (1030, 2), (1330, 2)]);
     assert_eq!(
         seen,
@@ -51,7 +53,7 @@ fn without_rules_down_is_slow_and_up_at_most_doubles() {
         follow(None, range(3, 3, 5), &[(0, 4), (900, 1)])[1],
         (3, "ReadyForNewScale", "TooFewReplicas")
     );
-    // the count that there is counts as recommended
+    // the current number counts as recommended
     assert_eq!(follow(None, range(3, 1, 5), &[(0, 1)])[0], (3, "ScaleDownStabilized", "DesiredWithinRange"));
 }
 
@@ -64,7 +66,7 @@ fn rules(window: i32, select: &str, policies: &[(&str, i32, i32)]) -> Value {
 }
 
 #[test]
-fn the_pace_is_that_of_the_rules() {
+fn policies_limit_the_rate_up() {
     let up = |select: &str| {
         let up = rules(0, select, &[("Pods", 2, 60), ("Percent", 50, 60)]);
         json!({"scaleUp": up, "scaleDown": rules(0, "Max", &[("Percent", 100, 15)])})
@@ -76,14 +78,14 @@ fn the_pace_is_that_of_the_rules() {
     assert_eq!(counts("Max", &[(0, 99), (30, 99), (61, 99)]), [15, 15, 23]);
     assert_eq!(counts("Min", &[(0, 99), (30, 99), (61, 99)]), [12, 12, 14]);
     assert_eq!(counts("Disabled", &[(0, 99)]), [10]);
-    // what was removed lately may come back
+    // replicas that were removed recently may come back
     assert_eq!(counts("Min", &[(0, 5), (30, 99)]), [5, 12]);
     let seen = follow(Some(up("Max")), range(10, 1, 12), &[(0, 99)]);
     assert_eq!(seen[0], (12, "ReadyForNewScale", "TooManyReplicas"));
 }
 
 #[test]
-fn the_pace_down_is_that_of_the_rules() {
+fn policies_limit_the_rate_down() {
     let down = |select: &str| {
         let down = rules(0, select, &[("Pods", 2, 60), ("Percent", 50, 60)]);
         json!({"scaleUp": rules(0, "Max", &[("Percent", 100, 15)]), "scaleDown": down})
@@ -111,7 +113,7 @@ fn both_directions_can_be_stabilized() {
         [
             (5, "ScaleUpStabilized", "DesiredWithinRange"),
             (5, "ScaleUpStabilized", "DesiredWithinRange"),
-            // five were there a hundred seconds ago, nine have been wanted since
+            // there were five a hundred seconds ago, nine have been recommended since
             (9, "ReadyForNewScale", "DesiredWithinRange"),
             (9, "ScaleDownStabilized", "DesiredWithinRange"),
             (2, "ReadyForNewScale", "DesiredWithinRange"),
@@ -120,7 +122,7 @@ fn both_directions_can_be_stabilized() {
 }
 
 #[test]
-fn what_is_old_is_forgotten() {
+fn old_recommendations_are_forgotten() {
     let mut history = History::default();
     for at in 0..1000 {
         let now = Duration::from_secs(at * 15);

@@ -1,33 +1,32 @@
 use super::*;
+use crate::testing::object;
 use serde_json::{Value, json};
 
-fn claim(volume: &str, marks: &[&str], class: Option<&str>) -> PersistentVolumeClaim {
-    let annotations: std::collections::BTreeMap<_, _> = marks.iter().map(|it| (*it, "yes")).collect();
-    let json = json!({
+fn claim(volume: &str, annotations: &[&str], class: Option<&str>) -> PersistentVolumeClaim {
+    let annotations: std::collections::BTreeMap<_, _> = annotations.iter().map(|it| (*it, "yes")).collect();
+    object(json!({
         "metadata": {"namespace": "ns", "name": "c", "uid": "u", "annotations": annotations},
         "spec": {
             "volumeName": volume, "storageClassName": class, "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "2Gi"}}
         }
-    });
-    serde_json::from_value(json).unwrap()
+    }))
 }
 
 fn volume(holder: Value, size: &str) -> Option<Arc<PersistentVolume>> {
-    let json = json!({
+    Some(Arc::new(object(json!({
         "metadata": {"name": "v"},
         "spec": {"claimRef": holder, "accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}}
-    });
-    Some(Arc::new(serde_json::from_value(json).unwrap()))
+    }))))
 }
 
 const COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-const BY_LOOP: &str = "pv.kubernetes.io/bound-by-controller";
+const BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
 /// A decision in short.
-fn told(decision: Decision) -> String {
+fn describe(decision: Decision) -> String {
     match decision {
-        Decision::Bind(volume) => format!("bind {}", volume.name_any()),
+        Decision::Bind(volume) => format!("bind {}", volume.name()),
         Decision::Search => "search".to_owned(),
         Decision::Wait(None) => "wait".to_owned(),
         Decision::Wait(Some(note)) => format!("wait {}: {}", note.reason, note.message),
@@ -38,9 +37,9 @@ fn told(decision: Decision) -> String {
 
 #[test]
 fn claims_find_their_volumes() {
-    let marks = AnnotationKeys::new(&Names::kubernetes());
+    let keys = AnnotationKeys::new(&Names::kubernetes());
     let of = |claim: &PersistentVolumeClaim, named: Option<Arc<PersistentVolume>>| {
-        told(decide(claim, named.as_ref(), &marks))
+        describe(decide(claim, named.as_ref(), &keys))
     };
     let (own, others) = (
         json!({"namespace": "ns", "name": "c", "uid": "u"}),
@@ -58,15 +57,15 @@ fn claims_find_their_volumes() {
         of(&claim("v", &[], Some("fast")), volume(Value::Null, "2Gi")),
         "wait VolumeMismatch: Cannot bind to requested volume \"v\": storageClassName does not match"
     );
-    // set aside by a user, for whoever has the name
-    let aside = json!({"namespace": "ns", "name": "c"});
-    assert_eq!(of(&claim("v", &[], Some("fast")), volume(aside, "1Gi")), "bind v");
+    // reserved by a user for a name
+    let reserved = json!({"namespace": "ns", "name": "c"});
+    assert_eq!(of(&claim("v", &[], Some("fast")), volume(reserved, "1Gi")), "bind v");
     assert_eq!(of(&claim("v", &[], None), volume(own.clone(), "1Gi")), "bind v");
     let taken = "wait FailedBinding: volume \"v\" already bound to a different claim.";
     assert_eq!(of(&claim("v", &[], None), volume(others.clone(), "2Gi")), taken);
     assert_eq!(of(&claim("v", &[], None), volume(former.clone(), "2Gi")), taken);
     assert_eq!(
-        of(&claim("v", &[BY_LOOP], None), volume(others.clone(), "2Gi")),
+        of(&claim("v", &[BY_CONTROLLER], None), volume(others.clone(), "2Gi")),
         "invalid binding of claim \"c\" to volume \"v\": volume already claimed by \"ns/d\""
     );
     // after the binding
@@ -79,24 +78,23 @@ fn claims_find_their_volumes() {
 }
 
 fn class(name: &str, provisioner: &str, mode: &str, annotations: Value, created: u32) -> Arc<StorageClass> {
-    let json = json!({
+    Arc::new(object(json!({
         "metadata": {"name": name, "annotations": annotations,
             "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
         "provisioner": provisioner, "volumeBindingMode": mode
-    });
-    Arc::new(serde_json::from_value(json).unwrap())
+    })))
 }
 
 #[test]
 fn claims_without_a_volume() {
     let names = Names::kubernetes();
-    let marks = AnnotationKeys::new(&names);
+    let keys = AnnotationKeys::new(&names);
     let of = |claim: PersistentVolumeClaim, class: Option<(&str, &str)>, default_class, pods: &[&str]| {
         let class = class.map(|(by, mode)| self::class("fast", by, mode, json!({}), 0));
         let pods = pods.iter().map(|it| (*it).to_owned()).collect();
-        let searched =
+        let unbound =
             UnboundClaim { claim: &claim, class: class.as_deref(), default_class, pods, provisioning: true };
-        match searched.decide(&marks, &names) {
+        match unbound.decide(&keys, &names) {
             UnboundDecision::GiveClass(class) => format!("give {class}"),
             UnboundDecision::Provision { by, note } => format!("{by} {}: {}", note.reason, note.message),
             UnboundDecision::Wait(note) => {
@@ -114,16 +112,16 @@ fn claims_without_a_volume() {
         of(fast(), None, None, &[]),
         "ProvisioningFailed: storageclass.storage.k8s.io \"fast\" not found"
     );
-    let asked = |by: &str| {
+    let requested = |by: &str| {
         format!(
             "{by} ExternalProvisioning: waiting for a volume to be created, either by external provisioner \
              {by:?} or manually created by system administrator"
         )
     };
-    assert_eq!(of(fast(), Some(("example.com/p", "Immediate")), None, &[]), asked("example.com/p"));
+    assert_eq!(of(fast(), Some(("example.com/p", "Immediate")), None, &[]), requested("example.com/p"));
     assert_eq!(
         of(fast(), Some(("kubernetes.io/gce-pd", "Immediate")), None, &[]),
-        asked("pd.csi.storage.gke.io")
+        requested("pd.csi.storage.gke.io")
     );
     assert_eq!(
         of(fast(), Some(("kubernetes.io/no-provisioner", "Immediate")), None, &[]),
@@ -140,11 +138,11 @@ fn claims_without_a_volume() {
         "WaitForPodScheduled: waiting for pods p,q to be scheduled"
     );
     let placed = claim("", &["volume.kubernetes.io/selected-node"], Some("fast"));
-    assert_eq!(of(placed, late, None, &["p"]), asked("example.com/p"));
+    assert_eq!(of(placed, late, None, &["p"]), requested("example.com/p"));
 }
 
 #[test]
-fn the_newest_default_class_counts() {
+fn the_newest_default_class_is_used() {
     let names = Names::kubernetes();
     let is = json!({"storageclass.kubernetes.io/is-default-class": "true"});
     let was = json!({"storageclass.beta.kubernetes.io/is-default-class": "true"});
@@ -159,12 +157,12 @@ fn the_newest_default_class_counts() {
 }
 
 #[test]
-fn who_makes_a_volume_is_told_in_both_spellings() {
-    let marks = AnnotationKeys::new(&Names::kubernetes());
-    let asked = provisioned_by(&claim("", &[], None), "example.com/p", &marks).unwrap();
+fn the_provisioner_is_annotated_in_both_spellings() {
+    let keys = AnnotationKeys::new(&Names::kubernetes());
+    let annotated = provisioned_by(&claim("", &[], None), "example.com/p", &keys).unwrap();
     for key in ["volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner"] {
-        assert_eq!(asked.annotations()[key], "example.com/p");
+        assert_eq!(annotated.metadata.annotations[key], "example.com/p");
     }
-    assert_eq!(provisioned_by(&asked, "example.com/p", &marks), None);
-    assert!(provisioned_by(&asked, "example.com/q", &marks).is_some());
+    assert_eq!(provisioned_by(&annotated, "example.com/p", &keys), None);
+    assert!(provisioned_by(&annotated, "example.com/q", &keys).is_some());
 }

@@ -4,9 +4,8 @@ pub mod secrets;
 mod sources;
 
 use crate::check::{self, Problems};
-use crate::{
-    core::persistentvolumeclaim, core::pod, gates, metadata, node_selection as scheduling, quantities, read,
-};
+use crate::{core::pod, gates, metadata, node_selection as scheduling, quantities, read};
+use apimachinery::volumes::storage_class;
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
 use schema::problem::Problem;
@@ -324,7 +323,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
         object.text(&["spec", "persistentVolumeReclaimPolicy"]).into(),
         metadata::phase(object),
         claim.into(),
-        persistentvolumeclaim::class(object, &Names::kubernetes()).into(),
+        storage_class(object, &Names::kubernetes()).into(),
         object.text(&["status", "reason"]).into(),
         metadata::age(object, now),
         read::opt_text(object, &["spec", "volumeMode"]).unwrap_or("<unset>").into(),

@@ -23,11 +23,10 @@ mod volume;
 pub(crate) mod volume_sources;
 pub(crate) mod warn;
 
-pub use status::quality;
-
 use crate::Options;
 use crate::check::Problems;
 use crate::read;
+use apimachinery::qos::qos_class;
 use rest::ApiError;
 use rest::hooks::{Act, ActionHooks, Context, Hooks, Removal, SubresourceHooks};
 use schema::problem::Problem;
@@ -115,7 +114,7 @@ const fn subresources<const PRIVILEGED: bool>() -> [SubresourceHooks; 2] {
 fn prepare_create(object: &mut Value, context: &Context<'_>) {
     object.unset(&["status"]);
     object.set(&["status", "phase"], "Pending");
-    object.set(&["status", "qosClass"], status::quality(object));
+    object.set(&["status", "qosClass"], qos_class(object));
     drop::disabled(object, None, context);
     await_gates(object);
     seccomp::fill_in(object, context.names);

@@ -2,12 +2,11 @@
 
 use super::update;
 use crate::check::{self, Problems};
-use crate::{quantities, read};
+use crate::read;
 use rest::hooks::{Context, replace};
 use schema::problem::Problem;
-use schema::quantity::Quantity;
 use schema::{Path, Value, format};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// The status and most of the metadata come from the node agent; who owns the pod is not its business.
 pub(super) fn apply(next: &mut Value, submitted: &Value, _: &Context<'_>) {
@@ -100,63 +99,10 @@ fn addresses(items: &[Value], path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// `Guaranteed` when every container gets exactly what it asks for, `BestEffort` when none asks for anything.
-pub fn quality(pod: &Value) -> &'static str {
-    let mut requests: BTreeMap<&str, Quantity> = BTreeMap::new();
-    let mut limits: BTreeMap<&str, Quantity> = BTreeMap::new();
-    let mut all_limited = true;
-    for one in ["containers", "initContainers"].iter().flat_map(|list| pod.items(&["spec", list])) {
-        add(&mut requests, one, "requests");
-        all_limited &= add(&mut limits, one, "limits") == 2;
-    }
-    if requests.is_empty() && limits.is_empty() {
-        "BestEffort"
-    } else if all_limited && requests == limits {
-        "Guaranteed"
-    } else {
-        "Burstable"
-    }
-}
-
-/// Adds a container's amounts that count, and gives their number.
-fn add<'v>(sums: &mut BTreeMap<&'v str, Quantity>, one: &'v Value, list: &str) -> usize {
-    let mut count = 0;
-    for name in ["cpu", "memory"] {
-        let amount = one.at(&["resources", list, name]).map(quantities::parse);
-        if let Some(amount) = amount.filter(|it| it.sign() > 0) {
-            count += 1;
-            let sum = sums.entry(name).or_insert_with(|| Quantity::new(0));
-            *sum = sum.plus(&amount);
-        }
-    }
-    count
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{context, json, problems};
-
-    #[test]
-    fn quality_follows_from_resources() {
-        let check = |containers: &str, expected: &str| {
-            assert_eq!(
-                quality(&json(&format!(r#"{{"spec":{{"containers":{containers}}}}}"#))),
-                expected,
-                "{containers}"
-            );
-        };
-        check("[{}]", "BestEffort");
-        check(r#"[{"resources":{"requests":{"cpu":"0"}}}]"#, "BestEffort");
-        check(r#"[{"resources":{"requests":{"cpu":"1"}}}]"#, "Burstable");
-        let equal = r#"{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"1000m","memory":"1Gi"}}"#;
-        check(&format!(r#"[{{"resources":{equal}}}]"#), "Guaranteed");
-        check(&format!(r#"[{{"resources":{equal}}},{{}}]"#), "Burstable");
-        check(
-            r#"[{"resources":{"limits":{"cpu":"2","memory":"1Gi"},"requests":{"cpu":"1","memory":"1Gi"}}}]"#,
-            "Burstable",
-        );
-    }
 
     #[test]
     fn ended_containers_stay_ended() {

@@ -6,9 +6,10 @@
 //! what is held has a name ([`Held::names`]) by which the store decides between two that take the same thing at once.
 
 use super::families::{self, ADDRESS, ADDRESSES, FAMILIES, NONE};
-use super::ranges::{Addresses, Family, Network, PortRange, Ports, Refusal};
+use super::ranges::{Addresses, PortRange, Ports, Refusal};
 use super::{needs_address, needs_health_port, needs_node_ports, texts, wants_node_ports};
 use crate::{check, read};
+use apimachinery::net::{Family, Network};
 use parking_lot::Mutex;
 use rest::error::{ApiError, Subject};
 use rest::reserve::{Asked, Claims, Range, Reservation, Reserve};

@@ -3,10 +3,10 @@
 //!
 //! Nothing is taken here; `allocate` does so once the families are known.
 
-use super::ranges::Family;
 use super::{needs_address, same, texts};
 use crate::check::{self, Problems};
 use crate::read;
+use apimachinery::net::Family;
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 

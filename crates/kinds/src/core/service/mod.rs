@@ -9,7 +9,7 @@ mod families;
 mod ranges;
 mod validate;
 
-pub use ranges::{Family, Network, PortRange};
+pub use ranges::PortRange;
 pub(crate) use validate::{load_balancer, name, ordinary_address};
 
 use crate::{ServiceOptions, metadata, read};

@@ -2,11 +2,11 @@
 
 use super::super::{ConfigErrors, RequestHeaders};
 use crate::flags::any_duration;
+use api::core::v1::ConfigMap;
 use apiserver::authentication::{self, FrontProxy};
 use apiserver::authorization;
 use clap::{ArgAction, Args};
 use http::HeaderName;
-use k8s_openapi::api::core::v1::ConfigMap;
 use names::Names;
 use outbound::{HttpClient, Limits, Target, Version};
 use rustls_pki_types::CertificateDer;
@@ -100,7 +100,7 @@ impl ClientTrust {
     /// Adds the authorities of the API server's config map; flags take precedence.
     #[must_use]
     pub fn merge(mut self, map: &ConfigMap) -> Self {
-        let data = |key: &str| map.data.as_ref().and_then(|data| data.get(key)).filter(|it| !it.is_empty());
+        let data = |key: &str| map.data.get(key).filter(|it| !it.is_empty());
         if let Some(more) = data("client-ca-file") {
             let own = self.clients.take().unwrap_or_default();
             self.clients = Some(format!("{}\n{more}", own.trim_end()));
@@ -197,10 +197,10 @@ mod tests {
 
     #[test]
     fn what_the_server_says_is_added_to_what_the_operator_said() {
-        let map: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {}, "data": {
+        let map = serde_json::json!({"metadata": {}, "data": {
             "client-ca-file": "B", "requestheader-client-ca-file": "P",
-            "requestheader-allowed-names": "[\"front\"]", "requestheader-username-headers": "[\"X-Remote-User\"]"}}))
-        .unwrap();
+            "requestheader-allowed-names": "[\"front\"]", "requestheader-username-headers": "[\"X-Remote-User\"]"}});
+        let map: ConfigMap = api::from_json(map.to_string().as_bytes()).unwrap();
         let both = ClientTrust { clients: Some("A\n".to_owned()), ..ClientTrust::default() }.merge(&map);
         assert_eq!(both.clients.as_deref(), Some("A\nB"));
         let front = both.front_proxy().unwrap();

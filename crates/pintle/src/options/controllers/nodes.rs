@@ -2,11 +2,11 @@
 
 use super::super::ConfigErrors;
 use crate::flags::any_duration;
+use apimachinery::net::{Family, Network};
 use clap::{ArgAction, Args, builder::PossibleValuesParser};
 use controllers::nodeipam::Pool;
 use controllers::nodelifecycle::{self, Rates};
 use controllers::registry::Options;
-use kinds::core::service::{Family, Network};
 use std::time::Duration;
 
 /// The supported allocator and the cloud allocators.

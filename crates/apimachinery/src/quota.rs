@@ -1,8 +1,11 @@
-//! What an object costs a namespace, and whether its quotas allow it. Pure: who keeps the sums is elsewhere.
+//! Resource quotas: the usage of an object, and whether the quotas of its namespace allow a write.
 //!
-//! A quota counts only what its status bounds, so one that nobody has looked at yet allows everything.
+//! A quota bounds only the resources in its status, so a quota that no controller has seen yet allows everything.
 
-use crate::{core::pod, quantities, read};
+use crate::qos::qos_class;
+use crate::resource_list;
+use crate::unstructured as read;
+use crate::volumes::storage_class;
 use names::Names;
 use schema::quantity::Quantity;
 use schema::{Map, Value};
@@ -10,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Amounts = BTreeMap<String, Quantity>;
 
-/// Resources for which each container has to say something where a quota bounds them.
+/// Resources that each container must specify where a quota bounds them.
 const EXPLICIT: &[&str] =
     &["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
-/// Kinds that are also counted by their plain name.
+/// Resources that are also counted under their plain name.
 const PLAIN: &[&str] = &["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
 
-/// What is written: group and plural of the resource, the next state, and the one before if there is one.
+/// A write: group and plural of the resource, the new state, and the old one if there is one.
 pub struct QuotaRequest<'w> {
     pub group: &'w str,
     pub plural: &'w str,
@@ -24,18 +27,18 @@ pub struct QuotaRequest<'w> {
     pub old: Option<&'w Value>,
 }
 
-/// What nobody gets without a quota that covers it.
+/// Usage that requires a quota that covers it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Limited {
     pub group: String,
     pub plural: String,
-    /// Amounts whose names hold one of these.
+    /// Parts of the names of limited amounts.
     pub contains: Vec<String>,
-    /// Objects in one of these scopes.
+    /// Scopes whose objects are limited.
     pub scopes: Vec<Scope>,
 }
 
-/// A condition on objects, as quotas have it.
+/// A scope of a quota: a condition on objects.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Scope {
     pub name: String,
@@ -52,18 +55,18 @@ impl std::fmt::Display for Scope {
 /// Why a write is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// By a quota, or for want of one.
+    /// A quota forbids it, or a required one is missing.
     Forbidden(String),
-    /// No quota is for the scopes that the object is in.
+    /// No quota covers the scopes of the object.
     Uncovered(String),
 }
 
-/// Whether updates of such objects can cost anything.
+/// Whether updates of such objects can change their usage.
 pub fn follows_changes(group: &str, plural: &str) -> bool {
     group.is_empty() && matches!(plural, "services" | "persistentvolumeclaims")
 }
 
-/// For each of the quotas that changes its place and what is used then, or why the write is refused.
+/// The index and the new usage of each quota that changes, or why the write is refused.
 pub fn charge(
     quotas: &[Value],
     request: &QuotaRequest<'_>,
@@ -108,7 +111,7 @@ pub fn charge(
     }
     let before = request.old.map(|old| self::usage(group, plural, old, names)).unwrap_or_default();
     let mut delta = usage.clone();
-    // what is given back is counted by whoever counts again
+    // released amounts are not credited here: the quota controller recounts
     for (name, amount) in before {
         if let Some(left) = delta.get_mut(&name) {
             *left = left.minus(&amount);
@@ -160,10 +163,10 @@ pub fn charge(
 }
 
 fn amount_of(list: &Map, name: &str) -> Quantity {
-    quantities::parse(list.get(name).unwrap_or(&Value::Null))
+    resource_list::parse(list.get(name).unwrap_or(&Value::Null))
 }
 
-/// The resource whose objects a bound counts by number alone, as group and plural, if it does.
+/// Group and plural of the resource whose objects a bound counts, if it counts objects alone.
 pub fn counts(name: &str) -> Option<(&str, &str)> {
     if PLAIN.contains(&name) {
         return Some(("", name));
@@ -172,7 +175,7 @@ pub fn counts(name: &str) -> Option<(&str, &str)> {
     Some(counted.split_once('.').map_or(("", counted), |(plural, group)| (group, plural)))
 }
 
-/// What objects take of what a quota bounds. Nothing is said about what such objects never take.
+/// The usage of objects of the resources that a quota bounds, without those that such objects never use.
 pub fn used<'o>(
     quota: &Value,
     group: &str,
@@ -194,7 +197,7 @@ pub fn used<'o>(
     used
 }
 
-/// The name under which objects of any resource are counted.
+/// The name under which objects of a resource are counted.
 fn counted(group: &str, plural: &str) -> String {
     match group {
         "" => format!("count/{plural}"),
@@ -202,7 +205,7 @@ fn counted(group: &str, plural: &str) -> String {
     }
 }
 
-/// Whether a bound says something about such objects.
+/// Whether a bound concerns objects of this resource.
 pub fn concerns(group: &str, plural: &str, name: &str, names: &Names) -> bool {
     if name == counted(group, plural) {
         return true;
@@ -212,10 +215,10 @@ pub fn concerns(group: &str, plural: &str, name: &str, names: &Names) -> bool {
             let compute = name.strip_prefix("requests.").or(name.strip_prefix("limits.")).unwrap_or(name);
             name == "pods"
                 || matches!(compute, "cpu" | "memory" | "ephemeral-storage")
-                || name.starts_with(quantities::HUGE_PAGES)
-                || name
-                    .strip_prefix("requests.")
-                    .is_some_and(|it| it.starts_with(quantities::HUGE_PAGES) || !quantities::is_native(it))
+                || name.starts_with(resource_list::HUGE_PAGES)
+                || name.strip_prefix("requests.").is_some_and(|it| {
+                    it.starts_with(resource_list::HUGE_PAGES) || !resource_list::is_native(it)
+                })
         }
         ("", "services") => matches!(name, "services" | "services.nodeports" | "services.loadbalancers"),
         ("", "persistentvolumeclaims") => {
@@ -230,12 +233,12 @@ pub fn concerns(group: &str, plural: &str, name: &str, names: &Names) -> bool {
     }
 }
 
-/// What an object takes.
+/// The usage of an object.
 fn usage(group: &str, plural: &str, object: &Value, names: &Names) -> Amounts {
     let one = Quantity::new(1);
     let mut usage = Amounts::from([(counted(group, plural), one.clone())]);
     match (group, plural) {
-        // a pod that has ended takes nothing but its place in the list
+        // a terminated pod uses nothing but its place in the count
         ("", "pods") if matches!(object.text(&["status", "phase"]), "Failed" | "Succeeded") => {}
         ("", "pods") => usage.extend(pod_usage(object)),
         ("", "services") => {
@@ -256,7 +259,7 @@ fn usage(group: &str, plural: &str, object: &Value, names: &Names) -> Amounts {
         }
         ("", "persistentvolumeclaims") => {
             let size = amount_of(read::map(object, &["spec", "resources", "requests"]), "storage");
-            let class = crate::core::persistentvolumeclaim::class(object, names);
+            let class = storage_class(object, names);
             let of_class = |what: &str| format!("{class}.storageclass.{}/{what}", names.group("storage"));
             for (what, amount) in [("persistentvolumeclaims", &one), ("requests.storage", &size)] {
                 usage.insert(what.to_owned(), amount.clone());
@@ -281,7 +284,7 @@ fn pod_usage(pod: &Value) -> Amounts {
         }
         for container in pod.items(&["spec", "initContainers"]) {
             for (name, value) in read::map(container, &["resources", list]).iter() {
-                let value = quantities::parse(value);
+                let value = resource_list::parse(value);
                 let most = total.entry(name.to_owned()).or_insert_with(|| value.clone());
                 if value > *most {
                     *most = value;
@@ -299,7 +302,7 @@ fn pod_usage(pod: &Value) -> Amounts {
 
 fn add(total: &mut Amounts, list: &Map) {
     for (name, value) in list.iter() {
-        let value = quantities::parse(value);
+        let value = resource_list::parse(value);
         let sum = total.get(name).map_or_else(|| value.clone(), |before| before.plus(&value));
         total.insert(name.to_owned(), sum);
     }
@@ -310,11 +313,11 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     let mut usage = Amounts::from([("pods".to_owned(), Quantity::new(1))]);
     for (name, amount) in requests {
         let plain = matches!(&**name, "cpu" | "memory" | "ephemeral-storage")
-            || name.starts_with(quantities::HUGE_PAGES);
+            || name.starts_with(resource_list::HUGE_PAGES);
         if plain {
             usage.insert(name.clone(), amount.clone());
         }
-        if plain || !quantities::is_native(name) {
+        if plain || !resource_list::is_native(name) {
             usage.insert(format!("requests.{name}"), amount.clone());
         }
     }
@@ -326,7 +329,7 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     usage
 }
 
-/// Where computing is bounded, every container says what it takes.
+/// Checks that every container specifies the compute resources that are bounded.
 fn explicit(pod: &Value, bounded: &BTreeSet<&str>) -> Result<(), String> {
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for list in ["containers", "initContainers"] {
@@ -336,8 +339,10 @@ fn explicit(pod: &Value, bounded: &BTreeSet<&str>) -> Result<(), String> {
                 add(&mut amounts, read::map(container, &["resources", list]));
                 amounts
             };
-            let told = compute(&amounts("requests"), &amounts("limits"));
-            for name in EXPLICIT.iter().filter(|name| bounded.contains(*name) && !told.contains_key(**name)) {
+            let specified = compute(&amounts("requests"), &amounts("limits"));
+            for name in
+                EXPLICIT.iter().filter(|name| bounded.contains(*name) && !specified.contains_key(**name))
+            {
                 missing.entry(name).or_default().insert(container.text(&["name"]));
             }
         }
@@ -369,12 +374,12 @@ fn scopes_of(quota: &Value) -> Vec<Scope> {
     plain.chain(selected).collect()
 }
 
-/// Whether an object is in all scopes of a quota. Scopes are about pods; nothing else is in any.
+/// Whether an object is in all scopes of a quota. Scopes select pods only.
 fn in_scope(quota: &Value, object: &Value, is_pod: bool) -> bool {
     scopes_of(quota).iter().all(|scope| is_pod && pod_in_scope(object, scope))
 }
 
-/// Of the scopes that need a quota, each that a pod is in must be one that some quota has for it.
+/// Checks that some quota covers each limited scope that a pod is in.
 fn covered(quotas: &[Value], pod: &Value, limited: &[Limited]) -> Result<(), Refusal> {
     let of_pod = |scope: &&Scope| pod_in_scope(pod, scope);
     let needed: Vec<_> = limited.iter().flat_map(|it| &it.scopes).filter(of_pod).collect();
@@ -394,7 +399,7 @@ fn covered(quotas: &[Value], pod: &Value, limited: &[Limited]) -> Result<(), Ref
 
 fn pod_in_scope(pod: &Value, scope: &Scope) -> bool {
     let ends = read::opt_int(pod, &["spec", "activeDeadlineSeconds"]).is_some_and(|it| it >= 0);
-    let best_effort = || pod::quality(pod) == "BestEffort";
+    let best_effort = || qos_class(pod) == "BestEffort";
     match &*scope.name {
         "Terminating" => ends,
         "NotTerminating" => !ends,
@@ -411,13 +416,13 @@ fn pod_in_scope(pod: &Value, scope: &Scope) -> bool {
                 _ => false,
             }
         }
-        "CrossNamespacePodAffinity" => looks_elsewhere(pod),
+        "CrossNamespacePodAffinity" => has_cross_namespace_affinity(pod),
         _ => false,
     }
 }
 
-/// Whether a pod wants to be near, or far from, pods of other namespaces.
-fn looks_elsewhere(pod: &Value) -> bool {
+/// Whether a pod has affinity terms that select pods of other namespaces.
+fn has_cross_namespace_affinity(pod: &Value) -> bool {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let elsewhere =
@@ -437,7 +442,7 @@ mod tests {
     use super::*;
     use crate::testing::json;
 
-    fn told(quota: &str, plural: &str, object: &str, old: Option<&str>) -> Result<Vec<Value>, String> {
+    fn charged(quota: &str, plural: &str, object: &str, old: Option<&str>) -> Result<Vec<Value>, String> {
         let quotas = [json(quota)];
         let (object, old) = (json(object), old.map(json));
         let written = QuotaRequest { group: "", plural, object: &object, old: old.as_ref() };
@@ -456,19 +461,19 @@ mod tests {
             format!(r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#)
         };
         assert_eq!(
-            told(PODS, "pods", &pod(r#"{"requests":{"cpu":"250m"}}"#), None),
+            charged(PODS, "pods", &pod(r#"{"requests":{"cpu":"250m"}}"#), None),
             Ok(vec![json(r#"{"pods":"2","requests.cpu":"750m"}"#)])
         );
         assert_eq!(
-            told(PODS, "pods", &pod(r#"{"requests":{"cpu":"1"}}"#), None),
+            charged(PODS, "pods", &pod(r#"{"requests":{"cpu":"1"}}"#), None),
             Err("exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=500m, limited: requests.cpu=1"
                 .to_owned())
         );
         assert_eq!(
-            told(PODS, "pods", &pod("{}"), None),
+            charged(PODS, "pods", &pod("{}"), None),
             Err("failed quota: q: must specify requests.cpu for: c".to_owned())
         );
-        assert_eq!(told(PODS, "configmaps", "{}", None), Ok(vec![]));
+        assert_eq!(charged(PODS, "configmaps", "{}", None), Ok(vec![]));
     }
 
     #[test]
@@ -476,14 +481,14 @@ mod tests {
         const QUOTA: &str = r#"{"metadata":{"name":"q"},"status":{"hard":{"requests.storage":"3Gi"},"used":{"requests.storage":"1Gi"}}}"#;
         let claim =
             |size: &str| format!(r#"{{"spec":{{"resources":{{"requests":{{"storage":"{size}"}}}}}}}}"#);
-        let grown = told(QUOTA, "persistentvolumeclaims", &claim("2Gi"), Some(&claim("1Gi")));
+        let grown = charged(QUOTA, "persistentvolumeclaims", &claim("2Gi"), Some(&claim("1Gi")));
         assert_eq!(grown, Ok(vec![json(r#"{"requests.storage":"2Gi"}"#)]));
-        assert!(told(QUOTA, "persistentvolumeclaims", &claim("4Gi"), Some(&claim("1Gi"))).is_err());
-        assert_eq!(told(QUOTA, "persistentvolumeclaims", &claim("1Gi"), Some(&claim("2Gi"))), Ok(vec![]));
+        assert!(charged(QUOTA, "persistentvolumeclaims", &claim("4Gi"), Some(&claim("1Gi"))).is_err());
+        assert_eq!(charged(QUOTA, "persistentvolumeclaims", &claim("1Gi"), Some(&claim("2Gi"))), Ok(vec![]));
     }
 
     #[test]
-    fn what_is_limited_needs_a_quota() {
+    fn limited_usage_needs_a_quota() {
         let scope = |values: &[&str]| Scope {
             name: "PriorityClass".to_owned(),
             operator: "In".to_owned(),
@@ -530,12 +535,12 @@ mod tests {
             ("PriorityClass", 0),
             ("CrossNamespacePodAffinity", 0),
         ] {
-            assert_eq!(told(&quota(scope), "pods", pod, None).map(|it| it.len()), Ok(counts), "{scope}");
+            assert_eq!(charged(&quota(scope), "pods", pod, None).map(|it| it.len()), Ok(counts), "{scope}");
         }
     }
 
     #[test]
-    fn what_there_is_is_summed_up() {
+    fn usage_is_summed_up() {
         let quota = json(
             r#"{"spec":{"hard":{"pods":"9","requests.cpu":"9","count/pods":"9","secrets":"9"},
                 "scopes":["NotBestEffort"]}}"#,
@@ -570,6 +575,6 @@ mod tests {
     fn a_quota_without_sums_refuses() {
         let quota = r#"{"metadata":{"name":"q"},"status":{"hard":{"secrets":"1","count/secrets":"1"}}}"#;
         let expected = "status unknown for quota: q, resources: count/secrets,secrets";
-        assert_eq!(told(quota, "secrets", "{}", None), Err(expected.to_owned()));
+        assert_eq!(charged(quota, "secrets", "{}", None), Err(expected.to_owned()));
     }
 }

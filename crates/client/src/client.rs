@@ -1,0 +1,93 @@
+//! The client of an API server: sends requests, decodes answers.
+//!
+//! What always holds: an answer with an error status is [`Error::Api`], whether its body is a `Status` or not.
+
+mod lines;
+
+pub use lines::Lines;
+
+use crate::error::{BoxError, Error};
+use api::meta::v1::Status;
+use api::{Json, from_json};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use std::pin::Pin;
+use std::sync::Arc;
+use tower_service::Service;
+
+/// The body of a request: bytes that are known as a whole.
+pub type Body = http_body_util::Full<Bytes>;
+type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+type Pending = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    send: Arc<dyn Fn(Request<Body>) -> Pending + Send + Sync>,
+}
+
+impl Client {
+    /// A client over a service: HTTPS to a server, or a server in the same process.
+    pub fn new<S, B>(service: S) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let send = move |request| -> Pending {
+            let mut service = service.clone();
+            Box::pin(async move {
+                std::future::poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
+                let answer = service.call(request).await.map_err(Into::into)?;
+                Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+            })
+        };
+        Client { send: Arc::new(send) }
+    }
+
+    /// Sends a request whose answer is an object.
+    pub async fn request<T: Json>(&self, request: Request<Vec<u8>>) -> Result<T, Error> {
+        Ok(from_json(&self.request_bytes(request).await?)?)
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub async fn request_bytes(&self, request: Request<Vec<u8>>) -> Result<Bytes, Error> {
+        collect(self.send(request).await?).await
+    }
+
+    /// Sends a request whose answer is a stream of lines, such as a watch.
+    pub async fn request_lines(&self, request: Request<Vec<u8>>) -> Result<Lines, Error> {
+        Ok(Lines::new(self.send(request).await?.into_body()))
+    }
+
+    /// Sends a request. An answer with an error status is an error.
+    async fn send(&self, request: Request<Vec<u8>>) -> Result<Answer, Error> {
+        let answer = (self.send)(request.map(Body::from)).await.map_err(Error::Transport)?;
+        let code = answer.status();
+        if !code.is_client_error() && !code.is_server_error() {
+            return Ok(answer);
+        }
+        let body = collect(answer).await?;
+        Err(Error::Api(Box::new(status(code, &body))))
+    }
+}
+
+async fn collect(answer: Answer) -> Result<Bytes, Error> {
+    Ok(answer.into_body().collect().await.map_err(Error::Transport)?.to_bytes())
+}
+
+/// The `Status` in the body of an error; one with the text of the body where there is none.
+fn status(code: http::StatusCode, body: &[u8]) -> Status {
+    let read = from_json::<Status>(body).ok().filter(|status| !status.status.is_empty());
+    let mut status = read.unwrap_or_else(|| {
+        let text = String::from_utf8_lossy(body).trim().to_owned();
+        let message = if text.is_empty() { code.to_string() } else { text };
+        Status { status: "Failure".to_owned(), message, ..Status::default() }
+    });
+    status.code = code.as_u16().into();
+    status
+}
