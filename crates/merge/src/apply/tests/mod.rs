@@ -1,9 +1,12 @@
 //! Server-side apply over small hand-made types.
 
+mod recorded;
+
 use super::*;
+use crate::managed::Write;
 use crate::managed::tests::json;
 use schema::Map;
-use schema::table::{Field, Literal, MapShape, Ref, Scalar, Text, Unknown};
+use schema::table::{Field, ListKind, ListShape, Literal, MapShape, Ref, Scalar, Shape, Text, Type, Unknown};
 
 fn string() -> Shape {
     Shape::Scalar(Scalar::String)
@@ -112,7 +115,7 @@ impl Story {
         story
     }
 
-    fn run(&mut self, manager: &str, text: &str, force: bool) -> Result<Applied, ApplyError> {
+    fn run(&mut self, manager: &str, text: &str, force: bool) -> Result<ApplyOutcome, ApplyError> {
         let now = format!("{:02}", self.second);
         self.second += 1;
         let write = ApplyWrite {
@@ -163,13 +166,13 @@ impl Story {
     #[track_caller]
     fn owned(&mut self, entries: &[(&str, &str, &str)]) -> &mut Self {
         let live = self.live.clone().unwrap();
-        let told = live.items(&["metadata", "managedFields"]).iter().map(|entry| {
+        let recorded = live.items(&["metadata", "managedFields"]).iter().map(|entry| {
             let operation = &entry.text(&["operation"])[..1];
             let who = format!("{} {operation}", entry.text(&["manager"]));
             (who, entry.text(&["time"]).to_owned(), entry.at(&["fieldsV1"]).unwrap().opened())
         });
         let expected = entries.iter().map(|(who, time, set)| (who.to_string(), time.to_string(), json(set)));
-        assert_eq!(told.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        assert_eq!(recorded.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         self
     }
 }
@@ -229,7 +232,7 @@ fn what_others_own_is_a_conflict_or_taken_by_force() {
     let Err(ApplyError::Conflicts(conflicts)) = story.run("a", r#"{"data":{"k":"v","l":"w"}}"#, false) else {
         panic!("no conflict");
     };
-    assert_eq!((conflicts.total, &*conflicts.told[0].message()), (1, r#"conflict with "b""#));
+    assert_eq!((conflicts.total, &*conflicts.listed[0].message()), (1, r#"conflict with "b""#));
     Story::created("u", r#"{"data":{"k":"v"}}"#)
         .refused(
             "a",
@@ -400,7 +403,7 @@ fn configurations_must_fit() {
     let of_live = |whose: &str| format!(r#"{whose}: .spec.items: duplicate entries for key [name="c"]"#);
     let why = of_live("failed to create typed live object (/o; /v1, Kind=Thing)");
     story.refused("a", r#"{"spec":{"items":[{"name":"d"}]}}"#, 500, &why);
-    // where nobody owns anything yet, before the configuration is looked at
+    // without managed fields, before the check of the configuration
     story.live.as_mut().unwrap().unset(&["metadata", "managedFields"]);
     let why = of_live(
         "failed to create manager for existing fields: failed to convert new object (/o; /v1, Kind=Thing) to smd typed",
@@ -473,7 +476,7 @@ fn other_versions_have_a_say() {
     let why = run("b", "v1", Some(&first), r#"{"data":{"k":"x"}}"#).unwrap_err();
     assert_eq!(why.to_string(), r#"Apply failed with 1 conflict: conflict with "a": .values.k"#);
     let second = run("b", "v1", Some(&first), r#"{"data":{"k":"v","m":"1"}}"#).unwrap();
-    // what the other one has under another name stays, what nobody has goes
+    // a field that the other manager has under another name stays, an unowned one is removed
     let third = run("a", "v1", Some(&second), r#"{"data":{"k":"v"}}"#).unwrap();
     assert_eq!(third.at(&["data"]), Some(&json(r#"{"k":"v","m":"1"}"#)));
     let fourth = run("b", "v2", Some(&third), "{}").unwrap();
@@ -564,15 +567,15 @@ fn applying_is_repeatable_and_giving_up_undoes_it() {
         assert!(!again.changed, "seed {seed}");
         assert_eq!(again.object, both.object, "seed {seed}");
         // what one gives up is gone, and the other has lost nothing
-        let told = |applied: &Applied| {
+        let bare_object = |applied: &ApplyOutcome| {
             let mut object = applied.object.clone();
             object.unset(&["metadata", "managedFields"]);
             bare(&object)
         };
         let undone = step("b", &config("{}"));
-        assert_eq!(told(&undone), told(&base), "seed {seed}");
+        assert_eq!(bare_object(&undone), bare_object(&base), "seed {seed}");
         let empty = step("a", &config("{}"));
-        assert_eq!(told(&empty), bare(&config(r#"{"data":{"of":"u"}}"#)), "seed {seed}");
+        assert_eq!(bare_object(&empty), bare(&config(r#"{"data":{"of":"u"}}"#)), "seed {seed}");
     }
 }
 
@@ -601,7 +604,12 @@ fn conflicts_are_told_within_bounds() {
     let Err(ApplyError::Conflicts(conflicts)) = story.run("b", &object("2"), false) else {
         panic!("no conflict")
     };
-    assert!(conflicts.total > 3 && conflicts.told.len() <= 3, "{} {}", conflicts.total, conflicts.told.len());
+    assert!(
+        conflicts.total > 3 && conflicts.listed.len() <= 3,
+        "{} {}",
+        conflicts.total,
+        conflicts.listed.len()
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tables made from the reference of types, and recorded scenarios, for tests, where they are at hand.
+//! Tables from the reference of types, and recorded scenarios, if those are available.
 
 use crate::managed::tests::json;
 use crate::strategic::shown;
@@ -60,7 +60,7 @@ pub(crate) const FILLED: &[&str] = &[
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
 
-/// Types by their published names, made when they are asked for.
+/// Types by their published names, built at their first use.
 pub(crate) struct Types {
     declared: Value,
     made: HashMap<String, Ref<Type>>,

@@ -1,4 +1,4 @@
-//! Server-side apply: a configuration says what its manager wants, and the manager owns just that.
+//! Server-side apply: merges a configuration into the live object; the manager owns the fields of the configuration.
 //!
 //! ```text
 //! live            data: {k: v, l: w}      a owns data.k    u owns data.l
@@ -6,89 +6,62 @@
 //! result          data: {l: w, m: x}      a owns data.m    u owns data.l
 //! ```
 //!
-//! 1. The configuration must fit its table: nothing undeclared, no item twice (`declared`).
-//! 2. It is combined with the live object: what it names wins, lists meet item by item (`combine`).
-//! 3. What the manager applied before, names no more and nobody else owns is taken out (`prune`).
-//! 4. What is now different and owned by others is a conflict, or theirs no longer when forced.
-//! 5. The manager owns what the configuration names.
+//! 1. The configuration is checked against its table: no undeclared field, no duplicate item (`declared`).
+//! 2. It is merged with the live object: its values win, lists merge by item (`combine`).
+//! 3. Fields that the manager applied before, but no longer, and that have no other owner are removed (`prune`).
+//! 4. A changed field of another manager is a conflict; a forced apply takes it from that manager.
+//! 5. The manager owns the fields of the configuration.
 //!
-//! Always true: nothing changes on an error; a value that stays the same can be shared by any number of
-//! managers; an apply that changes nothing gives the live object back, and its entry does not get a new time.
-//! Each step is one walk over table, trees and sets together, `n log n` at most.
+//! Invariants: an error changes nothing; any number of managers can share an unchanged value; an apply without
+//! changes returns the live object, and its entry keeps its time. Each step is one walk over table, trees and sets
+//! together, `n log n` at most.
 //!
-//! What it does not do: the result is not in normal form. It has to be decoded, defaulted, admitted and
-//! validated like any other.
+//! The result is not in normal form. The caller decodes, defaults, admits and validates it like any other object.
 
 mod combine;
 mod conflict;
 pub(crate) mod declared;
+mod parts;
 mod prune;
 #[cfg(test)]
-mod recorded;
-#[cfg(test)]
 mod tests;
+mod write;
 
 pub use conflict::{Conflict, Conflicts};
+pub use write::ApplyWrite;
 
 use crate::managed::{
-    Ambiguous, Changes, Convert, Elsewhere, Entry, FieldSet, Managed, Operation, UNKNOWN, UNOWNED, Write,
-    compare, owned, update,
+    Ambiguous, Changes, Elsewhere, Entry, FieldSet, Managed, Operation, UNOWNED, compare, owned, update,
 };
-use conflict::Disputed;
-use schema::table::{ListKind, ListShape, Scalar, Shape, Type};
+use conflict::ConflictCollector;
 use schema::{Value, encode};
 use std::collections::BTreeMap;
 
-/// The manager of what an object had before anyone was tracked.
-const BEFORE: &str = "before-first-apply";
-/// How many bytes all annotations of an object may have.
+/// Most bytes of all annotations of an object.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
-/// Who applies, and how.
-#[derive(Clone, Copy)]
-pub struct ApplyWrite<'a> {
-    /// The table of the object in the version of the request.
-    pub ty: &'a Type,
-    pub manager: &'a str,
-    pub api_version: &'a str,
-    /// Empty for the object itself.
-    pub subresource: &'a str,
-    /// Canonical text of the present time.
-    pub now: &'a str,
-    /// Takes what others own.
-    pub force: bool,
-    /// Fields that this kind of write cannot set, with all below them.
-    pub reset: &'a FieldSet,
-    /// How to see the object in other versions; an object tells its own version in `apiVersion`. Without it,
-    /// and where it says [`Elsewhere::Unknown`], fields of other versions are taken to have the same paths.
-    pub convert: Option<&'a Convert<'a>>,
-    /// The annotation in which this client keeps what it applied, if it does: fields that stand there are the
-    /// client's own, and the annotation follows the configuration.
-    pub last_applied: Option<&'a str>,
-}
-
-/// What an apply made.
+/// The result of an apply.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Applied {
+pub struct ApplyOutcome {
     /// The next state, entries included, not in normal form.
     pub object: Value,
-    /// Whether anything but the entries and the client's annotation differs from the live object.
+    /// Whether the object differs from the live object, apart from the entries and the client's annotation.
     pub changed: bool,
 }
 
-/// Why a configuration was not applied.
+/// The error of an apply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
     /// The request itself is wrong.
     #[error("{0}")]
     BadRequest(String),
-    /// The configuration does not fit its type. Clients know this as a 500.
+    /// The configuration does not have the form of its type. The API answers 500.
     #[error("failed to create typed patch object ({object}): {why}")]
     Config { object: String, why: String },
-    /// The live object has items that cannot be told apart, or does not fit its type.
+    /// The live object has duplicate items, or does not have the form of its type.
     #[error("failed to create typed live object ({object}): {why}")]
     Live { object: String, why: String },
-    /// The same of a live object whose fields have no owners yet.
+    /// As [`ApplyError::Live`], for a live object without managed fields.
     #[error(
         "failed to create manager for existing fields: failed to convert new object ({object}) to smd typed: {why}"
     )]
@@ -98,7 +71,7 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
-    /// The HTTP status that the error is answered with.
+    /// The HTTP status code of the error.
     pub fn code(&self) -> u16 {
         match self {
             ApplyError::BadRequest(_) => 400,
@@ -108,8 +81,12 @@ impl ApplyError {
     }
 }
 
-/// Applies a configuration, as it was sent, to the live object, or makes the object.
-pub fn apply(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value) -> Result<Applied, ApplyError> {
+/// Applies a configuration as sent to the live object, or creates the object.
+pub fn apply(
+    write: &ApplyWrite<'_>,
+    live: Option<&Value>,
+    config: &Value,
+) -> Result<ApplyOutcome, ApplyError> {
     check_version(write, config)?;
     let kept = live.map_or(&[][..], |live| live.items(&["metadata", "managedFields"]));
     let mut managed = Managed::decode(kept, kept).unwrap_or_default();
@@ -120,16 +97,15 @@ pub fn apply(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value) -> Re
     if let Some(live) = live {
         check_live(write, live, config)?;
     }
-    // the entries stay in the object meanwhile: no configuration has any, so they are no change
-    let applying = Applying { write, live, config };
-    let (next, changed) =
-        applying.run(&mut managed).map_err(|why| unreadable(write, live, config, why))??;
+    // the entries stay in the object during the apply: configurations have none, so they cause no change
+    let run = ApplyRun { write, live, config };
+    let (next, changed) = run.run(&mut managed).map_err(|why| unreadable(write, live, config, why))??;
     let mut object = match live {
         Some(live) if !changed => live.clone(),
         _ => next,
     };
     if let Some(name) = write.last_applied {
-        follow(&mut object, name, config);
+        update_last_applied(&mut object, name, config);
     }
     if let Some(metadata) = object.as_map_mut().map(|map| map.entry("metadata").make_map()) {
         match managed.encode() {
@@ -137,7 +113,7 @@ pub fn apply(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value) -> Re
             None => drop(metadata.remove("managedFields")),
         }
     }
-    Ok(Applied { object, changed })
+    Ok(ApplyOutcome { object, changed })
 }
 
 fn check_version(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyError> {
@@ -150,7 +126,7 @@ fn check_version(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyErro
     )))
 }
 
-/// What else can be said of the configuration without looking at the live object.
+/// Checks the configuration against its table.
 fn check(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyError> {
     if config.at(&["metadata", "managedFields"]).is_some_and(|entries| !entries.is_null()) {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
@@ -158,7 +134,7 @@ fn check(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyError> {
     declared::check(write.ty, config).map_err(|why| ApplyError::Config { object: described(config), why })
 }
 
-/// Gives the fields of a live object that has no owners to one, which stands for all writes before.
+/// Gives all fields of a live object without managed fields to the manager of earlier writes.
 fn own_existing(
     write: &ApplyWrite<'_>,
     live: &Value,
@@ -170,8 +146,8 @@ fn own_existing(
     update(&write.before(), None, live, managed).map_err(|why| refused(ambiguity(write, live, why)))
 }
 
-/// Whether the live object fits its type. That of a built-in kind always does, except for items that come twice,
-/// which are found on the way.
+/// Checks the live object against its type. An object of a built-in kind always has its form, except for duplicate
+/// items, which the later steps detect.
 fn misfit(write: &ApplyWrite<'_>, live: &Value) -> Result<(), String> {
     if write.ty.loose { declared::check(write.ty, live) } else { Ok(()) }
 }
@@ -212,52 +188,22 @@ fn name_of(object: &Value, version: &str, kind: &str) -> String {
     format!("{namespace}/{name}; {group}{version}, Kind={kind}")
 }
 
-impl<'a> ApplyWrite<'a> {
-    fn manager(&self) -> &'a str {
-        if self.manager.is_empty() { UNKNOWN } else { self.manager }
-    }
-
-    /// The write by which everything that an untracked object has came to be.
-    fn before(&self) -> Write<'a> {
-        Write {
-            ty: self.ty,
-            manager: BEFORE,
-            api_version: self.api_version,
-            subresource: self.subresource,
-            now: self.now,
-            reset: self.reset,
-            convert: self.convert,
-        }
-    }
-
-    fn entry(&self, fields: FieldSet, time: Option<String>) -> Entry {
-        Entry {
-            manager: self.manager().to_owned(),
-            operation: Operation::Apply,
-            api_version: self.api_version.to_owned(),
-            time,
-            subresource: self.subresource.to_owned(),
-            fields: fields.into(),
-        }
-    }
-}
-
-/// The entry of the applying manager, which is taken out.
+/// Removes and returns the entry of the applying manager.
 fn take_own(write: &ApplyWrite<'_>, managed: &mut Managed) -> Option<Entry> {
     let own = (write.manager(), Operation::Apply, "", write.subresource);
     let at = managed.entries.iter().position(|entry| entry.identity() == own)?;
     Some(managed.entries.remove(at))
 }
 
-/// The parts of an apply that stay as they are.
-struct Applying<'a> {
+/// The inputs of an apply.
+struct ApplyRun<'a> {
     write: &'a ApplyWrite<'a>,
     live: Option<&'a Value>,
     config: &'a Value,
 }
 
-impl Applying<'_> {
-    /// The next object and whether it is another one; the entries are those after the apply.
+impl ApplyRun<'_> {
+    /// The next object, and whether it differs from the live one; updates the entries.
     fn run(&self, managed: &mut Managed) -> Result<Result<(Value, bool), ApplyError>, Ambiguous> {
         let last = take_own(self.write, managed);
         let time = last.as_ref().and_then(|entry| entry.time.clone());
@@ -268,7 +214,7 @@ impl Applying<'_> {
             return Ok(Err(ApplyError::Conflicts(conflicts)));
         }
         release(&changes, managed);
-        // another order of items alone is no change, as the API has always had it
+        // the API does not count a different order of items as a change
         let changed = self.live.is_none() || !changes.here.is_empty();
         finish(self.write, managed, changed);
         Ok(Ok((next, changed)))
@@ -280,8 +226,8 @@ impl Applying<'_> {
         Ok(fields)
     }
 
-    /// The object with the configuration in it and without what the manager gave up. The manager's new entry
-    /// is the last one.
+    /// The live object merged with the configuration, without the fields that the manager gave up. The manager's new
+    /// entry is the last one.
     fn next(&self, last: Option<&Entry>, managed: &Managed) -> Result<Value, Ambiguous> {
         let Some(live) = self.live else { return Ok(self.config.clone()) };
         let merged = combine::combine(self.write.ty, live.clone(), self.config.clone())?;
@@ -291,15 +237,15 @@ impl Applying<'_> {
         }
     }
 
-    fn changes(&self, next: &Value, managed: &Managed) -> Result<Seen, Ambiguous> {
-        let mut seen = Seen { here: Changes::default(), elsewhere: BTreeMap::new() };
-        let Some(live) = self.live else { return Ok(seen) };
-        seen.here = compare(self.write.ty, Some(live), next)?;
-        seen.here.exclude(self.write.reset);
-        let Some(convert) = self.write.convert else { return Ok(seen) };
+    fn changes(&self, next: &Value, managed: &Managed) -> Result<ChangesByVersion, Ambiguous> {
+        let mut all = ChangesByVersion { here: Changes::default(), elsewhere: BTreeMap::new() };
+        let Some(live) = self.live else { return Ok(all) };
+        all.here = compare(self.write.ty, Some(live), next)?;
+        all.here.exclude(self.write.reset);
+        let Some(convert) = self.write.convert else { return Ok(all) };
         for entry in &managed.entries {
             let version = &entry.api_version;
-            if version == self.write.api_version || seen.elsewhere.contains_key(version) {
+            if version == self.write.api_version || all.elsewhere.contains_key(version) {
                 continue;
             }
             let changes = match convert(version, Some(live), next) {
@@ -311,59 +257,59 @@ impl Applying<'_> {
                     Some(changes)
                 }
             };
-            seen.elsewhere.insert(version.clone(), changes);
+            all.elsewhere.insert(version.clone(), changes);
         }
-        Ok(seen)
+        Ok(all)
     }
 
-    /// What others own and would lose, unless it is taken by force.
-    fn conflicts(&self, changes: &Seen, managed: &Managed) -> Option<Conflicts> {
+    /// Fields that other managers would lose; none if the apply is forced.
+    fn conflicts(&self, changes: &ChangesByVersion, managed: &Managed) -> Option<Conflicts> {
         if self.write.force {
             return None;
         }
         let allowed = self.allowed();
-        let mut disputed = Disputed::default();
+        let mut collector = ConflictCollector::default();
         for entry in others(managed) {
             if let Some(changes) = changes.of(entry) {
                 let mut fields = entry.fields.shared(&changes.taken);
                 fields.subtract(&allowed);
-                disputed.add(entry, fields);
+                collector.add(entry, fields);
             }
         }
-        (!disputed.is_empty()).then(|| disputed.told())
+        (!collector.is_empty()).then(|| collector.into_conflicts())
     }
 
-    /// The fields that the client applied by its own means before it applied here.
+    /// The fields of the configuration in the last-applied annotation.
     fn allowed(&self) -> FieldSet {
         let (Some(name), Some(live)) = (self.write.last_applied, self.live) else { return FieldSet::new() };
         let text = live.text(&["metadata", "annotations", name]);
         let config = schema::decode::json_untyped(text.as_bytes()).map(|decoded| decoded.value);
-        // whatever cannot be read allows nothing
+        // an unreadable annotation allows no field
         config.ok().and_then(|config| owned(self.write.ty, &config).ok()).unwrap_or_default()
     }
 }
 
-/// What changed, as each version of the API sees it.
-struct Seen {
+/// The changes of an apply in each version of the API.
+struct ChangesByVersion {
     here: Changes,
-    /// Versions that see it otherwise; `None` for one that is gone.
+    /// Versions with other changes; `None` for a version that is no longer served.
     elsewhere: BTreeMap<String, Option<Changes>>,
 }
 
-impl Seen {
-    /// What changed for an entry, `None` when its version is gone.
+impl ChangesByVersion {
+    /// The changes in the version of an entry; `None` if that version is no longer served.
     fn of(&self, entry: &Entry) -> Option<&Changes> {
         self.elsewhere.get(&entry.api_version).map_or(Some(&self.here), Option::as_ref)
     }
 }
 
-/// All entries but that of the applying manager, which is the last one.
+/// All entries except the applying manager's, which is the last one.
 fn others(managed: &Managed) -> &[Entry] {
     managed.entries.split_last().map_or(&[], |(_, others)| others)
 }
 
-/// Takes what changed or went from the others.
-fn release(changes: &Seen, managed: &mut Managed) {
+/// Removes changed and deleted fields from the other entries.
+fn release(changes: &ChangesByVersion, managed: &mut Managed) {
     let Some(own) = managed.entries.pop() else { return };
     managed.entries.retain_mut(|entry| {
         let Some(changes) = changes.of(entry) else { return false };
@@ -374,7 +320,7 @@ fn release(changes: &Seen, managed: &mut Managed) {
     managed.entries.push(own);
 }
 
-/// Brings the manager's own entry, the last one, into its final form.
+/// Completes the manager's own entry, the last one.
 fn finish(write: &ApplyWrite<'_>, managed: &mut Managed, changed: bool) {
     let Some(mut own) = managed.entries.pop() else { return };
     own.fields.subtract(&UNOWNED);
@@ -386,8 +332,8 @@ fn finish(write: &ApplyWrite<'_>, managed: &mut Managed, changed: bool) {
     }
 }
 
-/// Lets the client's annotation follow what was applied, where there is one.
-fn follow(object: &mut Value, name: &str, config: &Value) {
+/// Updates the client's last-applied annotation, if the object has one.
+fn update_last_applied(object: &mut Value, name: &str, config: &Value) {
     let Some(annotations) = object.at_mut(&["metadata", "annotations"]).and_then(Value::as_map_mut) else {
         return;
     };
@@ -403,40 +349,5 @@ fn follow(object: &mut Value, name: &str, config: &Value) {
         annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if size > MAX_ANNOTATIONS {
         annotations.remove(name);
-    }
-}
-
-/// The parts of a value that can be owned one by one, as its table sees them.
-#[derive(Clone, Copy)]
-enum Parts<'t> {
-    Fields(&'t Type),
-    Entries(&'t Shape),
-    Items(&'t ListShape),
-    /// No table: maps have parts.
-    Untold,
-    /// One whole.
-    None,
-}
-
-impl<'t> Parts<'t> {
-    fn of(shape: Option<&'t Shape>) -> Self {
-        match shape {
-            None => Parts::Untold,
-            Some(Shape::Scalar(Scalar::Any)) => Parts::Untold,
-            Some(Shape::Struct(ty)) if ty.one_of => Parts::Untold,
-            Some(Shape::Struct(ty)) if !ty.atomic => Parts::Fields(ty),
-            Some(Shape::Map(map)) if !map.atomic => Parts::Entries(&map.value),
-            Some(Shape::List(list)) if list.kind != ListKind::Atomic => Parts::Items(list),
-            Some(_) => Parts::None,
-        }
-    }
-
-    /// The shape of a member, `None` when no table tells it.
-    fn member(self, name: &str) -> Option<&'t Shape> {
-        match self {
-            Parts::Fields(ty) => ty.field(name).map(|(_, field)| &field.shape),
-            Parts::Entries(shape) => Some(shape),
-            _ => None,
-        }
     }
 }

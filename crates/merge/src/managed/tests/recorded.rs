@@ -1,13 +1,11 @@
-//! Managed fields against recorded answers, where they are at hand.
+//! Tests of managed fields against recorded answers, if those are available.
 //!
-//! Tables are made from the reference of types. Every recorded object that was created by an update is created
-//! again, every recorded update is made again from the object before it, and the entries must be those that
-//! were recorded. An answer shows an object as it was stored, tracked was what came in: what the server filled
-//! in later ([`LATE`]), and scenarios whose point is such a change ([`OTHERWISE`]), are left out.
+//! Tables are built from the reference of types. The test repeats every recorded creation and update, and compares the
+//! entries with the recorded ones. An answer has the object as stored, while the request was tracked: fields that the
+//! server set later ([`LATE`]), and scenarios about such changes ([`OTHERWISE`]), are left out.
 
-use super::tests::{compared, json};
 use super::*;
-use crate::recorded::{Types, scenarios};
+use crate::tests::recorded::{Types, scenarios};
 use schema::Value;
 use std::collections::HashMap;
 use std::path::Path;
@@ -48,7 +46,7 @@ const OTHERWISE: &[&str] = &[
 /// Entries in the text of their identity and fields, without times, in a fixed order.
 fn entries(object: &Value) -> Vec<String> {
     let late = FieldSet::of(LATE);
-    let told = |entry: &Value| {
+    let summary = |entry: &Value| {
         let mut set = FieldSet::of_value(entry.at(&["fieldsV1"]).unwrap()).unwrap();
         set.subtract_below(&late);
         if set.is_empty() {
@@ -58,7 +56,8 @@ fn entries(object: &Value) -> Vec<String> {
         let set = set.to_text();
         Some(format!("{} {set}", names.join(" ")))
     };
-    let mut entries: Vec<_> = object.items(&["metadata", "managedFields"]).iter().filter_map(told).collect();
+    let mut entries: Vec<_> =
+        object.items(&["metadata", "managedFields"]).iter().filter_map(summary).collect();
     entries.sort();
     entries
 }

@@ -1,11 +1,10 @@
-//! Strategic merge patches against recorded answers, where they are at hand.
+//! Tests of strategic merge patches against recorded answers, if those are available.
 //!
-//! Each scenario is played on the object as it was sent: what the server fills in is not there, so a recorded
-//! value may have more than ours has ([`FILLED`](crate::recorded::FILLED)), never less and never other.
+//! Each scenario runs on the object as sent, without the fields that the server sets, so a recorded value may have more
+//! fields than ours ([`FILLED`](crate::tests::recorded::FILLED)), never fewer or different ones.
 
 use super::*;
-use crate::managed::tests::json;
-use crate::recorded::{Types, compare, scenarios};
+use crate::tests::recorded::{Types, compare, scenarios};
 use schema::decode;
 use schema::table::Ref;
 use std::collections::HashMap;

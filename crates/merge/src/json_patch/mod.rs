@@ -1,27 +1,18 @@
 //! JSON patch (RFC 6902): a list of operations, all of which apply or none.
 //!
-//! [`JsonPatch::parse`] checks the form once; [`JsonPatch::apply`] may run many times, as a write that lost a
-//! race is patched again. It reads pointers the way clients of the API are used to: what stands before the
-//! first `/` does not matter, a negative index counts from the end of a list, an operation without a value
-//! has the value `null`, and `test` takes absent for `null`.
+//! [`JsonPatch::parse`] checks the form once; [`JsonPatch::apply`] may run many times, because a write that lost a
+//! race is patched again. Pointers follow the API's established rules: text before the first `/` is ignored, a
+//! negative index counts from the end of a list, an operation without a value has the value `null`, and `test`
+//! treats an absent value as `null`.
 //!
-//! Always true: the result nests no deeper than [`MAX_DEPTH`] when the object did not, copies grow it by
-//! [`MAX_COPIED`] bytes at most, and the entries moved aside in long lists and maps are counted, so that a
-//! small patch can be neither a bomb nor a brake.
+//! Invariants: the result nests no deeper than [`MAX_DEPTH`] if the object did not, copies grow it by
+//! [`MAX_COPIED`] bytes at most, and shifted entries of long lists and maps are counted, so that the cost of a small
+//! patch is bounded.
 
-use crate::error::{Error, Rejection};
-use crate::merge_patch::type_name;
+use crate::error::{Error, Rejection, json_type};
+use crate::limits::{MAX_COPIED, MAX_DEPTH, MAX_OPERATIONS, MAX_SHIFTED};
 use schema::decode::ODDITIES_LIMIT;
 use schema::{Map, Value};
-
-/// More operations than this are refused.
-pub const MAX_OPERATIONS: usize = 10_000;
-/// How deep the patched object may nest: as deep as one that is decoded.
-pub const MAX_DEPTH: usize = 512;
-/// How many bytes of JSON, about, all `copy` operations together may add.
-pub const MAX_COPIED: usize = 3 << 20;
-/// How many entries of lists and maps may be moved aside in all.
-const MAX_SHIFTED: usize = 20_000_000;
 
 /// A parsed patch.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,8 +31,8 @@ enum Operation {
 }
 
 impl JsonPatch {
-    /// Reads a patch, and names the members of operations that mean nothing. Where `form` is not checked, an
-    /// operation with members of other types is refused only when it runs.
+    /// Parses a patch, and returns a warning for each unknown member of an operation. With [`Form::Unchecked`], an
+    /// operation with members of other types fails only when it runs.
     pub fn parse(patch: &Value, form: Form) -> Result<(Self, Vec<String>), Error> {
         let list: &[Value] = match patch {
             Value::Null => &[],
@@ -61,11 +52,11 @@ impl JsonPatch {
 
     /// The object after all operations.
     pub fn apply(&self, object: Value) -> Result<Value, Error> {
-        let mut patching = Patching { object, copied: 0, shifted: 0 };
+        let mut state = PatchState { object, copied: 0, shifted: 0 };
         for operation in &self.operations {
-            patching.run(operation)?;
+            state.run(operation)?;
         }
-        Ok(patching.object)
+        Ok(state.object)
     }
 
     pub fn len(&self) -> usize {
@@ -88,7 +79,7 @@ impl Form {
     /// The error of a value that is neither a patch nor an operation. Its text depends on the decoder that fails first.
     fn wrong_type(self, found: &Value, checked: &str, unchecked: &str) -> Error {
         let why =
-            |wanted| format!("json: cannot unmarshal {} into Go value of type {wanted}", type_name(found));
+            |wanted| format!("json: cannot unmarshal {} into Go value of type {wanted}", json_type(found));
         match self {
             Form::Checked => Error::Malformed(why(checked)),
             Form::Unchecked => Error::BadPatch(why(unchecked)),
@@ -115,7 +106,7 @@ fn operation(at: usize, item: &Value, form: Form, warnings: &mut Vec<String>) ->
         Some(_) if form == Form::Unchecked => Ok(None),
         Some(other) => Err(Error::Malformed(format!(
             "json: cannot unmarshal {} into Go struct field jsonPatchOp.{name} of type string",
-            type_name(other)
+            json_type(other)
         ))),
     };
     let (op, path, from) = (text("op")?, text("path")?, text("from")?);
@@ -134,12 +125,12 @@ fn operation(at: usize, item: &Value, form: Form, warnings: &mut Vec<String>) ->
     })
 }
 
-/// A place in the object.
+/// A JSON pointer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pointer {
     /// As the client wrote it, for messages; empty for the whole object.
     text: String,
-    /// Names and indices on the way; empty when the text leads nowhere.
+    /// Names and indices of the steps; empty if the text has none.
     pub(crate) steps: Vec<String>,
 }
 
@@ -180,7 +171,7 @@ impl Pointer {
         }
     }
 
-    /// The value there, `None` when its map has no such key.
+    /// The value at the pointer; `None` if its map has no such key.
     fn find<'v>(&self, object: &'v mut Value) -> Result<Option<&'v mut Value>, Rejection> {
         match self.holder(object)? {
             (Holder::Map(map), key) => Ok(map.get_mut(key)),
@@ -215,7 +206,7 @@ fn unescape(step: &str) -> String {
     out
 }
 
-/// The position that a step names in a list with so many places; negative ones count from the end.
+/// The position that a step names in a list with `places` places; a negative index counts from the end.
 pub(crate) fn index(step: &str, places: usize) -> Option<usize> {
     let number: i64 = step.parse().ok()?;
     let places = i64::try_from(places).ok()?;
@@ -223,14 +214,14 @@ pub(crate) fn index(step: &str, places: usize) -> Option<usize> {
     if (0..places).contains(&at) { usize::try_from(at).ok() } else { None }
 }
 
-/// An object on its way through a patch, with what the patch has cost so far.
-struct Patching {
+/// The object during a patch, with the cost of the patch so far.
+struct PatchState {
     object: Value,
     copied: usize,
     shifted: usize,
 }
 
-impl Patching {
+impl PatchState {
     fn run(&mut self, operation: &Operation) -> Result<(), Rejection> {
         match operation {
             Operation::Add { path, value } => {
@@ -253,7 +244,7 @@ impl Patching {
                         measure(&mut self.copied, path, value)?;
                         value.clone()
                     }
-                    // a member that a map does not have is null to those who copy it
+                    // copying an absent member of a map copies null
                     None => match from.holder(&mut self.object)? {
                         (Holder::Map(_), _) => Value::Null,
                         _ => return Err(from.missing()),
@@ -313,7 +304,7 @@ impl Patching {
             return Ok(());
         }
         match path.holder(&mut self.object)? {
-            // clients rely on this: what is not a member yet becomes one
+            // clients rely on this: replacing an absent member adds it
             (Holder::Map(_), _) => {
                 measure(&mut self.copied, path, value)?;
                 self.add(path, value.clone())
@@ -329,7 +320,7 @@ impl Patching {
     }
 }
 
-/// Accounts for a value that is put where it was not before.
+/// Counts a value that is added at a new place.
 fn measure(copied: &mut usize, path: &Pointer, value: &Value) -> Result<(), Rejection> {
     let mut left = MAX_COPIED - *copied;
     weigh(value, MAX_DEPTH.saturating_sub(path.steps.len()), &mut left)?;
@@ -342,13 +333,13 @@ fn shift(shifted: &mut usize, entries: usize) -> Result<(), Rejection> {
     if *shifted > MAX_SHIFTED { Err(Rejection::TooMuchMoved) } else { Ok(()) }
 }
 
-/// A value of the patch itself: its size was paid for by sending it, its depth was not.
+/// Checks the depth of a value of the patch itself. Its size is bounded by the size of the request.
 fn fits(path: &Pointer, value: &Value) -> Result<(), Rejection> {
     let mut unbounded = usize::MAX;
     weigh(value, MAX_DEPTH.saturating_sub(path.steps.len()), &mut unbounded)
 }
 
-/// Takes the bytes of a value off `left`, and checks that it nests at most `room` deep.
+/// Subtracts the size of a value from `left`, and checks that it nests at most `room` levels deep.
 fn weigh(value: &Value, room: usize, left: &mut usize) -> Result<(), Rejection> {
     let own = match value {
         Value::Null | Value::Bool(_) => 4,

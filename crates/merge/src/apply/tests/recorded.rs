@@ -1,14 +1,13 @@
-//! Server-side apply against recorded answers, where they are at hand.
+//! Tests of server-side apply against recorded answers, if those are available.
 //!
-//! A scenario is played from its first step on. Answers are often recorded in part, so the object after a step
-//! is our own with the recorded parts laid over it, which brings in what the server filled in.
+//! A scenario runs from its first step. Answers are often recorded in part, so the object after a step is our own
+//! with the recorded parts over it, which adds the fields that the server set.
 
 use super::*;
-use crate::managed::tests::json;
-use crate::recorded::{Types, compare, scenarios};
+use crate::tests::recorded::{Types, compare, scenarios};
 use crate::{JsonPatch, merge_patch, strategic_merge};
-use schema::table::{Field, Flags, ListShape, Literal, MapShape, Ref, Scalar, Text, Unknown};
-use schema::{Map, decode, yaml};
+use schema::table::Flags;
+use schema::{decode, yaml};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -253,7 +252,7 @@ fn apply_step(
         Err(why) => return Err(format!("{} {why}, and not {status} {message:?}", why.code())),
         Ok(_) if status >= 400 => return Err(format!("applied, and not {status} {message:?}")),
         Ok(applied) => {
-            let told = entries(&applied.object, answer);
+            let same_entries = entries(&applied.object, answer);
             let mut next = applied.object;
             let whole = decode::tree(next.clone(), &ty).map_err(|why| why.to_string())?;
             if let Some(live) = live.filter(|_| !subresource.is_empty()) {
@@ -264,7 +263,7 @@ fn apply_step(
             if !query.contains("dryRun") {
                 keep(object, next, answer, scene);
             }
-            told?;
+            same_entries?;
             if subresource.is_empty() {
                 compare(&whole.value, answer)?;
             }
@@ -277,20 +276,20 @@ fn apply_step(
 /// The causes of a conflict.
 fn causes(why: &ApplyError, answer: &Value) -> Result<(), String> {
     let ApplyError::Conflicts(conflicts) = why else { return Ok(()) };
-    let told = |(field, message): (&str, String)| format!("{field} {message}");
-    let ours: Vec<_> = conflicts.told.iter().map(|it| told((&it.field, it.message()))).collect();
+    let line = |(field, message): (&str, String)| format!("{field} {message}");
+    let ours: Vec<_> = conflicts.listed.iter().map(|it| line((&it.field, it.message()))).collect();
     let details = answer.at(&["body", "details"]).or_else(|| answer.at(&["parts", "/details"]));
     // not always recorded
     let Some(causes) = details.map(|details| details.items(&["causes"])) else { return Ok(()) };
     let theirs: Vec<_> =
-        causes.iter().map(|it| told((it.text(&["field"]), it.text(&["message"]).to_owned()))).collect();
+        causes.iter().map(|it| line((it.text(&["field"]), it.text(&["message"]).to_owned()))).collect();
     if ours == theirs { Ok(()) } else { Err(format!("{ours:?}, and not {theirs:?}")) }
 }
 
 /// The entries, in a fixed order.
 fn entries(object: &Value, answer: &Value) -> Result<(), String> {
-    let told = |entry: &Value| String::from_utf8(encode::untyped(entry)).unwrap();
-    let mut ours: Vec<_> = object.items(&["metadata", "managedFields"]).iter().map(told).collect();
+    let line = |entry: &Value| String::from_utf8(encode::untyped(entry)).unwrap();
+    let mut ours: Vec<_> = object.items(&["metadata", "managedFields"]).iter().map(line).collect();
     let whole = answer.at(&["body"]).map(|body| body.items(&["metadata", "managedFields"]));
     let part = || answer.at(&["parts", "/metadata/managedFields"]);
     let recorded = match (whole, part()) {
@@ -300,7 +299,7 @@ fn entries(object: &Value, answer: &Value) -> Result<(), String> {
         // not recorded
         (None, None) => return Ok(()),
     };
-    let mut theirs: Vec<_> = recorded.iter().map(told).collect();
+    let mut theirs: Vec<_> = recorded.iter().map(line).collect();
     ours.sort();
     theirs.sort();
     if ours == theirs { Ok(()) } else { Err(format!("owned\n  {ours:?}\nand not\n  {theirs:?}")) }

@@ -1,4 +1,4 @@
-//! What holds for all patches and configurations, tried on random ones. Every round prints its seed when it fails.
+//! Properties of all patches and configurations, tested on random ones. A failing round prints its seed.
 
 use crate::apply::{ApplyWrite, apply};
 use crate::managed::FieldSet;

@@ -1,8 +1,11 @@
 //! Strategic merge over a small hand-made type.
 
+mod recorded;
+
 use super::*;
+use crate::error::Rejection;
 use crate::managed::tests::json;
-use schema::table::{Field, ListKind, ListShape, MapShape, Scalar};
+use schema::table::{Field, ListKind, ListShape, MapShape, Patch, Scalar, Shape};
 
 fn string() -> Shape {
     Shape::Scalar(Scalar::String)
@@ -359,7 +362,7 @@ fn patching_twice_is_patching_once() {
         let once = strategic_merge(&ty(), object.clone(), &plain).unwrap();
         let twice = strategic_merge(&ty(), once.clone(), &plain).unwrap();
         assert_eq!(once, twice, "seed {seed}: {plain:?}");
-        // with directives it may be refused, in known ways only, and loses nobody but who is named
+        // with directives a patch may fail, with known errors only, and removes only the named items
         let directed = random_patch(&mut random, true);
         match strategic_merge(&ty(), object, &directed) {
             Ok(patched) => {

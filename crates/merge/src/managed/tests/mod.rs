@@ -1,5 +1,7 @@
 //! Managed fields over small hand-made types.
 
+mod recorded;
+
 use super::*;
 use schema::table::{
     Field, Flags, ListKind, ListShape, Literal, MapShape, Ref, Scalar, Shape, Text, Type, Unknown,
@@ -262,13 +264,13 @@ impl Story {
     #[track_caller]
     fn expect(&mut self, entries: &[(&str, &str, &str)]) -> &mut Self {
         let found: Vec<_> = self.live.items(&["metadata", "managedFields"]).iter().collect();
-        let told = found.iter().map(|entry| {
+        let recorded = found.iter().map(|entry| {
             let second = entry.text(&["time"]).get(17..19).unwrap_or("-").to_owned();
             (entry.text(&["manager"]).to_owned(), second, entry.at(&["fieldsV1"]).unwrap().opened())
         });
         let expected =
             entries.iter().map(|(manager, second, set)| (manager.to_string(), second.to_string(), json(set)));
-        assert_eq!(told.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        assert_eq!(recorded.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         self
     }
 }
@@ -288,7 +290,7 @@ fn a_changed_field_changes_hands_and_a_removed_one_is_nobodys() {
         .expect(&[("a", "00", r#"{"f:data":{}}"#), ("b", "01", r#"{"f:data":{"f:k":{},"f:m":{}}}"#)])
         .patch("b", r#"{"data":null}"#)
         .expect(&[])
-        // what nobody tracks stays so
+        // an untracked object stays untracked
         .patch("b", r#"{"data":{"k":"x"}}"#)
         .expect(&[]);
 }
@@ -398,10 +400,10 @@ fn entries_of_other_versions_are_converted_kept_or_dropped() {
             })
             .collect()
     };
-    let told = |set: &str| format!("{:?}", json(set));
-    let b = format!("b {}", told(r#"{"f:data":{"f:k":{}}}"#));
+    let shown = |set: &str| format!("{:?}", json(set));
+    let b = format!("b {}", shown(r#"{"f:data":{"f:k":{}}}"#));
     let kept: Vec<String> = managers(None);
-    assert_eq!(kept, [format!("a {}", told(r#"{"f:values":{"f:k":{},"f:l":{}}}"#)), b.clone()]);
+    assert_eq!(kept, [format!("a {}", shown(r#"{"f:values":{"f:k":{},"f:l":{}}}"#)), b.clone()]);
     let dropped: Vec<String> = managers(Some(&|_, _, _| Elsewhere::Gone));
     assert_eq!(dropped, std::slice::from_ref(&b));
     let other = kind(vec![field("values", strings(false))]);
@@ -416,7 +418,7 @@ fn entries_of_other_versions_are_converted_kept_or_dropped() {
         Elsewhere::Converted { ty: Ref::from(other.clone()), live: live.map(renamed), new: renamed(new) }
     };
     let converted: Vec<String> = managers(Some(&convert));
-    assert_eq!(converted, [format!("a {}", told(r#"{"f:values":{"f:l":{}}}"#)), b]);
+    assert_eq!(converted, [format!("a {}", shown(r#"{"f:values":{"f:l":{}}}"#)), b]);
 }
 
 #[test]
@@ -490,21 +492,21 @@ fn sets_are_read_and_written_as_they_are_kept() {
 fn set_operations() {
     let a = || fields(r#"{"f:a":{".":{},"f:b":{"f:c":{}},"f:d":{}},"f:e":{}}"#);
     let b = fields(r#"{"f:a":{"f:b":{}},"f:e":{"f:f":{}},"f:g":{}}"#);
-    let told = |set: &FieldSet| set.to_value();
+    let shown = |set: &FieldSet| set.to_value();
     let mut united = a();
     united.unite(b.clone());
     assert_eq!(
-        told(&united),
+        shown(&united),
         json(r#"{"f:a":{".":{},"f:b":{".":{},"f:c":{}},"f:d":{}},"f:e":{".":{},"f:f":{}},"f:g":{}}"#)
     );
     assert_eq!(united.len(), 7);
     let mut left = united.clone();
     left.subtract(&b);
-    assert_eq!(told(&left), json(r#"{"f:a":{".":{},"f:b":{"f:c":{}},"f:d":{}},"f:e":{}}"#));
+    assert_eq!(shown(&left), json(r#"{"f:a":{".":{},"f:b":{"f:c":{}},"f:d":{}},"f:e":{}}"#));
     let mut left = united.clone();
     left.subtract_below(&b);
-    assert_eq!(told(&left), json(r#"{"f:a":{".":{},"f:d":{}},"f:e":{}}"#));
-    assert_eq!(told(&united.intersection(&a())), told(&a()));
+    assert_eq!(shown(&left), json(r#"{"f:a":{".":{},"f:d":{}},"f:e":{}}"#));
+    assert_eq!(shown(&united.intersection(&a())), shown(&a()));
     assert!(a().intersection(&b).is_empty());
     assert!(a().is_within(&united) && b.is_within(&united) && FieldSet::new().is_within(&b));
     assert!(!united.is_within(&a()) && !b.is_within(&a()) && !a().is_within(&b));

@@ -1,9 +1,9 @@
-//! The fields of an entry, read only when somebody asks for them.
+//! The fields of an entry, decoded at their first use.
 //!
 //! Most writes change a few fields of one manager. The entries of the others, and often that of the manager
 //! itself, come out as they went in; seeing that takes a look at the few paths in the text, not the whole set.
 //!
-//! Always true: where there is text, the set is what the text says.
+//! Invariant:where there is text, the set is what the text says.
 
 use super::{FieldSet, Invalid};
 use schema::Value;
@@ -19,12 +19,12 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Reads fields that somebody sent.
+    /// Decodes fields as sent.
     pub(super) fn sent(value: Option<&Value>) -> Result<Fields, Invalid> {
         value.map_or(Ok(FieldSet::new()), FieldSet::of_value).map(Fields::from)
     }
 
-    /// Takes fields as they stand in an object that is stored.
+    /// The fields of a stored object.
     pub(super) fn stored(value: Option<&Value>) -> Result<Fields, Invalid> {
         match value {
             Some(Value::Json(text)) => Ok(Fields { text: Some(text.clone()), set: OnceCell::new() }),
@@ -54,7 +54,7 @@ impl Fields {
         }
     }
 
-    /// How many of these paths are in the set.
+    /// The number of these paths that are in the set.
     fn count(&self, of: &FieldSet) -> usize {
         if of.is_empty() {
             return 0;
@@ -78,7 +78,7 @@ impl Fields {
         if self.count(with) == 0 { FieldSet::new() } else { self.intersection(with) }
     }
 
-    /// Takes paths out.
+    /// Removes paths.
     pub(crate) fn release(&mut self, paths: &FieldSet) {
         if self.count(paths) > 0 {
             self.subtract(paths);
@@ -94,7 +94,7 @@ impl Fields {
 }
 
 impl From<String> for Fields {
-    /// Takes text that was written for a set.
+    /// Sets the text of the set.
     fn from(text: String) -> Self {
         Fields { text: Some(text.into()), set: OnceCell::new() }
     }
