@@ -4,7 +4,7 @@
 
 use crate::check::{self, Problems};
 use crate::{admissionregistration::webhook, metadata, node_selection as scheduling, read};
-use cel::{Declared, Env};
+use cel::{Declaration, Env};
 use rest::hooks::Hooks;
 use schema::problem::Problem;
 use schema::{Path, Value, format};
@@ -65,28 +65,28 @@ fn policy(object: &Value) -> Problems {
 /// What expressions can speak of: the object and what it was, the request, and the parameters where there are some.
 pub fn environment(params: bool) -> Env {
     let texts =
-        |fields: &[&'static str]| fields.iter().map(|it| (*it, Declared::string())).collect::<Vec<_>>();
-    let kind = || Declared::object("kubernetes.GroupVersionKind", texts(&["group", "version", "kind"]));
+        |fields: &[&'static str]| fields.iter().map(|it| (*it, Declaration::string())).collect::<Vec<_>>();
+    let kind = || Declaration::object("kubernetes.GroupVersionKind", texts(&["group", "version", "kind"]));
     let resource =
-        || Declared::object("kubernetes.GroupVersionResource", texts(&["group", "version", "resource"]));
-    let many = || Declared::list(Declared::string());
+        || Declaration::object("kubernetes.GroupVersionResource", texts(&["group", "version", "resource"]));
+    let many = || Declaration::list(Declaration::string());
     let mut user = texts(&["username", "uid"]);
-    user.extend([("groups", many()), ("extra", Declared::map(many()))]);
+    user.extend([("groups", many()), ("extra", Declaration::map(many()))]);
     let mut request = texts(&["subResource", "requestSubResource", "name", "namespace", "operation"]);
     request.extend([
         ("kind", kind()),
         ("requestKind", kind()),
         ("resource", resource()),
         ("requestResource", resource()),
-        ("userInfo", Declared::object("kubernetes.UserInfo", user)),
-        ("dryRun", Declared::bool()),
-        ("options", Declared::any()),
+        ("userInfo", Declaration::object("kubernetes.UserInfo", user)),
+        ("dryRun", Declaration::bool()),
+        ("options", Declaration::any()),
     ]);
     let env = Env::new()
-        .variable("object", Declared::any())
-        .variable("oldObject", Declared::any())
-        .variable("request", Declared::object("kubernetes.AdmissionRequest", request));
-    if params { env.variable("params", Declared::any()) } else { env }
+        .variable("object", Declaration::any())
+        .variable("oldObject", Declaration::any())
+        .variable("request", Declaration::object("kubernetes.AdmissionRequest", request));
+    if params { env.variable("params", Declaration::any()) } else { env }
 }
 
 fn param_kind(kind: &Value, path: &Path<'_>, out: &mut Problems) {

@@ -6,7 +6,7 @@
 use super::expressions::{self, Rule};
 use super::openapi::{additional, items};
 use crate::read;
-use cel::Declared;
+use cel::Declaration;
 use schema::Value;
 use schema::pattern::Late;
 use schema::table::{ListKind, Text};
@@ -81,13 +81,13 @@ impl Schema {
         Schema::read(schema, expressions::declared(schema).as_ref())
     }
 
-    fn read(schema: &Value, declared: Option<&Declared>) -> Schema {
+    fn read(schema: &Value, declared: Option<&Declaration>) -> Schema {
         let properties = read::map(schema, &["properties"]).iter().map(|(name, it)| {
             let declared = declared.and_then(|all| all.field(name));
             (name.into(), Schema::read(it, declared))
         });
         let properties: Box<[_]> = properties.collect();
-        let item = declared.and_then(Declared::item);
+        let item = declared.and_then(Declaration::item);
         let below = items(schema).map(|it| Box::new(Schema::read(it, item)));
         let more = match (additional(schema), schema.at(&["additionalProperties"])) {
             (Some(more), _) => Additional::Like(Box::new(Schema::read(more, item))),

@@ -7,7 +7,7 @@
 use super::compiled::{Additional, Schema};
 use crate::check::{self, Problems};
 use crate::read;
-use cel::{Budget, Declared, Env, EvalError, Program, Variables};
+use cel::{Budget, Declaration, Env, EvalError, Program, Variables};
 use schema::problem::{Problem, Reason, quoted};
 use schema::table::ListKind;
 use schema::{Path, Value};
@@ -34,8 +34,8 @@ impl Rule {
 }
 
 /// The type of the objects of a schema that has rules anywhere.
-pub(super) fn declared(schema: &Value) -> Option<Declared> {
-    if has_rules(schema) { Declared::from_schema(schema, "self", true) } else { None }
+pub(super) fn declared(schema: &Value) -> Option<Declaration> {
+    if has_rules(schema) { Declaration::from_schema(schema, "self", true) } else { None }
 }
 
 fn has_rules(schema: &Value) -> bool {
@@ -68,12 +68,12 @@ pub(super) fn drop(definition: &mut Value) {
     });
 }
 
-fn env(declared: &Declared) -> Env {
+fn env(declared: &Declaration) -> Env {
     Env::new().variable("self", declared.clone()).variable("oldSelf", declared.clone())
 }
 
 /// The rules of one schema.
-pub(super) fn compile(schema: &Value, declared: Option<&Declared>) -> Box<[Rule]> {
+pub(super) fn compile(schema: &Value, declared: Option<&Declaration>) -> Box<[Rule]> {
     let (rules, Some(declared)) = (schema.items(&[RULES]), declared) else { return Box::default() };
     if rules.is_empty() || declared.ty().is_none() {
         return Box::default();
@@ -140,7 +140,7 @@ impl Place {
 
 fn below(
     schema: &Value,
-    declared: Option<&Declared>,
+    declared: Option<&Declaration>,
     place: &Place,
     path: &Path<'_>,
     costs: &mut Costs,
@@ -149,7 +149,7 @@ fn below(
     if let Some(declared) = declared {
         here(schema, declared, place, path, costs, out);
     }
-    let item = declared.and_then(Declared::item);
+    let item = declared.and_then(Declaration::item);
     if let Some(more) = super::openapi::additional(schema) {
         let inner = place.within(read::opt_int(schema, &["maxProperties"]));
         below(more, item, &inner, &path.field("additionalProperties"), costs, out);
@@ -170,7 +170,7 @@ fn below(
 
 fn here(
     schema: &Value,
-    declared: &Declared,
+    declared: &Declaration,
     place: &Place,
     path: &Path<'_>,
     costs: &mut Costs,
