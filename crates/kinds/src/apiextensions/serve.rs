@@ -11,7 +11,7 @@ use crate::read;
 use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
 use rest::read_conversion::{Converter, Fit};
 use schema::rank::rank;
-use schema::table::{Column, Declared, Group, Kind, Lifecycle, Many, Ref, Subresource, Text, Type};
+use schema::table::{Column, LazySchema, Group, Kind, Lifecycle, Many, Ref, Subresource, Text, Type};
 use schema::{Value, encode};
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -53,7 +53,7 @@ pub fn versions(
     let form = common.form();
     let made = versions.iter().zip(tables.iter()).map(|(version, (api_version, root))| {
         let mut kind = common.kind(version, root.clone());
-        kind.declared = Some(Declared(Arc::new(schema_of(fetch, version))));
+        kind.declared = Some(LazySchema(Arc::new(schema_of(fetch, version))));
         let fit = Fit {
             form: form_of(form, api_version),
             stored: common.api_version(common.storage),
@@ -138,7 +138,7 @@ impl Common<'_> {
             selects_by_name: false,
             on: true,
             gate: "".into(),
-            lifecycle: Lifecycle { told: self.warning(version).into(), ..Lifecycle::default() },
+            lifecycle: Lifecycle { warning: self.warning(version).into(), ..Lifecycle::default() },
             kind_first: false,
             doc: "".into(),
             list: self.text("listKind").into(),

@@ -1,94 +1,36 @@
-//! What a table is: the description of an API type that every feature of Pintle is a function of.
-//!
-//! Built-in tables are written in the schema language, compiled at build time and live in read-only memory;
-//! tables of custom resources are made while the server runs. Both are the same Rust types: text is a
-//! [`Cow`], and references between types are a [`Ref`], either to a `static` or counted.
-//!
-//! Nothing in here knows a particular kind.
+//! Types of tables: structures, fields, shapes, and the rules that fields declare.
 
-use crate::value::{Value, head};
+use super::reference::{Many, Ref};
+use crate::text::{Text, head};
+use crate::value::Value;
 use std::borrow::Cow;
-use std::fmt;
-use std::ops::Deref;
-use std::sync::{Arc, LazyLock};
-
-/// A name or a sentence that is either compiled in or made at run time.
-pub type Text = Cow<'static, str>;
-/// A sequence that is either compiled in or made at run time.
-pub type Many<T> = Cow<'static, [T]>;
-
-/// A reference to a part of a table, compiled in or counted.
-#[derive(Debug)]
-pub enum Ref<T: 'static> {
-    Static(&'static T),
-    Shared(Arc<T>),
-    /// Made when it is first looked at.
-    Late(Arc<Late<T>>),
-}
-
-/// A part of a table and how it is made, of which one is there.
-pub type Late<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
-
-impl<T> Ref<T> {
-    /// What is made when it is first looked at, and then kept.
-    pub fn late(make: impl FnOnce() -> T + Send + 'static) -> Self {
-        Ref::Late(Arc::new(Late::new(Box::new(make))))
-    }
-}
-
-impl<T> Clone for Ref<T> {
-    fn clone(&self) -> Self {
-        match self {
-            Ref::Static(it) => Ref::Static(it),
-            Ref::Shared(it) => Ref::Shared(it.clone()),
-            Ref::Late(it) => Ref::Late(it.clone()),
-        }
-    }
-}
-
-impl<T> Deref for Ref<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        match self {
-            Ref::Static(it) => it,
-            Ref::Shared(it) => it,
-            Ref::Late(it) => it,
-        }
-    }
-}
-
-impl<T> From<T> for Ref<T> {
-    fn from(it: T) -> Self {
-        Ref::Shared(Arc::new(it))
-    }
-}
 
 /// A structure: named fields in the order in which they are written out.
 #[derive(Debug, Clone)]
 pub struct Type {
     /// Short name, `PodSpec`.
     pub name: Text,
-    /// Where it is declared, `api.core.v1`; the full OpenAPI name is `<reversed domain>.<package>.<name>`.
+    /// The package, `api.core.v1`; the full OpenAPI name is `<reversed domain>.<package>.<name>`.
     pub package: Text,
     pub doc: Text,
     pub fields: Many<Field>,
     /// Positions in `fields`, sorted by field name, for lookup.
     pub by_name: Many<u16>,
-    /// How these names begin, as [`head`] gives it, in the same order.
+    /// The [`head`] of each name, in the same order.
     pub heads: Many<u64>,
-    /// The ranks of the fields that the normal form has even where they are not given.
+    /// The ranks of the fields that the normal form always has.
     pub standing: Many<u16>,
-    /// What happens to fields that are not declared.
+    /// The treatment of undeclared fields.
     pub unknown: Unknown,
     /// The whole structure is owned and replaced as one when merging.
     pub atomic: bool,
-    /// A value is one of the fields itself, as its JSON form tells; only in protobuf are they fields.
+    /// A value is one of the fields itself, by its JSON form; only protobuf has the fields.
     pub one_of: bool,
-    /// Values are kept as they came, empty or of another form, for the kind's own rules to judge.
+    /// Values are kept as sent, even if empty or of another form; the kind's own rules check them.
     pub loose: bool,
-    /// Fields of which one at most is there, as another field says; published only.
+    /// Fields of which at most one is present, by a discriminator; published only.
     pub unions: Many<Union>,
-    /// What fields here or further down declare, so that a walk passes by what has nothing for it.
+    /// The declarations of the fields here and below, so that a walk skips types without any.
     pub declares: Declares,
     /// The positions of the fields that declare a default or a rule, or have one further down.
     pub declaring: Many<u16>,
@@ -149,15 +91,15 @@ impl Type {
         })
     }
 
-    /// Makes a type at run time; the lookup order is worked out here.
+    /// Creates a type at run time, and computes its lookup order.
     pub fn new(name: impl Into<Text>, package: impl Into<Text>, fields: Vec<Field>) -> Self {
         let declares = fields.iter().fold(Declares::NOTHING, |all, field| all.and(field.declares()));
         let mut by_name: Vec<u16> = (0..fields.len() as u16).collect();
         by_name.sort_by(|a, b| fields[*a as usize].name.cmp(&fields[*b as usize].name));
         let heads: Vec<u64> = by_name.iter().map(|at| head(&fields[*at as usize].name)).collect();
-        let told = Declares::DEFAULTS.and(Declares::RULES);
+        let walked = Declares::DEFAULTS.and(Declares::RULES);
         let positions = 0..fields.len() as u16;
-        let declaring = positions.filter(|at| fields[*at as usize].declares().has(told)).collect();
+        let declaring = positions.filter(|at| fields[*at as usize].declares().has(walked)).collect();
         let ranks = 0..fields.len() as u16;
         let standing = ranks.filter(|rank| fields[by_name[*rank as usize] as usize].stands());
         Type {
@@ -179,7 +121,7 @@ impl Type {
     }
 }
 
-/// Whether two names are the same that begin alike.
+/// Whether two names with the same head are equal.
 #[inline]
 fn same_name(a: &str, b: &str) -> bool {
     a.len() == b.len() && (a.len() <= 8 || a == b)
@@ -217,13 +159,13 @@ impl<'t> InOrder<'t> {
 /// Fields that exclude one another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Union {
-    /// The field that says which one is there.
+    /// The field that names the present one.
     pub discriminator: Text,
-    /// Each field, and what the discriminator calls it.
+    /// Each field, and its name in the discriminator.
     pub fields: Many<(Text, Text)>,
 }
 
-/// What happens to fields that a type does not declare.
+/// The treatment of fields that a type does not declare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
     /// Dropped, and reported according to `fieldValidation`.
@@ -244,13 +186,13 @@ pub struct Field {
     pub within: Many<u16>,
     pub shape: Shape,
     pub flags: Flags,
-    /// Value taken when the field is absent (or zero where absent and zero cannot be told apart).
+    /// Value of an absent field (or of a zero one, unless absent and zero differ).
     pub default: Option<Literal>,
     /// Constraints that are checked without code.
     pub rules: Many<Rule>,
     /// How strategic merge patch treats the field.
     pub patch: Patch,
-    /// What errors call the type of the field, or of its items, where that has a name of its own; or empty.
+    /// The name of the type of the field, or of its items, in errors, if it has its own; or empty.
     pub named: Text,
     pub doc: Text,
 }
@@ -272,7 +214,7 @@ impl Field {
         }
     }
 
-    /// What the field declares, and what is declared below it.
+    /// The declarations of the field, and of the fields below it.
     pub fn declares(&self) -> Declares {
         let mut own = self.shape.declares();
         for (here, what) in [
@@ -291,7 +233,7 @@ impl Field {
         self.flags.has(flag)
     }
 
-    /// Whether the normal form has the field even where it is not given.
+    /// Whether the normal form always has the field.
     pub fn stands(&self) -> bool {
         self.flags.stands(self.shape.is_written_empty())
     }
@@ -317,13 +259,13 @@ impl Flags {
     pub const STAMPED: Flags = Flags(32);
     /// The default is part of the published schema.
     pub const PUBLISHED: Flags = Flags(64);
-    /// The list is declared to be replaced as one, which is published; lists are so without a word, too.
+    /// The list is declared atomic, which is published; lists are atomic by default, too.
     pub const ATOMIC: Flags = Flags(128);
-    /// How items are told apart is declared for itself, which is published; otherwise it follows from the rest.
+    /// The list type is declared, which is published; otherwise it follows from the strategic merge.
     pub const LISTED: Flags = Flags(512);
     /// The structure is merged field by field although its type is atomic elsewhere.
     pub const GRANULAR: Flags = Flags(256);
-    /// A text for certain, in a structure whose other values may be of any form.
+    /// Always text, in a structure whose other values may have any form.
     pub const TEXT: Flags = Flags(1024);
 
     pub const fn has(self, other: Flags) -> bool {
@@ -334,7 +276,7 @@ impl Flags {
         Flags(self.0 | other.0)
     }
 
-    /// Whether the normal form has a field of these flags even where it is not given.
+    /// Whether the normal form always has a field with these flags.
     pub(crate) const fn stands(self, written_empty: bool) -> bool {
         self.has(Flags::ALWAYS) || written_empty && !self.has(Flags::NILABLE)
     }
@@ -360,7 +302,7 @@ impl Shape {
         }
     }
 
-    /// What is declared below.
+    /// The declarations of the fields below.
     pub fn declares(&self) -> Declares {
         match self {
             Shape::Scalar(_) => Declares::NOTHING,
@@ -377,7 +319,7 @@ pub struct ListShape {
     pub kind: ListKind,
 }
 
-/// How the items of a list are told apart by server-side apply.
+/// The list type of server-side apply, which defines the identity of items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListKind {
     Atomic,
@@ -421,12 +363,12 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// Those whose zero value is null.
+    /// Whether the zero value is null.
     pub const fn is_null_when_zero(self) -> bool {
         matches!(self, Scalar::Time | Scalar::MicroTime | Scalar::Any | Scalar::Object | Scalar::Fields)
     }
 
-    /// Those that the API's own types keep in structures.
+    /// Whether the API's own types keep it in a structure.
     pub(crate) const fn is_written_empty(self) -> bool {
         matches!(
             self,
@@ -450,9 +392,9 @@ pub enum Patch {
         key: Text,
         retain_keys: bool,
     },
-    /// A structure whose patch drops the keys it does not name.
+    /// A structure whose patch removes the keys that it does not have.
     RetainKeys,
-    /// A structure or map whose patch takes its place.
+    /// A structure or map that a patch replaces.
     Whole,
 }
 
@@ -485,7 +427,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Whether breaking it is an error, rather than only being told to clients.
+    /// Whether a breach is an error; other rules are only published.
     pub fn is_checked(&self) -> bool {
         !matches!(self, Rule::Values(_))
     }
@@ -505,193 +447,4 @@ pub enum Format {
     PortName,
     EnvName,
     ConfigKey,
-}
-
-/// A version of a kind that is read and never served.
-#[derive(Debug)]
-pub struct Retired {
-    pub group: Group,
-    pub version: Text,
-    /// The kind whose form it has: its own table, or a later version that did not change the form.
-    pub form: &'static Kind,
-}
-
-/// What descriptions say of the fields that every object has. Clients know them by their first words.
-pub const API_VERSION_DOC: &str =
-    "APIVersion defines, by its group and version, the schema that this object follows";
-pub const KIND_DOC: &str = "Kind is a string value that names the schema of this object";
-pub const METADATA_DOC: &str = "Standard object's metadata: identity, labels and bookkeeping";
-pub const LIST_METADATA_DOC: &str = "Standard list metadata: revision and paging";
-
-/// A kind: a type that is served under a name of its own.
-#[derive(Debug, Clone)]
-pub struct Kind {
-    /// `Pod`.
-    pub name: Text,
-    /// `pods`.
-    pub plural: Text,
-    pub singular: Text,
-    pub group: Group,
-    pub version: Text,
-    pub root: Ref<Type>,
-    pub namespaced: bool,
-    pub short_names: Many<Text>,
-    pub categories: Many<Text>,
-    pub verbs: Many<Text>,
-    pub subresources: Many<Subresource>,
-    /// Fields beyond name and namespace that selectors may name, with the path they read.
-    pub selectable: Many<Selectable>,
-    pub columns: Many<Column>,
-    /// The version and kind that is stored, when it is not this one: `(group, version)` of the table.
-    pub stored_as: Option<(Group, Text)>,
-    /// The version whose hash discovery shows, when it is neither this one nor the stored one.
-    pub hashed_as: Option<(Group, Text)>,
-    /// Key in the store: `/registry/<store_key>/<namespace>/<name>`, where `{group}` is the group's full name.
-    pub store_key: Text,
-    /// PUT on a missing name creates.
-    pub put_creates: bool,
-    /// PUT without a resourceVersion is allowed.
-    pub unconditional_update: bool,
-    /// `metadata.generation` counts changes of the spec.
-    pub counts_generation: bool,
-    /// Objects vanish by themselves after the configured time.
-    pub expires: bool,
-    /// Objects are answered and never kept.
-    pub unstored: bool,
-    /// Selectors may name `metadata.namespace` beside `metadata.name`.
-    pub selects_namespace: bool,
-    /// Labels that cannot be selected by are refused in the name of the kind.
-    pub selects_by_name: bool,
-    /// Served unless an operator turns it off.
-    pub on: bool,
-    /// The feature gate it takes besides being served; empty for none.
-    pub gate: Text,
-    pub lifecycle: Lifecycle,
-    /// Write `kind` before `apiVersion` (built-in kinds do).
-    pub kind_first: bool,
-    pub doc: Text,
-    /// What a list of objects is called; empty for the name with `List`.
-    pub list: Text,
-    /// The schema that a kind was declared with while the server ran.
-    pub declared: Option<Declared>,
-}
-
-impl Kind {
-    /// Where its type is declared; nowhere for a kind that was declared while the server ran.
-    pub fn package(&self) -> &str {
-        if self.declared.is_some() { "" } else { &self.root.package }
-    }
-
-    /// What a list of objects is called.
-    pub fn list_name(&self) -> Text {
-        if self.list.is_empty() { format!("{}List", self.name).into() } else { self.list.clone() }
-    }
-}
-
-/// A schema that is fetched when documents are made from it: its words are many and seldom read.
-#[derive(Clone)]
-pub struct Declared(pub Arc<dyn Fn() -> Value + Send + Sync>);
-
-impl std::fmt::Debug for Declared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Declared")
-    }
-}
-
-/// The releases from which on a version of a kind is there, no longer advised, and gone, such as `1.26`; or empty.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lifecycle {
-    pub introduced: Text,
-    pub deprecated: Text,
-    pub removed: Text,
-    /// What to use instead: group and version, where there is something.
-    pub replacement: Option<(Group, Text)>,
-    /// All that clients are told, for a kind that follows no releases; or empty.
-    pub told: Text,
-}
-
-/// A release of the API. Shown as `1.26`, compared by its numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Release {
-    pub major: u32,
-    pub minor: u32,
-}
-
-impl Release {
-    pub fn parse(text: &str) -> Option<Self> {
-        let (major, minor) = text.split_once('.')?;
-        Some(Release { major: major.parse().ok()?, minor: minor.parse().ok()? })
-    }
-}
-
-impl fmt::Display for Release {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
-
-impl Lifecycle {
-    /// Whether a release has the version: it is introduced and not removed by then.
-    pub fn is_there(&self, at: Release) -> bool {
-        let began = Release::parse(&self.introduced).is_none_or(|began| began <= at);
-        began && Release::parse(&self.removed).is_none_or(|removed| removed > at)
-    }
-
-    /// Whether a release advises against the version.
-    pub fn is_deprecated(&self, at: Release) -> bool {
-        Release::parse(&self.deprecated).is_some_and(|deprecated| deprecated <= at)
-    }
-}
-
-/// An API group. The core group's name is empty; others may end in the API domain, which the dialect decides.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Group {
-    /// `apps`, or the part before the domain: `node`.
-    pub stem: Text,
-    /// The API domain follows the stem.
-    pub in_domain: bool,
-}
-
-impl Group {
-    /// The name on the wire.
-    pub fn full(&self, api_domain: &str) -> String {
-        if self.in_domain { format!("{}.{}", self.stem, api_domain) } else { self.stem.to_string() }
-    }
-}
-
-/// A path segment below an object.
-#[derive(Debug, Clone)]
-pub struct Subresource {
-    pub name: Text,
-    /// Kind of its representation; the resource's own when it equals the kind's name.
-    pub kind: Text,
-    /// Group and version of that kind where they differ from the resource's.
-    pub group_version: Option<(Group, Text)>,
-    pub verbs: Many<Text>,
-}
-
-/// A field that selectors may name.
-#[derive(Debug, Clone)]
-pub struct Selectable {
-    /// As the client writes it.
-    pub label: Text,
-    /// Dotted path inside the stored object; of several, separated by `|`, the first that holds something.
-    pub path: Text,
-    /// What it reads when the path is absent.
-    pub absent: Text,
-    /// Watches on this field are indexed.
-    pub indexed: bool,
-}
-
-/// A column of the table form.
-#[derive(Debug, Clone)]
-pub struct Column {
-    pub name: Text,
-    /// `string`, `integer`, `date`, ...
-    pub kind: Text,
-    pub format: Text,
-    pub priority: u8,
-    /// Dotted path of the cell; empty where the kind's own code fills it.
-    pub path: Text,
-    pub doc: Text,
 }
