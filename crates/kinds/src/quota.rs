@@ -1,6 +1,7 @@
-//! What an object costs a namespace, and whether its quotas allow it. Pure: who keeps the sums is elsewhere.
+//! Resource quotas: the usage of an object, and whether the quotas of its namespace allow it.
 //!
-//! A quota counts only what its status bounds, so one that nobody has looked at yet allows everything.
+//! The functions are pure; callers keep the sums. A quota counts only the resources in its status, so a new one without
+//! status allows everything.
 
 use crate::{core::pod, quantities, read};
 use names::Names;
@@ -10,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Amounts = BTreeMap<String, Quantity>;
 
-/// Resources for which each container has to say something where a quota bounds them.
+/// Resources that each container must specify if a quota limits them.
 const EXPLICIT: &[&str] =
     &["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 /// Kinds that are also counted by their plain name.
 const PLAIN: &[&str] = &["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
 
-/// What is written: group and plural of the resource, the next state, and the one before if there is one.
+/// A write: group and plural of the resource, the new state, and the old one if any.
 pub struct QuotaRequest<'w> {
     pub group: &'w str,
     pub plural: &'w str,
@@ -24,9 +25,9 @@ pub struct QuotaRequest<'w> {
     pub old: Option<&'w Value>,
 }
 
-/// What nobody gets without a quota that covers it.
+/// A resource that requires a quota.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Limited {
+pub struct LimitedResource {
     pub group: String,
     pub plural: String,
     /// Amounts whose names hold one of these.
@@ -49,7 +50,7 @@ impl std::fmt::Display for Scope {
     }
 }
 
-/// Why a write is refused.
+/// The reason of a rejected write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// By a quota, or for want of one.
@@ -67,7 +68,7 @@ pub fn follows_changes(group: &str, plural: &str) -> bool {
 pub fn charge(
     quotas: &[Value],
     request: &QuotaRequest<'_>,
-    limited: &[Limited],
+    limited: &[LimitedResource],
     names: &Names,
 ) -> Result<Vec<(usize, Map)>, Refusal> {
     if request.old.is_some() && !follows_changes(request.group, request.plural) {
@@ -77,7 +78,7 @@ pub fn charge(
     let is_pod = group.is_empty() && plural == "pods";
     let usage = usage(group, plural, request.object, names);
     let nothing = Quantity::new(0);
-    let of_this = |it: &&Limited| it.group == group && it.plural == plural;
+    let of_this = |it: &&LimitedResource| it.group == group && it.plural == plural;
     let contains = limited.iter().filter(of_this).flat_map(|it| &it.contains);
     let mut uncovered: BTreeSet<&str> = contains
         .flat_map(|part| usage.iter().filter(move |(name, _)| name.contains(part.as_str())))
@@ -108,7 +109,7 @@ pub fn charge(
     }
     let before = request.old.map(|old| self::usage(group, plural, old, names)).unwrap_or_default();
     let mut delta = usage.clone();
-    // what is given back is counted by whoever counts again
+    // the quota controller counts released amounts
     for (name, amount) in before {
         if let Some(left) = delta.get_mut(&name) {
             *left = left.minus(&amount);
@@ -127,13 +128,13 @@ pub fn charge(
     }
     let mut changed = Vec::new();
     for (at, hard, used) in concerned {
-        let asked: Vec<_> = delta.iter().filter(|(name, _)| hard.contains(name)).collect();
-        if asked.is_empty() {
+        let requested: Vec<_> = delta.iter().filter(|(name, _)| hard.contains(name)).collect();
+        if requested.is_empty() {
             continue;
         }
         let mut next = used.clone();
         let mut exceeded = Vec::new();
-        for (name, amount) in asked {
+        for (name, amount) in requested {
             let (used, hard) = (amount_of(used, name), amount_of(hard, name));
             let sum = used.plus(amount);
             if sum > hard {
@@ -172,7 +173,7 @@ pub fn counts(name: &str) -> Option<(&str, &str)> {
     Some(counted.split_once('.').map_or(("", counted), |(plural, group)| (group, plural)))
 }
 
-/// What objects take of what a quota bounds. Nothing is said about what such objects never take.
+/// The usage of objects for the resources of a quota. Resources that such objects never use are left out.
 pub fn used<'o>(
     quota: &Value,
     group: &str,
@@ -230,7 +231,7 @@ pub fn concerns(group: &str, plural: &str, name: &str, names: &Names) -> bool {
     }
 }
 
-/// What an object takes.
+/// The usage of an object.
 fn usage(group: &str, plural: &str, object: &Value, names: &Names) -> Amounts {
     let one = Quantity::new(1);
     let mut usage = Amounts::from([(counted(group, plural), one.clone())]);
@@ -256,7 +257,7 @@ fn usage(group: &str, plural: &str, object: &Value, names: &Names) -> Amounts {
         }
         ("", "persistentvolumeclaims") => {
             let size = amount_of(read::map(object, &["spec", "resources", "requests"]), "storage");
-            let class = crate::core::persistentvolumeclaim::class(object, names);
+            let class = crate::core::volumes::class(object, names);
             let of_class = |what: &str| format!("{class}.storageclass.{}/{what}", names.group("storage"));
             for (what, amount) in [("persistentvolumeclaims", &one), ("requests.storage", &size)] {
                 usage.insert(what.to_owned(), amount.clone());
@@ -326,7 +327,7 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     usage
 }
 
-/// Where computing is bounded, every container says what it takes.
+/// Checks that every container specifies the limited compute resources.
 fn explicit(pod: &Value, bounded: &BTreeSet<&str>) -> Result<(), String> {
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for list in ["containers", "initContainers"] {
@@ -336,8 +337,10 @@ fn explicit(pod: &Value, bounded: &BTreeSet<&str>) -> Result<(), String> {
                 add(&mut amounts, read::map(container, &["resources", list]));
                 amounts
             };
-            let told = compute(&amounts("requests"), &amounts("limits"));
-            for name in EXPLICIT.iter().filter(|name| bounded.contains(*name) && !told.contains_key(**name)) {
+            let specified = compute(&amounts("requests"), &amounts("limits"));
+            for name in
+                EXPLICIT.iter().filter(|name| bounded.contains(*name) && !specified.contains_key(**name))
+            {
                 missing.entry(name).or_default().insert(container.text(&["name"]));
             }
         }
@@ -375,7 +378,7 @@ fn in_scope(quota: &Value, object: &Value, is_pod: bool) -> bool {
 }
 
 /// Of the scopes that need a quota, each that a pod is in must be one that some quota has for it.
-fn covered(quotas: &[Value], pod: &Value, limited: &[Limited]) -> Result<(), Refusal> {
+fn covered(quotas: &[Value], pod: &Value, limited: &[LimitedResource]) -> Result<(), Refusal> {
     let of_pod = |scope: &&Scope| pod_in_scope(pod, scope);
     let needed: Vec<_> = limited.iter().flat_map(|it| &it.scopes).filter(of_pod).collect();
     if needed.is_empty() {
@@ -435,9 +438,9 @@ fn looks_elsewhere(pod: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
-    fn told(quota: &str, plural: &str, object: &str, old: Option<&str>) -> Result<Vec<Value>, String> {
+    fn evaluate(quota: &str, plural: &str, object: &str, old: Option<&str>) -> Result<Vec<Value>, String> {
         let quotas = [json(quota)];
         let (object, old) = (json(object), old.map(json));
         let written = QuotaRequest { group: "", plural, object: &object, old: old.as_ref() };
@@ -456,19 +459,19 @@ mod tests {
             format!(r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#)
         };
         assert_eq!(
-            told(PODS, "pods", &pod(r#"{"requests":{"cpu":"250m"}}"#), None),
+            evaluate(PODS, "pods", &pod(r#"{"requests":{"cpu":"250m"}}"#), None),
             Ok(vec![json(r#"{"pods":"2","requests.cpu":"750m"}"#)])
         );
         assert_eq!(
-            told(PODS, "pods", &pod(r#"{"requests":{"cpu":"1"}}"#), None),
+            evaluate(PODS, "pods", &pod(r#"{"requests":{"cpu":"1"}}"#), None),
             Err("exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=500m, limited: requests.cpu=1"
                 .to_owned())
         );
         assert_eq!(
-            told(PODS, "pods", &pod("{}"), None),
+            evaluate(PODS, "pods", &pod("{}"), None),
             Err("failed quota: q: must specify requests.cpu for: c".to_owned())
         );
-        assert_eq!(told(PODS, "configmaps", "{}", None), Ok(vec![]));
+        assert_eq!(evaluate(PODS, "configmaps", "{}", None), Ok(vec![]));
     }
 
     #[test]
@@ -476,10 +479,10 @@ mod tests {
         const QUOTA: &str = r#"{"metadata":{"name":"q"},"status":{"hard":{"requests.storage":"3Gi"},"used":{"requests.storage":"1Gi"}}}"#;
         let claim =
             |size: &str| format!(r#"{{"spec":{{"resources":{{"requests":{{"storage":"{size}"}}}}}}}}"#);
-        let grown = told(QUOTA, "persistentvolumeclaims", &claim("2Gi"), Some(&claim("1Gi")));
+        let grown = evaluate(QUOTA, "persistentvolumeclaims", &claim("2Gi"), Some(&claim("1Gi")));
         assert_eq!(grown, Ok(vec![json(r#"{"requests.storage":"2Gi"}"#)]));
-        assert!(told(QUOTA, "persistentvolumeclaims", &claim("4Gi"), Some(&claim("1Gi"))).is_err());
-        assert_eq!(told(QUOTA, "persistentvolumeclaims", &claim("1Gi"), Some(&claim("2Gi"))), Ok(vec![]));
+        assert!(evaluate(QUOTA, "persistentvolumeclaims", &claim("4Gi"), Some(&claim("1Gi"))).is_err());
+        assert_eq!(evaluate(QUOTA, "persistentvolumeclaims", &claim("1Gi"), Some(&claim("2Gi"))), Ok(vec![]));
     }
 
     #[test]
@@ -490,8 +493,12 @@ mod tests {
             values: values.iter().map(|it| (*it).to_owned()).collect(),
         };
         let (plural, contains) = ("pods".to_owned(), vec!["cpu".to_owned()]);
-        let limited =
-            [Limited { plural, contains, scopes: vec![scope(&["high", "higher"])], ..Limited::default() }];
+        let limited = [LimitedResource {
+            plural,
+            contains,
+            scopes: vec![scope(&["high", "higher"])],
+            ..LimitedResource::default()
+        }];
         let check = |quotas: &[Value], pod: &str| {
             let pod = json(pod);
             let written = QuotaRequest { group: "", plural: "pods", object: &pod, old: None };
@@ -530,7 +537,7 @@ mod tests {
             ("PriorityClass", 0),
             ("CrossNamespacePodAffinity", 0),
         ] {
-            assert_eq!(told(&quota(scope), "pods", pod, None).map(|it| it.len()), Ok(counts), "{scope}");
+            assert_eq!(evaluate(&quota(scope), "pods", pod, None).map(|it| it.len()), Ok(counts), "{scope}");
         }
     }
 
@@ -570,6 +577,6 @@ mod tests {
     fn a_quota_without_sums_refuses() {
         let quota = r#"{"metadata":{"name":"q"},"status":{"hard":{"secrets":"1","count/secrets":"1"}}}"#;
         let expected = "status unknown for quota: q, resources: count/secrets,secrets";
-        assert_eq!(told(quota, "secrets", "{}", None), Err(expected.to_owned()));
+        assert_eq!(evaluate(quota, "secrets", "{}", None), Err(expected.to_owned()));
     }
 }

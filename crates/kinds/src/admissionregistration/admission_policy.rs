@@ -62,7 +62,7 @@ fn policy(object: &Value) -> Problems {
     out
 }
 
-/// What expressions can speak of: the object and what it was, the request, and the parameters where there are some.
+/// The variables of expressions: the object and its old state, the request, and the parameters, if any.
 pub fn environment(params: bool) -> Env {
     let texts =
         |fields: &[&'static str]| fields.iter().map(|it| (*it, Declaration::string())).collect::<Vec<_>>();
@@ -208,7 +208,7 @@ fn binding_cells(object: &Value, now: Duration) -> Vec<Value> {
 mod tests {
     use super::*;
 
-    fn told(problems: Problems) -> Vec<String> {
+    fn lines(problems: Problems) -> Vec<String> {
         problems.iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
     }
 
@@ -222,15 +222,15 @@ mod tests {
         let good = json(&format!(
             r#"{{"spec":{{"matchConstraints":{{"resourceRules":[{rule}]}},"validations":[{{"expression":"true"}}]}}}}"#
         ));
-        assert_eq!(told(policy(&good)), Vec::<String>::new());
+        assert_eq!(lines(policy(&good)), Vec::<String>::new());
         assert_eq!(
-            told(policy(&Value::map())),
+            lines(policy(&Value::map())),
             ["spec.matchConstraints: Required value", "spec.validations: Required value"]
         );
         let mut named = good.clone();
         named.set(&["spec", "validations"], vec![json(r#"{"expression":"true\n&& true","reason":"Bogus"}"#)]);
         assert_eq!(
-            told(policy(&named)),
+            lines(policy(&named)),
             [
                 "spec.validations[0].message: Required value: message must be specified if expression contains line breaks",
                 r#"spec.validations[0].reason: Unsupported value: "Bogus": supported values: "Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized""#,
@@ -258,10 +258,10 @@ mod tests {
 
     #[test]
     fn a_binding_names_a_policy() {
-        assert_eq!(told(binding(&Value::map())), ["spec.policyName: Required value"]);
+        assert_eq!(lines(binding(&Value::map())), ["spec.policyName: Required value"]);
         let object = json(r#"{"spec":{"policyName":"p","paramRef":{"name":"a/b"}}}"#);
         assert_eq!(
-            told(binding(&object)),
+            lines(binding(&object)),
             [r#"spec.paramRef.name: Invalid value: "a/b": may not contain '/'"#]
         );
     }

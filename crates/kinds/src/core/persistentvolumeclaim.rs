@@ -1,10 +1,9 @@
-//! PersistentVolumeClaims: what a pod wants to keep, and where it comes from. A claim is immutable but for the
-//! volume that it is bound to, the class it falls to, and its size once it is bound.
+//! PersistentVolumeClaims: requests for storage. The spec is immutable, except for the bound volume, the default
+//! storage class, and the size once it is bound.
 
 use crate::check::{self, Problems};
 use crate::{
-    core::persistentvolume, gates, metadata, node_selection as scheduling, quantities, read,
-    storage::storageclass,
+    core::volumes, gates, metadata, node_selection as scheduling, quantities, read, storage::storageclass,
 };
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status};
@@ -127,7 +126,7 @@ pub fn check_growth(new: &Value, old: &Value, context: &Context<'_>) -> Result<(
     if old.text(&["status", "phase"]) != "Bound" {
         return Err("Only bound persistent volume claims can be expanded".to_owned());
     }
-    let (is, was) = (class(new, context.names), class(old, context.names));
+    let (is, was) = (volumes::class(new, context.names), volumes::class(old, context.names));
     let allowed = !is.is_empty()
         && is == was
         && (context.lookup)("storageclasses", "", is)
@@ -143,47 +142,35 @@ fn size(claim: &Value) -> schema::quantity::Quantity {
     quantities::parse(claim.at(&["spec", "resources", "requests", "storage"]).unwrap_or(&Value::Null))
 }
 
-/// What a claim has got.
+/// The capacity of a claim.
 fn capacity(claim: &Value) -> schema::quantity::Quantity {
     quantities::parse(claim.at(&["status", "capacity", "storage"]).unwrap_or(&Value::Null))
 }
 
-fn class_key(names: &Names) -> String {
-    names.well_known_under("volume.beta", "storage-class")
-}
-
-/// The class of a claim or volume; an old annotation wins over the field.
-pub(crate) fn class<'v>(object: &'v Value, names: &Names) -> &'v str {
-    match read::map(object, &["metadata", "annotations"]).get(&class_key(names)) {
-        Some(class) => read::text(class),
-        None => object.text(&["spec", "storageClassName"]),
-    }
-}
-
 fn has_class(claim: &Value, names: &Names) -> bool {
-    read::map(claim, &["metadata", "annotations"]).contains(&class_key(names))
+    read::map(claim, &["metadata", "annotations"]).contains(&volumes::class_key(names))
         || read::has(claim, &["spec", "storageClassName"])
 }
 
 fn whole(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Problems {
     let mut out = Problems::new();
-    let alone = persistentvolume::may_be_alone(old, context);
+    let alone = volumes::may_be_alone(old, context);
     spec(object.at(&["spec"]).unwrap_or(&Value::Null), alone, &Path::ROOT.field("spec"), &mut out);
     out
 }
 
-/// What a claim asks for, also where a pod or a set of pods makes it. It may be for one pod `alone`.
+/// Checks the spec of a claim, also in pods and stateful sets. `alone` allows ReadWriteOncePod.
 pub(crate) fn spec(spec: &Value, alone: bool, path: &Path<'_>, out: &mut Problems) {
     let modes = path.field("accessModes");
     if spec.items(&["accessModes"]).is_empty() {
         out.push(Problem::required(&modes, "at least 1 access mode is required"));
     }
     scheduling::label_selector(spec.at(&["selector"]), &path.field("selector"), out);
-    persistentvolume::access_modes(spec, alone, &modes, out);
+    volumes::access_modes(spec, alone, &modes, out);
     let resources = path.field("resources");
     match spec.at(&["resources", "requests", "storage"]) {
         None => out.push(Problem::required(&resources.key("storage"), "")),
-        Some(size) => persistentvolume::positive(size, &resources.key("storage"), out),
+        Some(size) => volumes::positive(size, &resources.key("storage"), out),
     }
     match spec.text(&["storageClassName"]) {
         "" => {}
@@ -220,10 +207,10 @@ fn data_source(source: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    // clients know the problems of a claim told twice when it changes
+    // the API reports the problems of a claim twice on an update
     let mut out = whole(new, Some(old), context);
     out.extend(whole(new, Some(old), context));
-    let key = class_key(context.names);
+    let key = volumes::class_key(context.names);
     let annotated = |claim: &Value| read::map(claim, &["metadata", "annotations"]).get(&key).cloned();
     let (is, was) = (annotated(new), annotated(old));
     let field = |claim: &Value| read::opt_text(claim, &["spec", "storageClassName"]).map(str::to_owned);
@@ -266,7 +253,7 @@ fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     }
     if size(new) < size(old) {
         let recovers = gates::RECOVERY.is_open(context);
-        // a volume never shrinks, but one that did not grow need not be asked to any longer
+        // a volume never shrinks, but a request for expansion that did not happen may be withdrawn
         let why = match recovers {
             false => Some("field can not be less than previous value"),
             true if size(new) <= capacity(old) => Some("field can not be less than status.capacity"),
@@ -292,7 +279,7 @@ fn tidy(claim: &mut Value) {
 }
 
 fn apply_claim_status(next: &mut Value, submitted: &Value, context: &Context<'_>) {
-    const GUARDED: &[gates::Guarded] = &[
+    const GUARDED: &[gates::GatedField] = &[
         (gates::RECOVERY, &["status", "allocatedResources"]),
         (gates::RECOVERY, &["status", "resizeStatus"]),
     ];
@@ -306,7 +293,7 @@ fn validate_status(new: &Value, _: &Value, context: &Context<'_>) -> Problems {
     let path = Path::ROOT.field("status");
     let capacity = path.field("capacity");
     for (name, value) in read::map(new, &["status", "capacity"]).iter() {
-        persistentvolume::valid_amount(value, &capacity.key(name), &mut out);
+        volumes::valid_amount(value, &capacity.key(name), &mut out);
     }
     if gates::RECOVERY.is_open(context) {
         recovery(new, &path, &mut out);
@@ -314,7 +301,7 @@ fn validate_status(new: &Value, _: &Value, context: &Context<'_>) -> Problems {
     out
 }
 
-/// How far growing has come.
+/// Checks the expansion status.
 fn recovery(claim: &Value, path: &Path<'_>, out: &mut Problems) {
     const STAGES: &[&str] = &[
         "",
@@ -331,7 +318,7 @@ fn recovery(claim: &Value, path: &Path<'_>, out: &mut Problems) {
     let path = path.field("allocatedResources");
     for (name, value) in read::map(claim, &["status", "allocatedResources"]).iter() {
         match name {
-            "storage" => persistentvolume::valid_amount(value, &path.key(name), out),
+            "storage" => volumes::valid_amount(value, &path.key(name), out),
             other => out.push(check::unsupported(&path, other, &["storage"])),
         }
     }
@@ -358,7 +345,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
         false => ("", String::new()),
         true => (
             read::opt_text(object, &["status", "capacity", "storage"]).unwrap_or("0"),
-            persistentvolume::short_modes(object.items(&["status", "accessModes"])),
+            volumes::short_modes(object.items(&["status", "accessModes"])),
         ),
     };
     vec![
@@ -367,7 +354,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
         object.text(&["spec", "volumeName"]).into(),
         capacity.into(),
         modes.into(),
-        class(object, &Names::kubernetes()).into(),
+        volumes::class(object, &Names::kubernetes()).into(),
         metadata::age(object, now),
         read::opt_text(object, &["spec", "volumeMode"]).unwrap_or("<unset>").into(),
     ]
@@ -376,7 +363,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     fn claim(spec: &str) -> Value {
         let mut object = json(r#"{"metadata":{"name":"c"},"status":{"phase":"Pending"}}"#);

@@ -1,13 +1,12 @@
-//! The kinds against recorded answers, where those are at hand.
+//! Tests of the kinds against recorded answers, if those are available.
 //!
-//! Scenarios are replayed on a tiny stand-in for the server: objects by their path, and the hooks called in
-//! the order in which the server calls them. What the hooks do not decide (metadata, versions, paths) is left
-//! out of the comparison. Each test says how many answers agreed and fails when it is fewer than it was.
+//! A small stand-in for the server replays scenarios: objects by path, and the hooks in the order of the server. The
+//! comparison leaves out everything that hooks do not decide (metadata, versions, paths). Each test reports the
+//! number of answers that agree, and fails if it decreases.
 
 mod json;
 mod server;
 
-use crate::testing;
 use json::{at, difference, expand, matches, put};
 use schema::Value;
 use server::{Answer, Server};
@@ -52,7 +51,7 @@ fn scenarios(family: &str, words: &[&str]) -> Option<Vec<(String, Value)>> {
     files.retain(|path| words.iter().any(|word| name(path).contains(word)));
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).expect("a recorded scenario");
-        (name(&path), testing::json(&text))
+        (name(&path), crate::tests::json(&text))
     };
     Some(files.into_iter().map(read).collect())
 }
@@ -220,11 +219,11 @@ fn compare_case(case: &Value, base: &Value, given: &Answer) -> Result<(), String
             same_content(&body, given)?;
             let warnings = |it: &Value| it.as_str().unwrap_or("").to_owned();
             let expected: Vec<_> = case.items(&["warnings"]).iter().map(warnings).collect();
-            let told: Vec<_> = given.warnings.iter().map(|it| format!("299 - {it:?}")).collect();
-            if expected == told {
+            let found: Vec<_> = given.warnings.iter().map(|it| format!("299 - {it:?}")).collect();
+            if expected == found {
                 Ok(())
             } else {
-                Err(format!("warnings: expected {expected:?}, got {told:?}"))
+                Err(format!("warnings: expected {expected:?}, got {found:?}"))
             }
         }
         _ => compare(case, given),
@@ -246,19 +245,19 @@ fn same_status(expected: i64, given: &Answer) -> Result<(), String> {
 }
 
 fn same_causes(expected: &[Cause], given: &Answer, any_order: bool) -> Result<(), String> {
-    let (mut expected, mut told) = (expected.to_vec(), given.causes.clone());
+    let (mut expected, mut found) = (expected.to_vec(), given.causes.clone());
     if any_order {
         let key = |it: &Cause| (it.1.clone(), it.2.rsplit(": ").next().unwrap_or("").to_owned());
         expected.sort_by_key(key);
-        told.sort_by_key(key);
+        found.sort_by_key(key);
     }
     let fits = |(a, b): (&Cause, &Cause)| {
         a.0 == b.0 && a.1 == b.1 && matches(&Value::from(a.2.as_str()), &Value::from(b.2.as_str()))
     };
-    if expected.len() == told.len() && expected.iter().zip(&told).all(fits) {
+    if expected.len() == found.len() && expected.iter().zip(&found).all(fits) {
         return Ok(());
     }
-    Err(format!("expected {expected:?}\n  got {told:?}"))
+    Err(format!("expected {expected:?}\n  got {found:?}"))
 }
 
 /// Compares everything but the metadata, and of that what the kinds decide.

@@ -1,4 +1,6 @@
-//! What the tests of the kinds share.
+//! Objects and contexts for the tests of the kinds, and the tests against recorded answers.
+
+mod recorded;
 
 use names::Names;
 use rest::hooks::{Context, Requester};

@@ -1,11 +1,11 @@
-//! Versions that objects in a store may be in: the stored one, the others that are served, and the retired ones.
+//! Versions of stored objects: the storage version, the other served ones, and the retired ones.
 //!
-//! The tables say which versions have retired and what their form was (`RETIRED`). Most differ from a later version in
-//! nothing but their name; the list below has those that were defaulted otherwise or looked otherwise, and the
-//! functions themselves stand beside their kinds. Each converts to the form of the kind that is stored.
+//! The tables list the retired versions and their forms (`RETIRED`). Most differ from a later version only by name; the
+//! list below has the versions with other defaults or another form, whose functions are beside their kinds. Each
+//! function converts to the form of the storage version.
 //!
-//! What it leaves out: kinds that no release serves in any version, such as pod security policies. Their keys stay in
-//! the store, and nothing reads them but `pintle convert`.
+//! It leaves out kinds that no release serves in any version, such as pod security policies. Their keys stay in the
+//! store, and only `pintle convert` reads them.
 
 use crate::tables::RETIRED;
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 use rest::stored_version::{Change, StoredVersion, StoredVersions};
 use schema::table::{Kind, Retired};
 
-/// How values of a stored kind are read.
+/// The readable versions of a stored kind.
 pub(crate) fn stored_versions(stored: &Kind, options: Options) -> StoredVersions {
     let served = versions(stored).skip(1).map(|kind| {
         let hooks = hooks(kind, options);
@@ -58,12 +58,12 @@ fn retired_version(retired: &Retired, stored: &Kind, options: Options) -> Stored
     }
 }
 
-/// How a retired version differs from the one that came after it.
+/// The differences of a retired version from the next one.
 #[derive(Default)]
 struct Differences {
     own_default: Option<Change>,
     convert: Option<Change>,
-    /// What the version after it fills in by other fields is not filled in.
+    /// Whether defaults that depend on other fields are not set.
     skips_default: bool,
 }
 

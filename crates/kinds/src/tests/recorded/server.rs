@@ -3,7 +3,7 @@
 use super::Cause;
 use crate::{
     core::node, core::persistentvolume, core::persistentvolumeclaim, core::pod, networking::ingress,
-    scheduling::priorityclass, testing,
+    scheduling::priorityclass,
 };
 use rest::hooks::{Context, Hooks, replace};
 use schema::problem::{Problem, Problems};
@@ -162,7 +162,7 @@ impl Server {
             self.objects.iter().filter(|(key, _)| fits(key)).map(|(_, object)| object.clone()).collect()
         };
         let containing = |plural: &str, _: &str| list(plural, None);
-        run(&Context { lookup: &lookup, list: &list, containing: &containing, ..testing::context() })
+        run(&Context { lookup: &lookup, list: &list, containing: &containing, ..crate::tests::context() })
     }
 
     fn get(&self, target: &Target, accept: &str) -> Option<Answer> {
