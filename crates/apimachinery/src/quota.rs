@@ -29,7 +29,7 @@ pub struct QuotaRequest<'w> {
 
 /// Usage that requires a quota that covers it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Limited {
+pub struct LimitedResource {
     pub group: String,
     pub plural: String,
     /// Parts of the names of limited amounts.
@@ -52,7 +52,7 @@ impl std::fmt::Display for Scope {
     }
 }
 
-/// Why a write is refused.
+/// The reason of a rejected write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// A quota forbids it, or a required one is missing.
@@ -70,7 +70,7 @@ pub fn follows_changes(group: &str, plural: &str) -> bool {
 pub fn charge(
     quotas: &[Value],
     request: &QuotaRequest<'_>,
-    limited: &[Limited],
+    limited: &[LimitedResource],
     names: &Names,
 ) -> Result<Vec<(usize, Map)>, Refusal> {
     if request.old.is_some() && !follows_changes(request.group, request.plural) {
@@ -80,7 +80,7 @@ pub fn charge(
     let is_pod = group.is_empty() && plural == "pods";
     let usage = usage(group, plural, request.object, names);
     let nothing = Quantity::new(0);
-    let of_this = |it: &&Limited| it.group == group && it.plural == plural;
+    let of_this = |it: &&LimitedResource| it.group == group && it.plural == plural;
     let contains = limited.iter().filter(of_this).flat_map(|it| &it.contains);
     let mut uncovered: BTreeSet<&str> = contains
         .flat_map(|part| usage.iter().filter(move |(name, _)| name.contains(part.as_str())))
@@ -130,13 +130,13 @@ pub fn charge(
     }
     let mut changed = Vec::new();
     for (at, hard, used) in concerned {
-        let asked: Vec<_> = delta.iter().filter(|(name, _)| hard.contains(name)).collect();
-        if asked.is_empty() {
+        let requested: Vec<_> = delta.iter().filter(|(name, _)| hard.contains(name)).collect();
+        if requested.is_empty() {
             continue;
         }
         let mut next = used.clone();
         let mut exceeded = Vec::new();
-        for (name, amount) in asked {
+        for (name, amount) in requested {
             let (used, hard) = (amount_of(used, name), amount_of(hard, name));
             let sum = used.plus(amount);
             if sum > hard {
@@ -380,7 +380,7 @@ fn in_scope(quota: &Value, object: &Value, is_pod: bool) -> bool {
 }
 
 /// Checks that some quota covers each limited scope that a pod is in.
-fn covered(quotas: &[Value], pod: &Value, limited: &[Limited]) -> Result<(), Refusal> {
+fn covered(quotas: &[Value], pod: &Value, limited: &[LimitedResource]) -> Result<(), Refusal> {
     let of_pod = |scope: &&Scope| pod_in_scope(pod, scope);
     let needed: Vec<_> = limited.iter().flat_map(|it| &it.scopes).filter(of_pod).collect();
     if needed.is_empty() {
@@ -495,8 +495,12 @@ mod tests {
             values: values.iter().map(|it| (*it).to_owned()).collect(),
         };
         let (plural, contains) = ("pods".to_owned(), vec!["cpu".to_owned()]);
-        let limited =
-            [Limited { plural, contains, scopes: vec![scope(&["high", "higher"])], ..Limited::default() }];
+        let limited = [LimitedResource {
+            plural,
+            contains,
+            scopes: vec![scope(&["high", "higher"])],
+            ..LimitedResource::default()
+        }];
         let check = |quotas: &[Value], pod: &str| {
             let pod = json(pod);
             let written = QuotaRequest { group: "", plural: "pods", object: &pod, old: None };

@@ -3,10 +3,9 @@
 //! Every part of an expression gets a type, names get their references, and calls get their possible overloads. All
 //! issues are reported.
 
-use crate::declared::Declared;
-use crate::expr::{ACCUMULATOR, Expr, Fold, Id, Kind, Literal, ParsedExpr};
+use crate::declaration::Declaration;
+use crate::expr::{ACCUMULATOR, Expr, Fold, Id, Kind, Literal, ParsedExpr, qualified_name};
 use crate::functions::{self, Function};
-use crate::parser::qualified_name;
 use crate::source::Source;
 use crate::types::{Bindings, Type, more_general};
 use std::collections::HashMap;
@@ -41,7 +40,7 @@ impl CheckedExpr {
 pub(crate) fn check(
     parsed: ParsedExpr,
     source: &mut Source<'_>,
-    variables: &[(String, Declared)],
+    variables: &[(String, Declaration)],
 ) -> Option<CheckedExpr> {
     let mut checker = Checker {
         source,
@@ -86,7 +85,7 @@ fn named_type(name: &str) -> Option<(&'static str, Type)> {
 struct Checker<'c, 't> {
     source: &'c mut Source<'t>,
     places: &'c [u32],
-    variables: &'c [(String, Declared)],
+    variables: &'c [(String, Declaration)],
     /// Variables of the folds around, innermost last.
     scopes: Vec<(String, Type)>,
     bindings: Bindings,
@@ -178,8 +177,8 @@ impl Checker<'_, '_> {
         let target = self.bindings.substitute(&self.ty(operand), false);
         let mut gives = match &target {
             Type::Map(map) => map.1.clone(),
-            Type::Object(object) => match object.visible(field) {
-                Some((_, ty)) => ty,
+            Type::Object(object) => match object.visible(field).and_then(|field| field.declaration.ty()) {
+                Some(ty) => ty,
                 None if !object.known && object.fields.is_empty() && object.name == "kubernetes.URL" => {
                     let why = format!("[internal] unexpected failed resolution of '{}'", object.name);
                     self.report(expr.id, why);

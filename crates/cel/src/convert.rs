@@ -5,6 +5,16 @@ use crate::time::{self, Timestamp};
 use crate::value::{CelValue, Text};
 use std::sync::Arc;
 
+impl CelValue<'_> {
+    /// The result of the function `string`; `None` where that fails.
+    pub fn text(&self) -> Option<String> {
+        match convert("string", self.clone()) {
+            Ok(CelValue::String(text)) => Some(text.to_string()),
+            _ => None,
+        }
+    }
+}
+
 /// The result of a type's conversion function.
 pub(crate) fn convert<'a>(to: &str, value: CelValue<'a>) -> Outcome<CelValue<'a>> {
     match to {
@@ -171,7 +181,7 @@ pub(crate) fn double_text(number: f64) -> String {
     format!("{number}")
 }
 
-/// A value inside of a message.
+/// A value in an error message.
 pub(crate) fn shown(value: &CelValue<'_>) -> String {
     match value {
         CelValue::String(text) => text.to_string(),

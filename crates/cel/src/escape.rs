@@ -1,7 +1,7 @@
 //! Escaped field names: reserved characters and words are spelled out, `a-b` as `a__dash__b` and `namespace` as
 //! `__namespace__`.
 
-use crate::parser::RESERVED;
+use crate::grammar::RESERVED;
 use std::borrow::Cow;
 
 const PARTS: &[(&str, &str)] = &[("__", "underscores"), (".", "dot"), ("-", "dash"), ("/", "slash")];

@@ -5,7 +5,7 @@
 
 use crate::check::CheckedExpr;
 use crate::cost::{LIST, MAP, PER_CHARACTER, PER_PATTERN_CHARACTER, compares};
-use crate::declared::Declared;
+use crate::declaration::Declaration;
 use crate::expr::{ACCUMULATOR, Expr, Fold, Id, Kind, Literal};
 use crate::types::Type;
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ struct CallEstimate {
 }
 
 /// The cost of an expression; `root` declares the sizes of its variables.
-pub(crate) fn estimate(checked: &CheckedExpr, root: Option<&Declared>) -> Estimate {
+pub(crate) fn estimate(checked: &CheckedExpr, root: Option<&Declaration>) -> Estimate {
     let mut estimator =
         Estimator { checked, root, paths: HashMap::new(), sizes: HashMap::new(), ranges: Vec::new() };
     estimator.cost(&checked.parsed.root)
@@ -71,8 +71,8 @@ type Path = Vec<String>;
 
 struct Estimator<'c> {
     checked: &'c CheckedExpr,
-    root: Option<&'c Declared>,
-    /// Where values come from, by id.
+    root: Option<&'c Declaration>,
+    /// The origins of values, by id.
     paths: HashMap<Id, Path>,
     /// Sizes of the results of calls, by id.
     sizes: HashMap<Id, Estimate>,

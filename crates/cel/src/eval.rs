@@ -3,6 +3,7 @@
 //! A missing or invalid value is a fault, which propagates until the value is not needed: `&&` and `||` continue
 //! with their other side, in either order. Every step is charged; exceeding the budget ends the evaluation at once.
 
+use crate::convert;
 use crate::cost::{Budget, Charge, LIST, MAP};
 use crate::expr::op;
 use crate::fault::{Fault, Outcome, fail, no_such_overload};
@@ -10,7 +11,7 @@ use crate::library;
 use crate::operators;
 use crate::plan::{Call, FieldName, Node, Walk};
 use crate::room::Room;
-use crate::value::{CelValue, List, MadeMap, Map, Text};
+use crate::value::{CelValue, List, Map, OwnedMap, Text, whole};
 use regex::Regex;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(crate) struct Evaluator<'a, 'b> {
 const SMALL_PATTERN: usize = 128 << 10;
 const PER_COST: u64 = 64;
 
-/// How many patterns are kept.
+/// The most cached patterns.
 const PATTERNS: usize = 8;
 
 /// Whether a fault can be absorbed.
@@ -69,7 +70,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
             Node::Map(entries) => {
                 let made = ended(self.entries(entries))?;
                 self.budget.charge(MAP)?;
-                Ok(CelValue::Map(Map::Made(Arc::new(MadeMap::new(made?)?))))
+                Ok(CelValue::Map(Map::Owned(Arc::new(OwnedMap::new(made?)?))))
             }
             Node::Fold(walk) => self.fold(walk),
             Node::Append { slot, item, free } => self.append(*slot, item, *free),
@@ -239,7 +240,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
         let so_far = std::mem::replace(so_far, Ok(CelValue::Null))?;
         let list = |items: Vec<CelValue<'a>>| Ok(CelValue::list(items));
         match (so_far, item?) {
-            (CelValue::List(List::Made(items, None)), item) => {
+            (CelValue::List(List::Owned(items, None)), item) => {
                 let mut items = Arc::try_unwrap(items).unwrap_or_else(|shared| (*shared).clone());
                 items.push(item);
                 list(items)
@@ -337,7 +338,7 @@ fn look_up<'a>(map: &Map<'a>, field: &FieldName) -> Outcome<Option<CelValue<'a>>
 fn select<'a>(operand: &CelValue<'a>, field: &FieldName) -> Outcome<CelValue<'a>> {
     let found = match operand {
         CelValue::Map(map) => look_up(map, field)?,
-        CelValue::List(list) => return list.index(&CelValue::String(Text::Borrowed(&field.escaped))),
+        CelValue::List(list) => return index_list(list, &CelValue::String(Text::Borrowed(&field.escaped))),
         _ => None,
     };
     found.map_or_else(|| fail(format!("no such key: {}", field.escaped)), Ok)
@@ -346,10 +347,38 @@ fn select<'a>(operand: &CelValue<'a>, field: &FieldName) -> Outcome<CelValue<'a>
 fn subscript<'a>(operand: &CelValue<'a>, index: &CelValue<'a>) -> Outcome<CelValue<'a>> {
     let found = match operand {
         CelValue::Map(map) => map.find(index)?,
-        CelValue::List(list) => return list.index(index),
+        CelValue::List(list) => return index_list(list, index),
         _ => None,
     };
-    found.map_or_else(|| fail(format!("no such key: {}", crate::convert::shown(index))), Ok)
+    found.map_or_else(|| fail(format!("no such key: {}", convert::shown(index))), Ok)
+}
+
+/// The item of a list at an index.
+fn index_list<'a>(list: &List<'a>, index: &CelValue<'_>) -> Outcome<CelValue<'a>> {
+    let shown = || convert::shown(index);
+    if list.is_declared() {
+        return match index {
+            CelValue::Int(at) => match usize::try_from(*at).ok().filter(|at| *at < list.len()) {
+                Some(at) => list.at(at),
+                None => fail(format!("index out of bounds: {at}")),
+            },
+            _ => fail(format!("unsupported index: {}", shown())),
+        };
+    }
+    let at = match index {
+        CelValue::Int(at) => Some(*at),
+        CelValue::Uint(at) => i64::try_from(*at).ok(),
+        CelValue::Double(at) => whole(*at),
+        other => return fail(format!("unsupported index type '{}' in list", other.type_name())),
+    };
+    let Some(at) = at else { return fail(format!("unsupported index value {} in list", shown())) };
+    match usize::try_from(at).ok().filter(|at| *at < list.len()) {
+        Some(at) => list.at(at),
+        None if matches!((list, index), (List::Tree(_), CelValue::Int(_))) => {
+            fail(format!("index out of bounds: {at}"))
+        }
+        None => fail(format!("index '{at}' out of range in list size '{}'", list.len())),
+    }
 }
 
 fn has<'a>(operand: &CelValue<'a>, field: &FieldName) -> Outcome<CelValue<'a>> {

@@ -1,6 +1,6 @@
 //! The syntax tree, with macros expanded.
 
-/// Tells the parts of one expression apart; its place in the text is kept beside it.
+/// Identifies a part of an expression; [`ParsedExpr::places`] has its position in the text.
 pub(crate) type Id = u32;
 
 #[derive(Debug, Clone)]
@@ -13,7 +13,7 @@ pub(crate) struct Expr {
 pub(crate) enum Kind {
     Literal(Literal),
     Ident(String),
-    /// `operand.field`, or with `test` whether it is there.
+    /// `operand.field`, or with `test` whether the field is present.
     Select {
         operand: Box<Expr>,
         field: String,
@@ -47,8 +47,8 @@ pub(crate) enum Literal {
     Bytes(Vec<u8>),
 }
 
-/// What every macro over a list or map becomes: a walk over `range` that begins with `init` and goes on with
-/// `step` while `condition` holds.
+/// A comprehension, the expansion of every macro over a list or map: iterates over `range`, starts with `init` and
+/// evaluates `step` while `condition` holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Fold {
     pub variable: String,
@@ -70,7 +70,16 @@ pub(crate) struct ParsedExpr {
     pub places: Vec<u32>,
 }
 
-/// Names of the operators, as calls have them.
+/// The name that an expression is, dots and all.
+pub(crate) fn qualified_name(expr: &Expr) -> Option<String> {
+    match &expr.kind {
+        Kind::Ident(name) => Some(name.clone()),
+        Kind::Select { operand, field, test: false } => Some(format!("{}.{field}", qualified_name(operand)?)),
+        _ => None,
+    }
+}
+
+/// Function names of the operators.
 pub(crate) mod op {
     pub const CONDITIONAL: &str = "_?_:_";
     pub const AND: &str = "_&&_";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Why there is no value.
+/// The reason why an expression has no value.
 #[derive(Debug, Clone)]
 pub enum Fault {
     /// The expression fails on these values. Operators that do not need the value go on.

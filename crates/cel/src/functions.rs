@@ -367,7 +367,8 @@ pub(crate) fn find(name: &str) -> Option<Function> {
 
 /// The type of addresses, which have no fields.
 pub(crate) static URL: LazyLock<Type> = LazyLock::new(|| {
-    let object = crate::declared::Object { name: "kubernetes.URL".to_owned(), fields: vec![], known: false };
+    let object =
+        crate::declaration::Object { name: "kubernetes.URL".to_owned(), fields: vec![], known: false };
     Type::Object(Arc::new(object))
 });
 

@@ -91,9 +91,9 @@ impl Word {
 pub(crate) struct Token<'t> {
     pub word: Word,
     pub text: &'t str,
-    /// Where it begins, in characters.
+    /// The start, in characters.
     pub at: usize,
-    /// Where it ends, in bytes.
+    /// The end, in bytes.
     pub end: usize,
 }
 

@@ -12,16 +12,18 @@
 //!
 //! Syntax, types, results, errors and costs are those of release 1.26; the cases in `tests/` were recorded there.
 
+mod builder;
 mod check;
 mod convert;
 mod cost;
-mod declared;
+mod declaration;
 mod escape;
 mod estimate;
 mod eval;
 mod expr;
 mod fault;
 mod functions;
+mod grammar;
 mod lexer;
 mod library;
 mod literal;
@@ -39,7 +41,7 @@ mod url;
 mod value;
 
 pub use cost::{Budget, PER_CALL, PER_EXPRESSION, PER_OBJECT, PER_SCHEMA};
-pub use declared::{Declared, Object};
+pub use declaration::{Declaration, Object};
 pub use escape::{escape, unescape};
 pub use estimate::Estimate;
 pub use fault::{Fault, Outcome};

@@ -5,15 +5,15 @@ use crate::fault::{Fault, Outcome, fail, no_such_overload};
 use crate::operators::{self, lacks};
 use crate::strings;
 use crate::time;
-use crate::url;
-use crate::value::{CelValue, List};
+use crate::url::{self, Url};
+use crate::value::{CelValue, List, Map, OwnedMap};
 use regex::Regex;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// Calls a function; the first argument is the receiver.
 ///
-/// `overload` is the only one that could be meant, where that is known.
+/// `overload` is the only possible overload, if the checker found one.
 pub(crate) fn call<'a>(
     function: &'static str,
     overload: Option<&'static str>,
@@ -45,19 +45,19 @@ pub(crate) fn call<'a>(
         }
         ("matches", [String(_), _]) => Err(no_such_overload()),
         ("matches", [value, _]) => Err(lacks(value, function)),
-        (_, [Timestamp(at)]) if function.starts_with("get") => time::part(function, *at, None),
+        (_, [Timestamp(at)]) if function.starts_with("get") => time::part(function, *at, None).map(Int),
         (_, [Timestamp(at), String(zone)]) if function.starts_with("get") => {
-            time::part(function, *at, Some(zone))
+            time::part(function, *at, Some(zone)).map(Int)
         }
         ("getHours" | "getMinutes" | "getSeconds" | "getMilliseconds", [Duration(nanos)]) => {
-            time::part_of_duration(function, *nanos).ok_or_else(|| unfit(function, &args))
+            time::part_of_duration(function, *nanos).map(Int).ok_or_else(|| unfit(function, &args))
         }
         ("url", [String(text)]) => match url::parse(text) {
             Ok(url) => Ok(CelValue::Url(Arc::new(url))),
             Err(why) => fail(format!("URL parse error during conversion from string: {why}")),
         },
         ("isURL", [String(text)]) => bool(url::parse(text).is_ok()),
-        (_, [CelValue::Url(url)]) => url.part(function).ok_or_else(|| unfit(function, &args)),
+        (_, [CelValue::Url(url)]) => url_part(function, url).ok_or_else(|| unfit(function, &args)),
         ("charAt", [String(text), Int(at)]) => strings::char_at(text, *at),
         ("indexOf", [String(text), String(part)]) => strings::index_of(text, part, 0).map(Int),
         ("indexOf", [String(text), String(part), Int(from)]) => strings::index_of(text, part, *from).map(Int),
@@ -216,4 +216,22 @@ fn position<'a>(list: &List<'a>, item: &CelValue<'a>, last: bool) -> i64 {
     let mut places = 0..list.len();
     let found = if last { places.rev().find(is) } else { places.find(is) };
     found.map_or(-1, |at| at as i64)
+}
+
+/// A part of a URL, by the name of its function.
+fn url_part(function: &str, url: &Url) -> Option<CelValue<'static>> {
+    Some(match function {
+        "getScheme" => CelValue::string(url.scheme()),
+        "getHost" => CelValue::string(url.host()),
+        "getHostname" => CelValue::string(url.hostname()),
+        "getPort" => CelValue::string(url.port()),
+        "getEscapedPath" => CelValue::string(url.escaped_path()),
+        "getQuery" => {
+            let texts =
+                |values: Vec<String>| CelValue::list(values.into_iter().map(CelValue::string).collect());
+            let entries = url.query().into_iter().map(|(key, values)| (CelValue::string(key), texts(values)));
+            CelValue::Map(Map::Owned(Arc::new(OwnedMap::new(entries.collect()).unwrap_or_default())))
+        }
+        _ => return None,
+    })
 }

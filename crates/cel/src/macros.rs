@@ -1,17 +1,22 @@
-//! Macros, which the parser expands: `has`, and comprehensions over lists and maps.
+//! The macros of the language: `has`, and comprehensions over lists and maps.
 
+use crate::builder::ExprBuilder;
 use crate::expr::{ACCUMULATOR, Expr, Fold, Id, Kind, Literal, op};
-use crate::parser::Parser;
 
 /// `function(args)`
-pub(crate) fn global_call(parser: &mut Parser<'_, '_>, id: Id, function: &str, mut args: Vec<Expr>) -> Expr {
+pub(crate) fn global_call(
+    builder: &mut ExprBuilder<'_, '_>,
+    id: Id,
+    function: &str,
+    mut args: Vec<Expr>,
+) -> Expr {
     if function == "has" && args.len() == 1 {
-        let at = parser.place(id);
+        let at = builder.place(id);
         return match args.pop().map(|it| it.kind) {
             Some(Kind::Select { operand, field, .. }) => {
-                parser.expr(at, Kind::Select { operand, field, test: true })
+                builder.expr(at, Kind::Select { operand, field, test: true })
             }
-            _ => parser.broken(at, "invalid argument to has() macro"),
+            _ => builder.broken(at, "invalid argument to has() macro"),
         };
     }
     Expr { id, kind: Kind::Call { function: function.to_owned(), target: None, args } }
@@ -19,48 +24,48 @@ pub(crate) fn global_call(parser: &mut Parser<'_, '_>, id: Id, function: &str, m
 
 /// `target.function(args)`
 pub(crate) fn receiver_call(
-    parser: &mut Parser<'_, '_>,
+    builder: &mut ExprBuilder<'_, '_>,
     id: Id,
     function: &str,
     target: Expr,
     args: Vec<Expr>,
 ) -> Expr {
-    let Some(walk) = Walk::named(function, args.len()) else {
+    let Some(kind) = Macro::named(function, args.len()) else {
         let target = Some(Box::new(target));
         return Expr { id, kind: Kind::Call { function: function.to_owned(), target, args } };
     };
-    let at = parser.place(id);
+    let at = builder.place(id);
     let mut args = args.into_iter();
     let (Some(first), Some(second)) = (args.next(), args.next()) else {
-        return parser.broken(at, "argument is not an identifier");
+        return builder.broken(at, "argument is not an identifier");
     };
     let Kind::Ident(variable) = &first.kind else {
-        return match walk {
-            Walk::Map | Walk::Filter => parser.broken(at, "argument is not an identifier"),
+        return match kind {
+            Macro::Map | Macro::Filter => builder.broken(at, "argument is not an identifier"),
             _ => {
-                let at = parser.place(first.id);
-                parser.broken(at, "argument must be a simple name")
+                let at = builder.place(first.id);
+                builder.broken(at, "argument must be a simple name")
             }
         };
     };
-    let mut make = Make { parser, at };
-    let fold = match walk {
-        Walk::All => make.all(second),
-        Walk::Exists => make.exists(second),
-        Walk::ExistsOne => make.exists_one(second),
-        Walk::Map => match args.next() {
-            Some(third) => make.collect(third, Some(second)),
-            None => make.collect(second, None),
+    let mut fold_builder = FoldBuilder { builder, at };
+    let fold = match kind {
+        Macro::All => fold_builder.all(second),
+        Macro::Exists => fold_builder.exists(second),
+        Macro::ExistsOne => fold_builder.exists_one(second),
+        Macro::Map => match args.next() {
+            Some(third) => fold_builder.collect(third, Some(second)),
+            None => fold_builder.collect(second, None),
         },
-        Walk::Filter => make.collect(first.clone(), Some(second)),
+        Macro::Filter => fold_builder.collect(first.clone(), Some(second)),
     };
     let [init, condition, step, result] = fold;
     let fold = Fold { variable: variable.clone(), range: target, init, condition, step, result };
-    make.part(Kind::Fold(Box::new(fold)))
+    fold_builder.part(Kind::Fold(Box::new(fold)))
 }
 
 #[derive(Clone, Copy)]
-enum Walk {
+enum Macro {
     All,
     Exists,
     ExistsOne,
@@ -68,28 +73,28 @@ enum Walk {
     Filter,
 }
 
-impl Walk {
-    fn named(function: &str, args: usize) -> Option<Walk> {
+impl Macro {
+    fn named(function: &str, args: usize) -> Option<Macro> {
         Some(match (function, args) {
-            ("all", 2) => Walk::All,
-            ("exists", 2) => Walk::Exists,
-            ("exists_one", 2) => Walk::ExistsOne,
-            ("map", 2 | 3) => Walk::Map,
-            ("filter", 2) => Walk::Filter,
+            ("all", 2) => Macro::All,
+            ("exists", 2) => Macro::Exists,
+            ("exists_one", 2) => Macro::ExistsOne,
+            ("map", 2 | 3) => Macro::Map,
+            ("filter", 2) => Macro::Filter,
             _ => return None,
         })
     }
 }
 
-/// Makes the parts of a fold, all at the place of the macro: init, condition, step and result.
-struct Make<'p, 's, 't> {
-    parser: &'p mut Parser<'s, 't>,
+/// Builds the parts of a fold (init, condition, step and result), all at the position of the macro.
+struct FoldBuilder<'p, 's, 't> {
+    builder: &'p mut ExprBuilder<'s, 't>,
     at: usize,
 }
 
-impl Make<'_, '_, '_> {
+impl FoldBuilder<'_, '_, '_> {
     fn part(&mut self, kind: Kind) -> Expr {
-        self.parser.expr(self.at, kind)
+        self.builder.expr(self.at, kind)
     }
 
     fn call(&mut self, function: &str, args: Vec<Expr>) -> Expr {

@@ -2,7 +2,7 @@
 //!
 //! Numbers of different types are equal if their values are, and can be ordered; they cannot be added.
 
-use crate::declared::ListKind;
+use crate::declaration::ListKind;
 use crate::fault::{Fault, Outcome, fail, no_such_overload};
 use crate::value::{CelValue, ItemKind, Key, List, Map};
 use std::cmp::Ordering;
@@ -70,13 +70,13 @@ fn add_lists<'a>(a: List<'a>, b: List<'a>) -> Outcome<List<'a>> {
         }
         // a list without other references grows in place
         let mut items = match a {
-            List::Made(items, _) => Arc::try_unwrap(items).unwrap_or_else(|shared| (*shared).clone()),
+            List::Owned(items, _) => Arc::try_unwrap(items).unwrap_or_else(|shared| (*shared).clone()),
             tree => tree.iter().collect::<Outcome<Vec<_>>>()?,
         };
         for item in b.iter() {
             items.push(item?);
         }
-        return Ok(List::Made(Arc::new(items), None));
+        return Ok(List::Owned(Arc::new(items), None));
     };
     let mut items: Vec<CelValue<'a>> = a.iter().collect::<Outcome<_>>()?;
     match kind {
@@ -108,7 +108,7 @@ fn add_lists<'a>(a: List<'a>, b: List<'a>) -> Outcome<List<'a>> {
             }
         }
     }
-    Ok(List::Made(Arc::new(items), Some(ItemKind(kind))))
+    Ok(List::Owned(Arc::new(items), Some(ItemKind(kind))))
 }
 
 /// The identity of a list item.

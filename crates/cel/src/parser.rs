@@ -3,7 +3,9 @@
 //! Nesting is bounded: an expression that is too deep is an issue, never a deep stack. Parsing stops at the first
 //! syntax error, so that its consequences are not reported.
 
-use crate::expr::{Expr, Id, Kind, ParsedExpr, op};
+use crate::builder::ExprBuilder;
+use crate::expr::{Expr, Id, Kind, ParsedExpr, op, qualified_name};
+use crate::grammar::{AFTER, OPERAND, RESERVED, calc_operator, relation_operator, set};
 use crate::lexer::{self, Token, Word};
 use crate::literal;
 use crate::macros;
@@ -11,10 +13,10 @@ use crate::source::Source;
 
 /// The most characters of an expression.
 const LONGEST: usize = 100_000;
-/// How deep rules may stand in one another.
+/// The deepest nesting of grammar rules.
 const DEEPEST: u32 = 250;
 
-/// How deep groups are read. Expressions are too deep before they reach it, so that the stack stays small.
+/// The deepest nesting of groups. Expressions exceed the other limit before it, so that the stack stays small.
 const DEEPEST_READ: usize = 64;
 
 fn too_many_rules() -> String {
@@ -25,7 +27,7 @@ fn too_deep() -> String {
     "max recursion depth exceeded".to_owned()
 }
 
-/// Reads an expression; `None` when issues were reported.
+/// Parses an expression; `None` if issues were reported.
 pub(crate) fn parse(source: &mut Source<'_>) -> Option<ParsedExpr> {
     let size = source.text().chars().count();
     if size > LONGEST {
@@ -34,20 +36,21 @@ pub(crate) fn parse(source: &mut Source<'_>) -> Option<ParsedExpr> {
         return None;
     }
     let words = lexer::words(source);
-    let mut parser = Parser { words, at: 0, source, places: vec![0], depth: 0, closers: vec![] };
+    let builder = ExprBuilder { source, places: vec![0] };
+    let mut parser = Parser { words, at: 0, builder, depth: 0, closers: vec![] };
     let root = parser.start();
     if let Err(SyntaxError::TooDeep(why)) = &root {
-        parser.source.report_whole(why.clone());
+        parser.builder.source.report_whole(why.clone());
     }
     let root = root.ok()?;
-    let places = parser.places;
+    let places = parser.builder.places;
     (!source.has_issues()).then_some(ParsedExpr { root, places })
 }
 
-/// Why reading stopped.
-pub(crate) enum SyntaxError {
+/// The reason why parsing stopped.
+enum SyntaxError {
     /// The issue is already reported.
-    Told,
+    Reported,
     TooDeep(String),
 }
 
@@ -59,119 +62,15 @@ struct NestedExpr {
     height: u32,
 }
 
-pub(crate) struct Parser<'s, 't> {
+struct Parser<'s, 't> {
     words: Vec<Token<'t>>,
     at: usize,
-    pub source: &'s mut Source<'t>,
-    /// Offsets by id.
-    places: Vec<u32>,
-    /// How many expressions are open.
+    builder: ExprBuilder<'s, 't>,
+    /// The number of open expressions.
     depth: u32,
     /// The closing tokens of the open groups.
     closers: Vec<&'static [Word]>,
 }
-
-/// The tokens that may begin an operand.
-const OPERAND: &[Word] = &[
-    Word::LeftBracket,
-    Word::LeftBrace,
-    Word::LeftParen,
-    Word::Dot,
-    Word::Minus,
-    Word::Not,
-    Word::True,
-    Word::False,
-    Word::Null,
-    Word::Float,
-    Word::Int,
-    Word::Uint,
-    Word::String,
-    Word::Bytes,
-    Word::Ident,
-];
-
-/// The tokens that may follow an operand, besides the closing token of its group.
-const AFTER: &[Word] = &[
-    Word::Equals,
-    Word::NotEquals,
-    Word::In,
-    Word::Less,
-    Word::LessEquals,
-    Word::GreaterEquals,
-    Word::Greater,
-    Word::And,
-    Word::Or,
-    Word::LeftBracket,
-    Word::LeftBrace,
-    Word::Dot,
-    Word::Minus,
-    Word::Question,
-    Word::Plus,
-    Word::Star,
-    Word::Slash,
-    Word::Percent,
-];
-
-fn set(words: &[Word]) -> String {
-    match words {
-        [one] => one.name().to_owned(),
-        many => {
-            let mut many = many.to_vec();
-            many.sort_by_key(|it| *it as u8);
-            let names: Vec<_> = many.iter().map(|it| it.name()).collect();
-            format!("{{{}}}", names.join(", "))
-        }
-    }
-}
-
-fn calc_operator(word: Word) -> Option<(&'static str, u8)> {
-    Some(match word {
-        Word::Star => (op::MULTIPLY, 2),
-        Word::Slash => (op::DIVIDE, 2),
-        Word::Percent => (op::MODULO, 2),
-        Word::Plus => (op::ADD, 1),
-        Word::Minus => (op::SUBTRACT, 1),
-        _ => return None,
-    })
-}
-
-fn relation_operator(word: Word) -> Option<&'static str> {
-    Some(match word {
-        Word::Less => op::LESS,
-        Word::LessEquals => op::LESS_EQUALS,
-        Word::Greater => op::GREATER,
-        Word::GreaterEquals => op::GREATER_EQUALS,
-        Word::Equals => op::EQUALS,
-        Word::NotEquals => op::NOT_EQUALS,
-        Word::In => op::IN,
-        _ => return None,
-    })
-}
-
-/// Words that are kept for later and cannot be names.
-pub(crate) const RESERVED: &[&str] = &[
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "false",
-    "for",
-    "function",
-    "if",
-    "import",
-    "in",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "null",
-    "return",
-    "true",
-    "var",
-    "void",
-    "while",
-];
 
 impl<'t> Parser<'_, 't> {
     fn peek(&self) -> Word {
@@ -195,33 +94,12 @@ impl<'t> Parser<'_, 't> {
         self.words.get(self.at + 1).map_or(Word::End, |it| it.word)
     }
 
-    /// A new id for an offset.
-    pub fn id(&mut self, at: usize) -> Id {
-        self.places.push(at as u32);
-        (self.places.len() - 1) as Id
-    }
-
-    pub fn place(&self, id: Id) -> usize {
-        self.places[id as usize] as usize
-    }
-
-    pub fn expr(&mut self, at: usize, kind: Kind) -> Expr {
-        Expr { id: self.id(at), kind }
-    }
-
-    /// Reports an issue at an offset, and continues with an error expression.
-    pub fn broken(&mut self, at: usize, why: impl Into<String>) -> Expr {
-        let location = self.source.location(at);
-        self.source.report(location, why);
-        self.expr(at, Kind::Broken)
-    }
-
     fn syntax(&mut self, what: String) {
-        let location = self.source.location(self.token().at);
-        self.source.report(location, format!("Syntax error: {what}"));
+        let location = self.builder.source.location(self.token().at);
+        self.builder.source.report(location, format!("Syntax error: {what}"));
     }
 
-    /// Sees to it that one of these words is next; a single word too many before it is skipped.
+    /// Makes sure that the next token is one of these; one extraneous token before it is skipped.
     fn sync(&mut self, wanted: &[Word]) -> ParseResult<()> {
         if wanted.contains(&self.peek()) {
             return Ok(());
@@ -233,10 +111,10 @@ impl<'t> Parser<'_, 't> {
             return Ok(());
         }
         self.syntax(format!("mismatched input {shown} expecting {}", set(wanted)));
-        Err(SyntaxError::Told)
+        Err(SyntaxError::Reported)
     }
 
-    /// Takes this word; one that is only missing is thought to be there.
+    /// Consumes this token; a single missing token is inserted.
     fn expect(&mut self, wanted: Word) -> ParseResult<Token<'t>> {
         if self.peek() == wanted {
             return Ok(self.next());
@@ -259,10 +137,10 @@ impl<'t> Parser<'_, 't> {
             return Ok(Token { word: wanted, text: "", at: token.at, end: token.end });
         }
         self.syntax(format!("mismatched input {shown} expecting {}", wanted.name()));
-        Err(SyntaxError::Told)
+        Err(SyntaxError::Reported)
     }
 
-    /// Whether this word may come after an operand here.
+    /// Whether this token may follow an operand here.
     fn may_follow(&self, word: Word) -> bool {
         let closers = self.closers.last().copied().unwrap_or(&[Word::End]);
         AFTER.contains(&word) || closers.contains(&word)
@@ -298,7 +176,7 @@ impl<'t> Parser<'_, 't> {
         deepest
     }
 
-    /// A part that goes this deep, unless that is too deep.
+    /// The expression with its height; an error if it is too deep.
     fn deep(&self, expr: Expr, height: u32) -> ParseResult<NestedExpr> {
         if height > DEEPEST { Err(SyntaxError::TooDeep(too_deep())) } else { Ok(NestedExpr { expr, height }) }
     }
@@ -325,7 +203,7 @@ impl<'t> Parser<'_, 't> {
         let mut read = NestedExpr { height: condition.height + 1, expr: condition.expr };
         if self.peek() == Word::Question {
             let at = self.next().at;
-            let id = self.id(at);
+            let id = self.builder.id(at);
             let yes = self.within(&[Word::Colon], Self::or)?;
             self.expect(Word::Colon)?;
             let no = self.expression()?;
@@ -359,7 +237,7 @@ impl<'t> Parser<'_, 't> {
         while self.peek() == word {
             let at = self.next().at;
             let next = term(self)?;
-            ids.push(self.id(at));
+            ids.push(self.builder.id(at));
             height = height.max(next.height);
             terms.push(Some(next.expr));
         }
@@ -385,7 +263,7 @@ impl<'t> Parser<'_, 't> {
         let mut left = NestedExpr { height: operand.height + 1, expr: operand.expr };
         while chained && let Some(function) = relation_operator(self.peek()) {
             let at = self.next().at;
-            let id = self.id(at);
+            let id = self.builder.id(at);
             let right = self.relation(false)?;
             let height = left.height.max(right.height) + 1;
             let expr = self.call(id, function, vec![left.expr, right.expr]);
@@ -399,7 +277,7 @@ impl<'t> Parser<'_, 't> {
         let mut left = NestedExpr { height: operand.height + 1, expr: operand.expr };
         while let Some((function, strength)) = calc_operator(self.peek()).filter(|it| it.1 >= weakest) {
             let at = self.next().at;
-            let id = self.id(at);
+            let id = self.builder.id(at);
             let right = self.calc(strength + 1)?;
             let height = left.height.max(right.height) + 1;
             let expr = self.call(id, function, vec![left.expr, right.expr]);
@@ -420,7 +298,7 @@ impl<'t> Parser<'_, 't> {
             let member = self.member()?;
             return Ok(NestedExpr { height: member.height + 1, ..member });
         }
-        let id = (signs % 2 == 1).then(|| self.id(first.at));
+        let id = (signs % 2 == 1).then(|| self.builder.id(first.at));
         let member = self.member()?;
         let function = if first.word == Word::Not { op::NOT } else { op::NEGATE };
         let expr = match id {
@@ -430,7 +308,7 @@ impl<'t> Parser<'_, 't> {
         Ok(NestedExpr { expr, height: member.height + 2 })
     }
 
-    /// How often a sign stands here.
+    /// The number of consecutive signs.
     fn signs(&mut self, sign: Word) -> ParseResult<usize> {
         let mut count = 0;
         let mut start = 0;
@@ -445,16 +323,16 @@ impl<'t> Parser<'_, 't> {
         let (shown, at) = (self.token().shown(), self.token().at);
         let operand = set(OPERAND);
         if sign == Word::Minus {
-            let text = self.source.text().get(start..self.token().end).unwrap_or_default();
+            let text = self.builder.source.text().get(start..self.token().end).unwrap_or_default();
             self.syntax(format!("no viable alternative at input '{}'", lexer::visible(text)));
             if self.peek() == Word::End {
                 self.syntax(format!("mismatched input {shown} expecting {operand}"));
             }
         } else {
             self.syntax(format!("extraneous input {shown} expecting {operand}"));
-            self.broken(at, "invalid primary expression");
+            self.builder.broken(at, "invalid primary expression");
         }
-        Err(SyntaxError::Told)
+        Err(SyntaxError::Reported)
     }
 
     fn member(&mut self) -> ParseResult<NestedExpr> {
@@ -475,13 +353,13 @@ impl<'t> Parser<'_, 't> {
         let name = self.expect(Word::Ident)?;
         if self.peek() != Word::LeftParen {
             let kind = Kind::Select { operand: Box::new(operand), field: name.text.to_owned(), test: false };
-            let expr = self.expr(dot, kind);
+            let expr = self.builder.expr(dot, kind);
             return self.deep(expr, height);
         }
         let at = self.next().at;
-        let id = self.id(at);
+        let id = self.builder.id(at);
         let (args, inner) = self.arguments()?;
-        let expr = macros::receiver_call(self, id, name.text, operand, args);
+        let expr = macros::receiver_call(&mut self.builder, id, name.text, operand, args);
         self.deep(expr, height.max(inner))
     }
 
@@ -515,7 +393,7 @@ impl<'t> Parser<'_, 't> {
 
     fn index(&mut self, operand: Expr, height: u32) -> ParseResult<NestedExpr> {
         let at = self.next().at;
-        let id = self.id(at);
+        let id = self.builder.id(at);
         let inner = self.within(&[Word::RightBracket], Self::expression)?;
         self.expect(Word::RightBracket)?;
         let expr = self.call(id, op::INDEX, vec![operand, inner.expr]);
@@ -524,14 +402,14 @@ impl<'t> Parser<'_, 't> {
 
     fn message(&mut self, operand: Expr, height: u32) -> ParseResult<NestedExpr> {
         let at = self.next().at;
-        let id = self.id(at);
+        let id = self.builder.id(at);
         let mut height = height;
         let mut values = Vec::new();
         self.sync(&[Word::RightBrace, Word::Comma, Word::Ident])?;
         while self.peek() == Word::Ident {
             self.next();
             let colon = self.expect(Word::Colon)?.at;
-            self.id(colon);
+            self.builder.id(colon);
             let value = self.within(&[Word::Comma, Word::RightBrace], Self::expression)?;
             height = height.max(value.height);
             values.push(value.expr);
@@ -546,8 +424,8 @@ impl<'t> Parser<'_, 't> {
             None => {
                 let mut part = &operand;
                 loop {
-                    let location = self.source.location(self.place(part.id));
-                    self.source.report(location, "expected a qualified name");
+                    let location = self.builder.source.location(self.builder.place(part.id));
+                    self.builder.source.report(location, "expected a qualified name");
                     match &part.kind {
                         Kind::Select { operand, .. } => part = operand,
                         _ => break Kind::Broken,
@@ -587,12 +465,12 @@ impl<'t> Parser<'_, 't> {
                 if !OPERAND.contains(&self.peek()) || self.peek() == Word::Not {
                     let shown = self.token().shown();
                     self.syntax(format!("no viable alternative at input {shown}"));
-                    return Err(SyntaxError::Told);
+                    return Err(SyntaxError::Reported);
                 }
                 let word = self.next();
                 match literal::read(word.word, word.text, negative) {
-                    Ok(value) => flat(self.expr(token.at, Kind::Literal(value))),
-                    Err(why) => flat(self.broken(token.at, why)),
+                    Ok(value) => flat(self.builder.expr(token.at, Kind::Literal(value))),
+                    Err(why) => flat(self.builder.broken(token.at, why)),
                 }
             }
         }
@@ -614,15 +492,15 @@ impl<'t> Parser<'_, 't> {
             args = Some((at, read));
         }
         if RESERVED.contains(&name.text) {
-            let expr = self.broken(first.at, format!("reserved identifier: {}", name.text));
+            let expr = self.builder.broken(first.at, format!("reserved identifier: {}", name.text));
             return Ok(NestedExpr { expr, height });
         }
         let full = format!("{}{}", if leading { "." } else { "" }, name.text);
         let expr = match args {
-            None => self.expr(name.at, Kind::Ident(full)),
+            None => self.builder.expr(name.at, Kind::Ident(full)),
             Some((at, args)) => {
-                let id = self.id(at);
-                macros::global_call(self, id, &full, args)
+                let id = self.builder.id(at);
+                macros::global_call(&mut self.builder, id, &full, args)
             }
         };
         Ok(NestedExpr { expr, height })
@@ -630,7 +508,7 @@ impl<'t> Parser<'_, 't> {
 
     fn list_literal(&mut self) -> ParseResult<NestedExpr> {
         let at = self.next().at;
-        let id = self.id(at);
+        let id = self.builder.id(at);
         let mut wanted = OPERAND.to_vec();
         wanted.extend([Word::RightBracket, Word::Comma]);
         self.sync(&wanted)?;
@@ -645,7 +523,7 @@ impl<'t> Parser<'_, 't> {
 
     fn map_literal(&mut self) -> ParseResult<NestedExpr> {
         let at = self.next().at;
-        let id = self.id(at);
+        let id = self.builder.id(at);
         let mut wanted = OPERAND.to_vec();
         wanted.extend([Word::RightBrace, Word::Comma]);
         self.sync(&wanted)?;
@@ -654,7 +532,7 @@ impl<'t> Parser<'_, 't> {
         while !matches!(self.peek(), Word::RightBrace | Word::Comma) {
             let key = self.within(&[Word::Colon], Self::expression)?;
             let colon = self.expect(Word::Colon)?.at;
-            self.id(colon);
+            self.builder.id(colon);
             let value = self.within(&[Word::Comma, Word::RightBrace], Self::expression)?;
             height = height.max(key.height + 1).max(value.height + 1);
             entries.push((key.expr, value.expr));
@@ -665,14 +543,5 @@ impl<'t> Parser<'_, 't> {
         }
         self.trailing_comma(Word::RightBrace)?;
         Ok(NestedExpr { expr: Expr { id, kind: Kind::Map(entries) }, height })
-    }
-}
-
-/// The name that an expression is, dots and all.
-pub(crate) fn qualified_name(expr: &Expr) -> Option<String> {
-    match &expr.kind {
-        Kind::Ident(name) => Some(name.clone()),
-        Kind::Select { operand, field, test: false } => Some(format!("{}.{field}", qualified_name(operand)?)),
-        _ => None,
     }
 }

@@ -3,12 +3,12 @@
 
 use crate::check::CheckedExpr;
 use crate::cost::Charge;
-use crate::declared::Declared;
+use crate::declaration::Declaration;
 use crate::escape::unescape;
 use crate::expr::{ACCUMULATOR, Expr, Fold, Kind, Literal, op};
 use crate::fault::Fault;
 use crate::library;
-use crate::value::{CelValue, Key, List, MadeMap, Map};
+use crate::value::{CelValue, Key, List, Map, OwnedMap};
 use schema::pattern::Late;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Node {
 }
 
 /// Plans an expression, or tells why a constant part of it cannot be worked out.
-pub(crate) fn plan(checked: &CheckedExpr, variables: &[(String, Declared)]) -> Result<Plan, String> {
+pub(crate) fn plan(checked: &CheckedExpr, variables: &[(String, Declaration)]) -> Result<Plan, String> {
     let mut planner = Planner { checked, variables, scopes: Vec::new(), patterns: 0 };
     let node = planner.node(&checked.parsed.root)?;
     Ok(Plan { node, patterns: planner.patterns })
@@ -92,7 +92,7 @@ pub(crate) struct Plan {
 
 struct Planner<'c> {
     checked: &'c CheckedExpr,
-    variables: &'c [(String, Declared)],
+    variables: &'c [(String, Declaration)],
     /// Names of the variables on the stack.
     scopes: Vec<String>,
     patterns: usize,
@@ -150,8 +150,8 @@ impl Planner<'_> {
         };
         match nodes.iter().map(constant).collect::<Option<Vec<_>>>() {
             Some(entries) => {
-                let map = MadeMap::new(entries).map_err(told)?;
-                Ok(Node::Constant(CelValue::Map(Map::Made(Arc::new(map)))))
+                let map = OwnedMap::new(entries).map_err(fault_text)?;
+                Ok(Node::Constant(CelValue::Map(Map::Owned(Arc::new(map)))))
             }
             None => Ok(Node::Map(nodes)),
         }
@@ -195,7 +195,7 @@ impl Planner<'_> {
         if CONVERSIONS.contains(&function)
             && let [Node::Constant(value)] = args.as_slice()
         {
-            let value = library::call(function, overload, vec![value.clone()]).map_err(told)?;
+            let value = library::call(function, overload, vec![value.clone()]).map_err(fault_text)?;
             return Ok(Node::Constant(value));
         }
         let pattern = match (function, args.get(1)) {
@@ -227,7 +227,7 @@ impl Planner<'_> {
 const CONVERSIONS: &[&str] =
     &["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
 
-fn told(fault: Fault) -> String {
+fn fault_text(fault: Fault) -> String {
     match fault {
         Fault::Failed(why) => why.to_string(),
         Fault::OverBudget => "operation cancelled: actual cost limit exceeded".to_owned(),

@@ -2,7 +2,7 @@
 
 use crate::check;
 use crate::cost::Budget;
-use crate::declared::Declared;
+use crate::declaration::Declaration;
 use crate::estimate::{self, Estimate};
 use crate::eval::Evaluator;
 use crate::expr::{Expr, Kind};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// The variables of expressions.
 #[derive(Debug, Clone, Default)]
 pub struct Env {
-    variables: Arc<Vec<(String, Declared)>>,
+    variables: Arc<Vec<(String, Declaration)>>,
 }
 
 impl Env {
@@ -27,10 +27,10 @@ impl Env {
     }
 
     /// Adds a variable. The sizes of the first one bound the estimates of costs.
-    pub fn variable(mut self, name: &str, declared: Declared) -> Env {
+    pub fn variable(mut self, name: &str, declaration: Declaration) -> Env {
         let variables = Arc::make_mut(&mut self.variables);
         variables.retain(|(there, _)| there != name);
-        variables.push((name.to_owned(), declared));
+        variables.push((name.to_owned(), declaration));
         self
     }
 
@@ -60,7 +60,7 @@ impl Env {
 }
 
 /// Notes which variables an expression refers to.
-fn mark(expr: &Expr, variables: &[(String, Declared)], scopes: &mut Vec<String>, used: &mut [bool]) {
+fn mark(expr: &Expr, variables: &[(String, Declaration)], scopes: &mut Vec<String>, used: &mut [bool]) {
     match &expr.kind {
         Kind::Ident(name) => {
             let plain = name.strip_prefix('.').unwrap_or(name);
@@ -96,7 +96,7 @@ fn mark(expr: &Expr, variables: &[(String, Declared)], scopes: &mut Vec<String>,
     }
 }
 
-/// Why an expression cannot be used.
+/// The error of a compilation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     #[error("compilation failed: {0}")]
@@ -116,7 +116,7 @@ pub struct Program {
     gives: Type,
     used: Vec<bool>,
     patterns: usize,
-    variables: Arc<Vec<(String, Declared)>>,
+    variables: Arc<Vec<(String, Declaration)>>,
 }
 
 impl Program {
@@ -177,7 +177,7 @@ impl<'a> Variables<'a> {
     }
 }
 
-/// Why an evaluation has no result.
+/// The error of an evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
     #[error("{0}")]

@@ -29,7 +29,7 @@ impl Room {
     /// Reserves memory for a result whose size its arguments bounded.
     pub fn took(&mut self, result: &Outcome<CelValue<'_>>) -> Outcome<()> {
         match result {
-            Ok(CelValue::List(List::Made(items, _))) => self.bytes(items.len() as u64 * ITEM),
+            Ok(CelValue::List(List::Owned(items, _))) => self.bytes(items.len() as u64 * ITEM),
             _ => Ok(()),
         }
     }

@@ -19,7 +19,7 @@ pub struct Issue {
     pub message: String,
 }
 
-/// Everything wrong with an expression, in the order of the text.
+/// All issues of an expression, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issues {
     shown: Vec<(Issue, Option<String>)>,

@@ -1,7 +1,6 @@
 //! Timestamps and durations.
 
 use crate::fault::{Outcome, fail, no_such_overload};
-use crate::value::CelValue;
 use jiff::Timestamp as Instant;
 use jiff::tz::TimeZone;
 
@@ -15,7 +14,7 @@ pub struct Timestamp {
     pub offset: i32,
 }
 
-/// The first and last valid second: those of the years 1 to 9999.
+/// The first and last valid second, of the years 1 to 9999.
 const FIRST: i64 = -62_135_596_800;
 const LAST: i64 = 253_402_300_799;
 const SECOND: i64 = 1_000_000_000;
@@ -54,7 +53,7 @@ impl Timestamp {
         since.map_or_else(|| fail("integer overflow"), Ok)
     }
 
-    /// The form in which it is written, fractions as far as there are any.
+    /// The RFC 3339 form, with a fraction if there is one.
     pub(crate) fn text(self) -> String {
         let at = Civil::of(self.seconds + i64::from(self.offset));
         let mut out = format!(
@@ -259,11 +258,11 @@ fn in_words(text: &str) -> Option<i64> {
     total
 }
 
-/// A part of a time, by the function that asks for it, in a zone.
-pub(crate) fn part(function: &str, time: Timestamp, zone: Option<&str>) -> Outcome<CelValue<'static>> {
+/// A part of a time in a zone, by the name of its function.
+pub(crate) fn part(function: &str, time: Timestamp, zone: Option<&str>) -> Outcome<i64> {
     let offset = zone.map_or(Ok(0), |zone| offset(time.seconds, zone))?;
     let at = Civil::of(time.seconds + offset);
-    Ok(CelValue::Int(match function {
+    Ok(match function {
         "getFullYear" => at.year,
         "getMonth" => at.month - 1,
         "getDayOfYear" => at.day_of_year,
@@ -275,10 +274,10 @@ pub(crate) fn part(function: &str, time: Timestamp, zone: Option<&str>) -> Outco
         "getSeconds" => at.second,
         "getMilliseconds" => i64::from(time.nanos / 1_000_000),
         _ => return Err(no_such_overload()),
-    }))
+    })
 }
 
-/// How many seconds a zone is ahead of UTC. A zone is a name, or hours and minutes: `-02:30`. The server's own
+/// The seconds by which a zone is ahead of UTC. A zone is a name, or hours and minutes: `-02:30`. The server's own
 /// zone is UTC, wherever it runs.
 fn offset(at: i64, zone: &str) -> Outcome<i64> {
     let Some((hours, minutes)) = zone.split_once(':') else {
@@ -298,15 +297,15 @@ fn offset(at: i64, zone: &str) -> Outcome<i64> {
     Ok(hours * 3600 + if zone.starts_with('-') { -minutes * 60 } else { minutes * 60 })
 }
 
-/// A part of a duration: all of it in one unit.
-pub(crate) fn part_of_duration(function: &str, nanos: i64) -> Option<CelValue<'static>> {
-    Some(CelValue::Int(match function {
+/// The whole duration in one unit, by the name of its function.
+pub(crate) fn part_of_duration(function: &str, nanos: i64) -> Option<i64> {
+    Some(match function {
         "getHours" => nanos / (3600 * SECOND),
         "getMinutes" => nanos / (60 * SECOND),
         "getSeconds" => nanos / SECOND,
         "getMilliseconds" => nanos / 1_000_000,
         _ => return None,
-    }))
+    })
 }
 
 #[cfg(test)]
@@ -339,9 +338,8 @@ mod tests {
     #[test]
     fn parts_depend_on_the_zone() {
         let time = parse_timestamp("2009-02-13T23:31:30.123Z").unwrap();
-        let get = |function: &str, zone: Option<&str>| match part(function, time, zone) {
-            Ok(CelValue::Int(number)) => number,
-            other => panic!("{function}: {other:?}"),
+        let get = |function: &str, zone: Option<&str>| {
+            part(function, time, zone).unwrap_or_else(|why| panic!("{function}: {why:?}"))
         };
         assert_eq!(get("getHours", None), 23);
         assert_eq!(get("getHours", Some("02:00")), 1);

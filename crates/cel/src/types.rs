@@ -2,14 +2,14 @@
 //!
 //! Type parameters are numbered and bound as a check goes on; a comparison that fails leaves no bindings behind.
 
-use crate::declared::Object;
+use crate::declaration::{Declaration, Object, Shape};
 use std::fmt;
 use std::sync::Arc;
 
 /// The type of an expression.
 #[derive(Debug, Clone)]
 pub enum Type {
-    /// Not known until values are there.
+    /// Known only at evaluation.
     Dyn,
     Null,
     Bool,
@@ -25,11 +25,11 @@ pub enum Type {
     Object(Arc<Object>),
     /// The type of a type; of any type if unspecified.
     Type(Option<Arc<Type>>),
-    /// Stands for another type that may be found out later.
+    /// A type parameter.
     Param(u32),
     /// An error that is already reported; assignable to every type.
     Error,
-    /// Never found out; fits nowhere.
+    /// A type that inference did not determine; assignable to no type.
     Unknown,
 }
 
@@ -51,7 +51,27 @@ impl Type {
     }
 }
 
-/// Objects are the same when they have the same name.
+impl Declaration {
+    /// The type that expressions see; `None` if they do not see the value.
+    pub fn ty(&self) -> Option<Type> {
+        Some(match &self.shape {
+            Shape::Dyn | Shape::IntOrString => Type::Dyn,
+            Shape::Bool => Type::Bool,
+            Shape::Int => Type::Int,
+            Shape::Double => Type::Double,
+            Shape::String => Type::String,
+            Shape::Bytes => Type::Bytes,
+            Shape::Duration => Type::Duration,
+            Shape::Date | Shape::DateTime => Type::Timestamp,
+            Shape::List(item, _) => Type::list(item.ty()?),
+            Shape::Map(value) => Type::map(Type::String, value.ty()?),
+            Shape::Object(object) => Type::Object(object.clone()),
+            Shape::Opaque | Shape::Unreadable => return None,
+        })
+    }
+}
+
+/// Two object types are equal if they have the same name.
 impl PartialEq for Type {
     fn eq(&self, other: &Type) -> bool {
         match (self, other) {
@@ -116,12 +136,12 @@ impl Bindings {
         }
     }
 
-    /// Whether two types fit together.
+    /// Whether two types are assignable.
     pub fn fits(&mut self, a: &Type, b: &Type) -> bool {
         self.all_fit(std::slice::from_ref(a), std::slice::from_ref(b))
     }
 
-    /// Whether all of these fit together, one by one.
+    /// Whether the types are assignable in pairs.
     pub fn all_fit(&mut self, a: &[Type], b: &[Type]) -> bool {
         self.changes.clear();
         let fits = a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.assign(a, b));
@@ -157,7 +177,7 @@ impl Bindings {
         }
     }
 
-    /// Whether a parameter can stand for a type.
+    /// Whether a parameter can be bound to a type.
     fn substitute_for(&mut self, of: &Type, param: &Type) -> Fit {
         if of == param {
             return Fit::Yes;
@@ -195,8 +215,7 @@ impl Bindings {
         }
     }
 
-    /// The type with everything put in that parameters stand for; with `finish`, those that stand for nothing
-    /// are dynamic.
+    /// The type with bound parameters replaced; with `finish`, unbound parameters become dynamic.
     pub fn substitute(&self, of: &Type, finish: bool) -> Type {
         if let Some(bound) = self.find(of) {
             return self.substitute(bound, finish);
@@ -213,7 +232,7 @@ impl Bindings {
 
 enum Fit {
     Yes,
-    /// It stands for something else already.
+    /// The parameter is bound to another type.
     Bound,
     No,
 }

@@ -1,11 +1,9 @@
-//! URLs, and the functions that read their parts.
+//! URLs and their parts.
 
-use crate::value::{CelValue, MadeMap, Map};
 use schema::problem::quoted;
 use std::fmt;
-use std::sync::Arc;
 
-/// An address and its parts.
+/// A parsed URL.
 #[derive(Debug)]
 pub struct Url {
     scheme: String,
@@ -18,9 +16,9 @@ pub struct Url {
     opaque: Option<String>,
 }
 
-/// An absolute address or path, or why it is none.
+/// Parses an absolute URL or path; the error has its text.
 pub(crate) fn parse(text: &str) -> Result<Url, String> {
-    // first as a request would have it: nothing relative, and no fragment
+    // the rules of request URIs: no relative reference, no fragment
     let refuse = |why: &str| Err(format!("parse {}: {why}", quoted(text)));
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return refuse("net/url: invalid control character in URL");
@@ -75,20 +73,24 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// A part, by the function that asks for it.
-    pub(crate) fn part(&self, function: &str) -> Option<CelValue<'static>> {
-        Some(match function {
-            "getScheme" => CelValue::string(self.scheme.as_str()),
-            "getHost" => CelValue::string(self.host.as_str()),
-            "getHostname" => {
-                let name = self.host_and_port().0;
-                CelValue::string(name.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(name))
-            }
-            "getPort" => CelValue::string(self.host_and_port().1),
-            "getEscapedPath" => CelValue::string(self.escaped_path()),
-            "getQuery" => self.query_map(),
-            _ => return None,
-        })
+    pub(crate) fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// Host and port.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The host without port and brackets.
+    pub(crate) fn hostname(&self) -> &str {
+        let name = self.host_and_port().0;
+        name.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(name)
+    }
+
+    /// The port; empty if there is none.
+    pub(crate) fn port(&self) -> &str {
+        self.host_and_port().1
     }
 
     fn host_and_port(&self) -> (&str, &str) {
@@ -98,8 +100,8 @@ impl Url {
         }
     }
 
-    /// The path as it was written where that is a valid way to write it.
-    fn escaped_path(&self) -> String {
+    /// The path as written if its encoding is valid, else encoded anew.
+    pub(crate) fn escaped_path(&self) -> String {
         let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*[]%".contains(&byte);
         if self.path.bytes().all(valid) {
             return self.path.clone();
@@ -115,27 +117,25 @@ impl Url {
         out
     }
 
-    /// All values of each parameter.
-    fn query_map(&self) -> CelValue<'static> {
-        let mut entries: Vec<(String, Vec<CelValue<'static>>)> = Vec::new();
+    /// The parameters of the query, each with all its values.
+    pub(crate) fn query(&self) -> Vec<(String, Vec<String>)> {
+        let mut entries: Vec<(String, Vec<String>)> = Vec::new();
         for pair in self.query.as_deref().unwrap_or_default().split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            if pair.is_empty() || pair.contains(';') || !is_escaped_right(key) || !is_escaped_right(value) {
+            if pair.is_empty() || pair.contains(';') || !is_valid_escape(key) || !is_valid_escape(value) {
                 continue;
             }
-            let (key, value) = (decoded(key, true), CelValue::string(decoded(value, true)));
-            match entries.iter_mut().find(|(there, _)| *there == key) {
+            let (key, value) = (decoded(key, true), decoded(value, true));
+            match entries.iter_mut().find(|(name, _)| *name == key) {
                 Some((_, values)) => values.push(value),
                 None => entries.push((key, vec![value])),
             }
         }
-        let entries =
-            entries.into_iter().map(|(key, values)| (CelValue::string(key), CelValue::list(values)));
-        CelValue::Map(Map::Made(Arc::new(MadeMap::new(entries.collect()).unwrap_or_default())))
+        entries
     }
 }
 
-fn is_escaped_right(text: &str) -> bool {
+fn is_valid_escape(text: &str) -> bool {
     text.split('%').skip(1).all(|it| it.get(..2).is_some_and(|it| it.bytes().all(|b| b.is_ascii_hexdigit())))
 }
 
@@ -165,23 +165,20 @@ fn decoded_bytes(text: &str, plus: bool) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::convert::shown;
 
     #[test]
     fn parts() {
-        for (text, function, expected) in [
-            ("https://example.com:80/path?query=val#fragment", "getHost", "example.com:80"),
-            ("https://user:pass@example.com:80/path?query=val#fragment", "getHostname", "example.com"),
-            ("https://[::1]:80/", "getHostname", "::1"),
-            ("https://[::1]/", "getHost", "[::1]"),
-            ("https://[::1]:80/", "getPort", "80"),
-            ("/path", "getScheme", ""),
-            ("https://example.com/path with spaces/", "getEscapedPath", "/path%20with%20spaces/"),
-            ("https://example.com", "getEscapedPath", ""),
-        ] {
-            let url = parse(text).unwrap_or_else(|why| panic!("{why}"));
-            assert_eq!(shown(&url.part(function).unwrap()), expected, "{text}");
-        }
+        let url = |text: &str| parse(text).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(url("https://example.com:80/path?query=val#fragment").host(), "example.com:80");
+        let user = url("https://user:pass@example.com:80/path?query=val#fragment");
+        assert_eq!(user.hostname(), "example.com");
+        assert_eq!(url("https://[::1]:80/").hostname(), "::1");
+        assert_eq!(url("https://[::1]/").host(), "[::1]");
+        assert_eq!(url("https://[::1]:80/").port(), "80");
+        assert_eq!(url("/path").scheme(), "");
+        let spaces = url("https://example.com/path with spaces/");
+        assert_eq!(spaces.escaped_path(), "/path%20with%20spaces/");
+        assert_eq!(url("https://example.com").escaped_path(), "");
     }
 
     #[test]

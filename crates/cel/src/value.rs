@@ -3,7 +3,7 @@
 //! Values of an object are read in place, by their declaration; nothing is copied before it is needed. Values that
 //! an expression creates are reference-counted.
 
-use crate::declared::{Declared, ListKind, Object, Shape};
+use crate::declaration::{Declaration, ListKind, Object, Shape};
 use crate::escape;
 use crate::fault::{Fault, Outcome, fail, no_such_overload};
 use crate::time::{self, Timestamp};
@@ -32,11 +32,11 @@ pub enum CelValue<'a> {
     /// A type, by its name.
     Type(&'static str),
     Url(Arc<Url>),
-    /// Kept in the object, and not described.
+    /// Preserved in the object but not described.
     Opaque(&'a Value),
 }
 
-/// Text in an object, or made by an expression.
+/// Text of an object, or created by an expression.
 #[derive(Debug, Clone)]
 pub enum Text<'a> {
     Borrowed(&'a str),
@@ -58,13 +58,13 @@ pub enum List<'a> {
     /// In an object.
     Tree(TreeList<'a>),
     /// Created by an expression; for concatenated lists of objects, with the identity of their items.
-    Made(Arc<Vec<CelValue<'a>>>, Option<ItemKind<'a>>),
+    Owned(Arc<Vec<CelValue<'a>>>, Option<ItemKind<'a>>),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct TreeList<'a> {
     items: &'a [Value],
-    item: &'a Declared,
+    item: &'a Declaration,
     kind: ItemKind<'a>,
 }
 
@@ -78,8 +78,8 @@ pub enum Map<'a> {
     Object(&'a schema::Map, Fields<'a>),
     /// A map in an object.
     Tree(&'a schema::Map, Values<'a>),
-    /// Made by an expression.
-    Made(Arc<MadeMap<'a>>),
+    /// Created by an expression.
+    Owned(Arc<OwnedMap<'a>>),
 }
 
 /// The fields of a structure.
@@ -88,11 +88,11 @@ pub struct Fields<'a>(pub(crate) &'a Object);
 
 /// The declaration of a map's values.
 #[derive(Debug, Clone, Copy)]
-pub struct Values<'a>(pub(crate) &'a Declared);
+pub struct Values<'a>(pub(crate) &'a Declaration);
 
-/// A map that an expression made, in the order in which it did.
+/// A map that an expression created, in the order of its creation.
 #[derive(Debug, Default)]
-pub struct MadeMap<'a> {
+pub struct OwnedMap<'a> {
     pub(crate) entries: Vec<(CelValue<'a>, CelValue<'a>)>,
     index: HashMap<Key, usize>,
 }
@@ -116,12 +116,12 @@ pub(crate) enum Key {
     Other(String),
 }
 
-impl<'a> MadeMap<'a> {
-    pub(crate) fn new(entries: Vec<(CelValue<'a>, CelValue<'a>)>) -> Outcome<MadeMap<'a>> {
-        let mut map = MadeMap::default();
+impl<'a> OwnedMap<'a> {
+    pub(crate) fn new(entries: Vec<(CelValue<'a>, CelValue<'a>)>) -> Outcome<OwnedMap<'a>> {
+        let mut map = OwnedMap::default();
         for (key, value) in entries {
             match key.key()? {
-                // a number that is none is equal to nothing, not even to itself
+                // NaN is not equal to any number, including itself
                 Key::Double(bits) if f64::from_bits(bits).is_nan() => map.entries.push((key, value)),
                 index => match map.index.get(&index) {
                     Some(at) => map.entries[*at].1 = value,
@@ -163,8 +163,8 @@ fn unsigned(number: f64) -> Option<u64> {
     fits.then_some(number as u64)
 }
 
-/// An undeclared value follows the tree.
-static ANY: Declared = Declared { shape: Shape::Dyn, nullable: true, largest: 0, smallest: 1 };
+/// The declaration of undeclared values: the tree decides the type.
+static ANY: Declaration = Declaration { shape: Shape::Dyn, nullable: true, largest: 0, smallest: 1 };
 static ATOMIC: ListKind = ListKind::Atomic;
 
 impl<'a> CelValue<'a> {
@@ -173,15 +173,7 @@ impl<'a> CelValue<'a> {
     }
 
     pub(crate) fn list(items: Vec<CelValue<'a>>) -> CelValue<'a> {
-        CelValue::List(List::Made(Arc::new(items), None))
-    }
-
-    /// The result of the function `string`; `None` where that fails.
-    pub fn text(&self) -> Option<String> {
-        match crate::convert::convert("string", self.clone()) {
-            Ok(CelValue::String(text)) => Some(text.to_string()),
-            _ => None,
-        }
+        CelValue::List(List::Owned(Arc::new(items), None))
     }
 
     /// The name of its type.
@@ -204,8 +196,8 @@ impl<'a> CelValue<'a> {
         }
     }
 
-    /// Reads a part of an object as it is declared.
-    pub fn read(value: &'a Value, declared: &'a Declared) -> Outcome<CelValue<'a>> {
+    /// Reads a part of an object by its declaration.
+    pub fn read(value: &'a Value, declared: &'a Declaration) -> Outcome<CelValue<'a>> {
         if value.is_null() {
             return if declared.nullable {
                 Ok(CelValue::Null)
@@ -291,7 +283,7 @@ impl<'a> CelValue<'a> {
                 CelValue::List(List::Tree(TreeList { items, item: &ANY, kind: ItemKind(&ATOMIC) }))
             }
             Value::Map(map) => CelValue::Map(Map::Tree(map, Values(&ANY))),
-            Value::Json(_) => made(&value.opened()),
+            Value::Json(_) => to_owned(&value.opened()),
         }
     }
 
@@ -331,25 +323,25 @@ impl<'a> CelValue<'a> {
             }
             CelValue::Type(name) => Key::Other((*name).to_owned()),
             CelValue::Url(url) => Key::Other(url.to_string()),
-            CelValue::Opaque(value) => made(value).key()?,
+            CelValue::Opaque(value) => to_owned(value).key()?,
         })
     }
 }
 
-/// A value of its own, read as the tree says.
-fn made<'a>(value: &Value) -> CelValue<'a> {
+/// An owned value of any type.
+fn to_owned<'a>(value: &Value) -> CelValue<'a> {
     match value {
         Value::Null => CelValue::Null,
         Value::Bool(truth) => CelValue::Bool(*truth),
         Value::Int(number) => CelValue::Int(*number),
         Value::Float(number) => CelValue::Double(*number),
         Value::String(text) => CelValue::string(text.as_str()),
-        Value::List(items) => CelValue::list(items.iter().map(made).collect()),
+        Value::List(items) => CelValue::list(items.iter().map(to_owned).collect()),
         Value::Map(map) => {
-            let entries = map.iter().map(|(key, value)| (CelValue::string(key), made(value))).collect();
-            CelValue::Map(Map::Made(Arc::new(MadeMap::new(entries).unwrap_or_default())))
+            let entries = map.iter().map(|(key, value)| (CelValue::string(key), to_owned(value))).collect();
+            CelValue::Map(Map::Owned(Arc::new(OwnedMap::new(entries).unwrap_or_default())))
         }
-        Value::Json(_) => made(&value.opened()),
+        Value::Json(_) => to_owned(&value.opened()),
     }
 }
 
@@ -363,7 +355,7 @@ impl<'a> List<'a> {
     pub fn len(&self) -> usize {
         match self {
             List::Tree(list) => list.items.len(),
-            List::Made(items, _) => items.len(),
+            List::Owned(items, _) => items.len(),
         }
     }
 
@@ -371,11 +363,11 @@ impl<'a> List<'a> {
         self.len() == 0
     }
 
-    /// The item at a position that is there.
+    /// The item at a position.
     pub fn at(&self, at: usize) -> Outcome<CelValue<'a>> {
         let item = match self {
             List::Tree(list) => list.items.get(at).map(|item| CelValue::read(item, list.item)),
-            List::Made(items, _) => items.get(at).cloned().map(Ok),
+            List::Owned(items, _) => items.get(at).cloned().map(Ok),
         };
         item.unwrap_or_else(|| fail(format!("index out of bounds: {at}")))
     }
@@ -388,40 +380,13 @@ impl<'a> List<'a> {
     pub(crate) fn kind(&self) -> Option<&'a ListKind> {
         match self {
             List::Tree(list) => (!list.is_undeclared()).then_some(list.kind.0),
-            List::Made(_, kind) => kind.map(|it| it.0),
+            List::Owned(_, kind) => kind.map(|it| it.0),
         }
     }
 
-    /// Whether it stands in an object that is declared.
+    /// Whether it is part of a declared object.
     pub(crate) fn is_declared(&self) -> bool {
         self.kind().is_some()
-    }
-
-    pub(crate) fn index(&self, index: &CelValue<'_>) -> Outcome<CelValue<'a>> {
-        let shown = || crate::convert::shown(index);
-        if self.is_declared() {
-            return match index {
-                CelValue::Int(at) => match usize::try_from(*at).ok().filter(|at| *at < self.len()) {
-                    Some(at) => self.at(at),
-                    None => fail(format!("index out of bounds: {at}")),
-                },
-                _ => fail(format!("unsupported index: {}", shown())),
-            };
-        }
-        let at = match index {
-            CelValue::Int(at) => Some(*at),
-            CelValue::Uint(at) => i64::try_from(*at).ok(),
-            CelValue::Double(at) => whole(*at),
-            other => return fail(format!("unsupported index type '{}' in list", other.type_name())),
-        };
-        let Some(at) = at else { return fail(format!("unsupported index value {} in list", shown())) };
-        match usize::try_from(at).ok().filter(|at| *at < self.len()) {
-            Some(at) => self.at(at),
-            None if matches!((self, index), (List::Tree(_), CelValue::Int(_))) => {
-                fail(format!("index out of bounds: {at}"))
-            }
-            None => fail(format!("index '{at}' out of range in list size '{}'", self.len())),
-        }
     }
 }
 
@@ -435,7 +400,7 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match self {
             Map::Object(map, _) | Map::Tree(map, _) => map.len(),
-            Map::Made(map) => map.entries.len(),
+            Map::Owned(map) => map.entries.len(),
         }
     }
 
@@ -443,11 +408,11 @@ impl<'a> Map<'a> {
         self.len() == 0
     }
 
-    /// The keys, without those that expressions do not see.
+    /// The keys that expressions see.
     pub fn keys(&self) -> Vec<CelValue<'a>> {
         match self {
             Map::Tree(map, _) => map.keys().map(|key| CelValue::String(Text::Borrowed(key))).collect(),
-            Map::Made(map) => map.entries.iter().map(|(key, _)| key.clone()).collect(),
+            Map::Owned(map) => map.entries.iter().map(|(key, _)| key.clone()).collect(),
             Map::Object(map, fields) => {
                 let fields = map.keys().filter_map(|key| fields.0.field(key));
                 let name = |escaped: &'a Option<String>, name: &'a str| escaped.as_deref().unwrap_or(name);
@@ -459,7 +424,7 @@ impl<'a> Map<'a> {
     /// The value of a key.
     pub fn find(&self, key: &CelValue<'_>) -> Outcome<Option<CelValue<'a>>> {
         match self {
-            Map::Made(map) => Ok(map.find(key).cloned()),
+            Map::Owned(map) => Ok(map.find(key).cloned()),
             Map::Tree(_, values) if std::ptr::eq(values.0, &ANY) => match key {
                 CelValue::String(key) => self.find_text(key),
                 _ => Ok(None),
@@ -473,7 +438,7 @@ impl<'a> Map<'a> {
 
     pub(crate) fn find_text(&self, key: &str) -> Outcome<Option<CelValue<'a>>> {
         match self {
-            Map::Made(map) => Ok(map.find(&CelValue::String(Text::Borrowed(key))).cloned()),
+            Map::Owned(map) => Ok(map.find(&CelValue::String(Text::Borrowed(key))).cloned()),
             Map::Tree(map, values) => map.get(key).map(|it| CelValue::read(it, values.0)).transpose(),
             Map::Object(..) => match escape::unescape(key) {
                 Some(name) => self.find_field(&name),
@@ -486,15 +451,15 @@ impl<'a> Map<'a> {
     pub(crate) fn find_field(&self, name: &str) -> Outcome<Option<CelValue<'a>>> {
         let Map::Object(map, fields) = self else { return self.find_text(name) };
         let Some(value) = map.get(name).filter(|it| !it.is_null()) else { return Ok(None) };
-        fields.0.field(name).map(|field| CelValue::read(value, &field.declared)).transpose()
+        fields.0.field(name).map(|field| CelValue::read(value, &field.declaration)).transpose()
     }
 
-    /// Whether it stands in an object that is declared.
+    /// Whether it is part of a declared object.
     pub(crate) fn is_declared(&self) -> bool {
         match self {
             Map::Object(..) => true,
             Map::Tree(_, values) => !std::ptr::eq(values.0, &ANY),
-            Map::Made(_) => false,
+            Map::Owned(_) => false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Expressions and objects that ask for too much: told, and never a stack or memory that runs out.
 
-use cel::{Budget, Declared, Env, EvalError, Variables};
+use cel::{Budget, Declaration, Env, EvalError, Variables};
 use schema::Value;
 
 fn json(text: &str) -> Value {
@@ -32,7 +32,7 @@ fn deep_and_long_expressions_are_refused() {
         ("(".repeat(100_000), Some(rules)),
         ("a".repeat(100_001), Some("expression code point size exceeds limit: size: 100001, limit 100000")),
     ] {
-        let env = Env::new().variable("self", Declared::any());
+        let env = Env::new().variable("self", Declaration::any());
         let found = env.compile(&text).err().map(|why| why.to_string());
         let start: String = text.chars().take(20).collect();
         let expected = expected.map(|it| format!("compilation failed: ERROR: <input>:-1:0: {it}"));
@@ -45,7 +45,7 @@ fn what_costs_or_makes_too_much_ends() {
     let schema = json(
         r#"{"type":"object","properties":{"l":{"type":"array","items":{"type":"string"}},"s":{"type":"string"}}}"#,
     );
-    let declared = Declared::from_schema(&schema, "self", false).unwrap();
+    let declared = Declaration::from_schema(&schema, "self", false).unwrap();
     let env = Env::new().variable("self", declared);
     let items = vec!["\"x\""; 2000].join(",");
     let object = json(&format!(r#"{{"l":[{items}],"s":"{}"}}"#, "y".repeat(1_000_000)));

@@ -4,7 +4,7 @@
 //! `fails`, with the words or the value, then the estimate and the cost. One file is about objects that are not
 //! declared, as policies see them.
 
-use cel::{Budget, CelValue, Declared, Env, EvalError, List, Variables};
+use cel::{Budget, CelValue, Declaration, Env, EvalError, List, Variables};
 use schema::Value;
 use std::path::Path;
 
@@ -86,9 +86,9 @@ fn expressions_do_what_was_recorded() {
         let declared = match file.at(&["schema"]) {
             Some(schema) => {
                 let root = file.at(&["root"]).and_then(Value::as_bool).unwrap();
-                Declared::from_schema(schema, "selfType0", root).unwrap()
+                Declaration::from_schema(schema, "selfType0", root).unwrap()
             }
-            None => Declared::any(),
+            None => Declaration::any(),
         };
         let env = Env::new().variable("self", declared.clone()).variable("oldSelf", declared);
         let case = Case { file: &file, env };

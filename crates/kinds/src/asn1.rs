@@ -1,6 +1,6 @@
-//! Why a request for a certificate, or a certificate, cannot be read, in the words that clients know.
+//! Errors of malformed certificates and certificate requests, with the API's texts.
 //!
-//! Only the outermost two layers are looked at here; what lies deeper is the parser's to tell.
+//! It checks only the outermost two layers; the parser reports errors in deeper ones.
 
 use x509_parser::error::X509Error;
 use x509_parser::nom;
@@ -38,7 +38,7 @@ impl Head {
     }
 }
 
-/// What is wrong with a request, if that shows at its beginning.
+/// The error of a malformed request in its outer layers.
 pub(crate) fn broken(der: &[u8]) -> Option<String> {
     let mut rest = der;
     for name in ["certificateRequest", "tbsCertificateRequest"] {
@@ -65,7 +65,7 @@ pub(crate) fn broken(der: &[u8]) -> Option<String> {
     None
 }
 
-/// What is wrong with a certificate.
+/// The error of a malformed certificate.
 pub(crate) fn bad_certificate(der: &[u8], why: &nom::Err<X509Error>) -> String {
     if let nom::Err::Error(X509Error::InvalidAlgorithmIdentifier) = why {
         return "x509: inner and outer signature algorithm identifiers don't match".to_owned();
@@ -87,16 +87,16 @@ mod tests {
 
     #[test]
     fn the_beginning_of_a_request_tells_what_is_wrong() {
-        let told = |der: &[u8]| broken(der).unwrap_or_default();
-        assert_eq!(told(b""), "asn1: syntax error: sequence truncated");
-        assert_eq!(told(b"0"), "asn1: syntax error: truncated tag or length");
-        assert_eq!(told(b"0\x05\x01"), "asn1: syntax error: data truncated");
-        assert!(told(b"junk").starts_with(
+        let error = |der: &[u8]| broken(der).unwrap_or_default();
+        assert_eq!(error(b""), "asn1: syntax error: sequence truncated");
+        assert_eq!(error(b"0"), "asn1: syntax error: truncated tag or length");
+        assert_eq!(error(b"0\x05\x01"), "asn1: syntax error: data truncated");
+        assert!(error(b"junk").starts_with(
             "asn1: structure error: tags don't match (16 vs {class:1 tag:10 length:117 isCompound:true})"
         ));
-        assert!(told(b"0\x03\x02\x01\x01").ends_with(" tbsCertificateRequest @2"));
-        assert_eq!(told(b"0\x02\x30\x00"), "");
+        assert!(error(b"0\x03\x02\x01\x01").ends_with(" tbsCertificateRequest @2"));
+        assert_eq!(error(b"0\x02\x30\x00"), "");
         // a length that no memory could hold is read without being believed
-        assert_eq!(told(b"0\x84\xff\xff\xff\xff"), "asn1: syntax error: data truncated");
+        assert_eq!(error(b"0\x84\xff\xff\xff\xff"), "asn1: syntax error: data truncated");
     }
 }

@@ -1,6 +1,6 @@
 //! Checks of single values that several kinds share: text forms, addresses, numbers, paths.
 //!
-//! Each check appends the problems it finds, worded as clients know them. Nothing in here knows a kind.
+//! Each check appends its problems, with the texts of the API. No check knows a kind.
 
 use crate::read;
 use base64::Engine;
@@ -15,20 +15,20 @@ pub(crate) use schema::problem::Problems;
 
 /// Problems that each show the same list. The first is always reported, the others up to a byte limit.
 #[derive(Default)]
-pub(crate) struct Repeated {
+pub(crate) struct SharedListProblems {
     shown: Option<String>,
-    /// How many bytes have been shown.
+    /// The number of bytes shown so far.
     bytes: usize,
 }
 
-impl Repeated {
+impl SharedListProblems {
     /// Whether the limit is reached.
     pub fn is_full(&self) -> bool {
         self.bytes > REPEATED_LIMIT
     }
 
-    /// Tells a problem; `list` is what it shows, the same each time.
-    pub fn tell(&mut self, path: &Path<'_>, list: impl FnOnce() -> String, why: &str, out: &mut Problems) {
+    /// Reports a problem; it shows `list`, the same each time.
+    pub fn report(&mut self, path: &Path<'_>, list: impl FnOnce() -> String, why: &str, out: &mut Problems) {
         if self.is_full() {
             return;
         }
@@ -40,21 +40,21 @@ impl Repeated {
     }
 }
 
-/// Texts that have come already. Few are looked through; only many are hashed.
+/// A set of texts. A small one is scanned; only a large one is hashed.
 #[derive(Default)]
-pub(crate) struct Seen<'t> {
+pub(crate) struct TextSet<'t> {
     few: Vec<&'t str>,
     many: HashSet<&'t str>,
 }
 
-impl<'t> Seen<'t> {
+impl<'t> TextSet<'t> {
     const FEW: usize = 16;
 
     pub fn contains(&self, text: &str) -> bool {
         self.few.contains(&text) || self.many.contains(text)
     }
 
-    /// Gives whether it is new.
+    /// Inserts a text; returns whether it is new.
     pub fn insert(&mut self, text: &'t str) -> bool {
         if self.few.contains(&text) {
             return false;
@@ -67,9 +67,9 @@ impl<'t> Seen<'t> {
     }
 }
 
-impl<'t> FromIterator<&'t str> for Seen<'t> {
+impl<'t> FromIterator<&'t str> for TextSet<'t> {
     fn from_iter<I: IntoIterator<Item = &'t str>>(texts: I) -> Self {
-        let mut seen = Seen::default();
+        let mut seen = TextSet::default();
         for text in texts {
             seen.insert(text);
         }
@@ -288,7 +288,7 @@ pub(crate) fn bytes_of(text: &str) -> Vec<u8> {
     STANDARD.decode(text).unwrap_or_default()
 }
 
-/// How many bytes base64 text stands for.
+/// The number of bytes that base64 text encodes.
 pub(crate) fn byte_len(text: &str) -> usize {
     text.len() / 4 * 3 - text.bytes().rev().take_while(|&b| b == b'=').count().min(text.len() / 4 * 3)
 }

@@ -1,4 +1,4 @@
-//! Conditions of the kind that all newer kinds share: a type, a status, a reason and when it changed.
+//! Conditions in the form of the newer kinds: type, status, reason and transition time.
 
 use crate::check::{self, Problems};
 use crate::read;
@@ -83,7 +83,7 @@ fn reason(reason: &str, path: &Path<'_>, out: &mut Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn each_part_is_checked() {

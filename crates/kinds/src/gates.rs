@@ -1,8 +1,7 @@
-//! Feature gates of kinds: what is taken out of objects, or refused, unless it is switched on or because it is switched
-//! off.
+//! Feature gates of kinds: the fields that a gate removes or forbids.
 //!
-//! What always holds: an object that has such a field keeps it, so that switching a feature off breaks nothing that
-//! exists.
+//! Invariant: an object that already has such a field keeps it, so that turning a feature off does not break existing
+//! objects.
 
 use rest::hooks::Context;
 use schema::Value;
@@ -11,9 +10,9 @@ use schema::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gate {
     pub name: &'static str,
-    /// Whether it is open where nobody decides.
+    /// Whether it is open by default.
     pub open: bool,
-    /// What an open gate makes of objects.
+    /// The effect of an open gate on objects.
     pub changes: &'static str,
 }
 
@@ -147,13 +146,13 @@ pub const OF_KINDS: &[Gate] = &[
 
 /// A field that is kept only where a gate is open. In its path `*` is every item of a list, and `a|b` is a field of
 /// either name.
-pub(crate) type Guarded = (Gate, &'static [&'static str]);
+pub(crate) type GatedField = (Gate, &'static [&'static str]);
 
-/// Takes the fields of closed gates away, each unless it is in use already, at whichever of its places.
+/// Removes the fields of closed gates, unless the old object uses them at any place.
 pub(crate) fn drop_disabled(
     next: &mut Value,
     old: Option<&Value>,
-    guarded: &[Guarded],
+    guarded: &[GatedField],
     context: &Context<'_>,
 ) {
     for (gate, path) in guarded {
@@ -193,9 +192,9 @@ fn unset(value: &mut Value, path: &[&str]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json};
+    use crate::tests::{context, json};
 
-    const GUARDED: &[Guarded] = &[(SCHEDULING, &["a|b", "*", "c"]), (TIME_ZONE, &["zone"])];
+    const GUARDED: &[GatedField] = &[(SCHEDULING, &["a|b", "*", "c"]), (TIME_ZONE, &["zone"])];
 
     fn check(closed: &[String], old: Option<&str>, given: &str, expected: &str) {
         let mut object = json(given);

@@ -1,8 +1,9 @@
-//! Behaviour of the built-in kinds, whose tables the crate `api` declares: one file for each kind that has behaviour of its own.
+//! Behaviour of the built-in kinds, whose tables the crate `api` declares: one file for each kind with behaviour of its
+//! own, in a folder per API group.
 //!
-//! A kind's file says what the table cannot: defaults that depend on other fields, rules that need more than
-//! one field, what may change, what deleting means, and its row in a table of objects. Always true: a kind
-//! without such a file works by its table alone. Nothing in here does I/O or reads a clock.
+//! A kind's file has everything that its table cannot declare: defaults that depend on other fields, validation
+//! across fields, immutable fields, deletion, and its row in a table of objects. Invariants: a kind without such a
+//! file works by its table alone, and no kind does I/O or reads a clock.
 
 pub mod admissionregistration;
 pub mod apiextensions;
@@ -41,9 +42,7 @@ mod versions;
 mod workload;
 
 #[cfg(test)]
-mod recorded;
-#[cfg(test)]
-mod testing;
+mod tests;
 
 pub use api::tables;
 use apimachinery::unstructured as read;

@@ -1,5 +1,6 @@
-//! What the limit ranges of a namespace do to new pods and to claims: defaults first, bounds after the object is
-//! found to be in order. Pure: who looks the ranges up is elsewhere; a refusal is the reason alone.
+//! Limit ranges applied to new pods and to claims: first defaults, then limits after validation.
+//!
+//! The functions are pure: callers look the ranges up, and an error is the reason alone.
 
 use crate::core::limitrange::MOST_MILLI;
 use crate::{quantities, read};
@@ -19,7 +20,7 @@ pub fn fill_pod(pod: &mut Value, ranges: &[Value], names: &Names) {
                 }
             }
         }
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         for (list, called) in [("containers", "container"), ("initContainers", "init container")] {
             read::each_mut(pod, &["spec", list], |one| {
                 let name = one.text(&["name"]).to_owned();
@@ -28,14 +29,14 @@ pub fn fill_pod(pod: &mut Value, ranges: &[Value], names: &Names) {
                 {
                     let set = fill(one, list, defaults);
                     if !set.is_empty() {
-                        told.push(format!("{} {what} for {called} {name}", set.join(", ")));
+                        messages.push(format!("{} {what} for {called} {name}", set.join(", ")));
                     }
                 }
             });
         }
-        if !told.is_empty() {
+        if !messages.is_empty() {
             let metadata = pod.make_map().entry("metadata").make_map();
-            let text = format!("LimitRanger plugin set: {}", told.join("; "));
+            let text = format!("LimitRanger plugin set: {}", messages.join("; "));
             metadata.entry("annotations").make_map().insert(names.well_known("limit-ranger"), text);
         }
     }
@@ -89,12 +90,12 @@ pub fn check_claim(claim: &Value, ranges: &[Value]) -> Result<(), String> {
             }
             // a claim has no limit but what it asks for
             for (name, value) in read::map(item, &["max"]).iter() {
-                let asked = requests.get(name).map(read::text);
-                let fits = asked.is_some() && amount(name, requests) <= quantities::parse(value);
+                let request = requests.get(name).map(read::text);
+                let fits = request.is_some() && amount(name, requests) <= quantities::parse(value);
                 if !fits {
                     let start = usage("maximum", "PersistentVolumeClaim", name, value);
-                    out.push(match asked {
-                        Some(asked) => format!("{start}, but request is {asked}"),
+                    out.push(match request {
+                        Some(request) => format!("{start}, but request is {request}"),
                         None => format!("{start}.  No request is specified"),
                     });
                 }
@@ -222,7 +223,7 @@ fn ratio(kind: &str, name: &str, bound: &Value, requests: &Map, limits: &Map, ou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     const RANGE: &str = r#"{"spec":{"limits":[
         {"type":"Container","default":{"cpu":"500m","memory":"64Mi"},"defaultRequest":{"cpu":"100m"},

@@ -1,4 +1,4 @@
-//! What the kinds say about metadata: rules for names, and the cells that every table has.
+//! Metadata of kinds: name rules, and the common cells of tables.
 //!
 //! The rest of the metadata is checked where all kinds are served.
 
@@ -30,7 +30,7 @@ pub(crate) fn name(object: &Value) -> Value {
     object.text(&["metadata", "name"]).into()
 }
 
-/// What the status says, unless the object is going away, as a cell.
+/// The phase as a cell; `Terminating` for a deleted object.
 pub(crate) fn phase(object: &Value) -> Value {
     match object.text(&["metadata", "deletionTimestamp"]) {
         "" => object.text(&["status", "phase"]).into(),
@@ -47,12 +47,12 @@ pub(crate) fn add_finalizer(object: &mut Value, finalizer: &str) {
     }
 }
 
-/// How old the object is, as a cell.
+/// The age of the object as a cell.
 pub(crate) fn age(object: &Value, now: Duration) -> Value {
     since(object.text(&["metadata", "creationTimestamp"]), now).into()
 }
 
-/// How long ago a time was, for people.
+/// The age of a time in short form.
 pub(crate) fn since(time: &str, now: Duration) -> String {
     time::age(Some(time), now.as_secs() as i64)
 }

@@ -1,6 +1,6 @@
-//! Where pods may run: tolerations, taints, selectors, affinity and spreading.
+//! Constraints on the node of a pod: tolerations, taints, selectors, affinity and spreading.
 //!
-//! Used by pods, nodes and runtime classes alike.
+//! Pods, nodes and runtime classes use them.
 
 use crate::check::{self, Problems};
 use crate::read;
@@ -255,7 +255,7 @@ fn pod_term(term: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 pub(crate) fn topology_spread(constraints: &[Value], path: &Path<'_>, out: &mut Problems) {
-    // the earlier one of two equal constraints is reported, so those that come later are counted first
+    // the earlier of two equal constraints is reported, so later ones are counted first
     let tuple =
         |it: &Value| (it.text(&["topologyKey"]).to_owned(), it.text(&["whenUnsatisfiable"]).to_owned());
     let mut later = HashSet::new();
@@ -291,9 +291,9 @@ pub(crate) fn topology_spread(constraints: &[Value], path: &Path<'_>, out: &mut 
     }
 }
 
-/// The tolerations of two lists, without those that another one covers.
+/// The tolerations of two lists, except covered ones.
 pub fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value> {
-    // covering is decided pair by pair; beyond what anybody writes by hand, equal ones alone are left out
+    // coverage is decided pair by pair; in longer lists only equal tolerations are left out
     const MOST_COMPARED: usize = 256;
     let all: Vec<&Value> = first.iter().chain(second).collect();
     let mut merged: Vec<Value> = Vec::with_capacity(all.len());
@@ -331,7 +331,7 @@ pub fn covers(a: &Value, b: &Value) -> bool {
     }
     match a.text(&["operator"]) {
         "Exists" => true,
-        // clients know it so: only who says `Equal` is equal to others than itself
+        // API behaviour: only an explicit `Equal` covers another toleration
         "" | "Equal" => b.text(&["operator"]) == "Equal" && a.text(&["value"]) == b.text(&["value"]),
         _ => false,
     }
@@ -340,7 +340,7 @@ pub fn covers(a: &Value, b: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn tolerations_are_consistent() {

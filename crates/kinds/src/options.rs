@@ -20,7 +20,7 @@ pub struct Options {
 /// The ranges that services take addresses and ports from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceOptions {
-    /// Where the addresses come from of services that name no family.
+    /// The network of services without an address family.
     pub network: Network,
     /// One of the other family, where services may have both.
     pub second_network: Option<Network>,

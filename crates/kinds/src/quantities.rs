@@ -1,6 +1,6 @@
-//! Amounts of resources: which names are allowed where, which values make sense, and rounding.
+//! Resource lists: the allowed names, the valid amounts, and rounding.
 //!
-//! Lists of resources are maps of names to quantities in canonical text.
+//! A resource list is a map of names to quantities in canonical text.
 
 use crate::check::{self, Problems};
 use crate::read;
@@ -141,7 +141,7 @@ fn huge_pages(name: &str, value: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// What a container asks for, and the most that it gets.
+/// Checks the requests and limits of a container.
 pub(crate) fn requirements(limits: &Map, requests: &Map, path: &Path<'_>, out: &mut Problems) {
     let (limits_path, requests_path) = (path.field("limits"), path.field("requests"));
     let (mut computes, mut huge) = (false, false);
@@ -188,7 +188,7 @@ pub(crate) fn requirements(limits: &Map, requests: &Map, path: &Path<'_>, out: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     fn check(limits: &str, requests: &str, expected: &[&str]) {
         let (limits, requests) = (json(limits), json(requests));

@@ -1,6 +1,6 @@
-//! Roles and bindings: what rules may say, whom bindings may name, and that a binding never changes its role.
+//! Roles and bindings: validation of rules and subjects; the role of a binding is immutable.
 //!
-//! These are the objects only; what they permit is decided where requests are authorized.
+//! These are the objects only; the authorizer decides what they permit.
 
 use crate::check::{self, Problems};
 use crate::workload::Selector;
@@ -231,7 +231,7 @@ fn binding_cells(object: &Value, now: Duration) -> Vec<Value> {
     ]
 }
 
-/// From `v1alpha1`, where subjects name a version, and the user `*` is everybody who is known.
+/// Converts from `v1alpha1`, where subjects have a version, and the user `*` stands for all authenticated users.
 pub(crate) fn convert_v1alpha1(object: &mut Value, names: &Names) {
     read::each_mut(object, &["subjects"], |subject| {
         let version = subject.unset(&["apiVersion"]).unwrap_or_default();

@@ -1,10 +1,9 @@
-//! Which kinds are served: what an operator decided, over what is on without a decision.
+//! The served kinds: the settings of an operator over the defaults.
 //!
-//! A decision is a key with `true` or `false` (nothing means `true`). The more a key names, the more it
-//! counts, in whatever order they are given: a resource (`apps/v1/deployments`) before its version
-//! (`apps/v1`; `v1` or `api/v1` for the nameless group), that before a level of stability (`api/ga`,
-//! `api/beta`, `api/alpha`), and that before `api/all`. What needs a feature gate is served only where the
-//! gate is open too, and what a release does not have yet, or no longer has, is not served whatever was decided.
+//! A setting is a key with `true` or `false` (empty means `true`). The most specific key wins, in any order: a resource
+//! (`apps/v1/deployments`) before its version (`apps/v1`; `v1` or `api/v1` for the core group), before a stability
+//! level (`api/ga`, `api/beta`, `api/alpha`), before `api/all`. A kind with a feature gate is served only if the gate
+//! is open, and a kind that the release does not have is never served.
 
 use crate::tables;
 use names::Names;
@@ -261,7 +260,7 @@ mod tests {
         }
     }
 
-    /// How stable a version is, the stablest first.
+    /// The stability of a version, the most stable first.
     fn stage(version: &str) -> u8 {
         if version.contains("alpha") {
             2
@@ -319,8 +318,8 @@ mod tests {
             ("apps/v1=maybe", "\"maybe\" must be true or false"),
             ("api/all=", "must be true or false"),
         ] {
-            let told = served(pairs).unwrap_err();
-            assert!(told.contains(part) && told.lines().count() == 1, "{pairs}: {told}");
+            let error = served(pairs).unwrap_err();
+            assert!(error.contains(part) && error.lines().count() == 1, "{pairs}: {error}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What the kinds that make pods share: selectors, pod templates, counts in a status, cells.
+//! Common behaviour of the kinds that create pods: selectors, pod templates, status counts, cells.
 //!
-//! Nothing in here belongs to one kind alone. Paths are those of messages; values are read from the tree.
+//! Paths are for messages; values are read from the tree.
 
 use crate::check::{self, Problems};
 use crate::core::pod::template;
@@ -146,8 +146,8 @@ pub(crate) fn selected(template: &Value, matches: bool, path: &Path<'_>, out: &m
     }
 }
 
-/// What makes a template one for pods that are kept running.
-pub(crate) struct Running<'a> {
+/// The validation of a template for pods that restart forever.
+pub(crate) struct TemplateRules<'a> {
     pub context: &'a Context<'a>,
     pub privileged: bool,
     /// The kind, as messages name it.
@@ -156,8 +156,8 @@ pub(crate) struct Running<'a> {
     pub many: bool,
 }
 
-impl Running<'_> {
-    /// A template all of whose rules are checked.
+impl TemplateRules<'_> {
+    /// Checks a template by all rules.
     pub fn check(&self, template: &Value, path: &Path<'_>, out: &mut Problems) {
         template::validate(template, path, self.context, self.privileged, out);
         if self.many {
@@ -222,7 +222,7 @@ pub(crate) fn counts(object: &Value, counts: &[&str], bounds: &[Bound]) -> Probl
     out
 }
 
-/// How often names collided only grows.
+/// The collision count only increases.
 pub(crate) fn collisions(new: &Value, old: &Value, out: &mut Problems) {
     let at = |object: &Value| read::opt_int(object, &["status", "collisionCount"]);
     let path = Path::ROOT.field("status");
@@ -345,7 +345,7 @@ pub(crate) fn selector_cell(selector: Option<&Value>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn selectors_match_and_read_well() {

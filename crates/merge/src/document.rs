@@ -5,7 +5,7 @@
 //! an object and the text of a patch give the text of the result. It is made for errors only, after the patch
 //! was applied to the tree; a patch that does not apply leaves the document as it is at that operation.
 //!
-//! Always true: each text is read once, and a map is sorted once.
+//! Invariant:each text is read once, and a map is sorted once.
 
 use crate::json_patch::{Pointer, index};
 use schema::{Value, decode, encode};
@@ -77,7 +77,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Takes a map or list apart: of members with the same name the last one counts.
+    /// Splits a map or list into members; the last of duplicate members wins.
     fn open(&mut self) {
         if !self.is_open
             && let Form::Map(members) = &mut self.form
@@ -98,7 +98,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Takes null members away, in maps that lists hold too.
+    /// Removes null members, also in maps inside lists.
     fn prune(&mut self) {
         self.open();
         match &mut self.form {

@@ -1,32 +1,34 @@
-//! Why a patch was refused.
+//! Errors of patches.
 
-/// The text of an [`Error`] is what the client reads; the [`Rejection`] behind it is for logs.
+use schema::Value;
+
+/// The error of a patch. Its text goes to the client; the [`Rejection`] that it holds goes to logs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The patch is not of the form that its media type asks for.
+    /// The patch does not have the form of its media type.
     #[error("error decoding patch: {0}")]
     Malformed(String),
     #[error(
         "Request entity too large: The allowed maximum operations in a JSON patch is {max}, got {0}",
-        max = crate::json_patch::MAX_OPERATIONS
+        max = crate::limits::MAX_OPERATIONS
     )]
     TooManyOperations(usize),
-    /// The patch is well formed and does not apply.
+    /// The patch is well formed but does not apply.
     #[error("the server rejected our request due to an error in our request")]
     Rejected(#[source] Rejection),
-    /// A strategic merge patch is not an object, or a directive in it is not of its form.
+    /// A strategic merge patch is not an object, or has a malformed directive.
     #[error("{0}")]
     BadPatch(String),
-    /// A strategic merge patch does not go together with the object. Clients know this as a 500.
+    /// A strategic merge patch cannot be merged with the object. The API answers 500.
     #[error("{0}")]
     Unmergeable(String),
-    /// The patched object does not have the form of its type: the patch as clients see it, and what is wrong.
+    /// The patched object does not have the form of its type: the patch as clients see it, and the reason.
     #[error(" \"\" is invalid: patch: Invalid value: {}: {why}", schema::problem::quoted(patch))]
     Misfit { patch: String, why: String },
 }
 
 impl Error {
-    /// The HTTP status that the error is answered with.
+    /// The HTTP status code of the error.
     pub fn code(&self) -> u16 {
         match self {
             Error::Malformed(_) | Error::BadPatch(_) => 400,
@@ -43,7 +45,7 @@ impl From<Rejection> for Error {
     }
 }
 
-/// Why a patch does not apply.
+/// The reason why a well-formed patch does not apply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     #[error("operation {0} has an unknown kind: {1:?}")]
@@ -64,4 +66,16 @@ pub enum Rejection {
     TooMuchMoved,
     #[error("lists of lists are not supported")]
     ListOfLists,
+}
+
+/// The name of a value's JSON type in error texts.
+pub(crate) fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Int(_) | Value::Float(_) => "number",
+        Value::String(_) => "string",
+        Value::List(_) => "array",
+        Value::Map(_) | Value::Json(_) => "object",
+    }
 }

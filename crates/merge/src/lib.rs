@@ -1,26 +1,25 @@
-//! How one state of an object becomes the next: JSON patch, merge patch, strategic merge patch, server-side
-//! apply, and who owns which field.
+//! Patches and field ownership: JSON patch, merge patch, strategic merge patch, server-side apply, and managed
+//! fields.
 //!
-//! Everything here is a function over trees ([`schema::Value`]) and, where fields are tracked, tables
-//! ([`schema::table::Type`]). Always true: no kind is named, no clock is read, and the work is linear in the
-//! size of what comes in (`n log n` for lists whose items are told apart by a key).
+//! Every operation is a function over trees ([`schema::Value`]) and, where fields are tracked, tables
+//! ([`schema::table::Type`]). Invariants: no function names a kind or reads a clock, and the work is linear in the
+//! size of the input (`n log n` for lists whose items have keys).
 //!
-//! What it does not do: decode or encode text, validate, or answer requests. A caller turns an
-//! [`Error`] into a response with [`Error::code`].
+//! The crate neither decodes nor encodes text, nor validates, nor sends responses. A caller turns an [`Error`] into
+//! a response with [`Error::code`].
 
 pub mod apply;
 pub mod document;
 mod error;
 pub mod json_patch;
+pub mod limits;
 pub mod managed;
 pub mod merge_patch;
-#[cfg(test)]
-mod properties;
-#[cfg(test)]
-mod recorded;
 pub mod strategic;
+#[cfg(test)]
+mod tests;
 
-pub use apply::{Applied, ApplyError, ApplyWrite, Conflict, Conflicts, apply, described};
+pub use apply::{ApplyError, ApplyOutcome, ApplyWrite, Conflict, Conflicts, apply, described};
 pub use error::{Error, Rejection};
 pub use json_patch::JsonPatch;
 pub use merge_patch::merge_patch;

@@ -1,16 +1,14 @@
-//! JSON merge patch (RFC 7386): maps merge, `null` takes away, everything else replaces.
+//! JSON merge patch (RFC 7386): maps merge, `null` removes, every other value replaces.
 //!
-//! Always true: each map of the patch is joined with the map it meets in one pass over both, so the work is
-//! linear. Lists are replaced whole; members of maps inside of them that are null are left out, except where a
-//! list takes the place of a map.
+//! Invariant: each map of the patch is joined with its target in one pass over both, so the work is linear. Lists
+//! are replaced whole; null members of maps inside them are left out, except where a list replaces a map.
 
-use crate::error::Error;
+use crate::error::{Error, json_type};
 use schema::table::Text;
 use schema::{Map, Value};
 use std::cmp::Ordering;
 
-/// Merges `patch` into `target`. A list takes the place of the target; other patches that are not objects are
-/// refused.
+/// Merges `patch` into `target`. A list replaces the target; a scalar is an error.
 pub fn merge_patch(target: &mut Value, patch: Value) -> Result<(), Error> {
     match patch {
         Value::Map(patch) => {
@@ -24,20 +22,8 @@ pub fn merge_patch(target: &mut Value, patch: Value) -> Result<(), Error> {
         }
         other => Err(Error::Malformed(format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            type_name(&other)
+            json_type(&other)
         ))),
-    }
-}
-
-/// What a client calls the type of a value.
-pub(crate) fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Int(_) | Value::Float(_) => "number",
-        Value::String(_) => "string",
-        Value::List(_) => "array",
-        Value::Map(_) | Value::Json(_) => "object",
     }
 }
 
@@ -70,7 +56,7 @@ fn merge_map(target: &mut Value, patch: Map) {
     *target = Value::Map(Map::from_unsorted(merged).0);
 }
 
-/// Takes null members away from the maps inside of a value.
+/// Removes null members from the maps inside a value.
 pub(crate) fn prune(value: &mut Value) {
     match value {
         Value::List(items) => items.iter_mut().for_each(prune),

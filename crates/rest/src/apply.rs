@@ -152,7 +152,7 @@ fn apply_error(why: ApplyError) -> ApiError {
     let (code, message) = (why.code(), why.to_string());
     match why {
         ApplyError::Conflicts(conflicts) => {
-            let causes = conflicts.told.iter().map(|one| Cause {
+            let causes = conflicts.listed.iter().map(|one| Cause {
                 reason: "FieldManagerConflict".to_owned(),
                 message: one.message(),
                 field: one.field.clone(),

@@ -5,8 +5,9 @@ use crate::path::Path;
 use crate::table::{Declares, Flags, Literal, Type};
 use crate::value::{Map, Value};
 use crate::walk::{Visitor, declaring, walk};
+use crate::zero;
 
-/// Gives every absent field with a declared default that default.
+/// Sets the declared default of every absent field.
 pub fn apply(ty: &Type, value: &mut Value) {
     walk(ty, value, &mut Defaults);
 }
@@ -22,7 +23,7 @@ impl Visitor for Defaults {
             let absent = match map.get(&field.name) {
                 None => true,
                 Some(Value::Null) => !field.is(Flags::NULLABLE),
-                Some(value) => !field.is(Flags::NILABLE) && decode::is_zero(value),
+                Some(value) => !field.is(Flags::NILABLE) && zero::is_zero(value),
             };
             if absent {
                 map.insert(field.name.clone(), value(literal));

@@ -1,38 +1,40 @@
-//! From a value to JSON text, in the order of its table.
+//! The JSON encoder: writes a value in the order of its table.
 //!
-//! The text is what is stored, cached and sent: the one encoding of an object. Where the table has a stamped
-//! field (the revision, known only at the commit) an empty string is written and its place given back, so
-//! that the commit can fill it in without encoding again.
+//! The text is stored, cached and sent: it is the only encoding of an object. For a stamped field of the table (the
+//! revision, known only at the commit) the encoder writes an empty string and returns its position, so that the commit
+//! can fill it in without encoding again.
 
 use crate::scan::plain;
-use crate::table::{Field, Flags, Shape, Text, Type};
+use crate::table::{Field, Flags, Shape, Type};
+use crate::text::Text;
 use crate::value::{Map, Value};
 use std::fmt::Write;
+use std::sync::Arc;
 
-/// Structures with no more fields than this are put in order without asking for memory or sorting.
+/// Structures with at most this many fields are ordered without an allocation or a sort.
 const FEW: usize = 64;
-/// What most objects fit in.
+/// The initial size of the buffer; most objects fit.
 const USUAL: usize = 8 * 1024;
 
 /// An encoded object with a gap for its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
     pub json: Vec<u8>,
-    /// Where between two quotes the revision belongs; `None` when the type has no such field.
+    /// The position of the revision, between two quotes; `None` if the type has no such field.
     pub stamp_at: Option<usize>,
 }
 
-/// What becomes of empty lists that are always written.
+/// The form of empty lists that are always written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EmptyLists {
-    /// They are empty.
+    /// `[]`.
     #[default]
     Kept,
-    /// They are null, as where an object has been stored in a form that cannot tell.
+    /// `null`, as after a storage format that does not distinguish them.
     Null,
 }
 
-/// A whole object, as it is stored.
+/// Encodes an object for the store.
 pub fn object(value: &Value, ty: &Type, lists: EmptyLists) -> Encoded {
     let mut writer = Writer { out: Vec::with_capacity(USUAL), stamp_at: None, lists };
     writer.structure(value, ty);
@@ -175,6 +177,11 @@ impl Writer {
     }
 }
 
+/// Compact text of a value without a table.
+pub(crate) fn compact(value: &Value) -> Arc<str> {
+    String::from_utf8_lossy(&untyped(value)).into()
+}
+
 fn is_empty_list(value: &Value) -> bool {
     matches!(value, Value::List(items) if items.is_empty())
 }
@@ -254,7 +261,7 @@ pub fn string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// What stands between the quotes of a JSON string.
+/// The contents of a JSON string, without its quotes.
 #[inline]
 pub fn escaped(text: &str, out: &mut Vec<u8>) {
     let (before, special) = text.as_bytes().split_at(plain(text.as_bytes()));
@@ -264,7 +271,7 @@ pub fn escaped(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// The same for text that begins with what cannot stand as it is.
+/// As [`escaped`], for text that begins with a special character.
 fn escaped_from(mut rest: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     while let Some((byte, after)) = rest.split_first() {

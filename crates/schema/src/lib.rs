@@ -1,6 +1,6 @@
-//! What a table is, and everything that follows from one: decoding, defaults, validation, encoding, OpenAPI.
+//! The engine of tables: schema language, decoding, defaults, validation, encoding, OpenAPI.
 //!
-//! Always true: nothing in this crate names a kind. A Pod and a custom resource are both a [`table::Kind`].
+//! Invariant: nothing in this crate names a kind. A Pod and a custom resource are both a [`table::Kind`].
 
 mod cursor;
 pub mod decode;
@@ -20,11 +20,13 @@ pub mod rules;
 mod scan;
 pub mod source;
 pub mod table;
+mod text;
 pub mod time;
 pub mod url;
 pub mod value;
 pub mod walk;
 pub mod yaml;
+mod zero;
 
 pub use path::Path;
 pub use value::{Map, Value};

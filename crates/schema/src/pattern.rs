@@ -16,25 +16,25 @@ const MOST_REPEATS: u32 = 1000;
 const LARGEST: usize = 8 << 20;
 /// No estimate is so far off that an accepted expression would need more.
 const BUILT: usize = 64 << 20;
-/// How deep groups may stand in one another.
+/// The deepest nesting of groups.
 const DEEPEST: usize = 100;
-/// What a character, or a range of a class, is estimated as.
+/// The estimated size of a character, or of a range of a class.
 const PIECE: usize = 80;
-/// What a class with a name is estimated as: most have hundreds of ranges.
+/// The estimated size of a named class: most have hundreds of ranges.
 const NAMED: usize = 16 << 10;
 
 /// The expression, or what is wrong with it.
 pub fn compile(text: &str) -> Result<Regex, String> {
     let mut reader = Reader::new(text);
-    reader.expression().map_err(told)?;
+    reader.expression().map_err(error_text)?;
     let built = RegexBuilder::new(&reader.out).size_limit(BUILT).nest_limit(8 * DEEPEST as u32).build();
     // what can be read and is still refused names a class that there is not
-    built.map_err(|_| told(format!("invalid character class range: `{text}`")))
+    built.map_err(|_| error_text(format!("invalid character class range: `{text}`")))
 }
 
 /// About how many bytes the expression takes once it is [compiled](compile), or what is wrong with it.
 pub fn size(text: &str) -> Result<usize, String> {
-    Reader::new(text).expression().map_err(told)
+    Reader::new(text).expression().map_err(error_text)
 }
 
 /// An expression that is compiled when a text is first held against it.
@@ -50,13 +50,13 @@ impl Late {
         Late { text: text.into(), built: OnceLock::new() }
     }
 
-    /// What it is compiled to; nothing, where something is wrong with it after all.
+    /// The compiled pattern; `None` if it does not compile.
     pub fn regex(&self) -> Option<&Regex> {
         self.built.get_or_init(|| compile(&self.text).ok()).as_ref()
     }
 }
 
-fn told(why: String) -> String {
+fn error_text(why: String) -> String {
     format!("error parsing regexp: {why}")
 }
 
@@ -72,7 +72,7 @@ struct Atom {
     size: usize,
 }
 
-/// What has been read of a group.
+/// The part of a group that is already parsed.
 #[derive(Clone, Copy)]
 struct Group {
     /// The most repeats in it so far.

@@ -5,7 +5,7 @@
 use crate::path::Path;
 use crate::value::Value;
 
-/// Why a field is wrong. The names are the API's own.
+/// The reason of a problem. The names are the API's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     NotFound,
@@ -41,7 +41,7 @@ impl Reason {
 /// would take as many bytes as there are pairs of items.
 pub const REPEATED_LIMIT: usize = 256 << 10;
 
-/// How many bytes the problems of one object may take; the first always fits.
+/// The most bytes of the problems of one object; the first always fits.
 const LIMIT: usize = 4 << 20;
 
 /// The problems of one object, in the order of discovery, as far as they fit.

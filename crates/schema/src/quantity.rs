@@ -1,8 +1,8 @@
 //! Amounts with a suffix: `500m`, `1536Mi`, `12e6`.
 //!
-//! A quantity is `mantissa × 10^exponent`, exact down to a billionth; anything finer is rounded away from
-//! zero, so that whoever asks for a little gets a little. It remembers the family of suffixes it was written
-//! in, and is given back in the canonical text of that family:
+//! A quantity is `mantissa × 10^exponent`, exact down to a billionth; finer amounts are rounded away from
+//! zero, so that a small request never becomes zero. It keeps the suffix family of its text, and its canonical text has
+//! that family:
 //!
 //! ```text
 //! 1000m → 1      0.5 → 500m     1024Ki → 1Mi    1.5Gi → 1536Mi    100e3 → 100e3    0.1Ki → 102400m
@@ -17,7 +17,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Why text is not a quantity.
+/// The error of text that is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
@@ -475,9 +475,9 @@ mod tests {
                 let text = format!("{number}{suffix}");
                 let (short_way, long_way) = (text.parse::<Quantity>(), long(&text));
                 assert_eq!(format!("{short_way:?}"), format!("{long_way:?}"), "{text}");
-                let told = |it: Quantity| it.to_string();
-                assert_eq!(canonical(&text), long_way.clone().map(told), "{text}");
-                assert_eq!(canonical_milli(&text), long_way.map(|it| told(it.round_up(MILLI))), "{text}");
+                let text_of = |it: Quantity| it.to_string();
+                assert_eq!(canonical(&text), long_way.clone().map(text_of), "{text}");
+                assert_eq!(canonical_milli(&text), long_way.map(|it| text_of(it.round_up(MILLI))), "{text}");
                 taken += usize::from(short(&text).is_some());
             }
         }

@@ -1,6 +1,6 @@
 //! Runs over JSON text without taking it apart: strings eight bytes at a time, values by their brackets.
 //!
-//! Always true: what is found is what a look at each byte would find. Nothing here checks syntax.
+//! Invariant:what is found is what a look at each byte would find. Nothing here checks syntax.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;

@@ -1,4 +1,4 @@
-//! Where values come from: JSON text or a tree, behind one pull interface.
+//! The sources of a decoder: JSON text or a tree, behind one pull interface.
 //!
 //! The decoder asks for a value, then for its keys or items. Both sources bound nesting, so that no input can
 //! exhaust the stack.
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::vec::IntoIter;
 
-/// How deep values may nest.
+/// The deepest nesting of values.
 pub const MAX_DEPTH: usize = 512;
 
 /// The beginning of a value, or a whole scalar.
@@ -28,7 +28,16 @@ pub enum Token<'a> {
     Json(Arc<str>),
 }
 
-/// The text is not JSON.
+/// The text of a whole map.
+#[derive(Debug, PartialEq)]
+pub enum MapText<'a> {
+    /// Without blanks between its parts.
+    Compact(Arc<str>),
+    /// As written, with blanks.
+    Spaced(&'a str),
+}
+
+/// The error of text that is not JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SyntaxError(pub String);
@@ -39,12 +48,12 @@ pub trait Source<'a> {
     fn value(&mut self) -> Result<Token<'a>, SyntaxError>;
     fn key(&mut self) -> Result<Option<Cow<'a, str>>, SyntaxError>;
     fn item(&mut self) -> Result<bool, SyntaxError>;
-    /// In place of the keys of a map: all of it as compact text.
-    fn text(&mut self) -> Result<Arc<str>, SyntaxError>;
-    /// Nothing may follow the value.
+    /// The text of a map, instead of its keys.
+    fn text(&mut self) -> Result<MapText<'a>, SyntaxError>;
+    /// Checks that nothing follows the value.
     fn end(&mut self) -> Result<(), SyntaxError>;
 
-    /// Steps over what is left of a value that began with `token`.
+    /// Skips the rest of a value that began with `token`.
     fn skip(&mut self, token: &Token<'a>) -> Result<(), SyntaxError> {
         step_over(self, token)
     }
@@ -99,7 +108,7 @@ impl<'a> Json<'a> {
         Json { canonical: true, ..Json::of_text(text) }
     }
 
-    /// How much of the text is behind us.
+    /// The number of consumed bytes.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -367,19 +376,16 @@ impl<'a> Source<'a> for Json<'a> {
         }
     }
 
-    fn text(&mut self) -> Result<Arc<str>, SyntaxError> {
+    fn text(&mut self) -> Result<MapText<'a>, SyntaxError> {
         // the opening brace is behind us
         let start = self.at - 1;
         self.spaced = false;
         self.skip(&Token::Map)?;
         let text = &self.text[start..self.at];
         if !self.spaced {
-            return Ok(text.into());
+            return Ok(MapText::Compact(text.into()));
         }
-        match crate::decode::json_untyped(text.as_bytes()) {
-            Ok(decoded) => Ok(compact(&decoded.value)),
-            Err(why) => Err(SyntaxError(why.to_string())),
-        }
+        Ok(MapText::Spaced(text))
     }
 
     fn end(&mut self) -> Result<(), SyntaxError> {
@@ -390,11 +396,7 @@ impl<'a> Source<'a> for Json<'a> {
     }
 }
 
-fn compact(value: &Value) -> Arc<str> {
-    String::from_utf8_lossy(&encode::untyped(value)).into()
-}
-
-/// A tree that is taken apart.
+/// A tree as a source; it is consumed.
 pub struct Tree {
     next: Option<Value>,
     open: Vec<Frame>,
@@ -461,12 +463,12 @@ impl<'a> Source<'a> for Tree {
         Ok(self.next.is_some())
     }
 
-    fn text(&mut self) -> Result<Arc<str>, SyntaxError> {
+    fn text(&mut self) -> Result<MapText<'a>, SyntaxError> {
         let map = match self.open.pop() {
             Some(Frame::Map(entries)) => entries.collect(),
             _ => Map::new(),
         };
-        Ok(compact(&Value::Map(map)))
+        Ok(MapText::Compact(encode::compact(&Value::Map(map))))
     }
 
     fn end(&mut self) -> Result<(), SyntaxError> {

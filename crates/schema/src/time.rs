@@ -8,7 +8,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use time::{Date, Month};
 
-/// Why text is not a time or a duration.
+/// The error of text that is not a time or a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
     #[error("parsing time {0} as {1}: cannot parse {2} as {3}")]
@@ -311,7 +311,7 @@ pub fn canonical_duration(text: &str) -> Result<String, TimeError> {
     parse_duration(text).map(format_duration)
 }
 
-/// How long ago something was, in the two or three figures that tables show.
+/// An age in the short form of tables.
 pub fn human_duration(seconds: i64) -> String {
     let pair = |big: i64, unit: char, small: i64, part: char| {
         if small == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{small}{part}") }

@@ -1,12 +1,10 @@
 //! A tree of values, as the write path sees an object.
 //!
-//! Maps are kept sorted by key, always: lookup is a binary search, equality is structural, and the order in
-//! which fields are written out is the table's business, not the tree's.
+//! Invariant: maps are sorted by key, so that lookup is a binary search and equality is structural. The table, not the
+//! tree, decides the order in which fields are written.
 
-use crate::decode;
-use crate::table::Text;
+use crate::text::{Text, equal, head, order};
 use std::borrow::Cow;
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// A JSON value. Quantities, times and bytes are text in their canonical form.
@@ -20,8 +18,8 @@ pub enum Value {
     String(String),
     List(Vec<Value>),
     Map(Map),
-    /// An object that its table keeps as compact text, for who knows what it is to read. Much of an object is
-    /// its record of ownership, which most of the way is only carried along.
+    /// An object that its table keeps as compact text, which only its owner parses. Managed fields are a large part of
+    /// an object, and most code only passes them on.
     Json(Arc<str>),
 }
 
@@ -31,51 +29,8 @@ pub struct Map {
     entries: Vec<(Text, Value)>,
 }
 
-/// The order of keys: that of their bytes. Field names are short and mostly differ early, so their beginnings
-/// are compared as numbers, which spares a call for nearly every step of a search.
-#[inline]
-pub(crate) fn order(a: &str, b: &str) -> Ordering {
-    head(a).cmp(&head(b)).then_with(|| a.cmp(b))
-}
-
-/// The first eight bytes as a number that sorts as they do; what is missing counts as zeros.
-#[inline]
-pub(crate) const fn head(text: &str) -> u64 {
-    let bytes = text.as_bytes();
-    if let Some(first) = bytes.first_chunk::<8>() {
-        return u64::from_be_bytes(*first);
-    }
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        let (first, last) = (u32::from_be_bytes(*first) as u64, u32::from_be_bytes(*last) as u64);
-        return first << 32 | (last << (8 * (8 - bytes.len()))) & 0xffff_ffff;
-    }
-    let mut head = 0;
-    let mut at = 0;
-    while at < bytes.len() {
-        head |= (bytes[at] as u64) << (56 - 8 * at);
-        at += 1;
-    }
-    head
-}
-
-/// Maps up to this length are looked through rather than searched.
+/// Maps up to this length are scanned instead of searched.
 const SHORT: usize = 16;
-
-/// Whether two keys are the same, without a call for those of usual length.
-#[inline]
-fn equal(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    if a.len() != b.len() {
-        return false;
-    }
-    if let (Some(a8), Some(b8)) = (a.first_chunk::<8>(), b.first_chunk::<8>()) {
-        return a8 == b8 && a.last_chunk::<8>() == b.last_chunk::<8>() && (a.len() <= 16 || a == b);
-    }
-    if let (Some(a4), Some(b4)) = (a.first_chunk::<4>(), b.first_chunk::<4>()) {
-        return a4 == b4 && a.last_chunk::<4>() == b.last_chunk::<4>();
-    }
-    a.iter().zip(b).all(|(a, b)| a == b)
-}
 
 impl Map {
     pub fn new() -> Self {
@@ -86,7 +41,7 @@ impl Map {
         Map { entries: Vec::with_capacity(capacity) }
     }
 
-    /// Sorts the entries; of equal keys the last one stays. Returns the keys that came more than once.
+    /// Sorts the entries; the last of equal keys wins. Returns the duplicate keys.
     pub fn from_unsorted(mut entries: Vec<(Text, Value)>) -> (Self, Vec<Text>) {
         let mut repeated = Vec::new();
         if !entries.is_sorted_by(|a, b| order(&a.0, &b.0).is_lt()) {
@@ -111,8 +66,8 @@ impl Map {
         self.entries.binary_search_by(|(k, _)| head(k).cmp(&wanted).then_with(|| (**k).cmp(key)))
     }
 
-    /// Where a key is, when nobody asks where it would be. Most maps are short, and most names in one differ
-    /// in their length or their first bytes: then looking at each is less work than a search.
+    /// The position of a key. Most maps are short, and most names of one map differ in their length or first bytes:
+    /// then a scan is less work than a search.
     fn position(&self, key: &str) -> Option<usize> {
         if self.entries.len() > SHORT {
             return self.find(key).ok();
@@ -137,13 +92,13 @@ impl Map {
         self.entries.get(at).map(|(k, v)| (&**k, v))
     }
 
-    /// Entries that come sorted, each key once.
+    /// Creates a map from sorted entries with unique keys.
     pub(crate) fn from_sorted(entries: Vec<(Text, Value)>) -> Self {
         debug_assert!(entries.is_sorted_by(|a, b| *a.0 < *b.0), "entries come sorted");
         Map { entries }
     }
 
-    /// Puts the value in, and gives back what stood there.
+    /// Inserts a value, and returns the previous one.
     pub fn insert(&mut self, key: impl Into<Text>, value: impl Into<Value>) -> Option<Value> {
         let (key, value) = (key.into(), value.into());
         match self.find(&key) {
@@ -155,7 +110,7 @@ impl Map {
         }
     }
 
-    /// The value at `key`, put in as `Null` first when it is missing.
+    /// The value at `key`; inserts `Null` if it is missing.
     pub fn entry(&mut self, key: impl Into<Text>) -> &mut Value {
         let key = key.into();
         let at = match self.find(&key) {
@@ -174,6 +129,11 @@ impl Map {
 
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &mut Value) -> bool) {
         self.entries.retain_mut(|(k, v)| keep(k, v));
+    }
+
+    /// The map with every value replaced.
+    pub(crate) fn map_values(&self, value: impl Fn(&Value) -> Value) -> Map {
+        Map { entries: self.entries.iter().map(|(key, held)| (key.clone(), value(held))).collect() }
     }
 
     pub fn len(&self) -> usize {
@@ -213,7 +173,7 @@ impl FromIterator<(Text, Value)> for Map {
 }
 
 impl Value {
-    /// What clients know its type as.
+    /// The name of its type in error texts.
     pub fn go_type(&self) -> &'static str {
         match self {
             Value::Null => "<nil>",
@@ -262,7 +222,7 @@ impl Value {
         matches!(self, Value::Null)
     }
 
-    /// Turns anything else into an empty map, and gives the map.
+    /// Returns the map; replaces any other value by an empty map.
     pub fn make_map(&mut self) -> &mut Map {
         if !matches!(self, Value::Map(_)) {
             *self = Value::map();
@@ -270,18 +230,6 @@ impl Value {
         match self {
             Value::Map(map) => map,
             _ => unreachable!("made a map above"),
-        }
-    }
-
-    /// The same value with nothing kept as text, for who looks at every part.
-    pub fn opened(&self) -> Value {
-        match self {
-            Value::Json(text) => decode::json_untyped(text.as_bytes()).map_or(Value::Null, |it| it.value),
-            Value::List(items) => Value::List(items.iter().map(Value::opened).collect()),
-            Value::Map(map) => Value::Map(Map {
-                entries: map.entries.iter().map(|(k, v)| (k.clone(), v.opened())).collect(),
-            }),
-            scalar => scalar.clone(),
         }
     }
 
@@ -304,7 +252,7 @@ impl Value {
         self.at(path).and_then(Value::as_list).unwrap_or(&[])
     }
 
-    /// Puts a value at a path of field names, making the maps on the way.
+    /// Sets the value at a path of field names, and creates missing maps.
     pub fn set(&mut self, path: &[&'static str], value: impl Into<Value>) {
         let mut here = self;
         for step in path {
@@ -313,7 +261,7 @@ impl Value {
         *here = value.into();
     }
 
-    /// Takes the value at a path of field names away.
+    /// Removes the value at a path of field names.
     pub fn unset(&mut self, path: &[&str]) -> Option<Value> {
         let (last, parents) = path.split_last()?;
         self.at_mut(parents)?.as_map_mut()?.remove(last)

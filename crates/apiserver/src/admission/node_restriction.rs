@@ -7,7 +7,7 @@
 use super::plain::is;
 use crate::authorization::node::node_of;
 use env::MaybeReady;
-use kinds::core::pod::references::{self, Referred};
+use kinds::core::pod::references::{self, ReferenceKind};
 use names::Names;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource, Subject};
 use schema::{Map, Value};
@@ -129,11 +129,11 @@ impl Write<'_> {
                 .refuse(&format!("node {node:?} can only create pods with spec.nodeName set to itself"));
         }
         self.owned(pod)?;
-        let refers = |to: Referred| references::any(pod, |what, _| what == to);
+        let refers = |to: ReferenceKind| references::any(pod, |what, _| what == to);
         for (to, told) in [
-            (Referred::ServiceAccount, "a service account"),
-            (Referred::Secret, "secrets"),
-            (Referred::ConfigMap, "configmaps"),
+            (ReferenceKind::ServiceAccount, "a service account"),
+            (ReferenceKind::Secret, "secrets"),
+            (ReferenceKind::ConfigMap, "configmaps"),
         ] {
             if refers(to) {
                 return self.refuse(&format!("node {node:?} can not create pods that reference {told}"));

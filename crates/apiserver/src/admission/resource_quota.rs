@@ -6,7 +6,7 @@
 
 use super::configuration::{self, Part, Wrong};
 use crate::loopback;
-use apimachinery::quota::{Limited, QuotaRequest, Refusal, Scope, charge, follows_changes};
+use apimachinery::quota::{LimitedResource, QuotaRequest, Refusal, Scope, charge, follows_changes};
 use env::MaybeReady;
 use names::Names;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
@@ -21,7 +21,7 @@ const TURNS: usize = 64;
 
 pub struct ResourceQuota {
     /// What nobody gets without a quota for it.
-    limited: Vec<Limited>,
+    limited: Vec<LimitedResource>,
     /// Namespaces that have the same number wait for each other.
     turns: Vec<Mutex<()>>,
 }
@@ -110,7 +110,7 @@ async fn tell(
 }
 
 /// What the configuration says nobody gets without a quota.
-fn limited(names: &Names, told: &Value) -> Result<Vec<Limited>, String> {
+fn limited(names: &Names, told: &Value) -> Result<Vec<LimitedResource>, String> {
     if told.is_null() {
         return Ok(Vec::new());
     }
@@ -128,7 +128,7 @@ fn limited(names: &Names, told: &Value) -> Result<Vec<Limited>, String> {
     wrong.unless(limited)
 }
 
-fn one_limited(part: &Part<'_>, wrong: &mut Wrong) -> Limited {
+fn one_limited(part: &Part<'_>, wrong: &mut Wrong) -> LimitedResource {
     let plural = part.text("resource", wrong).unwrap_or_default().to_owned();
     if plural.is_empty() {
         wrong.say(&part.at("resource"), "Required value");
@@ -142,7 +142,7 @@ fn one_limited(part: &Part<'_>, wrong: &mut Wrong) -> Limited {
     let scopes = scopes.collect();
     let contains = part.texts("matchContains", wrong).into_iter().map(str::to_owned).collect();
     let group = part.text("apiGroup", wrong).unwrap_or_default().to_owned();
-    Limited { group, plural, contains, scopes }
+    LimitedResource { group, plural, contains, scopes }
 }
 
 #[cfg(test)]

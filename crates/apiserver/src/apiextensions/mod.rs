@@ -34,7 +34,7 @@ pub(crate) struct Definitions {
     watcher: Watcher<Object>,
     known: BTreeMap<String, Known>,
     /// The names that the definitions of each group have.
-    taken: HashMap<String, naming::Taken>,
+    taken: HashMap<String, naming::NameIndex>,
     /// Those that wait for names, by their group.
     waiting: HashMap<String, HashSet<String>>,
     /// Objects are being deleted for these definitions.

@@ -8,8 +8,8 @@ use schema::table::Release;
 pub(crate) fn warning(resource: &Resource, names: &Names, now: Release) -> Option<String> {
     let kind = &resource.kind;
     let life = &kind.lifecycle;
-    if !life.told.is_empty() {
-        return Some(life.told.to_string());
+    if !life.warning.is_empty() {
+        return Some(life.warning.to_string());
     }
     if !life.is_deprecated(now) {
         return None;

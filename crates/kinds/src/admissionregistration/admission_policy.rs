@@ -4,7 +4,7 @@
 
 use crate::check::{self, Problems};
 use crate::{admissionregistration::webhook, metadata, node_selection as scheduling, read};
-use cel::{Declared, Env};
+use cel::{Declaration, Env};
 use rest::hooks::Hooks;
 use schema::problem::Problem;
 use schema::{Path, Value, format};
@@ -62,31 +62,31 @@ fn policy(object: &Value) -> Problems {
     out
 }
 
-/// What expressions can speak of: the object and what it was, the request, and the parameters where there are some.
+/// The variables of expressions: the object and its old state, the request, and the parameters, if any.
 pub fn environment(params: bool) -> Env {
     let texts =
-        |fields: &[&'static str]| fields.iter().map(|it| (*it, Declared::string())).collect::<Vec<_>>();
-    let kind = || Declared::object("kubernetes.GroupVersionKind", texts(&["group", "version", "kind"]));
+        |fields: &[&'static str]| fields.iter().map(|it| (*it, Declaration::string())).collect::<Vec<_>>();
+    let kind = || Declaration::object("kubernetes.GroupVersionKind", texts(&["group", "version", "kind"]));
     let resource =
-        || Declared::object("kubernetes.GroupVersionResource", texts(&["group", "version", "resource"]));
-    let many = || Declared::list(Declared::string());
+        || Declaration::object("kubernetes.GroupVersionResource", texts(&["group", "version", "resource"]));
+    let many = || Declaration::list(Declaration::string());
     let mut user = texts(&["username", "uid"]);
-    user.extend([("groups", many()), ("extra", Declared::map(many()))]);
+    user.extend([("groups", many()), ("extra", Declaration::map(many()))]);
     let mut request = texts(&["subResource", "requestSubResource", "name", "namespace", "operation"]);
     request.extend([
         ("kind", kind()),
         ("requestKind", kind()),
         ("resource", resource()),
         ("requestResource", resource()),
-        ("userInfo", Declared::object("kubernetes.UserInfo", user)),
-        ("dryRun", Declared::bool()),
-        ("options", Declared::any()),
+        ("userInfo", Declaration::object("kubernetes.UserInfo", user)),
+        ("dryRun", Declaration::bool()),
+        ("options", Declaration::any()),
     ]);
     let env = Env::new()
-        .variable("object", Declared::any())
-        .variable("oldObject", Declared::any())
-        .variable("request", Declared::object("kubernetes.AdmissionRequest", request));
-    if params { env.variable("params", Declared::any()) } else { env }
+        .variable("object", Declaration::any())
+        .variable("oldObject", Declaration::any())
+        .variable("request", Declaration::object("kubernetes.AdmissionRequest", request));
+    if params { env.variable("params", Declaration::any()) } else { env }
 }
 
 fn param_kind(kind: &Value, path: &Path<'_>, out: &mut Problems) {
@@ -208,7 +208,7 @@ fn binding_cells(object: &Value, now: Duration) -> Vec<Value> {
 mod tests {
     use super::*;
 
-    fn told(problems: Problems) -> Vec<String> {
+    fn lines(problems: Problems) -> Vec<String> {
         problems.iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
     }
 
@@ -222,15 +222,15 @@ mod tests {
         let good = json(&format!(
             r#"{{"spec":{{"matchConstraints":{{"resourceRules":[{rule}]}},"validations":[{{"expression":"true"}}]}}}}"#
         ));
-        assert_eq!(told(policy(&good)), Vec::<String>::new());
+        assert_eq!(lines(policy(&good)), Vec::<String>::new());
         assert_eq!(
-            told(policy(&Value::map())),
+            lines(policy(&Value::map())),
             ["spec.matchConstraints: Required value", "spec.validations: Required value"]
         );
         let mut named = good.clone();
         named.set(&["spec", "validations"], vec![json(r#"{"expression":"true\n&& true","reason":"Bogus"}"#)]);
         assert_eq!(
-            told(policy(&named)),
+            lines(policy(&named)),
             [
                 "spec.validations[0].message: Required value: message must be specified if expression contains line breaks",
                 r#"spec.validations[0].reason: Unsupported value: "Bogus": supported values: "Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized""#,
@@ -258,10 +258,10 @@ mod tests {
 
     #[test]
     fn a_binding_names_a_policy() {
-        assert_eq!(told(binding(&Value::map())), ["spec.policyName: Required value"]);
+        assert_eq!(lines(binding(&Value::map())), ["spec.policyName: Required value"]);
         let object = json(r#"{"spec":{"policyName":"p","paramRef":{"name":"a/b"}}}"#);
         assert_eq!(
-            told(binding(&object)),
+            lines(binding(&object)),
             [r#"spec.paramRef.name: Invalid value: "a/b": may not contain '/'"#]
         );
     }

@@ -1,4 +1,4 @@
-//! Webhook configurations: which writes webhooks see, and how they are asked.
+//! Webhook configurations: the writes that webhooks review, and how they are called.
 
 use crate::check::{self, Problems};
 use crate::{admissionregistration::webhook_client, metadata, node_selection as scheduling, read};
@@ -113,7 +113,7 @@ pub(crate) fn rule_with_operations(rule: &Value, path: &Path<'_>, out: &mut Prob
     supported(rule, "scope", SCOPES, path, out);
 }
 
-/// What stands for everything leaves nothing to be added.
+/// Checks that a wildcard is the only item.
 fn alone(items: &[Value], shown: &str, what: &str, path: &Path<'_>, out: &mut Problems) {
     if items.len() > 1 && items.iter().any(|it| read::text(it) == "*") {
         let detail = format!("if '*' is present, must not specify other {what}");
@@ -166,7 +166,7 @@ fn resources(items: &[Value], path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// The versions that questions are asked in.
+/// The supported versions of admission reviews.
 const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];
 
 fn review_versions(hook: &Value, path: &Path<'_>, out: &mut Problems) {
@@ -200,7 +200,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
     vec![metadata::name(object), webhooks.into(), metadata::age(object, now)]
 }
 
-/// What `v1beta1` fills in, which is more lenient than `v1` and waits for longer.
+/// Defaults of `v1beta1`, which is more lenient than `v1` and has longer timeouts.
 pub(crate) fn default_v1beta1(object: &mut Value, _: &Names) {
     let defaults: [(&'static str, Value); 5] = [
         ("failurePolicy", "Ignore".into()),

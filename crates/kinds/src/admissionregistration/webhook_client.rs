@@ -1,4 +1,4 @@
-//! How webhooks are reached, checked the same way wherever a kind names one.
+//! Validation of the client configuration of webhooks, shared by all kinds that have one.
 
 use crate::check::{self, Problems};
 use crate::read;
@@ -42,7 +42,7 @@ fn address(text: &str, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn service(service: &Value, path: &Path<'_>, out: &mut Problems) {
-    // clients have always been told of the name where the namespace is missing, and the other way round
+    // the API names the field `name` for a missing namespace, and the other way round
     if service.text(&["namespace"]).is_empty() {
         out.push(Problem::required(&path.field("name"), "service name is required"));
     }

@@ -1,17 +1,17 @@
-//! A schema as values are checked with it: what stands in a definition, read once.
+//! Compiled schemas: the schema of a definition in a form for validation.
 //!
-//! Words for people are left out, properties are sorted by name, regular expressions are compiled when they are
-//! first needed. Always true: a schema that is structural can be read, whatever else is wrong with it.
+//! Documentation is left out, properties are sorted by name, regular expressions are compiled at their first use.
+//! Invariant: every structural schema compiles, even if it has other problems.
 
-use super::expressions::{self, Rule};
-use super::openapi::{additional, items};
+use super::expression_rules::{self, Rule};
+use super::schema_parts::{additional, items};
 use crate::read;
-use cel::Declared;
+use cel::Declaration;
 use schema::Value;
 use schema::pattern::Late;
 use schema::table::{ListKind, Text};
 
-/// See the module.
+/// A compiled schema.
 #[derive(Default)]
 pub(super) struct Schema {
     pub kind: Box<str>,
@@ -19,7 +19,7 @@ pub(super) struct Schema {
     pub nullable: bool,
     pub int_or_string: bool,
     pub embedded: bool,
-    /// Objects of the API, or lists whose items are told apart, are here or below.
+    /// Whether embedded objects, sets or map lists are here or below.
     pub noteworthy: bool,
     pub bounds: Option<Box<Bounds>>,
     pub options: Box<[Value]>,
@@ -30,12 +30,12 @@ pub(super) struct Schema {
     pub items: Option<Box<Schema>>,
     pub list: Option<ListKind>,
     pub rules: Box<[Rule]>,
-    /// Rules are here or below.
+    /// Whether rules are here or below.
     pub ruled: bool,
-    pub narrowed: Option<Box<Narrowed>>,
+    pub narrowed: Option<Box<Composition>>,
 }
 
-/// What is said of properties that have no name of their own.
+/// The schema of additional properties.
 #[derive(Default)]
 pub(super) enum Additional {
     #[default]
@@ -44,7 +44,7 @@ pub(super) enum Additional {
     Like(Box<Schema>),
 }
 
-/// How much, how long and how many.
+/// Limits of numbers, lengths and counts.
 #[derive(Default)]
 pub(super) struct Bounds {
     pub multiple_of: Option<f64>,
@@ -58,13 +58,13 @@ pub(super) struct Bounds {
     pub max_items: Option<i64>,
     pub min_properties: Option<i64>,
     pub max_properties: Option<i64>,
-    /// What cannot be compiled was refused when it was declared, and is no rule.
+    /// A pattern that does not compile was rejected with the definition, and is ignored.
     pub pattern: Option<Late>,
 }
 
-/// Schemas that hold besides.
+/// Schemas that apply in addition.
 #[derive(Default)]
-pub(super) struct Narrowed {
+pub(super) struct Composition {
     pub all_of: Box<[Schema]>,
     pub any_of: Box<[Schema]>,
     pub one_of: Box<[Schema]>,
@@ -76,18 +76,18 @@ impl Schema {
         Schema::read(schema, None)
     }
 
-    /// The same with its rules, for the objects of a kind.
+    /// The schema with its rules, for the objects of a kind.
     pub fn with_rules(schema: &Value) -> Schema {
-        Schema::read(schema, expressions::declared(schema).as_ref())
+        Schema::read(schema, expression_rules::declaration(schema).as_ref())
     }
 
-    fn read(schema: &Value, declared: Option<&Declared>) -> Schema {
+    fn read(schema: &Value, declaration: Option<&Declaration>) -> Schema {
         let properties = read::map(schema, &["properties"]).iter().map(|(name, it)| {
-            let declared = declared.and_then(|all| all.field(name));
-            (name.into(), Schema::read(it, declared))
+            let declaration = declaration.and_then(|all| all.field(name));
+            (name.into(), Schema::read(it, declaration))
         });
         let properties: Box<[_]> = properties.collect();
-        let item = declared.and_then(Declared::item);
+        let item = declaration.and_then(Declaration::item);
         let below = items(schema).map(|it| Box::new(Schema::read(it, item)));
         let more = match (additional(schema), schema.at(&["additionalProperties"])) {
             (Some(more), _) => Additional::Like(Box::new(Schema::read(more, item))),
@@ -105,7 +105,7 @@ impl Schema {
         let noteworthy = embedded
             || !matches!(list, None | Some(ListKind::Atomic))
             || parts.iter().any(|it| it.noteworthy);
-        let rules = expressions::compile(schema, declared);
+        let rules = expression_rules::compile(schema, declaration);
         let ruled = !rules.is_empty() || parts.iter().any(|it| it.ruled);
         Schema {
             kind: schema.text(&["type"]).into(),
@@ -132,7 +132,7 @@ impl Schema {
         Some(&self.properties[at].1)
     }
 
-    /// What is said of an entry, named or not.
+    /// The schema of an entry, declared or additional.
     pub fn entry(&self, name: &str) -> Option<&Schema> {
         self.property(name).or(match &self.additional {
             Additional::Like(more) => Some(&**more),
@@ -141,7 +141,7 @@ impl Schema {
     }
 }
 
-/// How the items of a list are told apart, where that is said.
+/// The declared list type.
 pub(super) fn list_kind(schema: &Value) -> Option<ListKind> {
     match schema.text(&["x-kubernetes-list-type"]) {
         "set" => Some(ListKind::Set),
@@ -191,10 +191,10 @@ fn bounds(schema: &Value) -> Option<Box<Bounds>> {
     }))
 }
 
-fn narrowed(schema: &Value) -> Option<Box<Narrowed>> {
+fn narrowed(schema: &Value) -> Option<Box<Composition>> {
     let all = |field: &str| schema.items(&[field]).iter().map(Schema::of).collect::<Box<[_]>>();
     let not = schema.at(&["not"]).filter(|it| !it.is_null()).map(Schema::of);
-    let it = Narrowed { all_of: all("allOf"), any_of: all("anyOf"), one_of: all("oneOf"), not };
+    let it = Composition { all_of: all("allOf"), any_of: all("anyOf"), one_of: all("oneOf"), not };
     let nothing = it.all_of.is_empty() && it.any_of.is_empty() && it.one_of.is_empty() && it.not.is_none();
     (!nothing).then(|| Box::new(it))
 }

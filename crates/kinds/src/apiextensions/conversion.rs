@@ -1,11 +1,11 @@
-//! How a definition's objects get from one version to another.
+//! Validation of the conversion between the versions of a definition.
 
 use crate::check::{self, Problems};
 use crate::{admissionregistration::webhook, admissionregistration::webhook_client, read};
 use schema::problem::Problem;
 use schema::{Path, Value};
 
-/// The versions that questions to webhooks are asked in.
+/// The supported versions of conversion reviews.
 const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];
 
 pub(super) fn check(spec: &Value, path: &Path<'_>, out: &mut Problems) {

@@ -1,9 +1,10 @@
-//! Defaults in a schema: they must be values that the schema itself accepts, with nothing to be pruned.
+//! Validation of the defaults in a schema: the schema must accept them, and pruning must not change them.
 
 use super::compiled::Schema;
 use super::embedded::resource;
-use super::expressions::{self, Left};
-use super::openapi::items;
+use super::rule_evaluation::{self, CostBudget};
+use super::schema_parts::items;
+use super::shown::go_shown;
 use super::value;
 use crate::check::{self, Problems};
 use crate::read;
@@ -14,27 +15,27 @@ const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// What a schema's value is a part of.
+/// The position of a value within its API object.
 #[derive(Clone, Copy)]
 enum Part<'n> {
-    /// An object of the API as a whole.
+    /// A whole API object.
     Whole,
-    /// One of the fields that every such object has.
+    /// One of the fields that every API object has.
     Meta(&'n str),
-    /// Something in there.
+    /// A part of such a field.
     InMeta,
     Other,
 }
 
-/// Every default below the root of a schema that is structural.
+/// Checks every default of a structural schema.
 pub(super) fn check(schema: &Value, path: &Path<'_>, out: &mut Problems) {
     if has_default(schema) {
         let compiled = Schema::with_rules(schema);
-        Checker { left: Left::default(), out }.below(schema, &compiled, Part::Whole, path);
+        Checker { budget: CostBudget::default(), out }.below(schema, &compiled, Part::Whole, path);
     }
 }
 
-/// Whether there is a default anywhere that could come to be used.
+/// Whether the schema has a default that can be used.
 fn has_default(schema: &Value) -> bool {
     let properties = read::map(schema, &["properties"]).iter().map(|(_, it)| it);
     default_of(schema).is_some() || properties.chain(items(schema)).any(has_default)
@@ -45,8 +46,8 @@ fn default_of(schema: &Value) -> Option<&Value> {
 }
 
 struct Checker<'o> {
-    /// What all rules together may cost.
-    left: Left,
+    /// The cost budget of all rules together.
+    budget: CostBudget,
     out: &'o mut Problems,
 }
 
@@ -63,7 +64,7 @@ impl Checker<'_> {
         if let (Some(item), Some(compiled)) = (items(schema), &compiled.items) {
             self.below(item, compiled, inner, &path.field("items"));
         }
-        // what is in additional properties is never missing: defaults there say nothing
+        // additional properties are never absent, so that defaults there have no effect
         let at = path.field("properties");
         for (name, property) in read::map(schema, &["properties"]).iter() {
             let Some(compiled) = compiled.property(name) else { continue };
@@ -77,7 +78,7 @@ impl Checker<'_> {
         let whole = matches!(part, Part::Whole);
         if matches!(part, Part::Whole | Part::Other) && is_pruned(schema, default, whole) {
             let detail = "must not have unknown fields";
-            out.push(check::invalid_shown(path, &value::go_shown(default), detail));
+            out.push(check::invalid_shown(path, &go_shown(default), detail));
         }
         let mut found = Problems::new();
         match part {
@@ -89,13 +90,13 @@ impl Checker<'_> {
             found = value::check(compiled, default, &path.to_string());
         }
         if found.is_empty() {
-            expressions::hold_alone(compiled, default, path, &mut self.left, &mut found);
+            rule_evaluation::evaluate_alone(compiled, default, path, &mut self.budget, &mut found);
         }
         out.extend(found);
     }
 }
 
-/// What is wrong with an object of the API that has this default.
+/// The problem of an API object with this default.
 fn metadata(name: &str, default: &Value, path: &Path<'_>) -> Option<Problem> {
     let mut object = Value::map();
     object.set(&["apiVersion"], "validation/v1");
@@ -103,13 +104,13 @@ fn metadata(name: &str, default: &Value, path: &Path<'_>) -> Option<Problem> {
     object.make_map().insert(name.to_owned(), default.clone());
     let mut found = Problems::new();
     resource(&object, &Path::ROOT, &mut found);
-    let told: Vec<_> = found.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
-    let told = if told.len() == 1 { told.concat() } else { format!("[{}]", told.join(", ")) };
-    let detail = format!("must result in valid metadata: {told}");
-    (!found.is_empty()).then(|| check::invalid_shown(path, &value::go_shown(default), &detail))
+    let problems: Vec<_> = found.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+    let problems = if problems.len() == 1 { problems.concat() } else { format!("[{}]", problems.join(", ")) };
+    let detail = format!("must result in valid metadata: {problems}");
+    (!found.is_empty()).then(|| check::invalid_shown(path, &go_shown(default), &detail))
 }
 
-/// Whether a value has fields that would not be kept.
+/// Whether a value has fields that pruning removes.
 fn is_pruned(schema: &Value, value: &Value, resource: bool) -> bool {
     let embedded = |schema: &Value| read::flag(schema, &[EMBEDDED]);
     match value {
@@ -133,7 +134,7 @@ fn is_unknown(schema: &Value, name: &str, value: &Value, resource: bool) -> bool
     }
     match schema.at(&["additionalProperties"]) {
         Some(more @ Value::Map(_)) => is_pruned(more, value, embedded(more)),
-        // allowed or not, nothing is known about what is inside
+        // with or without them, the fields inside have no schema
         Some(Value::Bool(_)) => is_pruned(&Value::map(), value, false),
         _ => !read::flag(schema, &[PRESERVE]),
     }

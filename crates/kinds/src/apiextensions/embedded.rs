@@ -1,13 +1,13 @@
-//! Objects of the API: what one must have that is a part of something else.
+//! Validation of embedded API objects.
 
-use super::value;
+use super::shown::go_shown;
 use crate::check::{self, Problems};
 use crate::tables;
 use rest::hooks::Hooks;
 use schema::problem::Problem;
 use schema::{Path, Value, decode, format};
 
-/// What every object of the API must have.
+/// Checks the fields that every API object has.
 pub(super) fn resource(object: &Value, path: &Path<'_>, out: &mut Problems) {
     let Some(map) = object.as_map() else { return };
     for field in ["apiVersion", "kind"] {
@@ -18,7 +18,7 @@ pub(super) fn resource(object: &Value, path: &Path<'_>, out: &mut Problems) {
                 out.push(Problem::invalid_text(&at, text, "must not be empty"));
             }
             Some(Value::String(text)) => named(field, text, &at, out),
-            Some(other) => out.push(check::invalid_shown(&at, &value::go_shown(other), "must be a string")),
+            Some(other) => out.push(check::invalid_shown(&at, &go_shown(other), "must be a string")),
         }
     }
     if let Some(metadata) = map.get("metadata").filter(|it| !it.is_null()) {
@@ -46,7 +46,7 @@ fn metadata(metadata: &Value, path: &Path<'_>, out: &mut Problems) {
         Ok(decoded) => decoded.value,
         Err(why) => {
             let why = why.to_string().replace("map[string]interface {}", "v1.ObjectMeta");
-            return out.push(check::invalid_shown(path, &value::go_shown(metadata), &why));
+            return out.push(check::invalid_shown(path, &go_shown(metadata), &why));
         }
     };
     let mut object = Value::map();

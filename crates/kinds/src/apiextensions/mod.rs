@@ -1,23 +1,27 @@
-//! CustomResourceDefinitions: kinds that are added while the server runs.
+//! CustomResourceDefinitions: kinds that are added at run time.
 //!
-//! This is about the definition as an object: what may stand in it, and what it remembers. Upstream keeps what
-//! all versions share in fields of their own while checking, and clients know its paths: `spec.validation` is
-//! the schema that all versions share, `spec.versions[1].schema` is said only where they differ.
+//! This module validates the definition as an object and keeps its stored versions. Problems have upstream's paths:
+//! `spec.validation` is the schema that all versions share, `spec.versions[1].schema` appears only if they differ.
 //!
-//! What a definition is [served](serve) as follows from it: a [table](table) and [rules](rules) for each version,
-//! under the names that it [gets](naming).
+//! A definition is [served](serve) as a [table](table) with [rules](rules) for each version, under its
+//! [accepted names](naming).
 
 mod compiled;
 mod conversion;
 mod defaults;
 mod embedded;
-mod expressions;
+mod expression_rules;
 mod formats;
+mod list_keys;
 pub mod naming;
 mod openapi;
+mod rule_costs;
+mod rule_evaluation;
 mod rules;
 mod scale;
+mod schema_parts;
 pub mod serve;
+mod shown;
 mod spec;
 mod structural;
 mod table;
@@ -62,7 +66,7 @@ fn default(object: &mut Value, _: &Names) {
     if object.items(&["status", "storedVersions"]).is_empty() {
         remember_storage(object);
     }
-    // a webhook about which nothing is said is none
+    // an empty webhook is removed
     if let Some(conversion) = object.at_mut(&["spec", "conversion"])
         && !read::has(conversion, &["webhook", "clientConfig"])
         && conversion.items(&["webhook", "conversionReviewVersions"]).is_empty()
@@ -82,15 +86,15 @@ fn default(object: &mut Value, _: &Names) {
     }
 }
 
-/// Takes away rules as expressions where they are switched off, unless there were some before.
+/// Removes validation rules if their feature gate is off, unless the definition had some before.
 fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
-    if !gates::EXPRESSIONS.is_open(context) && !old.is_some_and(expressions::in_use) {
-        expressions::drop(object);
+    if !gates::EXPRESSIONS.is_open(context) && !old.is_some_and(expression_rules::in_use) {
+        expression_rules::drop(object);
     }
     remember_storage(object);
 }
 
-/// Objects may now come to be stored in the storage version, and that is not forgotten.
+/// Adds the storage version to the stored versions.
 fn remember_storage(object: &mut Value) {
     let versions = object.items(&["spec", "versions"]);
     let Some(version) = versions.iter().find(|it| read::flag(it, &["storage"])) else { return };
@@ -102,12 +106,12 @@ fn remember_storage(object: &mut Value) {
     }
 }
 
-/// What keeps a definition until all of its objects are gone.
+/// The finalizer that keeps a definition until all its objects are deleted.
 pub fn finalizer(names: &Names) -> String {
     format!("customresourcecleanup.apiextensions.{}", names.api_domain)
 }
 
-/// Objects are deleted before the definition goes.
+/// Starts the deletion of all objects before the definition.
 fn begin_delete(object: &mut Value, context: &Context<'_>) {
     let own = Value::from(finalizer(context.names));
     let mut finalizers = object.items(&["metadata", "finalizers"]).to_vec();
@@ -116,8 +120,8 @@ fn begin_delete(object: &mut Value, context: &Context<'_>) {
         object.set(&["metadata", "finalizers"], finalizers);
     }
     let mut status = object.at(&["status"]).cloned().unwrap_or_else(Value::map);
-    let told = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    let condition = ("Terminating", "True", "InstanceDeletionPending", told);
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    let condition = ("Terminating", "True", "InstanceDeletionPending", message);
     naming::set_condition(&mut status, condition, &context.timestamp());
     object.set(&["status"], status);
 }
@@ -145,7 +149,7 @@ fn update(object: &Value, old: &Value, context: &Context<'_>) -> Problems {
     out
 }
 
-/// What is the same for new and for changed definitions, after the spec.
+/// Checks that are common to creation and update, after the spec.
 fn finish(object: &Value, old: Option<&Value>, context: &Context<'_>, out: &mut Problems) {
     out.extend(status(object));
     spec::stored_versions(object, out);

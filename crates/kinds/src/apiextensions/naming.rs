@@ -1,28 +1,28 @@
-//! Which of the names that a definition asks for it gets, and what its status says about that.
+//! Names of definitions: which requested names are accepted, and the status conditions about them.
 //!
-//! Names are taken within a group: who has a name keeps it, and who asks for one that is taken gets none of the
-//! names of that sort until it is free. A definition is served once all of its names were accepted; it goes on being
-//! served under those names when it asks for others in vain.
+//! Names are unique within a group: a definition keeps its names, and a request for a taken name gets none of the names
+//! of that kind until it is free. A definition is served once all its names are accepted; it stays served under those
+//! names while a request for others fails.
 
 use crate::read;
 use names::Names;
 use schema::Value;
 use std::collections::{HashMap, HashSet};
 
-/// What the definitions of a group are called, and which of them has a name.
+/// The names of the definitions of a group, and their holders.
 #[derive(Default)]
-pub struct Taken {
+pub struct NameIndex {
     by: HashMap<(Sort, String), HashSet<String>>,
 }
 
-/// What is named.
+/// The kind of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Sort {
     Resource,
     Kind,
 }
 
-impl Taken {
+impl NameIndex {
     /// A definition has been given other names than before.
     pub fn change(&mut self, definition: &str, before: &Value, accepted: &Value) {
         for name in all(before) {
@@ -63,7 +63,7 @@ fn all(accepted: &Value) -> impl Iterator<Item = (Sort, String)> {
 }
 
 /// The status that a definition should have; the same as it has when there is nothing to change.
-pub fn status(definition: &Value, taken: &Taken, names: &Names, now: &str) -> Value {
+pub fn status(definition: &Value, taken: &NameIndex, names: &Names, now: &str) -> Value {
     let mut status = definition.at(&["status"]).cloned().unwrap_or_else(Value::map);
     let (accepted, conflict) = accept(definition, taken);
     status.set(&["acceptedNames"], accepted);
@@ -80,8 +80,8 @@ pub fn status(definition: &Value, taken: &Taken, names: &Names, now: &str) -> Va
         set_condition(&mut status, ("Established", established.0, established.1, established.2), now);
     }
     if let Some((truth, reason, message)) = super::spec::approval_told(definition, names) {
-        let told = ("KubernetesAPIApprovalPolicyConformant", truth, reason, &*message);
-        set_condition(&mut status, told, now);
+        let condition = ("KubernetesAPIApprovalPolicyConformant", truth, reason, &*message);
+        set_condition(&mut status, condition, now);
     }
     status
 }
@@ -121,7 +121,7 @@ pub fn set_condition(
 }
 
 /// The names that a definition gets, and the last thing that is wrong with what it asks for.
-fn accept(definition: &Value, taken: &Taken) -> (Value, Option<(&'static str, String)>) {
+fn accept(definition: &Value, taken: &NameIndex) -> (Value, Option<(&'static str, String)>) {
     let nothing = Value::map();
     let wanted = definition.at(&["spec", "names"]).unwrap_or(&nothing);
     let mut accepted = definition.at(&["status", "acceptedNames"]).cloned().unwrap_or_else(Value::map);
@@ -167,7 +167,7 @@ fn copy(from: &Value, to: &mut Value, field: &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     const NOW: &str = "2020-01-01T00:00:00Z";
 
@@ -178,20 +178,20 @@ mod tests {
         ))
     }
 
-    fn told(status: &Value) -> Vec<String> {
-        let told = |it: &Value| {
+    fn conditions(status: &Value) -> Vec<String> {
+        let line = |it: &Value| {
             let part = |field| it.text(&[field]);
             format!("{} {} {}: {}", part("type"), part("status"), part("reason"), part("message"))
         };
-        status.items(&["conditions"]).iter().map(told).collect()
+        status.items(&["conditions"]).iter().map(line).collect()
     }
 
     #[test]
     fn free_names_are_given() {
-        let found = status(&definition("{}"), &Taken::default(), &Names::default(), NOW);
+        let found = status(&definition("{}"), &NameIndex::default(), &Names::default(), NOW);
         assert_eq!(found.text(&["acceptedNames", "plural"]), "things");
         assert_eq!(
-            told(&found),
+            conditions(&found),
             [
                 "NamesAccepted True NoConflicts: no conflicts found",
                 "Established True InitialNamesAccepted: the initial names have been accepted"
@@ -200,12 +200,12 @@ mod tests {
         // and nothing changes from there
         let mut again = definition("{}");
         again.set(&["status"], found.clone());
-        assert_eq!(status(&again, &Taken::default(), &Names::default(), "later"), found);
+        assert_eq!(status(&again, &NameIndex::default(), &Names::default(), "later"), found);
     }
 
     #[test]
     fn taken_names_are_not() {
-        let mut taken = Taken::default();
+        let mut taken = NameIndex::default();
         taken.change(
             "other",
             &Value::Null,
@@ -218,7 +218,7 @@ mod tests {
             ("", 0)
         );
         assert_eq!(
-            told(&found),
+            conditions(&found),
             [
                 r#"NamesAccepted False KindConflict: "Thing" is already in use"#,
                 "Established False NotAccepted: not all names are accepted"
@@ -231,7 +231,7 @@ mod tests {
         let accepted = r#"{"acceptedNames":{"plural":"things","singular":"thing","kind":"Thing","listKind":"ThingList"},
             "conditions":[{"type":"NamesAccepted","status":"True","lastTransitionTime":"before"},
             {"type":"Established","status":"True"}]}"#;
-        let mut taken = Taken::default();
+        let mut taken = NameIndex::default();
         taken.change("other", &Value::Null, &json(r#"{"plural":"th"}"#));
         let found = status(&definition(accepted), &taken, &Names::default(), NOW);
         assert!(is_true(
@@ -242,7 +242,10 @@ mod tests {
             },
             "Established"
         ));
-        assert_eq!(told(&found)[0], r#"NamesAccepted False ShortNamesConflict: "th" is already in use"#);
+        assert_eq!(
+            conditions(&found)[0],
+            r#"NamesAccepted False ShortNamesConflict: "th" is already in use"#
+        );
         assert_eq!(found.items(&["conditions"])[0].text(&["lastTransitionTime"]), NOW);
     }
 }

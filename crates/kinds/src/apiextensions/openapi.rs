@@ -1,9 +1,9 @@
-//! Schemas as such: which parts of JSON Schema a definition may use, and how they go together.
+//! Validation of the schema of a definition: the supported parts of JSON Schema, and their combinations.
 //!
-//! What makes a schema structural is checked [elsewhere](super::structural), and only once this finds that
-//! nothing unknown is in it.
+//! [`structural`](super::structural) then checks that a schema without unsupported parts is structural.
 
-use super::{defaults, expressions, structural};
+use super::schema_parts::{additional, given, items};
+use super::{defaults, rule_costs, structural};
 use crate::check::{self, Problems};
 use crate::read;
 use schema::problem::Problem;
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 const META: &[&str] = &["metadata", "kind", "apiVersion"];
 
-/// What may stand at the root of a schema whose status is written apart, as messages name it.
+/// The fields at the root of a schema with a status subresource, and their names in messages.
 const AT_ROOT: &[(&str, &str)] = &[
     ("description", "Description"),
     ("type", "Type"),
@@ -39,24 +39,24 @@ const AT_ROOT: &[(&str, &str)] = &[
     ("x-kubernetes-validations", "XValidations"),
 ];
 
-/// What is known about the place of a schema.
+/// The place of a schema.
 #[derive(Clone, Copy)]
 struct Place {
     is_root: bool,
     inside_meta: bool,
-    /// Why no default may stand here, where none may.
+    /// The reason why a default is forbidden here, if it is.
     no_defaults: Option<&'static str>,
 }
 
-/// How deep schemas may stand in one another: everything that follows from them goes as deep.
+/// The deepest nesting of schemas; everything derived from them nests as deep.
 const DEEPEST: usize = 128;
-/// How many properties one object may have.
+/// The most properties of one object.
 const MOST_PROPERTIES: usize = 60_000;
 
-/// How many bytes the patterns of a schema may take together, by estimate: they stay in memory once they are used.
+/// The most bytes of all patterns of a schema, by estimate: they stay in memory once they are used.
 const MOST_PATTERNS: usize = 32 << 20;
 
-/// Whether schemas stand in one another no deeper than this.
+/// Whether schemas nest at most `depth` levels deep.
 fn is_within(schema: &Value, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
     let lists = ["allOf", "oneOf", "anyOf"].into_iter().flat_map(|field| schema.items(&[field]));
@@ -65,7 +65,7 @@ fn is_within(schema: &Value, depth: usize) -> bool {
     properties.chain(lists).chain(one).all(|it| is_within(it, depth))
 }
 
-/// A schema that objects of a version are checked with.
+/// Checks the schema of a version.
 pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mut Problems) {
     let before = out.len();
     if !is_within(schema, DEEPEST) {
@@ -82,27 +82,27 @@ pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mu
     let mut found = Problems::new();
     check(schema, place, path, &mut found);
     if let Some(part) = unsupported(schema) {
-        // told already, unless nothing else was
+        // another problem may have been reported for it already
         if out.len() == before && found.is_empty() {
             let detail = format!("OpenAPIV3Schema '{part}' is not supported");
             out.push(Problem::invalid_text(path, "", &detail));
         }
     } else {
         let violations = structural::check(schema, path);
-        // rules are tried where the rest of the schema makes sense
-        let mut makes_sense = violations.is_empty();
+        // rules are checked only if the rest of the schema is valid
+        let mut is_valid = violations.is_empty();
         if violations.is_empty() {
             let before = out.len();
             defaults::check(schema, path, out);
-            makes_sense = out.len() == before;
+            is_valid = out.len() == before;
             if structural::patterns(schema) > MOST_PATTERNS {
-                let told = "patterns are too large together: use shorter ones, or such that repeat less";
-                out.push(Problem::forbidden(path, told));
+                let detail = "patterns are too large together: use shorter ones, or such that repeat less";
+                out.push(Problem::forbidden(path, detail));
             }
         }
         out.extend(violations);
-        if makes_sense {
-            expressions::check(schema, path, &mut found);
+        if is_valid {
+            rule_costs::check(schema, path, &mut found);
         }
     }
     out.extend(found);
@@ -125,21 +125,6 @@ fn root_with_status(schema: &Value, path: &Path<'_>, out: &mut Problems) {
         let shown = format!("apiextensions.JSONSchemaProps{}", String::from_utf8_lossy(&text));
         out.push(check::invalid_shown(path, &shown, &detail));
     }
-}
-
-/// A field of a schema that holds something.
-fn given<'v>(schema: &'v Value, field: &str) -> Option<&'v Value> {
-    schema.at(&[field]).filter(|it| !it.is_null())
-}
-
-/// The one schema of items, where there is one.
-pub(super) fn items(schema: &Value) -> Option<&Value> {
-    given(schema, "items").filter(|it| it.as_map().is_some())
-}
-
-/// The schema of further properties, where one is given.
-pub(super) fn additional(schema: &Value) -> Option<&Value> {
-    given(schema, "additionalProperties").filter(|it| it.as_map().is_some())
 }
 
 fn check(schema: &Value, place: Place, path: &Path<'_>, out: &mut Problems) {
@@ -218,7 +203,7 @@ fn below(schema: &Value, inner: Place, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// The parts of JSON Schema that there are not.
+/// Checks the parts of JSON Schema that are not supported.
 fn standard(schema: &Value, place: Place, path: &Path<'_>, out: &mut Problems) {
     let kind = schema.text(&["type"]);
     if !kind.is_empty() && !TYPES.contains(&kind) {
@@ -245,7 +230,7 @@ fn standard(schema: &Value, place: Place, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// The parts of this schema that make it one which cannot be understood.
+/// The unsupported parts of this schema.
 fn parts_unsupported(schema: &Value) -> impl Iterator<Item = &'static str> {
     let filled = |field: &str| !read::map(schema, &[field]).is_empty();
     [
@@ -264,7 +249,7 @@ fn parts_unsupported(schema: &Value) -> impl Iterator<Item = &'static str> {
     .map(|(part, _)| part)
 }
 
-/// The first part that cannot be understood, here or below.
+/// The first unsupported part, here or below.
 fn unsupported(schema: &Value) -> Option<&'static str> {
     const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
     if schema.at(&[PRESERVE]).and_then(Value::as_bool) == Some(false) {
@@ -299,7 +284,7 @@ fn must_have_type(schema: &Value, wanted: &str, because: &str, path: &Path<'_>, 
     }
 }
 
-/// The extensions that say how lists and maps are merged, and how unknown fields are treated.
+/// Checks the extensions for merging lists and maps, and for unknown fields.
 fn extensions(schema: &Value, path: &Path<'_>, out: &mut Problems) {
     if schema.at(&["x-kubernetes-preserve-unknown-fields"]) == Some(&Value::Bool(false)) {
         let at = path.field("x-kubernetes-preserve-unknown-fields");
@@ -378,8 +363,8 @@ fn map_items(schema: &Value, keys: &[Value], path: &Path<'_>, out: &mut Problems
         return out.push(Problem::invalid_text(&at.field("type"), kind, detail));
     }
     let mut seen = HashSet::new();
-    let mut repeated = check::Repeated::default();
-    let mut wrong = |detail| repeated.tell(&keys_path, || check::shown_texts(keys), detail, out);
+    let mut repeated = check::SharedListProblems::default();
+    let mut wrong = |detail| repeated.report(&keys_path, || check::shown_texts(keys), detail, out);
     let mut scalars = Vec::new();
     for key in keys.iter().map(read::text) {
         match item.at(&["properties", key]) {
@@ -398,7 +383,7 @@ fn map_items(schema: &Value, keys: &[Value], path: &Path<'_>, out: &mut Problems
     }
 }
 
-/// Items that are told apart by their content always have that content.
+/// Checks that the items of sets and map lists always have their keys.
 fn item_keys(schema: &Value, list_type: Option<&str>, keys: &[Value], path: &Path<'_>, out: &mut Problems) {
     let (Some(item), Some(kind @ ("set" | "map"))) = (items(schema), list_type) else { return };
     let at = path.field("items");
@@ -422,7 +407,7 @@ fn item_keys(schema: &Value, list_type: Option<&str>, keys: &[Value], path: &Pat
     }
 }
 
-/// Rules between values, as far as their text goes.
+/// Checks the text of validation rules.
 fn validations(schema: &Value, path: &Path<'_>, out: &mut Problems) {
     let path = path.field("x-kubernetes-validations");
     let broken = |text: &str| text.contains(['\n', '\r']);

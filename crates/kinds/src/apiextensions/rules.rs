@@ -1,32 +1,34 @@
-//! What a custom kind asks of its objects.
+//! Validation of custom resources: schema, embedded objects, list keys, scale and rules.
 
 use super::compiled::Schema;
+use super::list_keys::key_of;
 use super::scale::Paths;
-use super::{embedded, expressions, value};
+use super::shown::{NOWHERE, go_shown};
+use super::{embedded, rule_evaluation, value};
 use crate::check::{self, Problems};
 use rest::hooks::Rules;
 use rest::metrics::Timing;
 use schema::problem::{Problem, Reason};
-use schema::table::{ListKind, Text};
+use schema::table::ListKind;
 use schema::{Path, Value};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::OnceLock;
 
-/// The rules of one version, made when the first object is written.
-pub(super) struct Made {
+/// The validation of one version. Its schema is compiled when the first object is written.
+pub(super) struct Validator {
     schema: OnceLock<Schema>,
     make: Box<dyn Fn() -> Schema + Send + Sync>,
     scale: Option<Paths>,
 }
 
-impl Made {
+impl Validator {
     pub fn new(make: impl Fn() -> Schema + Send + Sync + 'static, scale: Option<Paths>) -> Self {
-        Made { schema: OnceLock::new(), make: Box::new(make), scale }
+        Validator { schema: OnceLock::new(), make: Box::new(make), scale }
     }
 }
 
-impl Rules for Made {
+impl Rules for Validator {
     fn check(&self, object: &Value, old: Option<&Value>, subresource: &str, timing: &Timing<'_>) -> Problems {
         let schema = self.schema.get_or_init(|| timing.compiling(&self.make, |it| it.ruled));
         let mut out = value::check(schema, object, "");
@@ -34,7 +36,7 @@ impl Rules for Made {
             scale.check(object, &mut out);
         }
         if schema.noteworthy {
-            // a write of the status does not look at embedded objects
+            // a write of the status does not check embedded objects
             if subresource != "status" {
                 objects(schema, object, &Path::ROOT, &mut out);
             }
@@ -52,23 +54,23 @@ impl Rules for Made {
             if out.iter().any(hides_more) {
                 let message = "Invalid value: \"null\": some validation rules were not checked because the object was \
                                invalid; correct the existing errors to complete validation";
-                let field = value::NOWHERE.to_owned();
+                let field = NOWHERE.to_owned();
                 out.push(Problem { reason: Reason::Invalid, field, message: message.to_owned() });
             } else {
-                timing.evaluating(|| expressions::hold(schema, object, old, &mut out));
+                timing.evaluating(|| rule_evaluation::evaluate(schema, object, old, &mut out));
             }
         }
         out
     }
 }
 
-/// Whether a problem is of a sort with which rules cannot be tried.
+/// Whether rules cannot be evaluated because of a problem.
 fn hides_more(problem: &Problem) -> bool {
     use Reason::{Required, TooLong, TooMany, TypeInvalid};
     matches!(problem.reason, Required | TooLong | TooMany | TypeInvalid)
 }
 
-/// Objects of the API inside of an object.
+/// Checks the embedded API objects of an object.
 fn objects(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
     if !schema.noteworthy {
         return;
@@ -79,7 +81,7 @@ fn objects(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) 
     below(schema, value, path, &mut |schema, value, path| objects(schema, value, path, out));
 }
 
-/// Lists whose items are told apart have no two that are the same.
+/// Checks that sets and map lists have no duplicate items.
 fn lists(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
     if !schema.noteworthy {
         return;
@@ -88,23 +90,23 @@ fn lists(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
         let stray = |item: &Value| !item.is_null() && item.as_map().is_none();
         if let (ListKind::Map { .. }, Some(at)) = (kind, items.iter().position(stray)) {
             let detail = "must be an object for an array of list-type map";
-            out.push(check::invalid_shown(&path.index(at), &value::go_shown(&items[at]), detail));
+            out.push(check::invalid_shown(&path.index(at), &go_shown(&items[at]), detail));
             return below(schema, value, path, &mut |schema, value, path| lists(schema, value, path, out));
         }
         let mut seen: HashMap<Vec<u8>, bool> = HashMap::new();
         for (at, item) in items.iter().enumerate() {
-            let told = match kind {
+            let key = match kind {
                 ListKind::Atomic => continue,
                 ListKind::Set => item.clone(),
-                ListKind::Map { keys } => held_by(keys, item),
+                ListKind::Map { keys } => key_of(keys, item),
             };
-            let again = seen.entry(schema::encode::untyped(&told));
+            let again = seen.entry(schema::encode::untyped(&key));
             if let Entry::Occupied(mut again) = again {
-                // once, however often it is repeated
+                // a duplicate is reported once
                 if again.insert(true) {
                     continue;
                 }
-                let message = format!("Duplicate value: {}", value::go_shown(&told));
+                let message = format!("Duplicate value: {}", go_shown(&key));
                 let field = path.index(at).to_string();
                 out.push(Problem { reason: Reason::Duplicate, field, message });
             } else {
@@ -113,17 +115,6 @@ fn lists(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
         }
     }
     below(schema, value, path, &mut |schema, value, path| lists(schema, value, path, out));
-}
-
-/// What tells an item of a map-like list from the others, as text.
-pub(super) fn told_by(keys: &[Text], item: &Value) -> Vec<u8> {
-    schema::encode::untyped(&held_by(keys, item))
-}
-
-fn held_by(keys: &[Text], item: &Value) -> Value {
-    let Some(map) = item.as_map() else { return item.clone() };
-    let held = keys.iter().filter_map(|key| Some((key.clone(), map.get(key)?.clone())));
-    Value::Map(held.collect())
 }
 
 fn below(schema: &Schema, value: &Value, path: &Path<'_>, each: &mut dyn FnMut(&Schema, &Value, &Path<'_>)) {
@@ -150,35 +141,35 @@ fn below(schema: &Schema, value: &Value, path: &Path<'_>, each: &mut dyn FnMut(&
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
-    fn told(schema: &str, object: &str) -> Vec<String> {
+    fn problems(schema: &str, object: &str) -> Vec<String> {
         let schema = json(schema);
-        let made = Made::new(move || Schema::of(&schema), None);
+        let validator = Validator::new(move || Schema::of(&schema), None);
         let world = env::Simulated::new(0, 0) as env::World;
-        let told = made.check(&json(object), None, "", &Timing::uncounted(&world));
-        told.iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
+        let problems = validator.check(&json(object), None, "", &Timing::uncounted(&world));
+        problems.iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
     }
 
     #[test]
-    fn items_are_told_apart() {
+    fn duplicate_items_are_reported() {
         let schema = r#"{"type":"object","properties":{"s":{"type":"array","x-kubernetes-list-type":"set","items":
             {"type":"string"}},"m":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k","p"],
             "items":{"type":"object","properties":{"k":{"type":"string"},"p":{"type":"integer"}}}}}}"#;
-        assert_eq!(told(schema, r#"{"s":["a","b","a","a"]}"#), [r#"s[2]: Duplicate value: "a""#]);
+        assert_eq!(problems(schema, r#"{"s":["a","b","a","a"]}"#), [r#"s[2]: Duplicate value: "a""#]);
         assert_eq!(
-            told(schema, r#"{"m":[{"k":"a","p":1},{"k":"a","p":2},{"k":"a","p":1,"x":2}]}"#),
+            problems(schema, r#"{"m":[{"k":"a","p":1},{"k":"a","p":2},{"k":"a","p":1,"x":2}]}"#),
             [r#"m[2]: Duplicate value: map[string]interface {}{"k":"a", "p":1}"#]
         );
-        assert!(told(schema, r#"{"s":["a"],"m":[]}"#).is_empty());
+        assert!(problems(schema, r#"{"s":["a"],"m":[]}"#).is_empty());
     }
 
     #[test]
-    fn objects_inside_of_objects_are_objects() {
+    fn embedded_objects_are_checked() {
         let schema = r#"{"type":"object","properties":{"l":{"type":"array","items":{"type":"object",
             "x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}}}}"#;
         assert_eq!(
-            told(schema, r#"{"l":[{"kind":"P"},{"apiVersion":"v1","kind":""}]}"#),
+            problems(schema, r#"{"l":[{"kind":"P"},{"apiVersion":"v1","kind":""}]}"#),
             [
                 "l[0].apiVersion: Required value: must not be empty",
                 r#"l[1].kind: Invalid value: "": must not be empty"#

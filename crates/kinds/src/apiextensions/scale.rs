@@ -1,6 +1,6 @@
-//! The scale of a custom kind: where in its objects the numbers are.
+//! The scale subresource of a custom kind: the paths of its numbers.
 
-use super::value;
+use super::shown::go_text;
 use crate::check::Problems;
 use crate::{autoscaling::scale, read};
 use rest::view::View;
@@ -18,7 +18,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Those of a version that has a scale.
+    /// The paths of a version with a scale.
     pub fn of(version: &Value) -> Option<Self> {
         let scale = version.at(&["subresources", "scale"]).filter(|it| !it.is_null())?;
         let steps = |field: &str| -> Option<Vec<Text>> {
@@ -41,7 +41,7 @@ impl Paths {
         })
     }
 
-    /// What is wrong with the numbers in an object.
+    /// Checks the numbers of an object.
     pub fn check(&self, object: &Value, out: &mut Problems) {
         let mut wrong = |path: &[Text], shown: &str, why: &str| {
             let message = format!("Invalid value: {shown}: {why}");
@@ -78,7 +78,7 @@ fn at<'v>(value: &'v Value, path: &[Text]) -> Option<&'v Value> {
     found(value, path).ok().flatten().filter(|it| !it.is_null())
 }
 
-/// What is at a path, or which step of it leads nowhere.
+/// The value at a path; the error names the step that is no map.
 fn found<'v>(mut value: &'v Value, path: &[Text]) -> Result<Option<&'v Value>, String> {
     for (nth, step) in path.iter().enumerate() {
         if value.is_null() {
@@ -104,10 +104,10 @@ fn mistyped(path: &[Text], value: &Value, wanted: &str) -> String {
         Value::Null => ("<nil>".to_owned(), "<nil>"),
         Value::Bool(truth) => (truth.to_string(), "bool"),
         Value::Int(number) => (number.to_string(), "int64"),
-        Value::Float(_) => (value::go_text(value), "float64"),
+        Value::Float(_) => (go_text(value), "float64"),
         Value::String(text) => (text.as_str().to_owned(), "string"),
-        Value::List(_) => (value::go_text(value), "[]interface {}"),
-        Value::Map(_) | Value::Json(_) => (value::go_text(value), "map[string]interface {}"),
+        Value::List(_) => (go_text(value), "[]interface {}"),
+        Value::Map(_) | Value::Json(_) => (go_text(value), "map[string]interface {}"),
     };
     format!("{} accessor error: {shown} is of the type {kind}, expected {wanted}", written(path))
 }

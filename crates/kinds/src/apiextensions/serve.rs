@@ -1,17 +1,17 @@
-//! What a definition is served as: a kind for each of its versions, with its table and its rules.
+//! The served kinds of a definition: one for each version, with its table and its rules.
 //!
-//! Tables and rules are made from the schema when they are first needed. Most definitions of a cluster are never
-//! written to, and what they cost until then is their own text.
+//! Tables and rules are built from the schema at their first use. Most definitions of a cluster have no objects, and
+//! cost only their own text until then.
 
 use super::compiled::Schema;
-use super::rules::Made;
+use super::rules::Validator;
 use super::scale::Paths;
 use super::table;
 use crate::read;
 use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
 use rest::read_conversion::{Converter, Fit};
 use schema::rank::rank;
-use schema::table::{Column, Declared, Group, Kind, Lifecycle, Many, Ref, Subresource, Text, Type};
+use schema::table::{Column, Group, Kind, LazySchema, Lifecycle, Many, Ref, Subresource, Text, Type};
 use schema::{Value, encode};
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,12 +20,12 @@ use std::sync::Arc;
 /// One version of a kind, ready to be registered.
 pub struct Version {
     pub kind: Ref<Kind>,
-    /// What its objects are kept as.
+    /// The kind of its stored objects.
     pub stored: Ref<Kind>,
     pub hooks: Hooks,
-    /// Whether it can be asked for.
+    /// Whether the version is served.
     pub served: bool,
-    /// Whether objects are kept in it.
+    /// Whether it is the storage version.
     pub is_stored: bool,
 }
 
@@ -53,7 +53,7 @@ pub fn versions(
     let form = common.form();
     let made = versions.iter().zip(tables.iter()).map(|(version, (api_version, root))| {
         let mut kind = common.kind(version, root.clone());
-        kind.declared = Some(Declared(Arc::new(schema_of(fetch, version))));
+        kind.declared = Some(LazySchema(Arc::new(schema_of(fetch, version))));
         let fit = Fit {
             form: form_of(form, api_version),
             stored: common.api_version(common.storage),
@@ -67,8 +67,8 @@ pub fn versions(
     made.collect()
 }
 
-/// Fetches the schema of one version. Where it is no longer there, whoever still asks finds that anything goes: they
-/// are the last ones, and must not lose what they hold.
+/// Fetches the schema of one version. If the definition is deleted, the schema accepts everything, so that the last
+/// readers lose no field.
 fn schema_of(fetch: &Fetch, version: &Value) -> impl Fn() -> Value + Send + Sync + 'static {
     let (fetch, name) = (fetch.clone(), version.text(&["name"]).to_owned());
     move || {
@@ -84,7 +84,7 @@ fn schema_of(fetch: &Fetch, version: &Value) -> impl Fn() -> Value + Send + Sync
     }
 }
 
-/// What versions have in common.
+/// The common parts of all versions.
 struct Common<'d> {
     definition: &'d Value,
     names: &'d Value,
@@ -93,7 +93,7 @@ struct Common<'d> {
 
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// Verbs that are no longer told of once a definition goes. Changes are still taken: finalizers must come off.
+/// Verbs that discovery does not list for a definition under deletion. Updates still work, to remove finalizers.
 const NOT_WHILE_GOING: [&str; 3] = ["create", "patch", "update"];
 
 impl Common<'_> {
@@ -138,7 +138,7 @@ impl Common<'_> {
             selects_by_name: false,
             on: true,
             gate: "".into(),
-            lifecycle: Lifecycle { told: self.warning(version).into(), ..Lifecycle::default() },
+            lifecycle: Lifecycle { warning: self.warning(version).into(), ..Lifecycle::default() },
             kind_first: false,
             doc: "".into(),
             list: self.text("listKind").into(),
@@ -146,7 +146,7 @@ impl Common<'_> {
         }
     }
 
-    /// What clients of a version that is going away are told.
+    /// The warning to clients of a deprecated version.
     fn warning(&self, version: &Value) -> String {
         if !read::flag(version, &["deprecated"]) {
             return String::new();
@@ -182,7 +182,7 @@ impl Common<'_> {
         Hooks {
             fit: Some(fit),
             views: scale.as_ref().map(Paths::views).unwrap_or_default(),
-            rules: Some(Arc::new(Made::new(move || Schema::with_rules(&fetch()), scale))),
+            rules: Some(Arc::new(Validator::new(move || Schema::with_rules(&fetch()), scale))),
             keeps_empty_lists: true,
             changes_generation: Some(if status { differs_beside_status } else { differs }),
             keeps_status_on_create: !status,
@@ -207,7 +207,7 @@ fn form_of(all: u64, version: &str) -> u64 {
 static STATUS: &[SubresourceHooks] =
     &[SubresourceHooks { apply: apply_status, keeps_deletion: true, ..SubresourceHooks::STATUS }];
 
-/// Nothing but the status is written through its subresource.
+/// The status subresource writes only the status.
 fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {
     replace(next, submitted, "status");
 }

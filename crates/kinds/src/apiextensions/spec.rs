@@ -16,7 +16,7 @@ const SHARED: [(&str, &str); 3] = [
     ("additionalPrinterColumns", "additionalPrinterColumns"),
 ];
 
-/// What one version says, or all of them.
+/// A field of one version, or of all.
 struct Shape<'v> {
     schema: Option<&'v Value>,
     subresources: Option<&'v Value>,
@@ -301,7 +301,7 @@ pub(super) fn stored_versions(object: &Value, out: &mut Problems) {
     }
 }
 
-/// How far the use of a group that belongs to the API itself has been agreed on.
+/// The approval state of a definition in a protected group.
 #[derive(PartialEq, Eq)]
 enum Approval {
     Missing,
@@ -332,7 +332,7 @@ fn is_protected(object: &Value, names: &Names) -> bool {
     below(&names.api_domain) || below(&names.well_known_domain)
 }
 
-/// What the status says about the use of a group that belongs to the API itself.
+/// The status condition about the approval for a protected group.
 pub(super) fn approval_told(object: &Value, names: &Names) -> Option<(&'static str, &'static str, String)> {
     if !is_protected(object, names) {
         return None;

@@ -1,15 +1,15 @@
-//! What makes a schema structural: every value has a type, told in one place.
+//! The check that a schema is structural: every value has a type, declared in one place.
 //!
-//! Inside of `allOf`, `anyOf`, `oneOf` and `not` values can only be narrowed: what those are about must be
-//! told outside of them. All violations are named, in the order of their text.
+//! Inside `allOf`, `anyOf`, `oneOf` and `not` values can only be narrowed: their fields must be declared outside. All
+//! violations are reported, in the order of their text.
 
-use super::openapi::{additional, items};
+use super::schema_parts::{additional, items};
 use crate::check::Problems;
 use crate::read;
 use schema::problem::Problem;
 use schema::{Path, Value, decode, pattern};
 
-/// Where a schema stands.
+/// The place of a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -17,7 +17,7 @@ enum Level {
     Field,
 }
 
-/// Every violation in a schema that nothing unknown is in.
+/// Every violation of a schema without unsupported parts.
 pub(super) fn check(schema: &Value, path: &Path<'_>) -> Problems {
     let mut out = Problems::new();
     invariants(schema, Level::Root, path, &mut out);
@@ -98,7 +98,7 @@ fn types(schema: &Value, level: Level, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// What every object of the API has is not for a schema to redefine.
+/// A schema cannot redefine the fields that every API object has.
 fn resource(schema: &Value, level: Level, path: &Path<'_>, out: &mut Problems) {
     let whole = level == Level::Root || flag(schema, EMBEDDED);
     let at = path.field("properties");
@@ -116,7 +116,7 @@ fn resource(schema: &Value, level: Level, path: &Path<'_>, out: &mut Problems) {
         if whole && kind != "object" {
             out.push(Problem::invalid_text(&at.field("type"), kind, "must be object"));
         }
-        if level == Level::Root && !says_only_names(metadata) {
+        if level == Level::Root && !restricts_only_names(metadata) {
             let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
             out.push(Problem::forbidden(&at, detail));
         }
@@ -127,11 +127,11 @@ fn resource(schema: &Value, level: Level, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// Whether a schema of metadata says nothing but what names may be.
-fn says_only_names(metadata: &Value) -> bool {
+/// Whether a schema of metadata restricts only names.
+fn restricts_only_names(metadata: &Value) -> bool {
     let parts = metadata.as_map().into_iter().flat_map(|it| it.iter());
     parts.filter(|(_, value)| !value.is_null()).all(|(part, value)| match part {
-        // documentation is not kept in what is compared
+        // documentation is not compared
         "type" | "default" | "example" | "externalDocs" => true,
         "properties" => {
             value.as_map().is_some_and(|it| it.keys().all(|name| ["name", "generateName"].contains(&name)))
@@ -140,7 +140,7 @@ fn says_only_names(metadata: &Value) -> bool {
     })
 }
 
-/// How much all patterns of a schema together come to.
+/// The size of all patterns of a schema together.
 pub(super) fn patterns(schema: &Value) -> usize {
     let own = pattern::size(schema.text(&["pattern"])).unwrap_or(0);
     let lists = ["allOf", "oneOf", "anyOf"].into_iter().flat_map(|field| schema.items(&[field]));
@@ -150,12 +150,12 @@ pub(super) fn patterns(schema: &Value) -> usize {
     properties.chain(lists).chain(one).map(patterns).fold(own, usize::saturating_add)
 }
 
-/// The old way to say "integer or text" is the only use of types while narrowing.
+/// The old form of "integer or string", the only use of types inside `anyOf`.
 fn is_int_or_string(schema: &Value) -> bool {
-    flag(schema, INT_OR_STRING) && says_int_or_string(schema.items(&["anyOf"]))
+    flag(schema, INT_OR_STRING) && declares_int_or_string(schema.items(&["anyOf"]))
 }
 
-fn says_int_or_string(any_of: &[Value]) -> bool {
+fn declares_int_or_string(any_of: &[Value]) -> bool {
     let only_type = |value: &Value, kind: &str| {
         value.text(&["type"]) == kind && value.as_map().is_some_and(|it| it.len() == 1)
     };
@@ -164,7 +164,7 @@ fn says_int_or_string(any_of: &[Value]) -> bool {
 
 fn is_int_or_string_in_all_of(schema: &Value) -> bool {
     let first = schema.items(&["allOf"]).first();
-    flag(schema, INT_OR_STRING) && first.is_some_and(|it| says_int_or_string(it.items(&["anyOf"])))
+    flag(schema, INT_OR_STRING) && first.is_some_and(|it| declares_int_or_string(it.items(&["anyOf"])))
 }
 
 /// The parts of a schema that narrow its values.
@@ -188,7 +188,7 @@ fn narrowing(schema: &Value, skip_any_of: bool, skip_first: bool, path: &Path<'_
     }
 }
 
-/// What must not be told while narrowing, and what it must be instead.
+/// Fields that are forbidden inside `allOf` and the like, and their required value.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("type", "empty"),
     ("additionalProperties", "undefined"),
@@ -228,27 +228,27 @@ fn nested(schema: &Value, skip_any_of: bool, path: &Path<'_>, out: &mut Problems
     }
 }
 
-/// Whatever the root narrows must be told outside of it: `schema` is what is told, `narrowed` what narrows.
-fn completeness(narrowed: &Value, schema: &Value, told: &str, at: &str, out: &mut Problems) {
+/// Checks that `schema` declares every part that `narrowed` restricts.
+fn completeness(narrowed: &Value, schema: &Value, declared_at: &str, at: &str, out: &mut Problems) {
     for field in ["allOf", "anyOf", "oneOf"] {
         for (nth, one) in narrowed.items(&[field]).iter().enumerate() {
-            nested_completeness(one, schema, told, &format!("{at}.{field}[{nth}]"), out);
+            nested_completeness(one, schema, declared_at, &format!("{at}.{field}[{nth}]"), out);
         }
     }
     if let Some(not) = narrowed.at(&["not"]).filter(|it| !it.is_null()) {
-        nested_completeness(not, schema, told, &format!("{at}.not"), out);
+        nested_completeness(not, schema, declared_at, &format!("{at}.not"), out);
     }
 }
 
-fn nested_completeness(narrowed: &Value, schema: &Value, told: &str, at: &str, out: &mut Problems) {
-    completeness(narrowed, schema, told, at, out);
+fn nested_completeness(narrowed: &Value, schema: &Value, declared_at: &str, at: &str, out: &mut Problems) {
+    completeness(narrowed, schema, declared_at, at, out);
     let mut each = |part: Option<&Value>, narrowed: &Value, step: &str| {
-        let (told, at) = (format!("{told}.{step}"), format!("{at}.{step}"));
+        let (declared_at, at) = (format!("{declared_at}.{step}"), format!("{at}.{step}"));
         match part {
-            Some(part) => nested_completeness(narrowed, part, &told, &at, out),
+            Some(part) => nested_completeness(narrowed, part, &declared_at, &at, out),
             None => {
                 let mut problem = Problem::required(&Path::ROOT, &format!("because it is defined in {at}"));
-                problem.field = told;
+                problem.field = declared_at;
                 out.push(problem);
             }
         }

@@ -1,11 +1,11 @@
-//! The table of a custom kind, made from its schema.
+//! The table of a custom kind, built from its schema.
 //!
-//! Such a table is loose: it prunes, it fills in defaults and it knows how lists merge, but whether values fit is
-//! judged by the [schema](super::compiled) afterwards, with the words that clients know. Parts that are alike are
-//! there once: schemas repeat themselves a lot, from version to version and within one.
+//! The table is loose: it prunes, sets defaults and merges lists, but the [schema](super::compiled) validates values
+//! afterwards, with the API's error texts. Equal parts are shared: schemas repeat a lot, within one version and between
+//! versions.
 
 use super::compiled::list_kind;
-use super::openapi::{additional, items};
+use super::schema_parts::{additional, items};
 use crate::{read, tables};
 use schema::table::{
     Field, Flags, ListKind, ListShape, Literal, MapShape, Ref, Scalar, Shape, Text, Type, Unknown,
@@ -116,8 +116,8 @@ impl Maker {
         let more = schema.at(&["additionalProperties"]).filter(|it| **it != Value::Bool(false));
         if let (Some(more), false, false) = (more, named, embedded) {
             let nullable = *more == Value::Bool(true) || read::flag(more, &["nullable"]);
-            // nothing is known of values that are merely allowed: objects among them lose all fields, like one in
-            // the place of a scalar
+            // values without a schema may have any type: objects among them lose all fields, like an object in the
+            // place of a scalar
             let (value, id) = match additional(schema) {
                 Some(more) => self.shape(more),
                 None => self.scalar(Scalar::IntOrString),
@@ -130,7 +130,7 @@ impl Maker {
         let mut fields = Vec::new();
         if embedded {
             fields = own_fields(Shape::Struct(part_metadata()), Flags::TEXT);
-            // what is not there is not looked into
+            // absent metadata is not checked
             if let Some(metadata) = fields.last_mut() {
                 metadata.flags = Flags::NILABLE;
             }
@@ -139,9 +139,9 @@ impl Maker {
             if embedded && META.contains(&name) {
                 continue;
             }
-            let (field, told) = self.field(name, property);
+            let (field, part) = self.field(name, property);
             fields.push(field);
-            key.push_str(&told);
+            key.push_str(&part);
         }
         let unknown = unknown(schema);
         self.share(key, || {
@@ -167,7 +167,7 @@ fn literal(value: &Value) -> Literal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
     use schema::{decode, defaults};
 
     /// An object as it is kept, what is odd about it aside.

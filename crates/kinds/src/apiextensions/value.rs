@@ -1,29 +1,26 @@
-//! Values checked against a schema, with the complaints that clients know.
+//! Validation of values against a compiled schema, with the API's error texts.
 //!
-//! Always true: a value that is valid gives no complaint, and the work is linear in the value for each schema that
-//! speaks of it.
+//! Invariant: the work is linear in the value for each schema that applies to it.
 
 use super::compiled::{Additional, Schema, float};
 use super::formats;
+use super::shown::{NOWHERE, float_text, go_shown};
 use schema::pattern::Late;
-use schema::problem::{Problem, Problems, Reason, quoted, shown};
+use schema::problem::{Problem, Problems, Reason, quoted};
 use schema::{Map, Path, Value, encode};
 
-/// Everything that is wrong with a value; `at` is the path of the value as fields are named, empty for a whole object.
+/// The problems of a value; `at` is the path of the value, empty for a whole object.
 pub(super) fn check(schema: &Schema, value: &Value, at: &str) -> Problems {
     let mut checker = Checker { root: at, problems: Problems::new(), visited: 0 };
     checker.value(schema, value, &Path::ROOT);
     checker.problems
 }
 
-/// What clients know the absence of a path as.
-pub(super) const NOWHERE: &str = "<nil>";
-
 struct Checker<'a> {
-    /// The path of the value as a whole; below it, `at` says where.
+    /// The path of the whole value; `at` continues it.
     root: &'a str,
     problems: Problems,
-    /// How many schemas have been looked at.
+    /// The number of schemas that were applied.
     visited: usize,
 }
 
@@ -36,7 +33,7 @@ impl<'a> Checker<'a> {
         self.problems.push(Problem { reason, field, message });
     }
 
-    /// What is said of the value as a whole, wherever it was found.
+    /// Adds a problem of the whole value.
     fn add_whole(&mut self, reason: Reason, message: String) {
         let field = if self.root.is_empty() { NOWHERE } else { self.root }.to_owned();
         self.problems.push(Problem { reason, field, message });
@@ -77,7 +74,7 @@ impl<'a> Checker<'a> {
     }
 
     fn kind(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
-        // what a default is, is not asked there
+        // a default is not checked for int-or-string
         let either = schema.int_or_string && self.root.is_empty();
         let wanted = if either { "integer,string" } else { &*schema.kind };
         // a float beyond the integers that floats hold exactly is no integer
@@ -91,12 +88,12 @@ impl<'a> Checker<'a> {
             ("integer", "number") => whole,
             (wanted, found) => wanted == found,
         };
-        // objects are not asked for forms that are not known; defaults are
+        // unknown formats are checked for defaults only
         let known = !self.root.is_empty() || formats::is_known(&schema.format);
         let formed = !schema.format.is_empty() && known && !either;
         let numeric = matches!(wanted, "integer" | "number");
         match value {
-            // a text or list where something of a certain form belongs is judged by that form alone
+            // a string or list with a format is checked by that format only
             Value::String(_) | Value::List(_) if formed && !numeric => {}
             _ if fits => {}
             Value::Null | Value::String(_) | Value::List(_) => self.mistyped(at, wanted, kind_of(value)),
@@ -106,7 +103,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What is wrong with the value in another schema.
+    /// Checks the value against another schema.
     fn tried(&self, schema: &Schema, value: &Value, at: &Path<'_>) -> Checker<'a> {
         let mut inner = Checker { root: self.root, problems: Problems::new(), visited: 0 };
         inner.value(schema, value, at);
@@ -148,7 +145,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The first thing that is wrong with a text.
+    /// Checks a string; reports the first problem.
     fn text(&mut self, schema: &Schema, value: &Value, text: &str, at: &Path<'_>) {
         let Some(bounds) = &schema.bounds else { return };
         let length = text.chars().count() as i64;
@@ -216,11 +213,11 @@ impl<'a> Checker<'a> {
         if allowed.is_empty() || allowed.iter().any(|it| it == value || is_converted(value, it)) {
             return;
         }
-        let told = |it: &Value| match it {
+        let text_of = |it: &Value| match it {
             Value::String(text) => quoted(text),
             other => quoted(&String::from_utf8_lossy(&encode::untyped(other))),
         };
-        let allowed: Vec<_> = allowed.iter().map(told).collect();
+        let allowed: Vec<_> = allowed.iter().map(text_of).collect();
         let (found, allowed) = (go_shown(value), allowed.join(", "));
         let message = format!("Unsupported value: {found}: supported values: {allowed}");
         self.add(Reason::NotSupported, at, message);
@@ -241,9 +238,9 @@ impl<'a> Checker<'a> {
             for (name, value) in map.iter().filter(|(name, _)| schema.property(name).is_none()) {
                 match &schema.additional {
                     Additional::Forbidden => {
-                        let (told, shown) =
+                        let (why, shown) =
                             (format!("{at}.{name} in body is a forbidden property"), quoted(name));
-                        self.add(Reason::Invalid, at, format!("Invalid value: {shown}: {told}"));
+                        self.add(Reason::Invalid, at, format!("Invalid value: {shown}: {why}"));
                     }
                     Additional::Like(more) => self.value(more, value, &at.entry(name)),
                     Additional::Nothing => {}
@@ -265,7 +262,7 @@ fn misses(pattern: &Late, text: &str) -> bool {
     pattern.regex().is_some_and(|it| !it.is_match(text))
 }
 
-/// Whether a number is so many times the factor, as exactly as numbers with fractions can be.
+/// Whether a number is a multiple of the factor, within the precision of floats.
 fn is_multiple(value: &Value, number: f64, factor: f64) -> bool {
     if let Value::Int(number) = value
         && factor >= 1.0
@@ -279,13 +276,13 @@ fn is_multiple(value: &Value, number: f64, factor: f64) -> bool {
     times.abs() <= EXACT && (off == 0.0 || whole != 0.0 && off / (times.abs() + whole.abs()) < NEAR)
 }
 
-/// What is wrong in the schema that speaks of most of the value; of several, the first.
+/// The problems of the first schema that applies to most of the value.
 fn nearest(tries: Vec<Checker<'_>>) -> Problems {
     let best = tries.into_iter().reduce(|best, one| if one.visited > best.visited { one } else { best });
     best.map(|it| it.problems).unwrap_or_default()
 }
 
-/// Whether a number is an allowed value once it has that one's type.
+/// Whether a number equals an allowed value after conversion to its type.
 fn is_converted(value: &Value, allowed: &Value) -> bool {
     match (value, allowed) {
         (Value::Float(number), Value::Int(it)) => number.trunc() == *it as f64,
@@ -294,7 +291,7 @@ fn is_converted(value: &Value, allowed: &Value) -> bool {
     }
 }
 
-/// The form of a number, by which it is told where another form was declared.
+/// The format of a number in errors about another format.
 fn number_form(value: &Value) -> &'static str {
     match value {
         Value::Int(_) => "int64",
@@ -315,64 +312,9 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// A value as messages show it, with the types that clients know where it has parts.
-pub(super) fn go_shown(value: &Value) -> String {
-    match value {
-        Value::Null => quoted("null"),
-        other => part_shown(other),
-    }
-}
-
-/// A bound as messages show it, as an integer where integers were compared.
+/// A bound as messages show it, as an integer if integers are compared.
 fn bound_text(bound: f64, whole: bool) -> String {
     if whole { encode::float_text(bound) } else { float_text(bound) }
-}
-
-/// A number with a fraction as messages show it: `1000.5`, `1e+20`.
-fn float_text(number: f64) -> String {
-    let text = format!("{number:e}");
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    match exponent.parse::<i32>() {
-        Ok(exponent) if number != 0.0 && !(-4..6).contains(&exponent) => {
-            format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
-        }
-        _ => encode::float_text(number),
-    }
-}
-
-/// A value as texts that are not about its type show it: `[a b]`, `map[k:v]`.
-pub(super) fn go_text(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.as_str().to_owned(),
-        Value::List(items) => {
-            let items: Vec<_> = items.iter().map(go_text).collect();
-            format!("[{}]", items.join(" "))
-        }
-        Value::Map(map) => {
-            let entries: Vec<_> = map.iter().map(|(name, it)| format!("{name}:{}", go_text(it))).collect();
-            format!("map[{}]", entries.join(" "))
-        }
-        Value::Float(number) => float_text(*number),
-        other => shown(other),
-    }
-}
-
-fn part_shown(value: &Value) -> String {
-    match value {
-        Value::Null => "interface {}(nil)".to_owned(),
-        Value::List(items) => {
-            let items: Vec<_> = items.iter().map(part_shown).collect();
-            format!("[]interface {{}}{{{}}}", items.join(", "))
-        }
-        Value::Map(map) => {
-            let entries: Vec<_> =
-                map.iter().map(|(name, value)| format!("{}:{}", quoted(name), part_shown(value))).collect();
-            format!("map[string]interface {{}}{{{}}}", entries.join(", "))
-        }
-        Value::Float(number) => float_text(*number),
-        scalar => shown(scalar),
-    }
 }
 
 #[cfg(test)]

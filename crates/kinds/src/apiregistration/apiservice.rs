@@ -41,7 +41,7 @@ fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {
     replace(next, submitted, "status");
 }
 
-/// What is answered here can be asked at once.
+/// A local API service is available at once.
 fn prepare(object: &mut Value, context: &Context<'_>) {
     if !read::has(object, &["spec", "service"]) {
         let mut condition = Value::map();
@@ -94,7 +94,7 @@ fn validate(object: &Value) -> Problems {
 /// The name says what the object is about.
 fn name(object: &Value, field: &'static str, wanted: &str, out: &mut Problems) {
     let name = object.text(&["metadata", field]);
-    // a name that is missing or cannot be a name has been told already
+    // a missing or invalid name is already reported
     if !name.is_empty() && name != wanted && format::path_segment(name).is_empty() {
         let detail = format!("must be `spec.version+\".\"+spec.group`: {}", quoted(wanted));
         out.push(Problem::invalid_text(&Path::ROOT.field("metadata").field(field), name, &detail));

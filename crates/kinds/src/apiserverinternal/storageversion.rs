@@ -1,7 +1,6 @@
-//! Storage versions: what each server of a cluster writes, and whether they agree.
+//! StorageVersions: the versions that the servers of a cluster write, and their agreement.
 //!
-//! Servers report through the status. The version that all of them write must be named if, and only if, there
-//! is one.
+//! Servers report through the status. It names the common version if, and only if, all servers write the same one.
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
@@ -101,27 +100,27 @@ fn agreed(servers: &[Value]) -> Option<&str> {
 
 fn agreement(object: &Value, servers: &[Value], path: &Path<'_>, out: &mut Problems) {
     match (agreed(servers), read::opt_text(object, &["status", "commonEncodingVersion"])) {
-        (None, Some(told)) => {
+        (None, Some(given)) => {
             const WHY: &str = "should be nil if servers do not agree on the same encoding version, or if there \
                                is no server reporting the supported versions yet";
-            out.push(Problem::invalid_text(path, told, WHY));
+            out.push(Problem::invalid_text(path, given, WHY));
         }
-        (Some(version), told) if told != Some(version) => {
+        (Some(version), given) if given != Some(version) => {
             let why = format!("the common encoding version is {version}");
-            out.push(check::invalid_shown(path, &told.map_or("null".to_owned(), quoted), &why));
+            out.push(check::invalid_shown(path, &given.map_or("null".to_owned(), quoted), &why));
         }
         _ => {}
     }
 }
 
-/// Puts what a server says about itself into a record, and with it whether all servers agree; says whether that
-/// changed anything.
-pub fn report(object: &mut Value, said: Value, now: &str) -> bool {
-    let server = said.text(&["apiServerID"]);
+/// Adds the report of a server to the status, and updates the agreement of all servers; returns whether the object
+/// changed.
+pub fn report(object: &mut Value, reported: Value, now: &str) -> bool {
+    let server = reported.text(&["apiServerID"]);
     let mut servers = object.items(&["status", "storageVersions"]).to_vec();
     match servers.iter_mut().find(|one| one.text(&["apiServerID"]) == server) {
-        Some(old) => *old = said,
-        None => servers.push(said),
+        Some(old) => *old = reported,
+        None => servers.push(reported),
     }
     let common = agreed(&servers).map(str::to_owned);
     let turned = read::opt_text(object, &["status", "commonEncodingVersion"]) != common.as_deref();
@@ -158,22 +157,22 @@ pub fn report(object: &mut Value, said: Value, now: &str) -> bool {
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
-    const TOLD: usize = 4;
+    const SHOWN: usize = 4;
     let servers = object.items(&["status", "storageVersions"]);
-    let told: Vec<_> = servers
+    let shown: Vec<_> = servers
         .iter()
-        .take(TOLD)
+        .take(SHOWN)
         .map(|one| format!("{}={}", one.text(&["apiServerID"]), one.text(&["encodingVersion"])))
         .collect();
-    let told = match servers.len().saturating_sub(TOLD) {
-        0 if told.is_empty() => "<none>".to_owned(),
-        0 => told.join(","),
-        more => format!("{} + {more} more...", told.join(",")),
+    let shown = match servers.len().saturating_sub(SHOWN) {
+        0 if shown.is_empty() => "<none>".to_owned(),
+        0 => shown.join(","),
+        more => format!("{} + {more} more...", shown.join(",")),
     };
     vec![
         metadata::name(object),
         object.text(&["status", "commonEncodingVersion"]).into(),
-        told.into(),
+        shown.into(),
         metadata::age(object, now),
     ]
 }
@@ -181,7 +180,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     #[test]
     fn servers_agree_or_do_not() {
@@ -206,12 +205,12 @@ mod tests {
 
     #[test]
     fn servers_report_beside_each_other() {
-        let said = |server: &str, version: &str| {
+        let reported = |server: &str, version: &str| {
             json(&format!(
                 r#"{{"apiServerID":"{server}","encodingVersion":"{version}","decodableVersions":["{version}"]}}"#
             ))
         };
-        let told = |object: &Value| {
+        let summary = |object: &Value| {
             let one = &object.items(&["status", "conditions"])[0];
             let common = object.text(&["status", "commonEncodingVersion"]).to_owned();
             let since = one.text(&["lastTransitionTime"]).to_owned();
@@ -226,15 +225,15 @@ mod tests {
             (servers, common.to_owned(), state.to_owned(), since.to_owned())
         };
         let mut object = json("{}");
-        assert!(report(&mut object, said("a", "v1"), "1"));
-        assert_eq!(told(&object), expected(1, "v1", "True", "1"));
-        assert!(!report(&mut object, said("a", "v1"), "2"));
-        assert!(report(&mut object, said("b", "v1"), "2"));
-        assert_eq!(told(&object), expected(2, "v1", "True", "1"));
-        assert!(report(&mut object, said("b", "v2"), "3"));
-        assert_eq!(told(&object), expected(2, "", "False", "3"));
-        assert!(report(&mut object, said("a", "v2"), "4"));
-        assert_eq!(told(&object), expected(2, "v2", "True", "4"));
+        assert!(report(&mut object, reported("a", "v1"), "1"));
+        assert_eq!(summary(&object), expected(1, "v1", "True", "1"));
+        assert!(!report(&mut object, reported("a", "v1"), "2"));
+        assert!(report(&mut object, reported("b", "v1"), "2"));
+        assert_eq!(summary(&object), expected(2, "v1", "True", "1"));
+        assert!(report(&mut object, reported("b", "v2"), "3"));
+        assert_eq!(summary(&object), expected(2, "", "False", "3"));
+        assert!(report(&mut object, reported("a", "v2"), "4"));
+        assert_eq!(summary(&object), expected(2, "v2", "True", "4"));
         assert!(validate(&object).is_empty());
     }
 

@@ -1,4 +1,4 @@
-//! ControllerRevisions: what a controller's object was, kept so that it can be again.
+//! ControllerRevisions: earlier states of a controller's object, for rollbacks.
 
 use crate::check::{self, Problems};
 use crate::workload::IMMUTABLE;
@@ -65,7 +65,7 @@ fn controller(object: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn data_is_there_and_stays() {

@@ -1,11 +1,10 @@
 //! DaemonSets: one pod on every node.
 //!
-//! How often the template has changed is kept in an annotation. It is the server's: what clients say of it
-//! counts on creation only.
+//! An annotation counts the changes of the template. The server owns it: clients can set it on creation only.
 
 use crate::check::{self, Problems};
 use crate::core::pod::{gated, template};
-use crate::workload::{self, Running, Selector};
+use crate::workload::{self, Selector, TemplateRules};
 use crate::{Options, metadata, node_selection as scheduling, read};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
@@ -49,7 +48,7 @@ fn default(object: &mut Value) {
             }
         }
     }
-    // there is always a number, so that whoever writes the object owns it
+    // the number is always set, so that the writer of the object owns it
     set_template_generation(object, template_generation(object));
 }
 
@@ -105,8 +104,8 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
         out.push(check::invalid_shown(&selector_path, &selector.shown(), WHY));
     }
     let kind = "DaemonSet";
-    let running = Running { context, privileged: PRIVILEGED, kind, many: true };
-    running.check(template, &template_path, &mut out);
+    let rules = TemplateRules { context, privileged: PRIVILEGED, kind, many: true };
+    rules.check(template, &template_path, &mut out);
     check::not_negative(spec, "minReadySeconds", &path, &mut out);
     strategy(spec, &path.field("updateStrategy"), &mut out);
     check::not_negative(spec, "revisionHistoryLimit", &path, &mut out);
@@ -150,7 +149,7 @@ fn rolling_update(rolling: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// The rules are told twice, as those of any state and as those of a change.
+/// The API reports problems twice on an update.
 fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
     let mut out = gated::keeping(old.at(TEMPLATE), context, check);
@@ -211,7 +210,7 @@ pub(crate) fn convert_v1beta1(object: &mut Value, _: &Names) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn changes_of_the_template_are_counted() {

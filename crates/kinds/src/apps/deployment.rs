@@ -1,8 +1,8 @@
-//! Deployments: how many pods, and how they are replaced by others.
+//! Deployments: a number of pods, and the strategy of their replacement.
 
 use crate::check::{self, Problems};
 use crate::core::pod::{gated, template};
-use crate::workload::{self, Running, Selector};
+use crate::workload::{self, Selector, TemplateRules};
 use crate::{Options, metadata, read};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status};
@@ -105,7 +105,7 @@ pub(crate) fn replicated<const PRIVILEGED: bool>(
     workload::selected(template, selector.is_empty() || selector.matches(labels), &path, out);
     let many = read::int(object, &["spec", "replicas"]) > 1;
     let kind = "ReplicaSet";
-    Running { context, privileged: PRIVILEGED, kind, many }.check(template, &path, out);
+    TemplateRules { context, privileged: PRIVILEGED, kind, many }.check(template, &path, out);
 }
 
 fn strategy(spec: &Value, path: &Path<'_>, out: &mut Problems) {
@@ -185,10 +185,10 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
     ]
 }
 
-/// Where `v1` keeps the revision that older versions went back to.
+/// The annotation of `v1` for the rollback revision of older versions.
 const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
-/// What older versions fill in before the declared defaults.
+/// Defaults of older versions, set before the declared ones.
 fn default_v1beta1(object: &mut Value, history: i64, deadline_seconds: i64) {
     workload::take_labels_of_template(object);
     for (field, number) in [("revisionHistoryLimit", history), ("progressDeadlineSeconds", deadline_seconds)]
@@ -228,7 +228,7 @@ pub(crate) fn convert_v1beta1(object: &mut Value, _: &Names) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn rolling_needs_room() {

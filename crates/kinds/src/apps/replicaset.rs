@@ -1,4 +1,4 @@
-//! ReplicaSets: a number of pods that are all alike.
+//! ReplicaSets: a number of identical pods.
 
 use crate::check::Problems;
 use crate::core::pod::{gated, template};
@@ -46,7 +46,7 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
     out
 }
 
-/// The rules are told twice, as those of any state and as those of a change.
+/// The API reports problems twice on an update.
 fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
     let mut out = gated::keeping(old.at(TEMPLATE), context, check);
@@ -95,7 +95,7 @@ pub(crate) fn default_v1beta1(object: &mut Value, _: &Names) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn counts_fit_together() {

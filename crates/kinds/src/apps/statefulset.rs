@@ -1,8 +1,8 @@
-//! StatefulSets: pods with names and volumes that stay theirs.
+//! StatefulSets: pods with stable names and volumes.
 
 use crate::check::{self, Problems};
 use crate::core::pod::{gated, template};
-use crate::workload::{self, Running, Selector};
+use crate::workload::{self, Selector, TemplateRules};
 use crate::{Options, gates, metadata, quantities, read};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
@@ -66,11 +66,11 @@ fn claim(claim: &mut Value) {
     }
 }
 
-/// Takes away what this version has switched off, unless it was there before.
+/// Removes fields of closed feature gates, unless the old object has them.
 fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
     template::prepare(object.at_mut(TEMPLATE), old.and_then(|old| old.at(TEMPLATE)), context);
     const RETENTION: &[&str] = &["spec", "persistentVolumeClaimRetentionPolicy"];
-    const GUARDED: &[gates::Guarded] = &[
+    const GUARDED: &[gates::GatedField] = &[
         (gates::CLAIM_RETENTION, RETENTION),
         (gates::ORDINALS, &["spec", "ordinals"]),
         (gates::MAX_UNAVAILABLE, &["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"]),
@@ -119,8 +119,8 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
         out.push(check::invalid_shown(&selector_path, &selector.shown(), ""));
     }
     let kind = "StatefulSet";
-    let running = Running { context, privileged: PRIVILEGED, kind, many: false };
-    running.check_lasting(template, &template_path, &mut out);
+    let rules = TemplateRules { context, privileged: PRIVILEGED, kind, many: false };
+    rules.check_lasting(template, &template_path, &mut out);
     out
 }
 
@@ -257,7 +257,7 @@ pub(crate) fn default_v1beta1(object: &mut Value, _: &Names) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn a_type_that_is_given_brings_no_parts() {

@@ -33,7 +33,7 @@ fn with(missing: Missing, selector: fn(&Value) -> String) -> Vec<View> {
 }
 
 /// For kinds that say themselves where their numbers are: the path of what is wanted, and the scale of an object.
-/// What the numbers may be is asked of the object.
+/// The validation of the object checks the numbers.
 pub(crate) fn view_of(
     inside: Vec<Text>,
     show: impl Fn(&Value) -> Value + Send + Sync + 'static,
@@ -95,7 +95,7 @@ fn cells(scale: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     #[test]
     fn the_scale_of_a_workload() {

@@ -1,4 +1,4 @@
-//! CronJobs: jobs that are made again and again, by a schedule.
+//! CronJobs: jobs that are created by a schedule.
 
 use crate::check::{self, Problems};
 use crate::core::pod::{gated, template};
@@ -12,7 +12,7 @@ use schema::{Path, Value};
 use std::time::Duration;
 
 const TEMPLATE: &[&str] = &["spec", "jobTemplate", "spec", "template"];
-/// What the names of jobs add to that of the object they come from leaves this much.
+/// The longest name of a cron job: the names of its jobs add a suffix.
 const LONGEST_NAME: usize = 52;
 
 pub fn hooks(options: Options) -> Hooks {
@@ -39,9 +39,9 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
     }
 }
 
-/// Takes away what is switched off, unless it was there before.
+/// Removes fields of closed feature gates, unless the old object has them.
 fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
-    const GUARDED: &[gates::Guarded] = &[(gates::TIME_ZONE, &["spec", "timeZone"])];
+    const GUARDED: &[gates::GatedField] = &[(gates::TIME_ZONE, &["spec", "timeZone"])];
     const JOB: &[&str] = &["spec", "jobTemplate", "spec"];
     let of_old = |path: &[&str]| old.and_then(|old| old.at(path));
     gates::drop_disabled(object, old, GUARDED, context);
@@ -161,7 +161,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn times_are_clear() {

@@ -95,7 +95,7 @@ fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
     template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
 }
 
-/// Every job is counted by finalizers on its pods, which old controllers have to be told.
+/// Marks the job for old controllers: every job is tracked with finalizers on its pods.
 fn mark_as_tracked(object: &mut Value, tracked: bool, context: &Context<'_>) {
     let mark = context.names.well_known_under("batch", TRACKING);
     let metadata = object.make_map().entry("metadata").make_map();
@@ -109,7 +109,7 @@ fn mark_as_tracked(object: &mut Value, tracked: bool, context: &Context<'_>) {
     }
 }
 
-/// What is given already stays; where it does not fit, validation says so.
+/// Sets only absent fields; validation checks the others.
 fn generate_selector(object: &mut Value) {
     let (name, uid) =
         (object.text(&["metadata", "name"]).to_owned(), object.text(&["metadata", "uid"]).to_owned());
@@ -141,7 +141,7 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
     out
 }
 
-/// Where the server selects, pods bear the labels that it gives them.
+/// Checks that pods have the labels of the generated selector.
 fn generated_selector(object: &Value, out: &mut Problems) {
     let selector = Selector::of(object.at(&["spec", "selector"]));
     if read::flag(object, &["spec", "manualSelector"]) || !selector.is_given() {
@@ -248,7 +248,7 @@ fn completion_mode(spec: &Value, mode: &str, path: &Path<'_>, out: &mut Problems
     }
 }
 
-/// The rules are told twice, as those of any state and as those of a change.
+/// The API reports problems twice on an update.
 fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     let path = Path::ROOT.field("spec");
     let mut out = gated::keeping(old.at(TEMPLATE), context, |context| {
@@ -363,7 +363,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json};
+    use crate::tests::{context, json};
 
     #[test]
     fn one_pod_unless_something_else_is_said() {

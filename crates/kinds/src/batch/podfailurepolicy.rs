@@ -1,4 +1,4 @@
-//! What the failures of a job's pods mean: rules over exit codes and conditions.
+//! Validation of pod failure policies: rules over exit codes and conditions.
 
 use crate::check::{self, Problems};
 use crate::{gates, read};
@@ -23,9 +23,9 @@ fn none_if_empty(value: &mut Value, field: &'static str) {
     }
 }
 
-/// Takes the policy out of the spec of a job where it is switched off, unless it was there before.
+/// Removes the policy from the spec of a job if its feature gate is off, unless the old object has one.
 pub(crate) fn drop_disabled(spec: Option<&mut Value>, old: Option<&Value>, context: &Context<'_>) {
-    const GUARDED: &[gates::Guarded] = &[(gates::FAILURE_POLICY, &["podFailurePolicy"])];
+    const GUARDED: &[gates::GatedField] = &[(gates::FAILURE_POLICY, &["podFailurePolicy"])];
     if let Some(spec) = spec {
         gates::drop_disabled(spec, old, GUARDED, context);
     }
@@ -139,7 +139,7 @@ fn shown(values: &[i64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn rules_say_one_thing() {

@@ -1,6 +1,6 @@
-//! CertificateSigningRequests: who asks is who the server says, and what was decided stays decided.
+//! CertificateSigningRequests: the server sets the requesting user, and a decision is final.
 //!
-//! States are told by conditions: none (pending), `Approved` or `Denied` (never both, never taken back),
+//! The state is in the conditions: none (pending), `Approved` or `Denied` (never both, never removed),
 //! `Failed`, and issued once there is a certificate. Approving goes through `approval`, issuing through
 //! `status`; a plain update changes metadata only.
 
@@ -178,7 +178,7 @@ fn stamp_conditions(next: &mut Value, old: &Value, context: &Context<'_>) {
     });
 }
 
-/// The organizations that a certificate is asked for, which are groups to who believes it.
+/// The requested organizations, which authentication reads as groups.
 pub fn organizations(object: &Value) -> Result<Vec<String>, String> {
     let der = request_der(object)?;
     let (_, request) = X509CertificationRequest::from_der(&der).map_err(|why| why.to_string())?;
@@ -302,8 +302,8 @@ fn dotted(text: &str, form: Format, path: &Path<'_>, out: &mut Problems) {
     let wrong =
         text.split('.').map(|label| (label, check::why(form, label))).find(|(_, why)| !why.is_empty());
     if let Some((label, why)) = wrong {
-        let told = why.iter().map(|why| format!("validating label {label:?}: {why}"));
-        out.extend(told.map(|why| Problem::invalid_text(path, text, &why)));
+        let problems = why.iter().map(|why| format!("validating label {label:?}: {why}"));
+        out.extend(problems.map(|why| Problem::invalid_text(path, text, &why)));
     }
 }
 
@@ -333,7 +333,7 @@ fn conditions(object: &Value, out: &mut Problems) {
     }
 }
 
-/// Nothing but certificates, at least one, without headers.
+/// Checks for certificates only, at least one, without headers.
 fn check_certificate(base64: &str) -> Result<(), String> {
     if base64.is_empty() {
         return Ok(());
@@ -424,7 +424,7 @@ fn state(object: &Value) -> String {
     format!("{decision}{failed}{issued}")
 }
 
-/// What `v1beta1` fills in: usages, a signer and the status of conditions.
+/// Defaults of `v1beta1`: usages, a signer and the status of conditions.
 pub(crate) fn default_v1beta1(object: &mut Value, names: &Names) {
     if object.text(&["spec", "signerName"]).is_empty() {
         object.set(&["spec", "signerName"], names.legacy_signer());
@@ -443,7 +443,7 @@ pub(crate) fn default_v1beta1(object: &mut Value, names: &Names) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn signers_have_a_domain_and_a_path() {

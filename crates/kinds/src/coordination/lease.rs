@@ -1,4 +1,4 @@
-//! Leases: durations and counts have to make sense.
+//! Leases: validation of durations and counts.
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
@@ -13,7 +13,7 @@ pub fn hooks() -> Hooks {
         cells: Some(cells),
         repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         plain_finalizers: true,
-        // who cannot renew in time is taken for dead
+        // a holder that does not renew in time counts as dead
         priority: Priority::Heartbeat,
         ..Hooks::default()
     }
@@ -49,7 +49,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn numbers_make_sense() {

@@ -1,4 +1,4 @@
-//! How a part of the control plane is: its row in a table.
+//! ComponentStatuses: the row of a component.
 
 use rest::hooks::Hooks;
 use schema::Value;

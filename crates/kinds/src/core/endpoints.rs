@@ -22,7 +22,7 @@ pub fn hooks() -> Hooks {
 
 fn validate(object: &Value, old: Option<&Value>) -> Problems {
     let mut out = Problems::new();
-    // what was stored under older rules stays as long as nobody touches it
+    // an unchanged object that older rules accepted stays valid
     if !old.is_some_and(|old| old.items(&["subsets"]) == object.items(&["subsets"])) {
         subsets(object.items(&["subsets"]), &mut out);
     }
@@ -111,7 +111,7 @@ pub(crate) fn first_few(all: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn addresses_must_lead_somewhere() {

@@ -1,7 +1,7 @@
 //! Events: one kind that is served in two groups, with looser rules in the older one.
 //!
 //! Stored is the older form. The newer one has other names for the same fields, so that converting loses
-//! nothing in either direction. Problems are always told with the older names, as clients know them.
+//! nothing in either direction. Problems always use the older names.
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
@@ -100,7 +100,7 @@ fn is_zero_time(object: &Value, path: &[&str]) -> bool {
     read::opt_text(object, path).is_none_or(str::is_empty)
 }
 
-/// What holds in both groups. Events of the new style are told by their `eventTime`.
+/// Checks for both groups. Events of the new style have an `eventTime`.
 fn legacy_problems(event: &Value, context: &Context<'_>, in_core: bool) -> Problems {
     let mut out = Problems::new();
     let (own, other) = (event.text(&["metadata", "namespace"]), event.text(&["involvedObject", "namespace"]));
@@ -179,7 +179,7 @@ fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     if !read::same(new.at(&["series"]), old.at(&["series"])) {
         series(&new, &mut out);
     }
-    // one of them is checked twice by the servers that clients know, and both times told
+    // the API checks one of them twice, and reports it both times
     const KEPT: &[&str] = &[
         "involvedObject",
         "reason",
@@ -286,7 +286,7 @@ fn source_cell(event: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     const NEW: &str = r#"{"apiVersion":"events.k8s.io/v1","metadata":{"name":"e","namespace":"default"},
         "eventTime":"2020-01-02T03:04:05.000006Z","reportingController":"a.b/c","reportingInstance":"i",

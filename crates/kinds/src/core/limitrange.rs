@@ -1,4 +1,4 @@
-//! LimitRanges: bounds and defaults for what is made in a namespace. What they do to others is in `limits`.
+//! LimitRanges: limits and defaults for the objects of a namespace. `limits` applies them.
 
 use crate::check::{self, Problems};
 use crate::{quantities, read};
@@ -73,7 +73,7 @@ fn validate(object: &Value) -> Problems {
     out
 }
 
-/// Which resources may be named.
+/// Checks the names of resources.
 fn names(item: &Value, kind: &str, path: &Path<'_>, out: &mut Problems) {
     for list in LISTS {
         if kind == "Pod" && list.starts_with("default") {
@@ -100,7 +100,7 @@ fn names(item: &Value, kind: &str, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// How the amounts of a resource stand to each other.
+/// Checks the amounts of a resource against each other.
 fn amounts(item: &Value, path: &Path<'_>, out: &mut Problems) {
     let none = Map::new();
     let of = |list: &&str| match item.text(&["type"]) {
@@ -111,39 +111,39 @@ fn amounts(item: &Value, path: &Path<'_>, out: &mut Problems) {
     let keys: BTreeSet<&str> = lists.iter().flat_map(|list| list.keys()).collect();
     for key in keys {
         let [max, min, default, request, ratio] = [0, 1, 2, 3, 4].map(|list: usize| lists[list].get(key));
-        let mut told = |list: &str, value: &Value, why: String| {
+        let mut report = |list: &str, value: &Value, why: String| {
             let path = path.field(list);
             out.push(check::invalid_shown(&path.key(key), &quantities::shown(value), &why));
         };
         let text = |value: &'_ Value| read::text(value).to_owned();
         if let Some((min, max)) = above(min, max) {
-            told("min", min, format!("min value {} is greater than max value {}", text(min), text(max)));
+            report("min", min, format!("min value {} is greater than max value {}", text(min), text(max)));
         }
         if let Some((min, request)) = above(min, request) {
             let why =
                 format!("min value {} is greater than default request value {}", text(min), text(request));
-            told("defaultRequest", request, why);
+            report("defaultRequest", request, why);
         }
         if let Some((request, max)) = above(request, max) {
             let why =
                 format!("default request value {} is greater than max value {}", text(request), text(max));
-            told("defaultRequest", request, why);
+            report("defaultRequest", request, why);
         }
         if let Some((request, default)) = above(request, default) {
             let (a, b) = (text(request), text(default));
             let why = format!("default request value {a} is greater than default limit value {b}");
-            told("defaultRequest", request, why);
+            report("defaultRequest", request, why);
         }
         if let Some((min, default)) = above(min, default) {
             let why = format!("min value {} is greater than default value {}", text(min), text(default));
-            told("default", min, why);
+            report("default", min, why);
         }
         if let Some((default, max)) = above(default, max) {
             let why = format!("default value {} is greater than max value {}", text(default), text(max));
-            told("default", max, why);
+            report("default", max, why);
         }
         if let Some(ratio) = ratio.filter(|ratio| quantities::parse(ratio) < Quantity::new(1)) {
-            told("maxLimitRequestRatio", ratio, format!("ratio {} is less than 1", text(ratio)));
+            report("maxLimitRequestRatio", ratio, format!("ratio {} is less than 1", text(ratio)));
         }
         if let (Some(ratio), Some(min), Some(max)) = (ratio, min, max) {
             let [wanted, least, most] = [ratio, min, max].map(quantities::parse);
@@ -154,7 +154,7 @@ fn amounts(item: &Value, path: &Path<'_>, out: &mut Problems) {
             };
             if wanted > possible {
                 let why = format!("ratio {} is greater than max/min = {possible:.6}", text(ratio));
-                told("maxLimitRequestRatio", ratio, why);
+                report("maxLimitRequestRatio", ratio, why);
             }
         }
         if let (Some(default), Some(request)) = (default, request)
@@ -162,7 +162,7 @@ fn amounts(item: &Value, path: &Path<'_>, out: &mut Problems) {
             && quantities::parse(default) != quantities::parse(request)
         {
             let (a, b) = (text(default), text(request));
-            told(
+            report(
                 "defaultRequest",
                 request,
                 format!("default value {a} must equal to defaultRequest value {b} in {key}"),
@@ -180,7 +180,7 @@ fn above<'v>(a: Option<&'v Value>, b: Option<&'v Value>) -> Option<(&'v Value, &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     #[test]
     fn containers_get_the_most_by_default() {

@@ -17,3 +17,4 @@ pub mod resourcequota;
 pub mod secret;
 pub mod service;
 pub mod serviceaccount;
+pub(crate) mod volumes;

@@ -142,7 +142,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn new_ones_are_active_labelled_and_held() {

@@ -59,7 +59,7 @@ fn mirror_pod_cidr(object: &mut Value) {
     }
 }
 
-/// Configuration from the API has gone; who still has it keeps it.
+/// Removes the configuration source, which is no longer supported, unless the old object has one.
 fn drop_disabled(next: &mut Value, old: Option<&Value>) {
     if !old.is_some_and(|old| read::has(old, &["spec", "configSource"])) {
         next.unset(&["spec", "configSource"]);
@@ -244,7 +244,7 @@ fn roles(object: &Value, names: &Names) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn the_single_range_wins() {

@@ -1,10 +1,9 @@
-//! PersistentVolumeClaims: what a pod wants to keep, and where it comes from. A claim is immutable but for the
-//! volume that it is bound to, the class it falls to, and its size once it is bound.
+//! PersistentVolumeClaims: requests for storage. The spec is immutable, except for the bound volume, the default
+//! storage class, and the size once it is bound.
 
 use crate::check::{self, Problems};
 use crate::{
-    core::persistentvolume, gates, metadata, node_selection as scheduling, quantities, read,
-    storage::storageclass,
+    core::volumes, gates, metadata, node_selection as scheduling, quantities, read, storage::storageclass,
 };
 use apimachinery::volumes::{storage_class, storage_class_annotation};
 use names::Names;
@@ -144,7 +143,7 @@ fn size(claim: &Value) -> schema::quantity::Quantity {
     quantities::parse(claim.at(&["spec", "resources", "requests", "storage"]).unwrap_or(&Value::Null))
 }
 
-/// What a claim has got.
+/// The capacity of a claim.
 fn capacity(claim: &Value) -> schema::quantity::Quantity {
     quantities::parse(claim.at(&["status", "capacity", "storage"]).unwrap_or(&Value::Null))
 }
@@ -156,23 +155,23 @@ fn has_class(claim: &Value, names: &Names) -> bool {
 
 fn whole(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Problems {
     let mut out = Problems::new();
-    let alone = persistentvolume::may_be_alone(old, context);
+    let alone = volumes::may_be_alone(old, context);
     spec(object.at(&["spec"]).unwrap_or(&Value::Null), alone, &Path::ROOT.field("spec"), &mut out);
     out
 }
 
-/// What a claim asks for, also where a pod or a set of pods makes it. It may be for one pod `alone`.
+/// Checks the spec of a claim, also in pods and stateful sets. `alone` allows ReadWriteOncePod.
 pub(crate) fn spec(spec: &Value, alone: bool, path: &Path<'_>, out: &mut Problems) {
     let modes = path.field("accessModes");
     if spec.items(&["accessModes"]).is_empty() {
         out.push(Problem::required(&modes, "at least 1 access mode is required"));
     }
     scheduling::label_selector(spec.at(&["selector"]), &path.field("selector"), out);
-    persistentvolume::access_modes(spec, alone, &modes, out);
+    volumes::access_modes(spec, alone, &modes, out);
     let resources = path.field("resources");
     match spec.at(&["resources", "requests", "storage"]) {
         None => out.push(Problem::required(&resources.key("storage"), "")),
-        Some(size) => persistentvolume::positive(size, &resources.key("storage"), out),
+        Some(size) => volumes::positive(size, &resources.key("storage"), out),
     }
     match spec.text(&["storageClassName"]) {
         "" => {}
@@ -209,7 +208,7 @@ fn data_source(source: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    // clients know the problems of a claim told twice when it changes
+    // the API reports the problems of a claim twice on an update
     let mut out = whole(new, Some(old), context);
     out.extend(whole(new, Some(old), context));
     let key = storage_class_annotation(context.names);
@@ -255,7 +254,7 @@ fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     }
     if size(new) < size(old) {
         let recovers = gates::RECOVERY.is_open(context);
-        // a volume never shrinks, but one that did not grow need not be asked to any longer
+        // a volume never shrinks, but a request for expansion that did not happen may be withdrawn
         let why = match recovers {
             false => Some("field can not be less than previous value"),
             true if size(new) <= capacity(old) => Some("field can not be less than status.capacity"),
@@ -281,7 +280,7 @@ fn tidy(claim: &mut Value) {
 }
 
 fn apply_claim_status(next: &mut Value, submitted: &Value, context: &Context<'_>) {
-    const GUARDED: &[gates::Guarded] = &[
+    const GUARDED: &[gates::GatedField] = &[
         (gates::RECOVERY, &["status", "allocatedResources"]),
         (gates::RECOVERY, &["status", "resizeStatus"]),
     ];
@@ -295,7 +294,7 @@ fn validate_status(new: &Value, _: &Value, context: &Context<'_>) -> Problems {
     let path = Path::ROOT.field("status");
     let capacity = path.field("capacity");
     for (name, value) in read::map(new, &["status", "capacity"]).iter() {
-        persistentvolume::valid_amount(value, &capacity.key(name), &mut out);
+        volumes::valid_amount(value, &capacity.key(name), &mut out);
     }
     if gates::RECOVERY.is_open(context) {
         recovery(new, &path, &mut out);
@@ -303,7 +302,7 @@ fn validate_status(new: &Value, _: &Value, context: &Context<'_>) -> Problems {
     out
 }
 
-/// How far growing has come.
+/// Checks the expansion status.
 fn recovery(claim: &Value, path: &Path<'_>, out: &mut Problems) {
     const STAGES: &[&str] = &[
         "",
@@ -320,7 +319,7 @@ fn recovery(claim: &Value, path: &Path<'_>, out: &mut Problems) {
     let path = path.field("allocatedResources");
     for (name, value) in read::map(claim, &["status", "allocatedResources"]).iter() {
         match name {
-            "storage" => persistentvolume::valid_amount(value, &path.key(name), out),
+            "storage" => volumes::valid_amount(value, &path.key(name), out),
             other => out.push(check::unsupported(&path, other, &["storage"])),
         }
     }
@@ -347,7 +346,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
         false => ("", String::new()),
         true => (
             read::opt_text(object, &["status", "capacity", "storage"]).unwrap_or("0"),
-            persistentvolume::short_modes(object.items(&["status", "accessModes"])),
+            volumes::short_modes(object.items(&["status", "accessModes"])),
         ),
     };
     vec![
@@ -365,7 +364,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     fn claim(spec: &str) -> Value {
         let mut object = json(r#"{"metadata":{"name":"c"},"status":{"phase":"Pending"}}"#);

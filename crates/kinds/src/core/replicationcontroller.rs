@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::core::pod::{gated, template};
-use crate::workload::{self, Running};
+use crate::workload::{self, TemplateRules};
 use crate::{Options, apps::replicaset, read};
 use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
 use schema::problem::Problem;
@@ -63,11 +63,11 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
     workload::selected(template, matches, &path, &mut out);
     let many = read::int(spec, &["replicas"]) > 1;
     let kind = "ReplicationController";
-    Running { context, privileged: PRIVILEGED, kind, many }.check(template, &path, &mut out);
+    TemplateRules { context, privileged: PRIVILEGED, kind, many }.check(template, &path, &mut out);
     out
 }
 
-/// The rules are told twice, as those of any state and as those of a change.
+/// The API reports problems twice on an update.
 fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
     gated::keeping(old.at(TEMPLATE), context, check).repeated()
@@ -86,7 +86,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     #[test]
     fn selector_and_labels_come_from_the_template() {

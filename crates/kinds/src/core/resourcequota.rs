@@ -1,4 +1,4 @@
-//! ResourceQuotas: how much a namespace may hold, and how much it does.
+//! ResourceQuotas: the limits of a namespace, and their use.
 
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read};
@@ -105,7 +105,7 @@ fn applies(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// How many of the resources each scope says nothing about.
+/// The number of resources that each scope does not support.
 #[derive(Default)]
 struct Unfit<'s>(HashMap<&'s str, usize>);
 
@@ -124,13 +124,13 @@ const UNFIT: &str = "unsupported scope applied to resource";
 const OPPOSITES: &str = "conflicting scopes";
 
 fn scope_list(scopes: &[Value], hard: &[&str], path: &Path<'_>, out: &mut Problems) {
-    let (mut unfit, mut repeated) = (Unfit::default(), check::Repeated::default());
+    let (mut unfit, mut repeated) = (Unfit::default(), check::SharedListProblems::default());
     let mut tell = |why: &str, times: usize| {
         for _ in 0..times {
             if repeated.is_full() {
                 break;
             }
-            repeated.tell(path, || shown_scopes(scopes), why, out);
+            repeated.report(path, || shown_scopes(scopes), why, out);
         }
     };
     for scope in scopes.iter().map(read::text) {
@@ -145,7 +145,7 @@ fn scope_list(scopes: &[Value], hard: &[&str], path: &Path<'_>, out: &mut Proble
 
 fn scope_selector(selector: &Value, hard: &[&str], scopes: &[Value], path: &Path<'_>, out: &mut Problems) {
     let path = path.field("matchExpressions");
-    let (mut unfit, mut repeated) = (Unfit::default(), check::Repeated::default());
+    let (mut unfit, mut repeated) = (Unfit::default(), check::SharedListProblems::default());
     let mut given = BTreeSet::new();
     for one in selector.items(&["matchExpressions"]) {
         let (scope, operator) = (one.text(&["scopeName"]), one.text(&["operator"]));
@@ -157,7 +157,7 @@ fn scope_selector(selector: &Value, hard: &[&str], scopes: &[Value], path: &Path
             if repeated.is_full() {
                 break;
             }
-            repeated.tell(&path, || shown_selector(selector), UNFIT, out);
+            repeated.report(&path, || shown_selector(selector), UNFIT, out);
         }
         if SCOPES.contains(&scope) && scope != "PriorityClass" && operator != "Exists" {
             const WHY: &str = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
@@ -235,7 +235,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn scopes_fit_what_is_counted() {

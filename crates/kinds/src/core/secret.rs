@@ -1,4 +1,4 @@
-//! Secrets: the plain-text way in, what each type must hold, immutability.
+//! Secrets: plain-text input, the required keys of each type, immutability.
 
 use crate::check::{self, Problems};
 use crate::core::configmap::{MAX_SIZE, immutable};
@@ -59,7 +59,7 @@ fn validate(object: &Value, names: &Names, out: &mut Problems) {
     if size > MAX_SIZE {
         out.push(Problem::too_long(&path, MAX_SIZE));
     }
-    // types of other domains are nobody's business but their owners'
+    // types of other domains are not checked
     let domain = format!("{}/", names.well_known_domain);
     let Some(kind) = object.text(&["type"]).strip_prefix(&domain) else { return };
     match kind {
@@ -111,7 +111,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn plain_text_wins_and_is_not_kept() {

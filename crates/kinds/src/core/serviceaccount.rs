@@ -1,4 +1,4 @@
-//! ServiceAccounts: of the secrets only their names are kept.
+//! ServiceAccounts: only the names of secrets are kept.
 
 use crate::{metadata, read};
 use rest::hooks::{Context, Hooks};
@@ -36,7 +36,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     #[test]
     fn only_names_of_secrets_are_kept() {

@@ -31,7 +31,7 @@ pub fn hooks() -> Hooks {
     }
 }
 
-const GUARDED: &[gates::Guarded] = &[(gates::HINTS, &["endpoints", "*", "hints"])];
+const GUARDED: &[gates::GatedField] = &[(gates::HINTS, &["endpoints", "*", "hints"])];
 
 fn prepare_create(object: &mut Value, context: &Context<'_>) {
     gates::drop_disabled(object, None, GUARDED, context);
@@ -39,7 +39,7 @@ fn prepare_create(object: &mut Value, context: &Context<'_>) {
     forget_emptiness(object);
 }
 
-/// Nothing and an empty list are the same here, but for who owns it.
+/// An absent list equals an empty one, except for its ownership.
 fn forget_emptiness(object: &mut Value) {
     for field in ["endpoints", "ports"] {
         if object.items(&[field]).is_empty() {
@@ -245,7 +245,7 @@ pub(crate) fn convert_v1beta1(object: &mut Value, names: &Names) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn addresses_are_of_the_type_of_the_slice() {

@@ -1,5 +1,6 @@
-//! Priority levels: shares of the server, and queues for those who wait.
+//! PriorityLevelConfigurations: shares of the server, and queues for waiting requests.
 
+use super::status;
 use crate::check::{self, Problems};
 use crate::{conditions, metadata, read};
 use rest::hooks::{Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
@@ -24,7 +25,7 @@ pub(super) fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] = &[super::status(|object, _, _| validate(object))];
+static SUBRESOURCES: &[SubresourceHooks] = &[status::status(|object, _, _| validate(object))];
 
 /// The two versions have their own names for the shares.
 fn shares_field(object: &Value) -> &'static str {
@@ -68,7 +69,7 @@ fn spec(object: &Value, path: &Path<'_>, out: &mut Problems) {
              Limited:(*flowcontrol.LimitedPriorityLevelConfiguration)({there})}}",
             quoted(kind)
         );
-        out.push(check::invalid_shown(path, &shown, &super::schemas::fixed(name)));
+        out.push(check::invalid_shown(path, &shown, &status::fixed(name)));
     }
 }
 
@@ -146,7 +147,7 @@ fn queuing(queuing: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// How many bits it takes to deal a hand.
+/// The number of bits to deal a hand.
 fn entropy_bits(deck: i64, hand: i64) -> f64 {
     if deck <= 0 { 0.0 } else { ((deck as f64).log2() * hand as f64).ceil() }
 }
@@ -172,7 +173,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     fn found(object: &str) -> Vec<String> {
         problems(&validate(&json(object)))

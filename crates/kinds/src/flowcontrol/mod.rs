@@ -1,13 +1,14 @@
-//! Fairness between requests: which flow a request belongs to, and which share of the server a flow has.
+//! FlowSchemas and PriorityLevelConfigurations: the flow of a request, and the share of the server of a flow.
 //!
-//! Two versions over one storage that differ in one name: what the older calls assured shares the newer calls
-//! nominal shares. Problems are told with the name of the version that was written. A few objects are
-//! mandatory, and their specs cannot be anything but what they are.
+//! Two versions over one storage differ in one name: the assured shares of the older version are the nominal shares
+//! of the newer one. Problems use the name of the version of the request. A few objects are mandatory, and their
+//! specs are fixed.
 
 mod levels;
 mod schemas;
+mod status;
 
-use rest::hooks::{Check, Context, Conversion, Hooks, SubresourceHooks, replace};
+use rest::hooks::{Conversion, Hooks};
 use schema::Value;
 
 /// Flow schemas in the stored version.
@@ -15,7 +16,7 @@ pub fn schema_hooks() -> Hooks {
     schemas::hooks()
 }
 
-/// Flow schemas in the version that is not stored: nothing in them has another name.
+/// Flow schemas in the version that is not stored; all fields have the same names.
 pub fn newer_schema_hooks() -> Hooks {
     Hooks { convert: Some(Conversion { to_stored: |it| it, from_stored: |it| it }), ..schemas::hooks() }
 }
@@ -42,26 +43,10 @@ pub fn newer_level_hooks() -> Hooks {
     Hooks { convert: Some(convert), ..levels::hooks() }
 }
 
-/// The `status` of both kinds. `validate` checks the whole object again, also what cannot be written here.
-const fn status(validate: Check) -> SubresourceHooks {
-    SubresourceHooks {
-        apply: apply_status,
-        validate: Some(validate),
-        unowned: &["metadata"],
-        keeps_deletion: true,
-        ..SubresourceHooks::STATUS
-    }
-}
-
-/// Through the status nothing but the status is written, not even metadata.
-fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {
-    replace(next, submitted, "status");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     #[test]
     fn shares_have_two_names() {

@@ -1,5 +1,6 @@
-//! Flow schemas: which requests belong together, told by who asks for what.
+//! FlowSchemas: which requests form a flow, by user and resource.
 
+use super::status::{self, fixed};
 use crate::check::{self, Problems};
 use crate::{conditions, metadata, read};
 use rest::hooks::{Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
@@ -43,12 +44,7 @@ pub(super) fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] = &[super::status(|object, _, _| validate(object))];
-
-/// Why a mandatory object is refused.
-pub(super) fn fixed(name: &str) -> String {
-    format!("spec of '{name}' must equal the fixed value")
-}
+static SUBRESOURCES: &[SubresourceHooks] = &[status::status(|object, _, _| validate(object))];
 
 fn validate(object: &Value) -> Problems {
     let mut out = Problems::new();
@@ -280,7 +276,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn mandatory_schemas_do_not_change() {

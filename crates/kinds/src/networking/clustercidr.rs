@@ -1,4 +1,4 @@
-//! ClusterCIDRs: ranges of which nodes get addresses for their pods. Nothing of a range ever changes.
+//! ClusterCIDRs: ranges for the pod addresses of nodes. They are immutable.
 
 use crate::check::{self, Problems};
 use crate::{metadata, node_selection as scheduling, read};
@@ -106,7 +106,7 @@ fn shown_term(term: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn ranges_leave_room_for_nodes() {

@@ -1,4 +1,4 @@
-//! Ingresses and the classes that say who serves them.
+//! Ingresses, and the classes that select their controller.
 
 use crate::check::{self, Problems};
 use crate::core::endpoints::MOST_SHOWN;
@@ -10,7 +10,7 @@ use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::time::Duration;
 
-/// Where this kind was served first.
+/// The group that served this kind first.
 pub(crate) const TOLD_GROUP: &str = "extensions";
 const PATH_TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
 const NOT_IN_PATHS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
@@ -407,7 +407,7 @@ fn convert_backend(backend: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn the_newest_default_class_serves_who_names_none() {

@@ -15,7 +15,7 @@ pub fn hooks() -> Hooks {
         repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         default: Some(|object, _| default(object)),
         validate_create: Some(|object, _| validate(object)),
-        // clients know these told twice over: as rules of a policy, and again as rules of its change
+        // the API reports these twice: for the policy, and again for its update
         validate_update: Some(|new, _, _| validate(new).repeated()),
         told_group: Some(ingress::TOLD_GROUP),
         restore: Some(restore),
@@ -31,7 +31,7 @@ static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
     ..SubresourceHooks::STATUS
 }];
 
-/// Where conditions are switched off, what a client writes there is not kept.
+/// Removes the conditions if their feature gate is off.
 fn restore(next: &mut Value, old: &Value, context: &Context<'_>) {
     if !gates::POLICY_STATUS.is_open(context) {
         replace(next, old, "status");
@@ -213,7 +213,7 @@ fn shown_selector(selector: Option<&Value>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn exceptions_lie_within_their_block() {

@@ -1,4 +1,4 @@
-//! RuntimeClasses: what running a pod with them costs, and where that is possible.
+//! RuntimeClasses: the overhead of their pods, and the nodes that support them.
 
 use crate::check::{self, Problems};
 use crate::{metadata, node_selection as scheduling, quantities, read};
@@ -79,7 +79,7 @@ pub(crate) fn convert_v1alpha1(object: &mut Value, _: &Names) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn parts_are_checked() {

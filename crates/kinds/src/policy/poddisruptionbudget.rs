@@ -29,9 +29,9 @@ static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
     ..SubresourceHooks::STATUS
 }];
 
-/// What to do with pods that are not healthy can be chosen where that is switched on; who has a choice keeps it.
+/// Removes the policy for unhealthy pods if its feature gate is off, unless the old object has one.
 fn drop_disabled(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {
-    const GUARDED: &[gates::Guarded] = &[(gates::UNHEALTHY, &["spec", "unhealthyPodEvictionPolicy"])];
+    const GUARDED: &[gates::GatedField] = &[(gates::UNHEALTHY, &["spec", "unhealthyPodEvictionPolicy"])];
     gates::drop_disabled(next, old, GUARDED, context);
 }
 
@@ -127,7 +127,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
     ]
 }
 
-/// Tells budgets of `v1beta1` that select no pod from those that select all: there an empty selector is none.
+/// Converts the selector of `v1beta1`, where an empty selector selects no pod.
 const EMPTY_SELECTOR: &str = "deprecated-v1beta1-empty-selector-match";
 
 /// To `v1`, where an empty selector is about all pods.
@@ -155,7 +155,7 @@ pub(crate) fn convert_v1beta1(object: &mut Value, names: &Names) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn amounts_are_numbers_or_shares() {

@@ -1,5 +1,5 @@
-//! Devices that are given out as a whole: classes of them, claims to them, templates of claims, and what scheduler
-//! and drivers tell each other about where a pod could run. All of it is off unless asked for.
+//! Dynamic resource allocation: resource classes, claims, claim templates, and the scheduling contexts of pods. It is
+//! off by default.
 
 use crate::check::{self, Problems};
 use crate::core::pod::volume_sources::driver_name;
@@ -54,7 +54,7 @@ fn parameters(of: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// What is wanted never changes.
+/// The spec is immutable.
 fn same_spec(new: &Value, old: &Value, shown: &str) -> Problems {
     if new.at(&["spec"]) == old.at(&["spec"]) {
         return Problems::new();
@@ -139,7 +139,7 @@ fn consumers(users: &[Value], path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// How far a claim has come.
+/// Checks the allocation status of a claim.
 fn state(claim: &Value) -> &'static str {
     let users = !claim.items(&["status", "reservedFor"]).is_empty();
     if read::has(claim, &["metadata", "deletionTimestamp"]) {
@@ -228,8 +228,8 @@ fn class_cells(object: &Value, now: Duration) -> Vec<Value> {
 /// PodSchedulings.
 pub fn scheduling_hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| asked(object)),
-        validate_update: Some(|new, _, _| asked(new)),
+        validate_create: Some(|object, _| validate_scheduling(object)),
+        validate_update: Some(|new, _, _| validate_scheduling(new)),
         delete_returns_object: true,
         subresources: SCHEDULING_STATUS,
         cells: Some(scheduling_cells),
@@ -252,7 +252,7 @@ fn nodes(items: &[Value], path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-fn asked(object: &Value) -> Problems {
+fn validate_scheduling(object: &Value) -> Problems {
     let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     nodes(object.items(&["spec", "potentialNodes"]), &path.field("potentialNodes"), &mut out);
@@ -281,7 +281,7 @@ fn scheduling_cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn claims_are_reserved_once_they_are_met() {

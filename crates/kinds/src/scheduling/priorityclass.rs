@@ -1,5 +1,5 @@
-//! PriorityClasses: how important pods are. Values never change, one class at most is for pods that name none,
-//! and two classes belong to the system.
+//! PriorityClasses: the priority of pods. Values are immutable, at most one class is the default, and two classes
+//! belong to the system.
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
@@ -28,7 +28,7 @@ pub fn hooks() -> Hooks {
     }
 }
 
-/// What must exist before the first pod: the system's own classes, as JSON.
+/// The classes of the system as JSON; they must exist before the first pod.
 pub fn system_classes() -> impl Iterator<Item = Value> {
     SYSTEM.iter().map(|(name, value)| {
         let for_what = match *name {
@@ -91,7 +91,7 @@ fn validate(object: &Value) -> Problems {
     out
 }
 
-/// Why a class is none of the system's.
+/// The reason why a class is not a system class.
 fn not_of_the_system(object: &Value) -> Option<String> {
     let name = object.text(&["metadata", "name"]);
     let Some((_, value)) = SYSTEM.iter().find(|(system, _)| *system == name) else {
@@ -139,7 +139,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn users_stay_below_the_system() {

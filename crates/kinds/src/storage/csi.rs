@@ -1,4 +1,4 @@
-//! Storage drivers: what they can do, where they run, how much they have left.
+//! CSIDrivers, CSINodes and CSIStorageCapacities: capabilities, nodes and free capacity of storage drivers.
 
 use crate::check::{self, Problems};
 use crate::core::pod::volume_sources::driver_name;
@@ -41,7 +41,7 @@ fn prepare_driver_update(object: &mut Value, old: &Value, context: &Context<'_>)
 
 /// A field that must be switched on.
 fn drop_mount(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
-    const GUARDED: &[gates::Guarded] = &[(gates::SELINUX_MOUNT, &["spec", "seLinuxMount"])];
+    const GUARDED: &[gates::GatedField] = &[(gates::SELINUX_MOUNT, &["spec", "seLinuxMount"])];
     gates::drop_disabled(object, old, GUARDED, context);
 }
 
@@ -114,7 +114,7 @@ fn update_driver(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
         };
         out.push(check::invalid_shown(&path.field("volumeLifecycleModes"), &shown, IMMUTABLE));
     }
-    // clients know these told twice when a driver changes
+    // the API reports these twice on an update
     token_requests(new, &mut out);
     out
 }
@@ -182,14 +182,14 @@ fn node(object: &Value) -> Problems {
 
 /// Drivers come and go; while one is there, it stays the same.
 fn update_node(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    // clients know the problems of a node told twice when it changes
+    // the API reports the problems of a node twice on an update
     let mut out = node(new).repeated();
     let mut by_name: HashMap<&str, Vec<&Value>> = HashMap::new();
     for next in new.items(&["spec", "drivers"]) {
         by_name.entry(next.text(&["name"])).or_default().push(next);
     }
     for driver in old.items(&["spec", "drivers"]) {
-        // names are told apart when a node is created, so each is looked up once
+        // creation checks that names are unique, so each is looked up once
         for next in by_name.remove(driver.text(&["name"])).unwrap_or_default() {
             if next != driver {
                 let path = Path::ROOT.field("CSINodeDriver");
@@ -293,7 +293,7 @@ fn shown_selector(selector: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn drivers_stay_the_same_while_they_are_there() {

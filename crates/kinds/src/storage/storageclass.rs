@@ -1,4 +1,4 @@
-//! StorageClasses: how volumes are made. Only expansion and topologies may change later.
+//! StorageClasses: the provisioning of volumes. Only expansion and topologies are mutable.
 
 use crate::check::{self, Problems};
 use crate::{core::pod, metadata, read};
@@ -122,7 +122,7 @@ fn topologies(terms: &[Value], out: &mut Problems) {
             field: path.to_string(),
             message: "Duplicate value: \"\"".to_owned(),
         };
-        // an empty term is told once for each term there is: those not looked at yet count as empty
+        // an empty term is reported once per term: later terms count as empty
         let times = if expressions.is_empty() { terms.len().min(left) } else { 0 };
         left -= times;
         out.extend((0..times).map(|_| duplicate()));
@@ -180,7 +180,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn topologies_differ() {

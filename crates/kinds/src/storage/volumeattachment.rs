@@ -1,4 +1,4 @@
-//! VolumeAttachments: which volume is, or should be, on which node. What is wanted never changes.
+//! VolumeAttachments: the attachment of a volume to a node. The spec is immutable.
 
 use crate::check::{self, Problems};
 use crate::core::pod::volume_sources::driver_name;
@@ -55,17 +55,18 @@ fn validate(object: &Value) -> Problems {
     source(object.at(&["spec", "source"]).unwrap_or(&Value::Null), &path.field("source"), &mut out);
     check::subdomain(object.text(&["spec", "nodeName"]), &path.field("nodeName"), &mut out);
     let path = Path::ROOT.field("status");
-    let told = read::map(object, &["status", "attachmentMetadata"]);
+    let metadata_map = read::map(object, &["status", "attachmentMetadata"]);
     let metadata = path.field("attachmentMetadata");
-    if told.contains("") {
+    if metadata_map.contains("") {
         out.push(Problem::invalid_text(&metadata, "", "field can not be empty."));
     }
-    if told.iter().map(|(key, value)| key.len() + read::text(value).len()).sum::<usize>() > MOST_BYTES {
+    if metadata_map.iter().map(|(key, value)| key.len() + read::text(value).len()).sum::<usize>() > MOST_BYTES
+    {
         out.push(Problem::too_long(&metadata, MOST_BYTES));
     }
     for field in ["attachError", "detachError"] {
         if object.text(&["status", field, "message"]).len() > MOST_OF_MESSAGE {
-            // clients are told the other limit
+            // the text names the other limit
             out.push(Problem::too_long(&path.field(field).field("message"), MOST_BYTES));
         }
     }
@@ -95,7 +96,7 @@ fn source(source: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    // clients know the problems of an attachment told twice when it changes
+    // the API reports the problems of an attachment twice on an update
     let mut out = validate(new);
     out.extend(validate(new));
     if new.at(&["spec"]) != old.at(&["spec"]) {
@@ -129,7 +130,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn one_volume_on_one_node() {

@@ -1,17 +1,17 @@
-//! The live object with a configuration in it.
+//! The merge of a configuration into the live object.
 //!
-//! Maps and structures are joined, what the configuration has wins, and an explicit `null` or nothing at all
-//! keeps what is inside a map or list. Items of lists meet on their keys; the configuration's order holds
-//! among its own items, the live order among the others, and each stays near the neighbours it had.
+//! Maps and structures merge and values of the configuration win; an explicit `null` keeps the contents of a map or
+//! list. Items of lists are matched by their keys. The items of the configuration keep its order, the others keep the
+//! live order, and each item stays near its neighbours.
 
-use super::Parts;
+use super::parts::Parts;
 use crate::managed::{Ambiguous, Element, Steps};
 use schema::table::{ListShape, Shape, Text, Type};
 use schema::{Map, Value};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The live object with the configuration in it.
+/// Merges the configuration into the live object.
 pub(super) fn combine(ty: &Type, live: Value, config: Value) -> Result<Value, Ambiguous> {
     members(Parts::Fields(ty), live, config)
 }
@@ -55,18 +55,18 @@ fn join(parts: Parts<'_>, live: Map, config: Map) -> Result<Value, Ambiguous> {
     Ok(Value::Map(Map::from_unsorted(joined).0))
 }
 
-/// A list on its way: each item with its step, taken out once.
+/// A list whose items are looked up by path element and taken out once.
 struct Row<'s> {
     items: Vec<Option<Value>>,
     places: BTreeMap<&'s Element, usize>,
 }
 
-/// The steps to the items, each once.
-fn steps(told: &Steps<'_>, items: &[Value]) -> Result<Vec<Element>, Ambiguous> {
+/// The path elements of the items; a duplicate is an error.
+fn steps(keys: &Steps<'_>, items: &[Value]) -> Result<Vec<Element>, Ambiguous> {
     let mut steps = Vec::with_capacity(items.len());
     let mut met = BTreeSet::new();
     for item in items {
-        steps.push(told.step(item)?);
+        steps.push(keys.step(item)?);
     }
     match steps.iter().find(|step| !met.insert(*step)) {
         Some(twice) => Err(Ambiguous::duplicate(twice)),
@@ -90,9 +90,9 @@ impl<'s> Row<'s> {
 }
 
 fn items(list: &ListShape, live: Vec<Value>, config: Vec<Value>) -> Result<Vec<Value>, Ambiguous> {
-    let told = Steps::of(list);
-    let (live_steps, config_steps) = (steps(&told, &live)?, steps(&told, &config)?);
-    // who applies again has mostly the same items in the same order
+    let keys = Steps::of(list);
+    let (live_steps, config_steps) = (steps(&keys, &live)?, steps(&keys, &config)?);
+    // a repeated apply mostly has the same items in the same order
     if live_steps == config_steps {
         let both = live.into_iter().zip(config);
         return both.map(|(held, wanted)| value(Some(&list.item), held, wanted)).collect();

@@ -1,11 +1,11 @@
-//! Fields that others own and an apply would change.
+//! Conflicts: fields that other managers own and an apply would change.
 
 use crate::managed::{Entry, FieldSet, Operation};
 use schema::problem::quoted;
 use std::fmt;
 
-/// How many bytes of paths an answer names; more conflicts are counted only.
-const MAX_TOLD: usize = 1 << 20;
+/// Most bytes of paths that an error lists; further conflicts are only counted.
+const MAX_LISTED_BYTES: usize = 1 << 20;
 
 /// One field that is owned by another manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,21 +26,21 @@ impl Conflict {
 /// All conflicts of an apply, by manager. Its text is the message that a client reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflicts {
-    /// Those that can be told.
-    pub told: Vec<Conflict>,
-    /// How many there are.
+    /// The conflicts within the size limit of the error.
+    pub listed: Vec<Conflict>,
+    /// The number of all conflicts.
     pub total: usize,
 }
 
 impl fmt::Display for Conflicts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let ([only], 1) = (&*self.told, self.total) {
+        if let ([only], 1) = (&*self.listed, self.total) {
             let Conflict { manager, field } = only;
             return write!(f, "Apply failed with 1 conflict: conflict with {manager}: {field}");
         }
         write!(f, "Apply failed with {} conflicts: ", self.total)?;
         let mut before: Option<&str> = None;
-        for Conflict { manager, field } in &self.told {
+        for Conflict { manager, field } in &self.listed {
             if before != Some(manager) {
                 let newline = if before.is_some() { "\n" } else { "" };
                 write!(f, "{newline}conflicts with {manager}:")?;
@@ -52,13 +52,13 @@ impl fmt::Display for Conflicts {
     }
 }
 
-/// What is disputed, entry by entry.
+/// Collects the conflicting fields of each entry.
 #[derive(Default)]
-pub(super) struct Disputed<'e> {
+pub(super) struct ConflictCollector<'e> {
     claims: Vec<(&'e Entry, FieldSet)>,
 }
 
-impl<'e> Disputed<'e> {
+impl<'e> ConflictCollector<'e> {
     pub(super) fn add(&mut self, entry: &'e Entry, fields: FieldSet) {
         if !fields.is_empty() {
             self.claims.push((entry, fields));
@@ -69,18 +69,19 @@ impl<'e> Disputed<'e> {
         self.claims.is_empty()
     }
 
-    pub(super) fn told(mut self) -> Conflicts {
-        // managers are known by JSON, in which a quotation mark ends the name
+    /// The conflicts in the order of their managers.
+    pub(super) fn into_conflicts(mut self) -> Conflicts {
+        // the sort key is the quoted name, in which the closing quotation mark counts
         let rank = |entry: &Entry| {
             let (name, operation) = (quoted(&entry.manager), entry.operation.name());
             (name, operation, entry.api_version.clone(), entry.subresource.clone())
         };
         self.claims.sort_by_cached_key(|(entry, _)| rank(entry));
-        let mut conflicts = Conflicts { told: Vec::new(), total: 0 };
-        let mut room = MAX_TOLD;
+        let mut conflicts = Conflicts { listed: Vec::new(), total: 0 };
+        let mut room = MAX_LISTED_BYTES;
         for (entry, fields) in &self.claims {
             conflicts.total += fields.len();
-            tell(fields, &mut String::new(), &describe(entry), &mut room, &mut conflicts.told);
+            list_conflicts(fields, &mut String::new(), &describe(entry), &mut room, &mut conflicts.listed);
         }
         conflicts
     }
@@ -100,8 +101,14 @@ fn describe(entry: &Entry) -> String {
     text
 }
 
-/// The paths of a set: those of one level first, then what is below them.
-fn tell(fields: &FieldSet, path: &mut String, manager: &str, room: &mut usize, out: &mut Vec<Conflict>) {
+/// Lists the paths of a set: first one level, then the levels below it.
+fn list_conflicts(
+    fields: &FieldSet,
+    path: &mut String,
+    manager: &str,
+    room: &mut usize,
+    out: &mut Vec<Conflict>,
+) {
     let length = path.len();
     for (element, below) in fields.children() {
         if below.member {
@@ -119,7 +126,7 @@ fn tell(fields: &FieldSet, path: &mut String, manager: &str, room: &mut usize, o
         }
         if below.children().next().is_some() {
             path.push_str(&element.path());
-            tell(below, path, manager, room, out);
+            list_conflicts(below, path, manager, room, out);
             path.truncate(length);
         }
     }

@@ -1,9 +1,9 @@
-//! Whether a configuration fits its table, in the words that clients know.
+//! The check of a configuration against its table, with the API's error texts.
 //!
-//! Nothing may be undeclared, no item of a list may come twice or lack its key, and scalars must be of their
-//! type. Everything is looked at, atomic parts too.
+//! Every field must be declared, every item of a list has its key and appears once, and scalars have the declared
+//! type. The check covers atomic parts, too.
 
-use crate::json_patch::MAX_DEPTH;
+use crate::limits::MAX_DEPTH;
 use crate::managed::{Ambiguous, Element, Steps};
 use crate::strategic::{go_syntax, shown};
 use schema::table::{ListKind, ListShape, Scalar, Shape, Type, Unknown};
@@ -11,17 +11,17 @@ use schema::{Map, Value};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// More flaws than these are not told.
+/// Most flaws that an error lists.
 const MAX_FLAWS: usize = 32;
 
-/// What is wrong with a configuration, if anything.
+/// Checks a configuration; the error lists its flaws.
 pub(crate) fn check(ty: &Type, config: &Value) -> Result<(), String> {
-    let mut flaws = Flaws { told: Vec::new() };
+    let mut flaws = Flaws { messages: Vec::new() };
     match config {
         Value::Map(map) => flaws.structure(ty, map, &Trail::ROOT),
         other => flaws.add(&Trail::ROOT, expected("map", other)),
     }
-    match &*flaws.told {
+    match &*flaws.messages {
         [] => Ok(()),
         [only] => Err(only.clone()),
         many => Err(format!("errors:\n  {}", many.join("\n  "))),
@@ -32,12 +32,12 @@ fn expected(what: &str, found: &Value) -> String {
     format!("expected {what}, got &{{{}}}", shown(found))
 }
 
-/// Where in the configuration the walk is; it becomes text only for a flaw.
+/// The path of the walk in the configuration; it becomes text only for a flaw.
 struct Trail<'a> {
     parent: Option<&'a Trail<'a>>,
     step: Step<'a>,
     depth: usize,
-    /// Whether a structure around keeps unknown fields: those inside do so, too, as far as an apply goes.
+    /// Whether an enclosing structure keeps unknown fields: for an apply, nested structures then keep them, too.
     keeps: bool,
 }
 
@@ -71,19 +71,19 @@ impl fmt::Display for Trail<'_> {
 }
 
 struct Flaws {
-    told: Vec<String>,
+    messages: Vec<String>,
 }
 
 impl Flaws {
     fn add(&mut self, trail: &Trail<'_>, why: impl fmt::Display) {
         if !self.full() {
             let place = trail.to_string();
-            self.told.push(if place.is_empty() { why.to_string() } else { format!("{place}: {why}") });
+            self.messages.push(if place.is_empty() { why.to_string() } else { format!("{place}: {why}") });
         }
     }
 
     fn full(&self) -> bool {
-        self.told.len() >= MAX_FLAWS
+        self.messages.len() >= MAX_FLAWS
     }
 
     fn structure(&mut self, ty: &Type, map: &Map, trail: &Trail<'_>) {
@@ -111,7 +111,7 @@ impl Flaws {
         }
         match (shape, held) {
             (_, Value::Null) => {}
-            // no form is published for what can have several
+            // a type with several forms publishes none of them
             (Shape::Struct(ty), _) if ty.one_of => {}
             (Shape::Struct(ty), Value::Map(map)) => self.structure(ty, map, trail),
             (Shape::Map(entries), Value::Map(map)) => {
@@ -173,7 +173,7 @@ fn scalar_flaw(scalar: Scalar, held: &Value) -> Option<String> {
             };
             Some(format!("expected numeric (int or float), got {found}"))
         }
-        // text with a form of its own, and anything that may have any form, is the decoder's business
+        // the decoder checks text with a format, and values of any type
         _ => None,
     }
 }

@@ -1,18 +1,19 @@
-//! Taking out what a manager applied before, names no more, and nobody else owns.
+//! Removal of fields that a manager applied before, no longer applies, and that have no other owner.
 //!
-//! Sets of paths are compared with structures filled in: who owns `spec.replicas` also stands for `spec`. A
-//! path goes when it is in the manager's last set, nobody has it now, and no owned path keeps it. An item or
-//! key that goes takes along what is below it, and a map or list that is emptied becomes `null`.
+//! Sets of paths are compared with their structures filled in: an owner of `spec.replicas` also owns `spec`. A path
+//! is removed if the manager's last set has it, no set has it now, and no owned path is below it. Removing an item or
+//! a key removes everything below it, and a map or list that becomes empty becomes `null`.
 //!
-//! Owners in other versions of the API are heard in their own version, where the object can be seen there.
+//! Entries in other versions of the API are compared in their own version, if the object converts to it.
 
-use super::{ApplyWrite, Parts};
+use super::parts::Parts;
+use super::write::ApplyWrite;
 use crate::managed::{Ambiguous, Element, Elsewhere, Entry, FieldSet, Managed, Steps, owned};
 use schema::table::{Ref, Shape, Type};
 use schema::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The merged object without what the manager gave up.
+/// Removes the fields that the manager gave up from the merged object.
 pub(super) fn prune(
     write: &ApplyWrite<'_>,
     merged: Value,
@@ -23,27 +24,27 @@ pub(super) fn prune(
         return Ok(merged);
     }
     if last.api_version == write.api_version {
-        return pruned(write, write.ty, &last.api_version, merged, last, managed);
+        return prune_in_version(write, write.ty, &last.api_version, merged, last, managed);
     }
-    match seen_in(write, &last.api_version, &merged) {
-        Sight::Seen(ty, there) => {
-            let there = pruned(write, &ty, &last.api_version, there, last, managed)?;
-            match seen_in(write, write.api_version, &there) {
-                Sight::Seen(_, back) => Ok(back),
+    match convert_to(write, &last.api_version, &merged) {
+        Conversion::Converted(ty, there) => {
+            let there = prune_in_version(write, &ty, &last.api_version, there, last, managed)?;
+            match convert_to(write, write.api_version, &there) {
+                Conversion::Converted(_, back) => Ok(back),
                 _ => Ok(merged),
             }
         }
-        // what cannot be seen cannot be said to be given up
-        Sight::Gone | Sight::Same => Ok(merged),
+        // without a conversion, no field is known to be given up
+        Conversion::Gone | Conversion::Same => Ok(merged),
     }
 }
 
-/// Where all owners speak of the same version, nothing goes that anyone still names.
+/// Whether every field of the last entry still has an owner in the version of the request.
 fn nothing_given_up(write: &ApplyWrite<'_>, last: &Entry, managed: &Managed) -> bool {
     if last.api_version != write.api_version {
         return false;
     }
-    // the manager's new entry is the last one, and mostly names what it named before
+    // the manager's new entry is the last one, and mostly has the same fields as before
     if managed.entries.last().is_some_and(|own| last.fields.is_within(&own.fields)) {
         return true;
     }
@@ -54,25 +55,26 @@ fn nothing_given_up(write: &ApplyWrite<'_>, last: &Entry, managed: &Managed) -> 
     given_up.is_empty()
 }
 
-/// An object in another version.
-enum Sight {
-    Seen(Ref<Type>, Value),
-    /// Paths are taken to be the same there.
+/// An object converted to another version.
+enum Conversion {
+    Converted(Ref<Type>, Value),
+    /// Paths are the same in that version.
     Same,
+    /// The version is no longer served.
     Gone,
 }
 
-fn seen_in(write: &ApplyWrite<'_>, version: &str, object: &Value) -> Sight {
-    let Some(convert) = write.convert else { return Sight::Same };
+fn convert_to(write: &ApplyWrite<'_>, version: &str, object: &Value) -> Conversion {
+    let Some(convert) = write.convert else { return Conversion::Same };
     match convert(version, None, object) {
-        Elsewhere::Unknown => Sight::Same,
-        Elsewhere::Gone => Sight::Gone,
-        Elsewhere::Converted { ty, new, .. } => Sight::Seen(ty, new),
+        Elsewhere::Unknown => Conversion::Same,
+        Elsewhere::Gone => Conversion::Gone,
+        Elsewhere::Converted { ty, new, .. } => Conversion::Converted(ty, new),
     }
 }
 
-/// The work, in the version in which the manager applied last.
-fn pruned(
+/// Prunes the object in the version in which the manager applied last.
+fn prune_in_version(
     write: &ApplyWrite<'_>,
     ty: &Type,
     version: &str,
@@ -89,22 +91,22 @@ fn pruned(
     let mut elsewhere = Vec::new();
     for (version, claims) in claims {
         let claim = FieldSet::unite_all(claims);
-        match seen_in(write, version, &merged) {
-            Sight::Seen(ty, there) => elsewhere.push((version, ty, there, claim)),
-            Sight::Same => here.unite(claim),
-            Sight::Gone => {}
+        match convert_to(write, version, &merged) {
+            Conversion::Converted(ty, there) => elsewhere.push((version, ty, there, claim)),
+            Conversion::Same => here.unite(claim),
+            Conversion::Gone => {}
         }
     }
     let last = filled(fields, &last.fields);
     let all = filled(fields, &owned(ty, &merged)?);
     let mut left = without(fields, merged.clone(), &last)?;
-    left = restored(ty, &merged, &all, &left, &here)?;
+    left = restore(ty, &merged, &all, &left, &here)?;
     for (claimed_in, ty_there, merged_there, claim) in elsewhere {
-        // in the other version what is left grows by what is claimed there, and is then seen here again
-        let Sight::Seen(_, left_there) = seen_in(write, claimed_in, &left) else { continue };
+        // the claims of the other version are restored in that version, then converted back
+        let Conversion::Converted(_, left_there) = convert_to(write, claimed_in, &left) else { continue };
         let all_there = filled(Parts::Fields(&ty_there), &owned(&ty_there, &merged_there)?);
-        let more = restored(&ty_there, &merged_there, &all_there, &left_there, &claim)?;
-        if let Sight::Seen(_, back) = seen_in(write, version, &more) {
+        let more = restore(&ty_there, &merged_there, &all_there, &left_there, &claim)?;
+        if let Conversion::Converted(_, back) = convert_to(write, version, &more) {
             left = back;
         }
     }
@@ -113,8 +115,8 @@ fn pruned(
     without(fields, merged, &gone.intersection(&last))
 }
 
-/// What is left, and what is claimed besides.
-fn restored(
+/// The remaining object with the claimed fields of the merged one.
+fn restore(
     ty: &Type,
     merged: &Value,
     all: &FieldSet,
@@ -128,7 +130,7 @@ fn restored(
     without(fields, merged.clone(), &gone)
 }
 
-/// The set with every declared field that it has something below.
+/// The set, with every declared field above its paths added.
 fn filled(parts: Parts<'_>, set: &FieldSet) -> FieldSet {
     let mut out = FieldSet::new();
     out.member = set.member;
@@ -149,7 +151,7 @@ fn filled(parts: Parts<'_>, set: &FieldSet) -> FieldSet {
     out
 }
 
-/// The value without the paths of a set, and what is below them.
+/// The value without the paths of a set and everything below them.
 fn without(parts: Parts<'_>, value: Value, set: &FieldSet) -> Result<Value, Ambiguous> {
     match (parts, value) {
         (Parts::None, value) => Ok(value),
@@ -165,7 +167,7 @@ fn without(parts: Parts<'_>, value: Value, set: &FieldSet) -> Result<Value, Ambi
             }
             Ok(if kept.is_empty() { Value::Null } else { Value::List(kept) })
         }
-        (parts @ (Parts::Fields(_) | Parts::Entries(_) | Parts::Untold), Value::Map(map))
+        (parts @ (Parts::Fields(_) | Parts::Entries(_) | Parts::Undeclared), Value::Map(map))
             if !map.is_empty() =>
         {
             let mut kept = Vec::with_capacity(map.len());

@@ -1,15 +1,14 @@
-//! What changed between two states of an object, field by field.
+//! The comparison of two states of an object, field by field.
 //!
-//! One walk over table, old and new together. Structures and granular maps are entered, lists whose items can
-//! be told apart are matched item by item, and everything else is a leaf: taken as a whole. An empty
-//! structure, map or list is a leaf too, when it is empty on both sides.
+//! It is one walk over table, old and new state together. It enters structures and granular maps, matches sets and map
+//! lists item by item, and treats everything else as a leaf. A structure, map or list that is empty on both sides is a
+//! leaf, too.
 //!
-//! A structure, map or list that was not there before is itself new, and is in the set beside what is below
-//! it (`"."`). That is why an optional structure shows a `"."` when an object is created and one that is
-//! always written does not: an object that does not exist yet is compared as its type's zero value, in which
-//! the latter is there already.
+//! A new structure, map or list is in the set itself (`"."`), beside its fields. So an optional structure has a `"."`
+//! when an object is created, and a structure that is always written has none: a new object is compared with its type's
+//! zero value, which already has the latter.
 //!
-//! Always true: a path is in `taken` or in `removed`, never in both.
+//! Invariant: a path is in `taken` or in `removed`, never in both.
 
 use super::items::{Ambiguous, keyed};
 use super::{Element, FieldSet};
@@ -19,7 +18,7 @@ use schema::table::{Field, Flags, ListKind, ListShape, Scalar, Shape, Text, Type
 use schema::{Map, Value};
 use std::cmp::Ordering;
 
-/// What a write did.
+/// The changes of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
     /// Added, or given another value.
@@ -69,7 +68,7 @@ impl Changes {
     }
 }
 
-/// What changed from `old` to `new`; without an old object, what its creation brings.
+/// The changes from `old` to `new`; without an old object, the changes of its creation.
 pub fn compare(ty: &Type, old: Option<&Value>, new: &Value) -> Result<Changes, Ambiguous> {
     let mut changes = Changes::default();
     structure(ty, old.map_or(Side::Zero, Side::Here), Side::Here(new), &mut changes)?;
@@ -123,7 +122,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What stands in a zero value for a field, if anything does.
+/// The zero value of a field, if it is always written.
 pub(super) fn zero_side(field: &Field) -> Option<Side<'static>> {
     if !field.stands() {
         return None;
@@ -192,7 +191,7 @@ fn value(shape: &Shape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Resu
     }
 }
 
-/// What is owned as a whole must still be one that could be told apart item by item.
+/// Checks a value that is owned as a whole for duplicate items.
 pub(super) fn unambiguous(shape: &Shape, held: &Value) -> Result<(), Ambiguous> {
     match (shape, held) {
         (Shape::Struct(ty), Value::Map(map)) => {
@@ -249,7 +248,7 @@ fn structure(ty: &Type, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Resu
     Ok(())
 }
 
-/// What no table describes: maps are granular, all else is a leaf.
+/// A value without a table: maps are granular, everything else is a leaf.
 fn deduced(old: Side<'_>, new: Side<'_>, out: &mut Changes) {
     if old.is_map() || new.is_map() {
         let _: Result<(), ()> = joint(old.entries(), new.entries(), |name, old, new| {

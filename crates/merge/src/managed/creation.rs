@@ -1,7 +1,7 @@
-//! What the creation of an object brings, as the text of its entry.
+//! The managed-fields entry of a creation, as text.
 //!
 //! It is what [`compare`](super::compare) gives for an object that did not exist, less what its creator does
-//! not own. All of it is new and nobody else owns anything yet, so no set is needed: the walk writes the text
+//! not own. All of it is new and has no owner yet, so no set is needed: the walk writes the text
 //! as it goes, and takes back the name of what turns out to bring nothing.
 
 use super::compare::{Side, unambiguous, zero_side};
@@ -28,7 +28,7 @@ pub(super) fn brought(
     Ok(walk.close(&open).then(|| String::from_utf8(walk.out).unwrap_or_default()))
 }
 
-/// What is left out, seen from where the walk is.
+/// The excluded fields below the current place of the walk.
 #[derive(Clone, Copy)]
 struct Less<'s> {
     never: Option<&'s FieldSet>,
@@ -99,7 +99,7 @@ impl Walk {
         }
         step(&mut self.out);
         self.out.push(b':');
-        // what is never owned must still be one that can be told apart
+        // items that are never owned must still be unique
         if !below(self)? || less.never.is_some_and(|set| set.member) {
             self.out.truncate(start);
         }
@@ -216,7 +216,7 @@ impl Walk {
         Ok(())
     }
 
-    /// What no table describes: maps are granular, all else is a leaf.
+    /// A value without a table: maps are granular, everything else is a leaf.
     fn deduced(&mut self, old: Side<'_>, new: &Value, less: Less<'_>) -> Result<bool, Ambiguous> {
         let was_null = matches!(old, Side::Here(Value::Null));
         let Value::Map(map) = new else {

@@ -7,7 +7,7 @@
 //! i:3                                     the item at this position
 //! ```
 //!
-//! Always true: JSON inside a step is canonical (compact, names sorted), so steps are equal when their text
+//! Invariant:JSON inside a step is canonical (compact, names sorted), so steps are equal when their text
 //! is. Steps sort as their text does, positions aside.
 
 use super::Invalid;
@@ -110,16 +110,16 @@ impl Element {
 
     /// The step as messages write it: `.replicas`, `[name="c"]`, `[="x"]`, `[3]`.
     pub fn path(&self) -> String {
-        let told = |json: &str| match decode::json_untyped(json.as_bytes()) {
+        let decoded = |json: &str| match decode::json_untyped(json.as_bytes()) {
             Ok(decoded) => decoded.value,
             Err(_) => Value::String(json.to_owned()),
         };
         match self {
             Element::Field(name) => format!(".{name}"),
             Element::Index(at) => format!("[{at}]"),
-            Element::Value(json) => format!("[={}]", shown(&told(json))),
+            Element::Value(json) => format!("[={}]", shown(&decoded(json))),
             Element::Key(json) => {
-                let keys = told(json);
+                let keys = decoded(json);
                 let parts: Vec<String> = keys.as_map().map_or_else(Vec::new, |map| {
                     map.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect()
                 });

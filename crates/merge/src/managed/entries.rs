@@ -1,13 +1,13 @@
 //! The entries of `metadata.managedFields`, read and written.
 //!
-//! Always true: each writer has one entry, and [`Managed::encode`] writes applies before updates, then older
+//! Invariant:each writer has one entry, and [`Managed::encode`] writes applies before updates, then older
 //! before newer, then by name, version and subresource.
 
 use super::{Fields, Invalid};
 use schema::table::Text;
 use schema::{Map, Value, decode};
 
-/// How a manager wrote.
+/// The operation of a manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     Apply,
@@ -37,7 +37,7 @@ pub struct Entry {
     pub fields: Fields,
 }
 
-/// What tells writers apart. One who applies is the same in every version.
+/// The identity of a writer. An applying manager is the same in every version.
 pub(crate) type Identity<'a> = (&'a str, Operation, &'a str, &'a str);
 
 impl Entry {
@@ -90,7 +90,7 @@ impl Entry {
     }
 }
 
-/// Who owns what of an object.
+/// The owners of the fields of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Managed {
     pub entries: Vec<Entry>,
@@ -110,7 +110,7 @@ impl Managed {
         Ok(Managed { entries })
     }
 
-    /// The list of entries as it stands in an object, `None` when nobody owns anything.
+    /// The list of entries in an object; `None` if there are none.
     pub fn encode(mut self) -> Option<Value> {
         if self.entries.is_empty() {
             return None;

@@ -67,13 +67,13 @@ impl FieldSet {
         here.member
     }
 
-    /// What the set holds below a step.
+    /// The set below a step.
     pub fn below(&self, element: &Element) -> Option<&FieldSet> {
         let at = self.children.binary_search_by(|(it, _)| it.cmp(element)).ok()?;
         Some(&self.children[at].1)
     }
 
-    /// What the set holds below a field of this name.
+    /// The set below a field of this name.
     pub(crate) fn below_field(&self, name: &str) -> Option<&FieldSet> {
         let order = |it: &Element| match it {
             Element::Field(field) => (**field).cmp(name),
@@ -87,7 +87,7 @@ impl FieldSet {
         !self.member && self.children.is_empty()
     }
 
-    /// How many paths are in the set.
+    /// The number of paths in the set.
     pub fn len(&self) -> usize {
         usize::from(self.member) + self.children.iter().map(|(_, below)| below.len()).sum::<usize>()
     }
@@ -157,13 +157,13 @@ impl FieldSet {
         self.children.len().saturating_mul(SEARCH) < other.children.len()
     }
 
-    /// Takes every path of the other set out, and leaves what is below those paths.
+    /// Removes every path of the other set, but not the paths below it.
     pub fn subtract(&mut self, other: &FieldSet) {
         self.member &= !other.member;
         self.join(other, |below, theirs| below.subtract(theirs));
     }
 
-    /// Takes every path of the other set out, with everything below it.
+    /// Removes every path of the other set, with everything below it.
     pub fn subtract_below(&mut self, other: &FieldSet) {
         self.join(
             other,
@@ -173,7 +173,7 @@ impl FieldSet {
         );
     }
 
-    /// Runs over the branches that both sets have, and drops those that end up empty.
+    /// Visits the branches that both sets have, and removes branches that become empty.
     fn join(&mut self, other: &FieldSet, change: impl Fn(&mut FieldSet, &FieldSet)) {
         if other.children.is_empty() {
             return;
@@ -354,7 +354,7 @@ impl FieldSet {
     }
 }
 
-/// What follows a step. How deep text nests is bounded by who reads it.
+/// The set below a step. The caller bounds the nesting of the text.
 fn below(json: &mut Json<'_>) -> Result<FieldSet, Invalid> {
     match json.value()? {
         Token::Null => return Ok(FieldSet { member: true, children: Vec::new() }),
@@ -380,7 +380,7 @@ fn below(json: &mut Json<'_>) -> Result<FieldSet, Invalid> {
     Ok(set)
 }
 
-/// Sorts branches, and unites those that different text led to.
+/// Sorts branches, and merges branches with the same element.
 fn sorted(mut children: Vec<(Element, FieldSet)>) -> Vec<(Element, FieldSet)> {
     children.sort_by(|a, b| a.0.cmp(&b.0));
     let mut out: Vec<(Element, Vec<FieldSet>)> = Vec::with_capacity(children.len());

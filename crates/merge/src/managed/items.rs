@@ -1,6 +1,6 @@
-//! Lists whose items are told apart by a key or by their value.
+//! Sets and map lists: the identity of their items.
 //!
-//! Always true: the items come sorted by their step, each step once. A list that cannot be read this way is
+//! Invariant:the items come sorted by their step, each step once. A list that cannot be read this way is
 //! [`Ambiguous`].
 
 use super::element::{Element, Part};
@@ -8,7 +8,7 @@ use schema::table::{Field, Flags, ListKind, ListShape, Literal, Scalar, Shape};
 use schema::{Map, Value};
 use std::borrow::Cow;
 
-/// A list has two items with the same key, or an item without one: it cannot be said who owns which.
+/// The error of a list with two items of the same key, or an item without one: their owners are ambiguous.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Ambiguous(pub String);
@@ -19,7 +19,7 @@ impl Ambiguous {
     }
 }
 
-/// How the items of one list are told apart.
+/// The identity of the items of one list.
 pub(crate) enum Steps<'s> {
     /// Names of the keys, sorted, each with the default that the item's table declares.
     Keys(Vec<(&'s str, Option<&'s Literal>)>),
@@ -47,7 +47,7 @@ impl<'s> Steps<'s> {
     }
 }
 
-/// What a key is where an item leaves it out: its default, or nothing of its kind where it is always written.
+/// The value of an absent key: its default, or the zero value if it is always written.
 fn when_absent(field: &Field) -> Option<&Literal> {
     const TEXT: Literal = Literal::Text(Cow::Borrowed(""));
     if field.default.is_some() || !field.is(Flags::ALWAYS) || field.is(Flags::NILABLE) {

@@ -1,4 +1,4 @@
-//! Managed fields: who owns which field of an object, kept in `metadata.managedFields`.
+//! Managed fields: the owners of the fields of an object, stored in `metadata.managedFields`.
 //!
 //! ```text
 //! {"manager": "kubectl", "operation": "Update", "apiVersion": "v1", "time": "…", "fieldsType": "FieldsV1",
@@ -10,8 +10,8 @@
 //! and writes the entries back. [`owned`] gives the fields that a configuration names, which is what an
 //! [apply](mod@crate::apply) owns; both walk table and tree the same way and speak of the same [`FieldSet`].
 //!
-//! Always true: entries are sorted, no entry is empty, each writer (manager, operation, version, subresource)
-//! has one entry. An object whose lists cannot be told apart item by item loses its entries.
+//! Invariant:entries are sorted, no entry is empty, each writer (manager, operation, version, subresource)
+//! has one entry. An object with duplicate list items loses its entries.
 
 mod compare;
 mod creation;
@@ -19,10 +19,8 @@ mod element;
 mod entries;
 mod fields;
 mod items;
-mod kept;
+mod lazy_fields;
 mod owned;
-#[cfg(test)]
-mod recorded;
 #[cfg(test)]
 pub(crate) mod tests;
 mod update;
@@ -33,7 +31,7 @@ pub use entries::{Entry, Managed, Operation};
 pub use fields::FieldSet;
 pub use items::Ambiguous;
 pub(crate) use items::Steps;
-pub use kept::Fields;
+pub use lazy_fields::Fields;
 pub use owned::owned;
 pub use update::{Convert, Elsewhere, Write, keep_times, track, update};
 pub(crate) use update::{UNKNOWN, UNOWNED};

@@ -1,6 +1,6 @@
 //! The fields that an object names, as an apply owns them.
 //!
-//! Leaves are in the set, and so is every item of a list whose items are told apart and every key of a map.
+//! The set has all leaves, every item of sets and map lists, and every key of a map.
 //! A structure is in it only when it is empty, an empty list not at all.
 
 use super::items::{Ambiguous, keyed};
@@ -78,7 +78,7 @@ fn value(shape: &Shape, held: &Value, out: &mut FieldSet) -> Result<(), Ambiguou
     }
 }
 
-/// What no table describes: maps are granular, all else is a leaf.
+/// A value without a table: maps are granular, everything else is a leaf.
 fn deduced(held: &Value, out: &mut FieldSet) {
     let Value::Map(map) = held else {
         out.member = true;

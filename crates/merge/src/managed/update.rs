@@ -10,7 +10,7 @@
 //! that the server keeps for itself are never owned. The ten most recent updaters keep entries of their own;
 //! older ones are gathered, per version, under one name.
 //!
-//! Always true: an object that nobody tracks is tracked from its creation or not at all, and the time of an
+//! Invariants: an object is tracked from its creation or not at all, and the time of an
 //! entry moves only when its writer took a field.
 
 use super::creation::brought;
@@ -23,14 +23,14 @@ use schema::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// How many updaters have entries of their own.
+/// The most entries of updates.
 const MAX_UPDATERS: usize = 10;
 /// The name that older updaters are gathered under.
 const GATHERED: &str = "ancient-changes";
 /// The name of a writer that gave none.
 pub(crate) const UNKNOWN: &str = "unknown";
 
-/// Fields that nobody owns.
+/// Fields that have no owner.
 pub(crate) static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of(&[
         &["apiVersion"],
@@ -64,7 +64,7 @@ pub enum Elsewhere {
 /// Converts the object before (if there was one) and after the write to the given API version.
 pub type Convert<'a> = dyn Fn(&str, Option<&Value>, &Value) -> Elsewhere + Sync + 'a;
 
-/// Who writes what, and when.
+/// The manager, version and time of a write.
 #[derive(Clone, Copy)]
 pub struct Write<'a> {
     /// The table of the object in the version of the request.
@@ -77,7 +77,7 @@ pub struct Write<'a> {
     pub now: &'a str,
     /// Fields that this kind of write cannot set, with all below them.
     pub reset: &'a FieldSet,
-    /// How to see the object in other versions; without it their entries stay as they are.
+    /// Converts the object to other versions; without it, the entries of other versions do not change.
     pub convert: Option<&'a Convert<'a>>,
 }
 
@@ -102,7 +102,7 @@ pub fn track(write: &Write<'_>, live: Option<&Value>, new: &mut Value) {
     if write.ty.loose && declared::check(write.ty, new).is_err() {
         return;
     }
-    // of an object that cannot be read item by item nobody is known to own anything
+    // an object with duplicate items loses its entries
     if update(write, live, new, &mut managed).is_err() {
         return;
     }
@@ -151,7 +151,7 @@ pub fn update(
     }
     let mut changes = compare(write.ty, live, new)?;
     changes.exclude(write.reset);
-    // who writes the same fields again owns what it owned
+    // a repeated write of the same fields changes no ownership
     let stays = own(write, managed).is_some_and(|own| {
         let mut taken = changes.taken.clone();
         taken.subtract(&UNOWNED);
@@ -169,7 +169,7 @@ fn own<'m>(write: &Write<'_>, managed: &'m mut Managed) -> Option<&'m mut Entry>
     managed.entries.iter_mut().find(|entry| entry.identity() == write.identity())
 }
 
-/// Takes what was changed or removed from everyone, the writer included unless its entry stays as it is.
+/// Removes changed and deleted fields from all entries; the writer's entry may stay as it is.
 fn release(
     write: &Write<'_>,
     live: Option<&Value>,
@@ -213,7 +213,7 @@ fn release(
     Ok(())
 }
 
-/// Gives the writer what it changed.
+/// Adds the changed fields to the writer's entry.
 fn take(write: &Write<'_>, taken: FieldSet, has_it: bool, managed: &mut Managed) {
     if taken.is_empty() {
         return;

@@ -66,7 +66,7 @@ fn own_misfit(value: &Value, wanted: &str) -> Option<String> {
     match value {
         Value::String(_) | Value::Null => None,
         other => {
-            let found = crate::merge_patch::type_name(other);
+            let found = crate::error::json_type(other);
             Some(format!("json: cannot unmarshal {found} into Go value of type {wanted}"))
         }
     }

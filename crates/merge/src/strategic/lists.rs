@@ -1,4 +1,4 @@
-//! Lists that merge: items meet on a key, scalars unite, and the order is made from three others.
+//! Lists that merge: the keys of their items, the directives among them, and the order of the result.
 //!
 //! ```text
 //! live                 a b c d
@@ -6,75 +6,29 @@
 //! result               e a b c d
 //! ```
 //!
-//! Items that the patch names stand in its order (or that of its order directive), the others in the order
-//! they had. The two rows are then zipped: an item of the second goes before one of the first only where the
-//! live list had both, in that order.
+//! Items of the patch have its order (or that of its order directive), the others keep their live order. The two
+//! sequences are then zipped: an item of the second precedes one of the first only if the live list has both, in
+//! that order.
 //!
-//! Always true: items are found by their key in sorted indices, never by scanning.
+//! Invariant: items are looked up by key in sorted indices, never by scanning.
 
+use super::directive::{DIRECTIVE, ORDER, unknown_directive};
 use super::shown::{shown, shown_lists};
-use super::{DIRECTIVE, Member, merge_value, unknown_directive};
 use crate::error::{Error, Rejection};
 use crate::managed::Element;
-use schema::table::{Patch, Shape};
 use schema::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The shape of the items, and the key they meet on (empty for scalars).
-pub(super) type Merging<'t> = (&'t Shape, &'t str);
+/// The identity of an item: the value of its merge key, or the item itself.
+pub(super) type Key = Element;
 
-/// What an item is told apart by.
-type Key = Element;
-
-/// Merges the items of a patch into a list.
-pub(super) fn merge(
-    merging: Merging<'_>,
-    held: Vec<Value>,
+/// Checks that the items of a patch are in the order of its directive.
+pub(super) fn check_order(
     patch: &[Value],
-    room: usize,
-) -> Result<Vec<Value>, Error> {
-    if held.is_empty() {
-        return fresh(merging, patch, room);
-    }
-    let key = merging.1;
-    match form(&[&held, patch])? {
-        Form::Maps if key.is_empty() => {
-            let name = if let Shape::Struct(ty) = merging.0 { &*ty.name } else { "" };
-            Err(Error::Unmergeable(format!("cannot merge lists without merge key for {name}")))
-        }
-        Form::Maps => merge_maps(merging, held, patch, room),
-        Form::Scalars => Ok(unite(held, patch)),
-    }
-}
-
-/// Merges the items of a patch, if it has any, and puts all in the given order.
-pub(super) fn ordered(
-    merging: Merging<'_>,
-    held: Vec<Value>,
-    patch: Option<&[Value]>,
     order: &[Value],
-    room: usize,
-) -> Result<Vec<Value>, Error> {
-    if held.is_empty() && patch.is_none_or(<[_]>::is_empty) {
-        return Ok(held);
-    }
-    let key = merging.1;
-    form(&[&held, patch.unwrap_or_default()])?;
-    let order_keys = order.iter().map(|item| key_of(item, key)).collect::<Result<Vec<_>, _>>()?;
-    let server = held.iter().map(|item| key_of(item, key)).collect::<Result<Vec<_>, _>>()?;
-    let merged = match patch {
-        Some(patch) => {
-            check_order(patch, order, &order_keys, key)?;
-            merge(merging, held, patch, room)?
-        }
-        None => held,
-    };
-    let items = merged.into_iter().map(|item| Ok((key_of(&item, key)?, item)));
-    Ok(arrange(items.collect::<Result<_, Error>>()?, &order_keys, &server))
-}
-
-/// The items of a patch must come in the order that the patch asks for.
-fn check_order(patch: &[Value], order: &[Value], order_keys: &[Key], key: &str) -> Result<(), Error> {
+    order_keys: &[Key],
+    key: &str,
+) -> Result<(), Error> {
     let mut rest = order_keys.iter();
     let stays = |item: &&Value| item.text(&[DIRECTIVE]) != "delete";
     for item in patch.iter().filter(stays) {
@@ -83,7 +37,7 @@ fn check_order(patch: &[Value], order: &[Value], order_keys: &[Key], key: &str) 
             return Err(Error::Unmergeable(format!(
                 "The order in patch list:\n{}\n doesn't match {} list:\n{}\n",
                 shown(&Value::List(patch.to_vec())),
-                super::ORDER,
+                ORDER,
                 shown(&Value::List(order.to_vec()))
             )));
         }
@@ -91,7 +45,7 @@ fn check_order(patch: &[Value], order: &[Value], order_keys: &[Key], key: &str) 
     Ok(())
 }
 
-/// Takes the scalars of a list out of another.
+/// Removes the scalars of one list from another.
 pub(super) fn delete_scalars(items: &mut Vec<Value>, listed: &[Value]) -> Result<(), Error> {
     if items.is_empty() || listed.is_empty() {
         return Ok(());
@@ -104,13 +58,14 @@ pub(super) fn delete_scalars(items: &mut Vec<Value>, listed: &[Value]) -> Result
     Ok(())
 }
 
-enum Form {
+/// The common form of all items of a list.
+pub(super) enum Form {
     Scalars,
     Maps,
 }
 
-/// All items must be of one form, and none may be a list.
-fn form(lists: &[&[Value]]) -> Result<Form, Error> {
+/// The form of the items of several lists. Items of different forms, and lists, are an error.
+pub(super) fn form(lists: &[&[Value]]) -> Result<Form, Error> {
     let mut items = lists.iter().flat_map(|list| list.iter());
     let Some(first) = items.next() else { return Ok(Form::Scalars) };
     if let Value::List(_) = first {
@@ -129,8 +84,8 @@ fn form(lists: &[&[Value]]) -> Result<Form, Error> {
     Ok(if let Value::Map(_) = first { Form::Maps } else { Form::Scalars })
 }
 
-/// What an item is told apart by: the value of its key, or itself where there is no key.
-fn key_of(item: &Value, key: &str) -> Result<Key, Error> {
+/// The identity of an item; `key` is empty for scalars.
+pub(super) fn key_of(item: &Value, key: &str) -> Result<Key, Error> {
     if key.is_empty() {
         return Ok(Element::value(item));
     }
@@ -153,23 +108,8 @@ fn merge_key(map: &Map, key: &str) -> Result<Key, Error> {
     }
 }
 
-/// A list that is not there yet: the items of the patch, its directives aside.
-fn fresh(merging: Merging<'_>, patch: &[Value], room: usize) -> Result<Vec<Value>, Error> {
-    let special = |item: &Value| item.as_map().is_some_and(|map| map.contains(DIRECTIVE));
-    let kept = patch.iter().filter(|item| !special(item));
-    kept.map(|item| new_item(merging, item, room)).collect()
-}
-
-fn new_item(merging: Merging<'_>, item: &Value, room: usize) -> Result<Value, Error> {
-    merge_value(member(merging), None, item, room)
-}
-
-fn member<'t>(merging: Merging<'t>) -> Member<'t> {
-    Member { shape: Some(merging.0), patch: &Patch::Replace }
-}
-
-/// Both lists, each scalar once.
-fn unite(held: Vec<Value>, patch: &[Value]) -> Vec<Value> {
+/// The union of two lists of scalars.
+pub(super) fn unite(held: Vec<Value>, patch: &[Value]) -> Vec<Value> {
     let server: Vec<Key> = held.iter().map(Element::value).collect();
     let order: Vec<Key> = patch.iter().map(Element::value).collect();
     let mut seen = BTreeSet::new();
@@ -183,61 +123,26 @@ fn unite(held: Vec<Value>, patch: &[Value]) -> Vec<Value> {
     arrange(items, &order, &server)
 }
 
-fn merge_maps(
-    merging: Merging<'_>,
-    held: Vec<Value>,
-    patch: &[Value],
-    room: usize,
-) -> Result<Vec<Value>, Error> {
-    let key = merging.1;
-    let Special { replace, deleted, rest } = special(patch, key)?;
-    if replace {
-        return rest.into_iter().map(|item| new_item(merging, item, room)).collect();
-    }
-    let mut items: Vec<(Key, Value)> = Vec::with_capacity(held.len() + rest.len());
-    for item in held {
-        let key = key_of(&item, key)?;
-        if !deleted.contains(&key) {
-            items.push((key, item));
-        }
-    }
-    let server: Vec<Key> = items.iter().map(|(key, _)| key.clone()).collect();
-    let mut places = positions(&server);
-    let mut order = Vec::with_capacity(rest.len());
-    for item in rest {
-        let key = key_of(item, key)?;
-        order.push(key.clone());
-        match places.get(&key) {
-            Some(at) => {
-                let before = std::mem::take(&mut items[*at].1);
-                items[*at].1 = merge_value(member(merging), Some(before), item, room)?;
-            }
-            None => {
-                places.insert(key.clone(), items.len());
-                items.push((key, new_item(merging, item, room)?));
-            }
-        }
-    }
-    Ok(arrange(items, &order, &server))
+/// The items of a list in a patch, by their directives.
+pub(super) struct Items<'p> {
+    /// Whether the list is replaced.
+    pub(super) replace: bool,
+    pub(super) deleted: BTreeSet<Key>,
+    /// The items without a directive.
+    pub(super) rest: Vec<&'p Value>,
 }
 
-/// A list of a patch, its directives read.
-struct Special<'p> {
-    replace: bool,
-    deleted: BTreeSet<Key>,
-    rest: Vec<&'p Value>,
-}
-
-fn special<'p>(patch: &'p [Value], key: &str) -> Result<Special<'p>, Error> {
-    let mut special = Special { replace: false, deleted: BTreeSet::new(), rest: Vec::new() };
+/// Reads the directives among the items of a patch.
+pub(super) fn read_directives<'p>(patch: &'p [Value], key: &str) -> Result<Items<'p>, Error> {
+    let mut items = Items { replace: false, deleted: BTreeSet::new(), rest: Vec::new() };
     for item in patch {
         let Some((map, directive)) = item.as_map().and_then(|map| Some((map, map.get(DIRECTIVE)?))) else {
-            special.rest.push(item);
+            items.rest.push(item);
             continue;
         };
         match directive.as_str() {
-            Some("replace") => special.replace = true,
-            Some("delete") => drop(special.deleted.insert(merge_key(map, key)?)),
+            Some("replace") => items.replace = true,
+            Some("delete") => drop(items.deleted.insert(merge_key(map, key)?)),
             Some("merge") => {
                 let why = "merging lists cannot yet be specified in the patch";
                 return Err(Error::Unmergeable(why.to_owned()));
@@ -245,11 +150,11 @@ fn special<'p>(patch: &'p [Value], key: &str) -> Result<Special<'p>, Error> {
             _ => return Err(unknown_directive(directive, map)),
         }
     }
-    Ok(special)
+    Ok(items)
 }
 
 /// The first position of each key.
-fn positions(keys: &[Key]) -> BTreeMap<Key, usize> {
+pub(super) fn positions(keys: &[Key]) -> BTreeMap<Key, usize> {
     let mut positions = BTreeMap::new();
     for (at, key) in keys.iter().enumerate() {
         positions.entry(key.clone()).or_insert(at);
@@ -257,8 +162,8 @@ fn positions(keys: &[Key]) -> BTreeMap<Key, usize> {
     positions
 }
 
-/// Puts items in order: those that are named as named, the others as the server had them.
-fn arrange(items: Vec<(Key, Value)>, order: &[Key], server: &[Key]) -> Vec<Value> {
+/// Arranges items: the items in `order` by it, the others in the order of the server.
+pub(super) fn arrange(items: Vec<(Key, Value)>, order: &[Key], server: &[Key]) -> Vec<Value> {
     let (order, server) = (positions(order), positions(server));
     let mut named = Vec::new();
     let mut others = Vec::new();

@@ -1,6 +1,6 @@
-//! Bytes as base64 text: what is taken, in which form it is kept, and where it is wrong.
+//! Bytes as base64 text: the accepted forms, the canonical form, and errors.
 
-use super::DecodeError;
+use super::error::DecodeError;
 use crate::value::Value;
 use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
@@ -10,35 +10,35 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// What is wrong with base64, if anything.
+/// The error of invalid base64; `None` if it is valid.
 pub fn base64_problem(text: &str) -> Option<String> {
     illegal_base64(text.as_bytes()).map(|at| format!("illegal base64 data at input byte {at}"))
 }
 
-/// Base64 in the one form that its bytes have.
+/// The canonical base64 form.
 pub(super) fn canonical(text: &str) -> Result<Value, DecodeError> {
     if let Some(at) = illegal_base64(text.as_bytes()) {
         return Err(DecodeError::Type(format!("illegal base64 data at input byte {at}")));
     }
-    // line breaks inside are allowed, and not kept
+    // line breaks are accepted and dropped
     let compact: Cow<'_, str> =
         if text.contains(['\n', '\r']) { text.replace(['\n', '\r'], "").into() } else { text.into() };
     match STANDARD.decode(&*compact) {
         Ok(_) => Ok(compact.into()),
-        // bits beyond the last byte are allowed, and not kept
+        // bits beyond the last byte are accepted and dropped
         Err(_) => LENIENT.decode(&*compact).map(|bytes| STANDARD.encode(bytes).into()).map_err(|_| {
             DecodeError::Type(format!("illegal base64 data at input byte {}", compact.len() / 4 * 4))
         }),
     }
 }
 
-/// Takes bits beyond the last byte for padding, whatever they are.
+/// Accepts any bits beyond the last byte as padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// Where text stops being base64, as clients are told it.
+/// The position at which text stops being base64, as errors show it.
 fn illegal_base64(text: &[u8]) -> Option<usize> {
     let blank = |byte: u8| matches!(byte, b'\n' | b'\r');
     let skip = |mut at: usize| {

@@ -1,25 +1,40 @@
-//! Unknown and repeated fields, collected with their paths as far as an answer shows them.
+//! Oddities: unknown and duplicate fields with their paths.
 //!
-//! A body can hold hundreds of thousands of them, each below a key of any length. So their number is bounded as
-//! clients know it, and so is the text of all paths together, whatever the kind: collecting costs no more than
-//! reading the body does.
+//! A body can hold hundreds of thousands of them, each below a key of any length. So their number has the API's limit,
+//! and the text of all paths together has a limit for every kind: collecting costs no more than reading the body.
 
-use super::Oddity;
 use crate::path::Path;
 use crate::table::Type;
 use std::collections::HashSet;
 
-/// How many oddities of an object are named. Of a kind whose table was made from a schema all are.
+/// The most oddities of an object that are collected. A kind with a table from a schema has no such limit.
 pub const COUNT_LIMIT: usize = 100;
-/// How many bytes of paths are made: more than the bytes of a body, which no path repeats needlessly.
+/// The most bytes of paths: more than the bytes of a body.
 const BYTES_LIMIT: usize = 4 << 20;
 
+/// A flaw of the input that `fieldValidation` ignores, warns about or rejects.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Oddity {
+    Unknown(String),
+    Duplicate(String),
+}
+
+impl std::fmt::Display for Oddity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Oddity::Unknown(path) => write!(f, "unknown field {path:?}"),
+            Oddity::Duplicate(path) => write!(f, "duplicate field {path:?}"),
+        }
+    }
+}
+
+/// Collects the oddities of one object.
 #[derive(Debug, Default)]
 pub(super) struct Oddities {
-    /// In the order in which they were met.
+    /// In the order of discovery.
     list: Vec<Oddity>,
     seen: HashSet<Oddity>,
-    /// The bytes of all paths that were made.
+    /// The bytes of all paths.
     bytes: usize,
     /// Whether the number has no limit.
     unlimited: bool,
@@ -58,7 +73,7 @@ impl Oddities {
         self.list.len()
     }
 
-    /// Takes those that were met after the first `count`.
+    /// Removes and returns all oddities after the first `count`.
     pub(super) fn split_off(&mut self, count: usize) -> Vec<Oddity> {
         let later = self.list.split_off(count);
         for oddity in &later {

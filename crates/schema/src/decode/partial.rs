@@ -1,23 +1,25 @@
-//! Decoding some fields of an object and stepping over the others.
+//! Partial decoding: decodes some fields of an object and skips the others.
 //!
-//! A row of a table tells a handful of fields of an object that has hundreds. What is wanted is decoded as ever,
-//! in its normal form; what is not wanted is as if it were not there, zero values included.
+//! A row of a table shows a few fields of an object that has hundreds. Wanted fields are decoded into their normal
+//! form; other fields, zero values included, are absent.
 
-use super::{DecodeError, Decoder, Place, found};
+use super::decoder::Decoder;
+use super::error::DecodeError;
+use super::mismatch::{Place, found};
 use crate::path::Path;
 use crate::source::{Json, Source, SyntaxError, Token};
 use crate::table::{Shape, Type};
 use crate::value::{Map, Value};
 
-/// The fields to decode, as a tree of their names. One that has nothing below it is wanted as a whole.
+/// The fields to decode, as a tree of their names. A field without children is decoded whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     below: Vec<(Box<str>, Wanted)>,
 }
 
 impl Wanted {
-    /// The fields that paths of the form `spec.containers.name` lead to; a step applies to each item of a list.
-    /// No paths at all mean everything.
+    /// The fields at paths of the form `spec.containers.name`; a step applies to each item of a list. Without paths,
+    /// all fields are decoded.
     pub fn of<'p>(paths: impl IntoIterator<Item = &'p str>) -> Self {
         let mut wanted = Wanted::default();
         let mut paths: Vec<&str> = paths.into_iter().collect();
@@ -28,7 +30,7 @@ impl Wanted {
         wanted
     }
 
-    /// Paths come sorted, so the whole of a field is asked for before parts of it, and those change nothing.
+    /// Adds a path. Paths come sorted, so a whole field precedes its parts, which then change nothing.
     fn add(&mut self, path: &str) {
         let mut here = self;
         for step in path.split('.') {
@@ -44,7 +46,7 @@ impl Wanted {
         }
     }
 
-    /// Whether nothing is left out.
+    /// Whether all fields are decoded.
     pub fn is_all(&self) -> bool {
         self.below.is_empty()
     }
@@ -54,7 +56,7 @@ impl Wanted {
     }
 }
 
-/// The wanted fields of an object, from text that [`encode`](crate::encode) wrote.
+/// Decodes the wanted fields of an object from text that [`encode`](crate::encode) wrote.
 pub fn canonical_parts(bytes: &[u8], ty: &Type, wanted: &Wanted) -> Result<Value, DecodeError> {
     let text = std::str::from_utf8(bytes).map_err(|why| SyntaxError(why.to_string()))?;
     let mut decoder = Decoder::untyped(Json::canonical(text));

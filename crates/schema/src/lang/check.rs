@@ -1,103 +1,17 @@
-//! From declarations to a model in which every name is resolved and every list type is final.
+//! The checker: builds the model from the declarations of all files.
 //!
-//! All files are looked at together, and every problem is reported, not just the first. The model of a set of
-//! files with problems is incomplete and must not be used.
+//! It checks all files together and reports every problem, not just the first. The model of a set of files with
+//! problems is incomplete and must not be used.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::Problem;
 use super::fit::{check_keys, finish_shape, literal, resolve_path, rule_fits};
+use super::model::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
+use super::problem::Problem;
 use super::syntax::{FieldDecl, File, KindDecl, Member, TypeDecl, TypeExpr, TypeName, text};
-use crate::table::{
-    API_VERSION_DOC, Column, Flags, Group, KIND_DOC, Lifecycle, ListKind, Literal, Patch, Rule, Scalar,
-    Selectable, Subresource, Text, Union,
-};
+use crate::table::{API_VERSION_DOC, Flags, Group, KIND_DOC, ListKind, Patch, Scalar, Subresource, Union};
 
-/// All types and kinds, ordered by package and name.
-pub(super) struct Model {
-    pub types: Vec<TypeModel>,
-    pub kinds: Vec<KindModel>,
-}
-
-pub(super) struct TypeModel {
-    pub name: String,
-    pub package: String,
-    pub doc: String,
-    pub atomic: bool,
-    pub open: bool,
-    pub one_of: bool,
-    pub fields: Vec<FieldModel>,
-    pub unions: Vec<Union>,
-}
-
-#[derive(Clone)]
-pub(super) struct FieldModel {
-    pub name: String,
-    pub number: u16,
-    /// Numbers of the nested messages that hold it, outermost first.
-    pub within: Vec<u16>,
-    pub shape: ShapeModel,
-    pub flags: Flags,
-    pub default: Option<Literal>,
-    pub rules: Vec<Rule>,
-    pub patch: Patch,
-    pub named: String,
-    pub doc: String,
-}
-
-impl FieldModel {
-    /// Whether the normal form has the field even where it is not given.
-    pub fn stands(&self) -> bool {
-        self.flags.stands(match &self.shape {
-            ShapeModel::Struct(_) => true,
-            ShapeModel::Scalar(scalar) => scalar.is_written_empty(),
-            ShapeModel::List(..) | ShapeModel::Map(..) => false,
-        })
-    }
-}
-
-#[derive(Clone)]
-pub(super) enum ShapeModel {
-    Scalar(Scalar),
-    /// Position in [`Model::types`].
-    Struct(usize),
-    List(Box<ShapeModel>, ListKind),
-    Map(Box<ShapeModel>, bool),
-}
-
-pub(super) struct KindModel {
-    pub name: String,
-    /// Position in [`Model::types`].
-    pub root: usize,
-    pub group: Group,
-    pub version: String,
-    pub plural: String,
-    pub singular: String,
-    pub namespaced: bool,
-    pub short_names: Vec<Text>,
-    pub categories: Vec<Text>,
-    pub verbs: Vec<Text>,
-    pub subresources: Vec<Subresource>,
-    pub selectable: Vec<Selectable>,
-    pub columns: Vec<Column>,
-    pub stored_as: Option<(Group, Text)>,
-    pub hashed_as: Option<(Group, Text)>,
-    pub retired: bool,
-    pub retired_as: Vec<(Group, Text)>,
-    pub store_key: String,
-    pub put_creates: bool,
-    pub unconditional_update: bool,
-    pub counts_generation: bool,
-    pub expires: bool,
-    pub unstored: bool,
-    pub selects_namespace: bool,
-    pub selects_by_name: bool,
-    pub on: bool,
-    pub gate: String,
-    pub lifecycle: Lifecycle,
-    pub doc: String,
-}
-
+/// Builds the model, and reports problems.
 pub(super) fn check(files: &[File], problems: &mut Vec<Problem>) -> Model {
     let mut checker = Checker { files, order: Vec::new(), index: HashMap::new(), problems };
     checker.collect();
@@ -108,14 +22,14 @@ pub(super) fn check(files: &[File], problems: &mut Vec<Problem>) -> Model {
     Model { types, kinds }
 }
 
-/// A declared type: the file it stands in, and the declaration.
+/// The declaration of a type, with its file.
 #[derive(Clone, Copy)]
-struct Declared<'a> {
+struct Declaration<'a> {
     file: &'a File,
     decl: &'a TypeDecl,
 }
 
-/// What the members of one type come to: its own fields, and where other types' are taken over.
+/// A member of a type: a field of its own, or the fields of another type.
 enum Part {
     Field(Box<FieldModel>),
     Inline { line: u32, number: u16, from: usize },
@@ -123,7 +37,7 @@ enum Part {
 
 struct Checker<'a, 'p> {
     files: &'a [File],
-    order: Vec<Declared<'a>>,
+    order: Vec<Declaration<'a>>,
     index: HashMap<(&'a str, &'a str), usize>,
     problems: &'p mut Vec<Problem>,
 }
@@ -137,8 +51,8 @@ impl<'a> Checker<'a, '_> {
     fn collect(&mut self) {
         let files = self.files;
         let declared =
-            files.iter().flat_map(|file| file.types.iter().map(move |decl| Declared { file, decl }));
-        let mut named: BTreeMap<(&str, &str), Declared<'a>> = BTreeMap::new();
+            files.iter().flat_map(|file| file.types.iter().map(move |decl| Declaration { file, decl }));
+        let mut named: BTreeMap<(&str, &str), Declaration<'a>> = BTreeMap::new();
         for it in declared {
             let key = (it.file.package.as_str(), it.decl.name.as_str());
             if named.insert(key, it).is_some() {
@@ -181,7 +95,7 @@ impl<'a> Checker<'a, '_> {
         order.iter().map(|it| self.parts(*it)).collect()
     }
 
-    fn parts(&mut self, it: Declared<'a>) -> Vec<Part> {
+    fn parts(&mut self, it: Declaration<'a>) -> Vec<Part> {
         let mut parts = Vec::new();
         if it.decl.kind.is_some() {
             parts.push(Part::Field(Box::new(type_meta("kind", KIND_DOC))));
@@ -275,7 +189,7 @@ impl<'a> Checker<'a, '_> {
     /// Appends the fields of the type at `at`; `above` are the types it is being inlined into.
     fn flatten(
         &mut self,
-        it: Declared<'a>,
+        it: Declaration<'a>,
         at: usize,
         parts: &[Vec<Part>],
         above: &mut Vec<usize>,
@@ -303,7 +217,7 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
-    fn check_fields(&mut self, it: Declared<'a>, parts: &[Part], fields: &[FieldModel]) {
+    fn check_fields(&mut self, it: Declaration<'a>, parts: &[Part], fields: &[FieldModel]) {
         let inlined = parts.iter().filter_map(|part| match part {
             Part::Inline { number, .. } if *number != 0 => Some(*number),
             _ => None,
@@ -329,8 +243,8 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
-    /// Alternatives are told apart by their JSON form, so no two may share one.
-    fn check_alternatives(&mut self, it: Declared<'a>, fields: &[FieldModel]) {
+    /// Checks that alternatives have different JSON forms.
+    fn check_alternatives(&mut self, it: Declaration<'a>, fields: &[FieldModel]) {
         let mut forms = HashSet::new();
         for field in fields {
             let form = match &field.shape {
@@ -344,13 +258,13 @@ impl<'a> Checker<'a, '_> {
                 }
             };
             if !forms.insert(form) {
-                let message = format!("`{}` cannot be told from another alternative", field.name);
+                let message = format!("`{}` has the same form as another alternative", field.name);
                 self.report(it.file, self.line_of(it, &field.name), message);
             }
         }
     }
 
-    fn unions(&mut self, it: Declared<'a>, fields: &[FieldModel]) -> Vec<Union> {
+    fn unions(&mut self, it: Declaration<'a>, fields: &[FieldModel]) -> Vec<Union> {
         for (line, union) in &it.decl.unions {
             let named = union.fields.iter().map(|(field, _)| field).chain([&union.discriminator]);
             for missing in named.filter(|name| !fields.iter().any(|it| it.name == ***name)) {
@@ -361,7 +275,7 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// The line to blame for a field, which may have been taken over from another type.
-    fn line_of(&self, it: Declared<'a>, name: &str) -> u32 {
+    fn line_of(&self, it: Declaration<'a>, name: &str) -> u32 {
         let own = it.decl.members.iter().rev().find_map(|member| match member {
             Member::Field(field) if field.name == name => Some(field.line),
             _ => None,
@@ -383,7 +297,7 @@ impl<'a> Checker<'a, '_> {
 
     fn kinds(&mut self, types: &[TypeModel]) -> Vec<KindModel> {
         let order = self.order.clone();
-        let declared: Vec<(usize, Declared<'a>, &KindDecl)> = order
+        let declared: Vec<(usize, Declaration<'a>, &KindDecl)> = order
             .iter()
             .enumerate()
             .filter_map(|(at, it)| it.decl.kind.as_ref().map(|kind| (at, *it, kind)))
@@ -408,7 +322,7 @@ impl<'a> Checker<'a, '_> {
         kinds
     }
 
-    fn check_kind(&mut self, it: Declared<'a>, kind: &KindDecl, root: &TypeModel) {
+    fn check_kind(&mut self, it: Declaration<'a>, kind: &KindDecl, root: &TypeModel) {
         let name = &it.decl.name;
         let resource = !kind.plural.is_empty();
         let mut wrong = Vec::new();
@@ -435,7 +349,7 @@ impl<'a> Checker<'a, '_> {
 
     fn stored_root(
         &mut self,
-        it: Declared<'a>,
+        it: Declaration<'a>,
         kind: &KindDecl,
         roots: &HashMap<(Group, String, String), usize>,
     ) -> Option<usize> {
@@ -451,7 +365,7 @@ impl<'a> Checker<'a, '_> {
 
     fn check_paths(
         &mut self,
-        it: Declared<'a>,
+        it: Declaration<'a>,
         kind: &KindDecl,
         types: &[TypeModel],
         root: usize,
@@ -477,7 +391,7 @@ impl<'a> Checker<'a, '_> {
 
     fn subresources(
         &mut self,
-        it: Declared<'a>,
+        it: Declaration<'a>,
         kind: &KindDecl,
         roots: &HashMap<(Group, String, String), usize>,
     ) -> Vec<Subresource> {

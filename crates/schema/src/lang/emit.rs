@@ -7,12 +7,12 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use super::check::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
+use super::model::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
 use crate::table::{
     Column, Declares, Flags, Group, Lifecycle, ListKind, Literal, Patch, Rule, Selectable, Subresource, Text,
     Union,
 };
-use crate::value::head;
+use crate::text::head;
 
 /// Builders that keep the source short: everything borrowed, in the order of the declarations.
 const PRELUDE: &str = r#"// Compiled from the schema language; not to be edited.
@@ -132,7 +132,7 @@ pub(super) fn screaming(name: &str) -> String {
     out
 }
 
-/// What each type's fields declare, here or further down. Types may refer to each other in circles, so this
+/// The declarations of each type's fields, here and below. Types may refer to each other in cycles, so this
 /// goes on until nothing is added.
 fn declares(model: &Model) -> Vec<Declares> {
     fn below(shape: &ShapeModel, known: &[Declares]) -> Declares {
@@ -171,7 +171,7 @@ fn declares(model: &Model) -> Vec<Declares> {
 struct Emitter<'a> {
     model: &'a Model,
     idents: Vec<String>,
-    /// What each type and those below it declare.
+    /// The declarations of each type, including the types below it.
     declares: Vec<Declares>,
     granular: HashSet<usize>,
     /// Source of a list or map → the name of its item.
@@ -365,7 +365,7 @@ fn group_literal(it: &Group) -> String {
 
 fn lifecycle(it: &Lifecycle) -> String {
     format!(
-        "Lifecycle {{ introduced: B({:?}), deprecated: B({:?}), removed: B({:?}), replacement: {}, told: B(\"\") }}",
+        "Lifecycle {{ introduced: B({:?}), deprecated: B({:?}), removed: B({:?}), replacement: {}, warning: B(\"\") }}",
         it.introduced,
         it.deprecated,
         it.removed,

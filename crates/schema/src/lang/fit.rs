@@ -1,8 +1,8 @@
-//! Whether what is said about a field suits its type: list types, keys, paths, defaults and rules.
+//! Checks of the attributes of a field against its type: list types, keys, paths, defaults and rules.
 //!
-//! Pure questions about the model of [`check`](super::check), which reports the answers.
+//! The checks are pure functions over the model; [`check`](super::check) reports their results.
 
-use super::check::{FieldModel, ShapeModel, TypeModel};
+use super::model::{FieldModel, ShapeModel, TypeModel};
 use super::syntax::{FieldDecl, text};
 use crate::table::{ListKind, Literal, Patch, Rule, Scalar};
 use crate::{Value, decode};

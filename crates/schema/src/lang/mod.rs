@@ -2,8 +2,8 @@
 //!
 //! A file declares the types and kinds of one API version. Every line is one statement; words are divided by
 //! blanks, indentation carries no meaning, `#` starts a comment, and text with blanks stands in `"quotes"`
-//! (`\"` and `\\` inside). A quotation that ends a statement, or stands on a line of its own below `kind` or
-//! `type`, is the documentation of what it belongs to.
+//! (`\"` and `\\` inside). A quotation at the end of a statement, or on a separate line below `kind` or `type`, is its
+//! documentation.
 //!
 //! ```text
 //! package api.core.v1                          # OpenAPI package, without the reversed domain
@@ -37,8 +37,8 @@
 //! # Types
 //!
 //! `type Name [atomic] [open] [oneof] ["doc"]` declares a structure. `atomic`: merges replace it as a whole.
-//! `open`: undeclared fields are kept. `oneof`: in JSON a value is one of the fields itself, told by its form
-//! (an object, a list, a truth); only in protobuf is it a message. Its members follow, in the order in which JSON is written:
+//! `open`: undeclared fields are kept. `oneof`: in JSON a value is one of the fields itself, by its form (an object, a
+//! list, a boolean); only in protobuf is it a message. Its members follow, in the order of the JSON form:
 //!
 //! - `<number> <name> <type>[?] [attributes] ["doc"]` is a field. The number is the protobuf number; `-` when
 //!   there is none; `4.1` is field 1 of a nested message that is field 4 and that JSON does not know.
@@ -46,7 +46,7 @@
 //!   message with that number, and nested messages in there stay too; without a number they are fields of
 //!   this message.
 //!
-//! - `union <field> <field>=<Name>...` publishes that the first field says which of the others is there.
+//! - `union <field> <field>=<Name>...` publishes the first field as the discriminator of the others.
 //!
 //! A type is `string bool int32 int64 float bytes time microtime duration quantity intorstring any object
 //! fields`,
@@ -66,8 +66,8 @@
 //! | `enum=A\|B` | the only values; checked and published |
 //! | `values=A\|B` | the values to publish; the kind's own code checks |
 //! | `format=F` | `dns1123label dns1123subdomain dns1035label qualifiedname labelvalue pathsegment ip portname envname configkey` |
-//! | `named=N` | what errors call its type, or its items': `N` of this version, or `package.N` |
-//! | `list=atomic`, `list=set`, `list=map(k1,k2)` | how apply tells items apart |
+//! | `named=N` | the name of its type, or of its items, in errors: `N` of this version, or `package.N` |
+//! | `list=atomic`, `list=set`, `list=map(k1,k2)` | the identity of items in apply |
 //! | `map=atomic`, `map=granular` | apply owns the map as a whole; or field by field, where its type is atomic |
 //! | `merge`, `merge=key`, `merge=key,retainKeys`, `retainKeys`, `replace` | strategic merge (on a scalar: published, without effect) |
 //!
@@ -85,8 +85,8 @@
 //! `stored=<group>/<version>` (kept as the kind of that name there), `group=` (when not the file's),
 //! `hashed=<group>/<version>` (the version that discovery's hash of the stored form is made of),
 //! `unstored` (answered and never kept), `select=name` (selectors cannot name the namespace),
-//! `select=told` (selectors that name something else are told of which kind it is), `off` (served
-//! only when asked for), `gate=` (a feature gate it takes as well), `retired` (no longer served, without a plural:
+//! `select=kind` (the error of an unknown selector names the kind), `off` (served only if an operator turns it on),
+//! `gate=` (a feature gate that it also requires), `retired` (no longer served, without a plural:
 //! objects of it are read where a store still has them), and the releases of its life:
 //! `introduced= deprecated= removed=`, `instead=<group>/<version>`.
 //!
@@ -95,7 +95,7 @@
 //! - `verbs <verb>...`
 //! - `subresource <name> <verb>... [as [<group>/<version>] <Kind>]`
 //! - `select <label> [= <path>[|<path>...]] [absent=V] [indexed]`: a field that selectors may name; without `=`
-//!   the label is the path. Of several paths the first that holds something is read. Paths read the stored form,
+//!   the label is the path. Of several paths the first non-empty one is read. Paths read the stored form,
 //!   also when that is another kind's (`stored=`), which has the same path among its own. A path that ends at a
 //!   list or structure reads as absent.
 //! - `retired <group>/<version>...`: versions of the same form that are no longer served but are read.
@@ -103,60 +103,26 @@
 //!
 //! # What it does not do
 //!
-//! It reads no files and knows no kind. Behaviour is not written here: conditional defaults, computed cells
-//! and validation across fields are code.
+//! It reads no files and knows no kind. It has no behaviour: conditional defaults, computed cells and validation across
+//! fields are code.
 
 mod check;
 mod emit;
 mod fit;
+mod model;
 mod parse;
+mod problem;
 mod structs;
 mod syntax;
+mod terms;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+pub use problem::{Problem, Problems, Source};
 
-/// One thing that is wrong, and where.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
-    pub file: String,
-    pub line: u32,
-    pub message: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.file, self.line, self.message)
-    }
-}
-
-/// Everything that is wrong with a set of files, in the order of files and lines.
+/// The Rust source of a set of API files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problems(pub Vec<Problem>);
-
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, problem) in self.0.iter().enumerate() {
-            let end = if at + 1 < self.0.len() { "\n" } else { "" };
-            write!(f, "{problem}{end}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Problems {}
-
-/// A file of the schema language: the name to report problems under, and its text.
-#[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
-    pub name: &'a str,
-    pub text: &'a str,
-}
-
-/// Rust source that is compiled from the schema language.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compiled {
+pub struct RustSource {
     /// Expects the crate `schema`. Holds a `pub static` for every type and kind, and the lists `TYPES` (sorted by
     /// package and name), `KINDS` (served as resources), `TRAVELLING` (kinds that are not) and `RETIRED` (versions
     /// that are only read).
@@ -166,12 +132,12 @@ pub struct Compiled {
 }
 
 /// Compiles all files of an API together into Rust source.
-pub fn compile(sources: &[Source<'_>]) -> Result<Compiled, Problems> {
+pub fn compile(sources: &[Source<'_>]) -> Result<RustSource, Problems> {
     let mut problems = Vec::new();
     let files: Vec<_> = sources.iter().map(|source| parse::parse(source, &mut problems)).collect();
     let model = check::check(&files, &mut problems);
     if problems.is_empty() {
-        return Ok(Compiled { tables: emit::emit(&model), structs: structs::emit(&model) });
+        return Ok(RustSource { tables: emit::emit(&model), structs: structs::emit(&model) });
     }
     problems.sort();
     problems.dedup();

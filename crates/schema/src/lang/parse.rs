@@ -5,16 +5,13 @@
 
 use std::borrow::Cow;
 
-use super::syntax::{
-    FieldDecl, File, Import, KindDecl, Member, SubresourceDecl, TypeDecl, TypeExpr, TypeName, text,
+use super::problem::{Problem, Source};
+use super::syntax::{FieldDecl, File, Import, KindDecl, Member, SubresourceDecl, TypeDecl, TypeExpr, text};
+use super::terms::{
+    Outcome, check_type_name, is_plural, parse_format, parse_group, parse_group_version, parse_list_kind,
+    parse_number, parse_type, parse_verbs,
 };
-use super::{Problem, Source};
-use crate::table::{
-    Column, Flags, Format, Group, Lifecycle, ListKind, Patch, Rule, Scalar, Selectable, Text, Union,
-};
-
-/// How many `[]` and `{}` may stand before a type.
-const MAX_NESTING: usize = 4;
+use crate::table::{Column, Flags, Group, Lifecycle, ListKind, Patch, Rule, Selectable, Union};
 
 /// A word of a line; `quoted` when it begins with a quotation mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +19,6 @@ struct Word {
     text: String,
     quoted: bool,
 }
-
-type Outcome<T> = Result<T, String>;
 
 pub(super) fn parse(source: &Source<'_>, problems: &mut Vec<Problem>) -> File {
     let mut parser = Parser {
@@ -478,8 +473,8 @@ impl KindDecl {
             Some(("removed", value)) => self.lifecycle.removed = text(value),
             Some(("instead", value)) => self.lifecycle.replacement = Some(parse_group_version(value)?),
             Some(("select", "name")) => self.selects_namespace = false,
-            Some(("select", "told")) => self.selects_by_name = true,
-            Some(("select", _)) => return Err("`select=` can be `name` or `told`".into()),
+            Some(("select", "kind")) => self.selects_by_name = true,
+            Some(("select", _)) => return Err("`select=` can be `kind` or `name`".into()),
             None if attribute == "namespaced" => self.namespaced = Some(true),
             None if attribute == "cluster" => self.namespaced = Some(false),
             None if attribute == "unconditional" => self.unconditional_update = true,
@@ -497,125 +492,4 @@ impl KindDecl {
 /// `column "Nominated Node"` ends in a quotation that is no documentation.
 fn is_column_name(words: &[Word]) -> bool {
     words.len() == 2 && words[0].text == "column"
-}
-
-/// Attributes of a kind that could be taken for its plural.
-fn is_plural(word: &str) -> bool {
-    const ATTRIBUTES: [&str; 10] = [
-        "namespaced",
-        "cluster",
-        "unconditional",
-        "generation",
-        "ttl",
-        "atomic",
-        "open",
-        "unstored",
-        "off",
-        "retired",
-    ];
-    !ATTRIBUTES.contains(&word)
-}
-
-fn check_type_name(name: &str) -> Outcome<()> {
-    let fits =
-        name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(|c| c.is_ascii_alphanumeric());
-    if fits { Ok(()) } else { Err(format!("`{name}` is no name of a type")) }
-}
-
-fn parse_number<N: std::str::FromStr>(what: &str, value: &str) -> Outcome<N> {
-    value.parse().map_err(|_| format!("`{value}` is no {what}"))
-}
-
-fn parse_type(word: &str, depth: usize) -> Outcome<TypeExpr> {
-    if depth > MAX_NESTING {
-        return Err(format!("more than {MAX_NESTING} lists and maps in one another"));
-    }
-    if let Some(item) = word.strip_prefix("[]") {
-        return Ok(TypeExpr::List(Box::new(parse_type(item, depth + 1)?)));
-    }
-    if let Some(value) = word.strip_prefix("{}") {
-        return Ok(TypeExpr::Map(Box::new(parse_type(value, depth + 1)?)));
-    }
-    let scalar = match word {
-        "string" => Scalar::String,
-        "bool" => Scalar::Bool,
-        "int32" => Scalar::Int32,
-        "int64" => Scalar::Int64,
-        "float" => Scalar::Float,
-        "bytes" => Scalar::Bytes,
-        "time" => Scalar::Time,
-        "microtime" => Scalar::MicroTime,
-        "duration" => Scalar::Duration,
-        "quantity" => Scalar::Quantity,
-        "intorstring" => Scalar::IntOrString,
-        "any" => Scalar::Any,
-        "object" => Scalar::Object,
-        "fields" => Scalar::Fields,
-        _ => {
-            let (alias, name) = match word.split_once('.') {
-                Some((alias, name)) => (Some(alias.to_string()), name),
-                None => (None, word),
-            };
-            check_type_name(name).map_err(|_| format!("`{word}` is no type"))?;
-            return Ok(TypeExpr::Named(TypeName { alias, name: name.to_string() }));
-        }
-    };
-    Ok(TypeExpr::Scalar(scalar))
-}
-
-fn parse_group(word: &str) -> Outcome<Group> {
-    let (stem, in_domain) = match word.strip_suffix(".{domain}") {
-        Some(stem) => (stem, true),
-        None if word == "core" => ("", false),
-        None => (word, false),
-    };
-    if word != "core" && (stem.is_empty() || stem.contains(['{', '}', '/'])) {
-        return Err(format!("`{word}` is no group"));
-    }
-    Ok(Group { stem: text(stem), in_domain })
-}
-
-fn parse_group_version(word: &str) -> Outcome<(Group, Text)> {
-    let (group, version) = word.split_once('/').ok_or_else(|| format!("`{word}` is no group/version"))?;
-    Ok((parse_group(group)?, text(version)))
-}
-
-fn parse_verbs(words: &[&str]) -> Outcome<Vec<Text>> {
-    const VERBS: [&str; 8] =
-        ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-    if words.is_empty() {
-        return Err("no verbs are given".into());
-    }
-    match words.iter().find(|it| !VERBS.contains(it)) {
-        Some(other) => Err(format!("`{other}` is no verb")),
-        None => Ok(words.iter().map(|it| text(it)).collect()),
-    }
-}
-
-fn parse_list_kind(value: &str) -> Outcome<ListKind> {
-    let keys = |it: &str| it.strip_prefix("map(")?.strip_suffix(')').map(str::to_string);
-    match (value, keys(value)) {
-        ("atomic", _) => Ok(ListKind::Atomic),
-        ("set", _) => Ok(ListKind::Set),
-        (_, Some(keys)) if !keys.is_empty() => {
-            Ok(ListKind::Map { keys: keys.split(',').map(text).collect() })
-        }
-        _ => Err("`list=` can be `atomic`, `set` or `map(key,...)`".into()),
-    }
-}
-
-fn parse_format(value: &str) -> Outcome<Format> {
-    Ok(match value {
-        "dns1123label" => Format::Dns1123Label,
-        "dns1123subdomain" => Format::Dns1123Subdomain,
-        "dns1035label" => Format::Dns1035Label,
-        "qualifiedname" => Format::QualifiedName,
-        "labelvalue" => Format::LabelValue,
-        "pathsegment" => Format::PathSegment,
-        "ip" => Format::IpAddress,
-        "portname" => Format::PortName,
-        "envname" => Format::EnvName,
-        "configkey" => Format::ConfigKey,
-        _ => return Err(format!("`{value}` is no format")),
-    })
 }

@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::check::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
 use super::emit::{idents, screaming};
+use super::model::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
 use crate::table::{Flags, Scalar};
 
 pub(super) fn emit(model: &Model) -> String {

@@ -1,4 +1,4 @@
-//! What a file of the schema language declares, as it was written: names are not resolved yet.
+//! The syntax tree of a file of the schema language; names are not resolved yet.
 //!
 //! Lines are kept with whatever may turn out to be wrong once all files are known.
 

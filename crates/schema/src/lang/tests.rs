@@ -1,4 +1,4 @@
-//! Good files compile; bad files are told what is wrong, and where.
+//! Valid files compile; invalid files are reported with their problems.
 
 use super::{Source, compile};
 
@@ -85,7 +85,7 @@ fn mistakes_are_reported_with_their_place() {
         ("type T\ninline U\n1 b string\ntype U\n1 a string", "a.api:7: `T` has number 1 twice"),
         ("type T\ninline 1 U\ntype U\n2.1 a string\n2 b string", "a.api:9: `U` has number 2 twice"),
         // Alternatives.
-        ("type T oneof\n1 a []string\n2 b []T", "a.api:7: `b` cannot be told from another alternative"),
+        ("type T oneof\n1 a []string\n2 b []T", "a.api:7: `b` has the same form as another alternative"),
         ("type T oneof\n1 a string", "a.api:6: `a` cannot be an alternative"),
         // Kinds.
         (

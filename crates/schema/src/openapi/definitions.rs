@@ -9,7 +9,7 @@ use crate::value::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a name in a document stands for.
+/// The definition that a name in a document refers to.
 pub(super) enum Definition<'a> {
     Type(Ref<Type>),
     /// The root of a kind; its own definition may stand without a package.
@@ -425,7 +425,7 @@ impl Renderer<'_> {
         }
     }
 
-    /// How items are told apart by apply and by strategic merge.
+    /// The identity of items in apply and strategic merge.
     fn merging(&self, field: &Field, map: &mut Map, inline: bool) {
         let extension = |name: &str| self.source.extension(name);
         if field.is(Flags::GRANULAR) {
@@ -436,7 +436,7 @@ impl Renderer<'_> {
         }
         if let Shape::List(list) = &field.shape {
             match &list.kind {
-                // what follows from the way of patching is not told twice
+                // extensions that follow from the patch strategy are left out
                 ListKind::Atomic if !inline && !field.is(Flags::ATOMIC) => {}
                 ListKind::Set | ListKind::Map { .. } if !inline && !field.is(Flags::LISTED) => {}
                 ListKind::Atomic => drop(map.insert(extension("list-type"), "atomic")),
@@ -462,7 +462,7 @@ impl Renderer<'_> {
     }
 }
 
-/// Fields that exclude one another, as clients are told.
+/// The published unions: fields of which at most one is present.
 fn union(it: &Union) -> Value {
     let fields: Map = it.fields.iter().map(|(field, name)| (field.clone(), Value::from(&**name))).collect();
     object([("discriminator", (&*it.discriminator).into()), ("fields-to-discriminateBy", Value::Map(fields))])
@@ -497,7 +497,7 @@ fn plain_scalar(scalar: Scalar) -> Value {
     }
 }
 
-/// What is published for a value that is never absent.
+/// The published default of a value that is never absent.
 fn published_zero(shape: &Shape) -> Option<Value> {
     match shape {
         Shape::Struct(_) => Some(Value::map()),

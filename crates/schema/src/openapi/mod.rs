@@ -30,14 +30,14 @@ pub use proto::MEDIA_TYPE as PROTO_MEDIA_TYPE;
 pub use v2::{v2, v2_proto};
 pub use v3::{v3, v3_address, v3_group, v3_groups, v3_hash, v3_index, v3_path};
 
-/// What differs between dialects of the API.
+/// The names that differ between dialects of the API.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect<'a> {
     /// Suffix of groups.
     pub api_domain: &'a str,
     /// The same, as type names begin with it.
     pub reversed_domain: &'a str,
-    /// What schema extensions begin with, dash included.
+    /// The prefix of schema extensions, dash included.
     pub extension_prefix: &'a str,
     /// In the name of the protobuf media type.
     pub vendor: &'a str,
@@ -48,7 +48,7 @@ pub struct Dialect<'a> {
 /// Finds a type by package (without the domain) and name.
 pub type FindType<'a> = dyn Fn(&str, &str) -> Option<Ref<Type>> + 'a;
 
-/// What a document is made from.
+/// The input of a document.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     /// All kinds of the API. Those without a plural have no paths; they are the bodies of subresources.
@@ -60,13 +60,13 @@ pub struct Source<'a> {
     /// Whether deleting one of a kind answers with the object rather than with a status.
     pub deletes_object: &'a dyn Fn(&Kind) -> bool,
     pub dialect: &'a Dialect<'a>,
-    /// Whether it is told which values fields of built-in types may have.
+    /// Whether enum values of built-in types are published.
     pub tells_values: bool,
     /// Of the server, `v1.26.4`.
     pub version: &'a str,
 }
 
-/// Where the types that all kinds share are declared.
+/// The package of the types that all kinds share.
 const META: &str = "apimachinery.pkg.apis.meta.v1";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl Flavour {
     }
 }
 
-/// Where a group and version is served: `/api/v1`, `/apis/apps/v1`.
+/// The path of a group and version: `/api/v1`, `/apis/apps/v1`.
 fn root_path(dialect: &Dialect<'_>, group: &Group, version: &str) -> String {
     if group.stem.is_empty() {
         format!("/api/{version}")
@@ -138,7 +138,7 @@ fn described(text: &str) -> Value {
     object([("description", text.into())])
 }
 
-/// What every document says about getting in.
+/// The security definitions of every document.
 fn security_definitions() -> Value {
     let token = object([
         ("description", "bearer token".into()),

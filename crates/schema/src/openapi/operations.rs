@@ -8,7 +8,7 @@ use crate::value::{Map, Value};
 pub(super) struct Operation<'a> {
     /// `get`, `post`, ...
     pub method: &'static str,
-    /// What it is to the API: `list`, `deletecollection`, `connect`, ...
+    /// The action: `list`, `deletecollection`, `connect`, ...
     pub action: &'static str,
     pub id: String,
     pub description: String,
@@ -24,11 +24,11 @@ pub(super) struct Operation<'a> {
     pub streams: bool,
     /// Under which heading it is listed.
     pub tag: String,
-    /// The answer is text, whatever form is asked for.
+    /// The response is text in every media type.
     pub text: bool,
 }
 
-/// What is sent.
+/// The request body.
 pub(super) struct Body {
     pub definition: String,
     pub required: bool,

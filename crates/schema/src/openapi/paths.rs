@@ -1,4 +1,4 @@
-//! Paths: what can be asked for where.
+//! Paths of the API and their operations.
 
 use super::operations::{
     Body, DELETE_COLLECTION_QUERY, DELETE_QUERY, LIST_QUERY, Operation, PATCH_QUERY, WRITE_QUERY,
@@ -128,8 +128,8 @@ pub(super) fn render(source: &Source<'_>, flavour: Flavour, place: &Place<'_>) -
         What::Subresource(sub) => {
             parameters.push(query_parameter(flavour, "pretty"));
             if let Some(ty) = text_options(source, place.kind, sub) {
-                let told = options(flavour, &ty);
-                parameters.extend(told.into_iter().filter(|it| it.text(&["name"]) != "pretty"));
+                let own = options(flavour, &ty);
+                parameters.extend(own.into_iter().filter(|it| it.text(&["name"]) != "pretty"));
             }
         }
         _ => parameters.push(query_parameter(flavour, "pretty")),
@@ -141,7 +141,7 @@ pub(super) fn render(source: &Source<'_>, flavour: Flavour, place: &Place<'_>) -
     tree.into()
 }
 
-/// Takes away what all requests to a path have in their query, to be said once.
+/// Removes the query parameters that all operations of a path share, to publish them once.
 fn take_common(operations: &mut [Operation<'_>]) -> Vec<&'static str> {
     let Some((first, others)) = operations.split_first() else { return Vec::new() };
     let everywhere = |name: &&&str| others.iter().all(|it| it.query.contains(name));
@@ -264,7 +264,7 @@ fn operations<'a>(source: &Source<'_>, place: &Place<'a>) -> Vec<Operation<'a>> 
     all
 }
 
-/// What travels: its definition, and its group, version and kind.
+/// The body of an operation: its definition, and its group, version and kind.
 #[derive(Clone)]
 struct Travels {
     definition: String,
@@ -278,7 +278,7 @@ struct Maker<'m, 'a> {
 }
 
 impl<'a> Maker<'_, 'a> {
-    /// What tells of groups and versions.
+    /// The discovery paths of groups and versions.
     fn about(&self, id: &str, tag: String, answer: &str, description: &str) -> Operation<'a> {
         let mut it = self.operation("get", "", id.to_owned(), self.own());
         it.description = description.to_owned();
@@ -400,7 +400,7 @@ impl<'a> Maker<'_, 'a> {
         it
     }
 
-    /// What can be done to one object, or to a subresource of it.
+    /// The operations of one object, or of a subresource of it.
     fn item(
         &self,
         verbs: &[crate::table::Text],

@@ -7,9 +7,10 @@
 use super::encode::NO_TIME;
 use super::wire::{DELIMITED, FIXED64, Reader, VARINT};
 use super::{MAX_DEPTH, ProtoError};
-use crate::decode::{is_zero, json_inside, zero, zero_when_absent};
+use crate::decode::json_inside;
 use crate::table::{Field, Flags, Scalar, Shape, Text, Type};
 use crate::value::{Map, Value};
+use crate::zero::{is_zero, zero, zero_when_absent};
 use crate::{quantity, time};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +21,7 @@ pub fn decode(bytes: &[u8], ty: &Type) -> Result<Value, ProtoError> {
     structure(&[bytes], ty, 0)
 }
 
-/// What has been seen of a field.
+/// The decoded occurrences of a field.
 enum Slot<'a> {
     Absent,
     Plain(Value),
@@ -86,7 +87,7 @@ fn structure(pieces: &[&[u8]], ty: &Type, depth: usize) -> Result<Value, ProtoEr
     Ok(Value::Map(Map::from_unsorted(entries).0))
 }
 
-/// What the normal form has in a field.
+/// The value of a field in the normal form.
 fn normal(field: &Field, value: Option<Value>) -> Option<Value> {
     let Some(value) = value else { return zero_when_absent(field) };
     let nilable = field.is(Flags::NILABLE);

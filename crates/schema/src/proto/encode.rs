@@ -44,7 +44,7 @@ fn message(out: &mut Backward, members: &[Member<'_>], depth: usize) {
     }
 }
 
-/// A value that is one field of its message. Where one field is a truth, it is also told for the others.
+/// A value that is one field of its message. A boolean field is also written for the other fields.
 fn alternative(out: &mut Backward, value: &Value, ty: &Type) {
     let taken = ty.alternative(value).map(|field| field.number);
     for field in ty.fields.iter().rev() {
@@ -176,7 +176,7 @@ fn scalar(out: &mut Backward, number: u16, value: &Value, scalar: Scalar) {
     out.enclose(number, end);
 }
 
-/// The first second of year 1 cannot be told from no time at all.
+/// The first second of year 1 has the same encoding as no time.
 pub(super) const NO_TIME: i64 = -62_135_596_800;
 
 fn timestamp(out: &mut Backward, time: Option<(i64, i64)>) {

@@ -261,7 +261,7 @@ fn a_value_that_is_one_of_several_forms() {
     check(r#"{"truth":{"name":"n"},"list":{"name":"m"}}"#, &ty, "0a07080112030a016e 12050a030a016d");
     check(r#"{"list":[{"name":"a"},{"size":1,"name":"b"}]}"#, &ty, "120c12030a016112050a01621001");
     check(r#"{"map":{"k":{"name":"n"},"z":null}}"#, &ty, "1a0a0a016b12050a030a016e 1a050a017a1200");
-    // what has another form is nothing, and what is odd inside is not told
+    // a value of another form is null, and oddities inside are not reported
     let odd = from::json(br#"{"list":"x","map":{"k":{"name":"n","odd":1}}}"#, &ty).unwrap();
     assert_eq!(odd.oddities, []);
     assert_eq!(

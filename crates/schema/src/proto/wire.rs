@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// The number and wire type of the next field of a map's entry, whose numbers nobody checks.
+    /// The number and wire type of the next field of a map's entry, without a check of the number.
     pub fn entry_tag(&mut self) -> Result<Option<(i32, u8)>, ProtoError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).map_err(|_| ProtoError::Truncated)?)
     }
 
-    /// How many bytes are left.
+    /// The number of remaining bytes.
     pub fn left(&self) -> usize {
         self.rest.len()
     }
@@ -134,7 +134,7 @@ impl Backward {
         Backward { room: vec![0; capacity], at: capacity }
     }
 
-    /// How much is written.
+    /// The number of written bytes.
     pub fn len(&self) -> usize {
         self.room.len() - self.at
     }

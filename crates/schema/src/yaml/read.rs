@@ -6,7 +6,7 @@
 
 use super::resolve::{Plain, resolve, short_float};
 use crate::decode::float_value;
-use crate::table::Text;
+use crate::text::Text;
 use crate::value::{Map, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// How much a document may ask for.
+/// The limit of the expansion of a document.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Bytes of text.
@@ -32,10 +32,10 @@ impl Default for Limits {
     }
 }
 
-/// Repeated keys that are told of; whoever has more has heard enough.
+/// The most duplicate keys that are reported.
 const MOST_REPEATED: usize = 1024;
 
-/// What a document holds.
+/// A parsed document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     pub value: Value,
@@ -43,7 +43,7 @@ pub struct Document {
     pub repeated: Vec<String>,
 }
 
-/// Why text is not YAML that the API takes.
+/// The error of text that is not supported YAML.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("error converting YAML to JSON: {cause}")]
 pub struct YamlError {
@@ -332,7 +332,7 @@ fn at_end_of(text: &str, index: usize) -> bool {
     text.chars().count() <= index
 }
 
-/// What to say, and whether it is the grammar (rather than a character) that is wrong.
+/// The message, and whether the grammar (rather than a character) is wrong.
 fn translate(info: &str) -> (Cow<'_, str>, bool) {
     for (part, said) in [
         ("did not find expected node content", "did not find expected node content"),
@@ -459,7 +459,7 @@ fn merge(value: Value, entries: &mut Vec<Entry>, line: usize, order: usize) -> R
     Ok(())
 }
 
-/// What a copy of a value costs, roughly in bytes.
+/// The approximate size of a copy of a value, in bytes.
 fn weight(value: &Value) -> usize {
     const NODE: usize = 32;
     NODE + match value {

@@ -1,6 +1,6 @@
-//! What a plain scalar means.
+//! The types of plain scalars.
 
-/// What a plain scalar was taken for.
+/// The type of a plain scalar.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Plain {
     Null,
@@ -183,7 +183,7 @@ fn days(year: u32, month: u32) -> u32 {
     }
 }
 
-/// Numbers in base sixty, which nobody reads any more but which others may still read.
+/// Numbers in base sixty, which older parsers still read.
 pub(super) fn is_base_sixty(text: &str) -> bool {
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     let Some((head, tail)) = rest.split_once(':') else { return false };

@@ -1,6 +1,6 @@
 //! Secrets that a pod references. Pure.
 
-use kinds::core::pod::references::{self, Referred};
+use kinds::core::pod::references::{self, ReferenceKind};
 use schema::Value;
 use std::collections::HashSet;
 
@@ -87,7 +87,7 @@ pub fn mirrored(pod: &Value) -> Option<&'static str> {
     if !pod.text(&["spec", "serviceAccountName"]).is_empty() {
         return Some("a mirror pod may not reference service accounts");
     }
-    if references::any(pod, |what, _| what == Referred::Secret) {
+    if references::any(pod, |what, _| what == ReferenceKind::Secret) {
         return Some("a mirror pod may not reference secrets");
     }
     let volumes = pod.items(&["spec", "volumes"]).iter();

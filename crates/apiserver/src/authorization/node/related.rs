@@ -10,7 +10,7 @@
 //! agent could write one to read what it names.
 
 use kinds::core::persistentvolume::secrets;
-use kinds::core::pod::references::{self, Referred};
+use kinds::core::pod::references::{self, ReferenceKind};
 use memchr::memmem::Finder;
 use rest::{Api, Collection, Object};
 use schema::Value;
@@ -41,19 +41,19 @@ impl Related {
     }
 
     pub fn secret(&self, node: &str, namespace: &str, name: &str) -> bool {
-        self.needs(node, namespace, Referred::Secret, name) || self.volume_with(node, namespace, name)
+        self.needs(node, namespace, ReferenceKind::Secret, name) || self.volume_with(node, namespace, name)
     }
 
     pub fn config_map(&self, node: &str, namespace: &str, name: &str) -> bool {
-        self.needs(node, namespace, Referred::ConfigMap, name)
+        self.needs(node, namespace, ReferenceKind::ConfigMap, name)
     }
 
     pub fn account(&self, node: &str, namespace: &str, name: &str) -> bool {
-        self.needs(node, namespace, Referred::ServiceAccount, name)
+        self.needs(node, namespace, ReferenceKind::ServiceAccount, name)
     }
 
     pub fn claim(&self, node: &str, namespace: &str, name: &str) -> bool {
-        self.needs(node, namespace, Referred::Claim, name)
+        self.needs(node, namespace, ReferenceKind::Claim, name)
     }
 
     pub fn volume(&self, node: &str, _: &str, name: &str) -> bool {
@@ -88,14 +88,14 @@ impl Related {
     }
 
     /// Whether a pod on the node refers to an object of its namespace.
-    fn needs(&self, node: &str, namespace: &str, wanted: Referred, name: &str) -> bool {
+    fn needs(&self, node: &str, namespace: &str, wanted: ReferenceKind, name: &str) -> bool {
         let Some(pods) = &self.pods else { return false };
         let snapshot = pods.cache.snapshot();
         let text = Text::new(name);
         // what is made for a volume of the pod is named after both
         let made_for = |pod: &Object| {
             let volume = name.strip_prefix(&*pod.name).and_then(|rest| rest.strip_prefix('-'));
-            wanted == Referred::Claim && volume.is_some_and(|volume| !volume.is_empty())
+            wanted == ReferenceKind::Claim && volume.is_some_and(|volume| !volume.is_empty())
         };
         let here = snapshot.with_term(node).filter(|(_, pod)| *pod.namespace == *namespace);
         let mut holding = here.filter(|(_, pod)| text.is_in(pod) || made_for(pod));

@@ -1,4 +1,4 @@
-//! What the older version keeps in annotations: metrics, their current values, conditions and behaviour.
+//! Annotations of the older version: metrics, their current values, conditions and behaviour.
 //!
 //! The texts are those that other servers of this API write and read, to the byte: names in their order, and
 //! the behaviour with capital letters. Reading is lenient: names in any case, and a text that makes no sense
@@ -10,17 +10,22 @@ use std::borrow::Cow;
 
 /// The annotations that belong to this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Carried {
+pub(super) enum FieldAnnotation {
     Metrics,
     CurrentMetrics,
     Conditions,
     Behavior,
 }
 
-pub(super) const ALL: [Carried; 4] =
-    [Carried::Metrics, Carried::CurrentMetrics, Carried::Conditions, Carried::Behavior];
-pub(super) const OF_SPEC: [Carried; 2] = [Carried::Metrics, Carried::Behavior];
-pub(super) const OF_STATUS: [Carried; 2] = [Carried::CurrentMetrics, Carried::Conditions];
+pub(super) const ALL: [FieldAnnotation; 4] = [
+    FieldAnnotation::Metrics,
+    FieldAnnotation::CurrentMetrics,
+    FieldAnnotation::Conditions,
+    FieldAnnotation::Behavior,
+];
+pub(super) const OF_SPEC: [FieldAnnotation; 2] = [FieldAnnotation::Metrics, FieldAnnotation::Behavior];
+pub(super) const OF_STATUS: [FieldAnnotation; 2] =
+    [FieldAnnotation::CurrentMetrics, FieldAnnotation::Conditions];
 
 const NAMES: Names = Names::kubernetes();
 
@@ -66,13 +71,13 @@ const BEHAVIOR: &[&str] = &[
     "PeriodSeconds",
 ];
 
-impl Carried {
+impl FieldAnnotation {
     pub(super) fn key(self) -> String {
         let name = match self {
-            Carried::Metrics => "metrics",
-            Carried::CurrentMetrics => "current-metrics",
-            Carried::Conditions => "conditions",
-            Carried::Behavior => "behavior",
+            FieldAnnotation::Metrics => "metrics",
+            FieldAnnotation::CurrentMetrics => "current-metrics",
+            FieldAnnotation::Conditions => "conditions",
+            FieldAnnotation::Behavior => "behavior",
         };
         NAMES.well_known_under("autoscaling.alpha", name)
     }
@@ -80,9 +85,9 @@ impl Carried {
     /// Every name that its text has, in an order that fits each of its structures.
     fn names(self) -> &'static [&'static str] {
         match self {
-            Carried::Metrics | Carried::CurrentMetrics => METRICS,
-            Carried::Conditions => CONDITIONS,
-            Carried::Behavior => BEHAVIOR,
+            FieldAnnotation::Metrics | FieldAnnotation::CurrentMetrics => METRICS,
+            FieldAnnotation::Conditions => CONDITIONS,
+            FieldAnnotation::Behavior => BEHAVIOR,
         }
     }
 
@@ -98,7 +103,7 @@ impl Carried {
         metadata.make_map().entry("annotations").make_map().insert(self.key(), text);
     }
 
-    /// What the annotation says, if it says anything.
+    /// The value of the annotation, if it is valid.
     pub(super) fn read(self, object: &Value) -> Option<Value> {
         let text = object.at(&["metadata", "annotations", &self.key()])?.as_str()?;
         let value = decode::json_untyped(text.as_bytes()).ok()?.value;
@@ -107,7 +112,7 @@ impl Carried {
 }
 
 /// Puts some annotations back to what they were.
-pub(super) fn keep(next: &mut Value, old: &Value, which: &[Carried]) {
+pub(super) fn keep(next: &mut Value, old: &Value, which: &[FieldAnnotation]) {
     drop(next, which);
     for one in which {
         let key = one.key();
@@ -118,8 +123,8 @@ pub(super) fn keep(next: &mut Value, old: &Value, which: &[Carried]) {
     }
 }
 
-/// Takes some annotations away.
-pub(super) fn drop(object: &mut Value, which: &[Carried]) {
+/// Removes annotations.
+pub(super) fn drop(object: &mut Value, which: &[FieldAnnotation]) {
     let Some(Value::Map(annotations)) = object.at_mut(&["metadata", "annotations"]) else { return };
     for one in which {
         annotations.remove(&one.key());

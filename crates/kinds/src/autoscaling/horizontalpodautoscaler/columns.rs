@@ -1,12 +1,12 @@
-//! The row of an autoscaler, above all the text about its targets.
+//! The row of an autoscaler, with the text of its targets.
 
 use crate::{metadata, read};
 use schema::Value;
 use std::time::Duration;
 
 const UNKNOWN: &str = "<unknown>";
-/// How many metrics are told.
-const TOLD: usize = 2;
+/// The most metrics in the text.
+const MOST_METRICS: usize = 2;
 
 pub(super) fn cells(object: &Value, now: Duration) -> Vec<Value> {
     let target = |field: &str| object.text(&["spec", "scaleTargetRef", field]);
@@ -29,17 +29,21 @@ fn targets(wanted: &[Value], current: &[Value]) -> String {
     if wanted.is_empty() {
         return "<none>".to_owned();
     }
-    let told: Vec<_> =
-        wanted.iter().enumerate().take(TOLD).map(|(at, one)| told(one, current.get(at))).collect();
-    let told = told.join(", ");
-    match wanted.len().saturating_sub(TOLD) {
-        0 => told,
-        more => format!("{told} + {more} more..."),
+    let shown: Vec<_> = wanted
+        .iter()
+        .enumerate()
+        .take(MOST_METRICS)
+        .map(|(at, one)| metric_text(one, current.get(at)))
+        .collect();
+    let shown = shown.join(", ");
+    match wanted.len().saturating_sub(MOST_METRICS) {
+        0 => shown,
+        more => format!("{shown} + {more} more..."),
     }
 }
 
 /// `current/target` of one metric.
-fn told(wanted: &Value, current: Option<&Value>) -> String {
+fn metric_text(wanted: &Value, current: Option<&Value>) -> String {
     let source = match wanted.text(&["type"]) {
         "External" => "external",
         "Pods" => "pods",

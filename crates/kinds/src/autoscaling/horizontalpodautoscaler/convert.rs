@@ -1,16 +1,25 @@
-//! From one version to the other.
+//! Conversion between the two versions.
 //!
-//! Always true: an object that is read back from the stored version shows what the newer version can say, its
-//! metrics with the processor's utilization last; the annotations appear in the older version only.
+//! Invariants: an object that is read from the stored version has all fields of the newer version, with the CPU metric
+//! last; the annotations appear in the older version only.
 
-use super::annotations::{self, Carried};
-use super::metrics::{self, Side};
-use super::{USUAL_UTILIZATION, usual_metric};
+use super::annotations::{self, FieldAnnotation};
+use super::metrics::{self, Side, USUAL_UTILIZATION, usual_metric};
 use crate::{read, tables};
 use schema::{Value, decode};
+use std::borrow::Cow;
 
 const OLDER_TARGET: [&str; 2] = ["spec", "targetCPUUtilizationPercentage"];
 const OLDER_CURRENT: [&str; 2] = ["status", "currentCPUUtilizationPercentage"];
+
+/// The object in the newer version.
+pub(super) fn as_newer(object: &Value) -> Cow<'_, Value> {
+    if object.text(&["apiVersion"]).ends_with("/v1") {
+        Cow::Owned(newer(object.clone()))
+    } else {
+        Cow::Borrowed(object)
+    }
+}
 
 /// A part of an object in the normal form of a version.
 fn normal(value: Value, version: &str, name: &str) -> Option<Value> {
@@ -44,23 +53,27 @@ pub(super) fn older(mut object: Value) -> Value {
         object.set(&OLDER_TARGET, percent);
     }
     let others = wanted.iter().filter(|one| target(one).is_none());
-    carry(Carried::Metrics, others.map(|one| metrics::older(one, Side::Target)), &mut object);
+    carry(FieldAnnotation::Metrics, others.map(|one| metrics::older(one, Side::Target)), &mut object);
     let current = object.unset(&["status", "currentMetrics"]).unwrap_or_default();
     let current = current.as_list().unwrap_or_default();
     if let Some(percent) = current.iter().find_map(|one| metrics::utilization(one, Side::Current)) {
         object.set(&OLDER_CURRENT, percent);
     }
-    carry(Carried::CurrentMetrics, current.iter().map(|one| metrics::older(one, Side::Current)), &mut object);
+    carry(
+        FieldAnnotation::CurrentMetrics,
+        current.iter().map(|one| metrics::older(one, Side::Current)),
+        &mut object,
+    );
     let conditions = object.unset(&["status", "conditions"]).unwrap_or_default();
-    carry(Carried::Conditions, conditions.as_list().unwrap_or_default().iter().cloned(), &mut object);
+    carry(FieldAnnotation::Conditions, conditions.as_list().unwrap_or_default().iter().cloned(), &mut object);
     if let Some(behavior) = object.unset(&["spec", "behavior"]).filter(|it| !it.is_null()) {
-        Carried::Behavior.put(&capitalized(&behavior), &mut object);
+        FieldAnnotation::Behavior.put(&capitalized(&behavior), &mut object);
     }
     renormal(&mut object, "status", "v1", "HorizontalPodAutoscalerStatus");
     object
 }
 
-fn carry(what: Carried, list: impl Iterator<Item = Value>, object: &mut Value) {
+fn carry(what: FieldAnnotation, list: impl Iterator<Item = Value>, object: &mut Value) {
     let list: Vec<Value> = list.collect();
     if !list.is_empty() {
         what.put(&list.into(), object);
@@ -70,7 +83,7 @@ fn carry(what: Carried, list: impl Iterator<Item = Value>, object: &mut Value) {
 /// The newer form of an object in the older one.
 pub(super) fn newer(mut object: Value) -> Value {
     let target = object.unset(&OLDER_TARGET).and_then(|it| it.as_int());
-    let mut wanted = carried_metrics(Carried::Metrics, Side::Target, &object);
+    let mut wanted = carried_metrics(FieldAnnotation::Metrics, Side::Target, &object);
     if let Some(percent) = target {
         wanted.push(usual_metric(percent));
     } else if wanted.is_empty() {
@@ -78,7 +91,7 @@ pub(super) fn newer(mut object: Value) -> Value {
     }
     object.set(&["spec", "metrics"], wanted);
     let percent = object.unset(&OLDER_CURRENT).and_then(|it| it.as_int());
-    let mut current = carried_metrics(Carried::CurrentMetrics, Side::Current, &object);
+    let mut current = carried_metrics(FieldAnnotation::CurrentMetrics, Side::Current, &object);
     if let (Some(percent), true) = (percent, current.is_empty()) {
         let mut metric = Value::map();
         metric.set(&["type"], "Resource");
@@ -89,14 +102,14 @@ pub(super) fn newer(mut object: Value) -> Value {
     if !current.is_empty() {
         object.set(&["status", "currentMetrics"], current);
     }
-    let conditions = Carried::Conditions.read(&object).and_then(|it| match it {
+    let conditions = FieldAnnotation::Conditions.read(&object).and_then(|it| match it {
         Value::List(items) => newer_list(items, "conditions", "HorizontalPodAutoscalerStatus"),
         _ => None,
     });
     if let Some(conditions) = conditions {
         object.set(&["status", "conditions"], conditions);
     }
-    if let Some(behavior) = Carried::Behavior.read(&object).and_then(|it| plain_behavior(&it)) {
+    if let Some(behavior) = FieldAnnotation::Behavior.read(&object).and_then(|it| plain_behavior(&it)) {
         object.set(&["spec", "behavior"], behavior);
     }
     annotations::drop(&mut object, &annotations::ALL);
@@ -104,7 +117,7 @@ pub(super) fn newer(mut object: Value) -> Value {
     object
 }
 
-fn carried_metrics(what: Carried, side: Side, object: &Value) -> Vec<Value> {
+fn carried_metrics(what: FieldAnnotation, side: Side, object: &Value) -> Vec<Value> {
     let (field, name) = match side {
         Side::Target => ("metrics", "HorizontalPodAutoscalerSpec"),
         Side::Current => ("currentMetrics", "HorizontalPodAutoscalerStatus"),

@@ -1,27 +1,40 @@
-//! Metrics in both versions: what is measured, its target or current value, and how each version spells it.
+//! Metrics in both versions: the source, its target or current value, and the form of each version.
 //!
-//! The older spelling has one flat structure per source; the newer one keeps the metric and its value apart
-//! and says what type of value is meant. The older one cannot leave some values out and says zero instead.
+//! The older form has one flat structure per source; the newer one separates the metric from its value and names the
+//! type of the value. The older form writes zero for some absent values.
 
 use schema::Value;
 
-/// Whether a metric says what is wanted or what is.
+/// The default target utilization, in percent.
+pub(super) const USUAL_UTILIZATION: i64 = 80;
+
+/// The default metric.
+pub(super) fn usual_metric(utilization: i64) -> Value {
+    let mut metric = Value::map();
+    metric.set(&["type"], "Resource");
+    metric.set(&["resource", "name"], "cpu");
+    metric.set(&["resource", "target", "type"], "Utilization");
+    metric.set(&["resource", "target", "averageUtilization"], utilization);
+    metric
+}
+
+/// Whether a metric has a target or a current value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Target,
     Current,
 }
 
-/// How one source is spelled by the two versions.
+/// The field names of one source in the two versions.
 struct Spelling {
     /// The name of the field, the same in both versions.
     source: &'static str,
-    /// Which field of the older form selects among metrics; empty where the source has no metric of its own.
+    /// The selector field of the older form; empty if the source has no metric of its own.
     selector: &'static str,
     /// Older names of the three values of a target, then of a current value.
     target: Values,
     current: Values,
-    /// Which value the older form always has.
+    /// The value that the older form always has.
     needed_target: &'static str,
     needed_current: &'static str,
 }

@@ -1,8 +1,8 @@
-//! Autoscalers: two versions over one storage.
+//! HorizontalPodAutoscalers: two versions over one storage.
 //!
-//! The older version, which is stored, knows the processor's utilization only. What it does not know travels
-//! in annotations (`annotations`), and the newer version never shows those. Rules and cells are those of the
-//! newer version; an object of the older one is brought there first.
+//! The older version, which is stored, has a field for CPU utilization only. It stores all other fields of the newer
+//! version in annotations (`annotations`), which the newer version does not have. Validation and cells use the newer
+//! version; an object of the older one is converted first.
 
 mod annotations;
 mod columns;
@@ -11,15 +11,13 @@ mod metrics;
 mod rules;
 
 use crate::gates;
+use convert::as_newer;
+use metrics::{USUAL_UTILIZATION, usual_metric};
 use names::Names;
 use rest::hooks::{
     Context, Conversion, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status,
 };
 use schema::Value;
-use std::borrow::Cow;
-
-/// Utilization to aim for where nothing is said, in percent.
-const USUAL_UTILIZATION: i64 = 80;
 
 /// The stored version.
 pub fn older_hooks() -> Hooks {
@@ -79,22 +77,13 @@ static OLDER_SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(|new, _, _| rules::status(new)))];
 
-/// The newer form, whichever it comes in.
-fn as_newer(object: &Value) -> Cow<'_, Value> {
-    if object.text(&["apiVersion"]).ends_with("/v1") {
-        Cow::Owned(convert::newer(object.clone()))
-    } else {
-        Cow::Borrowed(object)
-    }
-}
-
-/// How few replicas an autoscaler may ask for. Who may ask for none goes on so.
+/// The least number of replicas. An autoscaler that already allows zero may keep it.
 fn least(old: Option<&Value>, context: &Context<'_>) -> i64 {
     let none = |old: &Value| crate::read::opt_int(old, &["spec", "minReplicas"]) == Some(0);
     i64::from(!gates::SCALE_TO_ZERO.is_open(context) && !old.is_some_and(none))
 }
 
-/// Metrics of single containers cannot be used yet; who still has them keeps them.
+/// Removes container metrics if their feature gate is off, unless the old object has some.
 fn drop_disabled(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {
     if gates::CONTAINER_METRICS.is_open(context) {
         return;
@@ -117,16 +106,6 @@ fn drop_disabled(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {
         *next = convert::older(newer);
         next.set(&["apiVersion"], version);
     }
-}
-
-/// The metric to aim for where none is given.
-fn usual_metric(utilization: i64) -> Value {
-    let mut metric = Value::map();
-    metric.set(&["type"], "Resource");
-    metric.set(&["resource", "name"], "cpu");
-    metric.set(&["resource", "target", "type"], "Utilization");
-    metric.set(&["resource", "target", "averageUtilization"], utilization);
-    metric
 }
 
 fn default(object: &mut Value) {
@@ -162,7 +141,7 @@ fn default(object: &mut Value) {
     }
 }
 
-/// From `v2beta1`, whose metrics are spelled as in the annotations.
+/// Converts from `v2beta1`, whose metrics have the form of the annotations.
 pub(crate) fn convert_v2beta1(object: &mut Value, _: &Names) {
     let lists = [
         (["spec", "metrics"], metrics::Side::Target),

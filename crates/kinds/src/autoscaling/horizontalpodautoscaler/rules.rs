@@ -1,6 +1,6 @@
-//! What an autoscaler must say, in the newer version.
+//! Validation of autoscalers, in the newer version.
 
-use super::as_newer;
+use super::convert::as_newer;
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read};
 use schema::problem::Problem;
@@ -21,7 +21,7 @@ pub(super) fn status(new: &Value) -> Problems {
     out
 }
 
-/// `fewest` is the smallest number of replicas that may be asked for.
+/// `fewest` is the least allowed number of replicas.
 pub(super) fn validate(object: &Value, fewest: i64) -> Problems {
     let mut out = Problems::new();
     let path = Path::ROOT.field("spec");

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{json, problems};
+use crate::tests::{json, problems};
 
 const NEWER: &str = r#"{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2","metadata":{"name":"a"},
     "spec":{"scaleTargetRef":{"kind":"Deployment","name":"x"},"minReplicas":1,"maxReplicas":3,

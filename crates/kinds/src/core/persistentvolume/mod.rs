@@ -1,9 +1,10 @@
-//! PersistentVolumes: storage that exists apart from any pod. What they are made of never changes.
+//! PersistentVolumes: storage with a lifetime of its own. The source is immutable.
 
 pub mod secrets;
 mod sources;
 
 use crate::check::{self, Problems};
+use crate::core::volumes::{access_modes, may_be_alone, positive, short_modes, valid_amount};
 use crate::{core::pod, gates, metadata, node_selection as scheduling, quantities, read};
 use apimachinery::volumes::storage_class;
 use names::Names;
@@ -14,9 +15,6 @@ use std::time::Duration;
 
 const MODES: &[&str] = &["Block", "Filesystem"];
 const POLICIES: &[&str] = &["Delete", "Recycle", "Retain"];
-/// How a volume can be used, in order; the last one where it is switched on.
-const ACCESS: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", ONE_POD];
-const ONE_POD: &str = "ReadWriteOncePod";
 
 pub fn hooks() -> Hooks {
     Hooks {
@@ -60,7 +58,7 @@ fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
 
 /// Fields that this version knows and does not use yet, unless they are there already.
 fn drop_disabled(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
-    const GUARDED: &[gates::Guarded] =
+    const GUARDED: &[gates::GatedField] =
         &[(gates::NODE_EXPAND_SECRET, &["spec", "csi", "nodeExpandSecretRef"])];
     gates::drop_disabled(object, old, GUARDED, context);
 }
@@ -92,7 +90,7 @@ pub(crate) enum Place<'a> {
     Inline,
 }
 
-/// What a volume says about itself.
+/// Checks the spec of a volume.
 pub(crate) fn spec(spec: &Value, place: Place<'_>, path: &Path<'_>, out: &mut Problems) {
     let (name, alone, inline) = match place {
         Place::Own { name, alone } => (name, alone, false),
@@ -160,25 +158,6 @@ pub(crate) fn spec(spec: &Value, place: Place<'_>, path: &Path<'_>, out: &mut Pr
     }
 }
 
-/// Whether volumes may be for one pod alone: where that is switched on, and where they are already.
-pub(crate) fn may_be_alone(old: Option<&Value>, context: &Context<'_>) -> bool {
-    let alone = |old: &Value| old.items(&["spec", "accessModes"]).iter().any(|it| read::text(it) == ONE_POD);
-    gates::ONE_POD.is_open(context) || old.is_some_and(alone)
-}
-
-/// Each mode is known, and one of them stands alone.
-pub(crate) fn access_modes(spec: &Value, may_be_alone: bool, path: &Path<'_>, out: &mut Problems) {
-    let known = if may_be_alone { &ACCESS[..] } else { &ACCESS[..3] };
-    let modes = spec.items(&["accessModes"]);
-    for mode in modes.iter().map(read::text).filter(|mode| !known.contains(mode)) {
-        out.push(check::unsupported(path, mode, known));
-    }
-    let alone = modes.iter().filter(|it| read::text(it) == ONE_POD).count();
-    if alone > 0 && alone < modes.len() {
-        out.push(Problem::forbidden(path, "may not use ReadWriteOncePod with other access modes"));
-    }
-}
-
 fn capacity(spec: &Value, path: &Path<'_>, out: &mut Problems) {
     let given = spec.at(&["capacity"]).filter(|it| !it.is_null());
     let capacity = read::map(spec, &["capacity"]);
@@ -195,21 +174,6 @@ fn capacity(spec: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// No less than nothing, told with the number.
-pub(crate) fn valid_amount(value: &Value, path: &Path<'_>, out: &mut Problems) {
-    let number = quantities::parse(value).whole();
-    if number < 0 {
-        out.push(check::invalid_int(path, number, "must be a valid resource quantity"));
-    }
-}
-
-/// More than nothing.
-pub(crate) fn positive(value: &Value, path: &Path<'_>, out: &mut Problems) {
-    if quantities::parse(value).sign() <= 0 {
-        out.push(Problem::invalid(path, value, "must be greater than zero"));
-    }
-}
-
 fn node_affinity(affinity: &Value, path: &Path<'_>, out: &mut Problems) {
     let path = path.field("required");
     match affinity.at(&["required"]).filter(|it| !it.is_null()) {
@@ -218,7 +182,7 @@ fn node_affinity(affinity: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// Whether a path leads to the root in the end.
+/// Whether a path resolves to the root.
 fn is_root(place: &str) -> bool {
     let deeper = |depth: usize, step: &str| match step {
         "" | "." => depth,
@@ -240,7 +204,7 @@ fn mount_options(object: &Value, names: &Names, out: &mut Problems) {
 }
 
 fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    // clients know the problems of a volume told twice when it changes
+    // the API reports the problems of a volume twice on an update
     let (alone, mut out) = (may_be_alone(Some(old), context), Problems::new());
     whole(new, alone, &mut out);
     mount_options(new, context.names, &mut out);
@@ -275,7 +239,7 @@ fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     out
 }
 
-/// The secret for growing a volume may be told later; nothing else about its source changes.
+/// Whether the source changed; the secret for expansion may be added later.
 fn differing_source(new: &Value, old: &Value) -> bool {
     const LATER: &str = "controllerExpandSecretRef";
     sources::fields().any(|field| {
@@ -297,18 +261,6 @@ fn differing_source(new: &Value, old: &Value) -> bool {
 fn warn(object: &Value) -> Vec<String> {
     let selector = object.at(&["spec", "nodeAffinity", "required"]).unwrap_or(&Value::Null);
     pod::warn::node_terms(selector.items(&["nodeSelectorTerms"]), "spec.nodeAffinity.required")
-}
-
-/// The modes in short form, each once, in the order that people know.
-pub(crate) fn short_modes(modes: &[Value]) -> String {
-    const SHORT: &[(&str, &str)] = &[
-        ("ReadWriteOnce", "RWO"),
-        ("ReadOnlyMany", "ROX"),
-        ("ReadWriteMany", "RWX"),
-        ("ReadWriteOncePod", "RWOP"),
-    ];
-    let given = SHORT.iter().filter(|(mode, _)| modes.iter().any(|it| read::text(it) == *mode));
-    given.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
@@ -333,7 +285,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     const VOLUME: &str = r#"{"metadata":{"name":"v"},"spec":{"capacity":{"storage":"1Gi"},"volumeMode":"Block",
         "accessModes":["ReadWriteMany","ReadWriteOnce"],"csi":{"driver":"d","volumeHandle":"h"}}}"#;

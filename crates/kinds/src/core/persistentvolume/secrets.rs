@@ -36,7 +36,7 @@ pub fn refers(volume: &Value, namespace: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     #[test]
     fn secrets_of_controllers_are_none_of_a_nodes_business() {

@@ -1,5 +1,5 @@
-//! Where a persistent volume really is: exactly one source. Most are the sources that pods may name too; those
-//! that refer to secrets say in which namespace, so they are checked here.
+//! Sources of persistent volumes: each has exactly one. Most are the sources of pod volumes; sources with a secret also
+//! have its namespace, so they are checked here.
 
 use crate::check::{self, Problems};
 use crate::core::pod::volume_sources as shared;
@@ -59,7 +59,7 @@ pub(super) fn one_source(spec: &Value, name: &str, path: &Path<'_>, out: &mut Pr
     let mut found = false;
     for source in SOURCES {
         let Some(value) = spec.at(&[source.field]).filter(|it| !it.is_null()) else { continue };
-        // one kind was forgotten by those who count, and clients know that
+        // upstream does not count one kind
         if found && source.field != "flexVolume" {
             const WHY: &str = "may not specify more than 1 volume type";
             out.push(Problem::forbidden(&path.field(source.extra), WHY));
@@ -86,7 +86,7 @@ pub(super) fn takes_options(spec: &Value) -> bool {
     SOURCES.iter().any(|source| source.options && read::has(spec, &[source.field]))
 }
 
-/// Everything in a spec that is the source.
+/// The fields of a spec that are sources.
 pub(super) fn fields() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().map(|source| source.field)
 }
@@ -198,7 +198,7 @@ fn csi(it: &Value, path: &Path<'_>, out: &mut Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     fn check(spec: &str, expected: &[&str]) {
         let mut out = Problems::new();

@@ -1,6 +1,6 @@
-//! What the cluster makes of a pod: its priority, what it tolerates, the cost and place of its runtime.
+//! Admission of pods: priority, tolerations, and overhead and scheduling of the runtime class.
 //!
-//! Each is for one admission plugin to call; a refusal is the reason alone.
+//! Each function is for one admission plugin; its error is the reason alone.
 
 use crate::{node_selection as scheduling, read, scheduling::priorityclass};
 use names::Names;
@@ -58,7 +58,7 @@ fn value_and_policy(class: &Value) -> (i64, String) {
     (read::int(class, &["value"]), policy)
 }
 
-/// How long pods stay on nodes that are lost, in seconds, unless they say for how long.
+/// The default toleration seconds of pods for lost nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tolerated {
     pub not_ready: i64,
@@ -160,7 +160,7 @@ fn scheduling_of(class: &Value, object: &mut Value) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json};
+    use crate::tests::{context, json};
 
     #[test]
     fn priorities_come_from_classes() {
@@ -224,8 +224,8 @@ mod tests {
         assert_eq!(object.items(&["spec", "tolerations"]).len(), 1);
         let check = |spec: &str, expected: &str| {
             let mut pod = json(&format!(r#"{{"spec":{spec}}}"#));
-            let told = use_runtime(&mut pod, &context).and_then(|()| check_runtime(&pod, &context));
-            assert_eq!(told, Err(expected.to_owned()), "{spec}");
+            let outcome = use_runtime(&mut pod, &context).and_then(|()| check_runtime(&pod, &context));
+            assert_eq!(outcome, Err(expected.to_owned()), "{spec}");
         };
         const NONE: &str =
             "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";

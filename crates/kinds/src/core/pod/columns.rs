@@ -1,11 +1,11 @@
-//! A pod in a table: what people see of it.
+//! Rows of pods in tables.
 
 use crate::{metadata, read};
 use schema::{Value, time};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What the functions below read.
+/// The fields that the cells read.
 pub(super) const READS: &[&str] = &[
     "metadata.name",
     "metadata.creationTimestamp",
@@ -18,18 +18,18 @@ pub(super) const READS: &[&str] = &[
 ];
 
 pub(super) fn cells(pod: &Value, now: Duration) -> Vec<Value> {
-    let seen = observe(pod);
-    let restarts = match seen.last_restart {
+    let summary = summarize(pod);
+    let restarts = match summary.last_restart {
         Some(then) => {
-            format!("{} ({} ago)", seen.restarts, time::human_duration(now.as_secs() as i64 - then))
+            format!("{} ({} ago)", summary.restarts, time::human_duration(now.as_secs() as i64 - then))
         }
-        None => seen.restarts.to_string(),
+        None => summary.restarts.to_string(),
     };
     let address = pod.items(&["status", "podIPs"]).first().map_or("", |it| it.text(&["ip"]));
     vec![
         metadata::name(pod),
-        format!("{}/{}", seen.ready, pod.items(&["spec", "containers"]).len()).into(),
-        seen.reason.into(),
+        format!("{}/{}", summary.ready, pod.items(&["spec", "containers"]).len()).into(),
+        summary.reason.into(),
         restarts.into(),
         metadata::age(pod, now),
         metadata::or(address, "<none>"),
@@ -54,7 +54,7 @@ pub fn row_conditions(pod: &Value) -> Vec<Value> {
     vec![condition]
 }
 
-struct Seen {
+struct PodSummary {
     reason: String,
     ready: usize,
     restarts: i64,
@@ -62,7 +62,7 @@ struct Seen {
     last_restart: Option<i64>,
 }
 
-impl Seen {
+impl PodSummary {
     fn count(&mut self, status: &Value) {
         self.restarts += read::int(status, &["restartCount"]);
         let ended = time::to_unix(status.text(&["lastState", "terminated", "finishedAt"]));
@@ -70,39 +70,39 @@ impl Seen {
     }
 }
 
-fn observe(pod: &Value) -> Seen {
+fn summarize(pod: &Value) -> PodSummary {
     let reason = match pod.text(&["status", "reason"]) {
         "" => pod.text(&["status", "phase"]),
         reason => reason,
     };
-    let mut seen = Seen { reason: reason.to_owned(), ready: 0, restarts: 0, last_restart: None };
+    let mut summary = PodSummary { reason: reason.to_owned(), ready: 0, restarts: 0, last_restart: None };
     let gated =
         |it: &Value| it.text(&["type"]) == "PodScheduled" && it.text(&["reason"]) == "SchedulingGated";
     if pod.items(&["status", "conditions"]).iter().any(gated) {
-        seen.reason = "SchedulingGated".to_owned();
+        summary.reason = "SchedulingGated".to_owned();
     }
-    if !initializing(pod, &mut seen) {
-        seen.restarts = 0;
-        running(pod, &mut seen);
+    if !initializing(pod, &mut summary) {
+        summary.restarts = 0;
+        running(pod, &mut summary);
     }
     if read::has(pod, &["metadata", "deletionTimestamp"]) {
         let lost = pod.text(&["status", "reason"]) == "NodeLost";
-        seen.reason = if lost { "Unknown" } else { "Terminating" }.to_owned();
+        summary.reason = if lost { "Unknown" } else { "Terminating" }.to_owned();
     }
-    seen
+    summary
 }
 
 /// Looks at the init containers up to the first that is not done. Says whether there is one.
-fn initializing(pod: &Value, seen: &mut Seen) -> bool {
+fn initializing(pod: &Value, summary: &mut PodSummary) -> bool {
     let total = pod.items(&["spec", "initContainers"]).len();
     for (at, status) in pod.items(&["status", "initContainerStatuses"]).iter().enumerate() {
-        seen.count(status);
+        summary.count(status);
         let terminated = read::has(status, &["state", "terminated"]);
         if terminated && read::int(status, &["state", "terminated", "exitCode"]) == 0 {
             continue;
         }
         let waiting = status.text(&["state", "waiting", "reason"]);
-        seen.reason = if terminated {
+        summary.reason = if terminated {
             format!("Init:{}", ending(status))
         } else if !waiting.is_empty() && waiting != "PodInitializing" {
             format!("Init:{waiting}")
@@ -114,29 +114,29 @@ fn initializing(pod: &Value, seen: &mut Seen) -> bool {
     false
 }
 
-fn running(pod: &Value, seen: &mut Seen) {
+fn running(pod: &Value, summary: &mut PodSummary) {
     let mut has_running = false;
     for status in pod.items(&["status", "containerStatuses"]).iter().rev() {
-        seen.count(status);
+        summary.count(status);
         let waiting = status.text(&["state", "waiting", "reason"]);
         if !waiting.is_empty() {
-            seen.reason = waiting.to_owned();
+            summary.reason = waiting.to_owned();
         } else if read::has(status, &["state", "terminated"]) {
-            seen.reason = ending(status);
+            summary.reason = ending(status);
         } else if read::flag(status, &["ready"]) && read::has(status, &["state", "running"]) {
             has_running = true;
-            seen.ready += 1;
+            summary.ready += 1;
         }
     }
     // one container being done does not end the pod while another runs
-    if seen.reason == "Completed" && has_running {
+    if summary.reason == "Completed" && has_running {
         let ready = |it: &Value| it.text(&["type"]) == "Ready" && it.text(&["status"]) == "True";
         let is_ready = pod.items(&["status", "conditions"]).iter().any(ready);
-        seen.reason = if is_ready { "Running" } else { "NotReady" }.to_owned();
+        summary.reason = if is_ready { "Running" } else { "NotReady" }.to_owned();
     }
 }
 
-/// How a container ended.
+/// The reason of a terminated container.
 fn ending(status: &Value) -> String {
     match status.text(&["state", "terminated", "reason"]) {
         "" => match read::int(status, &["state", "terminated", "signal"]) {
@@ -164,7 +164,7 @@ fn readiness_gates(pod: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     fn check(pod: &str, expected: [&str; 3]) {
         let now = Duration::from_secs(1_577_934_245 + 300);

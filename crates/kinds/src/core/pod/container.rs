@@ -1,14 +1,15 @@
 //! Containers of a pod: regular, init and ephemeral ones, with their ports, environment and probes.
 
+use super::field_refs::{field_ref, resource_field_ref};
 use super::security;
 use super::volume::{self, Volumes};
-use crate::check::{self, Problems, Seen};
+use crate::check::{self, Problems, TextSet};
 use crate::{quantities, read};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::collections::HashSet;
 
-/// What checks of containers need to know of the pod.
+/// The parts of the pod that checks of containers read.
 pub(super) struct Pod<'p> {
     pub volumes: Volumes<'p>,
     pub allow_privileged: bool,
@@ -21,7 +22,7 @@ pub(super) fn regular(items: &[Value], pod: &Pod<'_>, path: &Path<'_>, out: &mut
         out.push(Problem::required(path, ""));
         return;
     }
-    let mut names = Seen::default();
+    let mut names = TextSet::default();
     for (at, one) in items.iter().enumerate() {
         let path = path.index(at);
         common(one, pod, &path, out);
@@ -40,7 +41,7 @@ pub(super) fn regular(items: &[Value], pod: &Pod<'_>, path: &Path<'_>, out: &mut
 }
 
 pub(super) fn init(items: &[Value], regular: &[Value], pod: &Pod<'_>, path: &Path<'_>, out: &mut Problems) {
-    let mut names: Seen<'_> = regular.iter().map(|it| it.text(&["name"])).collect();
+    let mut names: TextSet<'_> = regular.iter().map(|it| it.text(&["name"])).collect();
     for (at, one) in items.iter().enumerate() {
         let item = path.index(at);
         common(one, pod, &item, out);
@@ -121,7 +122,7 @@ pub(super) fn image_is_trimmed(one: &Value, path: &Path<'_>, out: &mut Problems)
     }
 }
 
-/// What holds for containers of all sorts.
+/// Checks for all types of containers.
 fn common(one: &Value, pod: &Pod<'_>, path: &Path<'_>, out: &mut Problems) {
     match one.text(&["name"]) {
         "" => out.push(Problem::required(&path.field("name"), "")),
@@ -146,7 +147,7 @@ fn common(one: &Value, pod: &Pod<'_>, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn ports(items: &[Value], path: &Path<'_>, out: &mut Problems) {
-    let mut names = Seen::default();
+    let mut names = TextSet::default();
     for (at, port) in items.iter().enumerate() {
         let path = path.index(at);
         let name = port.text(&["name"]);
@@ -279,106 +280,6 @@ fn env_from(items: &[Value], path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// A field of the pod that a container gets to see; `allowed` are those without a subscript.
-pub(super) fn field_ref(reference: &Value, allowed: &[&str], path: &Path<'_>, out: &mut Problems) {
-    let (version, field) = (reference.text(&["apiVersion"]), reference.text(&["fieldPath"]));
-    if version.is_empty() {
-        out.push(Problem::required(&path.field("apiVersion"), ""));
-        return;
-    }
-    let field_path = path.field("fieldPath");
-    if field.is_empty() {
-        out.push(Problem::required(&field_path, ""));
-        return;
-    }
-    let subscripted =
-        field.strip_suffix("']").and_then(|it| it.split_once("['")).filter(|(map, _)| !map.is_empty());
-    let mut refuse = |why: String| {
-        out.push(Problem::invalid_text(&field_path, field, &format!("error converting fieldPath: {why}")));
-    };
-    if version != "v1" {
-        refuse(format!("unsupported pod version: {version}"));
-        return;
-    }
-    match subscripted {
-        Some(("metadata.annotations", key)) => check::qualified_name(&key.to_lowercase(), path, out),
-        Some(("metadata.labels", key)) => check::qualified_name(key, path, out),
-        Some(_) => refuse(format!("field label does not support subscript: {field}")),
-        None => {
-            const KNOWN: &[&str] = &[
-                "metadata.annotations",
-                "metadata.labels",
-                "metadata.name",
-                "metadata.namespace",
-                "metadata.uid",
-                "spec.nodeName",
-                "spec.restartPolicy",
-                "spec.serviceAccountName",
-                "spec.schedulerName",
-                "status.phase",
-                "status.hostIP",
-                "status.podIP",
-                "status.podIPs",
-            ];
-            // an old name of the field
-            let field = if field == "spec.host" { "spec.nodeName" } else { field };
-            if !KNOWN.contains(&field) {
-                refuse(format!("field label not supported: {field}"));
-            } else if !allowed.contains(&field) {
-                out.push(check::unsupported(&field_path, field, allowed));
-            }
-        }
-    }
-}
-
-/// The amounts that a container may get to see, those of huge pages aside.
-pub(super) const SHOWN_RESOURCES: &[&str] = &[
-    "limits.cpu",
-    "limits.ephemeral-storage",
-    "limits.memory",
-    "requests.cpu",
-    "requests.ephemeral-storage",
-    "requests.memory",
-];
-
-/// Whether it is an amount of huge pages that a container gets to see.
-pub(super) fn is_huge(resource: &str) -> bool {
-    let amount = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
-    amount.is_some_and(|it| it.starts_with(quantities::HUGE_PAGES))
-}
-
-/// An amount of a container's resources that a container gets to see.
-pub(super) fn resource_field_ref(reference: &Value, path: &Path<'_>, in_volume: bool, out: &mut Problems) {
-    let resource = reference.text(&["resource"]);
-    let huge = is_huge(resource);
-    if in_volume && reference.text(&["containerName"]).is_empty() {
-        out.push(Problem::required(&path.field("containerName"), ""));
-    } else if resource.is_empty() {
-        out.push(Problem::required(&path.field("resource"), ""));
-    } else if !SHOWN_RESOURCES.contains(&resource) && !huge {
-        out.push(check::unsupported(&path.field("resource"), resource, SHOWN_RESOURCES));
-    }
-    let divisor = reference.at(&["divisor"]).unwrap_or(&Value::Null);
-    if quantities::parse(divisor).is_zero() {
-        return;
-    }
-    const BYTES: &[&str] =
-        &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
-    let (allowed, shown, kind) = match resource.split_once('.').map_or("", |(_, name)| name) {
-        "cpu" => (&["1m", "1"][..], "1m and 1", "cpu"),
-        "memory" => (BYTES, "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei", "memory"),
-        "ephemeral-storage" => {
-            (BYTES, "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei", "local ephemeral storage")
-        }
-        _ if huge => (BYTES, "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei", "hugepages"),
-        _ => return,
-    };
-    if !allowed.contains(&read::text(divisor)) {
-        let why = format!("only divisor's values {shown} are supported with the {kind} resource");
-        out.push(Problem::invalid_text(&path.field("divisor"), resource, &why));
-    }
-}
-
 fn lifecycle(one: &Value, path: &Path<'_>, out: &mut Problems) {
     let path = path.field("lifecycle");
     for field in ["postStart", "preStop"] {
@@ -413,7 +314,7 @@ fn probe_of(probe: &Value, kind: &str, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// What a probe or a hook does: one thing.
+/// Checks that a probe or hook has exactly one action.
 fn handler_of(handler: &Value, path: &Path<'_>, out: &mut Problems) {
     let mut found = false;
     for field in ["exec", "httpGet", "tcpSocket", "grpc"] {
@@ -453,7 +354,7 @@ fn http_get(action: &Value, path: &Path<'_>, out: &mut Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     const BASE: &str =
         r#"{"name":"c","image":"i","terminationMessagePolicy":"File","imagePullPolicy":"Always"}"#;

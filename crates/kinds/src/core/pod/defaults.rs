@@ -1,6 +1,6 @@
 //! Defaults of a pod that depend on other fields.
 //!
-//! What a field is when it is simply absent stands in the tables.
+//! The tables declare all other defaults.
 
 use super::image;
 use super::volume::sources_of;
@@ -20,7 +20,7 @@ pub(super) fn default(object: &mut Value) {
     }
 }
 
-/// What a pod and a template for pods have in common.
+/// Defaults of pods and pod templates.
 pub(crate) fn template(object: &mut Value) {
     drop_old_annotations(object, &Names::kubernetes());
     let Some(spec) = object.at_mut(&["spec"]) else { return };
@@ -89,7 +89,7 @@ fn container(one: &mut Value) {
     }
 }
 
-/// Who says how much it may use but not what it needs needs that much.
+/// Requests default to limits.
 fn requests_from_limits(one: &mut Value) {
     let limits = read::map(one, &["resources", "limits"]).clone();
     if limits.is_empty() {
@@ -132,7 +132,7 @@ fn volume(volume: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     fn check(object: &str, path: &[&str], expected: &str) {
         let mut object = json(object);

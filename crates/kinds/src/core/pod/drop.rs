@@ -1,9 +1,9 @@
-//! Takes away fields of features that this version knows but has switched off.
+//! Removal of fields whose feature gate is off.
 //!
-//! An object that has such a field keeps it, so that switching a feature off breaks nothing that exists.
+//! An object that already has such a field keeps it, so that turning a feature off does not break existing objects.
 
 use super::spec::app_armor_prefix;
-use crate::gates::{self, Guarded};
+use crate::gates::{self, GatedField};
 use crate::read;
 use rest::hooks::Context;
 use schema::Value;
@@ -12,7 +12,7 @@ const CONTAINERS: &str = "containers|initContainers|ephemeralContainers";
 const PROBES: &str = "livenessProbe|readinessProbe|startupProbe";
 const CONSTRAINTS: &str = "topologySpreadConstraints";
 
-const GUARDED: &[Guarded] = &[
+const GUARDED: &[GatedField] = &[
     (gates::SCHEDULING, &["spec", "schedulingGates"]),
     (gates::USER_NAMESPACES, &["spec", "hostUsers"]),
     (gates::RESOURCE_CLAIMS, &["spec", "resourceClaims"]),
@@ -76,7 +76,7 @@ fn profiles(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json};
+    use crate::tests::{context, json};
 
     #[test]
     fn disabled_fields_go_unless_they_were_there() {

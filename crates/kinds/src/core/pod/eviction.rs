@@ -1,8 +1,8 @@
-//! Evictions: taking a pod away as far as its disruption budget allows.
+//! Evictions: deletion of a pod within its disruption budget.
 //!
-//! A pod that does no work yet, or no more, goes without asking. So does one that is not ready while enough
-//! others are. Any other is paid for with one of the disruptions that its budget allows, and noted there until
-//! whoever keeps the budget has seen it go.
+//! A pod that is pending or finished is deleted without a check, and so is a pod that is not ready while enough others
+//! are. Any other eviction uses one of the allowed disruptions of its budget, which lists the pod until the disruption
+//! controller has observed its deletion.
 
 use crate::{gates, read};
 use rest::error::{ApiError, Cause, Subject};
@@ -10,13 +10,13 @@ use rest::hooks::{Charge, Context, Price};
 use schema::{Value, time};
 
 const BUDGETS: &str = "poddisruptionbudgets";
-/// How many evictions may wait to be noticed.
+/// The most evictions that wait for the disruption controller.
 const MOST_UNNOTICED: usize = 2000;
 const TOO_MANY: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 const SEVERAL: &str =
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 
-/// What an eviction costs.
+/// The cost of an eviction.
 pub(super) fn decide(pod: &Value, context: &Context<'_>) -> Result<Price, ApiError> {
     let leaving = !pod.text(&["metadata", "deletionTimestamp"]).is_empty();
     match pod.text(&["status", "phase"]) {
@@ -78,7 +78,7 @@ fn selects(selector: Option<&Value>, pod: &Value) -> bool {
         })
 }
 
-/// Takes one disruption from a budget.
+/// Uses one allowed disruption of a budget.
 fn pay(budget: &mut Value, pod: &Value, context: &Context<'_>) -> Result<(), ApiError> {
     let name = budget.text(&["metadata", "name"]).to_owned();
     let status = |field: &str| read::int(budget, &["status", field]);
@@ -175,7 +175,7 @@ fn put_condition(object: &mut Value, mut condition: Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json};
+    use crate::tests::{context, json};
 
     fn selector(text: &str, labels: &str) -> bool {
         let pod = json(&format!(r#"{{"metadata":{{"labels":{labels}}}}}"#));

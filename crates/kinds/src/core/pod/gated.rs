@@ -1,6 +1,6 @@
-//! What pods may ask for only while its gate is open, where asking is refused and not overlooked.
+//! Validation of pod fields that are forbidden while their feature gate is off.
 //!
-//! Nothing is looked at while the gates are open. An object that asks for it already may go on asking.
+//! Nothing is checked while the gates are open. An object that already has such a field may keep it.
 
 use crate::check::{self, Problems};
 use crate::gates::{self, Gate};
@@ -10,14 +10,14 @@ use schema::{Path, Value};
 
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// How many search paths there may be, and how long they may be together.
+/// The most search paths, and their longest total length.
 pub(super) struct Searches {
     pub most: usize,
     pub characters: usize,
 }
 
 impl Searches {
-    /// What is fine with every resolver there is.
+    /// The limits that every resolver supports.
     const FEW: Searches = Searches { most: 6, characters: 256 };
     pub const MANY: Searches = Searches { most: 32, characters: 2048 };
 
@@ -59,7 +59,7 @@ pub(crate) fn keeping(
 
 const GATES: [Gate; 2] = [gates::HUGE_PAGES, gates::LONG_SEARCHES];
 
-/// What the spec of a pod asks for although its gate is closed.
+/// Checks the spec of a pod for fields of closed gates.
 pub(super) fn validate(spec: &Value, path: &Path<'_>, context: &Context<'_>, out: &mut Problems) {
     for gate in GATES.into_iter().filter(|gate| !gate.is_open(context)) {
         refused(gate, spec, path, out);
@@ -90,7 +90,7 @@ fn refused(gate: Gate, spec: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// Files are not told apart in reports: clients know them so.
+/// Reports do not name the file.
 fn files(volume: &Value, path: &Path<'_>, out: &mut Problems) {
     for file in volume.items(&["downwardAPI", "items"]) {
         huge_pages(file, &path.field("downwardAPI"), out);
@@ -105,16 +105,16 @@ fn files(volume: &Value, path: &Path<'_>, out: &mut Problems) {
 
 fn huge_pages(holder: &Value, path: &Path<'_>, out: &mut Problems) {
     let resource = holder.text(&["resourceFieldRef", "resource"]);
-    if super::container::is_huge(resource) {
+    if super::field_refs::is_huge(resource) {
         let path = path.field("resourceFieldRef");
-        out.push(check::unsupported(&path.field("resource"), resource, super::container::SHOWN_RESOURCES));
+        out.push(check::unsupported(&path.field("resource"), resource, super::field_refs::SHOWN_RESOURCES));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     fn check(gate: Gate, old: Option<&str>, pod: &str, expected: &[&str]) {
         let closed = [gate.name.to_owned()];

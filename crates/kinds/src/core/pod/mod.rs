@@ -1,7 +1,8 @@
-//! Pods: the largest kind, so its behaviour has a folder.
+//! Pods: hooks of the kind, and of its subresources and actions.
 //!
-//! `defaults` and `admit` fill in, `drop` takes away what this version has switched off, `spec`, `container`,
-//! `volume` and `security` check, `update` says what may change, `status` and `columns` tell what is going on.
+//! `defaults` and `admit` set fields, `drop` removes fields behind closed feature gates; `validate` checks a pod with
+//! `spec`, `container`, `volume` and `security`; `update` has the rules of updates; `status` and `columns` have the
+//! status and the rows.
 
 pub mod admit;
 pub(crate) mod columns;
@@ -9,6 +10,7 @@ mod container;
 mod defaults;
 mod drop;
 mod eviction;
+mod field_refs;
 pub(crate) mod gated;
 mod host_process;
 mod image;
@@ -19,6 +21,7 @@ mod spec;
 mod status;
 pub(crate) mod template;
 mod update;
+mod validate;
 mod volume;
 pub(crate) mod volume_sources;
 pub(crate) mod warn;
@@ -33,7 +36,7 @@ use schema::problem::Problem;
 use schema::{Path, Value};
 
 pub fn hooks(options: Options) -> Hooks {
-    // hooks are plain functions, so what they may depend on is chosen here
+    // hooks are plain functions without state, so the option selects one of two sets
     if options.allow_privileged { with::<true>(&PRIVILEGED) } else { with::<false>(&UNPRIVILEGED) }
 }
 
@@ -57,7 +60,7 @@ fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Ho
     }
 }
 
-/// Whether a binding names a place at all.
+/// Checks that a binding has a target.
 pub fn check_binding(binding: &Value) -> Result<(), ApiError> {
     update::binding_target(binding).map(drop)
 }
@@ -120,7 +123,7 @@ fn prepare_create(object: &mut Value, context: &Context<'_>) {
     seccomp::fill_in(object, context.names);
 }
 
-/// A pod that schedulers must not look at yet says so from the start. Gates that are not switched on are gone by now.
+/// Sets the condition of a pod with scheduling gates. Gates behind a closed feature gate are already removed.
 fn await_gates(object: &mut Value) {
     if object.items(&["spec", "schedulingGates"]).is_empty() {
         return;
@@ -136,7 +139,7 @@ fn await_gates(object: &mut Value) {
 }
 
 fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = whole::<PRIVILEGED>(object, context);
+    let mut out = validate::whole::<PRIVILEGED>(object, context);
     if !object.items(&["spec", "ephemeralContainers"]).is_empty() {
         let path = Path::ROOT.field("spec");
         out.push(Problem::forbidden(&path.field("ephemeralContainers"), "cannot be set on create"));
@@ -150,50 +153,14 @@ fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Prob
     out
 }
 
-/// Everything that holds for a pod at any time.
-fn whole<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Problems::new();
-    let metadata = Path::ROOT.field("metadata");
-    spec::annotations(object, &metadata.field("annotations"), context.names, &mut out);
-    let path = Path::ROOT.field("spec");
-    let spec = object.at(&["spec"]).unwrap_or(&Value::Null);
-    spec::validate(spec, object.text(&["metadata", "name"]), &path, PRIVILEGED, &mut out);
-    gated::validate(spec, &path, context, &mut out);
-    if object.text(&["spec", "serviceAccountName"]).is_empty() {
-        tokens_without_account(object, &path, &mut out);
-    }
-    for list in ["containers", "initContainers"] {
-        let path = path.field(list);
-        for (at, one) in object.items(&["spec", list]).iter().enumerate() {
-            container::image_is_trimmed(one, &path.index(at), &mut out);
-        }
-    }
-    out
-}
-
-fn tokens_without_account(object: &Value, spec: &Path<'_>, out: &mut Problems) {
-    let volumes = spec.field("volumes");
-    for (at, volume) in object.items(&["spec", "volumes"]).iter().enumerate() {
-        let path = volumes.index(at);
-        let path = path.field("projected");
-        let path = path.field("sources");
-        for (at, source) in volume.items(&["projected", "sources"]).iter().enumerate() {
-            if read::has(source, &["serviceAccountToken"]) {
-                const WHY: &str = "must not be specified when serviceAccountName is not set";
-                out.push(Problem::forbidden(&path.index(at).field("serviceAccountToken"), WHY));
-            }
-        }
-    }
-}
-
-/// How long a pod gets to stop. One that runs nowhere, or no longer, needs no time.
-fn grace(object: &Value, asked: Option<i64>) -> i64 {
+/// The grace period of a deletion. A pod that does not run needs none.
+fn grace(object: &Value, requested: Option<i64>) -> i64 {
     let running = !object.text(&["spec", "nodeName"]).is_empty()
         && !matches!(object.text(&["status", "phase"]), "Succeeded" | "Failed");
-    let wanted = asked.unwrap_or_else(|| read::int(object, &["spec", "terminationGracePeriodSeconds"]));
+    let wanted = requested.unwrap_or_else(|| read::int(object, &["spec", "terminationGracePeriodSeconds"]));
     match wanted {
         _ if !running => 0,
-        // a negative time is as good as none, but the node still gets to know
+        // a negative period still gives the node one second
         negative if negative < 0 => 1,
         seconds => seconds,
     }
@@ -202,12 +169,12 @@ fn grace(object: &Value, asked: Option<i64>) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn graces_depend_on_where_the_pod_is() {
-        let check = |object: &str, asked: Option<i64>, expected: i64| {
-            assert_eq!(grace(&json(object), asked), expected)
+        let check = |object: &str, requested: Option<i64>, expected: i64| {
+            assert_eq!(grace(&json(object), requested), expected)
         };
         check(r#"{"spec":{"terminationGracePeriodSeconds":30}}"#, None, 0);
         check(r#"{"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n"}}"#, None, 30);

@@ -1,12 +1,12 @@
-//! What a pod needs besides itself: secrets, config maps, claims and its service account.
+//! References of a pod to other objects: secrets, config maps, claims and its service account.
 //!
-//! Always true: everything by which a pod makes its node read another object is told, wherever it is written.
+//! Invariant: every reference by which a pod makes its node read another object is listed.
 
 use schema::Value;
 
-/// What is referred to; all lie in the namespace of the pod.
+/// The kind of a referenced object in the namespace of the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Referred {
+pub enum ReferenceKind {
     Secret,
     ConfigMap,
     Claim,
@@ -14,12 +14,12 @@ pub enum Referred {
 }
 
 /// Tells every reference of a pod until `found` says that it has seen enough; whether it did.
-pub fn any(pod: &Value, mut found: impl FnMut(Referred, &str) -> bool) -> bool {
+pub fn any(pod: &Value, mut found: impl FnMut(ReferenceKind, &str) -> bool) -> bool {
     each(pod, &mut found)
 }
 
-fn each(pod: &Value, found: &mut dyn FnMut(Referred, &str) -> bool) -> bool {
-    use Referred::{ConfigMap, Secret, ServiceAccount};
+fn each(pod: &Value, found: &mut dyn FnMut(ReferenceKind, &str) -> bool) -> bool {
+    use ReferenceKind::{ConfigMap, Secret, ServiceAccount};
     let mut tell = |what, name: &str| !name.is_empty() && found(what, name);
     if tell(ServiceAccount, pod.text(&["spec", "serviceAccountName"])) {
         return true;
@@ -51,7 +51,7 @@ fn each(pod: &Value, found: &mut dyn FnMut(Referred, &str) -> bool) -> bool {
     pod.items(&["spec", "volumes"]).iter().any(|one| volume(name, one, &mut tell))
 }
 
-/// Where volumes name secrets.
+/// The paths of secrets in volumes.
 const SECRETS: &[&[&str]] = &[
     &["azureFile", "secretName"],
     &["cephfs", "secretRef", "name"],
@@ -65,8 +65,8 @@ const SECRETS: &[&[&str]] = &[
     &["storageos", "secretRef", "name"],
 ];
 
-fn volume(pod: &str, volume: &Value, tell: &mut dyn FnMut(Referred, &str) -> bool) -> bool {
-    use Referred::{Claim, ConfigMap, Secret};
+fn volume(pod: &str, volume: &Value, tell: &mut dyn FnMut(ReferenceKind, &str) -> bool) -> bool {
+    use ReferenceKind::{Claim, ConfigMap, Secret};
     if SECRETS.iter().any(|path| tell(Secret, volume.text(path)))
         || tell(ConfigMap, volume.text(&["configMap", "name"]))
         || tell(Claim, volume.text(&["persistentVolumeClaim", "claimName"]))
@@ -85,7 +85,7 @@ fn volume(pod: &str, volume: &Value, tell: &mut dyn FnMut(Referred, &str) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     #[test]
     fn every_way_to_refer_is_known() {
@@ -103,14 +103,14 @@ mod tests {
             {"name":"m","ephemeral":{}},
             {"name":"n","projected":{"sources":[{"secret":{"name":"sd"}},{"configMap":{"name":"c4"}}]}}]}}"#,
         );
-        let mut told = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+        let mut found = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
         let all = any(&pod, |what, name| {
-            told[what as usize].push(name.to_owned());
+            found[what as usize].push(name.to_owned());
             false
         });
         assert!(!all);
-        let told = told.map(|names| names.join(" "));
-        assert_eq!(told, ["s0 s1 s2 s3 s4 s5 s6 s7 s8 s9 sa sb sc sd", "c1 c2 c3 c4", "v1 p-m", "sa"]);
-        assert!(any(&pod, |what, name| what == Referred::Claim && name == "p-m"));
+        let found = found.map(|names| names.join(" "));
+        assert_eq!(found, ["s0 s1 s2 s3 s4 s5 s6 s7 s8 s9 sa sb sc sd", "c1 c2 c3 c4", "v1 p-m", "sa"]);
+        assert!(any(&pod, |what, name| what == ReferenceKind::Claim && name == "p-m"));
     }
 }

@@ -17,7 +17,7 @@ fn of_pod(names: &Names) -> String {
     names.well_known_under("seccomp.security.alpha", "pod")
 }
 
-/// What the annotation for one container begins with; its name follows.
+/// The prefix of the annotation of a container, before its name.
 fn of_container(names: &Names) -> String {
     names.well_known_under("container.seccomp.security.alpha", "")
 }
@@ -116,7 +116,7 @@ pub(super) fn agree(pod: &Value, spec: &Path<'_>, names: &Names, out: &mut Probl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn annotations_become_fields() {

@@ -1,4 +1,4 @@
-//! Security contexts: users and groups, seccomp, sysctls, and what each operating system has.
+//! Security contexts: users and groups, seccomp, sysctls, and the fields of each operating system.
 
 use crate::check::{self, Problems};
 use crate::read;
@@ -263,7 +263,7 @@ fn windows(spec: &Value, path: &Path<'_>, out: &mut Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     #[test]
     fn containers_may_not_be_privileged_unless_allowed() {

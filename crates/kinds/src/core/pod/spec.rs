@@ -1,4 +1,4 @@
-//! The rules of a pod as a whole, in the order in which clients are told about them.
+//! Validation of a pod spec, in the order of the reported problems.
 
 use super::container::{self, Pod};
 use super::gated::Searches;
@@ -57,7 +57,7 @@ fn is_cost(text: &str) -> bool {
     plain && !text.starts_with('+') && text.parse::<i32>().is_ok()
 }
 
-/// What annotations that name the profile of a container begin with.
+/// The prefix of the annotations with the profile of a container.
 pub(super) fn app_armor_prefix(names: &Names) -> String {
     names.well_known_under("container.apparmor.security.beta", "")
 }
@@ -200,7 +200,7 @@ fn dns_config(spec: &Value, path: &Path<'_>, out: &mut Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     fn check(fields: &str, expected: &[&str]) {
         let mut pod = json(

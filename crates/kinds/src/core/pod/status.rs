@@ -1,4 +1,4 @@
-//! The status of a pod: what may be written, and the quality of service that follows from the spec.
+//! The status of a pod: updates, and the quality-of-service class of its spec.
 
 use super::update;
 use crate::check::{self, Problems};
@@ -8,7 +8,7 @@ use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::collections::{HashMap, HashSet};
 
-/// The status and most of the metadata come from the node agent; who owns the pod is not its business.
+/// Takes the status and the metadata from the node agent, except for the owner references.
 pub(super) fn apply(next: &mut Value, submitted: &Value, _: &Context<'_>) {
     let owners = next.at(&["metadata", "ownerReferences"]).cloned();
     replace(next, submitted, "status");
@@ -102,7 +102,7 @@ fn addresses(items: &[Value], path: &Path<'_>, out: &mut Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn ended_containers_stay_ended() {

@@ -1,7 +1,7 @@
-//! Templates that other kinds make pods from: `{metadata, spec}` like a pod, with fewer rules.
+//! Pod templates of other kinds: `{metadata, spec}` like a pod, with fewer rules.
 //!
-//! The paths in messages begin where the template stands. Its labels and annotations are reported right below
-//! it, without `metadata`, as clients know them.
+//! Paths in messages begin at the template. Its labels and annotations are reported directly below it, without
+//! `metadata`.
 
 use super::{defaults, drop, gated, seccomp, spec, warn};
 use crate::check::Problems;
@@ -17,7 +17,7 @@ pub(crate) fn default(template: Option<&mut Value>) {
     }
 }
 
-/// Takes away what this version has switched off, unless it was there before.
+/// Removes fields of closed feature gates, unless the old object has them.
 pub(crate) fn prepare(template: Option<&mut Value>, old: Option<&Value>, context: &Context<'_>) {
     if let Some(template) = template {
         drop::disabled(template, old, context);
@@ -58,7 +58,7 @@ pub(crate) fn metadata(template: &Value, path: &Path<'_>, names: &Names, out: &m
     spec::annotations(template, &at, names, out);
 }
 
-/// What is allowed in a template but should not be there. `path` ends where the template stands.
+/// Warnings about a template. `path` is the path of the template.
 pub(crate) fn warnings(template: Option<&Value>, path: &str) -> Vec<String> {
     let Some(template) = template.filter(|it| !it.is_null()) else { return Vec::new() };
     warn::about(template).iter().map(|text| format!("{path}.{text}")).collect()
@@ -67,7 +67,7 @@ pub(crate) fn warnings(template: Option<&Value>, path: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     #[test]
     fn paths_begin_at_the_template() {
@@ -81,8 +81,8 @@ mod tests {
         let found = problems(&out);
         assert!(found[0].starts_with("template.labels: Invalid value: \"a b\""), "{found:?}");
         assert_eq!(found[1..], ["template.spec.containers: Required value"]);
-        let told = warnings(Some(&template), "spec.template");
-        assert!(told[0].starts_with("spec.template.spec.nodeSelector[beta.kubernetes.io/os]"), "{told:?}");
+        let found = warnings(Some(&template), "spec.template");
+        assert!(found[0].starts_with("spec.template.spec.nodeSelector[beta.kubernetes.io/os]"), "{found:?}");
     }
 
     #[test]

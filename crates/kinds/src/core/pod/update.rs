@@ -1,7 +1,8 @@
-//! What may change in a pod once it exists: little.
+//! Updates of pods: the few mutable fields, bindings and ephemeral containers.
 
+use super::gated;
 use super::spec::app_armor_prefix;
-use super::{gated, whole};
+use super::validate::whole;
 use crate::check::{self, Problems};
 use crate::{node_selection as scheduling, read};
 use names::Names;
@@ -16,7 +17,7 @@ const SPEC_FORBIDDEN: &str = "pod updates may not change fields other than `spec
      tolerations) or `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 pub(super) fn validate<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    // a spec that is as it was has been judged when it came; much of the writing is labels and statuses
+    // an unchanged spec was checked before; most updates change labels and statuses
     let same = |path: &[&str]| new.at(path) == old.at(path);
     if same(&["spec"]) && same(&["metadata", "annotations"]) {
         return Problems::new();
@@ -239,7 +240,7 @@ pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Where a binding puts its pod.
+/// The target node of a binding.
 pub fn binding_target(binding: &Value) -> Result<&str, ApiError> {
     let mut out = Problems::new();
     let path = Path::ROOT.field("target");
@@ -252,9 +253,13 @@ pub fn binding_target(binding: &Value) -> Result<&str, ApiError> {
     if out.is_empty() {
         return Ok(target);
     }
-    // told as one text rather than as problems of an object
-    let told: Vec<_> = out.iter().map(|one| format!("{}: {}", one.field, one.message)).collect();
-    Err(ApiError::internal(if told.len() == 1 { told.concat() } else { format!("[{}]", told.join(", ")) }))
+    // the API reports one text instead of the problems of an object
+    let messages: Vec<_> = out.iter().map(|one| format!("{}: {}", one.field, one.message)).collect();
+    Err(ApiError::internal(if messages.len() == 1 {
+        messages.concat()
+    } else {
+        format!("[{}]", messages.join(", "))
+    }))
 }
 
 fn scheduled(pod: &mut Value, now: &str) {
@@ -275,7 +280,7 @@ fn scheduled(pod: &mut Value, now: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::tests::{context, json, problems};
 
     const POD: &str = r#"{"metadata":{"name":"p"},"spec":{"restartPolicy":"Always","dnsPolicy":"Default",
         "activeDeadlineSeconds":60,"tolerations":[{"key":"a","operator":"Exists","effect":"NoExecute","tolerationSeconds":5}],

@@ -1,7 +1,7 @@
 //! Volumes of a pod: each has a name and exactly one source.
 
 use super::volume_sources as sources;
-use crate::check::{self, Problems, Seen};
+use crate::check::{self, Problems, TextSet};
 use crate::read;
 use schema::problem::Problem;
 use schema::{Map, Path, Value};
@@ -59,7 +59,7 @@ pub(super) static SOURCES: &[Source] = &[
 /// The volumes that containers can mount, by name: those without a problem.
 pub(super) type Volumes<'v> = HashMap<&'v str, &'v Value>;
 
-/// Checks all volumes of a pod and gives those that can be mounted.
+/// Checks all volumes of a pod, and returns the mountable ones.
 pub(super) fn volumes<'v>(
     items: &'v [Value],
     pod_name: &str,
@@ -134,13 +134,13 @@ fn one_source(volume: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// Where a container sees volumes. `devices` are the container's block devices.
+/// Checks the volume mounts of a container. `devices` are its block devices.
 pub(super) fn mounts(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>, out: &mut Problems) {
     let devices = container.items(&["volumeDevices"]);
     let device_names: HashSet<&str> = devices.iter().map(|it| it.text(&["name"])).collect();
     let device_paths: HashSet<&str> = devices.iter().map(|it| it.text(&["devicePath"])).collect();
     let privileged = read::flag(container, &["securityContext", "privileged"]);
-    let mut points = Seen::default();
+    let mut points = TextSet::default();
     for (at, mount) in container.items(&["volumeMounts"]).iter().enumerate() {
         let item = path.index(at);
         let (name, point) = (mount.text(&["name"]), mount.text(&["mountPath"]));
@@ -248,7 +248,7 @@ pub(super) fn devices(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     fn check_volumes(volumes_json: &str, expected: &[&str]) {
         let pod = json(&format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"volumes":{volumes_json}}}}}"#));

@@ -1,6 +1,6 @@
-//! What each kind of volume needs to say.
+//! Validation of the sources of volumes.
 
-use super::container::{field_ref, resource_field_ref};
+use super::field_refs::{field_ref, resource_field_ref};
 use crate::check::{self, Problems};
 use crate::{core::persistentvolumeclaim, quantities, read};
 use schema::problem::Problem;
@@ -218,7 +218,7 @@ pub(super) fn downward_api(it: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// Files are not told apart in reports: clients know them so.
+/// Reports do not name the file.
 fn downward_file(file: &Value, path: &Path<'_>, out: &mut Problems) {
     check::required_field(file, "path", path, out);
     check::unreserved_path(file.text(&["path"]), &path.field("path"), out);
@@ -435,7 +435,7 @@ fn template_metadata(template: &Value, path: &Path<'_>, out: &mut Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::tests::{json, problems};
 
     fn check(source: fn(&Value, &Path<'_>, &mut Problems), value: &str, expected: &[&str]) {
         let mut out = Problems::new();

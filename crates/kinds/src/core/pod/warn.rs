@@ -1,6 +1,6 @@
-//! What is allowed in a pod but should not be there.
+//! Warnings about pods: deprecated fields, and fields without effect.
 
-use crate::check::Seen;
+use crate::check::TextSet;
 use crate::{quantities, read};
 use names::Names;
 use schema::{Map, Path, Value};
@@ -40,7 +40,7 @@ pub(super) fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
     about(new)
 }
 
-/// What is said of pods and of what they are made from.
+/// Warnings about pods and pod templates.
 pub(super) fn about(new: &Value) -> Vec<String> {
     let names = Names::kubernetes();
     let spec = new.at(&["spec"]).unwrap_or(&Value::Null);
@@ -71,7 +71,7 @@ pub(super) fn about(new: &Value) -> Vec<String> {
     out
 }
 
-/// What is said about an old label.
+/// The warning about a deprecated label.
 pub(crate) fn old_label(label: &str, names: &Names) -> Option<String> {
     let (_, _, since, (subdomain, name)) =
         OLD_LABELS.iter().find(|(subdomain, name, ..)| names.is_well_known_under(label, subdomain, name))?;
@@ -170,9 +170,9 @@ fn seccomp(pod: &Value, names: &Names, out: &mut Vec<String>) {
     }
 }
 
-/// Items of a list that are told apart by a field and are not.
+/// Items of a list with a duplicate key.
 fn repeated(items: &[Value], field: &str, path: &str, out: &mut Vec<String>) {
-    let mut seen = Seen::default();
+    let mut seen = TextSet::default();
     for (at, item) in items.iter().enumerate() {
         let text = item.text(&[field]);
         if !text.is_empty() && !seen.insert(text) {
@@ -186,7 +186,7 @@ fn container(one: &Value, path: &dyn Fn() -> String, out: &mut Vec<String>) {
         let path = || format!("{}.resources.{list}", path());
         fractions(read::map(one, &["resources", list]), &path, out);
     }
-    let mut seen = Seen::default();
+    let mut seen = TextSet::default();
     for (at, variable) in one.items(&["env"]).iter().enumerate() {
         let name = variable.text(&["name"]);
         if !name.is_empty() && !seen.insert(name) {
@@ -212,7 +212,7 @@ fn fractions(resources: &Map, path: &dyn Fn() -> String, out: &mut Vec<String>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::json;
+    use crate::tests::json;
 
     #[test]
     fn unwise_things_are_told() {

@@ -1,13 +1,14 @@
-//! Gives services their addresses and node ports.
+//! The allocator of service addresses and node ports.
 //!
-//! What a service holds is a function of its stored state ([`held`]): writes take what the next state holds
-//! and the old one did not, and give back the difference the other way once they are durable. The record
-//! lives in this process, is rebuilt from the stored services at the start, and follows what other processes store;
-//! what is held has a name ([`Held::names`]) by which the store decides between two that take the same thing at once.
+//! The allocations of a service are a function of its stored state ([`allocations`]): a write takes the allocations
+//! that only the new state has, and releases the allocations that only the old state has once it is durable. The
+//! record is in memory, is rebuilt from the stored services at the start, and follows the writes of other processes.
+//! Each allocation has a name ([`Allocations::names`]), by which the store decides between two writes that take the
+//! same one.
 
 use super::families::{self, ADDRESS, ADDRESSES, FAMILIES, NONE};
 use super::ranges::{Addresses, PortRange, Ports, Refusal};
-use super::{needs_address, needs_health_port, needs_node_ports, texts, wants_node_ports};
+use super::service_type::{needs_address, needs_health_port, needs_node_ports, texts, wants_node_ports};
 use crate::{check, read};
 use apimachinery::net::{Family, Network};
 use parking_lot::Mutex;
@@ -28,17 +29,17 @@ struct State {
     ports: Ports,
 }
 
-/// What one service has, or one write takes.
+/// The allocations of one service, or of one write.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct Held {
+struct Allocations {
     addresses: BTreeSet<IpAddr>,
     ports: BTreeSet<i64>,
 }
 
-impl Held {
-    /// What is here and not there.
-    fn beyond(&self, other: &Held) -> Held {
-        Held { addresses: &self.addresses - &other.addresses, ports: &self.ports - &other.ports }
+impl Allocations {
+    /// The allocations that `other` does not have.
+    fn beyond(&self, other: &Allocations) -> Allocations {
+        Allocations { addresses: &self.addresses - &other.addresses, ports: &self.ports - &other.ports }
     }
 
     fn names(&self) -> Vec<String> {
@@ -47,8 +48,8 @@ impl Held {
     }
 }
 
-fn held(service: &Value) -> Held {
-    let mut held = Held::default();
+fn allocations(service: &Value) -> Allocations {
+    let mut held = Allocations::default();
     if needs_address(service) {
         held.addresses = texts(service, ADDRESSES).iter().filter_map(|it| format::parse_ip(it)).collect();
     }
@@ -72,14 +73,14 @@ fn node_port(port: &Value) -> i64 {
 }
 
 impl State {
-    fn give_back(&mut self, held: &Held) {
+    fn give_back(&mut self, held: &Allocations) {
         for address in &held.addresses {
             self.addresses.iter_mut().for_each(|one| one.give_back(address));
         }
         held.ports.iter().for_each(|port| self.ports.give_back(*port));
     }
 
-    /// Whether nobody had it, where it is one of ours.
+    /// Takes an address; returns whether it was free, `None` outside of the ranges.
     fn recover_address(&mut self, address: &IpAddr) -> Option<bool> {
         self.addresses.iter_mut().find_map(|one| one.recover(address))
     }
@@ -103,9 +104,9 @@ impl Allocator {
 
 impl Reserve for Allocator {
     fn recover(&self, object: &Value) {
-        let held = held(object);
+        let held = allocations(object);
         let mut state = self.0.lock();
-        // what lies outside of the ranges of today is nobody else's either
+        // addresses outside of the configured ranges are not tracked
         for address in &held.addresses {
             if state.recover_address(address) == Some(false) {
                 tracing::warn!(%address, "two services have the same address");
@@ -119,7 +120,7 @@ impl Reserve for Allocator {
     }
 
     fn seen(&self, object: &Value) {
-        let held = held(object);
+        let held = allocations(object);
         let mut state = self.0.lock();
         for address in &held.addresses {
             state.recover_address(address);
@@ -133,7 +134,7 @@ impl Reserve for Allocator {
         &self,
         next: &mut Value,
         old: Option<&Value>,
-        asked: &Asked<'_>,
+        request: &Asked<'_>,
     ) -> Result<Reservation, ApiError> {
         if let Some(old) = old {
             keep_given(next, old);
@@ -141,10 +142,10 @@ impl Reserve for Allocator {
         families::link_addresses(next, old);
         let mut state = self.0.lock();
         families::fill(next, old, &state.families()).map_err(|problems| invalid(next, problems))?;
-        let mut taking = Taking { state: &mut state, asked, taken: Held::default() };
-        let outcome = taking.addresses(next, old).and_then(|()| taking.ports(next, old));
-        let taken = taking.taken;
-        if asked.dry_run {
+        let mut attempt = AllocationAttempt { state: &mut state, request, taken: Allocations::default() };
+        let outcome = attempt.addresses(next, old).and_then(|()| attempt.ports(next, old));
+        let taken = attempt.taken;
+        if request.dry_run {
             return outcome.map(|()| Reservation::new(|_| {}));
         }
         if let Err(why) = outcome {
@@ -152,8 +153,8 @@ impl Reserve for Allocator {
             return Err(why);
         }
         drop(state);
-        let before = old.map(held).unwrap_or_default();
-        let after = held(next);
+        let before = old.map(allocations).unwrap_or_default();
+        let after = allocations(next);
         let free = before.beyond(&after);
         let named = Claims { taken: after.beyond(&before).names(), freed: free.names() };
         let state = self.0.clone();
@@ -162,7 +163,7 @@ impl Reserve for Allocator {
     }
 
     fn release(&self, last: &Value) -> Reservation {
-        let (state, held) = (self.0.clone(), held(last));
+        let (state, held) = (self.0.clone(), allocations(last));
         let named = Claims { taken: Vec::new(), freed: held.names() };
         let settle = move |durable| {
             if durable {
@@ -177,7 +178,7 @@ impl Reserve for Allocator {
     }
 }
 
-/// What the server gave before is kept where the client left it out.
+/// Keeps the allocations of the old state if the client left them out.
 fn keep_given(next: &mut Value, old: &Value) {
     if needs_address(old) && needs_address(next) {
         if next.text(ADDRESS).is_empty() {
@@ -212,16 +213,16 @@ fn keep_node_ports(next: &mut Value, old: &Value) {
     });
 }
 
-/// One write that takes what it needs.
-struct Taking<'a> {
+/// One write that takes its allocations.
+struct AllocationAttempt<'a> {
     state: &'a mut State,
-    asked: &'a Asked<'a>,
-    taken: Held,
+    request: &'a Asked<'a>,
+    taken: Allocations,
 }
 
-impl Taking<'_> {
+impl AllocationAttempt<'_> {
     fn random(&self) -> u64 {
-        env::random_u64(self.asked.world)
+        env::random_u64(self.request.world)
     }
 
     fn addresses(&mut self, next: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
@@ -254,10 +255,10 @@ impl Taking<'_> {
         Ok(())
     }
 
-    /// The address that is asked for, or any when none is.
+    /// The requested address, or a free one.
     fn address(&mut self, next: &Value, family: Family, wanted: &str) -> Result<String, ApiError> {
         let random = self.random();
-        let dry_run = self.asked.dry_run;
+        let dry_run = self.request.dry_run;
         let Some(range) = self.state.of(family) else {
             return Err(ApiError::internal_error(format!("no range for {} addresses", family.name())));
         };
@@ -311,7 +312,7 @@ impl Taking<'_> {
             let port = if wanted == 0 { self.any_port() } else { self.port(wanted).map(|()| wanted) };
             let port = port.map_err(|why| {
                 let what = if wanted == 0 { "a" } else { "requested" };
-                let why = self.told(why);
+                let why = self.refusal_text(why);
                 ApiError::internal_error(format!(
                     "failed to allocate {what} HealthCheck NodePort {wanted}: {why}"
                 ))
@@ -387,7 +388,7 @@ impl Taking<'_> {
             let path = Path::ROOT.field("spec");
             let path = path.field("ports");
             let path = path.index(at);
-            let problem = check::invalid_int(&path.field("nodePort"), wanted, &self.told(why));
+            let problem = check::invalid_int(&path.field("nodePort"), wanted, &self.refusal_text(why));
             invalid(next, Problems::from(problem))
         })?;
         Ok(wanted)
@@ -395,12 +396,12 @@ impl Taking<'_> {
 
     fn new_port(&mut self) -> Result<i64, ApiError> {
         self.any_port().map_err(|why| {
-            ApiError::internal_error(format!("failed to allocate a nodePort: {}", self.told(why)))
+            ApiError::internal_error(format!("failed to allocate a nodePort: {}", self.refusal_text(why)))
         })
     }
 
     fn port(&mut self, wanted: i64) -> Result<(), Refusal> {
-        if self.asked.dry_run {
+        if self.request.dry_run {
             if self.state.ports.has(wanted) || self.taken.ports.contains(&wanted) {
                 return Err(Refusal::Taken);
             }
@@ -412,8 +413,8 @@ impl Taking<'_> {
     }
 
     fn any_port(&mut self) -> Result<i64, Refusal> {
-        let port = if self.asked.dry_run {
-            // numbers that nobody can have, since a dry run does not look for free ones
+        let port = if self.request.dry_run {
+            // invalid numbers, since a dry run does not look for free ones
             let highest = i64::from(self.state.ports.range.last) + 1;
             self.taken.ports.last().copied().unwrap_or(highest) + 1
         } else {
@@ -424,7 +425,7 @@ impl Taking<'_> {
         Ok(port)
     }
 
-    fn told(&self, why: Refusal) -> String {
+    fn refusal_text(&self, why: Refusal) -> String {
         match why {
             Refusal::Taken => "provided port is already allocated".to_owned(),
             Refusal::Full => "range is full".to_owned(),

@@ -1,9 +1,9 @@
-//! The address families of a service: what the linked fields `clusterIP`, `clusterIPs`, `ipFamilies` and
-//! `ipFamilyPolicy` mean when only some of them are given, and whether they agree.
+//! Address families of a service: completes and checks the linked fields `clusterIP`, `clusterIPs`, `ipFamilies` and
+//! `ipFamilyPolicy`.
 //!
-//! Nothing is taken here; `allocate` does so once the families are known.
+//! It allocates nothing; `allocate` does once the families are known.
 
-use super::{needs_address, same, texts};
+use super::service_type::{needs_address, same, texts};
 use crate::check::{self, Problems};
 use crate::read;
 use apimachinery::net::Family;
@@ -31,7 +31,7 @@ pub(super) fn same_addresses(new: &Value, old: &Value) -> bool {
     same(new, old, ADDRESS) && same(new, old, ADDRESSES)
 }
 
-/// What the single address says about the list, and the other way round, where only one was given.
+/// Completes `clusterIP` from `clusterIPs` and the other way round, if only one was given.
 pub(super) fn link_addresses(next: &mut Value, old: Option<&Value>) {
     let address = next.text(ADDRESS).to_owned();
     let Some(old) = old else {
@@ -89,7 +89,7 @@ pub(super) fn fill(next: &mut Value, old: Option<&Value>, configured: &[Family])
     infer_from_addresses(next, configured, &mut out);
     sound(out)?;
     if free {
-        // nobody is given an address, so what the cluster has does not matter
+        // no address is allocated, so the networks of the cluster do not matter
         let first = first_family(next, configured);
         let mut families = texts(next, FAMILIES);
         if families.is_empty() {
@@ -187,7 +187,7 @@ fn infer_from_addresses(next: &mut Value, configured: &[Family], out: &mut Probl
     }
 }
 
-/// What is asked for must be there.
+/// Checks that the requested families are configured.
 fn available(next: &Value, configured: &[Family]) -> Problems {
     let mut out = Problems::new();
     if next.text(POLICY) == REQUIRE_DUAL && configured.len() < MOST_ADDRESSES {
@@ -206,7 +206,7 @@ fn available(next: &Value, configured: &[Family]) -> Problems {
 /// Whether the linked fields agree with each other, whatever the cluster has.
 pub(super) fn related(service: &Value) -> Problems {
     let mut out = Problems::new();
-    // these services have none of it, which is told elsewhere
+    // these services have no addresses; another check reports them
     if !needs_address(service) {
         return out;
     }
@@ -260,7 +260,7 @@ pub(super) fn related(service: &Value) -> Problems {
 }
 
 fn family_names(families: &[String], path: &Path<'_>, out: &mut Problems) {
-    let mut seen = check::Seen::default();
+    let mut seen = check::TextSet::default();
     for (at, family) in families.iter().enumerate() {
         if Family::named(family).is_none() {
             out.push(check::unsupported(&path.index(at), family, &["IPv4", "IPv6"]));

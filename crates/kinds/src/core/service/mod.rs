@@ -1,12 +1,13 @@
 //! Services: one address for many pods.
 //!
-//! `ranges` and `allocate` give out addresses and node ports, `families` keeps the fields about address
-//! families in agreement, `validate` has the rules. Always true: a service that is stored holds what its
-//! fields say, and no other service holds the same.
+//! `ranges` and `allocate` allocate addresses and node ports, `families` keeps the address-family fields consistent,
+//! `validate` checks, `service_type` has the fields that a type requires. Invariant: a stored service holds the
+//! addresses and ports in its fields, and no other service holds them.
 
 mod allocate;
 mod families;
 mod ranges;
+mod service_type;
 mod validate;
 
 pub use ranges::PortRange;
@@ -16,6 +17,9 @@ use crate::{ServiceOptions, metadata, read};
 use allocate::Allocator;
 use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::Value;
+use service_type::{
+    has_internal_traffic, kind, needs_address, needs_health_port, needs_node_ports, same, texts,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,42 +42,6 @@ pub fn hooks(options: ServiceOptions) -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(validate::status))];
-
-fn kind(service: &Value) -> &str {
-    service.text(&["spec", "type"])
-}
-
-fn needs_address(service: &Value) -> bool {
-    kind(service) != "ExternalName"
-}
-
-fn needs_node_ports(service: &Value) -> bool {
-    matches!(kind(service), "NodePort" | "LoadBalancer")
-}
-
-/// Whether ports without a node port are given one.
-fn wants_node_ports(service: &Value) -> bool {
-    let asked = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
-    kind(service) == "NodePort" || kind(service) == "LoadBalancer" && asked.unwrap_or(true)
-}
-
-fn needs_health_port(service: &Value) -> bool {
-    kind(service) == "LoadBalancer" && service.text(&["spec", "externalTrafficPolicy"]) == "Local"
-}
-
-fn has_internal_traffic(service: &Value) -> bool {
-    matches!(kind(service), "ClusterIP" | "NodePort" | "LoadBalancer")
-}
-
-/// The texts of a list.
-fn texts(service: &Value, path: &[&str]) -> Vec<String> {
-    service.items(path).iter().map(|it| read::text(it).to_owned()).collect()
-}
-
-fn same(new: &Value, old: &Value, path: &[&str]) -> bool {
-    let present = |it: &Value| it.at(path).filter(|value| !schema::decode::is_zero(value)).cloned();
-    present(new) == present(old)
-}
 
 fn default(object: &mut Value) {
     match object.text(&["spec", "sessionAffinity"]) {
@@ -109,7 +77,7 @@ fn default(object: &mut Value) {
     }
 }
 
-/// Fields that a change of type leaves without meaning go, unless the client changed them as well.
+/// Removes fields that the new type does not use, unless the client changed them, too.
 fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
     let lost = |test: fn(&Value) -> bool, next: &Value| test(old) && !test(next);
     if lost(needs_address, next) {
@@ -161,14 +129,14 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
         metadata::name(object),
         kind(object).into(),
         metadata::or(address, "<none>"),
-        reached_at(object).into(),
+        external_addresses(object).into(),
         metadata::or(&shown_ports(object), "<none>"),
         metadata::age(object, now),
         metadata::or(&shown_labels(object.at(&["spec", "selector"])), "<none>"),
     ]
 }
 
-fn reached_at(object: &Value) -> String {
+fn external_addresses(object: &Value) -> String {
     let mut addresses = texts(object, &["spec", "externalIPs"]);
     match kind(object) {
         "ClusterIP" | "NodePort" if addresses.is_empty() => "<none>".to_owned(),
@@ -183,7 +151,7 @@ fn reached_at(object: &Value) -> String {
     }
 }
 
-/// Where load balancers are reached: addresses or names, each once.
+/// The addresses or names of load balancers, without duplicates.
 pub(crate) fn balancers(object: &Value) -> Vec<String> {
     let ingress = object.items(&["status", "loadBalancer", "ingress"]).iter();
     let mut found: Vec<_> = ingress

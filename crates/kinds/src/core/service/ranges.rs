@@ -1,8 +1,8 @@
-//! Ranges of numbers of which each is given to at most one holder: addresses of a network, ports.
+//! Ranges of numbers with at most one holder each: addresses of a network, ports.
 //!
-//! A range is a row of bits, so taking a given number is one step and finding a free one is a scan over words
-//! that begins at a random place. Numbers that somebody names are likelier to be small, so free ones are taken
-//! from behind a band at the beginning as long as there are any.
+//! A range is a bitmap: taking a given number is one step, and finding a free one is a scan over words from a random
+//! place. Requested numbers are mostly small, so free ones are taken from behind a reserved band at the start while any
+//! are left.
 
 use apimachinery::net::Network;
 use rest::reserve::{Outcomes, Range};
@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Which of `size` numbers are taken.
+/// The taken numbers out of `size`.
 #[derive(Debug, Clone)]
 struct Bits {
     words: Vec<u64>,
     size: u32,
-    /// Of those that are taken, which are so how many times more.
+    /// How many more times a taken number is held.
     again: BTreeMap<u32, u32>,
 }
 
@@ -37,7 +37,7 @@ impl Bits {
         free
     }
 
-    /// Takes a number that may be taken already; it is free again when it was given back as often. Whether it was free.
+    /// Takes a number, even a taken one; it is free after as many releases. Returns whether it was free.
     fn take_again(&mut self, at: u32) -> bool {
         let free = self.take(at);
         if !free && at < self.size {
@@ -46,7 +46,7 @@ impl Bits {
         free
     }
 
-    /// How many are taken.
+    /// The number of taken numbers.
     fn count(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
     }
@@ -89,7 +89,7 @@ impl Bits {
     }
 }
 
-/// Why a number cannot be had.
+/// The reason why a number cannot be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     Taken,
@@ -102,7 +102,7 @@ pub enum Refusal {
 pub struct Addresses {
     pub network: Network,
     taken: Bits,
-    /// Of services that name an address, and of those that take any.
+    /// Outcomes for requested addresses, and for dynamic ones.
     named: Outcomes,
     any: Outcomes,
 }
@@ -113,19 +113,19 @@ impl Addresses {
         Addresses { network, taken: Bits::new(network.size()), named, any }
     }
 
-    /// For those who collect numbers.
+    /// The numbers for metrics.
     pub fn range(&self) -> Range {
         let taken = self.taken.count();
         let free = u64::from(self.taken.size).saturating_sub(taken);
         Range { name: self.network.to_string(), taken, free, named: self.named, any: self.any }
     }
 
-    /// Whether the address belongs to those that are given out.
+    /// Whether the address is in the range.
     pub fn covers(&self, address: &IpAddr) -> bool {
         self.network.offset(address).is_some()
     }
 
-    /// One that somebody has already, whoever else does. Whether nobody did, where it belongs here.
+    /// Takes an address that an object already holds; returns whether it was free, `None` outside of the range.
     pub fn recover(&mut self, address: &IpAddr) -> Option<bool> {
         self.network.offset(address).map(|offset| self.taken.take_again(offset))
     }
@@ -152,7 +152,7 @@ impl Addresses {
     }
 }
 
-/// How many addresses at the beginning are left to those who name one: a sixteenth, within bounds.
+/// The number of addresses at the start that are reserved for explicit requests: a sixteenth, within bounds.
 fn band(size: u32) -> u32 {
     const LEAST: u32 = 16;
     const MOST: u32 = 256;
@@ -216,7 +216,7 @@ impl Ports {
         if self.taken.take(offset) { Ok(()) } else { Err(Refusal::Taken) }
     }
 
-    /// One that somebody has already, whoever else does. Whether nobody did, where it belongs here.
+    /// Takes a port that an object already holds; returns whether it was free, `None` outside of the range.
     pub fn recover(&mut self, port: i64) -> Option<bool> {
         self.offset(port).map(|offset| self.taken.take_again(offset))
     }

@@ -1,7 +1,9 @@
-//! The rules of services, one function for each group of fields, in the order in which problems are told.
+//! Validation of services, one function for each group of fields, in the order of the reported problems.
 
 use super::families::{self, ADDRESSES, FAMILIES, POLICY};
-use super::{has_internal_traffic, kind, needs_address, needs_health_port, needs_node_ports, same};
+use super::service_type::{
+    has_internal_traffic, kind, needs_address, needs_health_port, needs_node_ports, same, texts,
+};
 use crate::check::{self, Problems};
 use crate::read;
 use rest::hooks::Context;
@@ -230,10 +232,10 @@ fn repeated_ports(object: &Value, spec: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// Who may reach a load balancer: a list, or in the older way an annotation.
+/// Checks the source ranges of a load balancer: the field, or the older annotation.
 fn source_ranges(object: &Value, context: &Context<'_>, spec: &Path<'_>, out: &mut Problems) {
     let key = format!("service.beta.{}/load-balancer-source-ranges", context.names.well_known_domain);
-    let ranges = super::texts(object, &["spec", "loadBalancerSourceRanges"]);
+    let ranges = texts(object, &["spec", "loadBalancerSourceRanges"]);
     let annotation = read::opt_text(object, &["metadata", "annotations", &key]);
     let metadata = Path::ROOT.field("metadata");
     let annotations = metadata.field("annotations");
@@ -330,7 +332,7 @@ pub(super) fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problem
 }
 
 /// A list of one or two of which the first never changes.
-struct Kept {
+struct ImmutableField {
     path: &'static [&'static str],
     field: &'static str,
     shown_type: &'static str,
@@ -339,14 +341,14 @@ struct Kept {
     told_as_first: bool,
 }
 
-const CLUSTER_ADDRESSES: Kept = Kept {
+const CLUSTER_ADDRESSES: ImmutableField = ImmutableField {
     path: ADDRESSES,
     field: "clusterIPs",
     shown_type: "string",
     name: "clusterIP",
     told_as_first: false,
 };
-const ADDRESS_FAMILIES: Kept = Kept {
+const ADDRESS_FAMILIES: ImmutableField = ImmutableField {
     path: FAMILIES,
     field: "ipFamilies",
     shown_type: "core.IPFamily",
@@ -354,7 +356,7 @@ const ADDRESS_FAMILIES: Kept = Kept {
     told_as_first: true,
 };
 
-fn kept(new: &Value, old: &Value, what: &Kept, out: &mut Problems) {
+fn kept(new: &Value, old: &Value, what: &ImmutableField, out: &mut Problems) {
     let spec = Path::ROOT.field("spec");
     let path = spec.field(what.field);
     let (is, was) = (new.items(what.path), old.items(what.path));
@@ -388,7 +390,7 @@ pub(super) fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
     out
 }
 
-/// Where a load balancer says that it is reached.
+/// Checks the ingress addresses of a load balancer.
 pub(crate) fn load_balancer(object: &Value, out: &mut Problems) {
     let status = Path::ROOT.field("status");
     let path = status.field("loadBalancer");

@@ -1,0 +1,170 @@
+//! Validation of the rules in a definition: their types, and the estimate of their costs.
+
+use super::expression_rules::{RULES, declaration, env};
+use super::schema_parts::{additional, items};
+use crate::check::{self, Problems};
+use crate::read;
+use cel::Declaration;
+use schema::problem::{Problem, Reason, quoted};
+use schema::{Path, Value};
+
+/// Checks the rules of a schema without other problems.
+pub(super) fn check(schema: &Value, path: &Path<'_>, out: &mut Problems) {
+    let Some(declaration) = declaration(schema) else { return };
+    let mut costs = Costs {
+        invalid: out.iter().map(|it| it.field.clone()).collect(),
+        total: 0,
+        patterns: 0,
+        each: Vec::new(),
+    };
+    let place = Place { often: Some(1), uncorrelated: None };
+    below(schema, Some(&declaration), &place, path, &mut costs, out);
+    if costs.patterns > MOST_PATTERNS {
+        out.push(Problem::forbidden(path, "patterns of rules are too large together"));
+    }
+    if costs.total > cel::PER_SCHEMA {
+        costs.each.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+        for (_, field) in costs.each.into_iter().take(MOST_EXPENSIVE) {
+            let message = "Forbidden: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+            out.push(Problem { reason: Reason::Forbidden, field, message: message.to_owned() });
+        }
+        let what = format!("{RULES} estimated rule cost total for entire OpenAPIv3 schema");
+        out.push(Problem::forbidden(path, &too_expensive(&what, costs.total, cel::PER_SCHEMA)));
+    }
+}
+
+/// The most bytes of the patterns of all rules together, by estimate.
+const MOST_PATTERNS: usize = 32 << 20;
+
+/// The most rules that are listed if all together cost too much.
+const MOST_EXPENSIVE: usize = 4;
+
+struct Costs {
+    /// The fields of the problems of the schema itself.
+    invalid: Vec<String>,
+    total: u64,
+    /// The size of all patterns.
+    patterns: usize,
+    /// The cost and the field of each expensive rule.
+    each: Vec<(u64, String)>,
+}
+
+struct Place {
+    /// The most values in one object, if they are bounded.
+    often: Option<u64>,
+    /// The enclosing list whose items have no keys, if any.
+    uncorrelated: Option<String>,
+}
+
+impl Place {
+    fn within(&self, most: Option<i64>) -> Place {
+        let most = most.and_then(|most| u64::try_from(most).ok());
+        let often = self.often.zip(most).map(|(often, most)| often.saturating_mul(most));
+        Place { often, uncorrelated: self.uncorrelated.clone() }
+    }
+}
+
+fn below(
+    schema: &Value,
+    declaration: Option<&Declaration>,
+    place: &Place,
+    path: &Path<'_>,
+    costs: &mut Costs,
+    out: &mut Problems,
+) {
+    if let Some(declaration) = declaration {
+        here(schema, declaration, place, path, costs, out);
+    }
+    let item = declaration.and_then(Declaration::item);
+    if let Some(more) = additional(schema) {
+        let inner = place.within(read::opt_int(schema, &["maxProperties"]));
+        below(more, item, &inner, &path.field("additionalProperties"), costs, out);
+    }
+    let at = path.field("properties");
+    for (name, property) in read::map(schema, &["properties"]).iter() {
+        let declaration = declaration.and_then(|it| it.field(name));
+        below(property, declaration, &place.within(Some(1)), &at.key(name), costs, out);
+    }
+    if let Some(items) = items(schema) {
+        let mut inner = place.within(read::opt_int(schema, &["maxItems"]));
+        if schema.text(&["x-kubernetes-list-type"]) != "map" {
+            inner.uncorrelated.get_or_insert_with(|| path.to_string());
+        }
+        below(items, item, &inner, &path.field("items"), costs, out);
+    }
+}
+
+fn here(
+    schema: &Value,
+    declaration: &Declaration,
+    place: &Place,
+    path: &Path<'_>,
+    costs: &mut Costs,
+    out: &mut Problems,
+) {
+    let at = path.field(RULES);
+    let rules = schema.items(&[RULES]);
+    // rules of a schema with a problem here or below are not checked
+    let here = path.to_string();
+    let within = |field: &String| field.strip_prefix(&here).is_some_and(|it| it.starts_with(['.', '[']));
+    if rules.is_empty() || costs.invalid.iter().any(within) {
+        return;
+    }
+    if declaration.ty().is_none() {
+        let message = "Internal error: internal error: failed to construct type information for x-kubernetes-validations \
+                       rules: unable to convert structural schema to CEL declarations";
+        let (field, message) = (at.to_string(), message.to_owned());
+        return out.push(Problem { reason: Reason::InternalError, field, message });
+    }
+    let env = env(declaration);
+    for (nth, rule) in rules.iter().enumerate() {
+        let text = rule.text(&["rule"]);
+        if text.trim().is_empty() {
+            continue;
+        }
+        let at = at.index(nth);
+        let at = at.field("rule");
+        let program = match env.compile_rule(text) {
+            Ok(program) => program,
+            Err(why) => {
+                let message = quoted(rule.text(&["message"]));
+                let shown =
+                    format!("apiextensions.ValidationRule{{Rule:{}, Message:{message}}}", quoted(text));
+                out.push(check::invalid_shown(&at, &shown, &why.to_string()));
+                continue;
+            }
+        };
+        let often = place.often.unwrap_or_else(|| declaration.most_often());
+        let cost = program.cost().max.saturating_mul(often);
+        if cost > cel::PER_EXPRESSION {
+            let why = too_expensive("estimated rule cost", cost, cel::PER_EXPRESSION);
+            out.push(Problem::forbidden(&at, &why));
+        }
+        costs.total = costs.total.saturating_add(cost);
+        costs.patterns = costs.patterns.saturating_add(program.patterns());
+        if cost >= cel::PER_SCHEMA / 100 {
+            costs.each.push((cost, at.to_string()));
+        }
+        if let Some(around) = place.uncorrelated.as_ref().filter(|_| program.uses("oldSelf")) {
+            let why =
+                format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {around}");
+            out.push(Problem::invalid_text(&at, text, &why));
+        }
+    }
+}
+
+fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
+    let factor = cost as f64 / limit as f64;
+    let factor = if factor > 100.0 {
+        "more than 100x".to_owned()
+    } else if factor < 1.5 {
+        // not "1.0x"
+        format!("{factor:.6}x")
+    } else {
+        format!("{factor:.1}x")
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
+         maxLength where arrays, maps, and strings are declared)"
+    )
+}

@@ -1,0 +1,496 @@
+//! The decoder: reads a value from a source against its table, in one pass.
+
+use super::bytes;
+use super::entries::{Entries, FieldBits};
+use super::error::DecodeError;
+use super::mismatch::{self, Place};
+use super::numbers::{float_value, whole, whole_or_float};
+use super::oddities::{Oddities, Oddity};
+use crate::path::Path;
+use crate::source::{Json, MapText, Source, SyntaxError, Token, Tree};
+use crate::table::{Field, Flags, Scalar, Shape, Type, Unknown};
+use crate::text::Text;
+use crate::value::{Map, Value};
+use crate::zero::{is_zero, zero, zero_when_absent};
+use crate::{encode, quantity, time};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A decoded value, and the oddities of its text.
+#[derive(Debug, PartialEq)]
+pub struct Decoded {
+    pub value: Value,
+    pub oddities: Vec<Oddity>,
+}
+
+/// Decodes JSON text without a table; duplicate keys are reported, the last one wins.
+pub fn json_untyped(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    untyped(bytes, false)
+}
+
+/// Decodes JSON text without a table inside an object: whole floats become integers.
+pub(crate) fn json_inside(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    untyped(bytes, true)
+}
+
+fn untyped(bytes: &[u8], settle: bool) -> Result<Decoded, DecodeError> {
+    let mut decoder = Decoder { settle, ..Decoder::untyped(Json::new(bytes)?) };
+    let token = decoder.source.value()?;
+    let value = decoder.any(token, &Path::ROOT)?;
+    decoder.source.end()?;
+    Ok(Decoded { value, oddities: decoder.into_oddities() })
+}
+
+/// The compact text of a map.
+fn compact(text: MapText<'_>) -> Result<Arc<str>, SyntaxError> {
+    match text {
+        MapText::Compact(text) => Ok(text),
+        MapText::Spaced(text) => match json_untyped(text.as_bytes()) {
+            Ok(decoded) => Ok(encode::compact(&decoded.value)),
+            Err(why) => Err(SyntaxError(why.to_string())),
+        },
+    }
+}
+
+/// Decodes one value from a source against its table.
+pub(super) struct Decoder<S> {
+    pub(super) source: S,
+    pub(super) oddities: Oddities,
+    /// Whether whole floats without a table become integers. A patch keeps its floats: it is decoded again against the
+    /// table, which distinguishes them.
+    pub(super) settle: bool,
+    /// Oddities of metadata in a loose object, which are listed last.
+    pub(super) late: Vec<Oddity>,
+    /// Whether a loose type drops null and unknown fields.
+    pub(super) prunes: bool,
+    /// Whether numbers out of the range of their type wrap around.
+    pub(super) wraps: bool,
+    /// The first value whose type differs from the declared one. It is reported at the end, unless an invalid value
+    /// ends the decoding before.
+    pub(super) mismatch: Option<DecodeError>,
+    /// The number of open separate readers, in which the first mismatch ends the decoding.
+    pub(super) apart: usize,
+    /// The number of open structures.
+    pub(super) structures: usize,
+}
+
+/// The deepest nesting of structures: each takes much more of the stack than a value without a table.
+const MOST_STRUCTURES: usize = 150;
+
+impl<S> Decoder<S> {
+    pub(super) fn new(source: S, ty: &Type) -> Self {
+        Decoder { oddities: Oddities::for_type(ty), ..Self::untyped(source) }
+    }
+
+    pub(super) fn untyped(source: S) -> Self {
+        Decoder {
+            source,
+            oddities: Oddities::default(),
+            settle: true,
+            late: Vec::new(),
+            prunes: true,
+            wraps: false,
+            mismatch: None,
+            apart: 0,
+            structures: 0,
+        }
+    }
+
+    /// All oddities in the order of their report.
+    pub(super) fn into_oddities(self) -> Vec<Oddity> {
+        let Decoder { oddities, mut late, .. } = self;
+        let mut all = oddities.into_list();
+        all.append(&mut late);
+        all
+    }
+}
+
+impl<'a, S: Source<'a>> Decoder<S> {
+    pub(super) fn structure(&mut self, ty: &Type, path: &Path<'_>) -> Result<Value, DecodeError> {
+        self.structures += 1;
+        if self.structures > MOST_STRUCTURES {
+            return Err(SyntaxError("exceeded max depth".to_owned()).into());
+        }
+        let mut entries = Entries::new(ty);
+        let mut undeclared = Vec::new();
+        let mut seen = FieldBits::new(ty.fields.len());
+        while let Some(key) = self.source.key()? {
+            let Some(rank) = ty.rank(&key) else {
+                self.undeclared(ty, key, path, &mut undeclared)?;
+                continue;
+            };
+            let field = &ty.fields[ty.by_name[rank] as usize];
+            let path = path.field(&field.name);
+            if seen.set(rank) {
+                self.oddities.duplicate(&path);
+                entries.remove(rank, field);
+            }
+            let token = self.source.value()?;
+            match self.field(field, token, &Place { owner: ty, path: &path })? {
+                Some(value) => entries.insert(rank, field, value),
+                None => seen.clear(rank),
+            }
+        }
+        for rank in ty.standing.iter().map(|rank| usize::from(*rank)) {
+            let field = &ty.fields[ty.by_name[rank] as usize];
+            if !seen.get(rank)
+                && let Some(value) = zero_when_absent(field)
+            {
+                entries.insert(rank, field, value);
+            }
+        }
+        self.structures -= 1;
+        if undeclared.is_empty() {
+            return Ok(Value::Map(Map::from_sorted(entries.entries)));
+        }
+        undeclared.extend(entries.entries);
+        Ok(Value::Map(Map::from_unsorted(undeclared).0))
+    }
+
+    pub(super) fn undeclared(
+        &mut self,
+        ty: &Type,
+        key: Cow<'a, str>,
+        path: &Path<'_>,
+        entries: &mut Vec<(Text, Value)>,
+    ) -> Result<(), DecodeError> {
+        let path = path.field(&key);
+        let token = self.source.value()?;
+        match ty.unknown {
+            Unknown::Report if self.prunes || !ty.loose => {
+                self.oddities.unknown(&path);
+                self.source.skip(&token)?;
+            }
+            _ => {
+                let value = self.any(token, &path)?;
+                entries.push((Cow::Owned(key.into_owned()), value));
+            }
+        }
+        Ok(())
+    }
+
+    /// A field's value; `None` if the normal form omits it.
+    pub(super) fn field(
+        &mut self,
+        field: &Field,
+        token: Token<'a>,
+        place: &Place<'_>,
+    ) -> Result<Option<Value>, DecodeError> {
+        if matches!(token, Token::Null) {
+            // metadata of an embedded object is always a structure
+            let is_part = |ty: &Type| !ty.loose && !place.path.is_top_level();
+            if place.owner.loose && matches!(&field.shape, Shape::Struct(ty) if is_part(ty)) {
+                return Ok(Some(Value::map()));
+            }
+            let stays = field.is(Flags::NULLABLE) || !self.prunes && place.owner.loose;
+            return Ok(stays.then_some(Value::Null));
+        }
+        let mistyped = field.is(Flags::TEXT) && !matches!(token, Token::String(_));
+        let value = self.shaped(&field.shape, token, place)?;
+        if mistyped {
+            let (path, shown) = (place.path, crate::problem::shown(&value));
+            let path = path.with_keys();
+            return Err(DecodeError::Type(format!("{path}: Invalid value: {shown}: must be a string")));
+        }
+        let omitted = !field.is(Flags::ALWAYS)
+            && !field.is(Flags::NILABLE)
+            && is_zero(&value)
+            && !field.shape.is_written_empty();
+        Ok(if omitted { None } else { Some(value) })
+    }
+
+    pub(super) fn shaped(
+        &mut self,
+        shape: &Shape,
+        token: Token<'a>,
+        place: &Place<'_>,
+    ) -> Result<Value, DecodeError> {
+        match (shape, token) {
+            (Shape::Scalar(Scalar::Any | Scalar::Object | Scalar::Fields), token) if place.owner.loose => {
+                self.any(token, place.path)
+            }
+            (Shape::Scalar(_), token) if place.owner.loose => self.bare(token, place.path),
+            (Shape::Scalar(scalar), token) => self.scalar(*scalar, token, place),
+            (Shape::Struct(ty), token) if ty.one_of => self.alternative(ty, shape, token, place),
+            (_, Token::Null) if place.owner.loose => Ok(Value::Null),
+            (_, Token::Null) => Ok(zero(shape)),
+            (Shape::Struct(ty), Token::Map) if place.owner.loose && !ty.loose => {
+                if place.path.is_top_level() { self.apart(ty, place) } else { self.inner(ty, place) }
+            }
+            (Shape::Struct(ty), Token::Map) => self.structure(ty, place.path),
+            (Shape::List(list), Token::List) => {
+                let mut items = Vec::new();
+                while self.source.item()? {
+                    let path = place.path.index(items.len());
+                    let token = self.source.value()?;
+                    items.push(self.shaped(&list.item, token, &Place { owner: place.owner, path: &path })?);
+                }
+                Ok(Value::List(items))
+            }
+            (Shape::Map(map), Token::Map) => {
+                let mut entries = Vec::new();
+                while let Some(key) = self.source.key()? {
+                    let path = place.path.entry(&key);
+                    let token = self.source.value()?;
+                    let absent = matches!(token, Token::Null) && place.owner.loose && !map.nullable;
+                    let value = self.shaped(&map.value, token, &Place { owner: place.owner, path: &path })?;
+                    if !absent {
+                        entries.push((Cow::Owned(key.into_owned()), value));
+                    }
+                }
+                Ok(self.sorted(entries, place.path))
+            }
+            (Shape::Struct(ty), token) if place.owner.loose && !ty.loose => {
+                let (path, found) = (place.path, mismatch::found(&token));
+                let value = crate::problem::shown(&self.any(token, place.path)?);
+                let why = format!(
+                    "json: cannot unmarshal {found} into Go value of type {}",
+                    mismatch::go_struct(ty)
+                );
+                // the error of the object's own metadata has no path
+                let own = path.to_string() == "metadata";
+                Err(DecodeError::Type(if own {
+                    why
+                } else {
+                    format!("{}: Invalid value: {value}: {why}", path.with_keys())
+                }))
+            }
+            (Shape::Struct(ty), token) if place.owner.loose && ty.unknown == Unknown::Keep => {
+                self.any(token, place.path)
+            }
+            (Shape::Map(map), token) if place.owner.loose && map.open => self.any(token, place.path),
+            // objects among the items of an undeclared list have no declared fields
+            (_, token) if place.owner.loose => self.bare(token, place.path),
+            (shape, token) => self.mismatched(shape, token, place),
+        }
+    }
+
+    /// A value whose type differs from the declared one, which is reported at the end.
+    fn mismatched(
+        &mut self,
+        shape: &Shape,
+        token: Token<'a>,
+        place: &Place<'_>,
+    ) -> Result<Value, DecodeError> {
+        let error = mismatch::mismatch(shape, &token, place);
+        // scalars with their own decoder end the decoding
+        let own = [Scalar::IntOrString, Scalar::Time, Scalar::MicroTime, Scalar::Duration];
+        if self.apart > 0 || matches!(shape, Shape::Scalar(scalar) if own.contains(scalar)) {
+            return Err(error);
+        }
+        self.source.skip(&token)?;
+        self.mismatch.get_or_insert(error);
+        Ok(zero(shape))
+    }
+
+    /// Metadata of an embedded object. An error shows all of it.
+    fn inner(&mut self, ty: &Type, place: &Place<'_>) -> Result<Value, DecodeError> {
+        let sent = self.any(Token::Map, place.path)?;
+        let mut reader = Decoder { wraps: self.wraps, ..Decoder::new(Tree::new(sent.clone()), ty) };
+        reader.source.value()?;
+        let read = reader.apart(ty, place);
+        let (path, prefix) = (place.path.with_keys(), place.path.to_string());
+        self.late.extend(reader.into_oddities().into_iter().map(|oddity| match oddity {
+            Oddity::Unknown(at) => Oddity::Unknown(at.replacen(&prefix, &path, 1)),
+            other => other,
+        }));
+        read.map_err(|why| match why {
+            DecodeError::Type(why) => {
+                let sent = crate::problem::shown(&sent);
+                DecodeError::Type(format!("{path}: Invalid value: {sent}: {why}"))
+            }
+            other => other,
+        })
+    }
+
+    /// Metadata of a loose object, which has its own strict decoder.
+    fn apart(&mut self, ty: &Type, place: &Place<'_>) -> Result<Value, DecodeError> {
+        let before = self.oddities.len();
+        self.apart += 1;
+        let read = self.structure(ty, place.path);
+        self.apart -= 1;
+        self.late.extend(self.oddities.split_off(before));
+        read.map_err(|why| match why {
+            DecodeError::Type(text) => {
+                let path = format!(".{}.", place.path.fields_only());
+                DecodeError::Type(text.replacen(&path, ".", 1))
+            }
+            other => other,
+        })
+    }
+
+    /// A value with one of several forms, which has its own decoder: oddities below are not reported, errors below are
+    /// reported at this place, and a value of another form becomes null.
+    fn alternative(
+        &mut self,
+        ty: &Type,
+        shape: &Shape,
+        token: Token<'a>,
+        place: &Place<'_>,
+    ) -> Result<Value, DecodeError> {
+        let form = match token {
+            Token::Map => Value::map(),
+            Token::List => Value::List(Vec::new()),
+            Token::Bool(truth) => truth.into(),
+            _ => Value::Null,
+        };
+        let Some(field) = ty.alternative(&form) else {
+            self.source.skip(&token)?;
+            return match zero(shape) {
+                Value::Null => Ok(Value::Null),
+                _ => Err(DecodeError::Type("boolean or JSON schema expected".to_owned())),
+            };
+        };
+        let before = self.oddities.len();
+        self.apart += 1;
+        let value = self.shaped(&field.shape, token, place).map_err(|why| mismatch::moved(why, place))?;
+        self.apart -= 1;
+        self.oddities.split_off(before);
+        let nothing = matches!(&value, Value::List(items) if items.is_empty());
+        Ok(if nothing { Value::Null } else { value })
+    }
+
+    fn sorted(&mut self, entries: Vec<(Text, Value)>, path: &Path<'_>) -> Value {
+        let (map, repeated) = Map::from_unsorted(entries);
+        repeated.iter().for_each(|key| self.oddities.duplicate(&path.field(key)));
+        Value::Map(map)
+    }
+
+    fn scalar(&mut self, scalar: Scalar, token: Token<'a>, place: &Place<'_>) -> Result<Value, DecodeError> {
+        let shape = Shape::Scalar(scalar);
+        match (scalar, token) {
+            (Scalar::Any, token) => self.any(token, place.path),
+            (Scalar::Fields, Token::Map) => Ok(Value::Json(compact(self.source.text()?)?)),
+            (Scalar::Fields | Scalar::Object, Token::Json(text)) => Ok(Value::Json(text)),
+            (_, Token::Null) => Ok(zero(&shape)),
+            // a raw object may have any form
+            (Scalar::Object, token) => self.any(token, place.path),
+            (Scalar::String, Token::String(text)) => Ok(text.into()),
+            (Scalar::Bool, Token::Bool(truth)) => Ok(truth.into()),
+            (Scalar::Int32, Token::Int(number)) if i32::try_from(number).is_ok() => Ok(number.into()),
+            (Scalar::Int64, Token::Int(number)) => Ok(number.into()),
+            (Scalar::Int32, Token::Int(number)) if self.wraps => Ok(i64::from(number as i32).into()),
+            (Scalar::Int32 | Scalar::Int64, Token::Decimal(text)) if self.wraps => match whole(&text) {
+                Some(number) if scalar == Scalar::Int32 => Ok(i64::from(number as i32).into()),
+                Some(number) => Ok(number.into()),
+                None => self.mismatched(&shape, Token::Decimal(text), place),
+            },
+            (Scalar::Float, Token::Int(number)) => Ok(whole_or_float(number as f64)),
+            (Scalar::Float, Token::Decimal(text)) => match text.parse::<f64>() {
+                Ok(number) if number.is_finite() => Ok(whole_or_float(number)),
+                _ => self.mismatched(&shape, Token::Decimal(text), place),
+            },
+            (Scalar::IntOrString, Token::String(text)) => Ok(text.into()),
+            (Scalar::IntOrString, Token::Int(number)) if i32::try_from(number).is_ok() => Ok(number.into()),
+            (Scalar::Bytes, Token::String(text)) => match bytes::canonical(&text) {
+                Err(why) if self.apart == 0 => {
+                    self.mismatch.get_or_insert(why);
+                    Ok(zero(&shape))
+                }
+                other => other,
+            },
+            (Scalar::Bytes, Token::List) => self.byte_list(place),
+            (Scalar::Quantity, Token::String(text)) => canonical(quantity::canonical(&text)),
+            (Scalar::Quantity, Token::Int(number)) => canonical(quantity::canonical(&number.to_string())),
+            (Scalar::Quantity, Token::Decimal(text)) => canonical(quantity::canonical(&text)),
+            // the API reports every other type with this text
+            (Scalar::Quantity, _) => canonical(quantity::canonical("\u{0}")),
+            (Scalar::Time, Token::String(text)) => canonical(time::parse_time(&text)),
+            (Scalar::MicroTime, Token::String(text)) => canonical(time::parse_micro_time(&text)),
+            (Scalar::Duration, Token::String(text)) => canonical(time::canonical_duration(&text)),
+            (_, token) => self.mismatched(&shape, token, place),
+        }
+    }
+
+    /// Bytes as a list of numbers.
+    fn byte_list(&mut self, place: &Place<'_>) -> Result<Value, DecodeError> {
+        let mut out = Vec::new();
+        while self.source.item()? {
+            let token = self.source.value()?;
+            let found = match &token {
+                Token::Null => Some(0),
+                Token::Int(number) => u8::try_from(*number).ok(),
+                _ => None,
+            };
+            let Some(byte) = found else {
+                let found = match &token {
+                    Token::Int(number) => format!("number {number}"),
+                    other => mismatch::found(other),
+                };
+                let (owner, path) = (&place.owner.name, place.path.fields_only());
+                return Err(DecodeError::Type(format!(
+                    "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type uint8"
+                )));
+            };
+            out.push(byte);
+        }
+        Ok(bytes::encode(&out).into())
+    }
+
+    /// A value in the place of a scalar: all fields inside it are unknown.
+    fn bare(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
+        match token {
+            token if !self.prunes => self.any(token, path),
+            Token::Map => {
+                while let Some(key) = self.source.key()? {
+                    self.oddities.unknown(&path.field(&key));
+                    let token = self.source.value()?;
+                    self.source.skip(&token)?;
+                }
+                Ok(Value::map())
+            }
+            Token::List => {
+                let mut items = Vec::new();
+                while self.source.item()? {
+                    let path = path.index(items.len());
+                    let token = self.source.value()?;
+                    items.push(self.bare(token, &path)?);
+                }
+                Ok(Value::List(items))
+            }
+            token => self.any(token, path),
+        }
+    }
+
+    /// Any JSON value, kept as it is.
+    fn any(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
+        Ok(match token {
+            Token::Null => Value::Null,
+            Token::Bool(truth) => truth.into(),
+            Token::Int(number) => number.into(),
+            Token::Decimal(text) => match text.parse::<f64>() {
+                Ok(number) if number.is_finite() && self.settle => float_value(number),
+                Ok(number) if number.is_finite() => Value::Float(number),
+                _ => {
+                    return Err(DecodeError::Type(format!(
+                        "json: cannot unmarshal number {text} into Go value of type float64"
+                    )));
+                }
+            },
+            Token::String(text) => text.into(),
+            Token::Json(text) => Value::Json(text),
+            Token::List => {
+                let mut items = Vec::new();
+                while self.source.item()? {
+                    let path = path.index(items.len());
+                    let token = self.source.value()?;
+                    items.push(self.any(token, &path)?);
+                }
+                Value::List(items)
+            }
+            Token::Map => {
+                let mut entries = Vec::new();
+                while let Some(key) = self.source.key()? {
+                    let token = self.source.value()?;
+                    let value = self.any(token, &path.field(&key))?;
+                    entries.push((Cow::Owned(key.into_owned()), value));
+                }
+                self.sorted(entries, path)
+            }
+        })
+    }
+}
+
+fn canonical<E: std::fmt::Display>(text: Result<String, E>) -> Result<Value, DecodeError> {
+    text.map(Value::String).map_err(|why| DecodeError::Type(why.to_string()))
+}

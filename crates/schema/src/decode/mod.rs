@@ -1,0 +1,172 @@
+//! Decoding: from text or a tree to a value in the normal form of its table, in one pass.
+//!
+//! The normal form has the contents of the API's own types: optional fields that are absent or empty are omitted,
+//! fields that are always written have their zero value, quantities and times are canonical. Unknown and duplicate
+//! fields are collected with their paths; a wrong type is an error.
+
+mod bytes;
+mod decoder;
+mod entries;
+mod error;
+mod mismatch;
+mod numbers;
+mod oddities;
+mod partial;
+
+pub use crate::zero::{is_zero, zero, zero_struct, zero_when_absent};
+pub use bytes::base64_problem;
+pub(crate) use decoder::json_inside;
+pub use decoder::{Decoded, json_untyped};
+pub use error::DecodeError;
+pub(crate) use numbers::float_value;
+pub use oddities::{COUNT_LIMIT as ODDITIES_LIMIT, Oddity};
+pub use partial::{Wanted, canonical_parts};
+
+use self::decoder::Decoder;
+use self::mismatch::Place;
+use self::oddities::Oddities;
+use crate::path::Path;
+use crate::source::{Json, Source, SyntaxError, Token, Tree};
+use crate::table::{Type, Unknown};
+use crate::value::Value;
+use std::collections::HashSet;
+
+/// The treatment of a number out of the range of its type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    Refuse,
+    Wrap,
+}
+
+/// Decodes JSON text against a type.
+pub fn json(bytes: &[u8], ty: &Type) -> Result<Decoded, DecodeError> {
+    decode(Json::new(bytes)?, ty)
+}
+
+/// Decodes text that [`encode`](crate::encode) wrote for the same type.
+pub fn canonical_json(bytes: &[u8], ty: &Type) -> Result<Decoded, DecodeError> {
+    let text = std::str::from_utf8(bytes).map_err(|why| SyntaxError(why.to_string()))?;
+    decode(Json::canonical(text), ty)
+}
+
+/// Decodes a tree against a type.
+pub fn tree(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
+    decode(Tree::new(value), ty)
+}
+
+/// Decodes an applied tree: a loose type keeps null and unknown fields for the kind's rules.
+pub fn applied(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
+    decode_with(Decoder { prunes: false, wraps: true, ..Decoder::new(Tree::new(value), ty) }, ty)
+}
+
+/// Decodes a tree with conversion of numbers: a number out of range wraps around.
+pub fn converted(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
+    decode_with(Decoder { wraps: true, ..Decoder::new(Tree::new(value), ty) }, ty)
+}
+
+/// Decodes the replaced fields of an object in normal form again.
+pub fn refit<'k>(
+    value: Value,
+    ty: &Type,
+    replaced: impl Iterator<Item = &'k str>,
+    numbers: Numbers,
+) -> Result<Decoded, DecodeError> {
+    let wraps = numbers == Numbers::Wrap;
+    let Value::Map(mut map) = value else {
+        return decode_with(Decoder { wraps, ..Decoder::new(Tree::new(value), ty) }, ty);
+    };
+    let keys: Vec<&str> = replaced.collect();
+    let undeclared = keys.iter().filter(|key| ty.unknown == Unknown::Report && ty.field(key).is_none());
+    let mut unknown: HashSet<&str> = undeclared.copied().collect();
+    if !unknown.is_empty() {
+        // all at once, so that a long map is shifted only once
+        let mut found = HashSet::new();
+        map.retain(|key, _| match unknown.take(key) {
+            Some(key) => !found.insert(key),
+            None => true,
+        });
+        unknown = found;
+    }
+    let (mut oddities, mut late) = (Oddities::for_type(ty), Vec::new());
+    for key in keys {
+        let Some((_, field)) = ty.field(key) else {
+            if unknown.contains(key) {
+                oddities.unknown(&Path::ROOT.field(key));
+            }
+            continue;
+        };
+        let Some(found) = map.remove(&field.name) else {
+            if let Some(zero) = zero_when_absent(field) {
+                map.insert(field.name.clone(), zero);
+            }
+            continue;
+        };
+        let path = Path::ROOT.field(&field.name);
+        let source = Tree::new(found);
+        let mut decoder = Decoder { oddities, late, wraps, ..Decoder::new(source, ty) };
+        let token = decoder.source.value()?;
+        let fitted = decoder.field(field, token, &Place { owner: ty, path: &path })?;
+        if let Some(why) = decoder.mismatch.take() {
+            return Err(why);
+        }
+        Decoder { oddities, late, .. } = decoder;
+        if let Some(fitted) = fitted.or_else(|| zero_when_absent(field)) {
+            map.insert(field.name.clone(), fitted);
+        }
+    }
+    let mut oddities = oddities.into_list();
+    oddities.append(&mut late);
+    sort_oddities(ty, &mut oddities);
+    Ok(Decoded { value: Value::Map(map), oddities })
+}
+
+/// Sorts the oddities of a custom resource by the order in which its parts are decoded; the oddities of built-in kinds
+/// keep the order of discovery.
+fn sort_oddities(ty: &Type, oddities: &mut [Oddity]) {
+    if !ty.loose {
+        return;
+    }
+    oddities.sort_by_cached_key(|oddity| match oddity {
+        Oddity::Duplicate(path) => (-i32::from(path.starts_with("metadata.")), String::new()),
+        Oddity::Unknown(path) if path.starts_with("metadata.") => (1, path.clone()),
+        Oddity::Unknown(path) if !path.contains(".metadata.") => (2, path.clone()),
+        Oddity::Unknown(path) => (3, path.clone()),
+    });
+}
+
+fn decode<'a>(source: impl Source<'a>, ty: &Type) -> Result<Decoded, DecodeError> {
+    decode_with(Decoder::new(source, ty), ty)
+}
+
+fn decode_with<'a, S: Source<'a>>(mut decoder: Decoder<S>, ty: &Type) -> Result<Decoded, DecodeError> {
+    let value = match decoder.source.value()? {
+        Token::Map => decoder.structure(ty, &Path::ROOT)?,
+        // null is an empty object
+        Token::Null => zero_struct(ty),
+        other => {
+            let found = mismatch::found(&other);
+            decoder.source.skip(&other)?;
+            decoder.source.end()?;
+            return Err(DecodeError::NotAnObject(found));
+        }
+    };
+    decoder.source.end()?;
+    if let Some(why) = decoder.mismatch.take() {
+        return Err(why);
+    }
+    let mut oddities = decoder.into_oddities();
+    sort_oddities(ty, &mut oddities);
+    Ok(Decoded { value, oddities })
+}
+
+impl Value {
+    /// The same value, with every text form decoded.
+    pub fn opened(&self) -> Value {
+        match self {
+            Value::Json(text) => json_untyped(text.as_bytes()).map_or(Value::Null, |it| it.value),
+            Value::List(items) => Value::List(items.iter().map(Value::opened).collect()),
+            Value::Map(map) => Value::Map(map.map_values(Value::opened)),
+            scalar => scalar.clone(),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Text of tables and trees, and the comparison of names.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+/// A name or a sentence, compiled in or created at run time.
+pub type Text = Cow<'static, str>;
+
+/// The order of names, by their bytes. Names are short and mostly differ early, so their first bytes are compared as
+/// numbers, which saves a call for nearly every step of a search.
+#[inline]
+pub(crate) fn order(a: &str, b: &str) -> Ordering {
+    head(a).cmp(&head(b)).then_with(|| a.cmp(b))
+}
+
+/// The first eight bytes as a number with the same order; missing bytes count as zeros.
+#[inline]
+pub(crate) const fn head(text: &str) -> u64 {
+    let bytes = text.as_bytes();
+    if let Some(first) = bytes.first_chunk::<8>() {
+        return u64::from_be_bytes(*first);
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let (first, last) = (u32::from_be_bytes(*first) as u64, u32::from_be_bytes(*last) as u64);
+        return first << 32 | (last << (8 * (8 - bytes.len()))) & 0xffff_ffff;
+    }
+    let mut head = 0;
+    let mut at = 0;
+    while at < bytes.len() {
+        head |= (bytes[at] as u64) << (56 - 8 * at);
+        at += 1;
+    }
+    head
+}
+
+/// Whether two names are equal, without a call for names of usual length.
+#[inline]
+pub(crate) fn equal(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    if let (Some(a8), Some(b8)) = (a.first_chunk::<8>(), b.first_chunk::<8>()) {
+        return a8 == b8 && a.last_chunk::<8>() == b.last_chunk::<8>() && (a.len() <= 16 || a == b);
+    }
+    if let (Some(a4), Some(b4)) = (a.first_chunk::<4>(), b.first_chunk::<4>()) {
+        return a4 == b4 && a.last_chunk::<4>() == b.last_chunk::<4>();
+    }
+    a.iter().zip(b).all(|(a, b)| a == b)
+}
