@@ -14,9 +14,9 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use env::{Simulated, World};
 use names::Names;
-use rest::input::{Format, Input};
 use rest::options::WriteOptions;
 use rest::{Api, PatchKind, Requester, Resource, Storage, WriteOutcome, WriteRequest};
+use rest::{Format, Input};
 use std::sync::Arc;
 use std::time::Duration;
 

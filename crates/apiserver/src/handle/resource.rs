@@ -14,9 +14,9 @@ use crate::serve::Body;
 use http::{Method, Response, header};
 use merge::managed::default_manager;
 use rest::hooks::Part;
-use rest::input::{Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
 use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Shown, WriteRequest};
+use rest::{Format, Input};
 use schema::{Value, proto};
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@
 use crate::loopback::{self, Place};
 use futures_util::future;
 use kinds::apiserverinternal::storageversion;
-use rest::api::Resources;
+use rest::Resources;
 use rest::resource::Collection;
 use rest::{Api, ApiError, Resource};
 use schema::{Value, time};

@@ -1,0 +1,165 @@
+//! Apply: the next state is the current one with the applier's wishes merged in, where nobody else objects.
+
+use crate::model::error::{ApiError, Cause, Details};
+use crate::pipeline::api::Api;
+use crate::pipeline::decode::{Format, Input, judge};
+use crate::pipeline::write::{WriteOutcome, WriteRequest};
+use crate::verbs::patch::type_name;
+use crate::verbs::update::{check_name, forget_version};
+use merge::{ApplyError, ApplyWrite};
+use schema::decode::DecodeError;
+use schema::time::parse_time;
+use schema::{Value, decode};
+
+/// The manager whose older, client-side record of what it applied is taken over.
+const CLIENT: &str = "kubectl";
+/// Where that record is kept, below the client's own domain.
+const LAST_APPLIED: &str = "last-applied-configuration";
+
+impl Api {
+    pub async fn apply(
+        &self,
+        writing: &mut WriteRequest<'_>,
+        input: &Input,
+    ) -> Result<WriteOutcome, ApiError> {
+        let resource = writing.target().clone();
+        let input = Input { bytes: input.bytes.clone(), format: Format::Yaml };
+        let untyped =
+            input.untyped().map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
+        let validation = writing.options.field_validation;
+        judge(untyped.oddities, validation, &mut writing.warnings)
+            .map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
+        let config = untyped.value;
+        check_config(&config, writing)?;
+        let last_applied = self.names.well_known_under(CLIENT, LAST_APPLIED);
+        let now = schema::time::format_time(env::unix_seconds(&self.world));
+        let reset = writing.unowned_fields();
+        let write = ApplyWrite {
+            ty: &resource.kind.root,
+            manager: writing.manager,
+            api_version: &resource.api_version,
+            subresource: writing.subresource,
+            now: &now,
+            force: writing.options.force.unwrap_or(false),
+            reset: &reset,
+            convert: Some(&|version, live, new| self.elsewhere(&resource, version, live, new)),
+            last_applied: (writing.manager == CLIENT).then_some(&last_applied),
+        };
+        let (namespace, name) = (writing.namespace, writing.name);
+        let next = |live: Option<&Value>| -> Result<Value, ApiError> {
+            let mut applied = merge::apply(&write, live, &config).map_err(apply_error)?;
+            let ty = &resource.kind.root;
+            // the server sets it, and a custom resource's is text until then
+            let created = &["metadata", "creationTimestamp"];
+            if ty.loose && parse_time(applied.object.text(created)).is_err() {
+                applied.object.unset(created);
+            }
+            // only an error asks what came out, and then it is made again
+            let refused = |why: DecodeError| {
+                let again = merge::apply(&write, live, &config).ok();
+                let told = again.and_then(|applied| merge::strategic::misfit(ty, &applied.object));
+                let (object, version) = (merge::described(&config), gvk(&config));
+                ApiError::internal(format!(
+                    "failed to convert new object ({object}) to proper version: unable to convert unstructured object to \
+                     {version}: {}",
+                    told.unwrap_or_else(|| why.to_string())
+                ))
+            };
+            let decoded = decode::applied(applied.object, ty).map_err(refused)?;
+            if let Some(why) = resource.hooks.conversion_error.and_then(|of| of(&decoded.value)) {
+                let object = merge::described(&config);
+                return Err(ApiError::internal(format!(
+                    "failed to convert to unversioned ({object}): {why}"
+                )));
+            }
+            check_place(&config, namespace, name)?;
+            Ok(decoded.value)
+        };
+        writing.owned = true;
+        let exists = resource.collection.cache.get(writing.namespace, name).is_some();
+        if !exists && writing.subresource.is_empty() {
+            let mut object = next(None)?;
+            check_name(&object, name)?;
+            forget_version(&mut object, writing)?;
+            if !object.text(&["metadata", "uid"]).is_empty() {
+                let uid = object.text(&["metadata", "uid"]);
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
+                return Err(ApiError::conflict(resource.subject(name), &why));
+            }
+            return self.create_object(writing, object).await;
+        }
+        self.replace(writing, &|old, _| {
+            let object = next(Some(old))?;
+            check_name(&object, name)?;
+            Ok(object)
+        })
+        .await
+    }
+}
+
+/// What is applied must say what it is, and belong to the place it is sent to.
+fn check_config(config: &Value, writing: &WriteRequest<'_>) -> Result<(), ApiError> {
+    if !matches!(config, Value::Map(_) | Value::Null) {
+        return Err(ApiError::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
+             of type map[string]interface {{}}",
+            type_name(config)
+        )));
+    }
+    let resource = writing.target();
+    let version = config.text(&["apiVersion"]);
+    if version != resource.api_version {
+        return Err(ApiError::bad_request(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {}",
+            resource.api_version
+        )));
+    }
+    let kind = config.text(&["kind"]);
+    if kind != resource.kind.name {
+        return Err(ApiError::bad_request(format!(
+            "Incorrect kind specified in apply patch. Specified patch kind: {kind}, expected: {}",
+            resource.kind.name
+        )));
+    }
+    Ok(())
+}
+
+/// What is applied must belong to the place it is sent to. What exists has its name already.
+fn check_place(config: &Value, namespace: &str, name: &str) -> Result<(), ApiError> {
+    let given = config.text(&["metadata", "namespace"]);
+    if !given.is_empty() && given != namespace {
+        return Err(ApiError::wrong_namespace());
+    }
+    if config.text(&["metadata", "name"]).is_empty() { Ok(()) } else { check_name(config, name) }
+}
+
+/// The type of an object as error texts name it: `group/version, Kind=kind`.
+fn gvk(config: &Value) -> String {
+    let described = merge::described(config);
+    described.split_once("; ").map_or(String::new(), |(_, gvk)| gvk.to_owned())
+}
+
+fn apply_error(why: ApplyError) -> ApiError {
+    let (code, message) = (why.code(), why.to_string());
+    match why {
+        ApplyError::Conflicts(conflicts) => {
+            let causes = conflicts.told.iter().map(|one| Cause {
+                reason: "FieldManagerConflict".to_owned(),
+                message: one.message(),
+                field: one.field.clone(),
+            });
+            let details = Details { causes: causes.collect(), ..Details::default() };
+            ApiError {
+                code: 409,
+                reason: "Conflict".into(),
+                message,
+                details: Some(Box::new(details)),
+                continue_token: String::new(),
+            }
+        }
+        _ if code == 400 => ApiError::bad_request(message),
+        _ => ApiError::internal(message),
+    }
+}

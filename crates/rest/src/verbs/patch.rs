@@ -1,0 +1,286 @@
+//! Patch: the next state is a function of the current one.
+
+use crate::model::error::{ApiError, Subject};
+use crate::model::options::FieldValidation;
+use crate::pipeline::api::Api;
+use crate::pipeline::decode::{Input, judge, not_an_object, untyped_field};
+use crate::pipeline::write::{WriteOutcome, WriteRequest};
+use crate::verbs::update::check_name;
+use merge::json_patch::Form;
+use merge::{Error, JsonPatch, document};
+use schema::decode::{DecodeError, Decoded, Numbers};
+use schema::problem::{Problem, Problems};
+use schema::table::{Field, Shape, Type};
+use schema::{Map, Path, Value, decode, encode};
+
+/// The formats of patches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchKind {
+    Json,
+    Merge,
+    /// Merges lists by the keys that the table names.
+    Strategic,
+}
+
+enum Patch {
+    Json(JsonPatch),
+    Merge(Value),
+    Strategic(Value),
+}
+
+impl Api {
+    pub async fn patch(
+        &self,
+        writing: &mut WriteRequest<'_>,
+        kind: PatchKind,
+        input: &Input,
+    ) -> Result<WriteOutcome, ApiError> {
+        let resource = writing.target().clone();
+        let validation = writing.options.field_validation;
+        let name = writing.name;
+        let patch = parse(kind, input, writing);
+        // what is wrong with a patch is told when it is tried, which takes an object
+        if patch.is_err() {
+            let found = writing.resource.collection.cache.get(writing.namespace, name);
+            found.ok_or_else(|| ApiError::not_found(writing.resource.subject(name)))?;
+        }
+        let patch = patch?;
+        // a patch can point into the record of ownership, which is kept as text
+        let into_record = kind == PatchKind::Json && mentions(&input.bytes, RECORD.as_bytes());
+        self.replace(writing, &|old, warnings| {
+            let opened = into_record.then(|| old.opened());
+            let old = opened.as_ref().unwrap_or(old);
+            let ty = &resource.kind.root;
+            // only an error shows what came out, and then it is made again
+            let refused = |why: &str| match patch.apply(ty, old) {
+                Ok(_) => misfit(&patch.shown(ty, old, input), why),
+                Err(why) => patch_error(&why),
+            };
+            let patched = patch.apply(ty, old).map_err(|why| match why {
+                Error::Misfit { why, .. } => misfit(&patch.shown(ty, old, input), &why),
+                other => patch_error(&other),
+            })?;
+            let read = !ty.loose && !matches!(patch, Patch::Strategic(_));
+            if read && is_without_version(&patched, old) {
+                // little is known of such an object: its metadata stands where its fields would
+                let metadata = match ty.field("metadata") {
+                    Some((_, Field { shape: Shape::Struct(metadata), .. })) => Some(metadata),
+                    _ => None,
+                };
+                let is_known = |field: &str| {
+                    matches!(field, "kind" | "apiVersion")
+                        || metadata.is_some_and(|ty| ty.field(field).is_some())
+                };
+                let fields = patched.as_map().into_iter().flat_map(Map::keys);
+                let unknown = fields.filter(|field| !is_known(field));
+                let oddities = unknown.map(|field| format!("unknown field {field:?}")).collect();
+                judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
+                let mut nameless = Value::map();
+                nameless.set(&["metadata", "name"], patched.text(&["name"]));
+                check_name(&nameless, name)?;
+                return Err(refused("the kind and version of an object cannot change"));
+            }
+            let untyped = untyped_field(&patched).filter(|_| read);
+            let mut decoded = patch.fit(patched, ty).map_err(|why| match (why, untyped) {
+                (DecodeError::NotAnObject(found), _) if !ty.loose => {
+                    refused(&format!("{NO_TYPE}: {}", not_an_object(&found)))
+                }
+                (_, Some(why)) => refused(&format!("{NO_TYPE}: {why}")),
+                (other, _) => {
+                    // the first mistake is the first one of the text, whose order the tree has lost
+                    let text = patch.shown(ty, old, input);
+                    let first = decode::json(text.as_bytes(), ty).err().filter(|_| read);
+                    refused(&first.unwrap_or(other).to_string())
+                }
+            })?;
+            let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
+            judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
+            if let Some(why) = resource.hooks.conversion_error.and_then(|of| of(&decoded.value)) {
+                let read = !matches!(patch, Patch::Strategic(_));
+                return Err(if read { refused(&why) } else { ApiError::internal(why) });
+            }
+            check_name(&decoded.value, name)?;
+            if ty.loose {
+                let gone = |field: &str| decoded.value.text(&[field]).is_empty();
+                if gone("kind") {
+                    let shown = patch.shown(ty, old, input);
+                    return Err(refused(&format!("Object 'Kind' is missing in '{shown}'")));
+                }
+                if gone("apiVersion") {
+                    let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+                    return Err(ApiError::internal_error(why));
+                }
+                same_type(&decoded.value, old)?;
+            }
+            // what is patched has its type also where a patch takes that away, as a directive at the root does
+            let strategic = matches!(patch, Patch::Strategic(_));
+            for field in ["kind", "apiVersion"] {
+                let given = strategic || field == "kind";
+                if given && decoded.value.text(&[field]).is_empty() {
+                    decoded.value.set(&[field], old.text(&[field]));
+                }
+            }
+            let same = |field| decoded.value.text(&[field]) == old.text(&[field]);
+            if !same("kind") || !same("apiVersion") {
+                return Err(refused("the kind and version of an object cannot change"));
+            }
+            Ok(decoded.value)
+        })
+        .await
+    }
+}
+
+const RECORD: &str = "managedFields";
+
+fn mentions(text: &[u8], word: &[u8]) -> bool {
+    // escapes can spell a word in other ways, so their presence counts as a mention
+    text.contains(&b'\\') || memchr::memmem::find(text, word).is_some()
+}
+
+fn parse(kind: PatchKind, input: &Input, writing: &mut WriteRequest<'_>) -> Result<Patch, ApiError> {
+    let validation = writing.options.field_validation;
+    // the form is looked at beforehand only where its oddities matter, and the older format's never
+    let form = if validation == FieldValidation::Ignore { Form::Unchecked } else { Form::Checked };
+    let undecodable = |why: String| {
+        ApiError::bad_request(match (kind, form) {
+            (PatchKind::Strategic, _) | (PatchKind::Json, Form::Unchecked) => why,
+            (PatchKind::Merge, Form::Unchecked) => NO_MERGE_PATCH.to_owned(),
+            (_, Form::Checked) => format!("error decoding patch: {why}"),
+        })
+    };
+    let untyped = input.untyped().map_err(undecodable)?;
+    let mut note =
+        |oddities| judge(oddities, validation, &mut writing.warnings).map_err(ApiError::bad_request);
+    match kind {
+        PatchKind::Json => {
+            let (patch, mut oddities) =
+                JsonPatch::parse(&untyped.value, form).map_err(|why| patch_error(&why))?;
+            oddities.extend(untyped.oddities.iter().map(|oddity| format!("json patch {oddity}")));
+            note(oddities)?;
+            Ok(Patch::Json(patch))
+        }
+        PatchKind::Merge | PatchKind::Strategic => {
+            // no strategic patch at all changes nothing
+            let nothing = kind == PatchKind::Strategic && untyped.value.is_null();
+            if kind == PatchKind::Merge && untyped.value.is_null() {
+                return Err(ApiError::bad_request(NO_MERGE_PATCH));
+            }
+            let list = kind == PatchKind::Merge && matches!(untyped.value, Value::List(_));
+            let list = list && form == Form::Unchecked;
+            if !nothing && !list && !matches!(untyped.value, Value::Map(_)) {
+                let found = type_name(&untyped.value);
+                let why =
+                    format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+                return Err(undecodable(why));
+            }
+            note(untyped.oddities)?;
+            Ok(if kind == PatchKind::Merge {
+                Patch::Merge(untyped.value)
+            } else {
+                Patch::Strategic(untyped.value)
+            })
+        }
+    }
+}
+
+/// Whether a patch has taken the version of an object away, and no more of its type than that.
+fn is_without_version(patched: &Value, old: &Value) -> bool {
+    let Some(map) = patched.as_map() else { return false };
+    let is_gone = |field| map.get(field).is_none_or(|value| value.is_null() || value.as_str() == Some(""));
+    is_gone("apiVersion") && (is_gone("kind") || map.get("kind") == old.at(&["kind"]))
+}
+
+/// The words for an object that does not say what it is.
+pub(crate) const NO_TYPE: &str = "couldn't get version/kind; json parse error";
+
+/// The words for a merge patch that is none.
+const NO_MERGE_PATCH: &str = "Invalid JSON Patch";
+
+/// What JSON calls a value of this form.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Map(_) | Value::Json(_) => "object",
+        Value::List(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Null => "null",
+        Value::Int(_) | Value::Float(_) => "number",
+    }
+}
+
+impl Patch {
+    fn apply(&self, ty: &Type, object: &Value) -> Result<Value, Error> {
+        let mut object = object.clone();
+        match self {
+            Patch::Json(patch) => patch.apply(object),
+            Patch::Strategic(patch) => merge::strategic_merge(ty, object, patch),
+            Patch::Merge(patch) => {
+                merge::merge_patch(&mut object, patch.clone())?;
+                Ok(object)
+            }
+        }
+    }
+}
+
+impl Patch {
+    /// The normal form of what came out. A merge tells which fields it touched; the others are as they were.
+    fn fit(&self, patched: Value, ty: &Type) -> Result<Decoded, DecodeError> {
+        match self {
+            Patch::Merge(Value::Map(patch)) => decode::refit(patched, ty, patch.keys(), Numbers::Refuse),
+            Patch::Strategic(Value::Map(patch)) if patch.keys().all(|key| !key.starts_with('$')) => {
+                decode::refit(patched, ty, patch.keys(), Numbers::Wrap)
+            }
+            Patch::Strategic(_) => decode::converted(patched, ty),
+            _ => decode::tree(patched, ty),
+        }
+    }
+
+    /// What came out, or went in, as the refusal shows it.
+    fn shown(&self, ty: &Type, old: &Value, input: &Input) -> String {
+        if let Patch::Strategic(patch) = self {
+            return merge::strategic::shown_spent(old, patch);
+        }
+        // what is not of the API's own kinds is written in the order of names
+        let object = if ty.loose { encode::untyped(&old.opened()) } else { encode::json(old, ty) };
+        let (object, patch) = (String::from_utf8_lossy(&object), String::from_utf8_lossy(&input.bytes));
+        match self {
+            Patch::Json(_) => document::json_patched(&object, &patch),
+            _ => document::merge_patched(&object, &patch),
+        }
+    }
+}
+
+/// An object of a kind that was made while the server ran stays what it is.
+fn same_type(patched: &Value, old: &Value) -> Result<(), ApiError> {
+    let changed = |field: &&str| patched.text(&[field]) != old.text(&[field]);
+    let problems: Problems = ["kind", "apiVersion"]
+        .into_iter()
+        .filter(changed)
+        .map(|field| {
+            let why = format!("must be {}", old.text(&[field]));
+            Problem::invalid_text(&Path::ROOT.field(field), patched.text(&[field]), &why)
+        })
+        .collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let group = patched.text(&["apiVersion"]).rsplit_once('/').map_or("", |(group, _)| group);
+    let (kind, name) = (patched.text(&["kind"]), patched.text(&["metadata", "name"]));
+    Err(ApiError::invalid(Subject { group, kind, name }, problems))
+}
+
+/// What the patch makes is not of the object's type.
+fn misfit(shown: &str, why: &str) -> ApiError {
+    let problem = Problem::invalid_text(&Path::ROOT.field("patch"), shown, why);
+    ApiError::invalid(Subject { group: "", kind: "", name: "" }, vec![problem])
+}
+
+fn patch_error(why: &Error) -> ApiError {
+    match (why, why.code()) {
+        (Error::Misfit { patch, why }, _) => misfit(patch, why),
+        (_, 413) => ApiError::too_large(why.to_string()),
+        (_, 422) => ApiError::unprocessable(why.to_string()),
+        (_, 500) => ApiError::internal(why.to_string()),
+        _ => ApiError::bad_request(why.to_string()),
+    }
+}
