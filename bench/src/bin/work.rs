@@ -145,7 +145,7 @@ impl Bench {
         let current = self.pods.collection.cache.get("default", &name(nth)).context("the pod is gone")?;
         let value =
             schema::decode::canonical_parts(&current.json, &self.pods.kind.root, &self.pods.row_reads)?;
-        let cells = self.pods.hooks.cells.context("pods have no cells")?;
+        let cells = self.pods.hooks.read.cells.context("pods have no cells")?;
         std::hint::black_box(cells(&value, Duration::from_secs(1_700_000_100)));
         Ok(())
     }

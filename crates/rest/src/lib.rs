@@ -1,6 +1,15 @@
-//! The generic verbs over any table, one file per verb.
+//! The generic verbs over any table.
 //!
-//! Always true: nothing here names a kind. A Pod and a custom resource are both a [`Resource`]; what a kind
+//! Four layers; a layer imports from those above it in this table and never from those below:
+//!
+//! | layer | content |
+//! |---|---|
+//! | `model` | the vocabulary: API errors, options, objects, selectors, metadata rules, and the [`hooks`] of a kind |
+//! | `storage` | the store with its caches, collections and [`Resource`]s, objects in their versions, the registry |
+//! | `pipeline` | the stages of a write: decode, default, own, mutate, prepare, validate, commit; the [`Api`] with its admission plugins |
+//! | `verbs` | get, list, watch, create, update, patch, apply, delete, deletecollection, connect, actions, virtual resources |
+//!
+//! Invariant: nothing here names a kind. A Pod and a custom resource are both a [`Resource`]; the behaviour that a kind
 //! adds is in its [`hooks::Hooks`].
 
 mod model;
@@ -9,21 +18,23 @@ pub mod storage;
 mod verbs;
 
 pub use model::error::{ApiError, Cause, Details, Subject};
+pub use model::form::{Form, api_version};
 pub use model::hooks::{Hooks, Requester};
 pub use model::object::Object;
+pub use model::operation::{Interest, Operation};
 pub use model::request_record::{Named, RequestRecord, Shown, Step, Traffic};
-pub use model::{error, hooks, metadata, metrics, options, reserve, selector};
-pub use pipeline::admission::{Admission, AdmissionAttributes, Form, Given, Interest, Operation, Rounds};
-pub use pipeline::api::{Api, Resources};
+pub use model::virtual_resource::{VirtualRequest, VirtualResource};
+pub use model::{error, hooks, metadata, metrics, options, reserve, selector, versions, view};
+pub use pipeline::api::{Admission, AdmissionAttributes, Api, RequestOptions};
+pub use pipeline::commit::store_error;
 pub use pipeline::decode::{Format, Input};
-pub use pipeline::view;
-pub use pipeline::write::{WriteOutcome, WriteRequest, store_error};
+pub use pipeline::request::{WriteOutcome, WriteRequest};
 pub use storage::Storage;
-pub use storage::resource::{Collection, Resource};
-pub use storage::{read_conversion, resource, stored_version};
-pub use verbs::connect::Connecting;
+pub use storage::collection::Collection;
+pub use storage::registry::Resources;
+pub use storage::resource::Resource;
+pub use verbs::connect::ConnectRequest;
 pub use verbs::delete::Deleted;
 pub use verbs::list::Page;
 pub use verbs::patch::PatchKind;
-pub use verbs::virtual_resource::{Answer, Asking};
 pub use verbs::watch::{Change, Seen, Watch};

@@ -7,7 +7,7 @@
 mod levels;
 mod schemas;
 
-use rest::hooks::{Check, Context, Conversion, Hooks, SubresourceHooks, replace};
+use rest::hooks::{Check, Context, Conversion, Hooks, StorageHooks, SubresourceHooks, replace};
 use schema::Value;
 
 /// Flow schemas in the stored version.
@@ -17,7 +17,14 @@ pub fn schema_hooks() -> Hooks {
 
 /// Flow schemas in the version that is not stored: nothing in them has another name.
 pub fn newer_schema_hooks() -> Hooks {
-    Hooks { convert: Some(Conversion { to_stored: |it| it, from_stored: |it| it }), ..schemas::hooks() }
+    let base = schemas::hooks();
+    Hooks {
+        storage: StorageHooks {
+            convert: Some(Conversion { to_stored: |it| it, from_stored: |it| it }),
+            ..base.storage
+        },
+        ..base
+    }
 }
 
 /// Priority levels in the stored version.
@@ -39,7 +46,8 @@ pub fn newer_level_hooks() -> Hooks {
         to_stored: |object| renamed(object, NEWER, OLDER),
         from_stored: |object| renamed(object, OLDER, NEWER),
     };
-    Hooks { convert: Some(convert), ..levels::hooks() }
+    let base = levels::hooks();
+    Hooks { storage: StorageHooks { convert: Some(convert), ..base.storage }, ..base }
 }
 
 /// The `status` of both kinds. `validate` checks the whole object again, also what cannot be written here.
@@ -65,7 +73,7 @@ mod tests {
 
     #[test]
     fn shares_have_two_names() {
-        let convert = newer_level_hooks().convert.expect("two versions");
+        let convert = newer_level_hooks().storage.convert.expect("two versions");
         let newer = json(r#"{"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":7}}}"#);
         let stored = (convert.to_stored)(newer.clone());
         assert_eq!(stored, json(r#"{"spec":{"type":"Limited","limited":{"assuredConcurrencyShares":7}}}"#));

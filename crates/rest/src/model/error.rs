@@ -1,12 +1,12 @@
-//! What can go wrong with a request, as the API tells it: reason, code, message, details.
+//! API errors: code, reason, message and details, one constructor per kind of error.
 //!
-//! One constructor per kind of error, in one place. Only the API server turns them into a `Status` object.
+//! Only the API server renders them as `Status` objects.
 
 use schema::problem::{Problem, Problems, Reason, quoted};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// An error that is the client's to see.
+/// An error for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
@@ -15,11 +15,11 @@ pub struct ApiError {
     pub reason: Cow<'static, str>,
     pub message: String,
     pub details: Option<Box<Details>>,
-    /// Where a list that expired may be continued, inconsistently.
+    /// The token to continue an expired list with, inconsistently.
     pub continue_token: String,
 }
 
-/// What the error is about.
+/// The object of an error, and its causes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Details {
     pub name: String,
@@ -38,11 +38,11 @@ pub struct Cause {
     pub field: String,
 }
 
-/// Which object or resource an error speaks of.
+/// The object or resource of an error.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     pub group: &'a str,
-    /// Plural resource name, or the kind where the API says the kind.
+    /// Plural resource name, or the kind where the API names the kind.
     pub kind: &'a str,
     pub name: &'a str,
 }
@@ -95,7 +95,7 @@ impl ApiError {
         error(403, "Forbidden", message).about(subject)
     }
 
-    /// Forbidden because of what the object is: `pods "x" is forbidden: <why>`.
+    /// An object that admission rejects: `pods "x" is forbidden: <why>`.
     pub fn object_forbidden(subject: Subject<'_>, why: &str) -> Self {
         let what = if subject.name.is_empty() { subject.qualified() } else { subject.described() };
         error(403, "Forbidden", format!("{what} is forbidden: {why}")).about(subject)
@@ -112,14 +112,14 @@ impl ApiError {
         it
     }
 
-    /// The body belongs into another namespace than the one it was sent to.
+    /// The body names another namespace than the URL.
     pub fn wrong_namespace() -> Self {
         Self::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         )
     }
 
-    /// None of the forms that there are is what the client accepts.
+    /// The client accepts none of the available media types.
     pub fn nothing_acceptable(available: &[&str]) -> Self {
         let mut it = Self::not_acceptable(&[]);
         it.message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
@@ -127,7 +127,7 @@ impl ApiError {
         it
     }
 
-    /// Objects of a resource that come and go unseen.
+    /// A resource that cannot be watched.
     pub fn no_watch(plural: &str) -> Self {
         let message = format!("watch is not supported on resources of kind {plural:?}");
         let mut it = error(405, "MethodNotAllowed", message);
@@ -135,7 +135,7 @@ impl ApiError {
         it
     }
 
-    /// Whether the request came in a form, or asked for one, that is known nowhere.
+    /// Whether the media type of the request or response is unknown.
     pub fn is_about_media(&self) -> bool {
         matches!(self.code, 406 | 415) && self.details.is_some()
     }
@@ -166,14 +166,14 @@ impl ApiError {
         error(409, "Conflict", message).about(subject)
     }
 
-    /// Somebody else was faster.
+    /// Another write changed the object first.
     pub fn modified(subject: Subject<'_>) -> Self {
         const WHY: &str =
             "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(subject, WHY)
     }
 
-    /// A generated name was taken each time.
+    /// Every generated name was taken.
     pub fn generate_name_conflict(subject: Subject<'_>) -> Self {
         let message = format!(
             "{} already exists, the server was not able to generate a unique name for the object",
@@ -202,7 +202,7 @@ impl ApiError {
         error(415, "UnsupportedMediaType", message)
     }
 
-    /// A media type that nothing here knows.
+    /// An unknown media type.
     pub fn unknown_media_type() -> Self {
         let mut it = error(415, "UnsupportedMediaType", "415: Unsupported Media Type");
         it.details = Some(Box::default());
@@ -254,7 +254,7 @@ impl ApiError {
         it
     }
 
-    /// The server failed in a way that has no reason of its own.
+    /// A failure of the server without a reason.
     pub fn internal(message: impl Into<String>) -> Self {
         error(500, "", message)
     }
@@ -277,7 +277,7 @@ impl ApiError {
         it
     }
 
-    /// The same without a time to come back at.
+    /// The error without a retry time.
     pub fn without_retry(mut self) -> Self {
         if let Some(details) = &mut self.details {
             details.retry_after_seconds = 0;
@@ -285,9 +285,9 @@ impl ApiError {
         self
     }
 
-    /// The client asked for a version that this server has not seen.
-    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {asked}, current: {current}");
+    /// The requested version is newer than this server has seen.
+    pub fn too_large_resource_version(requested: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {requested}, current: {current}");
         let mut it = error(504, "Timeout", format!("Timeout: {message}"));
         let cause = Cause {
             reason: "ResourceVersionTooLarge".to_owned(),

@@ -1,4 +1,4 @@
-//! The rules of object metadata, the same for every kind: what the server sets, and what it refuses.
+//! Object metadata: the fields that the server sets, and the validation rules of all kinds.
 
 use crate::model::hooks::Hooks;
 use env::World;
@@ -11,7 +11,7 @@ const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const GENERATED_SUFFIX: usize = 5;
 const LONGEST_GENERATED: usize = 63;
 
-/// A name made from its beginning: five characters that make no words.
+/// A name from a prefix and five random characters that make no words.
 pub fn generated_name(base: &str, world: &World) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut end = base.len().min(LONGEST_GENERATED - GENERATED_SUFFIX);
@@ -24,7 +24,7 @@ pub fn generated_name(base: &str, world: &World) -> String {
     base[..end].chars().chain(suffix).collect()
 }
 
-/// Sets what the server decides about a new object.
+/// Sets the fields of a new object that the server decides.
 pub fn stamp_new(object: &mut Value, world: &World) {
     let metadata = object.as_map_mut().map(|map| map.entry("metadata").make_map());
     let Some(metadata) = metadata else { return };
@@ -38,8 +38,8 @@ pub fn stamp_new(object: &mut Value, world: &World) {
     }
 }
 
-/// A new object has no past, whatever its maker says.
-pub fn forget_past(object: &mut Value) {
+/// Clears the fields that a new object cannot have.
+pub fn clear_server_fields(object: &mut Value) {
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "uid"] {
         object.unset(&["metadata", field]);
     }
@@ -48,8 +48,11 @@ pub fn forget_past(object: &mut Value) {
     }
 }
 
-/// What a client says about what only the server decides.
-pub fn said_of_server_fields(object: &Value) -> [(&'static str, Option<Value>); 6] {
+/// The values that a client sends for fields that the server decides.
+pub type SentFields = [(&'static str, Option<Value>); 6];
+
+/// Reads the values that a client sends for fields that the server decides.
+pub fn sent_server_fields(object: &Value) -> SentFields {
     const FIELDS: [&str; 6] = [
         "selfLink",
         "generation",
@@ -61,9 +64,9 @@ pub fn said_of_server_fields(object: &Value) -> [(&'static str, Option<Value>); 
     FIELDS.map(|field| (field, object.at(&["metadata", field]).cloned()))
 }
 
-/// Puts it there again.
-pub fn say_of_server_fields(object: &mut Value, said: [(&'static str, Option<Value>); 6]) {
-    for (field, value) in said {
+/// Sets the values that the client sent again.
+pub fn set_sent_fields(object: &mut Value, sent: SentFields) {
+    for (field, value) in sent {
         match value {
             Some(value) => object.set(&["metadata", field], value),
             None => drop(object.unset(&["metadata", field])),
@@ -71,9 +74,9 @@ pub fn say_of_server_fields(object: &mut Value, said: [(&'static str, Option<Val
     }
 }
 
-/// Puts back what a client says about the deletion: who owns these fields follows from what was sent.
-pub fn say_of_deletion(object: &mut Value, said: &[(&'static str, Option<Value>); 6]) {
-    for (field, value) in &said[4..] {
+/// Sets the deletion fields that the client sent again: their owners follow from the request.
+pub fn set_sent_deletion(object: &mut Value, sent: &SentFields) {
+    for (field, value) in &sent[4..] {
         match value {
             Some(value) => object.set(&["metadata", field], value.clone()),
             None => drop(object.unset(&["metadata", field])),
@@ -81,14 +84,14 @@ pub fn say_of_deletion(object: &mut Value, said: &[(&'static str, Option<Value>)
     }
 }
 
-/// Keeps what the server decided about an object, whatever an update says.
+/// Restores the fields that the server decides.
 pub fn keep_server_fields(next: &mut Value, old: &Value) {
     let Some(map) = next.as_map_mut() else { return };
     let metadata = map.entry("metadata").make_map();
     for field in ["selfLink", "generation", "creationTimestamp"] {
         keep(metadata, old, field);
     }
-    // left out by the client, these stay; anything else is for validation to refuse
+    // restored where the client leaves them out; validation rejects any other change
     for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if metadata.get(field).is_none_or(Value::is_null)
             || metadata.get(field).and_then(Value::as_str) == Some("")
@@ -109,7 +112,7 @@ fn keep(metadata: &mut Map, old: &Value, field: &'static str) {
     }
 }
 
-/// Drops repeated owner references; gives the uids that came more than once.
+/// Drops repeated owner references; returns their uids.
 pub fn dedup_owners(object: &mut Value) -> Vec<String> {
     let Some(Value::List(owners)) = object.at_mut(&["metadata", "ownerReferences"]) else {
         return Vec::new();
@@ -129,12 +132,12 @@ pub fn dedup_owners(object: &mut Value) -> Vec<String> {
     repeated.into_iter().collect()
 }
 
-/// Everything wrong with the metadata of an object.
+/// Validates the metadata of an object.
 pub fn check(object: &Value, namespaced: bool, hooks: &Hooks) -> Problems {
     let mut problems = Problems::new();
     let root = Path::ROOT.field("metadata");
     let text = |field| object.text(&["metadata", field]);
-    let rule = hooks.name_rule.unwrap_or(subdomain_rule);
+    let rule = hooks.write.name_rule.unwrap_or(subdomain_rule);
     let base = text("generateName");
     if !base.is_empty() {
         let path = root.field("generateName");
@@ -178,9 +181,9 @@ pub fn check(object: &Value, namespaced: bool, hooks: &Hooks) -> Problems {
     problems
 }
 
-/// What most kinds add to it: finalizers have a domain in front.
+/// Validates that finalizers have a domain in front, as most kinds require.
 pub fn check_finalizer_domains(object: &Value, hooks: &Hooks) -> Problems {
-    if hooks.plain_finalizers {
+    if hooks.write.plain_finalizers {
         return Problems::new();
     }
     let root = Path::ROOT.field("metadata");
@@ -194,7 +197,7 @@ pub fn check_finalizer_domains(object: &Value, hooks: &Hooks) -> Problems {
 
 fn subdomain_rule(name: &str, prefix: bool) -> Vec<String> {
     match name.strip_suffix('-') {
-        // what follows a prefix makes its end good
+        // a suffix follows the prefix, so it may end with a dash
         Some(start) if prefix => format::dns1123_subdomain(&format!("{start}a")),
         _ => format::dns1123_subdomain(name),
     }
@@ -247,7 +250,7 @@ fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Problems) {
         let kind = owner.text(&["kind"]);
         if version == "v1" && kind == "Event" {
             let why = "/v1, Kind=Event is disallowed from being an owner";
-            problems.push(told(path, &shown_owner(owner), why));
+            problems.push(invalid_shown(path, &shown_owner(owner), why));
         }
         if owner.at(&["controller"]) == Some(&Value::Bool(true)) {
             let named = format!("{kind}/{}", owner.text(&["name"]));
@@ -261,7 +264,7 @@ fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Problems) {
                     length += shown.len();
                     // each problem shows all references
                     if length <= REPEATED_LIMIT || length == shown.len() {
-                        problems.push(told(path, shown, &why));
+                        problems.push(invalid_shown(path, shown, &why));
                     }
                 }
                 None => controller = Some(named),
@@ -275,7 +278,7 @@ fn shown_owners(object: &Value) -> String {
     format!("[]v1.OwnerReference{{{}}}", owners.map(shown_owner).collect::<Vec<_>>().join(", "))
 }
 
-fn told(path: &Path<'_>, shown: &str, why: &str) -> Problem {
+fn invalid_shown(path: &Path<'_>, shown: &str, why: &str) -> Problem {
     let message = format!("Invalid value: {shown}: {why}");
     Problem { reason: Reason::Invalid, field: path.to_string(), message }
 }
@@ -314,7 +317,7 @@ fn check_finalizers(object: &Value, path: &Path<'_>, problems: &mut Problems) {
     }
 }
 
-/// Problems of the record of owners, where a client writes it itself.
+/// Problems of managed fields that a client sends itself.
 fn check_managers(object: &Value, path: &Path<'_>, problems: &mut Problems) {
     const SUBRESOURCE_LIMIT: usize = 256;
     for (at, entry) in object.items(&["metadata", "managedFields"]).iter().enumerate() {
@@ -338,9 +341,9 @@ pub fn check_field_manager(manager: &str, path: &Path<'_>, problems: &mut Proble
     }
 }
 
-/// The finalizer by which the collector is asked to let dependents live.
+/// The finalizer that makes the garbage collector orphan dependents.
 pub const ORPHAN: &str = "orphan";
-/// The finalizer by which the collector is asked to delete dependents first.
+/// The finalizer that makes the garbage collector delete dependents first.
 pub const FOREGROUND: &str = "foregroundDeletion";
 
 /// A time as messages show it: `2001-02-03 04:05:06 +0000 UTC`.
@@ -350,7 +353,7 @@ fn moment(value: Option<&Value>) -> Option<String> {
     Some(format!("{} +0000 UTC", text.trim_end_matches('Z').replace('T', " ")))
 }
 
-/// Everything wrong with a change of metadata.
+/// Validates a change of metadata.
 pub fn check_update(next: &Value, old: &Value) -> Problems {
     let mut problems = Problems::new();
     let root = Path::ROOT.field("metadata");

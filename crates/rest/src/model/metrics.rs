@@ -1,11 +1,11 @@
-//! What the verbs cost: steps of admission, writes to the store, lists from the cache.
+//! Metrics of the verbs: steps of admission, writes to the store, lists from the cache, expressions.
 //!
-//! Nothing is shown of what was not done yet, and nothing is counted unless somebody asked for it.
+//! A series appears with its first observation. Without a registry nothing is counted.
 
-use crate::pipeline::admission::Operation;
-use crate::storage::resource::Collection;
+use crate::model::operation::Operation;
 use env::World;
 use metrics::{About, Counter, Family, Histogram, Registry, seconds};
+use schema::table::Kind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -44,13 +44,13 @@ const EXPRESSIONS: [u64; 11] = seconds([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 /// The steps of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Writes may be changed or refused.
-    Admit,
-    /// Writes may be refused for the last time.
-    Settle,
+    /// Plugins may change or reject the write.
+    Mutate,
+    /// Plugins may reject the write.
+    Validate,
 }
 
-/// Everything that tells an answer of admission from another.
+/// The labels of an admission step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     pub phase: Phase,
@@ -67,12 +67,12 @@ impl Outcome {
 
     /// The values of the labels type, operation and rejected.
     pub fn labels(self) -> [&'static str; 3] {
-        let phase = if self.phase == Phase::Admit { "admit" } else { "validate" };
+        let phase = if self.phase == Phase::Mutate { "admit" } else { "validate" };
         [phase, self.operation.name(), if self.rejected { "true" } else { "false" }]
     }
 }
 
-/// One histogram for each outcome, made when it is first needed.
+/// One histogram for each outcome, made on first use.
 #[derive(Default)]
 pub struct Outcomes([OnceLock<Histogram>; Outcome::COUNT]);
 
@@ -98,7 +98,7 @@ impl Steps {
     }
 }
 
-/// How long expressions take, whoever wrote them.
+/// Durations of expressions.
 pub(crate) struct Expressions {
     compiled: Histogram,
     evaluated: Histogram,
@@ -113,19 +113,19 @@ impl Expressions {
     }
 }
 
-/// Counts how long expressions take.
+/// Measures the compilation and evaluation of expressions.
 pub struct Timing<'a> {
     pub(crate) world: &'a World,
     pub(crate) counted: Option<&'a Expressions>,
 }
 
 impl<'a> Timing<'a> {
-    /// One that counts nowhere.
+    /// Measures nothing.
     pub fn uncounted(world: &'a World) -> Self {
         Timing { world, counted: None }
     }
 
-    /// Does what compiles expressions, if there are any in what comes of it.
+    /// Runs work that compiles expressions; it counts if `any` finds some in the result.
     pub fn compiling<T>(&self, work: impl FnOnce() -> T, any: impl FnOnce(&T) -> bool) -> T {
         let (done, took) = self.timed(work);
         if let Some(counted) = self.counted.filter(|_| any(&done)) {
@@ -134,7 +134,7 @@ impl<'a> Timing<'a> {
         done
     }
 
-    /// Does what evaluates them; says how long that took.
+    /// Runs work that evaluates expressions; returns its duration as well.
     pub fn evaluating<T>(&self, work: impl FnOnce() -> T) -> (T, Duration) {
         let (done, took) = self.timed(work);
         if let Some(counted) = self.counted {
@@ -150,7 +150,7 @@ impl<'a> Timing<'a> {
     }
 }
 
-/// What is counted of all collections.
+/// The metric families of collections.
 pub(crate) struct Families {
     writes: Family<Histogram>,
     lists: Family<Counter>,
@@ -169,7 +169,7 @@ impl Families {
     }
 }
 
-/// What is counted of one collection.
+/// The metrics of one collection.
 #[derive(Default)]
 pub(crate) struct Counted {
     families: Option<Arc<Families>>,
@@ -183,27 +183,27 @@ impl Counted {
     }
 }
 
-impl Collection {
-    /// A write was made durable, or was not.
-    pub(crate) fn wrote(&self, operation: Operation, took: Duration) {
-        let Some(families) = &self.counted.families else { return };
-        let written = self.counted.writes[operation as usize].get_or_init(|| {
+impl Counted {
+    /// Counts a write, durable or failed.
+    pub fn wrote(&self, kind: &Kind, operation: Operation, took: Duration) {
+        let Some(families) = &self.families else { return };
+        let written = self.writes[operation as usize].get_or_init(|| {
             let name = match operation {
                 Operation::Create => "create",
                 Operation::Update => "update",
                 Operation::Delete | Operation::Connect => "delete",
             };
-            let home = self.kind.root.package.rsplit('.').nth(1).unwrap_or("unstructured");
-            families.writes.of(&[name, &format!("*{home}.{}", self.kind.name)])
+            let home = kind.root.package.rsplit('.').nth(1).unwrap_or("unstructured");
+            families.writes.of(&[name, &format!("*{home}.{}", kind.name)])
         });
         written.took(took);
     }
 
-    /// A list went through so many objects and was made of so many.
-    pub(crate) fn listed(&self, fetched: usize, returned: usize) {
-        let Some(families) = &self.counted.families else { return };
-        let [lists, all, some] = self.counted.lists.get_or_init(|| {
-            let prefix = self.prefix.trim_start_matches("/registry").trim_end_matches('/');
+    /// Counts a list that visited and returned so many objects.
+    pub fn listed(&self, prefix: &str, fetched: usize, returned: usize) {
+        let Some(families) = &self.families else { return };
+        let [lists, all, some] = self.lists.get_or_init(|| {
+            let prefix = prefix.trim_start_matches("/registry").trim_end_matches('/');
             let by_index = [prefix, ""];
             [families.lists.of(&by_index), families.fetched.of(&by_index), families.returned.of(&[prefix])]
         });
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn every_outcome_has_its_own_place() {
         let mut seen = std::collections::BTreeSet::new();
-        for phase in [Phase::Admit, Phase::Settle] {
+        for phase in [Phase::Mutate, Phase::Validate] {
             for operation in Operation::ALL {
                 for rejected in [false, true] {
                     let outcome = Outcome { phase, operation, rejected };

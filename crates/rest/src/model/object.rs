@@ -1,7 +1,6 @@
-//! An object as the cache holds it: its bytes, and the few things that hot paths need to know.
+//! An object as the cache holds it: its bytes, and the few facts that hot paths need.
 
 use crate::model::reserve::Reservation;
-use crate::storage::resource::Collection;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use schema::encode::EmptyLists;
@@ -19,7 +18,7 @@ pub struct Object {
     /// Where in `json` the revision's digits begin.
     stamp_at: usize,
     facts: Arc<Facts>,
-    /// Forms in other versions and encodings, made when first asked for.
+    /// Forms in other versions and encodings, made on first use.
     forms: OnceLock<Box<Forms>>,
 }
 
@@ -34,11 +33,18 @@ struct Forms {
     fitted: ArcSwapOption<Vec<(u64, Bytes)>>,
 }
 
-/// A form takes the place of those that are so little older, but for the one right before it.
+/// A form replaces forms that are older by less than this, except the one right before it.
 const SUPERSEDED: u64 = 1 << 20;
 
-/// How many fitted forms are kept: as many versions as kinds have at most, and those of tables before the present.
+/// How many fitted forms are kept: one per version of a kind, and some of earlier tables.
 const MOST_FITTED: usize = 6;
+
+/// The kind of a collection, and the selectable field that its watches are indexed by.
+#[derive(Clone, Copy)]
+pub struct Index<'a> {
+    pub kind: &'a Kind,
+    pub field: Option<usize>,
+}
 
 /// An object on its way to the store: everything but its revision.
 #[derive(Debug)]
@@ -50,37 +56,32 @@ pub struct Draft {
     facts: Arc<Facts>,
     /// Kept by the commit, given back when there is none.
     pub reservation: Option<Reservation>,
-    /// What became of it, for the writer to pick up after the commit.
+    /// The committed object, for the writer.
     pub published: OnceLock<Arc<Object>>,
 }
 
 impl Draft {
-    /// Encodes a value in normal form.
-    pub fn new(value: &Value, collection: &Collection, lists: EmptyLists) -> Self {
-        Self::made_for(value, collection, lists, 0)
-    }
-
-    /// The same, of a kind whose objects are fitted to a table: this one's.
-    pub(crate) fn made_for(value: &Value, collection: &Collection, lists: EmptyLists, form: u64) -> Self {
-        let draft = Self::encoded(value, collection, lists, form);
+    /// Encodes a value in normal form. `form` identifies the table of a custom kind; 0 for a built-in kind.
+    pub(crate) fn new(value: &Value, index: Index<'_>, lists: EmptyLists, form: u64) -> Self {
+        let draft = Self::encoded(value, index, lists, form);
         debug_assert!(draft.stamp_at > 0, "an object without a place for its revision");
         draft
     }
 
-    fn encoded(value: &Value, collection: &Collection, lists: EmptyLists, form: u64) -> Self {
-        let encoded = encode::object(value, &collection.kind.root, lists);
+    fn encoded(value: &Value, index: Index<'_>, lists: EmptyLists, form: u64) -> Self {
+        let encoded = encode::object(value, &index.kind.root, lists);
         Draft {
             namespace: value.text(&["metadata", "namespace"]).into(),
             name: value.text(&["metadata", "name"]).into(),
             stamp_at: encoded.stamp_at.unwrap_or(0),
             json: encoded.json.into(),
-            facts: Arc::new(Facts::of(value, collection, form)),
+            facts: Arc::new(Facts::of(value, index, form)),
             reservation: None,
             published: OnceLock::new(),
         }
     }
 
-    /// The same, read from a value of the store.
+    /// Marks the draft as read from a value of the store, which may have another form.
     pub(crate) fn found_as(mut self, value: &[u8]) -> Self {
         if let Some(facts) = Arc::get_mut(&mut self.facts) {
             facts.stale = *self.json != *value;
@@ -88,7 +89,7 @@ impl Draft {
         self
     }
 
-    /// What the store keeps.
+    /// The bytes for the store.
     pub fn bytes(&self) -> Bytes {
         self.json.clone()
     }
@@ -112,9 +113,9 @@ impl Draft {
 }
 
 impl Object {
-    /// An object that is shown and never kept; it has no revision.
-    pub fn passing(value: &Value, collection: &Collection) -> Arc<Object> {
-        Draft::encoded(value, collection, EmptyLists::Kept, 0).commit(0)
+    /// An object that is never stored; it has no revision.
+    pub(crate) fn unstored(value: &Value, index: Index<'_>) -> Arc<Object> {
+        Draft::encoded(value, index, EmptyLists::Kept, 0).commit(0)
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
@@ -126,7 +127,7 @@ impl Object {
         self.facts.field(at)
     }
 
-    /// The same state under another revision, as deletions are told.
+    /// The same state under another revision, as deletion events show it.
     pub fn restamped(&self, revision: u64) -> Arc<Object> {
         Arc::new(Object {
             namespace: self.namespace.clone(),
@@ -170,7 +171,7 @@ impl Object {
         let made = make();
         self.forms.get_or_init(Box::default).fitted.rcu(|known| {
             let mut all: Vec<(u64, Bytes)> = known.as_deref().cloned().unwrap_or_default();
-            // forms are numbers far from one another, unless one is what another will be asked about again
+            // forms are numbers far apart, unless one is the next epoch of another
             all.retain(|(older, _)| !(2..SUPERSEDED).contains(&form.wrapping_sub(*older)));
             if all.len() >= MOST_FITTED {
                 all.remove(0);
@@ -221,8 +222,8 @@ fn stamp(json: &[u8], at: usize, old: usize, revision: u64) -> Bytes {
     out.into()
 }
 
-/// What can be asked of an object without reading it: selectable fields, then keys and values of labels. One
-/// text in two pieces of memory, shared by all revisions that say the same.
+/// The parts of an object that are read without decoding it: selectable fields, then keys and values of labels. One
+/// text in two pieces of memory, shared by all revisions with the same facts.
 #[derive(Debug)]
 struct Facts {
     text: Box<str>,
@@ -239,9 +240,9 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(value: &Value, collection: &Collection, made_for: u64) -> Self {
+    fn of(value: &Value, index: Index<'_>, made_for: u64) -> Self {
         let (mut text, mut ends) = (String::with_capacity(256), Vec::with_capacity(32));
-        let selectable = &collection.kind.selectable;
+        let selectable = &index.kind.selectable;
         for one in selectable.iter() {
             push_field(value, &one.path, &one.absent, &mut text);
             ends.push(text.len() as u32);
@@ -256,7 +257,7 @@ impl Facts {
         }
         let (text, ends) = (text.into(), ends.into());
         let fields = selectable.len() as u32;
-        Facts { text, ends, fields, stale: false, indexed: collection.indexed, made_for }
+        Facts { text, ends, fields, stale: false, indexed: index.field, made_for }
     }
 
     fn part(&self, at: usize) -> Option<&str> {

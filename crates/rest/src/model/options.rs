@@ -1,4 +1,4 @@
-//! The query parameters of a request, and the rules they must keep.
+//! The options of a request, parsed from its query and body, and their validation.
 
 use crate::model::error::{ApiError, Subject};
 use crate::model::metadata::check_field_manager;
@@ -39,7 +39,7 @@ impl Query {
         self.pairs.iter().filter(move |(k, _)| k == key).map(|(_, v)| &**v)
     }
 
-    /// What `dryRun` is given; standing alone it asks for a real run.
+    /// The values of `dryRun`; without an equals sign it requests a real run.
     fn dry_runs(&self) -> Vec<String> {
         if self.bare.iter().any(|key| key == "dryRun") {
             return Vec::new();
@@ -74,7 +74,7 @@ impl Query {
     }
 }
 
-/// Percent-decoding; what is not UTF-8 afterwards is replaced.
+/// Percent-decoding; invalid UTF-8 is replaced.
 fn unescape(text: &str) -> String {
     if !text.contains(['%', '+']) {
         return text.to_owned();
@@ -146,7 +146,7 @@ impl ListOptions {
         if problems.is_empty() {
             return Ok(options);
         }
-        // what cannot be read is told before what does not fit together
+        // syntax errors of selectors come first
         parse_labels(&options.label_selector)?;
         check_fields(&options.field_selector)?;
         Err(invalid("ListOptions", problems, names))
@@ -206,13 +206,13 @@ pub struct WriteOptions {
     pub dry_run: bool,
     pub field_manager: String,
     pub field_validation: FieldValidation,
-    /// Whether the request itself says so.
+    /// Whether the request names it.
     pub validation_given: bool,
     pub force: Option<bool>,
 }
 
 impl WriteOptions {
-    /// The fields that were given, as an object.
+    /// The options of the request as an object.
     pub(crate) fn shown(&self) -> Value {
         let mut shown = Value::map();
         if self.dry_run {
@@ -232,7 +232,7 @@ impl WriteOptions {
         Self::parse_with(query, kind, names, Problems::new())
     }
 
-    /// The options of a patch: an applied one must say who applies it, and only there can one insist.
+    /// The options of a patch: an apply patch requires a field manager, and only an apply patch can be forced.
     pub fn parse_patch(query: &Query, applied: bool, names: &Names) -> Result<Self, ApiError> {
         let mut problems = Problems::new();
         if applied && query.get("fieldManager").unwrap_or("").is_empty() {
@@ -257,8 +257,8 @@ impl WriteOptions {
         let field_manager = query.text("fieldManager");
         check_field_manager(&field_manager, &Path::ROOT.field("fieldManager"), &mut problems);
         let dry_run = dry_run(&query.dry_runs(), &mut problems);
-        let asked = query.get("fieldValidation").unwrap_or("");
-        let field_validation = match asked {
+        let given = query.get("fieldValidation").unwrap_or("");
+        let field_validation = match given {
             "" | "Warn" => FieldValidation::Warn,
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
@@ -274,7 +274,7 @@ impl WriteOptions {
         };
         let force = query.get("force").map(|_| query.flag("force"));
         if problems.is_empty() {
-            let validation_given = !asked.is_empty();
+            let validation_given = !given.is_empty();
             Ok(WriteOptions { dry_run, field_manager, field_validation, validation_given, force })
         } else {
             Err(invalid(kind, problems, names))
@@ -293,7 +293,7 @@ pub struct DeleteOptions {
     pub propagation: Option<Propagation>,
 }
 
-/// What happens to the dependents of a deleted object.
+/// The propagation policy: the fate of the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
     Orphan,
@@ -312,7 +312,7 @@ impl Propagation {
 }
 
 impl DeleteOptions {
-    /// The fields that were given, as an object.
+    /// The options of the request as an object.
     pub(crate) fn shown(&self) -> Value {
         let mut shown = Value::map();
         if self.dry_run {
@@ -336,7 +336,7 @@ impl DeleteOptions {
         shown
     }
 
-    /// From the decoded body (`Null` when there is none) and the query; a body wins over the query.
+    /// Parses the decoded body (`Null` when there is none) and the query; a body overrides the query.
     pub fn parse(query: &Query, body: &Value, names: &Names) -> Result<Self, ApiError> {
         let mut problems = Problems::new();
         let in_body = !body.is_null();

@@ -1,7 +1,6 @@
-//! What is noted about a request while it is carried out: warnings for the client, annotations for the record,
-//! and what the record shows of the objects that go in and out.
+//! The record of one request: warnings for the client, annotations and objects for the audit log, times of its steps.
 //!
-//! What always holds: no more is kept than the record wants, and nothing unless somebody asked for it.
+//! Invariant: objects are recorded only as far as the audit level requires.
 
 use crate::model::error::ApiError;
 use bytes::Bytes;
@@ -11,33 +10,33 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How much the record of a request shows; each holds what those before it do.
+/// How much the audit log shows of a request; each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Shown {
     #[default]
     Nothing,
-    /// Which object was meant.
+    /// The reference to the object.
     Reference,
-    /// What was sent.
+    /// The request object.
     Request,
-    /// What was answered.
+    /// The response object.
     Response,
 }
 
-/// What was seen of a request and its answer, as far as it is shown.
+/// The recorded objects of a request and its response.
 #[derive(Debug, Clone, Default)]
 pub struct Traffic {
-    /// What the object that was sent says of itself.
+    /// The identity of the request object.
     pub named: Named,
-    /// The object that was sent, or the patch, as compact JSON.
+    /// The request object, or the patch, as compact JSON.
     pub request: Option<Bytes>,
-    /// The answer, where it is a `Status`.
+    /// The response, where it is a `Status`.
     pub status: Option<Bytes>,
-    /// The answer as compact JSON.
+    /// The response as compact JSON.
     pub response: Option<Bytes>,
 }
 
-/// What an object says of itself.
+/// The identity of an object, by its metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Named {
     pub namespace: String,
@@ -58,24 +57,24 @@ impl Named {
     }
 }
 
-/// Where a request is on its way. Those that it does not come by are not reached.
+/// The steps of a request. A request may skip some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It is known who asks.
+    /// The user is known.
     Authenticated,
-    /// It is in the record.
+    /// The audit event is recorded.
     Recorded,
-    /// It is known whom it is for.
+    /// The impersonated user is known.
     Impersonated,
-    /// It is its turn.
+    /// It has a seat.
     Admissible,
-    /// It is permitted.
+    /// It is authorized.
     Authorized,
-    /// All of it is here.
+    /// Its body is read.
     Received,
-    /// Nobody has anything against the write.
-    AdmissionAttributes,
-    /// What was written is durable.
+    /// Admission has accepted the write.
+    Admitted,
+    /// The write is durable.
     Stored,
 }
 
@@ -87,11 +86,11 @@ impl Step {
         Step::Admissible,
         Step::Authorized,
         Step::Received,
-        Step::AdmissionAttributes,
+        Step::Admitted,
         Step::Stored,
     ];
 
-    /// What is done until it is reached.
+    /// The name of the work before the step.
     pub fn name(self) -> &'static str {
         match self {
             Step::Authenticated => "authentication",
@@ -100,13 +99,13 @@ impl Step {
             Step::Admissible => "priorityandfairness",
             Step::Authorized => "authorization",
             Step::Received => "body",
-            Step::AdmissionAttributes => "admission",
+            Step::Admitted => "admission",
             Step::Stored => "store",
         }
     }
 }
 
-/// Shared by all that work on one request. The same note is kept once, since work may be done again.
+/// The record of one request, shared by its stages. A repeated entry is kept once, since a stage may run again.
 #[derive(Debug, Default)]
 pub struct RequestRecord {
     warnings: Mutex<Warnings>,
@@ -126,11 +125,11 @@ const TOTAL_LIMIT: usize = 4096;
 /// How many characters each of them has then.
 const ITEM_LIMIT: usize = 256;
 
-/// What the client should know, as much as fits into the head of an answer.
+/// Warnings for the client, as many as fit into the headers of a response.
 #[derive(Debug, Default)]
 struct Warnings {
     texts: Vec<String>,
-    /// All texts as they came: each counts once.
+    /// All texts before truncation: each counts once.
     recorded: HashSet<String>,
     /// How many characters the texts have together.
     length: usize,
@@ -167,7 +166,7 @@ impl Warnings {
     }
 }
 
-/// How many of these warnings can be shown at most, when they come first.
+/// How many of these warnings fit at most, when they come first.
 pub fn count_shown<'a>(warnings: impl Iterator<Item = &'a str>) -> usize {
     let mut length = 0;
     let fits = |text: &&str| {
@@ -183,12 +182,12 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl RequestRecord {
-    /// A step is behind the request, by the clock that never goes back.
+    /// Records the time of a step, by the monotonic clock.
     pub fn reached(&self, step: Step, at: Duration) {
         self.steps[step as usize].store(nanoseconds(at), Ordering::Relaxed);
     }
 
-    /// The steps that are behind it, in order, and when they were.
+    /// The steps so far, in order, with their times.
     pub fn steps(&self) -> impl Iterator<Item = (Step, Duration)> {
         let reached = |step: Step| match self.steps[step as usize].load(Ordering::Relaxed) {
             0 => None,
@@ -202,7 +201,7 @@ impl RequestRecord {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
-    /// An error where the result is no longer awaited. Long work asks between its stages.
+    /// An error where the result is no longer awaited. The write pipeline checks it between stages.
     pub fn check_awaited(&self) -> Result<(), ApiError> {
         match self.given_up.load(Ordering::Relaxed) {
             false => Ok(()),
@@ -210,22 +209,22 @@ impl RequestRecord {
         }
     }
 
-    /// So long the request has waited for a webhook.
+    /// Adds time spent waiting for a webhook.
     pub fn waited_for_webhook(&self, long: Duration) {
         self.elsewhere.fetch_add(nanoseconds(long), Ordering::Relaxed);
     }
 
-    /// How long it has waited for webhooks in all.
+    /// The total time spent waiting for webhooks.
     pub fn elsewhere(&self) -> Duration {
         Duration::from_nanos(self.elsewhere.load(Ordering::Relaxed))
     }
 
-    /// The client should know this although the request succeeds.
+    /// Adds a warning for the client.
     pub fn warn(&self, warning: impl Into<String>) {
         self.warnings.lock().add(warning.into());
     }
 
-    /// The client should know these before everything that is recorded so far.
+    /// Adds warnings in front of those recorded so far.
     pub fn warn_first(&self, first: Vec<String>) {
         if first.is_empty() {
             return;
@@ -235,7 +234,7 @@ impl RequestRecord {
         first.into_iter().chain(later).for_each(|warning| warnings.add(warning));
     }
 
-    /// The record of the request should say this; what was said first under a key stays.
+    /// Adds an annotation for the audit log; the first value of a key stays.
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         let (key, mut annotations) = (key.into(), self.annotations.lock());
         if !annotations.iter().any(|(there, _)| *there == key) {
@@ -251,12 +250,12 @@ impl RequestRecord {
         std::mem::take(&mut self.annotations.lock())
     }
 
-    /// What has been said for the record so far.
+    /// The annotations so far.
     pub fn annotations(&self) -> Vec<(String, String)> {
         self.annotations.lock().clone()
     }
 
-    /// Says how much the record shows.
+    /// Sets the level of the audit log.
     pub fn show(&self, shown: Shown) {
         self.shown.store(shown as u8, Ordering::Relaxed);
     }
@@ -266,7 +265,7 @@ impl RequestRecord {
         ALL[usize::from(self.shown.load(Ordering::Relaxed)).min(3)]
     }
 
-    /// The object that was sent; `json` is made only where it is shown.
+    /// Records the request object; `json` is called only where it is shown.
     pub fn saw_object(&self, object: &Value, json: impl FnOnce() -> Bytes) {
         if self.shown() >= Shown::Reference {
             self.traffic.lock().named = Named::of(object);
@@ -274,7 +273,7 @@ impl RequestRecord {
         self.saw_request(|| Some(json()));
     }
 
-    /// What was sent that is no object; `json` is made only where it is shown.
+    /// Records a request body that is no object; `json` is called only where it is shown.
     pub fn saw_request(&self, json: impl FnOnce() -> Option<Bytes>) {
         if self.shown() >= Shown::Request {
             let json = json();
@@ -282,14 +281,14 @@ impl RequestRecord {
         }
     }
 
-    /// What is answered.
+    /// Records the response.
     pub fn saw_response(&self, json: &Bytes) {
         if self.shown() >= Shown::Response {
             self.traffic.lock().response = Some(json.clone());
         }
     }
 
-    /// What is answered, where that is a `Status`.
+    /// Records a response that is a `Status`.
     pub fn saw_status(&self, json: &Bytes) {
         if self.shown() >= Shown::Reference {
             self.traffic.lock().status = Some(json.clone());
@@ -297,7 +296,7 @@ impl RequestRecord {
         self.saw_response(json);
     }
 
-    /// Gives all that was seen.
+    /// Takes the recorded objects.
     pub fn take_traffic(&self) -> Traffic {
         std::mem::take(&mut self.traffic.lock())
     }
@@ -308,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_are_told_once_and_cut_when_they_are_long() {
+    fn warnings_are_unique_and_truncated() {
         let notes = RequestRecord::default();
         for text in ["a", "b", "a"] {
             notes.warn(text);
@@ -319,10 +318,10 @@ mod tests {
         for nth in 0..10_000 {
             notes.warn(format!("{nth} {}", "x".repeat(1000)));
         }
-        let told = notes.take_warnings();
-        assert_eq!((told[0].as_str(), told[1].as_str()), ("é".repeat(256).as_str(), "short"));
-        assert!(told.iter().all(|it| it.chars().count() <= 256));
-        let length: usize = told.iter().map(|it| it.chars().count()).sum();
+        let shown = notes.take_warnings();
+        assert_eq!((shown[0].as_str(), shown[1].as_str()), ("é".repeat(256).as_str(), "short"));
+        assert!(shown.iter().all(|it| it.chars().count() <= 256));
+        let length: usize = shown.iter().map(|it| it.chars().count()).sum();
         assert!((4096..4096 + 256).contains(&length), "{length}");
     }
 }

@@ -1,62 +1,62 @@
-//! Reservations: scarce things that objects of a kind hold, such as addresses, and that no two may have.
+//! Reservations: values that objects of a kind hold exclusively, such as addresses and ports.
 //!
-//! A kind that hands out such things gives its hooks a [`Reserve`]. Before a write is checked, the kind takes
-//! what the next state needs and fills it in; the [`Reservation`] that it answers with travels with the write
-//! into the store and is settled there exactly once: `keep` by the committer when the write is durable, or by
-//! being dropped, when it was refused, lost a race, failed, or was a dry run. A client that goes away in the
-//! middle changes nothing about that, since the committer's copy decides.
+//! A kind that allocates such values gives its hooks a [`Reserve`]. Before a write is validated, the kind allocates
+//! the values that the next state needs and sets them; the returned [`Reservation`] travels with the write into the
+//! store and is settled there exactly once: `keep` by the committer when the write is durable, or by being dropped,
+//! when it was rejected, lost a race, failed, or was a dry run. A client that disconnects meanwhile changes nothing,
+//! since the committer's copy decides.
 //!
-//! What is held follows from the stored objects alone, so a start rebuilds it from them and nothing leaks. Where other
-//! processes write to the same store, what they took and gave back is seen as their writes are; of two who take the same
-//! thing at once one loses, since each names what it takes to the store together with its write ([`Reservation::naming`]),
-//! and tries again.
+//! The allocated values follow from the stored objects alone, so a start rebuilds them and nothing leaks. Where other
+//! processes write to the same store, their allocations are applied with their writes. Of two processes that allocate
+//! the same value at once one fails and retries, since each write names its values to the store
+//! ([`Reservation::naming`]).
 
+use crate::model::context::Context;
 use crate::model::error::ApiError;
-use crate::model::hooks::Context;
 use env::World;
 use parking_lot::Mutex;
 use schema::Value;
 use std::fmt;
 
-/// A kind's own record of what its objects hold.
+/// The allocator of a kind.
 pub trait Reserve: Send + Sync {
-    /// Tells of an object that is stored already: of each, before the first write.
+    /// Adds a stored object. Called for each one before the first write.
     fn recover(&self, object: &Value);
 
-    /// Tells of a state that another process stored. What it holds may be reserved here at the same time, by a write
-    /// that is about to lose.
+    /// Adds a state that another process stored. Its values may be reserved here at the same time, by a write that is
+    /// about to fail.
     fn seen(&self, object: &Value);
 
-    /// Takes what the next state needs beyond what the old one has, and writes it into the next state.
+    /// Allocates the values that the next state needs beyond those of the old one, and sets them in the next state.
     fn reserve(
         &self,
         next: &mut Value,
         old: Option<&Value>,
-        asked: &Asked<'_>,
+        request: &ReserveRequest<'_>,
     ) -> Result<Reservation, ApiError>;
 
-    /// Once kept, gives back what the last state of a deleted object held.
+    /// Once kept, frees the values of the last state of a deleted object.
     fn release(&self, last: &Value) -> Reservation;
 
-    /// What there is to be had, for those who collect numbers.
+    /// The ranges of values, for metrics.
     fn ranges(&self) -> Vec<Range> {
         Vec::new()
     }
 }
 
-/// Things of one sort, and what became of them.
+/// A range of values, and its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     pub name: String,
     pub taken: u64,
     pub free: u64,
-    /// Of those who wanted a certain one.
+    /// Requests for a certain value.
     pub named: Outcomes,
-    /// Of those who wanted any.
+    /// Requests for any value.
     pub any: Outcomes,
 }
 
-/// How often somebody got something, and how often not.
+/// How many requests were granted and refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcomes {
     pub given: u64,
@@ -73,8 +73,8 @@ impl Outcomes {
     }
 }
 
-/// What is known about the write that something is reserved for.
-pub struct Asked<'a> {
+/// The write that a reservation is for.
+pub struct ReserveRequest<'a> {
     pub dry_run: bool,
     pub world: &'a World,
     pub context: &'a Context<'a>,
@@ -82,13 +82,13 @@ pub struct Asked<'a> {
 
 type Settle = Box<dyn FnOnce(bool) + Send>;
 
-/// Something taken for a write whose outcome is not known yet.
+/// Values that are allocated for a write whose outcome is not known yet.
 pub struct Reservation {
     settle: Mutex<Option<Settle>>,
     named: Claims,
 }
 
-/// What a write takes and gives back, by names that are unique within the kind.
+/// The values that a write allocates and frees, by names that are unique within the kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claims {
     pub taken: Vec<String>,
@@ -101,7 +101,7 @@ impl Reservation {
         Reservation { settle: Mutex::new(Some(Box::new(settle))), named: Claims::default() }
     }
 
-    /// The same, of which other processes learn with the write.
+    /// Names the values, so that the store detects conflicts with other processes.
     #[must_use]
     pub fn naming(mut self, named: Claims) -> Self {
         self.named = named;
@@ -144,16 +144,16 @@ mod tests {
 
     #[test]
     fn a_reservation_is_settled_once_whatever_happens() {
-        let told = Arc::new(Mutex::new(Vec::new()));
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
         let make = || {
-            let told = told.clone();
-            Reservation::new(move |durable| told.lock().push(durable))
+            let outcomes = outcomes.clone();
+            Reservation::new(move |durable| outcomes.lock().push(durable))
         };
         drop(make());
         let kept = make();
         kept.keep();
         kept.keep();
         drop(kept);
-        assert_eq!(*told.lock(), [false, true]);
+        assert_eq!(*outcomes.lock(), [false, true]);
     }
 }

@@ -1,8 +1,7 @@
-//! Label and field selectors: parsed once per request, matched against what the cache has extracted.
+//! Label and field selectors: parsed once per request, matched against the facts of cached objects.
 
 use crate::model::error::ApiError;
 use crate::model::object::Object;
-use crate::storage::resource::Resource;
 use schema::format;
 
 /// Both selectors of a request.
@@ -17,7 +16,7 @@ pub struct Selector {
 pub struct Requirement {
     pub key: String,
     pub operator: Operator,
-    /// Sorted: an object is matched with all of them by a search.
+    /// Sorted, for binary search.
     values: Vec<String>,
 }
 
@@ -34,12 +33,12 @@ pub enum Operator {
 /// One condition on a selectable field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldTerm {
-    pub what: Selected,
+    pub field: Selected,
     pub equal: bool,
     pub value: String,
 }
 
-/// What a field condition reads.
+/// The source of a field condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selected {
     Name,
@@ -49,10 +48,6 @@ pub enum Selected {
 }
 
 impl Selector {
-    pub fn parse(labels: &str, fields: &str, resource: &Resource) -> Result<Self, ApiError> {
-        Ok(Selector { labels: parse_labels(labels)?, fields: parse_fields(fields, resource)? })
-    }
-
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -62,7 +57,7 @@ impl Selector {
             && self.labels.iter().all(|requirement| requirement.matches(|key| object.label(key)))
     }
 
-    /// The one name that can match, if the selector says so.
+    /// The name that an object must have, if the selector names one.
     pub fn name(&self) -> Option<&str> {
         self.equal_to(Selected::Name)
     }
@@ -75,14 +70,14 @@ impl Selector {
         self.equal_to(Selected::Field(at))
     }
 
-    fn equal_to(&self, what: Selected) -> Option<&str> {
-        self.fields.iter().find(|term| term.equal && term.what == what).map(|term| &*term.value)
+    fn equal_to(&self, field: Selected) -> Option<&str> {
+        self.fields.iter().find(|term| term.equal && term.field == field).map(|term| &*term.value)
     }
 }
 
 impl FieldTerm {
     fn matches(&self, object: &Object) -> bool {
-        let found = match self.what {
+        let found = match self.field {
             Selected::Name => &*object.name,
             Selected::Namespace => &*object.namespace,
             Selected::Field(at) => object.field(at).unwrap_or(""),
@@ -113,13 +108,13 @@ impl Requirement {
     }
 }
 
-/// Whether a field selector can be read, for a kind that may have its fields or not.
+/// Checks the syntax of a field selector, without the fields of a kind.
 pub fn check_fields(text: &str) -> Result<(), ApiError> {
     read_fields(text).map(drop)
 }
 
-/// Name, whether it must be equal, and value of each term.
-fn read_fields(text: &str) -> Result<Vec<(&str, bool, String)>, ApiError> {
+/// Label, operator (true for equality) and value of each term of a field selector.
+pub(crate) fn read_fields(text: &str) -> Result<Vec<(&str, bool, String)>, ApiError> {
     let parts = split_terms(text).into_iter().filter(|part| !part.is_empty());
     parts
         .map(|part| {
@@ -131,19 +126,6 @@ fn read_fields(text: &str) -> Result<Vec<(&str, bool, String)>, ApiError> {
             Ok((label, equal, value))
         })
         .collect()
-}
-
-fn parse_fields(text: &str, resource: &Resource) -> Result<Vec<FieldTerm>, ApiError> {
-    let mut terms = Vec::new();
-    for (label, equal, value) in read_fields(text)? {
-        let what = resource.collection.selected(&resource.kind, label);
-        let what = what.map_err(|why| match resource.hooks.unknown_label {
-            Some(told) => ApiError::bad_request(told(label)),
-            None => why,
-        })?;
-        terms.push(FieldTerm { what, equal, value });
-    }
-    Ok(terms)
 }
 
 /// Splits at commas that are not escaped.
@@ -456,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_parsed_is_named() {
+    fn parse_errors_name_the_token() {
         let message = |text: &str| parse_labels(text).unwrap_err().message;
         assert_eq!(message("!!"), "unable to parse requirement: found '!', expected: identifier");
         assert_eq!(message("a,"), "found '', expected: identifier after ','");

@@ -1,16 +1,18 @@
-//! The body of a write: decoded against the kind that the URL names.
+//! Stage: decodes the body of a request against the kind that the URL names.
 
 use crate::model::error::{ApiError, Subject};
 use crate::model::options::FieldValidation;
 use crate::model::request_record;
-use crate::verbs::patch::NO_TYPE;
+use crate::pipeline::api::Api;
+use crate::pipeline::request::WriteRequest;
+use crate::storage::resource::Resource;
 use bytes::Bytes;
 use schema::decode::{self, DecodeError, Decoded, Oddity};
 use schema::problem::{Problem, quoted};
 use schema::table::Type;
-use schema::{Path, Value, proto, yaml};
+use schema::{Path, Value, defaults, encode, proto, yaml};
 
-/// A body as it came.
+/// The body of a request.
 #[derive(Debug, Clone)]
 pub struct Input {
     pub bytes: Bytes,
@@ -24,30 +26,35 @@ pub enum Format {
     Protobuf,
 }
 
-/// A decoded tree without a table, and what was odd about its text.
+/// A tree that was decoded without a table, and the oddities of its text.
 pub struct Untyped {
     pub value: Value,
     pub oddities: Vec<String>,
 }
 
-/// What a body must be.
+/// The kind that a body must have.
 #[derive(Clone, Copy)]
 pub struct Expected<'a> {
     pub ty: &'a Type,
     pub kind: &'a str,
     pub api_version: &'a str,
-    /// Whether a version and kind are known at all, for the wording of a refusal.
+    /// Whether a version and kind are known, for the error message.
     pub known: &'a (dyn Fn(&str, &str) -> bool + Sync),
 }
 
 impl Expected<'_> {
-    /// The error of a body of the expected kind and version that cannot be read.
-    pub(crate) fn unreadable(&self, why: &str) -> ApiError {
-        let version = self.api_version.rsplit('/').next().unwrap_or(self.api_version);
+    /// The error of a body of the expected kind and version that cannot be decoded.
+    pub(crate) fn undecodable(&self, why: &str) -> ApiError {
+        self.unhandled(self.kind, self.api_version, why)
+    }
+
+    /// The error of a body of this kind and version that cannot be decoded as the expected kind.
+    fn unhandled(&self, kind: &str, api_version: &str, why: &str) -> ApiError {
+        let version = api_version.rsplit('/').next().unwrap_or(api_version);
         ApiError::bad_request(format!(
-            "{kind} in version {} cannot be handled as a {kind}: {why}",
+            "{kind} in version {} cannot be handled as a {}: {why}",
             quoted(version),
-            kind = self.kind
+            self.kind
         ))
     }
 }
@@ -61,17 +68,17 @@ impl Input {
         warnings: &mut Vec<String>,
     ) -> Result<Value, ApiError> {
         let Expected { kind, api_version, .. } = *expected;
-        let wrong = |why: &str| expected.unreadable(why);
+        let wrong = |why: &str| expected.undecodable(why);
         let (decoded, mut oddities) = self.decode(expected, validation, &wrong)?;
-        // a custom resource is read before it is asked what it is
+        // the type of a custom resource is checked after its fields
         if !expected.ty.loose {
             check_type(&decoded.value, expected)?;
         }
-        // a schema judges objects of its own kind only
-        let judged = !expected.ty.loose || is_of_kind(&decoded.value, expected);
-        let seen = decoded.oddities.iter().filter(|it| judged || !is_of_schema(it));
+        // a schema applies to objects of its own kind only
+        let in_schema = !expected.ty.loose || is_of_kind(&decoded.value, expected);
+        let seen = decoded.oddities.iter().filter(|it| in_schema || !is_of_schema(it));
         oddities.extend(seen.map(ToString::to_string));
-        judge(oddities, validation, warnings).map_err(|why| wrong(&why))?;
+        report_oddities(oddities, validation, warnings).map_err(|why| wrong(&why))?;
         if expected.ty.loose {
             check_type(&decoded.value, expected)?;
         }
@@ -94,7 +101,7 @@ impl Input {
         Ok((decoded, notes))
     }
 
-    /// What can be wrong with the kind and the version of a body before they are compared with those of the URL.
+    /// Checks the syntax of the kind and the version of a body, before they are compared with those of the URL.
     fn check_head(&self, object: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
         if let Some(why) = untyped_field(object) {
             return Err(self.unrecognized(expected, &format!("{NO_TYPE}: {why}")));
@@ -108,7 +115,7 @@ impl Input {
             format!("Object '{what}' is missing in '{body}'")
         };
         if expected.ty.loose {
-            // what was made while the server ran is known by what it says it is
+            // a custom resource must name its kind
             return match kind {
                 "" => Err(self.unrecognized(expected, &missing("Kind"))),
                 _ => Ok(()),
@@ -118,10 +125,7 @@ impl Input {
             Some(group) if !group.is_empty() && group != group_of(expected.api_version) => {
                 let kind = if kind.is_empty() { expected.kind } else { kind };
                 let why = missing("apiVersion");
-                Err(ApiError::bad_request(format!(
-                    "{kind} in version \"\" cannot be handled as a {}: {why}",
-                    expected.kind
-                )))
+                Err(expected.unhandled(kind, "", &why))
             }
             _ => Ok(()),
         }
@@ -169,11 +173,13 @@ impl Input {
             Err(DecodeError::Syntax(why)) => Err(syntax(&why)),
             Err(DecodeError::NotAnObject(found)) => Err(syntax(&not_an_object(&found))),
             Err(DecodeError::Type(why)) => {
-                // a body of another kind is told so, rather than which of its fields do not fit
+                // another kind is a better error than one of its fields
                 if let Ok(other) = self.untyped() {
                     self.check_head(&other.value, expected)?;
                     if ty.loose {
-                        return Err(unhandled(&other.value, expected, &why));
+                        let (kind, version) =
+                            (other.value.text(&["kind"]), other.value.text(&["apiVersion"]));
+                        return Err(expected.unhandled(kind, version, &why));
                     }
                     check_type(&other.value, expected)?;
                 }
@@ -200,24 +206,67 @@ impl Input {
     }
 }
 
-/// The error of a custom resource that cannot be read, in the words of its own kind and version.
-fn unhandled(object: &Value, expected: &Expected<'_>, why: &str) -> ApiError {
-    let (kind, version) = (object.text(&["kind"]), object.text(&["apiVersion"]));
-    let short = version.rsplit('/').next().unwrap_or_default();
+impl Api {
+    /// Decodes the body of a write into the normal form of the resource's kind.
+    pub(crate) fn decode(&self, request: &mut WriteRequest<'_>, input: &Input) -> Result<Value, ApiError> {
+        let resource = request.target();
+        let expected = Expected {
+            ty: &resource.kind.root,
+            kind: &resource.kind.name,
+            api_version: &resource.api_version,
+            known: &|version, kind| self.resources().has_kind(version, kind),
+        };
+        let object = input.typed(&expected, request.options.field_validation, &mut request.warnings);
+        let declared = request.view().is_some_and(|(view, _)| view.declared_at.is_some());
+        let object = object.map_err(|why| if declared { unregistered(resource) } else { why })?;
+        let hooks = &resource.hooks;
+        if let Some(why) = hooks.decode.conversion_error.and_then(|of| of(&object)) {
+            return Err(expected.undecodable(&why));
+        }
+        request.user.notes.saw_object(&object, || {
+            let mut shown = object.clone();
+            defaults::apply(&resource.kind.root, &mut shown);
+            if let Some(default) = hooks.decode.default {
+                default(&mut shown, &self.names);
+            }
+            encode::as_stored(&shown, &resource.kind.root, hooks.storage.empty_lists()).into()
+        });
+        Ok(object)
+    }
+}
+
+/// The error of a view that a custom resource definition declares: upstream's, for every problem.
+fn unregistered(served: &Resource) -> ApiError {
+    let version = served.api_version.rsplit('/').next().unwrap_or_default();
     ApiError::bad_request(format!(
-        "{kind} in version {} cannot be handled as a {}: {why}",
-        quoted(short),
-        expected.kind
+        "no kind is registered for the type {version}.{} in scheme {:?}",
+        served.kind.name,
+        names::DEFINED_SCHEME
     ))
 }
 
-/// Whether a body is of the expected kind, in whatever version.
+/// The beginning of the error of an object without a type.
+pub(crate) const NO_TYPE: &str = "couldn't get version/kind; json parse error";
+
+/// The name of a value's type, as JSON errors have it.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Map(_) | Value::Json(_) => "object",
+        Value::List(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Null => "null",
+        Value::Int(_) | Value::Float(_) => "number",
+    }
+}
+
+/// Whether a body is of the expected kind, in any version.
 fn is_of_kind(object: &Value, expected: &Expected<'_>) -> bool {
     let group = group_of(object.text(&["apiVersion"]));
     object.text(&["kind"]) == expected.kind && group == group_of(expected.api_version)
 }
 
-/// Whether it takes the schema of a custom resource to see what is odd.
+/// Whether an oddity is found by the schema of a custom resource.
 fn is_of_schema(oddity: &Oddity) -> bool {
     matches!(oddity, Oddity::Unknown(path) if !path.starts_with("metadata."))
 }
@@ -227,25 +276,25 @@ fn group_of(version: &str) -> &str {
     version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
-/// What is wrong with an object whose version or kind is no text.
+/// The error of an object whose version or kind is no text.
 pub(crate) fn untyped_field(object: &Value) -> Option<String> {
     ["apiVersion", "kind"].into_iter().find_map(|field| match object.at(&[field]) {
         None | Some(Value::String(_) | Value::Null) => None,
         Some(other) => {
-            let found = crate::verbs::patch::type_name(other);
+            let found = type_name(other);
             Some(format!("json: cannot unmarshal {found} into Go struct field .{field} of type string"))
         }
     })
 }
 
-/// The words for a body that is something else than an object.
+/// The error of a body that is no object.
 pub(crate) fn not_an_object(found: &str) -> String {
     let wanted = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
     format!("json: cannot unmarshal {found} into Go value of type {wanted}")
 }
 
-/// Warns or refuses, as `fieldValidation` says; the error is the text of all oddities.
-pub fn judge(
+/// Warns about oddities or rejects them, as `fieldValidation` requires; the error lists all of them.
+pub fn report_oddities(
     oddities: Vec<String>,
     validation: FieldValidation,
     warnings: &mut Vec<String>,
@@ -263,7 +312,7 @@ pub fn judge(
     }
 }
 
-/// The body's own kind and version must be those of the URL where it names them.
+/// Checks that the body's kind and version, where it names them, are those of the URL.
 fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
     let text = |field| match value.at(&[field]) {
         Some(Value::String(text)) if !text.is_empty() => text.as_str(),
@@ -273,7 +322,7 @@ fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
     // the core group has no name
     let version = version.strip_prefix('/').unwrap_or(version);
     if expected.ty.loose {
-        return check_made_type(value, kind, version, expected);
+        return check_custom_type(value, kind, version, expected);
     }
     let (kind, version) = (
         if kind.is_empty() { expected.kind } else { kind },
@@ -303,11 +352,7 @@ fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
         let (kind, version) = (quoted(kind), quoted(version));
         format!("no kind {kind} is registered for version {version} in scheme {scheme:?}")
     };
-    Err(ApiError::bad_request(format!(
-        "{kind} in version {} cannot be handled as a {}: {why}",
-        quoted(short),
-        expected.kind
-    )))
+    Err(expected.unhandled(kind, version, &why))
 }
 
 fn other_version(version: &str, expected: &Expected<'_>) -> ApiError {
@@ -317,8 +362,8 @@ fn other_version(version: &str, expected: &Expected<'_>) -> ApiError {
     ))
 }
 
-/// The same of a kind that was made while the server ran.
-fn check_made_type(
+/// Checks the kind and version of a custom resource.
+fn check_custom_type(
     value: &Value,
     kind: &str,
     version: &str,

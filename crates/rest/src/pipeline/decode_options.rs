@@ -1,10 +1,10 @@
-//! Options of a request in its body.
+//! Decodes the options of a request from its body.
 //!
-//! Options belong to no group: they come under the version of any group, in each format. What cannot be read is refused
-//! in the words that clients know from such options, which are fewer than those for objects.
+//! Options belong to no group: they come under the version of any group, in each format. Their error messages are
+//! shorter than those of objects, as upstream has them.
 
 use crate::model::error::ApiError;
-use crate::pipeline::decode::{Format, Input, not_an_object};
+use crate::pipeline::decode::{Format, Input, NO_TYPE, not_an_object};
 use names::SCHEME_OF_OPTIONS;
 use schema::decode::{self, DecodeError};
 use schema::table::Type;
@@ -21,7 +21,7 @@ const OF_ANY_GROUP: [&str; 7] = [
     "APIResourceList",
 ];
 
-/// Types that there are only in the group of metadata.
+/// Types that exist only in the group of metadata.
 const OF_META: [&str; 8] = [
     "PatchOptions",
     "ListOptions",
@@ -34,7 +34,7 @@ const OF_META: [&str; 8] = [
 ];
 
 impl Input {
-    /// The options of the kind that a request takes; the group is that of metadata.
+    /// The options of a kind, which belongs to the group of metadata.
     pub fn options(&self, ty: &Type, kind: &str, meta_group: &str) -> Result<Value, ApiError> {
         let meta = format!("{meta_group}/v1");
         if self.format == Format::Protobuf {
@@ -58,15 +58,13 @@ impl Input {
             }
             Format::Json | Format::Protobuf => decode::json(&self.bytes, ty),
         };
-        let no_type = |why: String| {
-            ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
-        };
+        let no_type = |why: String| ApiError::bad_request(format!("{NO_TYPE}: {why}"));
         match decoded {
             Ok(decoded) => checked(&decoded.value).map(|()| decoded.value),
             Err(DecodeError::Syntax(why)) => Err(no_type(why.to_string())),
             Err(DecodeError::NotAnObject(found)) => Err(no_type(not_an_object(&found))),
             Err(DecodeError::Type(why)) => {
-                // another kind is told so, rather than which of its fields do not fit
+                // another kind is a better error than one of its fields
                 if let Ok(other) = self.untyped() {
                     checked(&other.value)?;
                 }

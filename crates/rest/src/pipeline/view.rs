@@ -1,8 +1,8 @@
-//! Views: a subresource that shows its object as another kind, and takes writes of that kind.
+//! Stage: a write through a view, which becomes the next state of the object.
 //!
-//! A view has one field in common with its object, and a write can change nothing else. Who owns that field is
-//! kept in the object; in the view the same owners are shown under the view's own paths and version, so that
-//! patches and applies see them, and what becomes of them there is taken back:
+//! A view has one field in common with its object, and a write can change nothing else. The object records the owners
+//! of that field; the view shows the same owners under its own paths and version, so that patches and applies see
+//! them, and their changes are copied back:
 //!
 //! ```text
 //! object   a, apps/v1: spec.replicas spec.template        b, apps/v1: metadata.labels
@@ -11,89 +11,31 @@
 //! object   a, apps/v1: spec.template    b, apps/v1: metadata.labels    c, apps/v1: spec.replicas
 //! ```
 //!
-//! Always true: a write through a view is an update of the object in every other respect, with its rules.
+//! Invariant: a write through a view is an update of the object in every other respect, with its rules.
 
-use crate::model::error::{ApiError, Subject};
+use crate::model::error::ApiError;
 use crate::model::metadata;
-use crate::model::object::Object;
-use crate::pipeline::admission::Operation;
+use crate::model::operation::Operation;
+use crate::model::view::{View, field_at};
 use crate::pipeline::api::Api;
-use crate::pipeline::write::WriteRequest;
+use crate::pipeline::request::{Next, WriteRequest};
 use crate::storage::resource::Resource;
-use crate::verbs::update::Next;
-use bytes::Bytes;
 use merge::managed::{self, Element, Entry, FieldSet, Managed};
-use schema::problem::Problems;
-use schema::table::{Kind, Ref, Text};
-use schema::{Value, defaults, encode};
+use schema::table::Text;
+use schema::{Value, defaults};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
-use std::time::Duration;
 
-/// How one kind's objects are seen as another.
-#[derive(Clone)]
-pub struct View {
-    /// Of the subresource.
-    pub name: Text,
-    pub kind: Ref<Kind>,
-    /// Where the common field stands in the object.
-    pub inside: Vec<Text>,
-    /// Where it stands in the view.
-    pub outside: Vec<Text>,
-    /// What it is when the view leaves it out.
-    pub absent: Value,
-    /// Everything of the view but its kind and metadata.
-    pub show: Arc<dyn Fn(&Value) -> Value + Send + Sync>,
-    /// Rules of the view beyond those of its metadata and table.
-    pub validate: fn(&Value) -> Problems,
-    pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
-    pub missing: Missing,
-    /// A definition says where the common field stands: an object without it cannot be read, and a write need not
-    /// name a version. The path is told as it was written there.
-    pub declared_at: Option<Text>,
-}
-
-/// How clients are told that there is no object to view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
-    /// As a missing object: `things.group`.
-    Object,
-    /// As a missing part of it: `things/view.group`.
-    Part,
-    /// As a missing part, in the group of the view.
-    PartOfView,
-}
-
-impl View {
-    /// The view of an object, as clients read it.
-    pub fn of(&self, object: &Value, served: &Resource) -> Value {
-        let mut view = (self.show)(object);
-        view.set(&["kind"], &*served.kind.name);
-        view.set(&["apiVersion"], &*served.api_version);
-        for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-            if let Some(value) = object.at(&["metadata", field]) {
-                view.set(&["metadata", field], value.clone());
-            }
-        }
-        view
-    }
-
-    fn json(&self, object: &Value, served: &Resource) -> Bytes {
-        encode::json(&self.of(object, served), &served.kind.root).into()
-    }
-
-    fn owners(&self) -> Owners<'_> {
-        Owners { inside: &self.inside, outside: &self.outside }
-    }
-}
-
-/// Who owns the common field, seen from inside and from outside.
+/// The owners of the common field, by its path in the object and in the view.
 struct Owners<'a> {
     inside: &'a [Text],
     outside: &'a [Text],
 }
 
-impl Owners<'_> {
+impl<'a> Owners<'a> {
+    fn of(view: &'a View) -> Self {
+        Owners { inside: &view.inside, outside: &view.outside }
+    }
+
     /// The owners of the common field, as a view of this version shows them.
     fn shown(&self, object: &Value, api_version: &str) -> Managed {
         let (inside, outside) = (steps(self.inside), set(self.outside));
@@ -106,25 +48,25 @@ impl Owners<'_> {
         managed
     }
 
-    /// The owners of the whole object after a write, given those that the view has then. Whoever came to own the
-    /// field here has no time of its own, as clients know it.
+    /// The owners of the whole object after a write, given those that the view has then. A new owner of the field has
+    /// no time, as upstream records it.
     fn kept(&self, old: &Value, view: &Value, api_version: &str) -> Managed {
         let (inside, outside) = (steps(self.inside), steps(self.outside));
         let shared = set(self.inside);
         let mut shown = entries(view).entries;
         shown.retain(|entry| entry.fields.contains(&outside));
-        // by who applied them, each once, in their order
+        // by manager, each once, in their order
         let mut applied: HashMap<_, VecDeque<usize>> = HashMap::new();
         for (at, entry) in
             shown.iter().enumerate().filter(|(_, entry)| entry.operation == managed::Operation::Apply)
         {
-            applied.entry(writer(entry)).or_default().push_back(at);
+            applied.entry(applier(entry)).or_default().push_back(at);
         }
         let (mut kept, mut met) = (Vec::new(), HashSet::new());
         for mut entry in entries(old).entries {
             if entry.fields.contains(&inside) {
                 let applies = entry.operation == managed::Operation::Apply;
-                let same = applies.then(|| applied.get_mut(&writer(&entry))?.pop_front()).flatten();
+                let same = applies.then(|| applied.get_mut(&applier(&entry))?.pop_front()).flatten();
                 match same {
                     Some(at) => {
                         met.insert(at);
@@ -147,8 +89,8 @@ impl Owners<'_> {
     }
 }
 
-/// One who applies is the same in every version; one who updates is another in each, and so never here.
-fn writer(entry: &Entry) -> (String, String) {
+/// The identity of a manager that applies: it is the same in every version.
+fn applier(entry: &Entry) -> (String, String) {
     (entry.manager.clone(), entry.subresource.clone())
 }
 
@@ -167,10 +109,6 @@ fn set(path: &[Text]) -> FieldSet {
     set
 }
 
-fn at<'v>(value: &'v Value, path: &[Text]) -> Option<&'v Value> {
-    path.iter().try_fold(value, |value, step| value.as_map()?.get(step)).filter(|it| !it.is_null())
-}
-
 fn put(mut value: &mut Value, path: &[Text], new: Value) {
     for step in path {
         value = value.make_map().entry(step.clone());
@@ -185,101 +123,57 @@ fn put_owners(object: &mut Value, managed: Managed) {
     }
 }
 
-/// The number of replicas where there is none, as a patch finds it.
+/// The number of replicas that a patch finds where there is none.
 const MISSING: Value = Value::Int(i32::MIN as i64);
 
 impl Api {
-    /// The view of an object, at least as new as `resource_version` asks.
-    pub async fn get_view(
-        &self,
-        resource: &Resource,
-        subresource: &str,
-        namespace: &str,
-        name: &str,
-        resource_version: &str,
-    ) -> Result<Bytes, ApiError> {
-        let (view, served) = resource.view(subresource).ok_or_else(ApiError::no_such_path)?;
-        let found = self.get(resource, namespace, name, resource_version).await;
-        let object = found.map_err(|why| match why.code {
-            404 if view.missing != Missing::Object => {
-                let kind = format!("{}/{subresource}", resource.kind.plural);
-                let of_view = view.missing == Missing::PartOfView;
-                let group = if of_view { &served.group } else { &resource.group };
-                ApiError::not_found(Subject { group, kind: &kind, name })
-            }
-            _ => why,
-        })?;
-        let tree = self.tree(resource, &object)?;
-        if let Some(path) = view.declared_at.as_ref().filter(|_| at(&tree, &view.inside).is_none()) {
-            return Err(ApiError::internal_error(format!("the spec replicas field {path:?} does not exist")));
-        }
-        Ok(view.json(&tree, served))
-    }
-
-    pub(crate) fn view_json(
-        &self,
-        resource: &Resource,
-        object: &Object,
-        (view, served): (&View, &Resource),
-    ) -> Result<Bytes, ApiError> {
-        Ok(view.json(&self.tree(resource, object)?, served))
-    }
-
-    /// The next state of an object, of which `next` knows the view only.
+    /// The next state of an object, given the next state of its view.
     pub(crate) async fn through(
         &self,
-        writing: &mut WriteRequest<'_>,
+        request: &mut WriteRequest<'_>,
         (view, served): (&View, &Resource),
         old: &Value,
         next: &Next<'_>,
     ) -> Result<Value, ApiError> {
-        let mut shown = view.of(old, served);
-        put_owners(&mut shown, view.owners().shown(old, &served.api_version));
-        // a number that nobody could want stands for one that is not there
-        let missing = view.declared_at.as_ref().filter(|_| at(old, &view.inside).is_none());
+        let mut shown = view.of(old, served.form());
+        put_owners(&mut shown, Owners::of(view).shown(old, &served.api_version));
+        // an impossible number marks an absent field
+        let missing = view.declared_at.as_ref().filter(|_| field_at(old, &view.inside).is_none());
         if missing.is_some() {
             put(&mut shown, &view.outside, MISSING);
         }
-        let mut wanted = next(&shown, &mut writing.warnings)?;
-        if let Some(path) = missing.filter(|_| at(&wanted, &view.outside) == Some(&MISSING)) {
+        let mut wanted = next(&shown, &mut request.warnings)?;
+        if let Some(path) = missing.filter(|_| field_at(&wanted, &view.outside) == Some(&MISSING)) {
             return Err(ApiError::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
         }
-        writing.place(&mut wanted)?;
+        request.place(&mut wanted)?;
         defaults::apply(&served.kind.root, &mut wanted);
-        // the owners of a field that a definition names lose it, and the writer does not get it
-        let unrecorded = view.declared_at.is_some() && !writing.owned;
-        if !writing.owned {
+        // a field that a definition declares loses its owners, and gets no new one
+        let unrecorded = view.declared_at.is_some() && !request.owned;
+        if !request.owned {
             let form = (&*served.kind.root, &*served.api_version);
-            self.track_as(writing, served, form, Some(&shown), &mut wanted);
+            self.track_as(request, served, form, Some(&shown), &mut wanted);
         }
-        let admitted = writing.admitted(self, Operation::Update, writing.name);
-        self.admit(&admitted, Some(&mut wanted), Some(&shown)).await?;
-        if admitted.rounds.was_changed() {
-            writing.place(&mut wanted)?;
+        let attributes = request.attributes(self, Operation::Update, request.name);
+        self.mutate(&attributes, Some(&mut wanted), Some(&shown)).await?;
+        if attributes.rounds.was_changed() {
+            request.place(&mut wanted)?;
         }
-        let mut problems = metadata::check(&wanted, writing.resource.kind.namespaced, &served.hooks);
+        let mut problems = metadata::check(&wanted, request.resource.kind.namespaced, &served.hooks);
         problems.extend((view.validate)(&wanted));
         if !problems.is_empty() {
             let name = wanted.text(&["metadata", "name"]);
             return Err(ApiError::invalid(served.stored_subject(name), problems));
         }
         let mut object = old.clone();
-        put(&mut object, &view.inside, at(&wanted, &view.outside).unwrap_or(&view.absent).clone());
+        put(&mut object, &view.inside, field_at(&wanted, &view.outside).unwrap_or(&view.absent).clone());
         let version = wanted.text(&["metadata", "resourceVersion"]);
         if view.declared_at.is_none() || !version.is_empty() {
             object.set(&["metadata", "resourceVersion"], version);
         }
         let owned = if unrecorded { &Value::Null } else { &wanted };
-        put_owners(&mut object, view.owners().kept(old, owned, &writing.resource.api_version));
+        put_owners(&mut object, Owners::of(view).kept(old, owned, &request.resource.api_version));
         Ok(object)
-    }
-}
-
-impl Resource {
-    /// A subresource that is a view, with the resource that it is served as.
-    pub fn view(&self, subresource: &str) -> Option<(&View, &Arc<Resource>)> {
-        let at = self.hooks.views.iter().position(|view| view.name == subresource)?;
-        Some((&self.hooks.views[at], self.views.get(at)?))
     }
 }
 
@@ -304,10 +198,10 @@ mod tests {
         object
     }
 
-    fn told(managed: &Managed) -> Vec<(String, String, usize, bool)> {
-        let told =
+    fn summary(managed: &Managed) -> Vec<(String, String, usize, bool)> {
+        let entry =
             |it: &Entry| (it.manager.clone(), it.api_version.clone(), it.fields.len(), it.time.is_some());
-        managed.entries.iter().map(told).collect()
+        managed.entries.iter().map(entry).collect()
     }
 
     fn with_owners(managed: Managed) -> Value {
@@ -323,23 +217,23 @@ mod tests {
     fn owners_of_the_common_field_are_shown() {
         let managed =
             OWNERS.shown(&object(&[("a", "Apply", BOTH), ("b", "Update", OTHER)]), "autoscaling/v1");
-        assert_eq!(told(&managed), [("a".to_owned(), "autoscaling/v1".to_owned(), 1, true)]);
+        assert_eq!(summary(&managed), [("a".to_owned(), "autoscaling/v1".to_owned(), 1, true)]);
     }
 
     #[test]
-    fn whoever_is_not_shown_any_more_has_lost_the_field() {
+    fn an_owner_that_the_view_drops_loses_the_field() {
         let old = object(&[("a", "Apply", BOTH), ("b", "Update", OTHER)]);
         let mut shown = OWNERS.shown(&old, "autoscaling/v1");
-        // as it was: everybody keeps everything
+        // unchanged: every owner keeps its fields
         let kept = OWNERS.kept(&old, &with_owners(shown.clone()), "apps/v1");
         let entry = |manager: &str, fields, timed| (manager.to_owned(), "apps/v1".to_owned(), fields, timed);
-        assert_eq!(told(&kept), [entry("a", 2, true), entry("b", 1, true)]);
-        // somebody else has it
+        assert_eq!(summary(&kept), [entry("a", 2, true), entry("b", 1, true)]);
+        // another owner
         shown.entries[0].manager = "c".to_owned();
         let kept = OWNERS.kept(&old, &with_owners(shown), "apps/v1");
-        assert_eq!(told(&kept), [entry("a", 1, true), entry("b", 1, true), entry("c", 1, false)]);
-        // nobody has it
+        assert_eq!(summary(&kept), [entry("a", 1, true), entry("b", 1, true), entry("c", 1, false)]);
+        // no owner
         let kept = OWNERS.kept(&old, &Value::map(), "apps/v1");
-        assert_eq!(told(&kept), [entry("a", 1, true), entry("b", 1, true)]);
+        assert_eq!(summary(&kept), [entry("a", 1, true), entry("b", 1, true)]);
     }
 }

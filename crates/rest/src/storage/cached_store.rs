@@ -1,10 +1,10 @@
-//! Joins the store with the caches: what is recovered fills them, what is committed is published to them.
+//! The store with a cache per collection: recovered records fill the caches, committed changes are published to them.
 
 use crate::model::metrics::{Counted, Families};
 use crate::model::object::{Draft, Object};
+use crate::model::operation::Operation;
 use crate::model::reserve::{Reservation, Reserve};
-use crate::pipeline::admission::Operation;
-use crate::storage::resource::Collection;
+use crate::storage::collection::Collection;
 use crate::storage::stored_version::ValueReader;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -38,12 +38,12 @@ pub struct Unreadable {
 
 type Collections = ArcSwap<HashMap<String, Arc<Collection>>>;
 
-/// What is stored for resources that nobody has registered yet, in revision order per key. Held while a collection is
-/// made, so that what comes meanwhile from other processes is neither lost nor applied twice.
+/// Records of resources that are not registered yet, in revision order per key. Locked while a collection is made, so
+/// that changes from other processes are neither lost nor applied twice.
 type Unclaimed = Mutex<BTreeMap<Arc<str>, Vec<Recovered>>>;
 
 impl Storage {
-    /// Takes an opened store and what it recovered.
+    /// Takes an opened store and its recovered records.
     pub fn new(
         store: Arc<dyn Store>,
         recovered: Vec<Recovered>,
@@ -67,12 +67,12 @@ impl Storage {
         Ok(Storage { store, published, collections, unclaimed, options, world, measured })
     }
 
-    /// Counts what is done with collections that are made from now on.
+    /// Enables metrics for collections that are made from now on.
     pub(crate) fn measure(&self, registry: &Registry) {
         self.measured.get_or_init(|| Families::new(registry));
     }
 
-    /// The collection of a stored kind, made and filled when it is first asked for.
+    /// The collection of a stored kind, made and filled on first use.
     pub(crate) fn collection(
         &self,
         kind: &Ref<Kind>,
@@ -105,7 +105,7 @@ impl Storage {
         }
         let oldest = match self.is_shared() {
             false => self.store.oldest().0,
-            // of what others wrote only the newest state was kept: there are no events to tell from before
+            // of the writes of others only the newest state was kept, so there are no earlier events
             true => records.iter().map(|record| record.revision.0).fold(self.published.get(), u64::max),
         };
         fill(&collection, records, oldest)?;
@@ -124,7 +124,7 @@ impl Storage {
         collection.cache.close();
     }
 
-    /// Writes an object and gives it back as it was published.
+    /// Writes an object; returns it as published.
     pub async fn put(
         &self,
         collection: &Collection,
@@ -147,7 +147,7 @@ impl Storage {
         })
     }
 
-    /// Removes an object, and gives back what it held.
+    /// Removes an object, and frees its reservation.
     pub async fn delete(
         &self,
         collection: &Collection,
@@ -169,7 +169,7 @@ impl Storage {
         operation: Operation,
         mut write: Write,
     ) -> Result<Revision, StoreError> {
-        // only what says again that somebody lives can wait for company
+        // only the renewal of a heartbeat can wait for a larger batch
         write.priority = match (collection.priority, operation) {
             (Priority::Heartbeat, Operation::Create | Operation::Delete) => Priority::Urgent,
             (priority, _) => priority,
@@ -185,7 +185,7 @@ impl Storage {
         self.store.catch_up().is_some()
     }
 
-    /// What follows a prefix of keys that belong to no resource, in order.
+    /// The rest of each key with a prefix, of keys that belong to no resource, in order.
     pub fn beside(&self, prefix: &str) -> Vec<String> {
         let unclaimed = self.unclaimed.lock();
         let found =
@@ -193,7 +193,7 @@ impl Storage {
         found.map(str::to_owned).collect()
     }
 
-    /// Drops what has outlived its time in the caches.
+    /// Drops expired events from the caches.
     pub fn trim(&self) {
         for collection in self.collections.load().values() {
             collection.cache.trim();
@@ -212,12 +212,12 @@ impl Storage {
     }
 }
 
-/// What the keys of a kind's objects begin with.
+/// The key prefix of a kind's objects.
 pub fn prefix(kind: &Kind, group: &str) -> String {
     format!("/registry/{}/", kind.store_key.replace("{group}", group))
 }
 
-/// Where what is committed becomes visible.
+/// The receiver of committed changes.
 struct Target {
     /// Weak, since the store holds this.
     store: Weak<dyn Store>,
@@ -227,7 +227,7 @@ struct Target {
 }
 
 impl Target {
-    /// Called on the store's thread with each durable batch; without changes when others have written elsewhere.
+    /// Called on the store's thread with each durable batch; without changes when others wrote unrelated keys.
     fn publish(&self, changes: &[store::Change]) {
         let known = self.collections.load();
         let mut batches: Vec<(&Arc<Collection>, Vec<&store::Change>)> = Vec::new();
@@ -251,7 +251,7 @@ impl Target {
         self.published.raise(reached);
     }
 
-    /// Another process serves what is not served here yet, or not any more: the newest state is kept until it is.
+    /// Keeps the newest state of a key whose resource is not registered here.
     fn publish_unclaimed(&self, change: &store::Change) {
         let mut unclaimed = self.unclaimed.lock();
         // it may have been registered in between
@@ -289,7 +289,7 @@ fn apply(collection: &Collection, changes: &[&store::Change]) {
         };
         let Some(next) = translate(collection, change, &last) else { continue };
         if let (Some(reserve), None) = (&*reserve, &change.note) {
-            tell(&**reserve, collection, last().as_deref(), &next);
+            follow(&**reserve, collection, last().as_deref(), &next);
         }
         batch.push(next);
     }
@@ -326,8 +326,8 @@ fn translate(
     }
 }
 
-/// What another process wrote took something, and gave something back.
-fn tell(reserve: &dyn Reserve, collection: &Collection, last: Option<&Object>, next: &Change<Object>) {
+/// Applies the allocations of a write by another process.
+fn follow(reserve: &dyn Reserve, collection: &Collection, last: Option<&Object>, next: &Change<Object>) {
     if let Some(last) = last.and_then(|it| it.value(&collection.kind).ok()) {
         reserve.release(&last).keep();
     }
@@ -338,7 +338,7 @@ fn tell(reserve: &dyn Reserve, collection: &Collection, last: Option<&Object>, n
     }
 }
 
-/// What a write takes and gives back, as keys beside those of objects.
+/// The values that a write allocates and frees, as keys beside those of objects.
 fn holds(collection: &Collection, reservation: &Reservation) -> Option<Box<Holds>> {
     let named = reservation.named();
     if named.taken.is_empty() && named.freed.is_empty() {
@@ -391,11 +391,11 @@ fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: u64) -> Re
     Ok(())
 }
 
-/// A stored value as an object: what was written here is JSON with a gap for the revision; others may have written
-/// protobuf, JSON in another order, or another version.
+/// Reads a stored value. This server writes JSON with a gap for the revision; others may have written protobuf, JSON
+/// in another order, or another version.
 fn read(collection: &Collection, found: &[u8], revision: u64) -> Result<Arc<Object>, String> {
     let mut value = collection.reader.read(found)?;
     // stored empty, which the normal form leaves out
     value.set(&["metadata", "resourceVersion"], "");
-    Ok(Draft::new(&value, collection, EmptyLists::Kept).found_as(found).commit(revision))
+    Ok(Draft::new(&value, collection.index(), EmptyLists::Kept, 0).found_as(found).commit(revision))
 }

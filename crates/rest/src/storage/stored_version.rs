@@ -1,50 +1,22 @@
 //! Reads the values of a built-in kind from the store, in any version that a server has ever written.
 //!
-//! A value names its version. What another version holds is defaulted as that version was, converted to the one that
-//! is stored here, and from there on is like any other object:
+//! A value names its version. A value of another version is defaulted as that version was and converted to the stored
+//! one:
 //!
 //! ```text
 //! store   {"kind":"RuntimeClass","apiVersion":"node.k8s.io/v1alpha1","spec":{"runtimeHandler":"h"}}
 //! cache   {"kind":"RuntimeClass","apiVersion":"node.k8s.io/v1",...,"handler":"h"}
 //! ```
 //!
-//! Always true: an object in the cache is in the stored version, complete with its defaults. A default that came into
-//! the API after an object was written is there as well, whoever wrote it. Values change in the store only when their
-//! objects are written again.
+//! Invariant: an object in the cache is in the stored version, complete with its defaults, including defaults that are
+//! newer than the object. Values change in the store only when their objects are written again.
 
-use crate::storage::resource::api_version;
+use crate::model::form::api_version;
+use crate::model::versions::{Change, StoredVersion, StoredVersions};
 use names::Names;
-use schema::table::{Group, Kind, Ref, Text, Type};
+use schema::table::{Kind, Ref, Type};
 use schema::{Value, decode, defaults, proto};
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Completes or converts an object in place.
-pub type Change = fn(&mut Value, &Names);
-
-/// How the values of a kind are read.
-#[derive(Clone, Default)]
-pub struct StoredVersions {
-    /// Defaults of the stored version that depend on other fields.
-    pub default: Option<Change>,
-    /// The other versions that values may be in.
-    pub others: Vec<StoredVersion>,
-}
-
-/// A version in which values may be found although none is written in it.
-#[derive(Clone)]
-pub struct StoredVersion {
-    pub group: Group,
-    pub version: Text,
-    pub root: Ref<Type>,
-    /// Defaults that differ from those of the table; they come first.
-    pub own_default: Option<Change>,
-    /// Defaults that depend on other fields; they come after those of the table.
-    pub default: Option<Change>,
-    /// To the form of the next version.
-    pub convert: Option<Change>,
-    /// From there to the stored version, where that is yet another one.
-    pub to_stored: Option<fn(Value) -> Value>,
-}
 
 /// Reads the values of one collection.
 pub(crate) struct ValueReader {
@@ -52,7 +24,7 @@ pub(crate) struct ValueReader {
     api_version: String,
     /// Absent for kinds whose objects are fitted to a table when they are read.
     versions: Option<Versions>,
-    /// Whether the log tells of a version that no table describes.
+    /// Whether an unknown version has been logged.
     warned: AtomicBool,
 }
 
@@ -97,7 +69,7 @@ impl ValueReader {
         let json = |root: &Type| decode::canonical_json(bytes, root).map(|it| it.value);
         let version = |value: &Value| value.text(&["apiVersion"]).to_owned();
         let decoded = json(&self.kind.root);
-        // most values are of the stored version; of the others this told the version, at best
+        // most values are of the stored version; of the others this gives the version, at best
         let other = match &decoded {
             Ok(value) => self.other(&version(value)),
             Err(_) => self.others().find_map(|(name, other)| {
@@ -146,7 +118,7 @@ impl ValueReader {
         decode::tree(value, &self.kind.root).map(|it| it.value).map_err(|why| why.to_string())
     }
 
-    /// Names the stored version. A version that no table describes is read as far as the stored one has its fields.
+    /// Sets the stored version. A value of an unknown version keeps the fields that the stored version has.
     fn name(&self, value: &mut Value) {
         let found = value.text(&["apiVersion"]);
         if found == self.api_version {

@@ -1,72 +1,72 @@
-//! Apply: the next state is the current one with the applier's wishes merged in, where nobody else objects.
+//! Apply: server-side apply. The next state is the current one with the applied configuration merged in, unless
+//! another manager owns a field.
 
 use crate::model::error::{ApiError, Cause, Details};
 use crate::pipeline::api::Api;
-use crate::pipeline::decode::{Format, Input, judge};
-use crate::pipeline::write::{WriteOutcome, WriteRequest};
-use crate::verbs::patch::type_name;
-use crate::verbs::update::{check_name, forget_version};
+use crate::pipeline::decode::{Format, Input, report_oddities, type_name};
+use crate::pipeline::request::{WriteOutcome, WriteRequest};
+use crate::verbs::update::{check_name, clear_version};
 use merge::{ApplyError, ApplyWrite};
 use schema::decode::DecodeError;
 use schema::time::parse_time;
 use schema::{Value, decode};
 
-/// The manager whose older, client-side record of what it applied is taken over.
+/// The manager whose client-side record of applied fields is migrated.
 const CLIENT: &str = "kubectl";
-/// Where that record is kept, below the client's own domain.
+/// The annotation of that record, below the client's own domain.
 const LAST_APPLIED: &str = "last-applied-configuration";
 
 impl Api {
     pub async fn apply(
         &self,
-        writing: &mut WriteRequest<'_>,
+        request: &mut WriteRequest<'_>,
         input: &Input,
     ) -> Result<WriteOutcome, ApiError> {
-        let resource = writing.target().clone();
+        let resource = request.target().clone();
         let input = Input { bytes: input.bytes.clone(), format: Format::Yaml };
         let untyped =
             input.untyped().map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
-        let validation = writing.options.field_validation;
-        judge(untyped.oddities, validation, &mut writing.warnings)
+        let validation = request.options.field_validation;
+        report_oddities(untyped.oddities, validation, &mut request.warnings)
             .map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
         let config = untyped.value;
-        check_config(&config, writing)?;
+        check_config(&config, request)?;
         let last_applied = self.names.well_known_under(CLIENT, LAST_APPLIED);
         let now = schema::time::format_time(env::unix_seconds(&self.world));
-        let reset = writing.unowned_fields();
+        let reset = request.unowned_fields();
         let write = ApplyWrite {
             ty: &resource.kind.root,
-            manager: writing.manager,
+            manager: request.manager,
             api_version: &resource.api_version,
-            subresource: writing.subresource,
+            subresource: request.subresource,
             now: &now,
-            force: writing.options.force.unwrap_or(false),
+            force: request.options.force.unwrap_or(false),
             reset: &reset,
             convert: Some(&|version, live, new| self.elsewhere(&resource, version, live, new)),
-            last_applied: (writing.manager == CLIENT).then_some(&last_applied),
+            last_applied: (request.manager == CLIENT).then_some(&last_applied),
         };
-        let (namespace, name) = (writing.namespace, writing.name);
+        let (namespace, name) = (request.namespace, request.name);
         let next = |live: Option<&Value>| -> Result<Value, ApiError> {
             let mut applied = merge::apply(&write, live, &config).map_err(apply_error)?;
             let ty = &resource.kind.root;
-            // the server sets it, and a custom resource's is text until then
+            // the server sets it; a custom resource may have invalid text
             let created = &["metadata", "creationTimestamp"];
             if ty.loose && parse_time(applied.object.text(created)).is_err() {
                 applied.object.unset(created);
             }
-            // only an error asks what came out, and then it is made again
+            // only an error shows the merged object, so it is merged again for that
             let refused = |why: DecodeError| {
                 let again = merge::apply(&write, live, &config).ok();
-                let told = again.and_then(|applied| merge::strategic::misfit(ty, &applied.object));
+                let misfit = again.and_then(|applied| merge::strategic::misfit(ty, &applied.object));
                 let (object, version) = (merge::described(&config), gvk(&config));
                 ApiError::internal(format!(
                     "failed to convert new object ({object}) to proper version: unable to convert unstructured object to \
                      {version}: {}",
-                    told.unwrap_or_else(|| why.to_string())
+                    misfit.unwrap_or_else(|| why.to_string())
                 ))
             };
             let decoded = decode::applied(applied.object, ty).map_err(refused)?;
-            if let Some(why) = resource.hooks.conversion_error.and_then(|of| of(&decoded.value)) {
+            if let Some(why) = resource.hooks.decode.conversion_error.and_then(|of| of(&decoded.value)) {
                 let object = merge::described(&config);
                 return Err(ApiError::internal(format!(
                     "failed to convert to unversioned ({object}): {why}"
@@ -75,12 +75,12 @@ impl Api {
             check_place(&config, namespace, name)?;
             Ok(decoded.value)
         };
-        writing.owned = true;
-        let exists = resource.collection.cache.get(writing.namespace, name).is_some();
-        if !exists && writing.subresource.is_empty() {
+        request.owned = true;
+        let exists = resource.collection.cache.get(request.namespace, name).is_some();
+        if !exists && request.subresource.is_empty() {
             let mut object = next(None)?;
             check_name(&object, name)?;
-            forget_version(&mut object, writing)?;
+            clear_version(&mut object, request)?;
             if !object.text(&["metadata", "uid"]).is_empty() {
                 let uid = object.text(&["metadata", "uid"]);
                 let why = format!(
@@ -88,9 +88,9 @@ impl Api {
                 );
                 return Err(ApiError::conflict(resource.subject(name), &why));
             }
-            return self.create_object(writing, object).await;
+            return self.create_object(request, object).await;
         }
-        self.replace(writing, &|old, _| {
+        self.replace(request, &|old, _| {
             let object = next(Some(old))?;
             check_name(&object, name)?;
             Ok(object)
@@ -99,8 +99,8 @@ impl Api {
     }
 }
 
-/// What is applied must say what it is, and belong to the place it is sent to.
-fn check_config(config: &Value, writing: &WriteRequest<'_>) -> Result<(), ApiError> {
+/// Checks the kind and version of an applied configuration.
+fn check_config(config: &Value, request: &WriteRequest<'_>) -> Result<(), ApiError> {
     if !matches!(config, Value::Map(_) | Value::Null) {
         return Err(ApiError::bad_request(format!(
             "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
@@ -108,7 +108,7 @@ fn check_config(config: &Value, writing: &WriteRequest<'_>) -> Result<(), ApiErr
             type_name(config)
         )));
     }
-    let resource = writing.target();
+    let resource = request.target();
     let version = config.text(&["apiVersion"]);
     if version != resource.api_version {
         return Err(ApiError::bad_request(format!(
@@ -126,7 +126,7 @@ fn check_config(config: &Value, writing: &WriteRequest<'_>) -> Result<(), ApiErr
     Ok(())
 }
 
-/// What is applied must belong to the place it is sent to. What exists has its name already.
+/// Checks the namespace and name of an applied configuration, where it has them.
 fn check_place(config: &Value, namespace: &str, name: &str) -> Result<(), ApiError> {
     let given = config.text(&["metadata", "namespace"]);
     if !given.is_empty() && given != namespace {

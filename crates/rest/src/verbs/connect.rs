@@ -1,30 +1,31 @@
-//! Connect: something is done with an object that is neither read nor written, such as running a command in it.
+//! Connect: admission of a request that neither reads nor writes its object, such as running a command in it.
 //!
-//! What is asked for stands in the parameters of the request. They are an object that is admitted like one that is
-//! created, and never kept.
+//! The parameters of the request are an object, which passes admission like a new one and is never stored.
 
+use crate::model::context::Requester;
 use crate::model::error::ApiError;
-use crate::model::hooks::Requester;
+use crate::model::form::Form;
+use crate::model::operation::Operation;
 use crate::model::options::Query;
-use crate::pipeline::admission::{AdmissionAttributes, Form, Given, Operation, Rounds};
-use crate::pipeline::api::Api;
+use crate::pipeline::api::{AdmissionAttributes, Api, RequestOptions, Rounds};
 use crate::storage::resource::Resource;
 use schema::table::{Scalar, Shape, Type};
 use schema::{Value, decode};
 
-/// With what, by whom, and what the parameters are.
-pub struct Connecting<'a> {
+/// A request to connect.
+pub struct ConnectRequest<'a> {
     pub resource: &'a Resource,
     pub namespace: &'a str,
     pub name: &'a str,
     pub subresource: &'a str,
     pub user: &'a Requester,
+    /// The form of the parameters.
     pub form: Form<'a>,
 }
 
 impl Api {
-    /// Has the request admitted.
-    pub async fn connect(&self, to: &Connecting<'_>, query: &Query) -> Result<(), ApiError> {
+    /// Runs admission.
+    pub async fn connect(&self, to: &ConnectRequest<'_>, query: &Query) -> Result<(), ApiError> {
         let mut options = parameters(query, to.form.ty)?;
         options.set(&["kind"], to.form.kind);
         options.set(&["apiVersion"], to.form.api_version);
@@ -33,21 +34,21 @@ impl Api {
             operation: Operation::Connect,
             namespace: to.namespace,
             name: to.name,
-            asked_name: to.name,
+            request_name: to.name,
             subresource: to.subresource,
             user: to.user,
             dry_run: false,
             api: self,
             other: Some(to.form),
-            given: Given::Nothing,
+            options: RequestOptions::None,
             rounds: Rounds::default(),
         };
-        self.admit(&write, Some(&mut options), None).await?;
-        self.settle_admission(&write, &options, None).await
+        self.mutate(&write, Some(&mut options), None).await?;
+        self.validate(&write, &options, None).await
     }
 }
 
-/// Parameters as an object of their type; what that does not have is left out.
+/// Parameters as an object of their type, without unknown ones.
 fn parameters(query: &Query, ty: &Type) -> Result<Value, ApiError> {
     let mut out = Value::map();
     for field in ty.fields.iter() {

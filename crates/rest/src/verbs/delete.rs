@@ -1,13 +1,14 @@
 //! Delete: at once, after a grace period, or when the last finalizer is gone.
 
+use crate::model::context::{Context, Requester};
 use crate::model::error::ApiError;
-use crate::model::hooks::{Context, Requester};
 use crate::model::metadata::{FOREGROUND, ORPHAN};
 use crate::model::object::Object;
+use crate::model::operation::Operation;
 use crate::model::options::{DeleteOptions, Propagation};
-use crate::pipeline::admission::{AdmissionAttributes, Given, Operation, Rounds};
-use crate::pipeline::api::Api;
-use crate::pipeline::write::{ATTEMPTS, store_error};
+use crate::pipeline::api::{AdmissionAttributes, Api, RequestOptions, Rounds};
+use crate::pipeline::commit::store_error;
+use crate::pipeline::request::ATTEMPTS;
 use crate::storage::resource::Resource;
 use bytes::Bytes;
 use schema::{Value, encode, time};
@@ -15,18 +16,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use store::{Expect, Revision, StoreError};
 
-/// What a delete gave.
+/// The result of a delete.
 pub enum Deleted {
-    /// The object is gone; the answer is a `Status` about it.
+    /// The object is removed; the response is a `Status` about it.
     Gone { uid: String },
-    /// The answer is the object, gone or on its way.
+    /// The response is the object, removed or terminating.
     Object { json: Bytes, gone: bool },
 }
 
-/// How far a deletion goes at once.
+/// The effect of a delete.
 #[derive(Debug, PartialEq)]
 enum Step {
-    /// It is already under way and stays as it is.
+    /// None: it is terminating already.
     Pending,
     /// Remove it now.
     Remove,
@@ -36,10 +37,10 @@ enum Step {
     MarkAndRemove(Value),
 }
 
-/// Notes something on an object that is going to be deleted.
+/// Marks an object whose deletion begins.
 pub(crate) type Mark = fn(&mut Value, &Context<'_>);
 
-/// The step with a note on what stays.
+/// The step with the mark on an object that stays.
 fn marked(step: Step, object: &Value, mark: impl FnOnce(&mut Value)) -> Step {
     match step {
         Step::Mark(mut next) => {
@@ -67,7 +68,7 @@ impl Api {
         self.delete_marked(resource, namespace, name, options, user, None).await
     }
 
-    /// The same for one of many that nobody has named.
+    /// Deletes one object of a collection: the request does not name it.
     pub(crate) async fn delete_unnamed(
         &self,
         resource: &Arc<Resource>,
@@ -75,10 +76,10 @@ impl Api {
         options: &DeleteOptions,
         user: &Requester,
     ) -> Result<Deleted, ApiError> {
-        self.delete_asked(resource, (namespace, name), "", options, user, None).await
+        self.delete_named(resource, (namespace, name), "", options, user, None).await
     }
 
-    /// The same; if the object stays for a while, something is noted on it.
+    /// Deletes an object; one that stays for its grace period or finalizers is marked.
     pub(crate) async fn delete_marked(
         &self,
         resource: &Arc<Resource>,
@@ -88,14 +89,14 @@ impl Api {
         user: &Requester,
         mark: Option<Mark>,
     ) -> Result<Deleted, ApiError> {
-        self.delete_asked(resource, (namespace, name), name, options, user, mark).await
+        self.delete_named(resource, (namespace, name), name, options, user, mark).await
     }
 
-    async fn delete_asked(
+    async fn delete_named(
         &self,
         resource: &Arc<Resource>,
         (namespace, name): (&str, &str),
-        asked: &str,
+        request_name: &str,
         options: &DeleteOptions,
         user: &Requester,
         mark: Option<Mark>,
@@ -103,41 +104,43 @@ impl Api {
         for _ in 0..ATTEMPTS {
             let current = resource.collection.cache.get(namespace, name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(name)))?;
-            if let Some(deleted) = self.delete_once(resource, (&current, asked), options, user, mark).await? {
+            if let Some(deleted) =
+                self.delete_once(resource, (&current, request_name), options, user, mark).await?
+            {
                 return Ok(deleted);
             }
         }
         Err(ApiError::modified(resource.subject(name)))
     }
 
-    /// One attempt; nothing when somebody else was faster.
+    /// One attempt; `None` when another write was committed first.
     async fn delete_once(
         &self,
         resource: &Arc<Resource>,
-        (current, asked): (&Arc<Object>, &str),
+        (current, request_name): (&Arc<Object>, &str),
         options: &DeleteOptions,
         user: &Requester,
         mark: Option<Mark>,
     ) -> Result<Option<Deleted>, ApiError> {
-        self.ready(resource, std::slice::from_ref(current)).await?;
-        let object = self.tree(resource, current)?;
+        resource.ready(std::slice::from_ref(current)).await?;
+        let object = resource.tree(current)?;
         check_preconditions(resource, current, &object, options)?;
-        // what is under way, and is held by more than finalizers, is nobody's to judge again
+        // a terminating object that is held by more than finalizers needs no second admission
         let deleting = !object.text(&["metadata", "deletionTimestamp"]).is_empty();
-        if deleting && mark.is_none() && resource.hooks.holds.is_some_and(|holds| holds(&object)) {
+        if deleting && mark.is_none() && resource.hooks.delete.holds.is_some_and(|holds| holds(&object)) {
             return Ok(Some(Deleted::Object { json: resource.json(current), gone: false }));
         }
-        // a removal was admitted as what was asked for
+        // an action has passed admission already
         if mark.is_none() {
-            self.admit_deletion(resource, (current, asked), &object, options, user).await?;
+            self.admit_deletion(resource, (current, request_name), &object, options, user).await?;
         }
         let step = self.with_context(user, |context| {
-            if let Some(may) = resource.hooks.may_delete {
-                may(&object, context)?;
+            if let Some(check) = resource.hooks.delete.check {
+                check(&object, context)?;
             }
             let mut step = next_step(resource, object.clone(), options, context.now);
             if let (Step::Mark(next) | Step::MarkAndRemove(next), Some(begin)) =
-                (&mut step, resource.hooks.begin_delete)
+                (&mut step, resource.hooks.delete.begin)
             {
                 begin(next, context);
             }
@@ -158,7 +161,7 @@ impl Api {
                     let mut last = next;
                     last.set(&["metadata", "resourceVersion"], marked.revision.to_string());
                     let removed = self.remove(resource, &marked, last.clone(), options).await?;
-                    // somebody who saw the mark may have been faster: it is gone, as was asked for
+                    // another delete may have removed the marked object first
                     let cache = &resource.collection.cache;
                     let is_gone = || cache.get(&marked.namespace, &marked.name).is_none();
                     Ok(removed.or_else(|| is_gone().then(|| gone(resource, &last))))
@@ -171,14 +174,14 @@ impl Api {
     async fn admit_deletion(
         &self,
         resource: &Resource,
-        (current, asked): (&Arc<Object>, &str),
+        (current, request_name): (&Arc<Object>, &str),
         object: &Value,
         options: &DeleteOptions,
         user: &Requester,
     ) -> Result<(), ApiError> {
-        // who begins the deletion itself means this very object
+        // a kind that begins its deletion itself names the uid as a precondition
         let mut shown = Cow::Borrowed(options);
-        if resource.hooks.begin_delete.is_some() && options.uid.is_none() {
+        if resource.hooks.delete.begin.is_some() && options.uid.is_none() {
             shown.to_mut().uid = Some(object.text(&["metadata", "uid"]).to_owned());
         }
         let write = AdmissionAttributes {
@@ -186,17 +189,17 @@ impl Api {
             operation: Operation::Delete,
             namespace: &current.namespace,
             name: &current.name,
-            asked_name: asked,
+            request_name,
             subresource: "",
             user,
             dry_run: options.dry_run,
             api: self,
             other: None,
-            given: Given::Delete(&shown),
+            options: RequestOptions::Delete(&shown),
             rounds: Rounds::default(),
         };
-        self.admit(&write, None, Some(object)).await?;
-        self.settle_admission(&write, &Value::Null, Some(object)).await
+        self.mutate(&write, None, Some(object)).await?;
+        self.validate(&write, &Value::Null, Some(object)).await
     }
 
     async fn remove(
@@ -208,7 +211,7 @@ impl Api {
     ) -> Result<Option<Deleted>, ApiError> {
         if !options.dry_run {
             match self.remove_stored(resource, current, &object).await {
-                // the last state is that of its removal
+                // the last state has the revision of the removal
                 Ok(revision) => object.set(&["metadata", "resourceVersion"], revision.0.to_string()),
                 Err(StoreError::Conflict { .. }) => return Ok(None),
                 Err(why) => return Err(store_error(why)),
@@ -234,7 +237,7 @@ impl Api {
         Ok(marked.map(|object| Deleted::Object { json: resource.json(&object), gone: false }))
     }
 
-    /// Stores the marked state; nothing when somebody else was faster.
+    /// Stores the marked state; `None` when another write was committed first.
     async fn put_marked(
         &self,
         resource: &Resource,
@@ -242,10 +245,10 @@ impl Api {
         next: &Value,
     ) -> Result<Option<Arc<Object>>, ApiError> {
         let expect = Expect::Revision(Revision(current.revision));
-        let next = self.converted(resource, next.clone()).await?;
-        match self.commit_as(resource, next, None, expect).await {
+        let next = resource.converted_for_store(next.clone()).await?;
+        match self.put(resource, next, None, expect).await {
             Ok(object) => {
-                self.ready(resource, std::slice::from_ref(&object)).await?;
+                resource.ready(std::slice::from_ref(&object)).await?;
                 Ok(Some(object))
             }
             Err(StoreError::Conflict { .. }) => Ok(None),
@@ -262,24 +265,24 @@ fn check_preconditions(
 ) -> Result<(), ApiError> {
     let subject = resource.stored_subject(&current.name);
     let uid = object.text(&["metadata", "uid"]);
-    if resource.hooks.begin_delete.is_some() {
+    if resource.hooks.delete.begin.is_some() {
         return check_as_update(resource, current, uid, options);
     }
-    if let Some(asked) = options.uid.as_deref().filter(|asked| *asked != uid) {
+    if let Some(named) = options.uid.as_deref().filter(|named| *named != uid) {
         return Err(ApiError::conflict(
             subject,
             &format!(
-                "the UID in the precondition ({asked}) does not match the UID in record ({uid}). The object might have been \
+                "the UID in the precondition ({named}) does not match the UID in record ({uid}). The object might have been \
                  deleted and then recreated"
             ),
         ));
     }
     let revision = current.revision;
-    if let Some(asked) = options.resource_version.as_deref().filter(|asked| asked.parse() != Ok(revision)) {
+    if let Some(named) = options.resource_version.as_deref().filter(|named| named.parse() != Ok(revision)) {
         return Err(ApiError::conflict(
             subject,
             &format!(
-                "the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion in record ({revision}). \
+                "the ResourceVersion in the precondition ({named}) does not match the ResourceVersion in record ({revision}). \
                  The object might have been modified"
             ),
         ));
@@ -287,38 +290,38 @@ fn check_preconditions(
     Ok(())
 }
 
-/// Kinds whose deletion begins with an update word their refusals like one.
+/// Checks the preconditions of a kind whose deletion begins with an update: its errors are those of an update.
 fn check_as_update(
     resource: &Resource,
     current: &Object,
     uid: &str,
     options: &DeleteOptions,
 ) -> Result<(), ApiError> {
-    let differs = |what: &str, asked: &str, is: &str| {
+    let differs = |what: &str, named: &str, is: &str| {
         let why =
-            format!("Precondition failed: {what} in precondition: {asked}, {what} in object meta: {is}");
+            format!("Precondition failed: {what} in precondition: {named}, {what} in object meta: {is}");
         Err(ApiError::conflict(resource.subject(&current.name), &why))
     };
     let revision = current.revision.to_string();
     match (options.uid.as_deref(), options.resource_version.as_deref()) {
-        (Some(asked), _) if asked != uid => differs("UID", asked, uid),
-        (_, Some(asked)) if asked != revision => differs("ResourceVersion", asked, &revision),
+        (Some(named), _) if named != uid => differs("UID", named, uid),
+        (_, Some(named)) if named != revision => differs("ResourceVersion", named, &revision),
         _ => Ok(()),
     }
 }
 
-/// What a delete does to an object: a pure function of the object, the request and the time.
+/// The next step of a deletion: a pure function of the object, the request and the time.
 fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, now: i64) -> Step {
-    let asked = options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    let requested = options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
     let deleting = !object.text(&["metadata", "deletionTimestamp"]).is_empty();
     let mut graceful = None;
-    if let Some(grace) = resource.hooks.grace {
+    if let Some(grace) = resource.hooks.delete.grace {
         if deleting {
             let Some(given) = object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int)
             else {
                 return Step::Remove;
             };
-            match asked {
+            match requested {
                 // a second request may only shorten the time
                 Some(seconds) if seconds < given => {
                     let end = time::to_unix(object.text(&["metadata", "deletionTimestamp"])).unwrap_or(now);
@@ -330,23 +333,23 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
                 _ => {}
             }
         } else {
-            let seconds = grace(&object, asked);
+            let seconds = grace(&object, requested);
             object.set(&["metadata", "deletionTimestamp"], time::format_time(now + seconds));
             object.set(&["metadata", "deletionGracePeriodSeconds"], seconds);
             bump_generation(&mut object);
             graceful = Some(seconds);
         }
     }
-    let begins_alone = resource.hooks.begins_delete_alone && !deleting;
-    let changed = !resource.hooks.uncollected
+    let begins_alone = resource.hooks.delete.begins_alone && !deleting;
+    let changed = !resource.hooks.delete.uncollected
         && !begins_alone
-        && adjust_finalizers(&mut object, options, resource.hooks.orphans_dependents);
+        && adjust_finalizers(&mut object, options, resource.hooks.delete.orphans_dependents);
     let finalizers = !object.items(&["metadata", "finalizers"]).is_empty();
-    let held = finalizers || resource.hooks.holds.is_some_and(|holds| holds(&object));
+    let held = finalizers || resource.hooks.delete.holds.is_some_and(|holds| holds(&object));
     if graceful.is_some_and(|seconds| seconds > 0) {
         return Step::Mark(object);
     }
-    if !held && !deleting && resource.hooks.begin_delete.is_some() {
+    if !held && !deleting && resource.hooks.delete.begin.is_some() {
         object.set(&["metadata", "deletionTimestamp"], time::format_time(now));
         return Step::MarkAndRemove(object);
     }
@@ -358,20 +361,20 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
     }
     if !deleting && graceful.is_none() {
         object.set(&["metadata", "deletionTimestamp"], time::format_time(now));
-        if resource.hooks.begin_delete.is_none() {
+        if resource.hooks.delete.begin.is_none() {
             bump_generation(&mut object);
         }
     }
-    // a kind that begins its deletion itself has no grace to speak of
-    if resource.hooks.begin_delete.is_none() {
+    // a kind that begins its deletion itself has no grace period
+    if resource.hooks.delete.begin.is_none() {
         object.set(&["metadata", "deletionGracePeriodSeconds"], 0);
     }
     Step::Mark(object)
 }
 
-/// The answer about an object that is no more.
+/// The result of a removal.
 fn gone(resource: &Resource, object: &Value) -> Deleted {
-    if resource.hooks.delete_returns_object {
+    if resource.hooks.delete.returns_object {
         let json = encode::json(object, &resource.kind.root).into();
         return Deleted::Object { json, gone: true };
     }
@@ -385,7 +388,7 @@ fn bump_generation(object: &mut Value) {
     }
 }
 
-/// Stores what is to happen to dependents as the finalizers that the collector looks for.
+/// Records the propagation policy as the finalizers that the garbage collector acts on.
 fn adjust_finalizers(object: &mut Value, options: &DeleteOptions, orphans: bool) -> bool {
     let before: Vec<Value> = object.items(&["metadata", "finalizers"]).to_vec();
     let had = |name: &str| before.iter().any(|one| one.as_str() == Some(name));

@@ -1,7 +1,7 @@
-//! Delete of a collection: every object that the selectors name, a few at a time.
+//! Deletecollection: deletes the objects of a list, a few at a time.
 
+use crate::model::context::Requester;
 use crate::model::error::ApiError;
-use crate::model::hooks::Requester;
 use crate::model::options::{DeleteOptions, ListOptions};
 use crate::pipeline::api::Api;
 use crate::storage::resource::Resource;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 impl Api {
-    /// Deletes what a list with these options gives, and gives that list.
+    /// Deletes the objects of a list with these options; returns the list.
     pub async fn delete_collection(
         self: &Arc<Self>,
         resource: &Arc<Resource>,
@@ -35,7 +35,7 @@ impl Api {
             running.spawn(async move {
                 match api.delete_unnamed(&resource, (&object.namespace, &object.name), &options, &user).await
                 {
-                    // somebody else deleted it: that is what was wanted
+                    // another request has deleted it
                     Err(why) if why.code == 404 => Ok(()),
                     other => other.map(|_| ()),
                 }

@@ -1,14 +1,16 @@
-//! Get: one object.
+//! Get: one object, or a view of it.
 
-use crate::model::error::ApiError;
+use crate::model::error::{ApiError, Subject};
 use crate::model::object::Object;
+use crate::model::view::{Missing, field_at};
 use crate::pipeline::api::Api;
+use crate::storage::freshness::parse_revision;
 use crate::storage::resource::Resource;
-use crate::verbs::list::parse_revision;
+use bytes::Bytes;
 use std::sync::Arc;
 
 impl Api {
-    /// The object, at least as new as `resource_version` asks.
+    /// The object, at least as new as `resource_version`.
     pub async fn get(
         &self,
         resource: &Resource,
@@ -19,7 +21,7 @@ impl Api {
         match resource_version {
             "" => self.catch_up().await?,
             "0" => {}
-            // what expires is not read from a cache that could catch up
+            // upstream reads expiring objects from etcd, whose error has no retry time
             version => self
                 .wait_for(parse_revision(version)?)
                 .await
@@ -27,7 +29,34 @@ impl Api {
         }
         let found = resource.collection.cache.get(namespace, name);
         let object = found.ok_or_else(|| ApiError::not_found(resource.subject(name)))?;
-        self.ready(resource, std::slice::from_ref(&object)).await?;
+        resource.ready(std::slice::from_ref(&object)).await?;
         Ok(object)
+    }
+
+    /// The view of an object, at least as new as `resource_version`.
+    pub async fn get_view(
+        &self,
+        resource: &Resource,
+        subresource: &str,
+        namespace: &str,
+        name: &str,
+        resource_version: &str,
+    ) -> Result<Bytes, ApiError> {
+        let (view, served) = resource.view(subresource).ok_or_else(ApiError::no_such_path)?;
+        let found = self.get(resource, namespace, name, resource_version).await;
+        let object = found.map_err(|why| match why.code {
+            404 if view.missing != Missing::Object => {
+                let kind = format!("{}/{subresource}", resource.kind.plural);
+                let of_view = view.missing == Missing::PartOfView;
+                let group = if of_view { &served.group } else { &resource.group };
+                ApiError::not_found(Subject { group, kind: &kind, name })
+            }
+            _ => why,
+        })?;
+        let tree = resource.tree(&object)?;
+        if let Some(path) = view.declared_at.as_ref().filter(|_| field_at(&tree, &view.inside).is_none()) {
+            return Err(ApiError::internal_error(format!("the spec replicas field {path:?} does not exist")));
+        }
+        Ok(view.json(&tree, served.form()))
     }
 }

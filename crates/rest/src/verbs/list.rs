@@ -5,6 +5,7 @@ use crate::model::object::Object;
 use crate::model::options::{ListOptions, Match};
 use crate::model::selector::Selector;
 use crate::pipeline::api::Api;
+use crate::storage::freshness::parse_revision;
 use crate::storage::resource::Resource;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::{DecodeError, Engine};
@@ -12,18 +13,14 @@ use cache::Snapshot;
 use schema::{Value, decode, encode};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long a read waits for a version that has not been seen yet.
-const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Some or all of a collection at one revision.
 #[derive(Clone)]
 pub struct Page {
-    /// 0 for what is never kept and so has none.
+    /// 0 for a virtual resource.
     pub revision: u64,
     pub items: Vec<Arc<Object>>,
-    /// Where to go on; empty when this is all.
+    /// Empty on the last page.
     pub continue_token: String,
     pub remaining: Option<usize>,
 }
@@ -36,7 +33,7 @@ impl Api {
         options: &ListOptions,
     ) -> Result<Page, ApiError> {
         let collection = &resource.collection;
-        let selector = Selector::parse(&options.label_selector, &options.field_selector, resource)?;
+        let selector = resource.selector(&options.label_selector, &options.field_selector)?;
         let meta_version = self.meta_version();
         if !options.continue_token.is_empty() {
             if !options.resource_version.is_empty() {
@@ -57,7 +54,7 @@ impl Api {
                 format!("{namespace}/{}", token.after)
             };
             let snapshot = match token.revision {
-                // a client that goes on inconsistently does so at the newest state
+                // an inconsistent continuation reads the newest state
                 None => {
                     self.catch_up().await?;
                     collection.cache.snapshot()
@@ -67,17 +64,17 @@ impl Api {
                 }
             };
             let page = self.page(resource, snapshot, namespace, Some(&after), &selector, options.limit);
-            self.ready(resource, &page.items).await?;
+            resource.ready(&page.items).await?;
             return Ok(page);
         }
-        // one object by its name is not read in pages
+        // a list of one name is not paged
         let is_single = selector.name().is_some() && namespace.is_empty() != resource.kind.namespaced;
         let snapshot = self.snapshot_for(resource, options, is_single).await?;
-        // a list that may be of any age is served whole, whatever its limit
+        // a list at version 0 ignores the limit, as upstream's watch cache does
         let whole = options.resource_version == "0";
         let limit = if whole { 0 } else { options.limit };
         let page = self.page(resource, snapshot, namespace, None, &selector, limit);
-        self.ready(resource, &page.items).await?;
+        resource.ready(&page.items).await?;
         Ok(page)
     }
 
@@ -96,21 +93,21 @@ impl Api {
         }
         let is_page = options.limit > 0 && !is_single;
         let exact = options.match_rule == Match::Exact || options.match_rule == Match::Unset && is_page;
-        let asked = parse_revision(&options.resource_version).map_err(|why| {
-            // what expires is not read from a cache
+        let revision = parse_revision(&options.resource_version).map_err(|why| {
+            // upstream reads expiring objects from etcd
             if exact || options.limit > 0 || resource.kind.expires {
                 ApiError::bad_request(format!("invalid resource version: {}", why.message))
             } else {
                 why
             }
         })?;
-        // what is read in pages does not come from a cache that could catch up
+        // upstream reads pages and expiring objects from etcd, whose error has no retry time
         let cached = options.limit <= 0 && !resource.kind.expires;
-        let told = |why: ApiError| if cached { why } else { why.without_retry() };
-        self.wait_for(asked).await.map_err(told)?;
+        let without_retry = |why: ApiError| if cached { why } else { why.without_retry() };
+        self.wait_for(revision).await.map_err(without_retry)?;
         if exact {
             return cache
-                .at(asked)
+                .at(revision)
                 .map_err(|_| ApiError::gone("The resourceVersion for the provided list is too old."));
         }
         Ok(cache.snapshot())
@@ -154,45 +151,9 @@ impl Api {
     fn meta_version(&self) -> String {
         format!("{}/v1", self.names.meta_group())
     }
-
-    /// Waits until what anybody has stored so far is seen, where other processes write to the same store: for reads of
-    /// the most recent state, and for writes.
-    pub async fn catch_up(&self) -> Result<(), ApiError> {
-        match self.storage.store.catch_up() {
-            None => Ok(()),
-            Some(seen) => seen.await.map_err(|why| {
-                ApiError::unavailable(format!("the store does not say what its newest state is: {why}"))
-            }),
-        }
-    }
-
-    /// Waits until the state is at least as new as `asked`.
-    pub async fn wait_for(&self, asked: u64) -> Result<(), ApiError> {
-        let published = &self.storage.published;
-        if published.get() >= asked {
-            return Ok(());
-        }
-        // another process may know it already
-        self.catch_up().await?;
-        match tokio::time::timeout(TIMEOUT, published.reached(asked)).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(ApiError::too_large_resource_version(asked, published.get())),
-        }
-    }
 }
 
-/// A revision as a client gives it.
-pub fn parse_revision(text: &str) -> Result<u64, ApiError> {
-    text.parse().map_err(|_| {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let why = if digits { "value out of range" } else { "invalid syntax" };
-        ApiError::internal(format!(
-            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}"
-        ))
-    })
-}
-
-/// Where a list goes on: the revision of its first chunk, and the last key of this one.
+/// A continue token: the revision of the first page, and the last key of this one.
 #[derive(Debug, PartialEq)]
 struct Token {
     /// `None`: at the newest state.
@@ -208,7 +169,7 @@ impl Token {
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|why| {
             let at = match why {
                 DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
-                // text that ends too early is bad from its last group on
+                // truncated text is invalid from its last group on
                 _ => text.len() / 4 * 4,
             };
             bad(&format!("illegal base64 data at input byte {at}"))
@@ -246,7 +207,7 @@ impl Token {
     }
 }
 
-/// The chunk's snapshot is gone: the client may start anew, or go on with a mixture.
+/// The error of an expired snapshot, with a token for an inconsistent continuation.
 fn expired(token: &Token, meta_version: &str) -> ApiError {
     let mut error = ApiError::gone(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list \

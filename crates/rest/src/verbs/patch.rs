@@ -3,8 +3,8 @@
 use crate::model::error::{ApiError, Subject};
 use crate::model::options::FieldValidation;
 use crate::pipeline::api::Api;
-use crate::pipeline::decode::{Input, judge, not_an_object, untyped_field};
-use crate::pipeline::write::{WriteOutcome, WriteRequest};
+use crate::pipeline::decode::{Input, NO_TYPE, not_an_object, report_oddities, type_name, untyped_field};
+use crate::pipeline::request::{WriteOutcome, WriteRequest};
 use crate::verbs::update::check_name;
 use merge::json_patch::Form;
 use merge::{Error, JsonPatch, document};
@@ -31,27 +31,27 @@ enum Patch {
 impl Api {
     pub async fn patch(
         &self,
-        writing: &mut WriteRequest<'_>,
+        request: &mut WriteRequest<'_>,
         kind: PatchKind,
         input: &Input,
     ) -> Result<WriteOutcome, ApiError> {
-        let resource = writing.target().clone();
-        let validation = writing.options.field_validation;
-        let name = writing.name;
-        let patch = parse(kind, input, writing);
-        // what is wrong with a patch is told when it is tried, which takes an object
+        let resource = request.target().clone();
+        let validation = request.options.field_validation;
+        let name = request.name;
+        let patch = parse(kind, input, request);
+        // the error of an invalid patch comes after that of a missing object
         if patch.is_err() {
-            let found = writing.resource.collection.cache.get(writing.namespace, name);
-            found.ok_or_else(|| ApiError::not_found(writing.resource.subject(name)))?;
+            let found = request.resource.collection.cache.get(request.namespace, name);
+            found.ok_or_else(|| ApiError::not_found(request.resource.subject(name)))?;
         }
         let patch = patch?;
-        // a patch can point into the record of ownership, which is kept as text
+        // a patch can point into managed fields, which are kept as text
         let into_record = kind == PatchKind::Json && mentions(&input.bytes, RECORD.as_bytes());
-        self.replace(writing, &|old, warnings| {
+        self.replace(request, &|old, warnings| {
             let opened = into_record.then(|| old.opened());
             let old = opened.as_ref().unwrap_or(old);
             let ty = &resource.kind.root;
-            // only an error shows what came out, and then it is made again
+            // only an error shows the patched object, so it is patched again for that
             let refused = |why: &str| match patch.apply(ty, old) {
                 Ok(_) => misfit(&patch.shown(ty, old, input), why),
                 Err(why) => patch_error(&why),
@@ -62,7 +62,7 @@ impl Api {
             })?;
             let read = !ty.loose && !matches!(patch, Patch::Strategic(_));
             if read && is_without_version(&patched, old) {
-                // little is known of such an object: its metadata stands where its fields would
+                // an object without a version is decoded as metadata
                 let metadata = match ty.field("metadata") {
                     Some((_, Field { shape: Shape::Struct(metadata), .. })) => Some(metadata),
                     _ => None,
@@ -74,7 +74,7 @@ impl Api {
                 let fields = patched.as_map().into_iter().flat_map(Map::keys);
                 let unknown = fields.filter(|field| !is_known(field));
                 let oddities = unknown.map(|field| format!("unknown field {field:?}")).collect();
-                judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
+                report_oddities(oddities, validation, warnings).map_err(|why| refused(&why))?;
                 let mut nameless = Value::map();
                 nameless.set(&["metadata", "name"], patched.text(&["name"]));
                 check_name(&nameless, name)?;
@@ -87,15 +87,15 @@ impl Api {
                 }
                 (_, Some(why)) => refused(&format!("{NO_TYPE}: {why}")),
                 (other, _) => {
-                    // the first mistake is the first one of the text, whose order the tree has lost
+                    // the error is the first of the text, whose order the tree has lost
                     let text = patch.shown(ty, old, input);
                     let first = decode::json(text.as_bytes(), ty).err().filter(|_| read);
                     refused(&first.unwrap_or(other).to_string())
                 }
             })?;
             let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
-            judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
-            if let Some(why) = resource.hooks.conversion_error.and_then(|of| of(&decoded.value)) {
+            report_oddities(oddities, validation, warnings).map_err(|why| refused(&why))?;
+            if let Some(why) = resource.hooks.decode.conversion_error.and_then(|of| of(&decoded.value)) {
                 let read = !matches!(patch, Patch::Strategic(_));
                 return Err(if read { refused(&why) } else { ApiError::internal(why) });
             }
@@ -112,7 +112,7 @@ impl Api {
                 }
                 same_type(&decoded.value, old)?;
             }
-            // what is patched has its type also where a patch takes that away, as a directive at the root does
+            // the object keeps its type where a patch removes it, as a directive at the root does
             let strategic = matches!(patch, Patch::Strategic(_));
             for field in ["kind", "apiVersion"] {
                 let given = strategic || field == "kind";
@@ -130,6 +130,7 @@ impl Api {
     }
 }
 
+/// The metadata field of managed fields.
 const RECORD: &str = "managedFields";
 
 fn mentions(text: &[u8], word: &[u8]) -> bool {
@@ -137,9 +138,9 @@ fn mentions(text: &[u8], word: &[u8]) -> bool {
     text.contains(&b'\\') || memchr::memmem::find(text, word).is_some()
 }
 
-fn parse(kind: PatchKind, input: &Input, writing: &mut WriteRequest<'_>) -> Result<Patch, ApiError> {
-    let validation = writing.options.field_validation;
-    // the form is looked at beforehand only where its oddities matter, and the older format's never
+fn parse(kind: PatchKind, input: &Input, request: &mut WriteRequest<'_>) -> Result<Patch, ApiError> {
+    let validation = request.options.field_validation;
+    // the form is checked only where its oddities are reported, and never that of a strategic patch
     let form = if validation == FieldValidation::Ignore { Form::Unchecked } else { Form::Checked };
     let undecodable = |why: String| {
         ApiError::bad_request(match (kind, form) {
@@ -149,8 +150,9 @@ fn parse(kind: PatchKind, input: &Input, writing: &mut WriteRequest<'_>) -> Resu
         })
     };
     let untyped = input.untyped().map_err(undecodable)?;
-    let mut note =
-        |oddities| judge(oddities, validation, &mut writing.warnings).map_err(ApiError::bad_request);
+    let mut note = |oddities| {
+        report_oddities(oddities, validation, &mut request.warnings).map_err(ApiError::bad_request)
+    };
     match kind {
         PatchKind::Json => {
             let (patch, mut oddities) =
@@ -160,7 +162,7 @@ fn parse(kind: PatchKind, input: &Input, writing: &mut WriteRequest<'_>) -> Resu
             Ok(Patch::Json(patch))
         }
         PatchKind::Merge | PatchKind::Strategic => {
-            // no strategic patch at all changes nothing
+            // a null strategic patch changes nothing
             let nothing = kind == PatchKind::Strategic && untyped.value.is_null();
             if kind == PatchKind::Merge && untyped.value.is_null() {
                 return Err(ApiError::bad_request(NO_MERGE_PATCH));
@@ -183,30 +185,15 @@ fn parse(kind: PatchKind, input: &Input, writing: &mut WriteRequest<'_>) -> Resu
     }
 }
 
-/// Whether a patch has taken the version of an object away, and no more of its type than that.
+/// Whether a patch has removed the version of an object, and changed no more of its type.
 fn is_without_version(patched: &Value, old: &Value) -> bool {
     let Some(map) = patched.as_map() else { return false };
     let is_gone = |field| map.get(field).is_none_or(|value| value.is_null() || value.as_str() == Some(""));
     is_gone("apiVersion") && (is_gone("kind") || map.get("kind") == old.at(&["kind"]))
 }
 
-/// The words for an object that does not say what it is.
-pub(crate) const NO_TYPE: &str = "couldn't get version/kind; json parse error";
-
-/// The words for a merge patch that is none.
+/// The error of a body that is no merge patch.
 const NO_MERGE_PATCH: &str = "Invalid JSON Patch";
-
-/// What JSON calls a value of this form.
-pub(crate) fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Map(_) | Value::Json(_) => "object",
-        Value::List(_) => "array",
-        Value::String(_) => "string",
-        Value::Bool(_) => "bool",
-        Value::Null => "null",
-        Value::Int(_) | Value::Float(_) => "number",
-    }
-}
 
 impl Patch {
     fn apply(&self, ty: &Type, object: &Value) -> Result<Value, Error> {
@@ -223,7 +210,7 @@ impl Patch {
 }
 
 impl Patch {
-    /// The normal form of what came out. A merge tells which fields it touched; the others are as they were.
+    /// The normal form of the patched object. A merge decodes only the fields that it has touched.
     fn fit(&self, patched: Value, ty: &Type) -> Result<Decoded, DecodeError> {
         match self {
             Patch::Merge(Value::Map(patch)) => decode::refit(patched, ty, patch.keys(), Numbers::Refuse),
@@ -235,12 +222,12 @@ impl Patch {
         }
     }
 
-    /// What came out, or went in, as the refusal shows it.
+    /// The patched object, or the spent strategic patch, as the error shows it.
     fn shown(&self, ty: &Type, old: &Value, input: &Input) -> String {
         if let Patch::Strategic(patch) = self {
             return merge::strategic::shown_spent(old, patch);
         }
-        // what is not of the API's own kinds is written in the order of names
+        // custom resources are written in the order of names
         let object = if ty.loose { encode::untyped(&old.opened()) } else { encode::json(old, ty) };
         let (object, patch) = (String::from_utf8_lossy(&object), String::from_utf8_lossy(&input.bytes));
         match self {
@@ -250,7 +237,7 @@ impl Patch {
     }
 }
 
-/// An object of a kind that was made while the server ran stays what it is.
+/// Checks that a patch of a custom resource keeps its kind and version.
 fn same_type(patched: &Value, old: &Value) -> Result<(), ApiError> {
     let changed = |field: &&str| patched.text(&[field]) != old.text(&[field]);
     let problems: Problems = ["kind", "apiVersion"]
@@ -269,7 +256,7 @@ fn same_type(patched: &Value, old: &Value) -> Result<(), ApiError> {
     Err(ApiError::invalid(Subject { group, kind, name }, problems))
 }
 
-/// What the patch makes is not of the object's type.
+/// The error of a patched object that does not have its type.
 fn misfit(shown: &str, why: &str) -> ApiError {
     let problem = Problem::invalid_text(&Path::ROOT.field("patch"), shown, why);
     ApiError::invalid(Subject { group: "", kind: "", name: "" }, vec![problem])

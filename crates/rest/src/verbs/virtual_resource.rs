@@ -1,150 +1,127 @@
-//! Answer: kinds whose objects are made to be answered and never kept.
+//! Virtual resources: the verbs of kinds whose objects are computed and never stored.
 //!
-//! A creation passes what every creation passes, decoding, defaults and the record of who owns which field,
-//! and is then filled in rather than stored. Reading shows what there is at the moment. Nothing has a uid, a
-//! revision or a time of creation.
+//! A creation is decoded, defaulted and admitted like any other, and then completed rather than stored. A read shows
+//! the current objects. They have no uid, revision or creation time.
 
 use crate::model::error::ApiError;
-use crate::model::hooks::{Part, Requester};
+use crate::model::form::{Form, api_version};
+use crate::model::hooks::VirtualSubresource;
 use crate::model::object::Object;
+use crate::model::operation::Operation;
 use crate::model::options::ListOptions;
-use crate::model::selector::Selector;
-use crate::pipeline::admission::{AdmissionAttributes, Form, Operation};
+use crate::model::virtual_resource::{Find, Lookup, VirtualRequest, VirtualResource};
+use crate::pipeline::api::AdmissionAttributes;
 use crate::pipeline::api::Api;
 use crate::pipeline::decode::{Expected, Input};
-use crate::pipeline::write::{WriteOutcome, WriteRequest};
+use crate::pipeline::request::{WriteOutcome, WriteRequest};
 use crate::storage::resource::Resource;
 use crate::verbs::list::Page;
-use env::MaybeReady;
 use schema::{Value, defaults, encode};
 use std::sync::Arc;
 
-/// What there is to say about a kind. What the kind's verbs do not reach need not be there.
-pub trait Answer: Send + Sync {
-    /// The object as it is answered, given as it was sent.
-    fn create<'a>(&'a self, _: Value, _: &'a Asking<'a>) -> MaybeReady<'a, Result<Value, ApiError>> {
-        Err(ApiError::method_not_allowed()).into()
-    }
-
-    /// Fills in what those are shown who have the last word about what was sent.
-    fn prepare(&self, _: &mut Value, _: &Asking<'_>) -> Result<(), ApiError> {
-        Ok(())
-    }
-
-    /// All objects that there are now, with their metadata.
-    fn all(&self) -> Vec<Value> {
-        Vec::new()
-    }
-
-    /// Told for a name that none of them has.
-    fn missing(&self, resource: &Resource, name: &str) -> ApiError {
-        ApiError::not_found(resource.subject(name))
-    }
-}
-
-/// Who asks, and where.
-pub struct Asking<'a> {
-    pub api: &'a Api,
-    pub resource: &'a Resource,
-    pub namespace: &'a str,
-    /// The object whose subresource is meant; empty otherwise.
-    pub name: &'a str,
-    pub user: &'a Requester,
-}
-
 impl Api {
-    /// Answers a creation.
-    pub async fn answer(
+    /// Responds to a creation.
+    pub async fn create_virtual(
         &self,
-        writing: &mut WriteRequest<'_>,
-        answer: &dyn Answer,
+        request: &mut WriteRequest<'_>,
+        kind: &dyn VirtualResource,
         input: &Input,
     ) -> Result<WriteOutcome, ApiError> {
-        let mut object = self.read(writing, input)?;
-        writing.place(&mut object)?;
-        writing.default(&mut object, &self.names);
-        self.track(writing, None, &mut object);
+        let mut object = self.decode(request, input)?;
+        request.place(&mut object)?;
+        request.default(&mut object, &self.names);
+        self.track(request, None, &mut object);
         let name = object.text(&["metadata", "name"]).to_owned();
-        let write = writing.admitted(self, Operation::Create, &name);
-        self.admit(&write, Some(&mut object), None).await?;
-        self.settle_admission(&write, &object, None).await?;
-        let answered = answer.create(object, &self.asking(writing)).get().await?;
-        Ok(WriteOutcome { created: true, json: writing.encode(&answered), revision: None })
+        let attributes = request.attributes(self, Operation::Create, &name);
+        self.mutate(&attributes, Some(&mut object), None).await?;
+        self.validate(&attributes, &object, None).await?;
+        let find = |plural: &str, namespace: &str, name: &str| self.find(plural, namespace, name);
+        let lookup = |plural: &str, namespace: &str, name: &str| self.lookup(plural, namespace, name);
+        let response = kind.create(object, &self.virtual_request(request, &find, &lookup)).get().await?;
+        Ok(WriteOutcome { created: true, json: request.encode(&response), revision: None })
     }
 
-    /// Answers a post to a subresource.
-    pub async fn answer_part(
+    /// Responds to a post to a virtual subresource.
+    pub async fn create_virtual_part(
         &self,
-        writing: &mut WriteRequest<'_>,
-        part: &Part,
+        request: &mut WriteRequest<'_>,
+        part: &VirtualSubresource,
         input: &Input,
     ) -> Result<WriteOutcome, ApiError> {
         let root = &part.kind.root;
         let group = part.kind.group.full(&self.names.api_domain);
-        let api_version = crate::storage::resource::api_version(&group, &part.kind.version);
+        let api_version = api_version(&group, &part.kind.version);
         let expected = Expected {
             ty: root,
             kind: &part.kind.name,
             api_version: &api_version,
             known: &|version, kind| self.resources().has_kind(version, kind),
         };
-        let mut object = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
-        writing.user.notes.saw_object(&object, || {
+        let mut object = input.typed(&expected, request.options.field_validation, &mut request.warnings)?;
+        request.user.notes.saw_object(&object, || {
             let mut shown = object.clone();
             defaults::apply(root, &mut shown);
             encode::json(&shown, root).into()
         });
-        writing.place(&mut object)?;
+        request.place(&mut object)?;
         defaults::apply(root, &mut object);
-        self.track_as(writing, writing.resource, (root, &api_version), None, &mut object);
+        self.track_as(request, request.resource, (root, &api_version), None, &mut object);
         let form = Form { kind: &part.kind.name, api_version: &api_version, ty: root };
-        let write = AdmissionAttributes {
+        let attributes = AdmissionAttributes {
             other: Some(form),
-            ..writing.admitted(self, Operation::Create, writing.name)
+            ..request.attributes(self, Operation::Create, request.name)
         };
-        self.admit(&write, Some(&mut object), None).await?;
-        part.answer.prepare(&mut object, &self.asking(writing))?;
-        self.settle_admission(&write, &object, None).await?;
-        let answered = part.answer.create(object, &self.asking(writing)).get().await?;
-        Ok(WriteOutcome { created: true, json: encode::json(&answered, root).into(), revision: None })
+        self.mutate(&attributes, Some(&mut object), None).await?;
+        let find = |plural: &str, namespace: &str, name: &str| self.find(plural, namespace, name);
+        let lookup = |plural: &str, namespace: &str, name: &str| self.lookup(plural, namespace, name);
+        let virtual_request = self.virtual_request(request, &find, &lookup);
+        part.resource.prepare(&mut object, &virtual_request)?;
+        self.validate(&attributes, &object, None).await?;
+        let response = part.resource.create(object, &virtual_request).get().await?;
+        Ok(WriteOutcome { created: true, json: encode::json(&response, root).into(), revision: None })
     }
 
-    fn asking<'a>(&'a self, writing: &WriteRequest<'a>) -> Asking<'a> {
-        let WriteRequest { resource, namespace, name, user, .. } = writing;
-        Asking { api: self, resource, namespace, name, user }
+    fn virtual_request<'a>(
+        &'a self,
+        request: &WriteRequest<'a>,
+        find: &'a Find<'a>,
+        lookup: &'a Lookup<'a>,
+    ) -> VirtualRequest<'a> {
+        let WriteRequest { resource, namespace, name, user, .. } = request;
+        let subject = resource.subject(name);
+        VirtualRequest { subject, namespace, user, names: &self.names, world: &self.world, find, lookup }
     }
 
-    /// All that there is now and that the selectors let through, in one page without a revision.
-    pub fn answer_list(
+    /// All current objects that the selectors match, in one page without a revision.
+    pub fn list_virtual(
         &self,
         resource: &Resource,
-        answer: &dyn Answer,
+        kind: &dyn VirtualResource,
         options: &ListOptions,
     ) -> Result<Page, ApiError> {
-        let selector = Selector::parse(&options.label_selector, &options.field_selector, resource)?;
-        let made = answer.all().into_iter().map(|value| self.passing(resource, value));
-        let items = made.filter(|object| selector.matches(object)).collect();
+        let selector = resource.selector(&options.label_selector, &options.field_selector)?;
+        let objects = kind.all().into_iter().map(|value| unstored(resource, value));
+        let items = objects.filter(|object| selector.matches(object)).collect();
         Ok(Page { revision: 0, items, continue_token: String::new(), remaining: None })
     }
 
-    /// One of them.
-    pub fn answer_get(
+    /// The current object of a name.
+    pub fn get_virtual(
         &self,
         resource: &Resource,
-        answer: &dyn Answer,
+        kind: &dyn VirtualResource,
         name: &str,
     ) -> Result<Arc<Object>, ApiError> {
-        let mut all = answer.all().into_iter();
-        let found = all.find(|value| value.text(&["metadata", "name"]) == name);
+        let found = kind.all().into_iter().find(|value| value.text(&["metadata", "name"]) == name);
         match found {
-            Some(value) => Ok(self.passing(resource, value)),
-            None => Err(answer.missing(resource, name)),
+            Some(value) => Ok(unstored(resource, value)),
+            None => Err(kind.missing(resource.subject(name))),
         }
     }
+}
 
-    fn passing(&self, resource: &Resource, mut value: Value) -> Arc<Object> {
-        value.set(&["kind"], &*resource.kind.name);
-        value.set(&["apiVersion"], &*resource.api_version);
-        Object::passing(&value, &resource.collection)
-    }
+fn unstored(resource: &Resource, mut value: Value) -> Arc<Object> {
+    value.set(&["kind"], &*resource.kind.name);
+    value.set(&["apiVersion"], &*resource.api_version);
+    Object::unstored(&value, resource.collection.index())
 }

@@ -1,18 +1,18 @@
-//! Watch: events of a collection from a revision on, as the client's selector sees them.
+//! Watch: the events of a collection from a revision on that a selector matches.
 
 use crate::model::error::ApiError;
 use crate::model::object::Object;
 use crate::model::options::ListOptions;
 use crate::model::selector::Selector;
 use crate::pipeline::api::Api;
+use crate::storage::freshness::parse_revision;
 use crate::storage::resource::Resource;
-use crate::verbs::list::parse_revision;
 use cache::{Event, Interest, Key, Lagged, Watcher};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// What happened, as the watcher sees it.
+/// The type of an event for a watcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Added,
@@ -32,16 +32,16 @@ impl Change {
 
 /// One event for a watcher.
 pub enum Seen {
-    /// An object that was there when the watch began.
+    /// An object that existed when the watch began.
     Initial(Arc<Object>),
     /// The shared event, whose encodings are shared too.
     Event(Change, Arc<Event<Object>>),
-    /// The object left what the watcher selects: its last state there, under the new revision.
+    /// An object that the selector no longer matches: the last state that it matched, under the new revision.
     Left(Arc<Object>),
 }
 
 impl Seen {
-    /// The object that it is about.
+    /// The object of the event.
     pub fn object(&self) -> &Arc<Object> {
         match self {
             Seen::Initial(object) | Seen::Left(object) => object,
@@ -59,7 +59,7 @@ pub struct Watch {
 }
 
 impl Api {
-    /// Watches of one `group` are woken together: give those of one connection the same.
+    /// Begins a watch. Watches of one `group` are woken together: those of a connection have the same.
     pub async fn watch(
         &self,
         resource: &Resource,
@@ -68,7 +68,7 @@ impl Api {
         group: u64,
     ) -> Result<Watch, ApiError> {
         let collection = &resource.collection;
-        let selector = Selector::parse(&options.label_selector, &options.field_selector, resource)?;
+        let selector = resource.selector(&options.label_selector, &options.field_selector)?;
         let interest = interest(&selector, namespace, resource);
         if options.resource_version.is_empty() {
             self.catch_up().await?;
@@ -91,7 +91,7 @@ impl Api {
     }
 }
 
-/// What of the selector the hub can index.
+/// The part of the selector that the hub indexes.
 fn interest(selector: &Selector, namespace: &str, resource: &Resource) -> Interest {
     let namespace = if namespace.is_empty() && resource.kind.namespaced {
         selector.namespace().unwrap_or("")
@@ -111,7 +111,7 @@ fn interest(selector: &Selector, namespace: &str, resource: &Resource) -> Intere
 }
 
 impl Watch {
-    /// Ends it here: nothing more is told.
+    /// Ends the watch: no event follows.
     pub fn close(&mut self) {
         self.initial.clear();
         self.closed = true;
@@ -130,7 +130,7 @@ impl Watch {
                 None => return Poll::Ready(None),
                 Some(Err(lagged)) => return Poll::Ready(Some(Err(lagged))),
                 Some(Ok(event)) => {
-                    if let Some(seen) = judge(&self.selector, event) {
+                    if let Some(seen) = select(&self.selector, event) {
                         return Poll::Ready(Some(Ok(seen)));
                     }
                 }
@@ -138,12 +138,12 @@ impl Watch {
         }
     }
 
-    /// How many objects are still to be told that were there when it began.
+    /// How many initial objects are still to be delivered.
     pub fn initial(&self) -> usize {
         self.initial.len()
     }
 
-    /// The objects that were there when the watch began, as far as they were not told yet.
+    /// The initial objects that are still to be delivered.
     pub fn initial_objects(&self) -> Vec<Arc<Object>> {
         self.initial.iter().cloned().collect()
     }
@@ -154,8 +154,8 @@ impl Watch {
     }
 }
 
-/// What an event means to a watcher with this selector.
-fn judge(selector: &Selector, event: Arc<Event<Object>>) -> Option<Seen> {
+/// The event for a watcher with this selector; `None` where it is unaffected.
+fn select(selector: &Selector, event: Arc<Event<Object>>) -> Option<Seen> {
     if selector.is_empty() {
         let change = match (event.deleted, &event.previous) {
             (true, _) => Change::Deleted,

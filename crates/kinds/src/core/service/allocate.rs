@@ -11,7 +11,7 @@ use super::{needs_address, needs_health_port, needs_node_ports, texts, wants_nod
 use crate::{check, read};
 use parking_lot::Mutex;
 use rest::error::{ApiError, Subject};
-use rest::reserve::{Asked, Claims, Range, Reservation, Reserve};
+use rest::reserve::{Claims, Range, Reservation, Reserve, ReserveRequest};
 use schema::problem::Problems;
 use schema::{Path, Value, format};
 use std::collections::{BTreeSet, HashMap};
@@ -132,7 +132,7 @@ impl Reserve for Allocator {
         &self,
         next: &mut Value,
         old: Option<&Value>,
-        asked: &Asked<'_>,
+        request: &ReserveRequest<'_>,
     ) -> Result<Reservation, ApiError> {
         if let Some(old) = old {
             keep_given(next, old);
@@ -140,10 +140,10 @@ impl Reserve for Allocator {
         families::link_addresses(next, old);
         let mut state = self.0.lock();
         families::fill(next, old, &state.families()).map_err(|problems| invalid(next, problems))?;
-        let mut taking = Taking { state: &mut state, asked, taken: Held::default() };
+        let mut taking = Taking { state: &mut state, request, taken: Held::default() };
         let outcome = taking.addresses(next, old).and_then(|()| taking.ports(next, old));
         let taken = taking.taken;
-        if asked.dry_run {
+        if request.dry_run {
             return outcome.map(|()| Reservation::new(|_| {}));
         }
         if let Err(why) = outcome {
@@ -214,13 +214,13 @@ fn keep_node_ports(next: &mut Value, old: &Value) {
 /// One write that takes what it needs.
 struct Taking<'a> {
     state: &'a mut State,
-    asked: &'a Asked<'a>,
+    request: &'a ReserveRequest<'a>,
     taken: Held,
 }
 
 impl Taking<'_> {
     fn random(&self) -> u64 {
-        env::random_u64(self.asked.world)
+        env::random_u64(self.request.world)
     }
 
     fn addresses(&mut self, next: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
@@ -253,10 +253,10 @@ impl Taking<'_> {
         Ok(())
     }
 
-    /// The address that is asked for, or any when none is.
+    /// The requested address, or any when none is.
     fn address(&mut self, next: &Value, family: Family, wanted: &str) -> Result<String, ApiError> {
         let random = self.random();
-        let dry_run = self.asked.dry_run;
+        let dry_run = self.request.dry_run;
         let Some(range) = self.state.of(family) else {
             return Err(ApiError::internal_error(format!("no range for {} addresses", family.name())));
         };
@@ -399,7 +399,7 @@ impl Taking<'_> {
     }
 
     fn port(&mut self, wanted: i64) -> Result<(), Refusal> {
-        if self.asked.dry_run {
+        if self.request.dry_run {
             if self.state.ports.has(wanted) || self.taken.ports.contains(&wanted) {
                 return Err(Refusal::Taken);
             }
@@ -411,7 +411,7 @@ impl Taking<'_> {
     }
 
     fn any_port(&mut self) -> Result<i64, Refusal> {
-        let port = if self.asked.dry_run {
+        let port = if self.request.dry_run {
             // numbers that nobody can have, since a dry run does not look for free ones
             let highest = i64::from(self.state.ports.range.last) + 1;
             self.taken.ports.last().copied().unwrap_or(highest) + 1
