@@ -14,9 +14,9 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use env::{Simulated, World};
 use names::Names;
-use rest::input::{Format, Input};
 use rest::options::WriteOptions;
 use rest::{Api, PatchKind, Requester, Resource, Storage, WriteOutcome, WriteRequest};
+use rest::{Format, Input};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,7 +145,7 @@ impl Bench {
         let current = self.pods.collection.cache.get("default", &name(nth)).context("the pod is gone")?;
         let value =
             schema::decode::canonical_parts(&current.json, &self.pods.kind.root, &self.pods.row_reads)?;
-        let cells = self.pods.hooks.cells.context("pods have no cells")?;
+        let cells = self.pods.hooks.read.cells.context("pods have no cells")?;
         std::hint::black_box(cells(&value, Duration::from_secs(1_700_000_100)));
         Ok(())
     }

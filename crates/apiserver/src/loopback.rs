@@ -2,9 +2,9 @@
 //!
 //! They pass what every write passes. The server is among the masters, so nothing is forbidden to it.
 
-use rest::input::{Format, Input};
 use rest::options::WriteOptions;
 use rest::{Api, ApiError, Requester, Resource, WriteOutcome, WriteRequest};
+use rest::{Format, Input};
 use schema::Value;
 use std::sync::Arc;
 

@@ -6,7 +6,10 @@ use crate::check::{self, Problems};
 use crate::workload::Selector;
 use crate::{metadata, node_selection as scheduling, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, UpdateHooks,
+    WriteHooks,
+};
 use schema::problem::{Problem, quoted};
 use schema::{Map, Path, Value};
 use std::time::Duration;
@@ -16,14 +19,20 @@ const GROUP: &str = "rbac.authorization";
 /// Roles within a namespace.
 pub fn role_hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| rules(object, true)),
-        validate_update: Some(|object, _, _| rules(object, true).repeated()),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[
-            MetadataRules::State,
-            MetadataRules::State,
-            MetadataRules::Change,
-        ]),
-        name_rule: Some(metadata::path_name),
+        create: CreateHooks { validate: Some(|object, _| rules(object, true)), ..CreateHooks::default() },
+        update: UpdateHooks {
+            validate: Some(|object, _, _| rules(object, true).repeated()),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::State,
+                MetadataRules::Change,
+            ]),
+            name_rule: Some(metadata::path_name),
+            ..WriteHooks::default()
+        },
         ..Hooks::default()
     }
 }
@@ -31,46 +40,69 @@ pub fn role_hooks() -> Hooks {
 /// Roles of the whole cluster, which may be put together from others.
 pub fn cluster_role_hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| cluster_role(object)),
-        validate_update: Some(|object, _, _| cluster_role(object).repeated()),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[
-            MetadataRules::State,
-            MetadataRules::State,
-            MetadataRules::Change,
-        ]),
-        name_rule: Some(metadata::path_name),
+        create: CreateHooks { validate: Some(|object, _| cluster_role(object)), ..CreateHooks::default() },
+        update: UpdateHooks {
+            validate: Some(|object, _, _| cluster_role(object).repeated()),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::State,
+                MetadataRules::Change,
+            ]),
+            name_rule: Some(metadata::path_name),
+            ..WriteHooks::default()
+        },
         ..Hooks::default()
     }
 }
 
 /// Bindings within a namespace.
 pub fn role_binding_hooks() -> Hooks {
+    let base = binding_hooks();
     Hooks {
-        validate_create: Some(|object, context| binding(object, context, true)),
-        validate_update: Some(|new, old, context| changed_binding(new, old, context, true)),
-        ..binding_hooks()
+        create: CreateHooks {
+            validate: Some(|object, context| binding(object, context, true)),
+            ..base.create
+        },
+        update: UpdateHooks {
+            validate: Some(|new, old, context| changed_binding(new, old, context, true)),
+            ..base.update
+        },
+        ..base
     }
 }
 
 /// Bindings in the whole cluster.
 pub fn cluster_role_binding_hooks() -> Hooks {
+    let base = binding_hooks();
     Hooks {
-        validate_create: Some(|object, context| binding(object, context, false)),
-        validate_update: Some(|new, old, context| changed_binding(new, old, context, false)),
-        ..binding_hooks()
+        create: CreateHooks {
+            validate: Some(|object, context| binding(object, context, false)),
+            ..base.create
+        },
+        update: UpdateHooks {
+            validate: Some(|new, old, context| changed_binding(new, old, context, false)),
+            ..base.update
+        },
+        ..base
     }
 }
 
 fn binding_hooks() -> Hooks {
     Hooks {
-        default: Some(default),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[
-            MetadataRules::State,
-            MetadataRules::State,
-            MetadataRules::Change,
-        ]),
-        name_rule: Some(metadata::path_name),
-        cells: Some(binding_cells),
+        decode: DecodeHooks { default: Some(default), ..DecodeHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::State,
+                MetadataRules::Change,
+            ]),
+            name_rule: Some(metadata::path_name),
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(binding_cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

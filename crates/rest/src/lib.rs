@@ -1,53 +1,40 @@
-//! The generic verbs over any table, one file per verb.
+//! The generic verbs over any table.
 //!
-//! Always true: nothing here names a kind. A Pod and a custom resource are both a [`Resource`]; what a kind
+//! Four layers; a layer imports from those above it in this table and never from those below:
+//!
+//! | layer | content |
+//! |---|---|
+//! | `model` | the vocabulary: API errors, options, objects, selectors, metadata rules, and the [`hooks`] of a kind |
+//! | `storage` | the store with its caches, collections and [`Resource`]s, objects in their versions, the registry |
+//! | `pipeline` | the stages of a write: decode, default, own, mutate, prepare, validate, commit; the [`Api`] with its admission plugins |
+//! | `verbs` | get, list, watch, create, update, patch, apply, delete, deletecollection, connect, actions, virtual resources |
+//!
+//! Invariant: nothing here names a kind. A Pod and a custom resource are both a [`Resource`]; the behaviour that a kind
 //! adds is in its [`hooks::Hooks`].
 
-mod action;
-mod admission;
-pub mod api;
-mod apply;
-mod budgeted_delete;
-mod connect;
-mod create;
-mod delete;
-mod deletecollection;
-pub mod error;
-mod get;
-pub mod hooks;
-pub mod input;
-mod input_options;
-mod list;
-pub mod metadata;
-pub mod metrics;
-pub mod object;
-pub mod options;
-mod patch;
-pub mod read_conversion;
-mod request_record;
-pub mod reserve;
-pub mod resource;
-pub mod selector;
+mod model;
+mod pipeline;
 pub mod storage;
-pub mod stored_version;
-mod update;
-pub mod view;
-pub mod virtual_resource;
-mod watch;
-mod write;
+mod verbs;
 
-pub use admission::{Admission, AdmissionAttributes, Form, Given, Interest, Operation, Rounds};
-pub use api::Api;
-pub use connect::Connecting;
-pub use delete::Deleted;
-pub use error::{ApiError, Cause, Details, Subject};
-pub use hooks::{Hooks, Requester};
-pub use list::Page;
-pub use object::Object;
-pub use patch::PatchKind;
-pub use request_record::{Named, RequestRecord, Shown, Step, Traffic};
-pub use resource::{Collection, Resource};
+pub use model::error::{ApiError, Cause, Details, Subject};
+pub use model::form::{Form, api_version};
+pub use model::hooks::{Hooks, Requester};
+pub use model::object::Object;
+pub use model::operation::{Interest, Operation};
+pub use model::request_record::{Named, RequestRecord, Shown, Step, Traffic};
+pub use model::virtual_resource::{VirtualRequest, VirtualResource};
+pub use model::{error, hooks, metadata, metrics, options, reserve, selector, versions, view};
+pub use pipeline::api::{Admission, AdmissionAttributes, Api, RequestOptions};
+pub use pipeline::commit::store_error;
+pub use pipeline::decode::{Format, Input};
+pub use pipeline::request::{WriteOutcome, WriteRequest};
 pub use storage::Storage;
-pub use virtual_resource::{Answer, Asking};
-pub use watch::{Change, Seen, Watch};
-pub use write::{WriteOutcome, WriteRequest, store_error};
+pub use storage::collection::Collection;
+pub use storage::registry::Resources;
+pub use storage::resource::Resource;
+pub use verbs::connect::ConnectRequest;
+pub use verbs::delete::Deleted;
+pub use verbs::list::Page;
+pub use verbs::patch::PatchKind;
+pub use verbs::watch::{Change, Seen, Watch};

@@ -2,7 +2,7 @@
 
 use super::*;
 use rest::Hooks;
-use rest::hooks::{SubresourceHooks, apply_status};
+use rest::hooks::{SubresourceHooks, Subresources, apply_status};
 use schema::table::{
     Column, Field, Flags, Group, Kind, ListKind, ListShape, Literal, Ref, Rule, Scalar, Selectable, Shape,
     Subresource, Type,
@@ -109,7 +109,10 @@ fn hooks() -> Hooks {
         unowned: &["spec"],
         ..SubresourceHooks::STATUS
     }];
-    Hooks { subresources: &SUBRESOURCES, ..Hooks::default() }
+    Hooks {
+        subresources: Subresources { parts: &SUBRESOURCES, ..Subresources::default() },
+        ..Hooks::default()
+    }
 }
 
 async fn with_widgets() -> Cluster {

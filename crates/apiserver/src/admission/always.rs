@@ -17,7 +17,7 @@ impl Admission for Admit {
 pub struct Deny;
 
 impl Admission for Deny {
-    fn admit<'a>(
+    fn mutate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,

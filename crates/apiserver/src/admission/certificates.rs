@@ -26,7 +26,7 @@ impl Admission for Approval {
         Interest::UPDATE.and(Interest::PARTS).when(is_request(resource))
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         _: &'a Value,
@@ -49,7 +49,7 @@ impl Admission for Signing {
         Interest::UPDATE.and(Interest::PARTS).when(is_request(resource))
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
@@ -109,7 +109,7 @@ impl Admission for SubjectRestriction {
         Interest::CREATE.when(is_request(resource))
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,

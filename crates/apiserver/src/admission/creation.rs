@@ -16,14 +16,14 @@ impl Admission for Creation {
         Interest::CREATE
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         _: &'a Value,
         _: Option<&'a Value>,
     ) -> MaybeReady<'a, Result<(), ApiError>> {
         // a request that leaves the name to the object was one to create, and has been permitted
-        if write.asked_name.is_empty() {
+        if write.request_name.is_empty() {
             return Ok(()).into();
         }
         MaybeReady::later(self.permitted(write))
@@ -40,7 +40,7 @@ impl Creation {
             resource: &write.resource.kind.plural,
             subresource: write.subresource,
             namespace: write.namespace,
-            name: write.asked_name,
+            name: write.request_name,
             path: "",
             resource_request: true,
         };

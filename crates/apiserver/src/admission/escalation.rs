@@ -22,7 +22,7 @@ impl Admission for Escalation {
         Interest::CREATE.and(Interest::UPDATE).and(Interest::PARTS).when(resource.group == self.rbac.group())
     }
 
-    fn admit<'a>(
+    fn mutate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
@@ -54,7 +54,7 @@ impl Escalation {
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
         let plural = &*write.resource.kind.plural;
-        if self.may(user, "escalate", plural, write.namespace, write.asked_name).await {
+        if self.may(user, "escalate", plural, write.namespace, write.request_name).await {
             return Ok(());
         }
         let rules = read::rules(object);

@@ -67,7 +67,7 @@ impl Admission for EventRateLimit {
         Interest::CREATE.and(Interest::UPDATE).when(events)
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,

@@ -169,7 +169,7 @@ impl Admission for ImagePolicyWebhook {
         writes.when(is(resource, "", "pods"))
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,

@@ -4,7 +4,7 @@
 //! object in the version of the rule.
 
 use apimachinery::labels::{Operator, Requirement, Selector};
-use rest::{AdmissionAttributes, ApiError, Form, Given, Operation, Resource, Subject};
+use rest::{AdmissionAttributes, ApiError, Form, Operation, RequestOptions, Resource, Subject};
 use schema::{Value, encode};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Meant {
     ) -> Result<Vec<u8>, ApiError> {
         let Some(object) = object.filter(|it| !it.is_null()) else { return Ok(b"null".to_vec()) };
         let Some(other) = self.other(write) else { return Ok(encode::json(object, write.form().ty)) };
-        let shown = write.api.convert(write.resource, other, object.clone()).await?;
+        let shown = write.resource.convert_to(other, object.clone()).await?;
         Ok(encode::json(&shown, &other.kind.root))
     }
 }
@@ -276,10 +276,10 @@ pub(super) fn is_exempt(resource: &Resource) -> bool {
 
 /// Whether the request asks for a dry run, whatever becomes of the write.
 pub(super) fn is_dry_run(write: &AdmissionAttributes<'_>) -> bool {
-    match write.given {
-        Given::Write(options) => options.dry_run,
-        Given::Delete(options) => options.dry_run,
-        Given::Nothing => write.dry_run,
+    match write.options {
+        RequestOptions::Write(options) => options.dry_run,
+        RequestOptions::Delete(options) => options.dry_run,
+        RequestOptions::None => write.dry_run,
     }
 }
 

@@ -80,21 +80,21 @@ impl Admission for Measured {
         self.plugin.interest(resource)
     }
 
-    fn admit<'a>(
+    fn mutate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
         old: Option<&'a Value>,
     ) -> MaybeReady<'a, Answer> {
-        self.timed(Phase::Admit, write.operation, self.plugin.admit(write, object, old))
+        self.timed(Phase::Mutate, write.operation, self.plugin.mutate(write, object, old))
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
     ) -> MaybeReady<'a, Answer> {
-        self.timed(Phase::Settle, write.operation, self.plugin.settle(write, object, old))
+        self.timed(Phase::Validate, write.operation, self.plugin.validate(write, object, old))
     }
 }

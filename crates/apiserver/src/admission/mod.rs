@@ -1,8 +1,8 @@
 //! Admission plugins: the chain that every write passes.
 //!
-//! Each plugin is one file and one line in [`PLUGINS`], in the order in which they are asked. First all of them
-//! may change or refuse an object (`admit`), then it is validated, then all of them have the last word
-//! (`settle`). A plugin says which writes it is for (`interest`); others do not visit it.
+//! Each plugin is one file and one line in [`PLUGINS`], in the order in which they run. First each may change or reject
+//! an object (`mutate`), then the object is validated, then each may reject it (`validate`). A plugin runs only for the
+//! operations that it declares (`interest`).
 
 mod always;
 mod always_pull_images;

@@ -14,7 +14,7 @@ impl Admission for NamespaceAutoProvision {
         Interest::CREATE.and(Interest::PARTS).when(resource.kind.namespaced)
     }
 
-    fn admit<'a>(
+    fn mutate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,

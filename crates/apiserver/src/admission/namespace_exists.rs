@@ -12,7 +12,7 @@ impl Admission for NamespaceExists {
         changes.when(resource.kind.namespaced)
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         _: &'a Value,

@@ -16,7 +16,7 @@ impl Admission for NamespaceLifecycle {
         Interest::CREATE.and(Interest::PARTS).when(resource.kind.namespaced && !tells)
     }
 
-    fn admit<'a>(
+    fn mutate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,

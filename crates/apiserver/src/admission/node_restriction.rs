@@ -29,7 +29,7 @@ impl Admission for NodeRestriction {
         writes.when(KINDS.iter().any(|(group, plural)| is(resource, group, plural)))
     }
 
-    fn admit<'a>(
+    fn mutate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,

@@ -20,7 +20,7 @@ impl Admission for OwnerReferencesPermissionEnforcement {
         Interest::CREATE.and(Interest::UPDATE).and(Interest::PARTS)
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,

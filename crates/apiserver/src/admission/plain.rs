@@ -31,7 +31,7 @@ impl<T: Decide> Admission for Plain<T> {
         self.0.interest(resource)
     }
 
-    fn admit<'a>(
+    fn mutate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
@@ -42,7 +42,7 @@ impl<T: Decide> Admission for Plain<T> {
         verdict.map_err(|why| write.forbidden(Some(object), &why)).into()
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,

@@ -29,7 +29,7 @@ impl Admission for PodNodeSelector {
         Interest::CREATE.when(is(resource, "", "pods"))
     }
 
-    fn admit<'a>(
+    fn mutate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
@@ -38,7 +38,7 @@ impl Admission for PodNodeSelector {
         object.map_or(Ok(()), |object| self.complete(write, object)).into()
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,

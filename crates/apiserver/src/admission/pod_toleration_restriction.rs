@@ -28,7 +28,7 @@ impl Admission for PodTolerationRestriction {
         Interest::CREATE.and(Interest::UPDATE).when(pods)
     }
 
-    fn admit<'a>(
+    fn mutate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
@@ -37,7 +37,7 @@ impl Admission for PodTolerationRestriction {
         object.map_or(Ok(()), |object| self.complete(write, object)).into()
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,

@@ -43,7 +43,7 @@ impl Admission for ValidatingAdmissionPolicy {
         Interest::ALL.when(self.on && !is_exempt(resource))
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
@@ -286,14 +286,13 @@ impl Asked<'_> {
         (version, kind): &(String, String),
         (namespace, name): &(String, String),
     ) -> Result<Value, String> {
-        let api = self.write.api;
-        let resources = api.resources();
+        let resources = self.write.api.resources();
         let Some(resource) = resources.of_version(version).find(|it| it.kind.name == *kind) else {
             return Err(format!("paramKind kind `{version}, Kind={kind}` not known"));
         };
         let found = resource.collection.cache.get(namespace, name);
         let found = found.ok_or_else(|| format!("{} {name:?} not found", resource.kind.plural))?;
-        api.ready(resource, std::slice::from_ref(&found)).await.map_err(|why| why.to_string())?;
+        resource.ready(std::slice::from_ref(&found)).await.map_err(|why| why.to_string())?;
         Ok(tree(&resource.json(&found)))
     }
 
@@ -371,7 +370,7 @@ fn request(write: &AdmissionAttributes<'_>, meant: &Meant) -> Value {
             request.set(&[field, part], text);
         }
     }
-    let name = if write.operation == Operation::Delete { write.asked_name } else { write.name };
+    let name = if write.operation == Operation::Delete { write.request_name } else { write.name };
     for (field, text) in [
         ("subResource", write.subresource),
         ("requestSubResource", write.subresource),
@@ -385,7 +384,7 @@ fn request(write: &AdmissionAttributes<'_>, meant: &Meant) -> Value {
     request.set(&["operation"], write.operation.name());
     request.set(&["userInfo"], crate::reviews::user_value(&crate::reviews::user_of(write.user)));
     request.set(&["dryRun"], matching::is_dry_run(write));
-    if let Some(options) = write.options(names) {
+    if let Some(options) = write.options_object(names) {
         request.set(&["options"], options);
     }
     request

@@ -72,7 +72,7 @@ impl Admission for ResourceQuota {
         Interest::CREATE.and(updates).when(counted)
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,

@@ -8,7 +8,7 @@ use super::routes::Priority;
 use crate::loopback;
 use futures_util::{StreamExt, stream};
 use names::Names;
-use rest::api::Resources;
+use rest::Resources;
 use rest::options::DeleteOptions;
 use rest::{Api, ApiError, Resource};
 use schema::Value;

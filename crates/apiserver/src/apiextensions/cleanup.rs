@@ -52,7 +52,7 @@ async fn tell(api: &Api, definitions: &Arc<Resource>, name: &str, (reason, messa
     let now = time::format_time(env::unix_seconds(&api.world));
     loop {
         let Some(object) = definitions.collection.cache.get("", name) else { return };
-        let Ok(mut definition) = api.tree(definitions, &object) else { return };
+        let Ok(mut definition) = definitions.tree(&object) else { return };
         let mut status = definition.at(&["status"]).cloned().unwrap_or_else(Value::map);
         naming::set_condition(&mut status, ("Terminating", "True", reason, message), &now);
         definition.set(&["status"], status);
@@ -100,7 +100,7 @@ async fn let_go(api: &Api, definitions: &Arc<Resource>, name: &str) -> Result<()
     let finalizer = kinds::apiextensions::finalizer(&api.names);
     loop {
         let Some(object) = definitions.collection.cache.get("", name) else { return Ok(()) };
-        let mut definition = api.tree(definitions, &object)?;
+        let mut definition = definitions.tree(&object)?;
         let mut left = definition.items(&["metadata", "finalizers"]).to_vec();
         left.retain(|it| it.as_str() != Some(&finalizer));
         definition.set(&["metadata", "finalizers"], left);

@@ -7,7 +7,7 @@
 use crate::outgoing::webhook_target::{Reached, Way};
 use bytes::Bytes;
 use outbound::{Limits, Users};
-use rest::read_conversion::{Converter, Converting};
+use rest::versions::{Converter, Converting};
 use rest::{Api, ApiError, metadata};
 use schema::problem::quoted;
 use schema::{Value, decode, encode};

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use names::Names;
 use rest::Resource;
-use rest::api::Resources;
+use rest::Resources;
 use schema::Value;
 use schema::encode;
 use schema::openapi;

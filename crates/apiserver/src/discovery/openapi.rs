@@ -232,7 +232,7 @@ fn with_resources<T>(api: &Api, resources: &[&Arc<Resource>], make: impl FnOnce(
             find_type: &|package, name| kinds::tables::type_named(package, name).map(Ref::Static),
             deletes_object: &|kind| {
                 let mut all = resources.iter();
-                all.any(|it| std::ptr::eq(&*it.kind, kind) && it.hooks.delete_returns_object)
+                all.any(|it| std::ptr::eq(&*it.kind, kind) && it.hooks.delete.returns_object)
             },
             dialect,
             tells_values: kinds::gates::ENUMS.is_open_in(&api.opened, &api.closed),

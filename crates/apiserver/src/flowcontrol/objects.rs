@@ -308,7 +308,7 @@ pub(super) fn all(api: &Api, group_version: &str, plural: &str) -> Vec<Value> {
     let Some(resource) = resources.get(group_version, plural) else { return Vec::new() };
     let snapshot = resource.collection.cache.snapshot();
     let objects = snapshot.range(None, None);
-    objects.filter_map(|(_, object)| api.tree(resource, object).ok()).collect()
+    objects.filter_map(|(_, object)| resource.tree(object).ok()).collect()
 }
 
 /// Makes and mends what should be there. What cannot be written is told and tried again later.

@@ -88,7 +88,8 @@ impl ResponseFormat {
         stream: bool,
     ) -> Result<Self, ApiError> {
         let part = call.asked.target.as_ref().map_or("", |target| &target.subresource);
-        let untabled = resource.hooks.subresources.iter().any(|one| one.without_table && one.name == part);
+        let untabled =
+            resource.hooks.subresources.parts.iter().any(|one| one.without_table && one.name == part);
         let tables = !untabled && resource.kind.verbs.iter().any(|verb| verb == "get");
         let builtin = resource.kind.kind_first;
         let offer = Offer { transforms: true, tables, stream, protobuf: builtin, route: builtin };

@@ -9,7 +9,7 @@ use super::resource::requester;
 use super::service::Service;
 use crate::serve::Body;
 use http::Response;
-use rest::{ApiError, Connecting, Form};
+use rest::{ApiError, ConnectRequest, Form};
 
 impl Service {
     pub(super) async fn connect(
@@ -32,7 +32,7 @@ impl Service {
         let part = resource.subresource(place.subresource).ok_or_else(ApiError::no_such_path)?;
         let kind = kinds::tables::kind_named(&of_kind.group, &of_kind.version, &part.kind);
         let kind = kind.ok_or_else(ApiError::no_such_path)?;
-        let connecting = Connecting {
+        let connecting = ConnectRequest {
             resource,
             namespace: place.namespace,
             name: place.name,

@@ -162,7 +162,7 @@ fn protobuf(
 
 /// The protobuf message of an object in this version, made once.
 pub(crate) fn message(resource: &Resource, object: &Object) -> Bytes {
-    let slot = if resource.hooks.convert.is_some() { 2 } else { 1 };
+    let slot = if resource.hooks.storage.convert.is_some() { 2 } else { 1 };
     object.form(slot, || {
         let json = resource.json(object);
         let value = schema::decode::json(&json, &resource.kind.root).map(|decoded| decoded.value);

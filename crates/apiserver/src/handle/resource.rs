@@ -13,10 +13,10 @@ use crate::request::Target;
 use crate::serve::Body;
 use http::{Method, Response, header};
 use merge::managed::default_manager;
-use rest::hooks::Part;
-use rest::input::{Format, Input};
+use rest::hooks::VirtualSubresource;
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
 use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Shown, WriteRequest};
+use rest::{Format, Input};
 use schema::{Value, proto};
 use std::sync::Arc;
 
@@ -122,8 +122,8 @@ impl Service {
             let json = self.api.get_view(resource, place.subresource, namespace, name, version).await?;
             return answer::object(200, json, served, &manner, call, &self.api);
         }
-        let object = match &resource.hooks.answer {
-            Some(answer) => self.api.answer_get(resource, &**answer, place.name)?,
+        let object = match &resource.hooks.virtual_resource {
+            Some(answer) => self.api.get_virtual(resource, &**answer, place.name)?,
             None => self.api.get(resource, place.namespace, place.name, version).await?,
         };
         if manner.output == Output::PROTOBUF {
@@ -138,8 +138,8 @@ impl Service {
     async fn list(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = ResponseFormat::of(call, &self.api.names, place.resource, true)?;
         let options = ListOptions::parse(&call.asked.query, &self.api.names)?;
-        let mut page = match &place.resource.hooks.answer {
-            Some(answer) => self.api.answer_list(place.resource, &**answer, &options)?,
+        let mut page = match &place.resource.hooks.virtual_resource {
+            Some(answer) => self.api.list_virtual(place.resource, &**answer, &options)?,
             None => self.api.list(place.resource, place.namespace, &options).await?,
         };
         if !self.gates.remaining {
@@ -149,15 +149,16 @@ impl Service {
     }
 
     async fn create(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        if place.resource.hooks.acts_on.is_some() {
+        if place.resource.hooks.create.acts_on.is_some() {
             return self.act(call, place).await;
         }
         let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
-        if let Some(answer) = &place.resource.hooks.answer {
-            let work =
-                async |writing: &mut WriteRequest<'_>| self.api.answer(writing, &**answer, &input).await;
+        if let Some(answer) = &place.resource.hooks.virtual_resource {
+            let work = async |writing: &mut WriteRequest<'_>| {
+                self.api.create_virtual(writing, &**answer, &input).await
+            };
             return self.write(call, place, &options, &manner, work).await;
         }
         self.write(call, place, &options, &manner, async |writing| self.api.create(writing, &input).await)
@@ -167,11 +168,14 @@ impl Service {
     /// A post that changes an object elsewhere, or takes it away.
     async fn act(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = ResponseFormat::of_action(call, &self.api.names)?;
-        if let Some(part) = place.resource.hooks.parts.iter().find(|one| one.name == place.subresource) {
+        if let Some(part) =
+            place.resource.hooks.subresources.virtuals.iter().find(|one| one.name == place.subresource)
+        {
             return self.answer_part(call, place, part, &manner).await;
         }
-        let action = place.resource.hooks.actions.iter().find(|one| one.name == place.subresource);
-        let there = place.resource.hooks.acts_on.filter(|_| place.subresource.is_empty());
+        let action =
+            place.resource.hooks.subresources.actions.iter().find(|one| one.name == place.subresource);
+        let there = place.resource.hooks.create.acts_on.filter(|_| place.subresource.is_empty());
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
         let (user, manager) = (requester(call), manager(call, &options));
@@ -202,7 +206,7 @@ impl Service {
         &self,
         call: &RequestContext<'_>,
         place: &Place<'_>,
-        part: &Part,
+        part: &VirtualSubresource,
         manner: &ResponseFormat,
     ) -> Result<Response<Body>, ApiError> {
         let input = self.input(call)?;
@@ -219,7 +223,7 @@ impl Service {
             owned: false,
             warnings: Vec::new(),
         };
-        let written = self.api.answer_part(&mut writing, part, &input).await?;
+        let written = self.api.create_virtual_part(&mut writing, part, &input).await?;
         let response = answer::typed(201, written.json, &part.kind.root, manner, &self.api.names)?;
         call.notes.warn_first(writing.warnings);
         Ok(response)
@@ -335,7 +339,7 @@ impl Service {
         options: &DeleteOptions,
         answered: Result<Response<Body>, ApiError>,
     ) -> Response<Body> {
-        let warning = resource.hooks.delete_warning;
+        let warning = resource.hooks.delete.warning;
         if !warning.is_empty() && options.propagation.is_none() && options.orphan_dependents.is_none() {
             call.notes.warn_first(vec![warning.to_owned()]);
         }

@@ -20,10 +20,10 @@ pub(crate) fn part_number(resource: &Resource, name: &str) -> Option<usize> {
         return Some(0);
     }
     let hooks = &resource.hooks;
-    let own = hooks.subresources.iter().map(|one| one.name);
-    let own = own.chain(hooks.actions.iter().map(|one| one.name));
-    let own = own.chain(hooks.views.iter().map(|one| &*one.name));
-    let own = own.chain(hooks.parts.iter().map(|one| one.name));
+    let own = hooks.subresources.parts.iter().map(|one| one.name);
+    let own = own.chain(hooks.subresources.actions.iter().map(|one| one.name));
+    let own = own.chain(hooks.subresources.views.iter().map(|one| &*one.name));
+    let own = own.chain(hooks.subresources.virtuals.iter().map(|one| one.name));
     let mut all = own.chain(ON_NODE);
     Some(all.position(|one| one == name)? + 1)
 }

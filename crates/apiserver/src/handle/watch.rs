@@ -61,8 +61,8 @@ pub(crate) async fn start(
         Err(error) => return Err(error),
     };
     streams(form)?;
-    if place.resource.hooks.fit.is_some() {
-        service.api.ready(place.resource, &watch.initial_objects()).await?;
+    if place.resource.hooks.storage.fit.is_some() {
+        place.resource.ready(&watch.initial_objects()).await?;
     }
     let shortest = service.limits.min_request_timeout;
     let limit = match options.timeout_seconds {
@@ -153,9 +153,8 @@ impl Stream for Events {
         }
         match this.watch.poll_next(cx) {
             Poll::Ready(Some(Ok(seen))) if !this.resource.is_ready(seen.object()) => {
-                let (service, resource) = (this.service.clone(), this.resource.clone());
-                let object = seen.object().clone();
-                let work = Box::pin(async move { service.api.ready(&resource, &[object]).await });
+                let (resource, object) = (this.resource.clone(), seen.object().clone());
+                let work = Box::pin(async move { resource.ready(&[object]).await });
                 this.converting = Some(Converting { seen, work });
                 return this.converted(cx);
             }
@@ -240,7 +239,7 @@ impl Events {
         if !self.resource.shows_stored(object) {
             return None;
         }
-        let view = usize::from(self.resource.hooks.convert.is_some());
+        let view = usize::from(self.resource.hooks.storage.convert.is_some());
         let wire = usize::from(self.form == Form::Protobuf);
         Some(((wire * 2 + form) * 2 + view) * 3 + change as usize)
     }

@@ -16,7 +16,7 @@ pub use revalidate::tagged;
 use http::{HeaderMap, header};
 use names::Names;
 use rest::ApiError;
-use rest::input::Format;
+use rest::Format;
 
 const APPLY: &str = "application/apply-patch+yaml";
 

@@ -82,7 +82,7 @@ impl Layout<'_> {
     pub fn row_of(&self, object: &Object) -> Vec<u8> {
         let Resource { hooks, row_reads, kind, .. } = self.resource;
         let json = self.resource.json(object);
-        if hooks.convert.is_some() || hooks.fit.is_some() || row_reads.is_all() {
+        if hooks.storage.convert.is_some() || hooks.storage.fit.is_some() || row_reads.is_all() {
             return self.row(&json);
         }
         let read = object.form(READ_BY_ROWS, || {
@@ -105,7 +105,7 @@ impl Layout<'_> {
         let root = &self.resource.kind.root;
         let value = decode::canonical_parts(read, root, &self.resource.row_reads).unwrap_or_default();
         out.extend_from_slice(&encode::untyped(&Value::List(self.cells(&value))));
-        let conditions = self.resource.hooks.row_conditions.map(|told| told(&value)).unwrap_or_default();
+        let conditions = self.resource.hooks.read.row_conditions.map(|told| told(&value)).unwrap_or_default();
         if !conditions.is_empty() {
             out.extend_from_slice(b",\"conditions\":");
             out.extend_from_slice(&encode::untyped(&Value::List(conditions)));
@@ -121,7 +121,7 @@ impl Layout<'_> {
     }
 
     fn cells(&self, value: &Value) -> Vec<Value> {
-        if let Some(cells) = self.resource.hooks.cells {
+        if let Some(cells) = self.resource.hooks.read.cells {
             return cells(value, self.now);
         }
         let kind = &self.resource.kind;

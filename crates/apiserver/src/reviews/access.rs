@@ -4,7 +4,7 @@ use super::sources::Sources;
 use super::user_info::{list_of, user_of};
 use auth::{Attributes, User};
 use env::MaybeReady;
-use rest::{Answer, ApiError, Asking, Subject};
+use rest::{ApiError, Subject, VirtualRequest, VirtualResource};
 use schema::problem::{Problem, Problems, Reason};
 use schema::{Path, Value, encode};
 
@@ -24,26 +24,26 @@ pub struct Review {
     pub whose: Whose,
 }
 
-impl Answer for Review {
+impl VirtualResource for Review {
     fn create<'a>(
         &'a self,
         review: Value,
-        asking: &'a Asking<'a>,
+        request: &'a VirtualRequest<'a>,
     ) -> MaybeReady<'a, Result<Value, ApiError>> {
-        MaybeReady::later(self.answer(review, asking))
+        MaybeReady::later(self.answer(review, request))
     }
 }
 
 impl Review {
-    async fn answer(&self, mut review: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
-        let problems = self.problems(&review, asking.namespace);
+    async fn answer(&self, mut review: Value, request: &VirtualRequest<'_>) -> Result<Value, ApiError> {
+        let problems = self.problems(&review, request.namespace);
         if !problems.is_empty() {
             // reviews have no name, and clients are not told the kind either
-            let subject = Subject { group: &asking.resource.group, kind: "", name: "" };
+            let subject = Subject { group: request.subject.group, kind: "", name: "" };
             return Err(ApiError::invalid(subject, problems));
         }
         let user = match self.whose {
-            Whose::Own => user_of(asking.user),
+            Whose::Own => user_of(request.user),
             Whose::Named | Whose::NamedHere => named(&review),
         };
         let decision = self.sources.authorizer.authorize(&attributes(&review, &user)).get().await;

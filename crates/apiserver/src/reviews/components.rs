@@ -1,14 +1,14 @@
 //! ComponentStatus: health of the control plane, as far as this process knows.
 
 use super::sources::Sources;
-use rest::{Answer, ApiError, Resource};
+use rest::{ApiError, Subject, VirtualResource};
 use schema::Value;
 
 pub struct Components {
     pub sources: Sources,
 }
 
-impl Answer for Components {
+impl VirtualResource for Components {
     fn all(&self) -> Vec<Value> {
         let problem = |name: &str| {
             let own = self.sources.components.iter().find(|(own, _)| *own == name);
@@ -22,9 +22,9 @@ impl Answer for Components {
         ]
     }
 
-    /// Told in the words that clients know, which are those of a failure.
-    fn missing(&self, _: &Resource, name: &str) -> ApiError {
-        ApiError::internal(format!("Component not found: {name}"))
+    /// The error of upstream, which is an internal one.
+    fn missing(&self, subject: Subject<'_>) -> ApiError {
+        ApiError::internal(format!("Component not found: {}", subject.name))
     }
 }
 

@@ -13,12 +13,12 @@ mod who;
 pub use sources::Sources;
 pub(crate) use user_info::{extra_value, list_of, texts, user_of, user_value};
 
-use rest::Answer;
+use rest::VirtualResource;
 use schema::table::Kind;
 use std::sync::Arc;
 
 /// What answers for a kind, if it is one of these.
-pub fn of(kind: &Kind, sources: &Sources) -> Option<Arc<dyn Answer>> {
+pub fn of(kind: &Kind, sources: &Sources) -> Option<Arc<dyn VirtualResource>> {
     let sources = sources.clone();
     Some(match (&*kind.group.stem, &*kind.name) {
         ("authorization", "SubjectAccessReview") => {

@@ -4,30 +4,30 @@ use super::sources::Sources;
 use super::user_info::{texts, user_of};
 use auth::authorize::{PathRule, ResourceRule};
 use env::MaybeReady;
-use rest::{Answer, ApiError, Asking};
+use rest::{ApiError, VirtualRequest, VirtualResource};
 use schema::Value;
 
 pub struct Review {
     pub sources: Sources,
 }
 
-impl Answer for Review {
+impl VirtualResource for Review {
     fn create<'a>(
         &'a self,
         review: Value,
-        asking: &'a Asking<'a>,
+        request: &'a VirtualRequest<'a>,
     ) -> MaybeReady<'a, Result<Value, ApiError>> {
-        self.answer(review, asking).into()
+        self.answer(review, request).into()
     }
 }
 
 impl Review {
-    fn answer(&self, review: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
+    fn answer(&self, review: Value, request: &VirtualRequest<'_>) -> Result<Value, ApiError> {
         let namespace = review.text(&["spec", "namespace"]);
         if namespace.is_empty() {
             return Err(ApiError::bad_request("no namespace on request"));
         }
-        let rules = self.sources.authorizer.rules(&user_of(asking.user), namespace);
+        let rules = self.sources.authorizer.rules(&user_of(request.user), namespace);
         let mut status = Value::map();
         status.set(&["resourceRules"], Value::List(rules.resources.iter().map(resource_rule).collect()));
         status.set(&["nonResourceRules"], Value::List(rules.paths.iter().map(path_rule).collect()));

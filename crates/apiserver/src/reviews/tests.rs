@@ -5,7 +5,7 @@ use auth::{Attributes, Authorizer, Chain, Decision, Tokens, User};
 use env::MaybeReady;
 use names::Names;
 use rest::hooks::Hooks;
-use rest::{Api, ApiError, Asking, Requester, Resource, Storage};
+use rest::{Api, ApiError, Requester, Resource, Storage, VirtualRequest};
 use schema::Value;
 use schema::table::Ref;
 use store::Store;
@@ -40,8 +40,18 @@ fn ask_with(authorizer: Arc<dyn Authorizer>, kind: &str, spec: &str) -> Result<V
     let object = schema::decode::json(json.as_bytes(), &kind.root).unwrap().value;
     let bob = User::named("bob").authenticated();
     let user = Requester { name: bob.name, groups: bob.groups, ..Requester::default() };
-    let asking = Asking { api: &api, resource: &resource, namespace: "ns", name: "", user: &user };
-    futures_util::FutureExt::now_or_never(of(kind, &sources).unwrap().create(object, &asking).get()).unwrap()
+    let find = |plural: &str, namespace: &str, name: &str| api.find(plural, namespace, name);
+    let lookup = |plural: &str, namespace: &str, name: &str| api.lookup(plural, namespace, name);
+    let request = VirtualRequest {
+        subject: resource.subject(""),
+        namespace: "ns",
+        user: &user,
+        names: &api.names,
+        world: &api.world,
+        find: &find,
+        lookup: &lookup,
+    };
+    futures_util::FutureExt::now_or_never(of(kind, &sources).unwrap().create(object, &request).get()).unwrap()
 }
 
 fn ask(kind: &str, spec: &str) -> Result<Value, String> {
@@ -123,11 +133,11 @@ fn components_are_listed_with_their_health() {
     let answer = of(kind, &sources).unwrap();
     let options =
         rest::options::ListOptions { field_selector: "metadata.name=etcd-0".into(), ..Default::default() };
-    let page = api.answer_list(&resource, &*answer, &options).unwrap();
+    let page = api.list_virtual(&resource, &*answer, &options).unwrap();
     assert_eq!(page.items.len(), 1);
     assert!(String::from_utf8_lossy(&page.items[0].json).contains(r#""status":"True""#));
-    assert_eq!(api.answer_get(&resource, &*answer, "x").unwrap_err().code, 500);
-    let all = api.answer_list(&resource, &*answer, &Default::default()).unwrap().items;
+    assert_eq!(api.get_virtual(&resource, &*answer, "x").unwrap_err().code, 500);
+    let all = api.list_virtual(&resource, &*answer, &Default::default()).unwrap().items;
     let of = |name: &str| {
         let named = format!("\"name\":\"{name}\"");
         let texts = all.iter().map(|it| String::from_utf8_lossy(&it.json).into_owned());

@@ -5,17 +5,21 @@ use super::user_info::{list_of, texts, user_of, user_value};
 use auth::User;
 use auth::tokens::{Bearer, Identified, bearer};
 use env::MaybeReady;
-use rest::{Answer, ApiError, Asking};
+use rest::{ApiError, VirtualRequest, VirtualResource};
 use schema::{Value, time};
 use std::sync::Arc;
 
-/// Says whose a token is.
+/// Identifies the user of a token.
 pub struct TokenReview {
     pub sources: Sources,
 }
 
-impl Answer for TokenReview {
-    fn create<'a>(&'a self, review: Value, _: &'a Asking<'a>) -> MaybeReady<'a, Result<Value, ApiError>> {
+impl VirtualResource for TokenReview {
+    fn create<'a>(
+        &'a self,
+        review: Value,
+        _: &'a VirtualRequest<'a>,
+    ) -> MaybeReady<'a, Result<Value, ApiError>> {
         MaybeReady::later(self.review(review))
     }
 }
@@ -32,7 +36,7 @@ impl TokenReview {
             wanted = callers.audiences.to_vec();
         }
         let mut status = review.at(&["status"]).cloned().unwrap_or_else(Value::map);
-        // the token is read as a header with it would be
+        // the token is parsed like one in a header
         let header = format!("Bearer {token}");
         let known = match bearer(&header) {
             Bearer::Token(token) => Some(callers.owner(token, &wanted).await),
@@ -63,18 +67,22 @@ impl TokenReview {
     }
 }
 
-/// Says who asks.
+/// Shows the user of the request.
 pub struct SelfReview;
 
-impl Answer for SelfReview {
-    fn create<'a>(&'a self, asked: Value, asking: &'a Asking<'a>) -> MaybeReady<'a, Result<Value, ApiError>> {
+impl VirtualResource for SelfReview {
+    fn create<'a>(
+        &'a self,
+        sent: Value,
+        request: &'a VirtualRequest<'a>,
+    ) -> MaybeReady<'a, Result<Value, ApiError>> {
         let mut review = Value::map();
         for field in ["apiVersion", "kind"] {
-            review.set(&[field], asked.text(&[field]));
+            review.set(&[field], sent.text(&[field]));
         }
-        let now = env::unix_seconds(&asking.api.world);
+        let now = env::unix_seconds(request.world);
         review.set(&["metadata", "creationTimestamp"], time::format_time(now));
-        review.set(&["status", "userInfo"], user_value(&user_of(asking.user)));
+        review.set(&["status", "userInfo"], user_value(&user_of(request.user)));
         Ok(review).into()
     }
 }

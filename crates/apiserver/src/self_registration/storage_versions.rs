@@ -8,8 +8,8 @@
 use crate::loopback::{self, Place};
 use futures_util::future;
 use kinds::apiserverinternal::storageversion;
-use rest::api::Resources;
-use rest::resource::Collection;
+use rest::Collection;
+use rest::Resources;
 use rest::{Api, ApiError, Resource};
 use schema::{Value, time};
 use std::sync::Arc;
@@ -106,7 +106,7 @@ fn kept(resources: &Resources) -> impl Iterator<Item = &Collection> {
 fn readable(api: &Api, kept: &Collection) -> Value {
     let version = |kind: &schema::table::Kind| {
         let group = kind.group.full(&api.names.api_domain);
-        Value::from(rest::resource::api_version(&group, &kind.version))
+        Value::from(rest::api_version(&group, &kind.version))
     };
     Value::List(kinds::versions(&kept.kind).map(version).collect())
 }

@@ -24,19 +24,18 @@ pub(super) fn build_api(
     registry: &Registry,
 ) -> Result<Arc<Api>, StartError> {
     let KindOptions { serving, kinds: of_kinds, event_ttl } = *options;
-    api.opened = serving.gates.clone();
-    api.closed = serving.closed.clone();
+    api.set_gates(serving.gates.clone(), serving.closed.clone());
     api.measure(registry);
     let api = Arc::new(api);
     for (kind, mut hooks) in kinds::builtin_serving(of_kinds, serving) {
         if kind.expires {
-            hooks.lifetime_seconds = Some(event_ttl.as_secs() as i64);
+            hooks.storage.lifetime_seconds = Some(event_ttl.as_secs() as i64);
         }
-        hooks.uncollected |= of_kinds.uncollected;
-        hooks.answer = reviews::of(&kind, sources);
+        hooks.delete.uncollected |= of_kinds.uncollected;
+        hooks.virtual_resource = reviews::of(&kind, sources);
         // virtual resources are never stored, so an empty list stays distinct from none
-        hooks.keeps_empty_lists |= hooks.answer.is_some();
-        hooks.parts.extend(issuer.and_then(|it| service_accounts::part(&kind, it)));
+        hooks.storage.keeps_empty_lists |= hooks.virtual_resource.is_some();
+        hooks.subresources.virtuals.extend(issuer.and_then(|it| service_accounts::part(&kind, it)));
         let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
         api.register_as(kind, stored, hooks)?;
     }

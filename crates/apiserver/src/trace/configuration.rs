@@ -9,7 +9,7 @@
 
 use names::Names;
 use outbound::Endpoint;
-use rest::input::{Format, Input};
+use rest::{Format, Input};
 use schema::Value;
 
 /// Where spans go unless somebody says otherwise.

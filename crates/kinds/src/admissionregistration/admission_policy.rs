@@ -5,7 +5,7 @@
 use crate::check::{self, Problems};
 use crate::{admissionregistration::webhook, metadata, node_selection as scheduling, read};
 use cel::{Declaration, Env};
-use rest::hooks::Hooks;
+use rest::hooks::{CreateHooks, Hooks, ReadHooks, UpdateHooks};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::collections::HashSet;
@@ -13,18 +13,18 @@ use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| policy(object)),
-        validate_update: Some(|object, _, _| policy(object)),
-        cells: Some(cells),
+        create: CreateHooks { validate: Some(|object, _| policy(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(|object, _, _| policy(object)), ..UpdateHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }
 
 pub fn binding_hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| binding(object)),
-        validate_update: Some(|object, _, _| binding(object)),
-        cells: Some(binding_cells),
+        create: CreateHooks { validate: Some(|object, _| binding(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(|object, _, _| binding(object)), ..UpdateHooks::default() },
+        read: ReadHooks { cells: Some(binding_cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

@@ -3,7 +3,9 @@
 use crate::check::{self, Problems};
 use crate::{admissionregistration::webhook_client, metadata, node_selection as scheduling, read};
 use names::Names;
-use rest::hooks::{Hooks, MetadataRules, RepeatedMetadataErrors};
+use rest::hooks::{
+    CreateHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, UpdateHooks, WriteHooks,
+};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::collections::HashSet;
@@ -11,11 +13,14 @@ use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(|object, _, _| validate(object)),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
-        cells: Some(cells),
-        plain_finalizers: true,
+        create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(|object, _, _| validate(object)), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
+            plain_finalizers: true,
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

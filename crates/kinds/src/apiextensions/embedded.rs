@@ -3,7 +3,7 @@
 use super::shown::go_shown;
 use crate::check::{self, Problems};
 use crate::tables;
-use rest::hooks::Hooks;
+use rest::hooks::{Hooks, WriteHooks};
 use schema::problem::Problem;
 use schema::{Path, Value, decode, format};
 
@@ -55,8 +55,14 @@ fn metadata(metadata: &Value, path: &Path<'_>, out: &mut Problems) {
         object.set(&["metadata", "name"], "fakename");
     }
     let namespaced = !object.text(&["metadata", "namespace"]).is_empty();
-    let rules =
-        Hooks { name_rule: Some(crate::metadata::path_name), plain_finalizers: true, ..Hooks::default() };
+    let rules = Hooks {
+        write: WriteHooks {
+            name_rule: Some(crate::metadata::path_name),
+            plain_finalizers: true,
+            ..WriteHooks::default()
+        },
+        ..Hooks::default()
+    };
     out.extend(rest::metadata::check(&object, namespaced, &rules).into_iter().map(|problem| {
         let below = problem.field.strip_prefix("metadata").unwrap_or_default();
         Problem { field: format!("{path}{below}"), ..problem }

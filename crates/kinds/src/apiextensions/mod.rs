@@ -31,24 +31,38 @@ mod value;
 use crate::check::Problems;
 use crate::{gates, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, MetadataRules, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks, apply_status,
+};
 use schema::problem::Problem;
 use schema::{Path, Value};
 
 pub fn hooks() -> Hooks {
     Hooks {
-        default: Some(default),
-        prepare_create: Some(|object, context| prepare(object, None, context)),
-        prepare_update: Some(|object, old, context| prepare(object, Some(old), context)),
-        validate_create: Some(create),
-        validate_update: Some(update),
-        subresources: STATUS,
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
-        plain_finalizers: true,
-        begin_delete: Some(begin_delete),
-        begins_delete_alone: true,
-        // a deletion that has not begun begins with the deletion of all objects
-        holds: Some(|object| !read::has(object, &["metadata", "deletionTimestamp"])),
+        decode: DecodeHooks { default: Some(default), ..DecodeHooks::default() },
+        create: CreateHooks {
+            prepare: Some(|object, context| prepare(object, None, context)),
+            validate: Some(create),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(|object, old, context| prepare(object, Some(old), context)),
+            validate: Some(update),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+            plain_finalizers: true,
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks {
+            begin: Some(begin_delete),
+            begins_alone: true, // a deletion that has not begun begins with the deletion of all objects
+            holds: Some(|object| !read::has(object, &["metadata", "deletionTimestamp"])),
+            ..DeleteHooks::default()
+        },
+        subresources: Subresources { parts: STATUS, ..Subresources::default() },
         ..Hooks::default()
     }
 }

@@ -8,8 +8,11 @@ use super::rules::Validator;
 use super::scale::Paths;
 use super::table;
 use crate::read;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
-use rest::read_conversion::{Converter, Fit};
+use rest::hooks::{
+    Context, CreateHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, StorageHooks,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
+};
+use rest::versions::{Converter, Fit};
 use schema::rank::rank;
 use schema::table::{Column, Group, Kind, LazySchema, Lifecycle, Many, Ref, Subresource, Text, Type};
 use schema::{Value, encode};
@@ -178,19 +181,31 @@ impl Common<'_> {
 
     fn hooks(&self, version: &Value, fetch: impl Fn() -> Value + Send + Sync + 'static, fit: Fit) -> Hooks {
         let scale = Paths::of(version);
+        let views = scale.as_ref().map(Paths::views).unwrap_or_default();
         let status = read::has(version, &["subresources", "status"]);
         Hooks {
-            fit: Some(fit),
-            views: scale.as_ref().map(Paths::views).unwrap_or_default(),
-            rules: Some(Arc::new(Validator::new(move || Schema::with_rules(&fetch()), scale))),
-            keeps_empty_lists: true,
-            changes_generation: Some(if status { differs_beside_status } else { differs }),
-            keeps_status_on_create: !status,
-            subresources: if status { STATUS } else { &[] },
-            unknown_label: Some(|label| format!("field label not supported: {label}")),
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
-            plain_finalizers: true,
-            owns_asked: true,
+            create: CreateHooks { keeps_status: !status, ..CreateHooks::default() },
+            update: UpdateHooks {
+                changes_generation: Some(if status { differs_beside_status } else { differs }),
+                ..UpdateHooks::default()
+            },
+            write: WriteHooks {
+                rules: Some(Arc::new(Validator::new(move || Schema::with_rules(&fetch()), scale))),
+                repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+                plain_finalizers: true,
+                owns_sent: true,
+                ..WriteHooks::default()
+            },
+            storage: StorageHooks { fit: Some(fit), keeps_empty_lists: true, ..StorageHooks::default() },
+            read: ReadHooks {
+                unknown_label: Some(|label| format!("field label not supported: {label}")),
+                ..ReadHooks::default()
+            },
+            subresources: Subresources {
+                views,
+                parts: if status { STATUS } else { &[] },
+                ..Subresources::default()
+            },
             ..Hooks::default()
         }
     }

@@ -2,20 +2,28 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
+use rest::hooks::{
+    Context, CreateHooks, Hooks, ReadHooks, SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
+};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value, format};
 use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        prepare_create: Some(prepare),
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(|object, _, _| validate(object)),
-        name_rule: Some(metadata::path_name),
-        subresources: STATUS,
-        cells: Some(cells),
-        plain_finalizers: true,
+        create: CreateHooks {
+            prepare: Some(prepare),
+            validate: Some(|object, _| validate(object)),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks { validate: Some(|object, _, _| validate(object)), ..UpdateHooks::default() },
+        write: WriteHooks {
+            name_rule: Some(metadata::path_name),
+            plain_finalizers: true,
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: STATUS, ..Subresources::default() },
         ..Hooks::default()
     }
 }

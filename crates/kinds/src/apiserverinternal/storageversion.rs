@@ -4,7 +4,9 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, Hooks, ReadHooks, SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
+};
 use schema::problem::{Problem, quoted};
 use schema::table::Format;
 use schema::{Path, Value};
@@ -16,11 +18,11 @@ const AGREEMENT: &str = "AllEncodingVersionsEqual";
 
 pub fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(|object, _, _| validate(object)),
-        name_rule: Some(name),
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
+        create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(|object, _, _| validate(object)), ..UpdateHooks::default() },
+        write: WriteHooks { name_rule: Some(name), ..WriteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

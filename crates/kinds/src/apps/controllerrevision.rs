@@ -3,16 +3,16 @@
 use crate::check::{self, Problems};
 use crate::workload::IMMUTABLE;
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks};
+use rest::hooks::{Context, CreateHooks, Hooks, ReadHooks, UpdateHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(update),
-        cells: Some(cells),
+        create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

@@ -7,7 +7,10 @@ use crate::core::pod::{gated, template};
 use crate::workload::{self, Selector, TemplateRules};
 use crate::{Options, metadata, node_selection as scheduling, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
+};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::time::Duration;
@@ -21,17 +24,28 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        default: Some(|object, _| default(object)),
-        conversion_error: Some(conversion_error),
-        prepare_create: Some(prepare_create),
-        prepare_update: Some(prepare_update),
-        restore: Some(|next, old, _| set_template_generation(next, template_generation(old))),
-        validate_create: Some(validate::<PRIVILEGED>),
-        validate_update: Some(update::<PRIVILEGED>),
-        warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
-        subresources: &STATUS,
-        cells: Some(cells),
+        decode: DecodeHooks {
+            default: Some(|object, _| default(object)),
+            conversion_error: Some(conversion_error),
+        },
+        create: CreateHooks {
+            prepare: Some(prepare_create),
+            validate: Some(validate::<PRIVILEGED>),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(prepare_update),
+            restore: Some(|next, old, _| set_template_generation(next, template_generation(old))),
+            validate: Some(update::<PRIVILEGED>),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: &STATUS, ..Subresources::default() },
         ..Hooks::default()
     }
 }

@@ -5,7 +5,10 @@ use crate::core::pod::{gated, template};
 use crate::workload::{self, Selector, TemplateRules};
 use crate::{Options, metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks, apply_status,
+};
 use rest::view::Missing;
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -19,19 +22,31 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        default: Some(|object, _| default(object)),
-        prepare_create: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
-        prepare_update: Some(|next, old, context| {
-            template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
-        }),
-        changes_generation: Some(changes_generation),
-        validate_create: Some(validate::<PRIVILEGED>),
-        validate_update: Some(update::<PRIVILEGED>),
-        warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
-        subresources: &STATUS,
-        views: crate::autoscaling::scale::views(Missing::Part),
-        cells: Some(cells),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+        decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
+        create: CreateHooks {
+            prepare: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
+            validate: Some(validate::<PRIVILEGED>),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(|next, old, context| {
+                template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
+            }),
+            changes_generation: Some(changes_generation),
+            validate: Some(update::<PRIVILEGED>),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources {
+            parts: &STATUS,
+            views: crate::autoscaling::scale::views(Missing::Part),
+            ..Subresources::default()
+        },
         ..Hooks::default()
     }
 }

@@ -4,7 +4,10 @@ use crate::check::Problems;
 use crate::core::pod::{gated, template};
 use crate::{Options, apps::deployment, metadata, read, workload};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
+};
 use rest::view::Missing;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -17,18 +20,33 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        default: Some(|object, _| template::default(object.at_mut(TEMPLATE))),
-        prepare_create: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
-        prepare_update: Some(|next, old, context| {
-            template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
-        }),
-        validate_create: Some(validate::<PRIVILEGED>),
-        validate_update: Some(update::<PRIVILEGED>),
-        warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
-        subresources: &STATUS,
-        views: crate::autoscaling::scale::views(Missing::Part),
-        cells: Some(cells),
+        decode: DecodeHooks {
+            default: Some(|object, _| template::default(object.at_mut(TEMPLATE))),
+            ..DecodeHooks::default()
+        },
+        create: CreateHooks {
+            prepare: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
+            validate: Some(validate::<PRIVILEGED>),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(|next, old, context| {
+                template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
+            }),
+            validate: Some(update::<PRIVILEGED>),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources {
+            parts: &STATUS,
+            views: crate::autoscaling::scale::views(Missing::Part),
+            ..Subresources::default()
+        },
         ..Hooks::default()
     }
 }

@@ -5,7 +5,10 @@ use crate::core::pod::{gated, template};
 use crate::workload::{self, Selector, TemplateRules};
 use crate::{Options, gates, metadata, quantities, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
+};
 use rest::view::Missing;
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -20,16 +23,28 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        default: Some(|object, _| default(object)),
-        prepare_create: Some(|object, context| prepare(object, None, context)),
-        prepare_update: Some(|next, old, context| prepare(next, Some(old), context)),
-        validate_create: Some(validate::<PRIVILEGED>),
-        validate_update: Some(update::<PRIVILEGED>),
-        warn: Some(warn),
-        subresources: &STATUS,
-        views: crate::autoscaling::scale::views(Missing::Object),
-        cells: Some(cells),
+        decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
+        create: CreateHooks {
+            prepare: Some(|object, context| prepare(object, None, context)),
+            validate: Some(validate::<PRIVILEGED>),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(|next, old, context| prepare(next, Some(old), context)),
+            validate: Some(update::<PRIVILEGED>),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            warn: Some(warn),
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources {
+            parts: &STATUS,
+            views: crate::autoscaling::scale::views(Missing::Object),
+            ..Subresources::default()
+        },
         ..Hooks::default()
     }
 }

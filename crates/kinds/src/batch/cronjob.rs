@@ -6,7 +6,10 @@ use crate::workload::{self, Selector};
 use crate::{Options, batch::job, batch::podfailurepolicy as failurepolicy, gates, metadata, read};
 use cron::{Schedule, Zone};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
+};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -21,20 +24,34 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        default: Some(|object, _| {
-            template::default(object.at_mut(TEMPLATE));
-            failurepolicy::default_lists(object.at_mut(&["spec", "jobTemplate", "spec"]));
-        }),
-        prepare_create: Some(|object, context| prepare(object, None, context)),
-        prepare_update: Some(|next, old, context| prepare(next, Some(old), context)),
-        validate_create: Some(create::<PRIVILEGED>),
-        validate_update: Some(|new, old, context| {
-            gated::keeping(old.at(TEMPLATE), context, |context| spec::<PRIVILEGED>(new, Some(old), context))
-        }),
-        warn: Some(warn),
-        subresources: &STATUS,
-        cells: Some(cells),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+        decode: DecodeHooks {
+            default: Some(|object, _| {
+                template::default(object.at_mut(TEMPLATE));
+                failurepolicy::default_lists(object.at_mut(&["spec", "jobTemplate", "spec"]));
+            }),
+            ..DecodeHooks::default()
+        },
+        create: CreateHooks {
+            prepare: Some(|object, context| prepare(object, None, context)),
+            validate: Some(create::<PRIVILEGED>),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(|next, old, context| prepare(next, Some(old), context)),
+            validate: Some(|new, old, context| {
+                gated::keeping(old.at(TEMPLATE), context, |context| {
+                    spec::<PRIVILEGED>(new, Some(old), context)
+                })
+            }),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            warn: Some(warn),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: &STATUS, ..Subresources::default() },
         ..Hooks::default()
     }
 }

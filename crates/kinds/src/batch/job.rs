@@ -8,7 +8,10 @@ use crate::workload::{self, IMMUTABLE, Selector};
 use crate::{
     Options, batch::podfailurepolicy as failurepolicy, gates, metadata, node_selection as scheduling, read,
 };
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
+};
 use schema::problem::Problem;
 use schema::table::Format;
 use schema::{Path, Value, time};
@@ -31,22 +34,31 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        default: Some(|object, _| default(object)),
-        prepare_create: Some(prepare_create),
-        // the labels that pods got from the server are the job's too, where it has none
-        complete: Some(|object| workload::copy_if_empty(object, LABELS, &["metadata", "labels"])),
-        prepare_update: Some(prepare_update),
-        // and go on being so, although the writer of a status that leaves them out gives them up
-        restore: Some(|next, _, _| workload::copy_if_empty(next, LABELS, &["metadata", "labels"])),
-        validate_create: Some(validate::<PRIVILEGED>),
-        validate_update: Some(update::<PRIVILEGED>),
-        warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
-        orphans_dependents: true,
-        unknown_label: Some(|label| format!("field label {label:?} not supported for Job")),
-        delete_warning: DELETE_WARNING,
-        subresources: &STATUS,
-        cells: Some(cells),
+        decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
+        create: CreateHooks {
+            prepare: Some(prepare_create), // the labels that pods got from the server are the job's too, where it has none
+            complete: Some(|object| workload::copy_if_empty(object, LABELS, &["metadata", "labels"])),
+            validate: Some(validate::<PRIVILEGED>),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(prepare_update), // and go on being so, although the writer of a status that leaves them out gives them up
+            restore: Some(|next, _, _| workload::copy_if_empty(next, LABELS, &["metadata", "labels"])),
+            validate: Some(update::<PRIVILEGED>),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { orphans_dependents: true, warning: DELETE_WARNING, ..DeleteHooks::default() },
+        read: ReadHooks {
+            unknown_label: Some(|label| format!("field label {label:?} not supported for Job")),
+            cells: Some(cells),
+            ..ReadHooks::default()
+        },
+        subresources: Subresources { parts: &STATUS, ..Subresources::default() },
         ..Hooks::default()
     }
 }

@@ -7,7 +7,10 @@
 use crate::check::{self, Problems};
 use crate::{asn1, metadata, pem, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
+use rest::hooks::{
+    Context, CreateHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, SubresourceHooks,
+    Subresources, UpdateHooks, WriteHooks, replace,
+};
 use schema::problem::Problem;
 use schema::table::Format;
 use schema::{Map, Path, Value, time};
@@ -47,15 +50,24 @@ const LEAST_SECONDS: i64 = 600;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        prepare_create: Some(prepare_create),
-        prepare_update: Some(prepare_update),
-        validate_create: Some(|object, context| validate(object, None, context)),
-        validate_update: Some(|new, old, context| change(new, old, context, Endpoint::Main)),
-        name_rule: Some(metadata::path_name),
-        unowned: &["spec", "status"],
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
+        create: CreateHooks {
+            prepare: Some(prepare_create),
+            validate: Some(|object, context| validate(object, None, context)),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(prepare_update),
+            validate: Some(|new, old, context| change(new, old, context, Endpoint::Main)),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            name_rule: Some(metadata::path_name),
+            unowned: &["spec", "status"],
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

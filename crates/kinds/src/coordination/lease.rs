@@ -2,19 +2,28 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks, MetadataRules, Priority, RepeatedMetadataErrors};
+use rest::hooks::{
+    Context, CreateHooks, Hooks, MetadataRules, Priority, ReadHooks, RepeatedMetadataErrors, StorageHooks,
+    UpdateHooks, WriteHooks,
+};
 use schema::{Path, Value};
 use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(update),
-        cells: Some(cells),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
-        plain_finalizers: true,
-        // a holder that does not renew in time counts as dead
-        priority: Priority::Heartbeat,
+        create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+            plain_finalizers: true,
+            ..WriteHooks::default()
+        },
+        storage: StorageHooks {
+            // a holder that does not renew in time counts as dead
+            priority: Priority::Heartbeat,
+            ..StorageHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

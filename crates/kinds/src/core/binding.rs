@@ -1,9 +1,9 @@
 //! A binding sent by itself: the same as one sent to its pod.
 
 use crate::core::pod;
-use rest::hooks::{ActsOn, Hooks};
+use rest::hooks::{ActsOn, CreateHooks, Hooks};
 
 pub fn hooks() -> Hooks {
     let acts_on = ActsOn { plural: "pods", action: "binding", check: pod::check_binding };
-    Hooks { acts_on: Some(acts_on), ..Hooks::default() }
+    Hooks { create: CreateHooks { acts_on: Some(acts_on), ..CreateHooks::default() }, ..Hooks::default() }
 }

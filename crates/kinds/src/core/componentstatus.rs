@@ -1,10 +1,13 @@
 //! ComponentStatuses: the row of a component.
 
-use rest::hooks::Hooks;
+use rest::hooks::{Hooks, ReadHooks};
 use schema::Value;
 
 pub fn hooks() -> Hooks {
-    Hooks { cells: Some(|object, _| cells(object)), ..Hooks::default() }
+    Hooks {
+        read: ReadHooks { cells: Some(|object, _| cells(object)), ..ReadHooks::default() },
+        ..Hooks::default()
+    }
 }
 
 fn cells(object: &Value) -> Vec<Value> {

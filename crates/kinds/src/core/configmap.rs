@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks};
+use rest::hooks::{Context, CreateHooks, Hooks, ReadHooks, UpdateHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -13,9 +13,9 @@ pub(crate) const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
 pub fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(create),
-        validate_update: Some(update),
-        cells: Some(cells),
+        create: CreateHooks { validate: Some(create), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::core::service::ordinary_address;
 use crate::{metadata, read};
-use rest::hooks::Hooks;
+use rest::hooks::{CreateHooks, Hooks, ReadHooks, UpdateHooks};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::time::Duration;
@@ -13,9 +13,12 @@ pub(crate) const MOST_SHOWN: usize = 3;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| validate(object, None)),
-        validate_update: Some(|new, old, _| validate(new, Some(old))),
-        cells: Some(cells),
+        create: CreateHooks { validate: Some(|object, _| validate(object, None)), ..CreateHooks::default() },
+        update: UpdateHooks {
+            validate: Some(|new, old, _| validate(new, Some(old))),
+            ..UpdateHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

@@ -5,7 +5,10 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Conversion, Hooks, MetadataRules, RepeatedMetadataErrors};
+use rest::hooks::{
+    Context, Conversion, CreateHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    StorageHooks, UpdateHooks, WriteHooks,
+};
 use schema::problem::Problem;
 use schema::{Map, Path, Value};
 use std::borrow::Cow;
@@ -28,14 +31,23 @@ const MOST_CHARACTERS_OF_MESSAGE: usize = 1024;
 /// Events of the core group.
 pub fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, context| legacy_problems(object, context, true)),
-        validate_update: Some(|new, _, context| legacy_problems(new, context, true)),
-        name_rule: Some(metadata::path_name),
-        cells: Some(cells),
-        lifetime_seconds: Some(LIFETIME_SECONDS),
-        uncollected: true,
-        repeated_metadata_errors: RepeatedMetadataErrors(&[]),
-        plain_finalizers: true,
+        create: CreateHooks {
+            validate: Some(|object, context| legacy_problems(object, context, true)),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            validate: Some(|new, _, context| legacy_problems(new, context, true)),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            name_rule: Some(metadata::path_name),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[]),
+            plain_finalizers: true,
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { uncollected: true, ..DeleteHooks::default() },
+        storage: StorageHooks { lifetime_seconds: Some(LIFETIME_SECONDS), ..StorageHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }
@@ -43,13 +55,19 @@ pub fn hooks() -> Hooks {
 /// Events of the group of their own.
 pub fn own_group_hooks() -> Hooks {
     Hooks {
-        validate_create: Some(create),
-        validate_update: Some(update),
-        cells: Some(cells),
-        convert: Some(Conversion { to_stored, from_stored }),
-        lifetime_seconds: Some(LIFETIME_SECONDS),
-        uncollected: true,
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+        create: CreateHooks { validate: Some(create), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { uncollected: true, ..DeleteHooks::default() },
+        storage: StorageHooks {
+            convert: Some(Conversion { to_stored, from_stored }),
+            lifetime_seconds: Some(LIFETIME_SECONDS),
+            ..StorageHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::check::{self, Problems};
 use crate::{quantities, read};
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, RepeatedMetadataErrors, UpdateHooks, WriteHooks,
+};
 use schema::problem::Problem;
 use schema::quantity::Quantity;
 use schema::{Map, Path, Value};
@@ -14,11 +16,20 @@ pub(crate) const MOST_MILLI: i64 = i64::MAX / 1000;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        default: Some(|object, _| read::each_mut(object, &["spec", "limits"], default)),
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(update),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
-        generates_name: true,
+        decode: DecodeHooks {
+            default: Some(|object, _| read::each_mut(object, &["spec", "limits"], default)),
+            ..DecodeHooks::default()
+        },
+        create: CreateHooks {
+            validate: Some(|object, _| validate(object)),
+            generates_name: true,
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
+            ..WriteHooks::default()
+        },
         ..Hooks::default()
     }
 }

@@ -3,24 +3,36 @@
 use crate::check::{self, Problems};
 use crate::{metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
+};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        default: Some(name_label),
-        prepare_create: Some(prepare_create),
-        prepare_update: Some(prepare_update),
-        validate_create: Some(create),
-        name_rule: Some(metadata::label_name),
-        begin_delete: Some(begin_delete),
-        holds: Some(holds),
-        delete_returns_object: true,
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
+        decode: DecodeHooks { default: Some(name_label), ..DecodeHooks::default() },
+        create: CreateHooks {
+            prepare: Some(prepare_create),
+            validate: Some(create),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks { prepare: Some(prepare_update), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            name_rule: Some(metadata::label_name),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks {
+            begin: Some(begin_delete),
+            holds: Some(holds),
+            returns_object: true,
+            ..DeleteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

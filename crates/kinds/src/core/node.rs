@@ -4,7 +4,8 @@ use crate::check::{self, Problems};
 use crate::{metadata, node_selection as scheduling, quantities, read};
 use names::Names;
 use rest::hooks::{
-    Context, Hooks, MetadataRules, Priority, RepeatedMetadataErrors, SubresourceHooks, replace,
+    Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, Priority, ReadHooks, RepeatedMetadataErrors,
+    StorageHooks, SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
 };
 use schema::problem::{Problem, Reason};
 use schema::{Path, Value, format};
@@ -13,17 +14,29 @@ use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        default: Some(|object, _| default(object)),
-        prepare_create: Some(|object, _| drop_disabled(object, None)),
-        prepare_update: Some(prepare_update),
-        validate_create: Some(create),
-        validate_update: Some(update),
-        keeps_status_on_create: true,
-        // a node whose status is late is taken for lost
-        priority: Priority::Urgent,
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
+        decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
+        create: CreateHooks {
+            prepare: Some(|object, _| drop_disabled(object, None)),
+            validate: Some(create),
+            keeps_status: true,
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(prepare_update),
+            validate: Some(update),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            ..WriteHooks::default()
+        },
+        storage: StorageHooks {
+            // a node whose status is late is taken for lost
+            priority: Priority::Urgent,
+            ..StorageHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

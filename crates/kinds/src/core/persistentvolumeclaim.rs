@@ -7,27 +7,39 @@ use crate::{
 };
 use apimachinery::volumes::{storage_class, storage_class_annotation};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks, apply_status,
+};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        default: Some(|object, _| default(object)),
-        prepare_create: Some(prepare_create),
-        prepare_update: Some(prepare_update),
-        delete_returns_object: true,
-        validate_create: Some(|object, context| whole(object, None, context)),
-        validate_update: Some(update),
-        warn: Some(|object, _| warn(object)),
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[
-            MetadataRules::State,
-            MetadataRules::Change,
-            MetadataRules::State,
-        ]),
+        decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
+        create: CreateHooks {
+            prepare: Some(prepare_create),
+            validate: Some(|object, context| whole(object, None, context)),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(prepare_update),
+            validate: Some(update),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            warn: Some(|object, _| warn(object)),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::Change,
+                MetadataRules::State,
+            ]),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

@@ -3,7 +3,10 @@
 use crate::check::Problems;
 use crate::core::pod::{gated, template};
 use crate::{Options, metadata, read, workload};
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    UpdateHooks, WriteHooks,
+};
 use schema::{Path, Value};
 use std::time::Duration;
 
@@ -15,19 +18,31 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        default: Some(|object, _| template::default(object.at_mut(TEMPLATE))),
-        prepare_create: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
-        prepare_update: Some(|next, old, context| {
-            template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
-        }),
-        validate_create: Some(validate::<PRIVILEGED>),
-        validate_update: Some(|new, old, context| {
-            gated::keeping(old.at(TEMPLATE), context, |context| validate::<PRIVILEGED>(new, context))
-        }),
-        warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
-        delete_returns_object: true,
-        cells: Some(cells),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+        decode: DecodeHooks {
+            default: Some(|object, _| template::default(object.at_mut(TEMPLATE))),
+            ..DecodeHooks::default()
+        },
+        create: CreateHooks {
+            prepare: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
+            validate: Some(validate::<PRIVILEGED>),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(|next, old, context| {
+                template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
+            }),
+            validate: Some(|new, old, context| {
+                gated::keeping(old.at(TEMPLATE), context, |context| validate::<PRIVILEGED>(new, context))
+            }),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

@@ -4,7 +4,10 @@ use crate::check::{self, Problems};
 use crate::core::pod::{gated, template};
 use crate::workload::{self, TemplateRules};
 use crate::{Options, apps::replicaset, read};
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
+};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -18,19 +21,31 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        default: Some(|object, _| default(object)),
-        prepare_create: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
-        prepare_update: Some(|next, old, context| {
-            template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
-        }),
-        validate_create: Some(validate::<PRIVILEGED>),
-        validate_update: Some(update::<PRIVILEGED>),
-        warn: Some(warn),
-        orphans_dependents: true,
-        subresources: &STATUS,
-        views: crate::autoscaling::scale::views_by_labels(),
-        cells: Some(cells),
+        decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
+        create: CreateHooks {
+            prepare: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
+            validate: Some(validate::<PRIVILEGED>),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(|next, old, context| {
+                template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
+            }),
+            validate: Some(update::<PRIVILEGED>),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            warn: Some(warn),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { orphans_dependents: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources {
+            parts: &STATUS,
+            views: crate::autoscaling::scale::views_by_labels(),
+            ..Subresources::default()
+        },
         ..Hooks::default()
     }
 }

@@ -2,7 +2,10 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read};
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
+};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -23,13 +26,16 @@ const OF_PODS: &[&str] =
 
 pub fn hooks() -> Hooks {
     Hooks {
-        default: Some(|object, _| default(object)),
-        delete_returns_object: true,
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(update),
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+        decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
+        create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

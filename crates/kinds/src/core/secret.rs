@@ -4,17 +4,17 @@ use crate::check::{self, Problems};
 use crate::core::configmap::{MAX_SIZE, immutable};
 use crate::{metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks};
+use rest::hooks::{Context, CreateHooks, DecodeHooks, Hooks, ReadHooks, UpdateHooks};
 use schema::problem::Problem;
 use schema::{Path, Value, decode};
 use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        default: Some(|object, _| default(object)),
-        validate_create: Some(create),
-        validate_update: Some(update),
-        cells: Some(cells),
+        decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
+        create: CreateHooks { validate: Some(create), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

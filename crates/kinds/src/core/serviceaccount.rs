@@ -1,16 +1,16 @@
 //! ServiceAccounts: only the names of secrets are kept.
 
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks};
+use rest::hooks::{Context, CreateHooks, DeleteHooks, Hooks, ReadHooks, UpdateHooks};
 use schema::Value;
 use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        prepare_create: Some(|object, _| keep_names(object)),
-        prepare_update: Some(prepare_update),
-        delete_returns_object: true,
-        cells: Some(cells),
+        create: CreateHooks { prepare: Some(|object, _| keep_names(object)), ..CreateHooks::default() },
+        update: UpdateHooks { prepare: Some(prepare_update), ..UpdateHooks::default() },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

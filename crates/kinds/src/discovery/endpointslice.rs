@@ -5,7 +5,9 @@ use crate::core::endpoints::first_few;
 use crate::core::service::ordinary_address;
 use crate::{gates, metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
+use rest::hooks::{
+    Context, CreateHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, UpdateHooks, WriteHooks,
+};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::collections::HashSet;
@@ -21,12 +23,21 @@ const MOST_ZONES: usize = 8;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        prepare_create: Some(prepare_create),
-        prepare_update: Some(prepare_update),
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(update),
-        cells: Some(cells),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
+        create: CreateHooks {
+            prepare: Some(prepare_create),
+            validate: Some(|object, _| validate(object)),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(prepare_update),
+            validate: Some(update),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

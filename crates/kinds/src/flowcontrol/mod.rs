@@ -8,7 +8,7 @@ mod levels;
 mod schemas;
 mod status;
 
-use rest::hooks::{Conversion, Hooks};
+use rest::hooks::{Conversion, Hooks, StorageHooks};
 use schema::Value;
 
 /// Flow schemas in the stored version.
@@ -18,7 +18,14 @@ pub fn schema_hooks() -> Hooks {
 
 /// Flow schemas in the version that is not stored; all fields have the same names.
 pub fn newer_schema_hooks() -> Hooks {
-    Hooks { convert: Some(Conversion { to_stored: |it| it, from_stored: |it| it }), ..schemas::hooks() }
+    let base = schemas::hooks();
+    Hooks {
+        storage: StorageHooks {
+            convert: Some(Conversion { to_stored: |it| it, from_stored: |it| it }),
+            ..base.storage
+        },
+        ..base
+    }
 }
 
 /// Priority levels in the stored version.
@@ -40,7 +47,8 @@ pub fn newer_level_hooks() -> Hooks {
         to_stored: |object| renamed(object, NEWER, OLDER),
         from_stored: |object| renamed(object, OLDER, NEWER),
     };
-    Hooks { convert: Some(convert), ..levels::hooks() }
+    let base = levels::hooks();
+    Hooks { storage: StorageHooks { convert: Some(convert), ..base.storage }, ..base }
 }
 
 #[cfg(test)]
@@ -50,7 +58,7 @@ mod tests {
 
     #[test]
     fn shares_have_two_names() {
-        let convert = newer_level_hooks().convert.expect("two versions");
+        let convert = newer_level_hooks().storage.convert.expect("two versions");
         let newer = json(r#"{"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":7}}}"#);
         let stored = (convert.to_stored)(newer.clone());
         assert_eq!(stored, json(r#"{"spec":{"type":"Limited","limited":{"assuredConcurrencyShares":7}}}"#));

@@ -3,7 +3,10 @@
 use super::status::{self, fixed};
 use crate::check::{self, Problems};
 use crate::{conditions, metadata, read};
-use rest::hooks::{Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
+use rest::hooks::{
+    CreateHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, SubresourceHooks, Subresources,
+    UpdateHooks, WriteHooks,
+};
 use schema::problem::{Problem, Reason, quoted};
 use schema::{Path, Value, decode};
 use std::sync::LazyLock;
@@ -35,11 +38,14 @@ static MANDATORY: LazyLock<Vec<(&str, Value)>> = LazyLock::new(|| {
 
 pub(super) fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(|object, _, _| validate(object)),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
+        create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(|object, _, _| validate(object)), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

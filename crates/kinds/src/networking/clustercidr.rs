@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, node_selection as scheduling, read};
-use rest::hooks::{Context, Hooks};
+use rest::hooks::{Context, CreateHooks, Hooks, ReadHooks, UpdateHooks};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::net::IpAddr;
@@ -12,9 +12,9 @@ const LEAST_HOST_BITS: i64 = 4;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(update),
-        cells: Some(cells),
+        create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

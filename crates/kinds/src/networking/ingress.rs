@@ -5,7 +5,10 @@ use crate::core::endpoints::MOST_SHOWN;
 use crate::core::service::{self, balancers};
 use crate::{metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, Hooks, ReadHooks, SubresourceHooks, Subresources, UpdateHooks,
+    WriteHooks,
+};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::time::Duration;
@@ -18,11 +21,14 @@ const NOT_AT_ENDS: &[&str] = &["/..", "/."];
 
 pub fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(create),
-        validate_update: Some(|new, old, _| validate(new, Some(old))),
-        told_group: Some(TOLD_GROUP),
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
+        create: CreateHooks { validate: Some(create), ..CreateHooks::default() },
+        update: UpdateHooks {
+            validate: Some(|new, old, _| validate(new, Some(old))),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks { error_group: Some(TOLD_GROUP), ..WriteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }
@@ -271,10 +277,10 @@ fn hosts(rules: &[Value]) -> String {
 /// Classes of ingresses.
 pub fn class_hooks() -> Hooks {
     Hooks {
-        default: Some(|object, _| default_class(object)),
-        validate_create: Some(|object, _| validate_class(object)),
-        validate_update: Some(update_class),
-        cells: Some(class_cells),
+        decode: DecodeHooks { default: Some(|object, _| default_class(object)), ..DecodeHooks::default() },
+        create: CreateHooks { validate: Some(|object, _| validate_class(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update_class), ..UpdateHooks::default() },
+        read: ReadHooks { cells: Some(class_cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

@@ -2,7 +2,10 @@
 
 use crate::check::{self, Problems};
 use crate::{gates, metadata, networking::ingress, node_selection as scheduling, read};
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
+};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::net::IpAddr;
@@ -12,15 +15,21 @@ const PROTOCOLS: &[&str] = &["TCP", "UDP", "SCTP"];
 
 pub fn hooks() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        default: Some(|object, _| default(object)),
-        validate_create: Some(|object, _| validate(object)),
-        // the API reports these twice: for the policy, and again for its update
-        validate_update: Some(|new, _, _| validate(new).repeated()),
-        told_group: Some(ingress::TOLD_GROUP),
-        restore: Some(restore),
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
+        decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
+        create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
+        update: UpdateHooks {
+            // the API reports these twice: for the policy, and again for its update
+            validate: Some(|new, _, _| validate(new).repeated()),
+            restore: Some(restore),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            error_group: Some(ingress::TOLD_GROUP),
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

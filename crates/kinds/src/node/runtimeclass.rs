@@ -3,7 +3,9 @@
 use crate::check::{self, Problems};
 use crate::{metadata, node_selection as scheduling, quantities, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
+use rest::hooks::{
+    Context, CreateHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, UpdateHooks, WriteHooks,
+};
 use schema::problem::{Problem, Reason};
 use schema::{Map, Path, Value};
 use std::collections::HashSet;
@@ -11,12 +13,15 @@ use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(update),
-        warn: Some(warn),
-        cells: Some(cells),
-        plain_finalizers: true,
+        create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            warn: Some(warn),
+            plain_finalizers: true,
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

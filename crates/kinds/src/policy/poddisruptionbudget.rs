@@ -3,22 +3,34 @@
 use crate::check::{self, Problems};
 use crate::{conditions, gates, metadata, node_selection as scheduling, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, RepeatedMetadataErrors, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, Hooks, ReadHooks, RepeatedMetadataErrors, SubresourceHooks, Subresources,
+    UpdateHooks, WriteHooks,
+};
 use schema::problem::quoted;
 use schema::{Path, Value, format};
 use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        prepare_create: Some(|object, context| drop_disabled(object, None, context)),
-        prepare_update: Some(prepare_update),
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(|object, _, _| validate(object)),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[]),
-        name_rule: Some(metadata::path_name),
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
-        plain_finalizers: true,
+        create: CreateHooks {
+            prepare: Some(|object, context| drop_disabled(object, None, context)),
+            validate: Some(|object, _| validate(object)),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(prepare_update),
+            validate: Some(|object, _, _| validate(object)),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[]),
+            name_rule: Some(metadata::path_name),
+            plain_finalizers: true,
+            ..WriteHooks::default()
+        },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

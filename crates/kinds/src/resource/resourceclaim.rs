@@ -4,7 +4,9 @@
 use crate::check::{self, Problems};
 use crate::core::pod::volume_sources::driver_name;
 use crate::{metadata, node_selection as scheduling, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, DeleteHooks, Hooks, ReadHooks, SubresourceHooks, Subresources, UpdateHooks,
+};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::collections::HashSet;
@@ -18,11 +20,14 @@ const MOST_OF_HANDLE: usize = 16 * 1024;
 /// ResourceClaims.
 pub fn claim_hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| claim(object)),
-        validate_update: Some(|new, old, _| same_spec(new, old, "ResourceClaimSpec").and(claim(new))),
-        delete_returns_object: true,
-        subresources: CLAIM_STATUS,
-        cells: Some(claim_cells),
+        create: CreateHooks { validate: Some(|object, _| claim(object)), ..CreateHooks::default() },
+        update: UpdateHooks {
+            validate: Some(|new, old, _| same_spec(new, old, "ResourceClaimSpec").and(claim(new))),
+            ..UpdateHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(claim_cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: CLAIM_STATUS, ..Subresources::default() },
         ..Hooks::default()
     }
 }
@@ -166,12 +171,13 @@ fn claim_cells(object: &Value, now: Duration) -> Vec<Value> {
 /// ResourceClaimTemplates.
 pub fn template_hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| template(object)),
-        validate_update: Some(|new, old, _| {
-            same_spec(new, old, "ResourceClaimTemplateSpec").and(template(new))
-        }),
-        delete_returns_object: true,
-        cells: Some(template_cells),
+        create: CreateHooks { validate: Some(|object, _| template(object)), ..CreateHooks::default() },
+        update: UpdateHooks {
+            validate: Some(|new, old, _| same_spec(new, old, "ResourceClaimTemplateSpec").and(template(new))),
+            ..UpdateHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(template_cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }
@@ -199,10 +205,10 @@ fn template_cells(object: &Value, now: Duration) -> Vec<Value> {
 /// ResourceClasses.
 pub fn class_hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| class(object)),
-        validate_update: Some(|new, _, _| class(new)),
-        delete_returns_object: true,
-        cells: Some(class_cells),
+        create: CreateHooks { validate: Some(|object, _| class(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(|new, _, _| class(new)), ..UpdateHooks::default() },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(class_cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }
@@ -228,11 +234,17 @@ fn class_cells(object: &Value, now: Duration) -> Vec<Value> {
 /// PodSchedulings.
 pub fn scheduling_hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, _| validate_scheduling(object)),
-        validate_update: Some(|new, _, _| validate_scheduling(new)),
-        delete_returns_object: true,
-        subresources: SCHEDULING_STATUS,
-        cells: Some(scheduling_cells),
+        create: CreateHooks {
+            validate: Some(|object, _| validate_scheduling(object)),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            validate: Some(|new, _, _| validate_scheduling(new)),
+            ..UpdateHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(scheduling_cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SCHEDULING_STATUS, ..Subresources::default() },
         ..Hooks::default()
     }
 }

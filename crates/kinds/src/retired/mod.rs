@@ -14,7 +14,7 @@ use crate::{
     certificates::certificatesigningrequest as csr, discovery::endpointslice, hooks::hooks,
     networking::ingress, node::runtimeclass, policy::poddisruptionbudget as budget, rbac, versions,
 };
-use rest::stored_version::{Change, StoredVersion, StoredVersions};
+use rest::versions::{Change, StoredVersion, StoredVersions};
 use schema::table::{Kind, Retired};
 
 /// The readable versions of a stored kind.
@@ -26,14 +26,14 @@ pub(crate) fn stored_versions(stored: &Kind, options: Options) -> StoredVersions
             version: kind.version.clone(),
             root: kind.root.clone(),
             own_default: None,
-            default: hooks.default,
+            default: hooks.decode.default,
             convert: None,
-            to_stored: hooks.convert.map(|it| it.to_stored),
+            to_stored: hooks.storage.convert.map(|it| it.to_stored),
         }
     });
     let retired = RETIRED.iter().filter(|one| is_kept_as(one.form, stored));
     let retired = retired.map(|one| retired_version(one, stored, options));
-    StoredVersions { default: hooks(stored, options).default, others: served.chain(retired).collect() }
+    StoredVersions { default: hooks(stored, options).decode.default, others: served.chain(retired).collect() }
 }
 
 fn is_kept_as(form: &Kind, stored: &Kind) -> bool {
@@ -52,9 +52,9 @@ fn retired_version(retired: &Retired, stored: &Kind, options: Options) -> Stored
         version: retired.version.clone(),
         root: retired.form.root.clone(),
         own_default,
-        default: behaviour.default.filter(|_| !skips_default),
+        default: behaviour.decode.default.filter(|_| !skips_default),
         convert,
-        to_stored: behaviour.convert.filter(|_| is_served).map(|it| it.to_stored),
+        to_stored: behaviour.storage.convert.filter(|_| is_served).map(|it| it.to_stored),
     }
 }
 

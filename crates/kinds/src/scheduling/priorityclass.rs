@@ -4,7 +4,10 @@
 use crate::check::{self, Problems};
 use crate::{metadata, read};
 use rest::error::{ApiError, Subject};
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
+use rest::hooks::{
+    Context, CreateHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, UpdateHooks,
+    WriteHooks,
+};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -18,12 +21,18 @@ const POLICIES: &[&str] = &["PreemptLowerPriority", "Never"];
 
 pub fn hooks() -> Hooks {
     Hooks {
-        prepare_create: Some(|object, _| object.set(&["metadata", "generation"], 1)),
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(update),
-        may_delete: Some(may_delete),
-        cells: Some(cells),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+        create: CreateHooks {
+            prepare: Some(|object, _| object.set(&["metadata", "generation"], 1)),
+            validate: Some(|object, _| validate(object)),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { check: Some(may_delete), ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

@@ -3,7 +3,10 @@
 use crate::check::{self, Problems};
 use crate::core::pod::volume_sources::driver_name;
 use crate::{gates, metadata, node_selection as scheduling, quantities, read};
-use rest::hooks::{Context, Conversion, Hooks, MetadataRules, RepeatedMetadataErrors};
+use rest::hooks::{
+    Context, Conversion, CreateHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    StorageHooks, UpdateHooks, WriteHooks,
+};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::collections::{HashMap, HashSet};
@@ -14,17 +17,26 @@ const IMMUTABLE: &str = "field is immutable";
 /// CSIDrivers.
 pub fn driver_hooks() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
-        prepare_create: Some(|object, context| drop_mount(object, None, context)),
-        prepare_update: Some(prepare_driver_update),
-        validate_create: Some(|object, _| {
-            let mut out = Problems::new();
-            driver_spec(object, &mut out);
-            out
-        }),
-        delete_returns_object: true,
-        validate_update: Some(update_driver),
-        cells: Some(driver_cells),
+        create: CreateHooks {
+            prepare: Some(|object, context| drop_mount(object, None, context)),
+            validate: Some(|object, _| {
+                let mut out = Problems::new();
+                driver_spec(object, &mut out);
+                out
+            }),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(prepare_driver_update),
+            validate: Some(update_driver),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(driver_cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }
@@ -138,11 +150,14 @@ fn driver_cells(object: &Value, now: Duration) -> Vec<Value> {
 /// CSINodes.
 pub fn node_hooks() -> Hooks {
     Hooks {
-        delete_returns_object: true,
-        validate_create: Some(|object, _| node(object)),
-        validate_update: Some(update_node),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
-        cells: Some(node_cells),
+        create: CreateHooks { validate: Some(|object, _| node(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update_node), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(node_cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }
@@ -222,10 +237,16 @@ fn node_cells(object: &Value, now: Duration) -> Vec<Value> {
 /// CSIStorageCapacities.
 pub fn capacity_hooks() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        validate_create: Some(|object, _| capacity(object)),
-        repeats_create_errors: true,
-        validate_update: Some(update_capacity),
+        create: CreateHooks {
+            validate: Some(|object, _| capacity(object)),
+            repeats_errors: true,
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks { validate: Some(update_capacity), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            ..WriteHooks::default()
+        },
         ..Hooks::default()
     }
 }
@@ -233,7 +254,8 @@ pub fn capacity_hooks() -> Hooks {
 /// The same in its earlier version, which has the same fields.
 pub fn earlier_capacity_hooks() -> Hooks {
     let same = Conversion { to_stored: |object| object, from_stored: |object| object };
-    Hooks { convert: Some(same), ..capacity_hooks() }
+    let base = capacity_hooks();
+    Hooks { storage: StorageHooks { convert: Some(same), ..base.storage }, ..base }
 }
 
 fn capacity(object: &Value) -> Problems {

@@ -3,7 +3,10 @@
 use crate::check::{self, Problems};
 use crate::{core::pod, metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
+use rest::hooks::{
+    Context, CreateHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, UpdateHooks,
+    WriteHooks,
+};
 use schema::problem::{Problem, Reason};
 use schema::table::Format;
 use schema::{Path, Value};
@@ -15,12 +18,15 @@ const MOST_BYTES: usize = 256 * 1024;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-        delete_returns_object: true,
-        validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(update),
-        warn: Some(|object, _| warn(object)),
-        cells: Some(cells),
+        create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            warn: Some(|object, _| warn(object)),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
 }

@@ -3,7 +3,10 @@
 use crate::check::{self, Problems};
 use crate::core::pod::volume_sources::driver_name;
 use crate::{core::persistentvolume, metadata, read};
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
+use rest::hooks::{
+    Context, CreateHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
+};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::time::Duration;
@@ -13,12 +16,15 @@ const MOST_OF_MESSAGE: usize = 1024;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        delete_returns_object: true,
-        validate_create: Some(create),
-        validate_update: Some(update),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
+        create: CreateHooks { validate: Some(create), ..CreateHooks::default() },
+        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

@@ -79,7 +79,7 @@ impl Admission for PodSecurity {
         }
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,

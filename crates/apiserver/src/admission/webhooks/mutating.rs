@@ -33,7 +33,7 @@ impl Admission for Mutating {
         Interest::ALL.when(!is_exempt(resource))
     }
 
-    fn admit<'a>(
+    fn mutate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
@@ -156,7 +156,7 @@ async fn change(
     let shown = match other {
         None => object.clone(),
         Some(other) => {
-            let shown = write.api.convert(write.resource, other, object.clone()).await;
+            let shown = write.resource.convert_to(other, object.clone()).await;
             shown.map_err(Failure::Refused)?
         }
     };
@@ -166,7 +166,7 @@ async fn change(
     let Some(next) = next else { return Ok(Some(false)) };
     *object = match other {
         None => next,
-        Some(other) => write.api.convert(other, write.resource, next).await.map_err(Failure::Refused)?,
+        Some(other) => other.convert_to(write.resource, next).await.map_err(Failure::Refused)?,
     };
     Ok(Some(true))
 }
@@ -207,7 +207,7 @@ fn patched(
         return Ok(None);
     }
     defaults::apply(form.ty, &mut next);
-    if let (None, Some(default)) = (write.other, meant.resource(write).hooks.default) {
+    if let (None, Some(default)) = (write.other, meant.resource(write).hooks.decode.default) {
         default(&mut next, &write.api.names);
     }
     Ok(Some(next))

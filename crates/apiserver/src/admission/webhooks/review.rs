@@ -61,7 +61,7 @@ impl Question<'_> {
             }
         }
         // a collection is deleted without naming anything
-        let name = if write.operation == Operation::Delete { write.asked_name } else { write.name };
+        let name = if write.operation == Operation::Delete { write.request_name } else { write.name };
         for (name, value) in [("name", name), ("namespace", namespace_of(write))] {
             if !value.is_empty() {
                 text(&format!(",\"{name}\":{}", string(value)));
@@ -74,7 +74,7 @@ impl Question<'_> {
             out.extend_from_slice(json);
         }
         out.extend_from_slice(format!(",\"dryRun\":{},\"options\":", self.dry_run).as_bytes());
-        match write.options(&write.api.names) {
+        match write.options_object(&write.api.names) {
             Some(options) => out.extend(encode::untyped(&options)),
             None => out.extend_from_slice(b"null"),
         }

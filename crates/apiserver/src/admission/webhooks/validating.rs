@@ -25,7 +25,7 @@ impl Admission for Validating {
         Interest::ALL.when(!is_exempt(resource))
     }
 
-    fn settle<'a>(
+    fn validate<'a>(
         &'a self,
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,

@@ -1,10 +1,10 @@
-//! Asking for a token of a service account.
+//! Issues tokens of service accounts: the `token` subresource.
 
 use super::Issuer;
 use crate::reviews::list_of;
 use env::MaybeReady;
-use rest::hooks::Part;
-use rest::{Answer, ApiError, Asking, Subject};
+use rest::hooks::VirtualSubresource;
+use rest::{ApiError, Subject, VirtualRequest, VirtualResource};
 use schema::problem::Problem;
 use schema::table::{Group, Kind, Ref};
 use schema::{Path, Value, time};
@@ -26,26 +26,26 @@ pub struct TokenRequests {
 }
 
 /// Where tokens are asked for, if this kind is the one.
-pub fn part(kind: &Kind, issuer: &Arc<Issuer>) -> Option<Part> {
+pub fn part(kind: &Kind, issuer: &Arc<Issuer>) -> Option<VirtualSubresource> {
     let sub = kind.subresources.iter().find(|it| it.name == "token" && it.kind == "TokenRequest")?;
     let (group, version): &(Group, _) = sub.group_version.as_ref()?;
     let kind = kinds::tables::kind_named(group, version, &sub.kind)?;
-    let answer = Arc::new(TokenRequests { issuer: issuer.clone() });
-    Some(Part { name: "token", kind: Ref::Static(kind), answer })
+    let resource = Arc::new(TokenRequests { issuer: issuer.clone() });
+    Some(VirtualSubresource { name: "token", kind: Ref::Static(kind), resource })
 }
 
-impl Answer for TokenRequests {
+impl VirtualResource for TokenRequests {
     fn create<'a>(
         &'a self,
         request: Value,
-        asking: &'a Asking<'a>,
+        origin: &'a VirtualRequest<'a>,
     ) -> MaybeReady<'a, Result<Value, ApiError>> {
-        self.issue(request, asking).into()
+        self.issue(request, origin).into()
     }
 
-    fn prepare(&self, request: &mut Value, asking: &Asking<'_>) -> Result<(), ApiError> {
-        let (namespace, name) = (asking.namespace, asking.name);
-        let group = asking.api.names.group("authentication");
+    fn prepare(&self, request: &mut Value, origin: &VirtualRequest<'_>) -> Result<(), ApiError> {
+        let (namespace, name) = (origin.namespace, origin.subject.name);
+        let group = origin.names.group("authentication");
         let invalid = |name: &str, problem| {
             Err(ApiError::invalid(Subject { group: &group, kind: "TokenRequest", name }, vec![problem]))
         };
@@ -55,8 +55,8 @@ impl Answer for TokenRequests {
             let why = "must match the service account name if specified";
             return invalid(name, Problem::invalid(&path.field("name"), &given.into(), why));
         }
-        if asking.api.find("serviceaccounts", namespace, name).is_none() {
-            return Err(ApiError::not_found(asking.resource.subject(name)));
+        if (origin.find)("serviceaccounts", namespace, name).is_none() {
+            return Err(ApiError::not_found(origin.subject));
         }
         let seconds = seconds_of(request);
         let why = match seconds {
@@ -71,7 +71,7 @@ impl Answer for TokenRequests {
         if list_of(request, &["spec", "audiences"]).is_empty() {
             request.set(&["spec", "audiences"], crate::reviews::texts(&self.issuer.audiences));
         }
-        let now = env::unix_seconds(&asking.api.world);
+        let now = env::unix_seconds(origin.world);
         request.unset(&["metadata", "uid"]);
         request.set(&["metadata", "name"], name);
         request.set(&["metadata", "namespace"], namespace);
@@ -86,23 +86,23 @@ fn seconds_of(request: &Value) -> i64 {
 }
 
 impl TokenRequests {
-    fn issue(&self, mut request: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
-        let (namespace, name) = (asking.namespace, asking.name);
-        let account = asking.api.lookup("serviceaccounts", namespace, name);
-        let account = account.ok_or_else(|| ApiError::not_found(asking.resource.subject(name)))?;
+    fn issue(&self, mut request: Value, origin: &VirtualRequest<'_>) -> Result<Value, ApiError> {
+        let (namespace, name) = (origin.namespace, origin.subject.name);
+        let account = (origin.lookup)("serviceaccounts", namespace, name);
+        let account = account.ok_or_else(|| ApiError::not_found(origin.subject))?;
         let (issuer, seconds) = (&self.issuer, seconds_of(&request));
-        let mut about = self.about(&request, &account, asking)?;
+        let mut about = self.about(&request, &account, origin)?;
         let seconds = match issuer.longest {
             Some(longest) if seconds > longest => {
                 let told =
                     format!("requested expiration of {seconds} seconds shortened to {longest} seconds");
-                asking.user.notes.warn(told);
+                origin.user.notes.warn(told);
                 request.set(&["spec", "expirationSeconds"], longest);
                 longest
             }
             _ => seconds,
         };
-        let now = env::unix_seconds(&asking.api.world);
+        let now = env::unix_seconds(origin.world);
         let mut good_for = seconds;
         if issuer.extend
             && seconds == POD_DEFAULT
@@ -135,7 +135,12 @@ impl TokenRequests {
     }
 
     /// What the token says about the account, and about the object it is bound to.
-    fn about(&self, request: &Value, account: &Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
+    fn about(
+        &self,
+        request: &Value,
+        account: &Value,
+        origin: &VirtualRequest<'_>,
+    ) -> Result<Value, ApiError> {
         let named = |object: &Value| {
             let mut out = Value::map();
             for field in ["name", "uid"] {
@@ -144,7 +149,7 @@ impl TokenRequests {
             out
         };
         let mut about = Value::map();
-        about.set(&["namespace"], asking.namespace);
+        about.set(&["namespace"], origin.namespace);
         about.set(&["serviceaccount"], named(account));
         let Some(reference) = request.at(&["spec", "boundObjectRef"]).filter(|it| !it.is_null()) else {
             return Ok(about);
@@ -167,12 +172,12 @@ impl TokenRequests {
         if name.is_empty() {
             return Err(ApiError::bad_request("Name parameter required."));
         }
-        let found = asking.api.lookup(plural, asking.namespace, name);
+        let found = (origin.lookup)(plural, origin.namespace, name);
         let found = found.ok_or_else(|| ApiError::not_found(Subject { group: "", kind: plural, name }))?;
-        if claim == "pod" && found.text(&["spec", "serviceAccountName"]) != asking.name {
+        if claim == "pod" && found.text(&["spec", "serviceAccountName"]) != origin.subject.name {
             return Err(ApiError::bad_request(format!(
                 "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
-                asking.name
+                origin.subject.name
             )));
         }
         let uid = reference.text(&["uid"]);

@@ -94,7 +94,7 @@ pub(super) fn about_addresses(registry: &Registry, api: &Arc<Api>) {
         let answer = move |out: &mut Samples<'_>| {
             let Some(api) = api.upgrade() else { return };
             let resources = api.resources();
-            let reserve = resources.named("services").and_then(|it| it.hooks.reserve.as_ref());
+            let reserve = resources.named("services").and_then(|it| it.hooks.write.reserve.as_ref());
             reserve.map(|it| it.ranges()).unwrap_or_default().iter().for_each(|range| tell(out, range));
         };
         let about = About::alpha(name, help).by(labels);

@@ -15,51 +15,78 @@ use convert::as_newer;
 use metrics::{USUAL_UTILIZATION, usual_metric};
 use names::Names;
 use rest::hooks::{
-    Context, Conversion, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status,
+    Context, Conversion, CreateHooks, DecodeHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    StorageHooks, SubresourceHooks, Subresources, UpdateHooks, WriteHooks, apply_status,
 };
 use schema::Value;
 
 /// The stored version.
 pub fn older_hooks() -> Hooks {
+    let base = shared();
     Hooks {
-        default: Some(|object, _| convert::settle(object)),
-        prepare_create: Some(|object, context| {
-            annotations::drop(object, &annotations::OF_STATUS);
-            drop_disabled(object, None, context);
-        }),
-        prepare_update: Some(|next, old, context| {
-            annotations::keep(next, old, &annotations::OF_STATUS);
-            drop_disabled(next, Some(old), context);
-        }),
-        subresources: OLDER_SUBRESOURCES,
-        outline: Some(|object| annotations::drop(object, &annotations::ALL)),
-        ..shared()
+        decode: DecodeHooks { default: Some(|object, _| convert::settle(object)), ..base.decode },
+        create: CreateHooks {
+            prepare: Some(|object, context| {
+                annotations::drop(object, &annotations::OF_STATUS);
+                drop_disabled(object, None, context);
+            }),
+            ..base.create
+        },
+        update: UpdateHooks {
+            prepare: Some(|next, old, context| {
+                annotations::keep(next, old, &annotations::OF_STATUS);
+                drop_disabled(next, Some(old), context);
+            }),
+            ..base.update
+        },
+        read: ReadHooks { outline: Some(|object| annotations::drop(object, &annotations::ALL)), ..base.read },
+        subresources: Subresources { parts: OLDER_SUBRESOURCES, ..base.subresources },
+        ..base
     }
 }
 
 /// The version that is not stored.
 pub fn newer_hooks() -> Hooks {
+    let base = shared();
     Hooks {
-        default: Some(|object, _| {
-            annotations::drop(object, &annotations::ALL);
-            default(object);
-        }),
-        convert: Some(Conversion { to_stored: convert::older, from_stored: convert::newer }),
-        ..shared()
+        decode: DecodeHooks {
+            default: Some(|object, _| {
+                annotations::drop(object, &annotations::ALL);
+                default(object);
+            }),
+            ..base.decode
+        },
+        storage: StorageHooks {
+            convert: Some(Conversion { to_stored: convert::older, from_stored: convert::newer }),
+            ..base.storage
+        },
+        ..base
     }
 }
 
 fn shared() -> Hooks {
     Hooks {
-        prepare_create: Some(|object, context| drop_disabled(object, None, context)),
-        prepare_update: Some(|next, old, context| drop_disabled(next, Some(old), context)),
-        validate_create: Some(|object, context| rules::validate(&as_newer(object), least(None, context))),
-        validate_update: Some(|object, old, context| {
-            rules::validate(&as_newer(object), least(Some(old), context))
-        }),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
-        subresources: SUBRESOURCES,
-        cells: Some(|object, now| columns::cells(&as_newer(object), now)),
+        create: CreateHooks {
+            prepare: Some(|object, context| drop_disabled(object, None, context)),
+            validate: Some(|object, context| rules::validate(&as_newer(object), least(None, context))),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(|next, old, context| drop_disabled(next, Some(old), context)),
+            validate: Some(|object, old, context| {
+                rules::validate(&as_newer(object), least(Some(old), context))
+            }),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+            ..WriteHooks::default()
+        },
+        read: ReadHooks {
+            cells: Some(|object, now| columns::cells(&as_newer(object), now)),
+            ..ReadHooks::default()
+        },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

@@ -8,7 +8,10 @@ use crate::core::volumes::{access_modes, may_be_alone, positive, short_modes, va
 use crate::{core::pod, gates, metadata, node_selection as scheduling, quantities, read};
 use apimachinery::volumes::storage_class;
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
+};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -18,16 +21,25 @@ const POLICIES: &[&str] = &["Delete", "Recycle", "Retain"];
 
 pub fn hooks() -> Hooks {
     Hooks {
-        default: Some(|object, _| default(object)),
-        prepare_create: Some(prepare_create),
-        prepare_update: Some(prepare_update),
-        delete_returns_object: true,
-        validate_create: Some(create),
-        validate_update: Some(update),
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
-        warn: Some(|object, _| warn(object)),
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
+        decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
+        create: CreateHooks {
+            prepare: Some(prepare_create),
+            validate: Some(create),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(prepare_update),
+            validate: Some(update),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
+            warn: Some(|object, _| warn(object)),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

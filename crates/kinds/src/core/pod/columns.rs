@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(row.len(), 9);
         // what is read is all that is looked at
         let (kind, hooks) = crate::builtin().into_iter().find(|(kind, _)| kind.name == "Pod").unwrap();
-        let wanted = schema::decode::Wanted::of(hooks.row_reads.iter().copied());
+        let wanted = schema::decode::Wanted::of(hooks.read.row_reads.iter().copied());
         let parts = schema::decode::canonical_parts(pod.as_bytes(), &kind.root, &wanted).unwrap();
         assert_eq!(cells(&parts, now), row, "{pod}");
         assert_eq!(row_conditions(&parts), row_conditions(&json(pod)));

@@ -31,7 +31,10 @@ use crate::check::Problems;
 use crate::read;
 use apimachinery::qos::qos_class;
 use rest::ApiError;
-use rest::hooks::{Act, ActionHooks, Context, Hooks, Removal, SubresourceHooks};
+use rest::hooks::{
+    Act, ActionHooks, Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, ReadHooks, Removal,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
+};
 use schema::problem::Problem;
 use schema::{Path, Value};
 
@@ -42,20 +45,33 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Hooks {
     Hooks {
-        default: Some(|object, _| defaults::default(object)),
-        prepare_create: Some(prepare_create),
-        prepare_update: Some(|next, old, context| drop::disabled(next, Some(old), context)),
-        validate_create: Some(create::<PRIVILEGED>),
-        validate_update: Some(update::validate::<PRIVILEGED>),
-        warn: Some(warn::warn),
-        grace: Some(grace),
-        delete_returns_object: true,
-        subresources,
-        unrecorded: &["ephemeralcontainers"],
-        actions: &ACTIONS,
-        cells: Some(columns::cells),
-        row_reads: columns::READS,
-        row_conditions: Some(columns::row_conditions),
+        decode: DecodeHooks {
+            default: Some(|object, _| defaults::default(object)),
+            ..DecodeHooks::default()
+        },
+        create: CreateHooks {
+            prepare: Some(prepare_create),
+            validate: Some(create::<PRIVILEGED>),
+            ..CreateHooks::default()
+        },
+        update: UpdateHooks {
+            prepare: Some(|next, old, context| drop::disabled(next, Some(old), context)),
+            validate: Some(update::validate::<PRIVILEGED>),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            warn: Some(warn::warn),
+            unrecorded: &["ephemeralcontainers"],
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { grace: Some(grace), returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks {
+            cells: Some(columns::cells),
+            row_reads: columns::READS,
+            row_conditions: Some(columns::row_conditions),
+            ..ReadHooks::default()
+        },
+        subresources: Subresources { parts: subresources, actions: &ACTIONS, ..Subresources::default() },
         ..Hooks::default()
     }
 }

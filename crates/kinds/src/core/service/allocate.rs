@@ -13,7 +13,7 @@ use crate::{check, read};
 use apimachinery::net::{Family, Network};
 use parking_lot::Mutex;
 use rest::error::{ApiError, Subject};
-use rest::reserve::{Asked, Claims, Range, Reservation, Reserve};
+use rest::reserve::{Claims, Range, Reservation, Reserve, ReserveRequest};
 use schema::problem::Problems;
 use schema::{Path, Value, format};
 use std::collections::{BTreeSet, HashMap};
@@ -134,7 +134,7 @@ impl Reserve for Allocator {
         &self,
         next: &mut Value,
         old: Option<&Value>,
-        request: &Asked<'_>,
+        request: &ReserveRequest<'_>,
     ) -> Result<Reservation, ApiError> {
         if let Some(old) = old {
             keep_given(next, old);
@@ -216,7 +216,7 @@ fn keep_node_ports(next: &mut Value, old: &Value) {
 /// One write that takes its allocations.
 struct AllocationAttempt<'a> {
     state: &'a mut State,
-    request: &'a Asked<'a>,
+    request: &'a ReserveRequest<'a>,
     taken: Allocations,
 }
 

@@ -15,7 +15,10 @@ pub(crate) use validate::{load_balancer, name, ordinary_address};
 
 use crate::{ServiceOptions, metadata, read};
 use allocate::Allocator;
-use rest::hooks::{Context, Hooks, SubresourceHooks};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, ReadHooks, SubresourceHooks, Subresources,
+    UpdateHooks, WriteHooks,
+};
 use schema::Value;
 use service_type::{
     has_internal_traffic, kind, needs_address, needs_health_port, needs_node_ports, same, texts,
@@ -28,15 +31,21 @@ const AFFINITY_TIMEOUT_SECONDS: i64 = 10_800;
 pub fn hooks(options: ServiceOptions) -> Hooks {
     let networks: Vec<_> = [Some(options.network), options.second_network].into_iter().flatten().collect();
     Hooks {
-        default: Some(|object, _| default(object)),
-        prepare_update: Some(prepare_update),
-        reserve: Some(Arc::new(Allocator::new(&networks, options.node_ports))),
-        validate_create: Some(validate::create),
-        validate_update: Some(validate::update),
-        name_rule: Some(validate::name),
-        delete_returns_object: true,
-        subresources: SUBRESOURCES,
-        cells: Some(cells),
+        decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
+        create: CreateHooks { validate: Some(validate::create), ..CreateHooks::default() },
+        update: UpdateHooks {
+            prepare: Some(prepare_update),
+            validate: Some(validate::update),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            reserve: Some(Arc::new(Allocator::new(&networks, options.node_ports))),
+            name_rule: Some(validate::name),
+            ..WriteHooks::default()
+        },
+        delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
+        read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
+        subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()
     }
 }

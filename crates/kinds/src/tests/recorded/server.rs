@@ -77,13 +77,13 @@ impl Target {
 
     fn default(&self, object: &mut Value) {
         defaults::apply(&self.kind.root, object);
-        if let Some(default) = self.hooks.default {
+        if let Some(default) = self.hooks.decode.default {
             default(object, &names::Names::kubernetes());
         }
     }
 
     fn served(&self, object: Value) -> Value {
-        match self.hooks.convert {
+        match self.hooks.storage.convert {
             Some(convert) => {
                 let mut object = (convert.from_stored)(object);
                 object.set(&["apiVersion"], "events.k8s.io/v1");
@@ -94,7 +94,7 @@ impl Target {
     }
 
     fn to_stored(&self, object: Value) -> Value {
-        match self.hooks.convert {
+        match self.hooks.storage.convert {
             Some(convert) => {
                 let mut object = (convert.to_stored)(object);
                 object.set(&["apiVersion"], "v1");
@@ -170,7 +170,7 @@ impl Server {
         if !accept.contains("as=Table") {
             return accept.is_empty().then(|| target.answer(200, &object));
         }
-        let cells = (target.hooks.cells?)(&object, std::time::Duration::from_secs(1_700_000_000));
+        let cells = (target.hooks.read.cells?)(&object, std::time::Duration::from_secs(1_700_000_000));
         let mut row = Value::map();
         row.set(&["cells"], cells);
         if target.kind.plural == "pods" && !crate::core::pod::columns::row_conditions(&object).is_empty() {
@@ -184,10 +184,10 @@ impl Server {
     fn delete(&mut self, target: &Target) -> Option<Answer> {
         let mut object = self.objects.get(&target.key(&target.name))?.clone();
         object.set(&["metadata", "deletionTimestamp"], "2020-01-01T00:00:00Z");
-        if let Some(begin) = target.hooks.begin_delete {
+        if let Some(begin) = target.hooks.delete.begin {
             self.with_context(|context| begin(&mut object, context));
         }
-        if let Some(grace) = target.hooks.grace {
+        if let Some(grace) = target.hooks.delete.grace {
             object.set(&["metadata", "deletionGracePeriodSeconds"], grace(&object, None));
         }
         let answer = target.answer(200, &object);
@@ -201,7 +201,7 @@ impl Server {
             object.set(&["metadata", "namespace"], target.namespace.as_str());
         }
         target.default(&mut object);
-        if target.has_status() && !target.hooks.keeps_status_on_create {
+        if target.has_status() && !target.hooks.create.keeps_status {
             match target.kind.root.field("status").and_then(|(_, field)| decode::zero_when_absent(field)) {
                 Some(empty) => object.set(&["status"], empty),
                 None => {
@@ -211,11 +211,11 @@ impl Server {
         }
         let problems = self.with_context(|context| {
             admit(&target.kind.plural, &mut object, None, context)?;
-            if let Some(prepare) = target.hooks.prepare_create {
+            if let Some(prepare) = target.hooks.create.prepare {
                 prepare(&mut object, context);
             }
             let mut problems = rules::check(&target.kind.root, &mut object);
-            problems.extend(target.hooks.validate_create.map(|it| it(&object, context)).unwrap_or_default());
+            problems.extend(target.hooks.create.validate.map(|it| it(&object, context)).unwrap_or_default());
             Ok::<_, rest::error::ApiError>(problems)
         });
         self.finish(target, object, problems, 201)
@@ -229,7 +229,7 @@ impl Server {
         target.default(&mut wanted);
         let part = match &*target.subresource {
             "" => None,
-            name => Some(target.hooks.subresources.iter().find(|it| it.name == name)?),
+            name => Some(target.hooks.subresources.parts.iter().find(|it| it.name == name)?),
         };
         let mut object = wanted;
         let problems = self.with_context(|context| {
@@ -244,7 +244,7 @@ impl Server {
                         replace(&mut object, &old, "status");
                     }
                     admit(&target.kind.plural, &mut object, Some(&old), context)?;
-                    if let Some(prepare) = target.hooks.prepare_update {
+                    if let Some(prepare) = target.hooks.update.prepare {
                         prepare(&mut object, &old, context);
                     }
                 }
@@ -253,7 +253,7 @@ impl Server {
             problems.extend(rules::check_immutable(&target.kind.root, &old, &object));
             let check = match part {
                 Some(part) => part.validate,
-                None => target.hooks.validate_update,
+                None => target.hooks.update.validate,
             };
             problems.extend(check.map(|it| it(&object, &old, context)).unwrap_or_default());
             Ok::<_, rest::error::ApiError>(problems)
@@ -276,7 +276,7 @@ impl Server {
             Ok(_) => {}
         }
         let mut answer = target.answer(status, &object);
-        answer.warnings = target.hooks.warn.map(|it| it(&object, None)).unwrap_or_default();
+        answer.warnings = target.hooks.write.warn.map(|it| it(&object, None)).unwrap_or_default();
         if !target.dry_run {
             let name = object.text(&["metadata", "name"]).to_owned();
             self.objects.insert(target.key(&name), target.to_stored(object));

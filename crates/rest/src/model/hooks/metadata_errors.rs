@@ -1,0 +1,22 @@
+//! Metadata errors that validation reports more than once.
+
+/// Rules of object metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataRules {
+    /// Rules of the next state.
+    State,
+    /// Rules of the change from the state before.
+    Change,
+}
+
+/// The metadata errors that an update repeats, in this order. Every update reports them once, as rules of all objects;
+/// most kinds of the API check them again as rules of their own, and clients compare the causes. A kind that repeats
+/// none validates the metadata of a new object last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RepeatedMetadataErrors(pub &'static [MetadataRules]);
+
+impl Default for RepeatedMetadataErrors {
+    fn default() -> Self {
+        RepeatedMetadataErrors(&[MetadataRules::Change, MetadataRules::State])
+    }
+}

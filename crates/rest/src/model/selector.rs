@@ -1,0 +1,155 @@
+//! Label and field selectors: parsed once per request, matched against the facts of cached objects.
+
+use crate::model::error::ApiError;
+use crate::model::object::Object;
+use apimachinery::labels;
+
+/// Both selectors of a request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Selector {
+    pub labels: labels::Selector,
+    pub fields: Vec<FieldTerm>,
+}
+
+/// One condition on a selectable field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldTerm {
+    pub field: Selected,
+    pub equal: bool,
+    pub value: String,
+}
+
+/// The source of a field condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Selected {
+    Name,
+    Namespace,
+    /// Position in the collection's list of extracted fields.
+    Field(usize),
+}
+
+impl Selector {
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    pub fn matches(&self, object: &Object) -> bool {
+        self.fields.iter().all(|term| term.matches(object)) && self.labels.matches_by(|key| object.label(key))
+    }
+
+    /// The name that an object must have, if the selector names one.
+    pub fn name(&self) -> Option<&str> {
+        self.equal_to(Selected::Name)
+    }
+
+    pub fn namespace(&self) -> Option<&str> {
+        self.equal_to(Selected::Namespace)
+    }
+
+    pub fn field(&self, at: usize) -> Option<&str> {
+        self.equal_to(Selected::Field(at))
+    }
+
+    fn equal_to(&self, field: Selected) -> Option<&str> {
+        self.fields.iter().find(|term| term.equal && term.field == field).map(|term| &*term.value)
+    }
+}
+
+impl FieldTerm {
+    fn matches(&self, object: &Object) -> bool {
+        let found = match self.field {
+            Selected::Name => &*object.name,
+            Selected::Namespace => &*object.namespace,
+            Selected::Field(at) => object.field(at).unwrap_or(""),
+        };
+        (found == self.value) == self.equal
+    }
+}
+
+/// Checks the syntax of a field selector, without the fields of a kind.
+pub fn check_fields(text: &str) -> Result<(), ApiError> {
+    read_fields(text).map(drop)
+}
+
+/// Label, operator (true for equality) and value of each term of a field selector.
+pub(crate) fn read_fields(text: &str) -> Result<Vec<(&str, bool, String)>, ApiError> {
+    let parts = split_terms(text).into_iter().filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            let cannot =
+                || ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"));
+            let (label, equal, value) = field_term(part).ok_or_else(cannot)?;
+            let value = unescape(value)
+                .map_err(|why| ApiError::bad_request(format!("invalid field selector: {why}")))?;
+            Ok((label, equal, value))
+        })
+        .collect()
+}
+
+/// Splits at commas that are not escaped.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut from, mut escaped) = (0, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            '\\' if !escaped => escaped = true,
+            ',' if !escaped => {
+                parts.push(&text[from..at]);
+                from = at + 1;
+            }
+            _ => escaped = false,
+        }
+    }
+    parts.push(&text[from..]);
+    parts
+}
+
+fn field_term(part: &str) -> Option<(&str, bool, &str)> {
+    let bytes = part.as_bytes();
+    for at in 0..bytes.len() {
+        match (bytes[at], bytes.get(at + 1)) {
+            (b'!', Some(b'=')) => return Some((&part[..at], false, &part[at + 2..])),
+            (b'=', Some(b'=')) => return Some((&part[..at], true, &part[at + 2..])),
+            (b'=', _) => return Some((&part[..at], true, &part[at + 1..])),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn unescape(text: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                Some(c) => return Err(format!("invalid escape sequence: \\{c}")),
+                None => return Err("invalid escape sequence: \\".to_owned()),
+            },
+            ',' | '=' => return Err(format!("unescaped character in value: {}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+/// Parses a label selector.
+pub fn parse_labels(text: &str) -> Result<labels::Selector, ApiError> {
+    labels::Selector::parse(text).map_err(|error| ApiError::bad_request(error.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn field_terms_split_and_unescape() {
+        assert_eq!(split_terms(r"a=b\,c,d=e"), [r"a=b\,c", "d=e"]);
+        assert_eq!(field_term("a!=b"), Some(("a", false, "b")));
+        assert_eq!(field_term("a==b"), Some(("a", true, "b")));
+        assert_eq!(field_term("a"), None);
+        assert_eq!(unescape(r"b\,c").as_deref(), Ok("b,c"));
+        assert_eq!(unescape("b=c").unwrap_err(), "unescaped character in value: 61");
+    }
+}

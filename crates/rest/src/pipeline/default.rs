@@ -1,0 +1,18 @@
+//! Stage: the namespace of the request, and default values.
+
+use crate::model::error::ApiError;
+use crate::pipeline::request::Write;
+use names::Names;
+
+/// Sets the namespace and the defaults, and drops repeated owner references.
+pub(crate) fn complete(write: &mut Write<'_, '_>, names: &Names) -> Result<(), ApiError> {
+    let resource = write.request.resource.clone();
+    write.request.place(&mut write.object)?;
+    // an apply to an existing object has set the defaults, if it changes anything
+    let is_view = resource.view(write.request.subresource).is_some();
+    if write.base.is_none() || is_view || !write.request.owned {
+        resource.default(&mut write.object, names);
+    }
+    write.request.dedup_owners(&mut write.object);
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Stage: restores the fields that a write cannot change, and records the field manager in the managed fields.
+
+use crate::model::error::ApiError;
+use crate::model::hooks::replace;
+use crate::model::metadata::{self, SentFields};
+use crate::pipeline::api::Api;
+use crate::pipeline::request::{Write, WriteRequest};
+use crate::storage::resource::Resource;
+use merge::managed;
+use schema::Value;
+use schema::table::Type;
+use std::sync::Arc;
+
+/// Confines the object to the fields that the request can change, and records their manager. Returns the values that
+/// the client sent for fields that the server decides.
+pub(crate) fn record(api: &Api, write: &mut Write<'_, '_>) -> Result<Option<SentFields>, ApiError> {
+    let Some(old) = write.old() else {
+        confine(api, write);
+        if !write.request.owned {
+            api.track(write.request, None, &mut write.object);
+        }
+        return Ok(None);
+    };
+    let (request, resource) = (&*write.request, write.resource());
+    let hooks = &resource.hooks;
+    if !request.subresource.is_empty() && write.view.is_none() {
+        let part = hooks.subresources.parts.iter().find(|one| one.name == request.subresource);
+        write.part = Some(part.ok_or_else(ApiError::method_not_allowed)?);
+    }
+    let sent = metadata::sent_server_fields(&write.object);
+    // a write through a view has recorded its manager in the form of the view
+    let records = !request.owned && write.view.is_none();
+    let owns_sent = hooks.write.owns_sent;
+    if records && owns_sent {
+        api.track(request, Some(old), &mut write.object);
+    }
+    confine(api, write);
+    metadata::keep_server_fields(&mut write.object, old);
+    if records && !owns_sent && !hooks.write.unrecorded.contains(&write.request.subresource) {
+        if !write.part.is_some_and(|part| part.keeps_deletion) {
+            metadata::set_sent_deletion(&mut write.object, &sent);
+        }
+        api.track(write.request, Some(old), &mut write.object);
+        metadata::keep_server_fields(&mut write.object, old);
+    }
+    if let Some(restore) = hooks.update.restore {
+        api.with_context(write.request.user, |context| restore(&mut write.object, old, context));
+    }
+    Ok(Some(sent))
+}
+
+/// Restores the fields that the request cannot change: of a new object, of a whole object, or outside of a part.
+pub(crate) fn confine(api: &Api, write: &mut Write<'_, '_>) {
+    let Some(old) = write.old() else { return metadata::clear_server_fields(&mut write.object) };
+    let Some(part) = write.part else {
+        if write.request.has_status() {
+            replace(&mut write.object, old, "status");
+        }
+        return;
+    };
+    let mut next = old.clone();
+    api.with_context(write.request.user, |context| (part.apply)(&mut next, &write.object, context));
+    let unrecorded = write.resource().hooks.write.unrecorded.contains(&part.name);
+    let source = if unrecorded { old } else { &write.object };
+    let fields = source.at(&["metadata", "managedFields"]).cloned();
+    write.object = next;
+    match fields {
+        Some(fields) => write.object.set(&["metadata", "managedFields"], fields),
+        None => drop(write.object.unset(&["metadata", "managedFields"])),
+    }
+}
+
+impl WriteRequest<'_> {
+    /// The fields that this request never owns.
+    pub(crate) fn unowned_fields(&self) -> managed::FieldSet {
+        let mut set = managed::FieldSet::default();
+        // spec and status have separate writers
+        let other = match self.subresource {
+            "" if self.has_status() => Some("status"),
+            "status" => Some("spec"),
+            _ => None,
+        };
+        for field in self.declared_unowned().iter().chain(&other) {
+            set.insert(field.split('.').map(|step| managed::Element::Field(step.into())));
+        }
+        set
+    }
+
+    fn declared_unowned(&self) -> &'static [&'static str] {
+        let hooks = &self.resource.hooks;
+        if self.subresource.is_empty() {
+            return hooks.write.unowned;
+        }
+        let part = hooks.subresources.parts.iter().find(|one| one.name == self.subresource);
+        part.map_or(&[], |one| one.unowned)
+    }
+}
+
+impl Api {
+    /// Updates the managed fields of an object. Fields that the request cannot change have been restored before, so
+    /// they are no change of its manager.
+    pub(crate) fn track(&self, request: &WriteRequest<'_>, old: Option<&Value>, object: &mut Value) {
+        let resource = request.resource;
+        self.track_as(request, resource, (&resource.kind.root, &resource.api_version), old, object);
+    }
+
+    /// Updates the managed fields of an object of another type and version than the resource's; `resource` converts
+    /// it to other versions.
+    pub(crate) fn track_as(
+        &self,
+        request: &WriteRequest<'_>,
+        resource: &Resource,
+        (ty, api_version): (&Type, &str),
+        old: Option<&Value>,
+        object: &mut Value,
+    ) {
+        let now = schema::time::format_time(env::unix_seconds(&self.world));
+        let reset = request.unowned_fields();
+        let write = managed::Write {
+            ty,
+            manager: request.manager,
+            api_version,
+            subresource: request.subresource,
+            now: &now,
+            reset: &reset,
+            convert: Some(&|version, live, new| self.elsewhere(resource, version, live, new)),
+        };
+        managed::track(&write, old, object);
+    }
+
+    /// Converts objects to another version of the kind, for managed fields that are recorded in that version.
+    pub(crate) fn elsewhere(
+        &self,
+        resource: &Resource,
+        version: &str,
+        live: Option<&Value>,
+        new: &Value,
+    ) -> managed::Elsewhere {
+        let resources = self.resources();
+        let other = resources.of_version(version).find(|one| one.kind.name == resource.kind.name);
+        let Some(other) = other else { return managed::Elsewhere::Gone };
+        // no converter is called for managed fields alone
+        let converts =
+            |it: &Resource| it.hooks.storage.fit.as_ref().is_some_and(|fit| fit.converter.is_some());
+        if !Arc::ptr_eq(&other.collection, &resource.collection) || converts(resource) {
+            return managed::Elsewhere::Unknown;
+        }
+        let there = |object: &Value| other.from(resource, object.clone());
+        managed::Elsewhere::Converted { ty: other.kind.root.clone(), live: live.map(there), new: there(new) }
+    }
+}

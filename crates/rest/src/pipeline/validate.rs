@@ -1,0 +1,141 @@
+//! Stage: validation of a new or next state by rules, then by validating admission.
+
+use crate::model::context::Context;
+use crate::model::error::ApiError;
+use crate::model::hooks::MetadataRules;
+use crate::model::metadata;
+use crate::model::operation::Operation;
+use crate::pipeline::api::Api;
+use crate::pipeline::request::Write;
+use schema::Value;
+use schema::problem::{Problem, Problems, Reason};
+use schema::rules;
+
+/// Compares the version that the client names with the stored one.
+pub(crate) fn version(write: &Write<'_, '_>) -> Result<(), ApiError> {
+    let Some(base) = write.base else { return Ok(()) };
+    let (named, resource) = (write.object.text(&["metadata", "resourceVersion"]), write.resource());
+    if named.is_empty() || named == "0" {
+        if resource.kind.unconditional_update {
+            return Ok(());
+        }
+        let problem = Problem {
+            reason: Reason::Invalid,
+            field: "metadata.resourceVersion".to_owned(),
+            message: "Invalid value: 0x0: must be specified for an update".to_owned(),
+        };
+        return Err(ApiError::invalid(resource.subject(write.request.name), vec![problem]));
+    }
+    match parse_version(named)? == base.stored.revision {
+        true => Ok(()),
+        false => Err(ApiError::modified(resource.subject(write.request.name))),
+    }
+}
+
+/// Parses the resource version of an object.
+pub(crate) fn parse_version(text: &str) -> Result<u64, ApiError> {
+    text.parse().map_err(|_| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let why = if digits { "value out of range" } else { "invalid syntax" };
+        ApiError::internal(format!("strconv.ParseUint: parsing {text:?}: {why}"))
+    })
+}
+
+/// Checks all rules; the error has every problem.
+pub(crate) fn check(api: &Api, write: &mut Write<'_, '_>, context: &Context<'_>) -> Result<(), ApiError> {
+    let problems = match write.old() {
+        None => problems_of_new(api, write, context),
+        Some(old) => problems_of_next(api, write, old, context),
+    };
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let name = write.object.text(&["metadata", "name"]);
+    Err(ApiError::invalid(write.resource().stored_subject(name), problems))
+}
+
+fn problems_of_new(api: &Api, write: &mut Write<'_, '_>, context: &Context<'_>) -> Problems {
+    let hooks = &write.resource().hooks;
+    // a kind whose own rules leave out metadata reports its problems when there are no others
+    let metadata_first = !hooks.write.repeated_metadata_errors.0.is_empty();
+    let mut problems = Problems::new();
+    if metadata_first {
+        problems.extend(problems_of_new_metadata(write));
+    }
+    problems.extend(rules::check(&write.resource().kind.root, &mut write.object));
+    if let Some(validate) = hooks.create.validate {
+        problems.extend(validate(&write.object, context));
+    }
+    problems.extend(problems_of_custom_rules(api, write));
+    if !metadata_first && problems.is_empty() {
+        problems = problems_of_new_metadata(write);
+    }
+    if hooks.create.repeats_errors {
+        problems.extend(problems.clone());
+    }
+    problems
+}
+
+fn problems_of_new_metadata(write: &Write<'_, '_>) -> Problems {
+    let mut problems = problems_of_metadata(write);
+    problems.extend(metadata::check_finalizer_domains(&write.object, &write.resource().hooks));
+    problems
+}
+
+fn problems_of_metadata(write: &Write<'_, '_>) -> Problems {
+    let resource = write.resource();
+    metadata::check(&write.object, resource.kind.namespaced, &resource.hooks)
+}
+
+fn problems_of_next(api: &Api, write: &mut Write<'_, '_>, old: &Value, context: &Context<'_>) -> Problems {
+    let (resource, part) = (write.resource(), write.part);
+    let hooks = &resource.hooks;
+    let declared = problems_of_metadata(write);
+    let changed = metadata::check_update(&write.object, old);
+    let domains = metadata::check_finalizer_domains(&write.object, hooks);
+    // upstream reports these as rules of all objects, and again as rules of the kind
+    let state = || declared.iter().chain(&domains).cloned();
+    let change = || changed.iter().chain(&domains).cloned();
+    let mut problems: Problems = declared.iter().chain(&changed).cloned().collect();
+    let repeated = part.map_or(hooks.write.repeated_metadata_errors, |part| part.repeated_metadata_errors);
+    for rules in repeated.0 {
+        match rules {
+            MetadataRules::State => problems.extend(state()),
+            MetadataRules::Change => problems.extend(change()),
+        }
+    }
+    problems.extend(rules::check(&resource.kind.root, &mut write.object));
+    let check = match part {
+        Some(part) => part.validate,
+        None => hooks.update.validate,
+    };
+    problems.extend(check.map(|check| check(&write.object, old, context)).unwrap_or_default());
+    problems.extend(rules::check_immutable(&resource.kind.root, old, &write.object));
+    problems.extend(problems_of_custom_rules(api, write));
+    problems
+}
+
+/// Problems by the rules of a custom kind.
+fn problems_of_custom_rules(api: &Api, write: &Write<'_, '_>) -> Problems {
+    let Some(rules) = &write.resource().hooks.write.rules else { return Problems::default() };
+    rules.check(&write.object, write.old(), write.request.subresource, &api.timing())
+}
+
+/// Runs validating admission, as a dry run if the object cannot be stored.
+pub(crate) async fn admit(api: &Api, write: &Write<'_, '_>, unstorable: bool) -> Result<(), ApiError> {
+    let Some(old) = write.old() else {
+        let names = [&*write.sent_name, write.object.text(&["metadata", "name"])];
+        let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        let mut attributes = write.request.attributes(api, Operation::Create, name);
+        attributes.dry_run |= unstorable;
+        return api.validate(&attributes, &write.object, None).await;
+    };
+    let attributes = write.request.attributes(api, Operation::Update, write.request.name);
+    match write.view {
+        None => api.validate(&attributes, &write.object, Some(old)).await,
+        Some((view, served)) => {
+            let (object, old) = (view.of(&write.object, served.form()), view.of(old, served.form()));
+            api.validate(&attributes, &object, Some(&old)).await
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! The store with a cache per collection: recovered records fill the caches, committed changes are published to them.
+
+use crate::model::metrics::{Counted, Families};
+use crate::model::object::{Draft, Object};
+use crate::model::operation::Operation;
+use crate::model::reserve::{Reservation, Reserve};
+use crate::storage::collection::Collection;
+use crate::storage::stored_version::ValueReader;
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use cache::{Cache, Change, Published};
+use metrics::Registry;
+use parking_lot::Mutex;
+use schema::encode::EmptyLists;
+use schema::table::{Kind, Ref};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock, Weak};
+use store::{Expect, Holds, Priority, Recovered, Revision, Store, StoreError, Write};
+
+/// Everything that is stored.
+pub struct Storage {
+    pub store: Arc<dyn Store>,
+    pub published: Arc<Published>,
+    collections: Arc<Collections>,
+    unclaimed: Arc<Unclaimed>,
+    options: cache::Options,
+    world: env::World,
+    measured: OnceLock<Arc<Families>>,
+}
+
+/// Why the caches could not be filled.
+#[derive(Debug, thiserror::Error)]
+#[error("{key} in the store cannot be read: {why}")]
+pub struct Unreadable {
+    pub key: String,
+    pub why: String,
+}
+
+type Collections = ArcSwap<HashMap<String, Arc<Collection>>>;
+
+/// Records of resources that are not registered yet, in revision order per key. Locked while a collection is made, so
+/// that changes from other processes are neither lost nor applied twice.
+type Unclaimed = Mutex<BTreeMap<Arc<str>, Vec<Recovered>>>;
+
+impl Storage {
+    /// Takes an opened store and its recovered records.
+    pub fn new(
+        store: Arc<dyn Store>,
+        recovered: Vec<Recovered>,
+        options: cache::Options,
+        world: env::World,
+    ) -> Result<Self, StoreError> {
+        let published = Arc::new(Published::new(store.revision().0));
+        let mut unclaimed: BTreeMap<Arc<str>, Vec<Recovered>> = BTreeMap::new();
+        for record in recovered {
+            unclaimed.entry(record.key.clone()).or_default().push(record);
+        }
+        let (collections, unclaimed) = (Arc::new(Collections::default()), Arc::new(Mutex::new(unclaimed)));
+        let target = Target {
+            store: Arc::downgrade(&store),
+            collections: collections.clone(),
+            unclaimed: unclaimed.clone(),
+            published: published.clone(),
+        };
+        store.start(Box::new(move |changes| target.publish(changes)))?;
+        let measured = OnceLock::new();
+        Ok(Storage { store, published, collections, unclaimed, options, world, measured })
+    }
+
+    /// Enables metrics for collections that are made from now on.
+    pub(crate) fn measure(&self, registry: &Registry) {
+        self.measured.get_or_init(|| Families::new(registry));
+    }
+
+    /// The collection of a stored kind, made and filled on first use.
+    pub(crate) fn collection(
+        &self,
+        kind: &Ref<Kind>,
+        group: String,
+        priority: Priority,
+        reader: ValueReader,
+    ) -> Result<Arc<Collection>, Unreadable> {
+        let prefix = prefix(kind, &group);
+        let mut unclaimed = self.unclaimed.lock();
+        if let Some(known) = self.collections.load().get(&prefix) {
+            return Ok(known.clone());
+        }
+        let collection = Arc::new(Collection {
+            kind: kind.clone(),
+            group,
+            cache: Cache::new(self.published.clone(), self.options.clone(), self.world.clone()),
+            indexed: kind.selectable.iter().position(|one| one.indexed),
+            prefix: prefix.clone(),
+            priority,
+            reader,
+            counted: Counted::of(self.measured.get().cloned()),
+            reserve: Mutex::new(None),
+        });
+        let mut records = Vec::new();
+        let from: Arc<str> = prefix.as_str().into();
+        let mine = unclaimed.range(from..).take_while(|(key, _)| key.starts_with(&prefix));
+        let keys: Vec<_> = mine.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            records.extend(unclaimed.remove(&key).unwrap_or_default());
+        }
+        let oldest = match self.is_shared() {
+            false => self.store.oldest().0,
+            // of the writes of others only the newest state was kept, so there are no earlier events
+            true => records.iter().map(|record| record.revision.0).fold(self.published.get(), u64::max),
+        };
+        fill(&collection, records, oldest)?;
+        let mut next = HashMap::clone(&self.collections.load());
+        next.insert(prefix, collection.clone());
+        self.collections.store(Arc::new(next));
+        Ok(collection)
+    }
+
+    /// Forgets a collection; its objects stay in the store.
+    pub fn forget(&self, collection: &Collection) {
+        let _claims = self.unclaimed.lock();
+        let mut next = HashMap::clone(&self.collections.load());
+        next.remove(&collection.prefix);
+        self.collections.store(Arc::new(next));
+        collection.cache.close();
+    }
+
+    /// Writes an object; returns it as published.
+    pub async fn put(
+        &self,
+        collection: &Collection,
+        draft: Draft,
+        expect: Expect,
+        expires_at: Option<i64>,
+    ) -> Result<Arc<Object>, StoreError> {
+        let key = collection.key(&draft.namespace, &draft.name);
+        let draft = Arc::new(draft);
+        let mut write = Write::put(key, expect, draft.bytes()).with_note(draft.clone());
+        write.holds = draft.reservation.as_ref().and_then(|it| holds(collection, it));
+        if let Some(at) = expires_at {
+            write = write.expiring(at);
+        }
+        let operation = if expect == Expect::Absent { Operation::Create } else { Operation::Update };
+        let revision = self.written(collection, operation, write).await?;
+        Ok(match draft.published.get() {
+            Some(object) => object.clone(),
+            None => draft.commit(revision.0),
+        })
+    }
+
+    /// Removes an object, and frees its reservation.
+    pub async fn delete(
+        &self,
+        collection: &Collection,
+        object: &Object,
+        held: Option<Reservation>,
+    ) -> Result<Revision, StoreError> {
+        let key = collection.key(&object.namespace, &object.name);
+        let mut write = Write::delete(key, Expect::Revision(Revision(object.revision)));
+        if let Some(held) = held {
+            write.holds = holds(collection, &held);
+            write = write.with_note(Arc::new(held));
+        }
+        self.written(collection, Operation::Delete, write).await
+    }
+
+    async fn written(
+        &self,
+        collection: &Collection,
+        operation: Operation,
+        mut write: Write,
+    ) -> Result<Revision, StoreError> {
+        // only the renewal of a heartbeat can wait for a larger batch
+        write.priority = match (collection.priority, operation) {
+            (Priority::Heartbeat, Operation::Create | Operation::Delete) => Priority::Urgent,
+            (priority, _) => priority,
+        };
+        let began = self.world.elapsed();
+        let wrote = self.store.write(write).await;
+        collection.wrote(operation, self.world.elapsed().saturating_sub(began));
+        wrote
+    }
+
+    /// Whether other processes may write to the same store.
+    pub fn is_shared(&self) -> bool {
+        self.store.catch_up().is_some()
+    }
+
+    /// The rest of each key with a prefix, of keys that belong to no resource, in order.
+    pub fn beside(&self, prefix: &str) -> Vec<String> {
+        let unclaimed = self.unclaimed.lock();
+        let found =
+            unclaimed.range(Arc::<str>::from(prefix)..).map_while(|(key, _)| key.strip_prefix(prefix));
+        found.map(str::to_owned).collect()
+    }
+
+    /// Drops expired events from the caches.
+    pub fn trim(&self) {
+        for collection in self.collections.load().values() {
+            collection.cache.trim();
+        }
+    }
+
+    /// Ends all watches.
+    pub fn close_watches(&self) {
+        for collection in self.collections.load().values() {
+            collection.cache.close();
+        }
+    }
+
+    pub fn collections(&self) -> Vec<Arc<Collection>> {
+        self.collections.load().values().cloned().collect()
+    }
+}
+
+/// The key prefix of a kind's objects.
+pub fn prefix(kind: &Kind, group: &str) -> String {
+    format!("/registry/{}/", kind.store_key.replace("{group}", group))
+}
+
+/// The receiver of committed changes.
+struct Target {
+    /// Weak, since the store holds this.
+    store: Weak<dyn Store>,
+    collections: Arc<Collections>,
+    unclaimed: Arc<Unclaimed>,
+    published: Arc<Published>,
+}
+
+impl Target {
+    /// Called on the store's thread with each durable batch; without changes when others wrote unrelated keys.
+    fn publish(&self, changes: &[store::Change]) {
+        let known = self.collections.load();
+        let mut batches: Vec<(&Arc<Collection>, Vec<&store::Change>)> = Vec::new();
+        for change in changes {
+            let Some(collection) = collection_of(&known, &change.key) else {
+                self.publish_unclaimed(change);
+                continue;
+            };
+            match batches.iter_mut().find(|(one, _)| Arc::ptr_eq(one, collection)) {
+                Some((_, batch)) => batch.push(change),
+                None => batches.push((collection, vec![change])),
+            }
+        }
+        for (collection, batch) in batches {
+            apply(collection, &batch);
+        }
+        let reached = match changes.last() {
+            Some(last) => last.revision.0,
+            None => self.store.upgrade().map_or(0, |store| store.revision().0),
+        };
+        self.published.raise(reached);
+    }
+
+    /// Keeps the newest state of a key whose resource is not registered here.
+    fn publish_unclaimed(&self, change: &store::Change) {
+        let mut unclaimed = self.unclaimed.lock();
+        // it may have been registered in between
+        if let Some(collection) = collection_of(&self.collections.load(), &change.key) {
+            return apply(collection, &[change]);
+        }
+        match &change.value {
+            None => drop(unclaimed.remove(&change.key)),
+            Some(value) => {
+                let record = Recovered {
+                    revision: change.revision,
+                    key: change.key.clone(),
+                    value: Some(value.clone()),
+                    previous: None,
+                    at: change.at,
+                    expires_at: None,
+                    history: false,
+                };
+                unclaimed.insert(change.key.clone(), vec![record]);
+            }
+        }
+    }
+}
+
+fn apply(collection: &Collection, changes: &[&store::Change]) {
+    let reserve = collection.reserve.lock();
+    let mut batch: Vec<Change<Object>> = Vec::with_capacity(changes.len());
+    for change in changes {
+        let (namespace, name) = split(&change.key[collection.prefix.len()..], collection.kind.namespaced);
+        // the object may have been written earlier in this very batch
+        let last = || match batch.iter().rev().find(|one| is_about(one, namespace, name)) {
+            Some(Change::Put(object)) => Some(object.clone()),
+            Some(Change::Delete(_)) => None,
+            None => collection.cache.get(namespace, name),
+        };
+        let Some(next) = translate(collection, change, &last) else { continue };
+        if let (Some(reserve), None) = (&*reserve, &change.note) {
+            follow(&**reserve, collection, last().as_deref(), &next);
+        }
+        batch.push(next);
+    }
+    collection.cache.apply(batch);
+}
+
+fn is_about(change: &Change<Object>, namespace: &str, name: &str) -> bool {
+    let (Change::Put(object) | Change::Delete(object)) = change;
+    *object.name == *name && *object.namespace == *namespace
+}
+
+fn translate(
+    collection: &Collection,
+    change: &store::Change,
+    last: &dyn Fn() -> Option<Arc<Object>>,
+) -> Option<Change<Object>> {
+    let draft = change.note.as_ref().and_then(|note| note.downcast_ref::<Draft>());
+    match (&change.value, draft) {
+        (Some(_), Some(draft)) => Some(Change::Put(draft.commit(change.revision.0))),
+        (Some(value), None) => match read(collection, value, change.revision.0) {
+            Ok(object) => Some(Change::Put(object)),
+            Err(why) => {
+                tracing::error!(key = %change.key, %why, "a committed object cannot be read");
+                None
+            }
+        },
+        (None, _) => {
+            let held = change.note.as_ref().and_then(|note| note.downcast_ref::<Reservation>());
+            if let Some(held) = held {
+                held.keep();
+            }
+            Some(Change::Delete(last()?.restamped(change.revision.0)))
+        }
+    }
+}
+
+/// Applies the allocations of a write by another process.
+fn follow(reserve: &dyn Reserve, collection: &Collection, last: Option<&Object>, next: &Change<Object>) {
+    if let Some(last) = last.and_then(|it| it.value(&collection.kind).ok()) {
+        reserve.release(&last).keep();
+    }
+    if let Change::Put(next) = next
+        && let Ok(next) = next.value(&collection.kind)
+    {
+        reserve.seen(&next);
+    }
+}
+
+/// The values that a write allocates and frees, as keys beside those of objects.
+fn holds(collection: &Collection, reservation: &Reservation) -> Option<Box<Holds>> {
+    let named = reservation.named();
+    if named.taken.is_empty() && named.freed.is_empty() {
+        return None;
+    }
+    let below = collection.prefix.strip_prefix("/registry/").unwrap_or(&collection.prefix);
+    let keys =
+        |names: &[String]| names.iter().map(|name| format!("/registry/holds/{below}{name}").into()).collect();
+    Some(Box::new(Holds { taken: keys(&named.taken), freed: keys(&named.freed) }))
+}
+
+/// The collection that a key belongs to: its prefix has one to three segments after the root.
+fn collection_of<'a>(known: &'a HashMap<String, Arc<Collection>>, key: &str) -> Option<&'a Arc<Collection>> {
+    let slashes = key.match_indices('/').map(|(at, _)| at + 1);
+    slashes.skip(2).take(3).find_map(|end| known.get(&key[..end]))
+}
+
+fn split(path: &str, namespaced: bool) -> (&str, &str) {
+    if namespaced { path.split_once('/').unwrap_or(("", path)) } else { ("", path) }
+}
+
+fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: u64) -> Result<(), Unreadable> {
+    records.sort_by_key(|record| record.revision);
+    let (history, state): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.history);
+    let object = |record: &Recovered, value: &Bytes| {
+        read(collection, value, record.revision.0)
+            .map_err(|why| Unreadable { key: record.key.to_string(), why })
+    };
+    let mut loaded = Vec::with_capacity(state.len());
+    for record in &state {
+        if let Some(value) = &record.value {
+            loaded.push(object(record, value)?);
+        }
+    }
+    collection.cache.load(loaded, oldest);
+    for record in &history {
+        let change = match &record.value {
+            Some(value) => Change::Put(object(record, value)?),
+            None => {
+                let (namespace, name) =
+                    split(&record.key[collection.prefix.len()..], collection.kind.namespaced);
+                match collection.cache.get(namespace, name) {
+                    Some(last) => Change::Delete(last.restamped(record.revision.0)),
+                    None => continue,
+                }
+            }
+        };
+        collection.cache.apply(vec![change]);
+    }
+    Ok(())
+}
+
+/// Reads a stored value. This server writes JSON with a gap for the revision; others may have written protobuf, JSON
+/// in another order, or another version.
+fn read(collection: &Collection, found: &[u8], revision: u64) -> Result<Arc<Object>, String> {
+    let mut value = collection.reader.read(found)?;
+    // stored empty, which the normal form leaves out
+    value.set(&["metadata", "resourceVersion"], "");
+    Ok(Draft::new(&value, collection.index(), EmptyLists::Kept, 0).found_as(found).commit(revision))
+}

@@ -1,0 +1,172 @@
+//! Apply: server-side apply. The next state is the current one with the applied configuration merged in, unless
+//! another manager owns a field.
+
+use crate::model::error::{ApiError, Cause, Details};
+use crate::pipeline::api::Api;
+use crate::pipeline::decode::{Format, Input, report_oddities, type_name};
+use crate::pipeline::request::{WriteOutcome, WriteRequest};
+use crate::verbs::update::{check_name, clear_version};
+use merge::{ApplyError, ApplyWrite};
+use schema::decode::DecodeError;
+use schema::time::parse_time;
+use schema::{Value, decode};
+
+/// The manager whose client-side record of applied fields is migrated.
+const CLIENT: &str = "kubectl";
+/// The annotation of that record, below the client's own domain.
+const LAST_APPLIED: &str = "last-applied-configuration";
+
+impl Api {
+    pub async fn apply(
+        &self,
+        request: &mut WriteRequest<'_>,
+        input: &Input,
+    ) -> Result<WriteOutcome, ApiError> {
+        let resource = request.target().clone();
+        let input = Input { bytes: input.bytes.clone(), format: Format::Yaml };
+        let untyped =
+            input.untyped().map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
+        let validation = request.options.field_validation;
+        report_oddities(untyped.oddities, validation, &mut request.warnings)
+            .map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
+        let config = untyped.value;
+        check_config(&config, request)?;
+        let last_applied = self.names.well_known_under(CLIENT, LAST_APPLIED);
+        let now = schema::time::format_time(env::unix_seconds(&self.world));
+        let reset = request.unowned_fields();
+        let write = ApplyWrite {
+            ty: &resource.kind.root,
+            manager: request.manager,
+            api_version: &resource.api_version,
+            subresource: request.subresource,
+            now: &now,
+            force: request.options.force.unwrap_or(false),
+            reset: &reset,
+            convert: Some(&|version, live, new| self.elsewhere(&resource, version, live, new)),
+            last_applied: (request.manager == CLIENT).then_some(&last_applied),
+        };
+        let (namespace, name) = (request.namespace, request.name);
+        let next = |live: Option<&Value>| -> Result<Value, ApiError> {
+            let mut applied = merge::apply(&write, live, &config).map_err(apply_error)?;
+            let ty = &resource.kind.root;
+            // the server sets it; a custom resource may have invalid text
+            let created = &["metadata", "creationTimestamp"];
+            if ty.loose && parse_time(applied.object.text(created)).is_err() {
+                applied.object.unset(created);
+            }
+            // only an error shows the merged object, so it is merged again for that
+            let refused = |why: DecodeError| {
+                let again = merge::apply(&write, live, &config).ok();
+                let misfit = again.and_then(|applied| merge::strategic::misfit(ty, &applied.object));
+                let (object, version) = (merge::described(&config), gvk(&config));
+                ApiError::internal(format!(
+                    "failed to convert new object ({object}) to proper version: unable to convert unstructured object to \
+                     {version}: {}",
+                    misfit.unwrap_or_else(|| why.to_string())
+                ))
+            };
+            let changed = applied.changed;
+            let mut decoded = decode::applied(applied.object, ty).map_err(refused)?;
+            if let Some(why) = resource.hooks.decode.conversion_error.and_then(|of| of(&decoded.value)) {
+                let object = merge::described(&config);
+                return Err(ApiError::internal(format!(
+                    "failed to convert to unversioned ({object}): {why}"
+                )));
+            }
+            // an apply that changes nothing leaves the object as it is, even without a default of this version
+            if changed {
+                resource.default(&mut decoded.value, &self.names);
+            }
+            if resource.kind.namespaced {
+                check_namespace(&config, namespace)?;
+            }
+            if !config.text(&["metadata", "name"]).is_empty() {
+                check_name(&config, name)?;
+            }
+            Ok(decoded.value)
+        };
+        request.owned = true;
+        let exists = resource.collection.cache.get(request.namespace, name).is_some();
+        if !exists && request.subresource.is_empty() {
+            let mut object = next(None)?;
+            check_name(&object, name)?;
+            clear_version(&mut object, request)?;
+            if !object.text(&["metadata", "uid"]).is_empty() {
+                let uid = object.text(&["metadata", "uid"]);
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
+                return Err(ApiError::conflict(resource.subject(name), &why));
+            }
+            return self.create_object(request, object).await;
+        }
+        self.replace(request, &|old, _| {
+            let object = next(Some(old))?;
+            check_name(&object, name)?;
+            Ok(object)
+        })
+        .await
+    }
+}
+
+/// Checks the kind and version of an applied configuration.
+fn check_config(config: &Value, request: &WriteRequest<'_>) -> Result<(), ApiError> {
+    if !matches!(config, Value::Map(_) | Value::Null) {
+        return Err(ApiError::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
+             of type map[string]interface {{}}",
+            type_name(config)
+        )));
+    }
+    let resource = request.target();
+    let version = config.text(&["apiVersion"]);
+    if version != resource.api_version {
+        return Err(ApiError::bad_request(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {}",
+            resource.api_version
+        )));
+    }
+    let kind = config.text(&["kind"]);
+    if kind != resource.kind.name {
+        return Err(ApiError::bad_request(format!(
+            "Incorrect kind specified in apply patch. Specified patch kind: {kind}, expected: {}",
+            resource.kind.name
+        )));
+    }
+    Ok(())
+}
+
+/// An applied object is in the namespace that it is sent to.
+fn check_namespace(config: &Value, namespace: &str) -> Result<(), ApiError> {
+    let given = config.text(&["metadata", "namespace"]);
+    if given.is_empty() || given == namespace { Ok(()) } else { Err(ApiError::wrong_namespace()) }
+}
+
+/// The type of an object as error texts name it: `group/version, Kind=kind`.
+fn gvk(config: &Value) -> String {
+    let described = merge::described(config);
+    described.split_once("; ").map_or(String::new(), |(_, gvk)| gvk.to_owned())
+}
+
+fn apply_error(why: ApplyError) -> ApiError {
+    let (code, message) = (why.code(), why.to_string());
+    match why {
+        ApplyError::Conflicts(conflicts) => {
+            let causes = conflicts.listed.iter().map(|one| Cause {
+                reason: "FieldManagerConflict".to_owned(),
+                message: one.message(),
+                field: one.field.clone(),
+            });
+            let details = Details { causes: causes.collect(), ..Details::default() };
+            ApiError {
+                code: 409,
+                reason: "Conflict".into(),
+                message,
+                details: Some(Box::new(details)),
+                continue_token: String::new(),
+            }
+        }
+        _ if code == 400 => ApiError::bad_request(message),
+        _ => ApiError::internal(message),
+    }
+}

@@ -1,0 +1,120 @@
+//! Budgeted delete: a deletion that is charged to the budget of another object, such as an eviction.
+//!
+//! The budget is charged before the object is deleted, so that no two deletions spend the same allowance: the charge
+//! is a compare-and-set, and the loser of a race starts again. A deletion that fails after the charge is not paid
+//! back; the controller of the budget corrects that.
+
+use crate::model::error::ApiError;
+use crate::model::hooks::{Charge, Price, Removal};
+use crate::model::options::{DeleteOptions, Query};
+use crate::pipeline::api::Api;
+use crate::pipeline::commit::store_error;
+use crate::pipeline::request::{ATTEMPTS, WriteRequest};
+use schema::Value;
+use store::{Expect, Revision, StoreError};
+
+impl Api {
+    pub(crate) async fn remove_for(
+        &self,
+        request: &WriteRequest<'_>,
+        removal: &Removal,
+        body: &Value,
+    ) -> Result<(), ApiError> {
+        let resource = request.resource;
+        let requested = self.removal_options(request, body.at(&[removal.options]))?;
+        for _ in 0..ATTEMPTS {
+            let current = resource.collection.cache.get(request.namespace, request.name);
+            let current = current.ok_or_else(|| ApiError::not_found(resource.subject(request.name)))?;
+            let object = resource.tree(&current)?;
+            let price = self.with_context(request.user, |context| (removal.decide)(&object, context))?;
+            let mut options = requested.clone();
+            let mut pinned = false;
+            match price {
+                Price::Nothing => {}
+                Price::NothingNow => {
+                    pinned = options.resource_version.is_none();
+                    options.resource_version.get_or_insert(current.revision.to_string());
+                }
+                Price::Charged(charge) => {
+                    if !self.charge(request, &charge, &object, options.dry_run).await? {
+                        continue;
+                    }
+                }
+            }
+            let (namespace, name) = (request.namespace, request.name);
+            let deleted =
+                self.delete_marked(resource, namespace, name, &options, request.user, Some(removal.mark));
+            match deleted.await {
+                Ok(_) => return Ok(()),
+                Err(error) => {
+                    let now = resource.collection.cache.get(namespace, name).map(|object| object.revision);
+                    // the version was pinned here, and the object has changed since
+                    if !pinned || now == Some(current.revision) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Err(ApiError::modified(resource.subject(request.name)))
+    }
+
+    /// The options of the deletion; the request or the body can make it a dry run.
+    fn removal_options(
+        &self,
+        request: &WriteRequest<'_>,
+        given: Option<&Value>,
+    ) -> Result<DeleteOptions, ApiError> {
+        let given = given.filter(|it| !it.is_null()).cloned().unwrap_or_else(Value::map);
+        let runs: Vec<_> = given.items(&["dryRun"]).iter().filter_map(Value::as_str).collect();
+        if request.options.dry_run && !runs.is_empty() && runs != ["All"] {
+            return Err(ApiError::bad_request(format!(
+                "Non-matching dry-run options in request and content: [All] and [{}]",
+                runs.join(" ")
+            )));
+        }
+        let mut options = DeleteOptions::parse(&Query::default(), &given, &self.names)?;
+        options.dry_run |= request.options.dry_run;
+        Ok(options)
+    }
+
+    /// Charges the budget; false when another write changed it first.
+    async fn charge(
+        &self,
+        request: &WriteRequest<'_>,
+        charge: &Charge,
+        object: &Value,
+        dry_run: bool,
+    ) -> Result<bool, ApiError> {
+        let resources = self.resources();
+        let Some(payers) = resources.named(charge.plural) else {
+            return Ok(false);
+        };
+        let Some(current) = payers.collection.cache.get(&charge.namespace, &charge.name) else {
+            return Ok(false);
+        };
+        let old = payers.tree(&current)?;
+        let mut next = old.clone();
+        self.with_context(request.user, |context| (charge.pay)(&mut next, object, context))?;
+        if dry_run {
+            return Ok(true);
+        }
+        let manager = format!("{}-apiserver", self.names.prefix);
+        let payment = WriteRequest {
+            resource: payers,
+            namespace: &charge.namespace,
+            name: &charge.name,
+            subresource: "status",
+            options: request.options,
+            user: request.user,
+            manager: &manager,
+            owned: false,
+            warnings: Vec::new(),
+        };
+        self.track(&payment, Some(&old), &mut next);
+        match self.commit(&payment, next, None, Expect::Revision(Revision(current.revision))).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::Conflict { .. }) => Ok(false),
+            Err(why) => Err(store_error(why)),
+        }
+    }
+}
