@@ -110,14 +110,15 @@ async fn pump(
     };
     let inward = async {
         while let Ok(Some(packet)) = received.message().await {
-            match packet.payload {
+            let is_open = match packet.payload {
                 Some(Payload::Data(data)) if data.connect_id == connect_id => {
-                    if to_near.write_all(&data.data).await.is_err() {
-                        return;
-                    }
+                    to_near.write_all(&data.data).await.is_ok()
                 }
-                Some(Payload::CloseResponse(_) | Payload::CloseDial(_)) => return,
-                _ => {}
+                Some(Payload::CloseResponse(_) | Payload::CloseDial(_)) => false,
+                _ => true,
+            };
+            if !is_open {
+                return;
             }
         }
     };
