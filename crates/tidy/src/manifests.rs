@@ -47,11 +47,7 @@ const WITHOUT: &[(&str, &[&str], &str)] = &[
         &["rest", "merge", "store", "cache", "auth"],
         "clients use it, and know nothing of the server's insides",
     ),
-    (
-        "client",
-        &["rest", "merge", "store", "cache", "auth"],
-        "a client knows the server by its API alone",
-    ),
+    ("client", &["rest", "merge", "store", "cache", "auth"], "a client knows the server by its API alone"),
     (
         "controllers",
         &["apiserver", "kinds", "rest", "merge", "store", "cache", "auth"],

@@ -177,8 +177,7 @@ async fn a_thousand_pods_are_made_once_each() {
 async fn loops_work_over_a_network_too() {
     let cluster = Cluster::start().await;
     let client = cluster.kube("default").await;
-    let context =
-        Context::new(cluster.loop_client().await, cluster.world.clone(), Names::kubernetes());
+    let context = Context::new(cluster.loop_client().await, cluster.world.clone(), Names::kubernetes());
     let controllers = ["deployment", "replicaset"].map(str::to_owned).to_vec();
     let options = registry::Options { controllers, ..registry::Options::default() };
     let running = tokio::spawn(async move { registry::run(context, &options).await.unwrap() });

@@ -4,9 +4,9 @@
 //! nor overbooked can be used up exactly.
 
 use super::shared_store::Shared;
+use apimachinery::net::Network;
 use env::Simulated;
 use kinds::ServiceOptions;
-use apimachinery::net::Network;
 use kinds::core::service::PortRange;
 use names::Names;
 use rest::input::{Format, Input};
