@@ -1,6 +1,10 @@
 //! Label selectors: parsed from text or built from requirements, matched against labels.
 
 mod parse;
+mod requirement;
+
+pub use parse::ParseError;
+pub use requirement::{Operator, Requirement};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,36 +15,10 @@ pub struct Selector {
     requirements: Vec<Requirement>,
 }
 
-/// One condition on labels.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Requirement {
-    key: String,
-    operator: Operator,
-    /// Sorted: an object is matched with all of them by a search.
-    values: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operator {
-    Equals,
-    NotEquals,
-    In,
-    NotIn,
-    Exists,
-    DoesNotExist,
-    GreaterThan,
-    LessThan,
-}
-
-/// Why a text is not a label selector.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ParseError(pub String);
-
 impl Selector {
     /// Requirements in the order of their keys.
     pub fn new(mut requirements: Vec<Requirement>) -> Self {
-        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        requirements.sort_by(|a, b| a.key().cmp(b.key()));
         Selector { requirements }
     }
 
@@ -69,44 +47,10 @@ impl Selector {
 
     /// A label that every matching object has: the first one that is required with exactly one value.
     pub fn exact_label(&self) -> Option<(&str, &str)> {
-        self.requirements.iter().find_map(|it| match (it.operator, &*it.values) {
-            (Operator::Equals | Operator::In, [value]) => Some((&*it.key, &**value)),
+        self.requirements.iter().find_map(|it| match (it.operator(), it.values()) {
+            (Operator::Equals | Operator::In, [value]) => Some((it.key(), &**value)),
             _ => None,
         })
-    }
-}
-
-impl Requirement {
-    pub fn new(key: impl Into<String>, operator: Operator, mut values: Vec<String>) -> Self {
-        values.sort();
-        Requirement { key: key.into(), operator, values }
-    }
-
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    pub fn operator(&self) -> Operator {
-        self.operator
-    }
-
-    pub fn values(&self) -> &[String] {
-        &self.values
-    }
-
-    pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        let found = label(&self.key);
-        let listed =
-            || found.is_some_and(|value| self.values.binary_search_by(|one| (**one).cmp(value)).is_ok());
-        let number = || Some((found?.parse::<i64>().ok()?, self.values.first()?.parse::<i64>().ok()?));
-        match self.operator {
-            Operator::Equals | Operator::In => listed(),
-            Operator::NotEquals | Operator::NotIn => !listed(),
-            Operator::Exists => found.is_some(),
-            Operator::DoesNotExist => found.is_none(),
-            Operator::GreaterThan => number().is_some_and(|(is, bound)| is > bound),
-            Operator::LessThan => number().is_some_and(|(is, bound)| is < bound),
-        }
     }
 }
 
@@ -118,23 +62,6 @@ impl fmt::Display for Selector {
             write!(out, "{comma}{requirement}")?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Requirement {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (key, values) = (&self.key, &self.values);
-        let set = || values.join(",");
-        match self.operator {
-            Operator::Exists => write!(out, "{key}"),
-            Operator::DoesNotExist => write!(out, "!{key}"),
-            Operator::Equals => write!(out, "{key}={}", set()),
-            Operator::NotEquals => write!(out, "{key}!={}", set()),
-            Operator::GreaterThan => write!(out, "{key}>{}", set()),
-            Operator::LessThan => write!(out, "{key}<{}", set()),
-            Operator::In => write!(out, "{key} in ({})", set()),
-            Operator::NotIn => write!(out, "{key} notin ({})", set()),
-        }
     }
 }
 

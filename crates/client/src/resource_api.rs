@@ -11,8 +11,9 @@ use http::{Method, Request};
 use std::marker::PhantomData;
 
 const JSON: &str = "application/json";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// The kinds in which metadata is requested.
+const METADATA: &str = "PartialObjectMetadata";
+const METADATA_LIST: &str = "PartialObjectMetadataList";
 
 /// After how long the server ends a watch.
 const WATCH_SECONDS: &str = "290";
@@ -203,7 +204,7 @@ impl ResourcePath {
         self.client.request_bytes(self.accepting(METADATA_LIST, Method::GET, query, Vec::new())?).await
     }
 
-    /// `metadata` is the form that is requested where only metadata is.
+    /// `metadata` is the kind that is requested where only metadata is.
     fn accepting(
         &self,
         metadata: &'static str,
@@ -211,7 +212,10 @@ impl ResourcePath {
         path: Query,
         body: Vec<u8>,
     ) -> Result<Request<Vec<u8>>, Error> {
-        let accept = if self.metadata_only { metadata } else { JSON };
+        let accept = match self.metadata_only {
+            true => format!("{JSON};as={metadata};g={};v=v1", PartialObjectMetadata::group()),
+            false => JSON.to_owned(),
+        };
         let mut request = Request::builder().method(method).uri(path.into_text()).header(ACCEPT, accept);
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, JSON);

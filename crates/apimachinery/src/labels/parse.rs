@@ -1,7 +1,12 @@
 //! The parser of label selectors. Its messages are those that clients of the API know.
 
-use super::{Operator, ParseError, Requirement};
+use super::requirement::{Operator, Requirement};
 use schema::format;
+
+/// Why a text is not a label selector.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ParseError(pub String);
 
 /// The requirements of a selector, in the order of the text.
 pub fn requirements(text: &str) -> Result<Vec<Requirement>, ParseError> {
