@@ -16,3 +16,5 @@ mod lexer;
 mod manifests;
 #[cfg(test)]
 mod tree;
+#[cfg(test)]
+mod words;
