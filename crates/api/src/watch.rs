@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_told_apart_by_their_type() {
+    fn events_are_distinguished_by_their_type() {
         let object = r#"{"metadata":{"name":"web","resourceVersion":"7"}}"#;
         let pod: Pod = from_json(object.as_bytes()).unwrap();
         let event = |type_: &str| read(&format!(r#"{{"type":"{type_}","object":{object}}}"#));

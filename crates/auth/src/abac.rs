@@ -209,8 +209,8 @@ mod tests {
         ] {
             assert_eq!(may(policy, &ann, verb, what), expected, "{policy}: {verb} {what}");
         }
-        let nobody = User::anonymous();
-        assert!(!may("* - - * * * *", &nobody, "get", "pods"), "everybody is who was identified");
+        let anonymous = User::anonymous();
+        assert!(!may("* - - * * * *", &anonymous, "get", "pods"), "everybody is who was identified");
     }
 
     #[test]

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_word_is_told() {
+    fn what_is_no_word_is_reported() {
         for (text, expected) in [
             ("'abc", "1:1: Syntax error: token recognition error at: ''abc'"),
             ("a & b", "1:3: Syntax error: token recognition error at: '& '"),

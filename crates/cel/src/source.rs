@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_a_hundred_only_the_number_is_told() {
+    fn beyond_a_hundred_only_the_number_is_reported() {
         let mut source = Source::new("x");
         (0..150).for_each(|nth| source.report((1, 0), nth.to_string()));
         assert!(source.into_issues().to_string().ends_with("\n50 more errors were truncated"));

@@ -110,7 +110,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn kinds_with_a_scale_are_told_apart() {
+    fn kinds_with_a_scale_are_distinguished() {
         let list = object::<APIResourceList>(json!({"groupVersion": "apps/v1", "resources": [
             {"name": "deployments", "kind": "Deployment", "namespaced": true},
             {"name": "deployments/scale", "kind": "Scale", "namespaced": true},

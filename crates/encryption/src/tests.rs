@@ -285,7 +285,7 @@ impl Store for Shared {
         Ok(())
     }
     fn write(&self, _: Write) -> store::BoxFuture<'_, Result<Revision, StoreError>> {
-        unreachable!("nobody writes here")
+        unreachable!("this store is not written")
     }
     fn revision(&self) -> Revision {
         Revision(0)
@@ -341,7 +341,7 @@ fn record(revision: u64, key: &str, value: Option<Bytes>, history: bool) -> Reco
 }
 
 #[tokio::test]
-async fn what_was_recovered_is_opened_or_told() {
+async fn what_was_recovered_is_opened_or_reported() {
     let (old, new) = (key("old", 32), key("new", 32));
     let (by_old, _) = encrypt(&keyring(&format!("aescbc: {{keys: [{old}]}}")), b"1").await;
     let after = Arc::new(keyring(&format!("aescbc: {{keys: [{new}]}}")));

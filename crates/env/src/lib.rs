@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn time_moves_only_when_told() {
+    fn time_moves_only_when_advanced() {
         let world = Simulated::new(100, 0);
         let shared: World = world.clone();
         assert_eq!(unix_seconds(&shared), 100);

@@ -111,7 +111,7 @@ impl Level {
         let at_once = match self.shape {
             Shape::Exempt => true,
             // a new request does not overtake queued ones
-            _ => state.queues.nobody_waits() && State::fits(state.taken, state.limit, seats),
+            _ => state.queues.is_empty_of_waiters() && State::fits(state.taken, state.limit, seats),
         };
         if at_once {
             state.queues.start(queue, seats);
@@ -168,7 +168,7 @@ impl Level {
             state.taken = state.taken.saturating_sub(seats);
             state.queues.finish(queue, seats, took);
             state.note_demand(now);
-            if state.queues.nobody_waits() {
+            if state.queues.is_empty_of_waiters() {
                 return;
             }
         }

@@ -243,7 +243,7 @@ impl<T> Queues<T> {
         self.standing.active_queues -= u32::from(!queue.is_active());
     }
 
-    pub fn nobody_waits(&self) -> bool {
+    pub fn is_empty_of_waiters(&self) -> bool {
         self.standing.waiting == 0
     }
 

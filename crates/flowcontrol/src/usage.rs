@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_is_told_by_how_full_it_was() {
+    fn time_is_recorded_by_fullness() {
         let at = Duration::from_nanos;
         let mut usage = Usage::new(at(10));
         let full = |seats| Utilization {

@@ -12,27 +12,27 @@
 //! that tests implement. Transport is not in this crate: a client is generic over it (`outbound::Channel`).
 
 #[rustfmt::skip]
-#[allow(clippy::all)]
+#[allow(clippy::all, rust_2018_idioms)]
 #[path = "generated/etcd.rs"]
 pub mod etcd;
 
 #[rustfmt::skip]
-#[allow(clippy::all)]
+#[allow(clippy::all, rust_2018_idioms)]
 #[path = "generated/kms_v1beta1.rs"]
 pub mod kms_v1beta1;
 
 #[rustfmt::skip]
-#[allow(clippy::all)]
+#[allow(clippy::all, rust_2018_idioms)]
 #[path = "generated/kms_v2alpha1.rs"]
 pub mod kms_v2alpha1;
 
 #[rustfmt::skip]
-#[allow(clippy::all)]
+#[allow(clippy::all, rust_2018_idioms)]
 #[path = "generated/konnectivity.rs"]
 pub mod konnectivity;
 
 #[rustfmt::skip]
-#[allow(clippy::all)]
+#[allow(clippy::all, rust_2018_idioms)]
 #[path = "generated/otlp_trace.rs"]
 pub mod otlp;
 

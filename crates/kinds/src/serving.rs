@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_is_told() {
+    fn what_cannot_be_taken_is_reported() {
         for (pairs, part) in [
             ("api/all=false", "nothing to serve"),
             ("foo/v1", "no API group \"foo\""),

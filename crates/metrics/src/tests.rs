@@ -66,7 +66,7 @@ fn who_asks_again_gets_the_same() {
 }
 
 #[test]
-fn operators_decide_what_is_shown_and_told_apart() {
+fn operators_decide_what_is_shown_and_distinguished() {
     let listed = ["200".to_owned()].into_iter().collect();
     let allowed = [(("requests_total".to_owned(), "code".to_owned()), listed)].into_iter().collect();
     let disabled = ["gone".to_owned()].into_iter().collect();

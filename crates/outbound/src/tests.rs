@@ -81,7 +81,7 @@ async fn neither_silence_nor_a_flood_is_endured() {
 }
 
 #[tokio::test]
-async fn only_believed_servers_are_told_anything() {
+async fn only_trusted_servers_receive_requests() {
     let certified = rcgen::generate_simple_self_signed(["there.example".to_owned()]).unwrap();
     let port = server("hello".to_owned(), Some(&certified)).await;
     let target = Target {
@@ -210,14 +210,14 @@ async fn a_server_that_asks_who_calls_is_shown_a_certificate() {
         }
     });
     let authorities = Some(server.cert.pem().into_bytes());
-    let nobody = Target { url, authorities, ..Target::default() };
+    let anonymous = Target { url, authorities, ..Target::default() };
     let pair = (client.cert.pem().into_bytes(), client.signing_key.serialize_pem().into_bytes());
-    let known = Target { identity: Some(pair.clone()), ..nobody.clone() };
+    let known = Target { identity: Some(pair.clone()), ..anonymous.clone() };
     assert_eq!(&*caller(known, Limits::default()).get("").await.unwrap().body, b"welcome");
-    assert!(caller(nobody.clone(), Limits::default()).get("").await.is_err());
+    assert!(caller(anonymous.clone(), Limits::default()).get("").await.is_err());
     // a key that does not match is rejected before any call
     let other =
-        Target { identity: Some((pair.0, server.signing_key.serialize_pem().into_bytes())), ..nobody };
+        Target { identity: Some((pair.0, server.signing_key.serialize_pem().into_bytes())), ..anonymous };
     let why = HttpClient::new(&other, Limits::default()).err().unwrap().to_string();
     assert!(why.contains("the client certificate"), "{why}");
 }

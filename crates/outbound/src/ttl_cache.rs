@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_told_apart_and_cannot_be_guessed() {
+    fn questions_are_distinguished_and_cannot_be_guessed() {
         let (one, other) = (Simulated::new(0, 1), Simulated::new(0, 2));
         let (one, other) = (TtlCache::<()>::new(one, 1, 1), TtlCache::<()>::new(other, 1, 1));
         assert_ne!(one.key([&b"ab"[..], b"c"]), one.key([&b"a"[..], b"bc"]));

@@ -311,12 +311,12 @@ async fn those_beside_it_are_called_by_the_way_that_a_file_names() {
     given.caller(port);
     let admin = Target::from_kubeconfig(Path::new(&given.path("kubeconfig"))).unwrap();
     let limits = Limits { time: Duration::from_secs(60), answer: 16 << 20 };
-    let nobody = Target { identity: None, ..admin };
-    let unknown = Target { credentials: Credentials::Bearer("x".to_owned()), ..nobody.clone() };
+    let anonymous = Target { identity: None, ..admin };
+    let unknown = Target { credentials: Credentials::Bearer("x".to_owned()), ..anonymous.clone() };
     let answer = HttpClient::new(&unknown, limits).unwrap().get("/api/v1/pods").await.unwrap();
     assert_eq!(answer.status, 401);
     assert_eq!(asked.recv().await.unwrap(), "tokens.behind.example:443");
-    let answer = HttpClient::new(&nobody, limits).unwrap().get("/api/v1/pods").await.unwrap();
+    let answer = HttpClient::new(&anonymous, limits).unwrap().get("/api/v1/pods").await.unwrap();
     // who is to permit it could not be asked
     assert_eq!(answer.status, 500);
     let mut next = Vec::new();

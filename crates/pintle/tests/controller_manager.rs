@@ -130,13 +130,13 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     let path = "/api/v1/namespaces/kube-system/serviceaccounts/service-account-controller";
     until("the loop's account", &admin, path, |code, _| code == 200).await;
     // health is for everybody, metrics are not
-    let (nobody, known) =
+    let (anonymous, known) =
         (looking(directory.path(), it.port, false), looking(directory.path(), it.port, true));
-    until("health", &nobody, "/healthz?verbose", |code, text| {
+    until("health", &anonymous, "/healthz?verbose", |code, text| {
         code == 200 && text.contains("[+]csrsigning ok")
     })
     .await;
-    let refused = nobody.get("/metrics").await.unwrap();
+    let refused = anonymous.get("/metrics").await.unwrap();
     assert_eq!(refused.status, 403, "{}", String::from_utf8_lossy(&refused.body));
     let metrics = until("metrics", &known, "/metrics", |code, _| code == 200).await;
     for part in [
@@ -167,7 +167,7 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     }
     loops_count_what_they_do(&admin, &known).await;
     // so is the inside of the process
-    assert_eq!(nobody.get("/debug/pprof/").await.unwrap().status, 403);
+    assert_eq!(anonymous.get("/debug/pprof/").await.unwrap().status, 403);
     until("pages", &known, "/debug/pprof/", |code, text| code == 200 && text.contains("goroutine")).await;
     let waiting = until("queues", &known, "/debug/pprof/heap", |code, _| code == 200).await;
     assert!(waiting.contains("  serviceaccount\n"), "{waiting}");
@@ -176,7 +176,7 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     assert_eq!(known.get("/debug/flags/v").await.unwrap().status, 406);
     assert_eq!(known.get("/debug/nothing").await.unwrap().status, 404);
     // how often health was well is told to who may look
-    assert_eq!(nobody.get("/metrics/slis").await.unwrap().status, 403);
+    assert_eq!(anonymous.get("/metrics/slis").await.unwrap().status, 403);
     let checks = until("checks", &known, "/metrics/slis", |code, _| code == 200).await;
     assert!(checks.contains("kubernetes_healthcheck{name=\"csrsigning\",type=\"healthz\"} 1\n"), "{checks}");
     // the server goes and comes again
@@ -256,7 +256,7 @@ async fn of_two_one_works_and_the_other_takes_over() {
 }
 
 #[test]
-fn a_wrong_command_line_is_told() {
+fn a_wrong_command_line_is_reported() {
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
         let out = command.arg("controller-manager").args(arguments).output().unwrap();

@@ -122,6 +122,6 @@ async fn what_was_acknowledged_survives_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_when_clients_are_told_to_come_back() {
+async fn the_same_with_retry_after() {
     stops_well(&["--shutdown-delay-duration", "1s", "--shutdown-send-retry-after"]).await;
 }

@@ -95,7 +95,7 @@ impl Group {
     }
 }
 
-type Told<T> = Result<T, String>;
+type ParseResult<T> = Result<T, String>;
 
 impl<'t> Reader<'t> {
     fn new(text: &'t str) -> Self {
@@ -107,7 +107,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Reads everything, and estimates the size of what is built from it.
-    fn expression(&mut self) -> Told<usize> {
+    fn expression(&mut self) -> ParseResult<usize> {
         let mut open: Vec<Group> = Vec::new();
         let mut group = Group::EMPTY;
         let mut last_repeat: Option<usize> = None;
@@ -190,7 +190,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Whether what has been read so far is small enough. Groups around it are at least as large as what is in them.
-    fn fits(&self, open: &[Group], group: &Group) -> Told<()> {
+    fn fits(&self, open: &[Group], group: &Group) -> ParseResult<()> {
         let around = open.last().map_or(0, Group::size);
         if around.saturating_add(group.size()) > LARGEST {
             return Err(format!("expression too large: `{}`", self.cursor.text));
@@ -199,7 +199,7 @@ impl<'t> Reader<'t> {
     }
 
     /// An operator that repeats what stands before it: how often at least, and at most.
-    fn repeat(&mut self) -> Told<Option<(u32, Option<u32>)>> {
+    fn repeat(&mut self) -> ParseResult<Option<(u32, Option<u32>)>> {
         let start = self.cursor.at;
         let times = match self.cursor.peek() {
             Some('*') => (0, None),
@@ -243,7 +243,7 @@ impl<'t> Reader<'t> {
     }
 
     /// The beginning of a group; or flags alone, which open none.
-    fn group(&mut self) -> Told<bool> {
+    fn group(&mut self) -> ParseResult<bool> {
         let start = self.cursor.at;
         if !self.cursor.rest().starts_with("(?") {
             self.cursor.at += 1;
@@ -279,7 +279,7 @@ impl<'t> Reader<'t> {
     }
 
     /// An escape outside of a class, and how large it is.
-    fn escaped(&mut self) -> Told<usize> {
+    fn escaped(&mut self) -> ParseResult<usize> {
         let start = self.cursor.at;
         let rest = self.cursor.rest();
         if let Some(quoted) = rest.strip_prefix("\\Q") {
@@ -303,7 +303,7 @@ impl<'t> Reader<'t> {
     }
 
     /// A class with a name of its own, `\d`, `\pL`, `\p{Greek}`, and how large it is.
-    fn named_class(&mut self) -> Told<Option<usize>> {
+    fn named_class(&mut self) -> ParseResult<Option<usize>> {
         for (name, class) in [
             ("\\d", "[0-9]"),
             ("\\D", "[^0-9]"),
@@ -337,7 +337,7 @@ impl<'t> Reader<'t> {
     }
 
     /// One character, escaped where it begins with a backslash.
-    fn character(&mut self) -> Told<char> {
+    fn character(&mut self) -> ParseResult<char> {
         let start = self.cursor.at;
         let first = self.cursor.next();
         if first != Some('\\') {
@@ -397,7 +397,7 @@ impl<'t> Reader<'t> {
     }
 
     /// A class in brackets, and how large it is.
-    fn class(&mut self) -> Told<usize> {
+    fn class(&mut self) -> ParseResult<usize> {
         let start = self.cursor.at;
         let mut size = PIECE;
         let unclosed = format!("missing closing ]: `{}`", &self.cursor.text[start..]);
@@ -436,7 +436,7 @@ impl<'t> Reader<'t> {
         Ok(size)
     }
 
-    fn range(&mut self, unclosed: &str) -> Told<()> {
+    fn range(&mut self, unclosed: &str) -> ParseResult<()> {
         let start = self.cursor.at;
         let low = self.character()?;
         let mut high = low;

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_at_every_place_is_told() {
+    fn every_byte_at_every_place_is_reported() {
         for length in 0..20 {
             for at in 0..length {
                 for byte in 0..=255u8 {

@@ -13,8 +13,8 @@ use grpc::etcd::lease_client::LeaseClient;
 use grpc::etcd::maintenance_client::MaintenanceClient;
 use grpc::etcd::watch_client::WatchClient;
 use grpc::etcd::{
-    self, AuthenticateRequest, CompactionRequest, LeaseGrantRequest, RangeRequest, RangeResponse,
-    StatusRequest, StatusResponse, WatchRequest, WatchResponse,
+    AuthenticateRequest, CompactionRequest, LeaseGrantRequest, RangeRequest, RangeResponse, StatusRequest,
+    StatusResponse, WatchRequest, WatchResponse,
 };
 use grpc::tonic::metadata::{Ascii, MetadataValue};
 use grpc::tonic::{Code, Request, Response, Status, Streaming};
@@ -41,25 +41,6 @@ const NO_LEASE: &str = "etcdserver: requested lease not found";
 /// The token is unknown to the server, or older than a change of users or roles.
 const STALE_TOKEN: [&str; 2] =
     ["etcdserver: invalid auth token", "etcdserver: revision of auth store is old"];
-
-/// The cluster id and revision that every response carries.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub cluster: u64,
-    pub revision: u64,
-}
-
-impl From<Option<etcd::ResponseHeader>> for Header {
-    fn from(header: Option<etcd::ResponseHeader>) -> Self {
-        let header = header.unwrap_or_default();
-        Header { cluster: header.cluster_id, revision: revision(header.revision) }
-    }
-}
-
-/// A revision as the store counts it; etcd has no negative ones.
-pub(crate) fn revision(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
-}
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]

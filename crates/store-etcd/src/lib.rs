@@ -21,6 +21,7 @@
 //! their way to the subscriber, and nothing else.
 
 mod client;
+mod header;
 mod lease;
 mod load;
 mod maintenance;
@@ -138,7 +139,7 @@ pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<Recovered
             }
             recovered.extend(pairs.into_iter().filter_map(|pair| {
                 Some(Recovered {
-                    revision: Revision(client::revision(pair.mod_revision)),
+                    revision: Revision(header::revision(pair.mod_revision)),
                     key: prefix.store_key(&pair.key)?,
                     // a copy, so that the value does not keep its whole page alive
                     value: Some(Bytes::copy_from_slice(&pair.value)),

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use grpc::etcd::{KeyValue, RangeRequest};
 
-use crate::client::{Client, ClientError, Header};
+use crate::client::{Client, ClientError};
+use crate::header::Header;
 use crate::prefix::Prefix;
 
 /// Keys per page, unless values are large.

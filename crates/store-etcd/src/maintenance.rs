@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use crate::client::{ClientError, revision};
+use crate::client::ClientError;
+use crate::header::revision;
 use crate::shared::Shared;
 use crate::txn::{Compare, Txn, TxnOp};
 

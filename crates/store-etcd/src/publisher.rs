@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_in_order() {
+    fn a_difference_is_reported_in_order() {
         let index = [("/a", 3), ("/b", 4), ("/c", 5), ("/d", 6)].map(|(key, at)| (Arc::from(key), at)).into();
         let live: HashSet<Arc<str>> = ["/a", "/d", "/e"].map(Arc::from).into();
         let read = || vec![seen(11, "/e", Some("e")), seen(3, "/a", Some("a")), seen(9, "/d", Some("d"))];

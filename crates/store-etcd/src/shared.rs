@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use store::{Stats, StoreError};
 use tokio::sync::watch;
 
-use crate::client::{Client, Header};
+use crate::client::Client;
+use crate::header::Header;
 use crate::pending::PendingWrites;
 use crate::prefix::Prefix;
 

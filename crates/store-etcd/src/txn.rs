@@ -7,7 +7,7 @@ use grpc::etcd::request_op::Request;
 use grpc::etcd::response_op::Response;
 use grpc::etcd::{self, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp};
 
-use crate::client::Header;
+use crate::header::Header;
 
 /// A condition on a key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -29,7 +29,8 @@ use store::StoreError;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::client::{Backoff, CALL_TIMEOUT, ClientError, Header, PinnedServer, revision};
+use crate::client::{Backoff, CALL_TIMEOUT, ClientError, PinnedServer};
+use crate::header::{Header, revision};
 use crate::load::load;
 use crate::publisher::{Item, KeyChange};
 use crate::shared::Shared;

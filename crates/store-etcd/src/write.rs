@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use store::{Expect, MAX_KEY_BYTES, Op, Revision, StoreError, Write};
 
-use crate::client::{ClientError, revision};
+use crate::client::ClientError;
+use crate::header::revision;
 use crate::lease::Leases;
 use crate::shared::Shared;
 use crate::txn::{Compare, Txn, TxnOp, TxnOutcome};

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn another_format_is_told_apart_from_damage() {
+    fn another_format_differs_from_damage() {
         let mut bytes = Meta::new([0; 16]).encode();
         bytes.truncate(META - CRC);
         bytes[0] = FORMAT + 1;

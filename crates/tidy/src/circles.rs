@@ -232,9 +232,6 @@ fn circles(edges: &BTreeMap<Segments, BTreeSet<Segments>>) -> Vec<Vec<Segments>>
     found
 }
 
-/// Crates that still have circles. Each entry goes when its crate is layered; none is added.
-const NOT_YET_LAYERED: &[&str] = &[];
-
 #[test]
 fn no_circles_inside_crates() {
     let mut breaches = Vec::new();
@@ -242,12 +239,6 @@ fn no_circles_inside_crates() {
         let all = read(&name);
         let edges: BTreeMap<_, _> = all.iter().map(|(path, file)| (path.clone(), uses(file, &all))).collect();
         let circles = circles(&edges);
-        if NOT_YET_LAYERED.contains(&name.as_str()) {
-            if circles.is_empty() {
-                breaches.push(format!("{name}: has no circles any more; take it off the list"));
-            }
-            continue;
-        }
         for circle in circles {
             let shown =
                 |path: &Segments| if path.is_empty() { "the root".to_owned() } else { path.join("::") };

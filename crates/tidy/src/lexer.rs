@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literals_and_comments_are_told_apart() {
+    fn literals_and_comments_are_distinguished() {
         let source = "let a = \"x // no\"; // \"yes\"\nlet b = r#\"q\"r\"#; /* /* */ \"c\" */ f('\"', '\\'', 'a', &'a d)";
         let views = split(source);
         assert_eq!(views.code.len(), source.len());

@@ -17,6 +17,7 @@ const ORDER: &[&str] = &[
     "encryption",
     "store-etcd",
     "outbound",
+    "grpc",
     "flowcontrol",
     "cache",
     "store",
@@ -56,10 +57,10 @@ const WITHOUT: &[(&str, &[&str], &str)] = &[
     ("kinds", &["store", "cache", "auth"], "a kind's behaviour sees values, never where they are kept"),
 ];
 
-/// Libraries that speak HTTP; only these crates may.
+/// Libraries that speak HTTP; only these crates may (`store-etcd` for the fake etcd of tests).
 const HTTP: &[&str] = &["hyper", "hyper-util", "tower", "axum"];
 const HTTP_USERS: &[&str] =
-    &["pintle", "nodeagent", "controllers", "apiserver", "outbound", "bench", "tests"];
+    &["pintle", "nodeagent", "controllers", "apiserver", "outbound", "store-etcd", "bench", "tests"];
 
 struct Manifest {
     krate: String,

@@ -44,14 +44,14 @@ fn masters_may_do_everything() {
 
 #[test]
 fn others_may_read_health_version_and_discovery() {
-    let (bob, nobody) = (User::named("bob").authenticated(), User::anonymous());
+    let (bob, anonymous) = (User::named("bob").authenticated(), User::anonymous());
     for path in ["/healthz", "/livez", "/readyz", "/version", "/version/"] {
-        assert!(may(&bob, "get", path) && may(&nobody, "get", path), "{path}");
+        assert!(may(&bob, "get", path) && may(&anonymous, "get", path), "{path}");
         assert!(!may(&bob, "post", path), "{path}");
         assert!(!may(&User::named("in no group"), "get", path), "{path}");
     }
     for path in ["/api", "/api/v1", "/apis", "/apis/apps/v1", "/openapi/v2", "/openapi/v3/apis/apps/v1"] {
-        assert!(may(&bob, "get", path) && !may(&nobody, "get", path), "{path}");
+        assert!(may(&bob, "get", path) && !may(&anonymous, "get", path), "{path}");
         assert!(!may(&bob, "delete", path), "{path}");
     }
     for path in ["/", "/metrics", "/readyz/etcd", "/apisx", "/versions", "/.well-known/openid-configuration"]
@@ -71,7 +71,7 @@ fn a_resource_needs_a_role() {
 #[test]
 fn identified_users_may_ask_what_they_may_do() {
     let rules = everybody();
-    let (bob, nobody) = (User::named("bob").authenticated(), User::anonymous());
+    let (bob, anonymous) = (User::named("bob").authenticated(), User::anonymous());
     let ask = |user, resource| {
         let plain = path_request(user, "create", "");
         let attributes =
@@ -79,9 +79,9 @@ fn identified_users_may_ask_what_they_may_do() {
         rules.authorize(&attributes).now().unwrap().is_allowed()
     };
     assert!(ask(&bob, "selfsubjectaccessreviews") && ask(&bob, "selfsubjectrulesreviews"));
-    assert!(!ask(&bob, "subjectaccessreviews") && !ask(&nobody, "selfsubjectaccessreviews"));
+    assert!(!ask(&bob, "subjectaccessreviews") && !ask(&anonymous, "selfsubjectaccessreviews"));
     assert_eq!(rules.rules(&bob, "").resources[0].resources.len(), 2);
-    assert!(rules.rules(&nobody, "").resources.is_empty() && rules.rules(&nobody, "").paths.len() == 1);
+    assert!(rules.rules(&anonymous, "").resources.is_empty() && rules.rules(&anonymous, "").paths.len() == 1);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_chain_ends_where_somebody_decides() {
 }
 
 #[test]
-fn a_reason_is_told() {
+fn a_reason_is_reported() {
     let bob = User::named("bob");
     let attributes = path_request(&bob, "get", "/metrics");
     assert_eq!(
@@ -231,7 +231,7 @@ impl Authorizer for Fixed {
 }
 
 #[test]
-fn what_could_not_be_decided_is_told_unless_somebody_decides() {
+fn what_could_not_be_decided_is_reported_unless_another_decides() {
     let bob = User::named("bob");
     let attributes = path_request(&bob, "get", "/metrics");
     let decide = |decisions: Vec<Decision>| {

@@ -149,12 +149,12 @@ fn bindings_reach_subjects_where_they_count() {
 }
 
 #[test]
-fn what_is_gained_is_told() {
+fn what_is_gained_is_reported() {
     let gained = |held: &[Rule], wanted: &[Rule]| {
         let held: Vec<_> = held.iter().collect();
         let wanted: Vec<_> = wanted.iter().collect();
-        let told = refusal(&User::named("bob"), missing(&held, &wanted).unwrap());
-        told.split_once('\n').map(|(_, rules)| rules.to_owned()).unwrap_or_default()
+        let message = refusal(&User::named("bob"), missing(&held, &wanted).unwrap());
+        message.split_once('\n').map(|(_, rules)| rules.to_owned()).unwrap_or_default()
     };
     let held = [rule("get,list - pods"), paths("get", "/metrics,/foo/*"), rule("get - secrets x")];
     assert_eq!(gained(&held, &[rule("get - pods"), rule("list - pods x"), paths("get", "/foo/bar")]), "");
@@ -231,11 +231,11 @@ fn follow_at_random(seed: u64) {
         let compiled = Policy::compile(roles.values().cloned(), bindings.values().cloned());
         for user in &who {
             for place in places {
-                let told = |policy: &Policy| {
+                let message = |policy: &Policy| {
                     let reasons: Vec<_> = policy.grants(user, place).map(|grant| grant.reason()).collect();
                     format!("{:?} {reasons:?}", policy.held(user, place))
                 };
-                assert_eq!(told(&followed), told(&compiled), "seed {seed}, step {step}");
+                assert_eq!(message(&followed), message(&compiled), "seed {seed}, step {step}");
             }
         }
     }

@@ -39,7 +39,7 @@ fn several_organizations_are_several_groups() {
 }
 
 #[test]
-fn a_certificate_that_names_nobody_is_told_apart_from_a_broken_one() {
+fn a_certificate_that_without_a_name_differs_from_a_broken_one() {
     let nameless = certificate(&[(DnType::OrganizationName, "dev")]);
     assert_eq!(identify(&nameless), Err(AuthError::NoCommonName));
     assert_eq!(identify(&certificate(&[(DnType::CommonName, "")])), Err(AuthError::NoCommonName));
@@ -111,8 +111,8 @@ fn an_authority_may_have_a_key_on_p521() {
     let name = changed.windows(4).position(|it| it == b"jane").unwrap();
     changed[name] = b'J';
     assert_eq!(authorities.verify(&changed, &[], now), Err(ChainError::BadSignature));
-    let nobody = Authorities::new([&client]).unwrap();
-    assert_eq!(nobody.verify(&changed, &[], now), Err(ChainError::UnknownAuthority));
+    let others = Authorities::new([&client]).unwrap();
+    assert_eq!(others.verify(&changed, &[], now), Err(ChainError::UnknownAuthority));
     assert_eq!(authorities.verify(&client[1..], &[], now), Err(ChainError::Malformed));
 }
 

@@ -49,7 +49,7 @@ fn everything_that_may_stand_there_is_read() {
 }
 
 #[test]
-fn keys_that_are_wrong_are_told_with_their_paths() {
+fn keys_that_are_wrong_are_reported_with_their_paths() {
     let at = "resources[0].providers[0]";
     wrong(
         "[aescbc: {keys: []}]",
@@ -96,7 +96,7 @@ fn providers_stand_alone() {
 }
 
 #[test]
-fn key_servers_that_are_wrong_are_told() {
+fn key_servers_that_are_wrong_are_reported() {
     let at = "resources[0].providers[0].kms";
     let kms = |text: &str, path: &str, expected: &str| {
         wrong(&format!("[kms: {{{text}}}]"), &format!("{at}.{path}: {expected}"));
@@ -127,7 +127,7 @@ fn key_servers_that_are_wrong_are_told() {
 }
 
 #[test]
-fn names_of_key_servers_are_told_apart_where_that_matters() {
+fn names_of_key_servers_are_distinguished_where_that_matters() {
     let text = |version: &str| {
         let one = format!("{{kms: {{name: a, endpoint: 'unix:///x', apiVersion: {version}}}}}");
         format!("resources: [{{resources: [a], providers: [{one}, {one}]}}]")

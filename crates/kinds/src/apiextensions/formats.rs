@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_are_told_apart() {
+    fn forms_are_distinguished() {
         for (form, yes, no) in [
             ("date", "2020-01-31", "2020-13-01"),
             ("date-time", "2020-01-01T00:00:00Z", "2020-01-01"),

@@ -79,7 +79,7 @@ pub fn status(definition: &Value, taken: &NameIndex, names: &Names, now: &str) -
         };
         set_condition(&mut status, ("Established", established.0, established.1, established.2), now);
     }
-    if let Some((truth, reason, message)) = super::spec::approval_told(definition, names) {
+    if let Some((truth, reason, message)) = super::spec::approval_condition(definition, names) {
         let condition = ("KubernetesAPIApprovalPolicyConformant", truth, reason, &*message);
         set_condition(&mut status, condition, now);
     }

@@ -333,7 +333,10 @@ fn is_protected(object: &Value, names: &Names) -> bool {
 }
 
 /// The status condition about the approval for a protected group.
-pub(super) fn approval_told(object: &Value, names: &Names) -> Option<(&'static str, &'static str, String)> {
+pub(super) fn approval_condition(
+    object: &Value,
+    names: &Names,
+) -> Option<(&'static str, &'static str, String)> {
     if !is_protected(object, names) {
         return None;
     }

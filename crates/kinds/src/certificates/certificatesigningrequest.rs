@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_told_by_conditions() {
+    fn states_are_reported_by_conditions() {
         let check = |status: &str, expected: &str| {
             let mut object = json("{}");
             object.set(&["status"], json(status));

@@ -128,7 +128,7 @@ fn resources(object: &Value, out: &mut Problems) {
     }
 }
 
-const MOST_TOLD: usize = 16;
+const MAX_WARNINGS: usize = 16;
 
 fn pod_cidrs(ranges: &[Value], out: &mut Problems) {
     let path = Path::ROOT.field("spec");
@@ -148,7 +148,7 @@ fn pod_cidrs(ranges: &[Value], out: &mut Problems) {
             }
         }
         // each report names them all, so a few have to do
-        if at == MOST_TOLD {
+        if at == MAX_WARNINGS {
             break;
         }
     }

@@ -14,7 +14,7 @@ use schema::{Path, Value, format};
 use std::time::Duration;
 
 /// The group that served this kind first.
-pub(crate) const TOLD_GROUP: &str = "extensions";
+pub(crate) const ERROR_GROUP: &str = "extensions";
 const PATH_TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
 const NOT_IN_PATHS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
 const NOT_AT_ENDS: &[&str] = &["/..", "/."];
@@ -26,7 +26,7 @@ pub fn hooks() -> Hooks {
             validate: Some(|new, old, _| validate(new, Some(old))),
             ..UpdateHooks::default()
         },
-        write: WriteHooks { error_group: Some(TOLD_GROUP), ..WriteHooks::default() },
+        write: WriteHooks { error_group: Some(ERROR_GROUP), ..WriteHooks::default() },
         read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         subresources: Subresources { parts: SUBRESOURCES, ..Subresources::default() },
         ..Hooks::default()

@@ -25,7 +25,7 @@ pub fn hooks() -> Hooks {
         },
         write: WriteHooks {
             repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
-            error_group: Some(ingress::TOLD_GROUP),
+            error_group: Some(ingress::ERROR_GROUP),
             ..WriteHooks::default()
         },
         read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_step_is_told_from_what_is_not_known() {
+    fn invalid_steps_differ_from_unknown_ones() {
         assert_eq!(Element::parse("x:y"), Ok(None));
         for text in ["", "x", "fx", "k:3", "k:{", "v:", "i:x", "é:"] {
             assert_eq!(Element::parse(text), Err(Invalid::Element(text.to_owned())), "{text}");

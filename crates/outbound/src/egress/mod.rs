@@ -172,7 +172,7 @@ mod tests {
     use crate::{BadTarget, Target};
 
     #[test]
-    fn proxies_are_told_host_and_port() {
+    fn proxies_receive_host_and_port() {
         for (url, expected) in [
             ("https://a.b/c", "a.b:443"),
             ("http://a.b", "a.b:80"),

@@ -168,7 +168,7 @@ fn a_component_alone_does_what_upstreams_does() {
 }
 
 #[test]
-fn everything_wrong_is_told_at_once() {
+fn everything_wrong_is_reported_at_once() {
     let message = errors(
         "pintle apiserver --nonsense value --secure-port=x stray --watch-cache=perhaps --kubelet-timeout 5 \
          --etcd-servers=ftp://a:1 --tls-cert-file=/nowhere/a --feature-gates=Nope=true --event-ttl=1ms -v=x \
@@ -233,7 +233,7 @@ fn no_media_type_is_the_usual_one() {
 }
 
 #[test]
-fn versions_are_told() {
+fn versions_are_reported() {
     let message = |words: &[&str]| match read(words) {
         Err(EarlyExit::Help(text)) => text,
         other => panic!("{other:?}"),

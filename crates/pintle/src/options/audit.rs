@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_told_all_at_once_and_only_where_they_matter() {
+    fn wrong_values_are_reported_all_at_once_and_only_where_they_matter() {
         assert!(read("--audit-log-mode never --audit-log-maxage -1").is_ok());
         let message = read(
             "--audit-policy-file /nowhere/p --audit-webhook-config-file /nowhere/k --audit-webhook-mode x \

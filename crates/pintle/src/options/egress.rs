@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told() {
+    fn everything_that_is_wrong_is_reported() {
         let message = |rest: &str, part: &str| {
             let (_, errors) = read(&format!("- {{name: cluster, connection: {{{rest}}}}}\n"));
             assert!(errors.starts_with(OPTION) && errors.contains(part), "{rest}: {errors}");

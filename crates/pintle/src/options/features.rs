@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told() {
+    fn every_mistake_is_reported() {
         let message = read(&["Nope=true,CPUManager=false,AppArmor,AllAlpha=x"]).err().unwrap();
         for part in [
             "unrecognized feature gate: Nope",
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_are_told_of_their_gates() {
+    fn loops_receive_their_gates() {
         assert_eq!(read(&[]).unwrap().controller_gates(), controllers::gates::Gates::default());
         let gates = read(&["PodDeletionCost=false,TopologyAwareHints=false"]).unwrap().controller_gates();
         assert!(!gates.deletion_cost && !gates.hints && gates.ready_pods);

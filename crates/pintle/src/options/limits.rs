@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_at_once() {
+    fn all_that_is_wrong_is_reported_at_once() {
         let (.., checked) = read("--goaway-chance=0.5 --request-timeout=0 --etcd-readycheck-timeout=0s");
         let message = checked.unwrap_err();
         for option in ["--goaway-chance: ", "--request-timeout: ", "--etcd-readycheck-timeout: "] {

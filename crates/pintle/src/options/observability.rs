@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told() {
+    fn what_makes_no_sense_is_reported() {
         let message = read(&["m=1", "nothing"], "1.24").unwrap_err();
         for part in ["\"m=1\"", "\"nothing\"", "1.25"] {
             assert!(message.contains(part), "{part}: {message}");

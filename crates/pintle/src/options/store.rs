@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_about_encryption_are_read_or_what_is_wrong_is_told() {
+    fn files_about_encryption_are_read_or_what_is_wrong_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("encryption.yaml");
         let read = |providers: &str, reloads: bool| {

@@ -333,7 +333,7 @@ fn scalar(scalar: Scalar, pieces: &[&[u8]]) -> Result<Value, ProtoError> {
         _ => ("RawExtension", &["raw"]),
     };
     let (mut numbers, mut bytes): ([u64; 3], &[u8]) = ([0; 3], &[]);
-    let mut is_told = false;
+    let mut is_set = false;
     for piece in pieces {
         let mut reader = Reader::new(piece);
         while let Some((number, wire)) = reader.tag(message)? {
@@ -341,7 +341,7 @@ fn scalar(scalar: Scalar, pieces: &[&[u8]]) -> Result<Value, ProtoError> {
             match fields.get(at) {
                 Some(name @ (&"string_" | &"strVal" | &"raw")) => {
                     bytes = delimited(&mut reader, wire, name)?;
-                    is_told = true;
+                    is_set = true;
                 }
                 Some(name) => numbers[at] = varint(&mut reader, wire, name)?,
                 None => reader.skip(wire)?,
@@ -357,7 +357,7 @@ fn scalar(scalar: Scalar, pieces: &[&[u8]]) -> Result<Value, ProtoError> {
             let micros = seconds.saturating_mul(1_000_000).saturating_add(i64::from(nanos / 1000));
             Ok(time::format_micro_time(micros).into())
         }
-        Scalar::Quantity if !is_told => Ok(zero(&Shape::Scalar(scalar))),
+        Scalar::Quantity if !is_set => Ok(zero(&Shape::Scalar(scalar))),
         Scalar::Quantity => quantity::canonical(&text(bytes))
             .map(Value::String)
             .map_err(|why| ProtoError::Value(why.to_string())),

@@ -119,7 +119,7 @@ fn refusals_in_the_words_that_clients_know() {
 }
 
 #[test]
-fn repeated_keys_are_told_with_their_lines() {
+fn repeated_keys_are_reported_with_their_lines() {
     let repeated = |text: &str| parse(text.as_bytes(), Limits::default()).unwrap().repeated;
     assert_eq!(
         repeated("a: {b: 1, b: 2}\na: 3"),

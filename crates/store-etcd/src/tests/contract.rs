@@ -113,7 +113,7 @@ async fn a_note_goes_from_writer_to_subscriber() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_told_once_its_reason_can_be_seen() {
+async fn a_conflict_is_reported_once_its_reason_can_be_seen() {
     let etcd = StandIn::start(1).await.unwrap();
     etcd.put("/registry/gone", "x");
     let run = run(&etcd).await;

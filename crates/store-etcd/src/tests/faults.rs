@@ -4,7 +4,7 @@ use super::*;
 use std::sync::atomic::Ordering;
 
 #[tokio::test]
-async fn what_happens_while_the_connection_is_lost_is_told_after() {
+async fn what_happens_while_the_connection_is_lost_is_reported_after() {
     let etcd = StandIn::start(1).await.unwrap();
     let run = run(&etcd).await;
     for n in 0..10 {
@@ -72,7 +72,7 @@ async fn another_server_takes_over() {
 }
 
 #[tokio::test]
-async fn what_was_forgotten_is_told_as_what_became_of_it() {
+async fn what_was_forgotten_is_reported_as_what_became_of_it() {
     let etcd = StandIn::start(1).await.unwrap();
     for key in ["a", "b", "c", "d"] {
         etcd.put(&format!("/registry/{key}"), "1");

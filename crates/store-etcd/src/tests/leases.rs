@@ -12,7 +12,7 @@ async fn put(run: &Running, key: &str, end: u64) -> Revision {
 }
 
 #[tokio::test]
-async fn keys_end_and_their_end_is_told() {
+async fn keys_end_and_their_end_is_reported() {
     let etcd = StandIn::start(1).await.unwrap();
     let run = run(&etcd).await;
     put(&run, "/soon", 100).await;

@@ -79,7 +79,7 @@ async fn others_are_seen(version: &str) {
 }
 
 #[tokio::test]
-async fn others_are_seen_where_progress_is_told_in_order() {
+async fn others_are_seen_where_progress_is_reported_in_order() {
     others_are_seen(IN_ORDER).await;
 }
 

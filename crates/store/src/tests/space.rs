@@ -21,7 +21,7 @@ fn put(n: u64) -> Write {
 }
 
 /// What was told must be what is found after opening again.
-fn check_told(run: Running, disk: &Disk, options: &Options) -> Vec<Recovered> {
+fn check_reported(run: Running, disk: &Disk, options: &Options) -> Vec<Recovered> {
     let (told, revision) = (run.seen.lock().clone(), run.store.revision());
     drop(run);
     let again = open(disk, options).unwrap();
@@ -262,7 +262,7 @@ async fn io_errors_anywhere_leave_the_store_consistent() {
             assert!(told.iter().copied().eq(1..=run.store.revision().0), "{told:?}");
         }
         let after_a_crash = disk.after_power_loss(&mut rng);
-        check_told(run, &disk, &options);
+        check_reported(run, &disk, &options);
         let survivor = open(&after_a_crash, &options).unwrap();
         assert_eq!(survivor.recovered.len() as u64, survivor.store.revision().0, "all was acknowledged");
     }

@@ -215,7 +215,7 @@ mod tests {
     use crate::tests::json;
 
     #[test]
-    fn unwise_things_are_told() {
+    fn unwise_things_are_reported() {
         let check = |spec: &str, expected: &[&str]| {
             assert_eq!(warn(&json(&format!(r#"{{"spec":{spec}}}"#)), None), expected);
         };

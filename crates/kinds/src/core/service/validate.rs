@@ -338,7 +338,7 @@ struct ImmutableField {
     shown_type: &'static str,
     name: &'static str,
     /// Clients know all changes of some as changes of the first.
-    told_as_first: bool,
+    reported_as_first: bool,
 }
 
 const CLUSTER_ADDRESSES: ImmutableField = ImmutableField {
@@ -346,14 +346,14 @@ const CLUSTER_ADDRESSES: ImmutableField = ImmutableField {
     field: "clusterIPs",
     shown_type: "string",
     name: "clusterIP",
-    told_as_first: false,
+    reported_as_first: false,
 };
 const ADDRESS_FAMILIES: ImmutableField = ImmutableField {
     path: FAMILIES,
     field: "ipFamilies",
     shown_type: "core.IPFamily",
     name: "ipFamily",
-    told_as_first: true,
+    reported_as_first: true,
 };
 
 fn kept(new: &Value, old: &Value, what: &ImmutableField, out: &mut Problems) {
@@ -365,7 +365,7 @@ fn kept(new: &Value, old: &Value, what: &ImmutableField, out: &mut Problems) {
     const CHANGED: &str = "may not change once set";
     if is.len() == was.len() {
         for at in (0..is.len()).filter(|at| is[*at] != was[*at]) {
-            refuse(if what.told_as_first { 0 } else { at }, CHANGED);
+            refuse(if what.reported_as_first { 0 } else { at }, CHANGED);
         }
         return;
     }

@@ -593,7 +593,7 @@ fn long_lists_are_not_scanned_for_each_item() {
 }
 
 #[test]
-fn conflicts_are_told_within_bounds() {
+fn conflicts_are_reported_within_bounds() {
     let long = "x".repeat(300_000);
     let fields: Vec<String> = (0..20).map(|n| format!(r#""k{n}":{{"v":1}}"#)).collect();
     let object = |value: &str| {

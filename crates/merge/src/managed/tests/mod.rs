@@ -316,7 +316,7 @@ fn items_are_followed_by_their_keys() {
 }
 
 #[test]
-fn objects_whose_items_cannot_be_told_apart_have_no_entries() {
+fn objects_whose_items_cannot_be_distinguished_have_no_entries() {
     let object = r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
     let mut story = Story::new(workload(), "a", object);
     let twice = r#"{"spec":{"replicas":3,"template":{"spec":{"containers":[{"name":"c"},{"name":"c"}]}}}}"#;

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_told_whom_to_call() {
+    fn a_pod_resolves_to_its_address() {
         let names = Names::kubernetes();
         let message = |host: &'static str| {
             of_a_pod(&names, move |name| match name {
