@@ -32,7 +32,7 @@ const NOT_YET: &[(&str, usize)] = &[
     ("crates/tidy", 6),
     ("bench", 35),
     ("docs", 71),
-    ("tests", 559),
+    ("tests", 557),
 ];
 
 fn folders() -> Vec<String> {

@@ -98,7 +98,7 @@ async fn they_have_every_verb() {
 }
 
 #[tokio::test]
-async fn everything_wrong_is_told_at_once() {
+async fn everything_wrong_is_reported_at_once() {
     let cluster = with_things(sized()).await;
     let bad = json!({"size": 11, "color": "green", "name": "A", "tags": ["x", "x"], "note": 5});
     let status = cluster.post(THINGS, thing("a", bad)).await.refused(422, "Invalid");

@@ -220,7 +220,7 @@ async fn strange_requests_make_no_series_of_their_own() {
 }
 
 #[tokio::test]
-async fn operators_decide_what_is_shown_and_told_apart() {
+async fn operators_decide_what_is_shown_and_distinguished() {
     let key = ("apiserver_request_total".to_owned(), "code".to_owned());
     let listed = ["200".to_owned(), "201".to_owned()].into_iter().collect();
     let options = counting::Options {
