@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
 
 /// A process, which does not outlive the test.
@@ -72,7 +72,8 @@ fn manager(directory: &Path, more: &[&str]) -> Manager {
     command.arg("--cluster-signing-cert-file").arg(pki.join("ca.crt"));
     command.arg("--cluster-signing-key-file").arg(pki.join("ca.key"));
     command.arg("--service-account-private-key-file").arg(pki.join("sa.key"));
-    command.args(["--leader-elect-lease-duration", "2s", "--leader-elect-renew-deadline", "1500ms"]);
+    // a slow disk may hold a renewal for seconds, which must not cost the lease
+    command.args(["--leader-elect-lease-duration", "15s", "--leader-elect-renew-deadline", "12s"]);
     command.args(["--leader-elect-retry-period", "200ms"]).args(more);
     Manager { process: Process(command.spawn().unwrap()), port }
 }

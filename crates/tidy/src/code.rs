@@ -207,6 +207,18 @@ fn names_of_modules_say_something() {
     assert_none(tree::modules().keys().filter(|path| says_nothing(path)).cloned().collect());
 }
 
+/// A module with modules inside is `name/mod.rs`, never `name.rs` beside `name/`.
+#[test]
+fn a_module_has_one_place() {
+    let modules = tree::modules();
+    let inside = |folder: &str| modules.keys().any(|path| path.starts_with(folder));
+    let split =
+        modules.keys().filter(|path| path.strip_suffix("rs").is_some_and(|it| inside(&it.replace('.', "/"))));
+    let roots = ["tests/tests/spec.rs"];
+    let split = split.filter(|path| !roots.contains(&path.as_str()));
+    assert_none(split.map(|path| format!("{path}: move it into its folder as mod.rs")).collect());
+}
+
 /// Tests say by their names what they are about.
 #[test]
 fn modules_open_by_saying_what_they_are() {

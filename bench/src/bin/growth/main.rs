@@ -8,17 +8,12 @@
 //! The shapes of `tables.rs` follow from the tables: every list, map and text of every kind. Those of
 //! `shapes.rs` are written by hand: patches, applies, selectors, custom resources, odd bodies.
 
-#[path = "growth/counter.rs"]
 mod counter;
-#[path = "growth/custom.rs"]
 mod custom;
-#[path = "growth/patches.rs"]
 mod patches;
-#[path = "work/read.rs"]
+#[path = "../work/read.rs"]
 mod read;
-#[path = "growth/shapes.rs"]
 mod shapes;
-#[path = "growth/tables.rs"]
 mod tables;
 
 use counter::Counter;

@@ -83,7 +83,7 @@ fn hex(text: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn what_upstream_sealed_is_opened() {
-    let golden = include_str!("tests/golden.txt").lines().filter(|line| !line.starts_with('#'));
+    let golden = include_str!("golden.txt").lines().filter(|line| !line.starts_with('#'));
     let golden: Vec<Vec<&str>> = golden.map(|line| line.split(' ').collect()).collect();
     for (family, size) in families() {
         let line = golden.iter().find(|line| line[..2] == [family, &size.to_string()]).unwrap();

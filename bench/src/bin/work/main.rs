@@ -7,7 +7,6 @@
 //!
 //! What it does not do: HTTP, TLS and the disk are left out. The store is the one in memory.
 
-#[path = "work/read.rs"]
 mod read;
 
 use anyhow::{Context, bail};
@@ -31,7 +30,7 @@ struct Asked {
     times: usize,
 }
 
-const POD: &str = include_str!("work/pod.json");
+const POD: &str = include_str!("pod.json");
 /// As many objects as a few clients would write to in turn.
 const OBJECTS: usize = 8;
 

@@ -1,9 +1,9 @@
 use super::*;
 use ring::hmac;
 
-const RSA_KEY: &[u8] = include_bytes!("tests/rsa.pem");
-const RSA_PUBLIC: &[u8] = include_bytes!("tests/rsa.pub.pem");
-const EC_KEY: &[u8] = include_bytes!("tests/ec.pem");
+const RSA_KEY: &[u8] = include_bytes!("rsa.pem");
+const RSA_PUBLIC: &[u8] = include_bytes!("rsa.pub.pem");
+const EC_KEY: &[u8] = include_bytes!("ec.pem");
 
 fn p256() -> Signer {
     Signer::from_pem(rcgen::KeyPair::generate().unwrap().serialize_pem().as_bytes()).unwrap()

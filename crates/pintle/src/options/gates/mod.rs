@@ -17,7 +17,7 @@ pub struct Gate {
 }
 
 pub fn all() -> impl Iterator<Item = Gate> {
-    include_str!("gates/gates.txt").lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+    include_str!("gates.txt").lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut words = line.split(' ');
         let (name, open, stage) = (words.next()?, words.next()? == "open", words.next()?);
         Some(Gate { name, open, stage, locked: words.next().is_some() })
