@@ -1,4 +1,4 @@
-//! The server that is loaded: how to reach it, and as whom.
+//! The server under load: its address and the credentials.
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Whom to load, and as whom.
+/// The arguments that name the server and the credentials.
 #[derive(Debug, Clone, Args)]
-pub struct Whom {
+pub struct TargetArgs {
     /// The server, as https://HOST:PORT
     #[arg(long)]
     pub server: String,
@@ -36,7 +36,7 @@ pub struct Whom {
 /// One connection's sending half.
 pub type Sender = http2::SendRequest<Full<Bytes>>;
 
-/// Where to connect, and as whom.
+/// The server under load, with the credentials.
 pub struct Target {
     host: String,
     port: u16,
@@ -47,18 +47,18 @@ pub struct Target {
 }
 
 impl Target {
-    pub fn new(whom: &Whom) -> anyhow::Result<Self> {
-        let uri: Uri = whom.server.parse().context("--server")?;
+    pub fn new(args: &TargetArgs) -> anyhow::Result<Self> {
+        let uri: Uri = args.server.parse().context("--server")?;
         ensure!(uri.scheme_str() == Some("https"), "--server: give it as https://HOST:PORT");
         let authority = uri.authority().context("--server: there is no host in it")?;
         let host = authority.host().trim_matches(['[', ']']).to_owned();
-        let token = whom.token.as_ref().map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
+        let token = args.token.as_ref().map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
         Ok(Self {
             name: ServerName::try_from(host.clone()).context("--server")?,
             host,
             port: authority.port_u16().unwrap_or(443),
             authority: authority.to_string(),
-            tls: connector(whom.cert.as_deref().zip(whom.key.as_deref()))?,
+            tls: connector(args.cert.as_deref().zip(args.key.as_deref()))?,
             token: token.transpose().context("--token")?,
         })
     }
@@ -176,7 +176,7 @@ mod tests {
 
     fn target(server: &str, token: Option<&str>) -> anyhow::Result<Target> {
         let token = token.map(str::to_owned);
-        Target::new(&Whom { server: server.to_owned(), cert: None, key: None, token })
+        Target::new(&TargetArgs { server: server.to_owned(), cert: None, key: None, token })
     }
 
     #[test]

@@ -246,7 +246,7 @@ storage() {
   expect 'deleted' delete pv "$volume"
   expect 'deleted' delete node "$node"
 
-  step "a class is waited for, somebody is asked, and ephemeral volumes get claims"
+  step "claims wait for a class, provisioners are requested, and ephemeral volumes get claims"
   expect 'created' create -f - <<<'{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "e"},
     "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v", "ephemeral":
     {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "'"$class"'",

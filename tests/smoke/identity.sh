@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # kubectl as somebody else than the administrator: as a service account with a token of its own, as a bootstrap
-# token, with a certificate that was asked for, as somebody impersonated. Every step says what it expects and fails when it sees something else.
+# token, with a requested certificate, by impersonation. Every step says what it expects and fails when it sees something else.
 #
 #   tests/smoke/identity.sh              the kubectl of the PATH, and the oldest and newest beside it
 #   tests/smoke/identity.sh KUBECTL...   these
@@ -81,7 +81,7 @@ bootstrap() {
 }
 
 certificate() {
-  step "a certificate that is asked for"
+  step "a requested certificate"
   if ! command -v openssl >/dev/null; then
     echo "    LEFT OUT: there is no openssl on this machine"
     return

@@ -69,7 +69,7 @@ counts() {
 }
 
 roles() {
-  step "roles are reconciled: completed, and cut back when asked"
+  step "roles are reconciled: completed, and cut back on request"
   policy get bob >"$scratch/policy.yaml"
   expect 'reconciled' -n "$namespace" auth reconcile -f "$scratch/policy.yaml"
   counts bob get

@@ -1,4 +1,4 @@
-//! What a node agent says about pods, without nodes.
+//! A fake node agent: reports the status of pods, without nodes.
 
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Pod;
@@ -7,8 +7,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-/// Says of all pods in a namespace that they run and are ready as they come, and removes them when they are to go.
-/// Until it is dropped.
+/// Reports all pods of a namespace as running and ready, and removes deleted ones, until it is dropped.
 pub struct Agent {
     running: JoinHandle<()>,
 }
@@ -25,14 +24,14 @@ impl Agent {
         let running = tokio::spawn(async move {
             let listed = pods.list(&ListParams::default()).await.unwrap();
             for pod in &listed.items {
-                attend(&pods, pod).await;
+                sync_pod(&pods, pod).await;
             }
             let version = listed.metadata.resource_version.unwrap_or_default();
             let events = pods.watch(&WatchParams::default().timeout(290), &version).await.unwrap();
             pin_mut!(events);
             while let Some(event) = events.next().await {
                 if let Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event {
-                    attend(&pods, &pod).await;
+                    sync_pod(&pods, &pod).await;
                 }
             }
         });
@@ -40,7 +39,7 @@ impl Agent {
     }
 }
 
-async fn attend(pods: &Api<Pod>, pod: &Pod) {
+async fn sync_pod(pods: &Api<Pod>, pod: &Pod) {
     if pod.metadata.deletion_timestamp.is_some() {
         let _ = pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
     } else if !is_ready(pod) {
@@ -53,19 +52,19 @@ pub fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
 }
 
-/// Says of one pod that it runs and is ready, if it is still there.
+/// Reports a pod as running and ready, if it exists.
 pub async fn make_ready(pods: &Api<Pod>, name: &str) {
-    say(pods, name, "Running", "True").await;
+    set_status(pods, name, "Running", "True").await;
 }
 
-/// Says in which phase a pod is, and whether it is ready.
-pub async fn say(pods: &Api<Pod>, name: &str, phase: &str, ready: &str) {
+/// Reports the phase and readiness of a pod.
+pub async fn set_status(pods: &Api<Pod>, name: &str, phase: &str, ready: &str) {
     let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": at(crate::NOW)});
     let status = json!({"status": {"phase": phase, "conditions": [condition]}});
     let _ = pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(&status)).await;
 }
 
 fn at(seconds: u64) -> serde_json::Value {
-    let time = k8s_openapi::chrono::DateTime::from_timestamp(seconds as i64, 0).unwrap();
+    let time = k8s_openapi::jiff::Timestamp::from_second(seconds as i64).unwrap();
     json!(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time))
 }

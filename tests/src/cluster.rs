@@ -1,4 +1,4 @@
-//! A server of one's own.
+//! A cluster: one API server with its own store, port and clock.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,79 +8,82 @@ use std::time::Duration;
 use apiserver::egress::Egress;
 use apiserver::serve::{AuthorityFile, Limits, Listen, TlsMaterial};
 use apiserver::{
-    Config, Deployment, Found, Gates, Server, StartError, StoreChoice, admission, aggregation, audit,
-    authentication, authorization, cors, encryption_at_rest, flowcontrol, limits, observability,
+    AdvertiseOptions, Config, Deployment, Gates, Server, StartError, StoreChoice, admission, aggregation,
+    audit, authentication, authorization, cors, encryption_at_rest, flowcontrol, limits, observability,
 };
-use env::{Simulated, World};
+use env::{ManualClock, Seeded, Simulated, World};
 use http::Method;
 use names::Names;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::ask::{Answer, Ask, Payload};
-use crate::hold::{Hold, Holding};
 use crate::pki::authority;
-use crate::transport::{Protocol, Sender, Stream, Who, connect};
+use crate::request::{ApiRequest, ApiResponse, Payload};
+use crate::thread_blocker::{BlockingEnv, ThreadBlocker};
+use crate::transport::{Protocol, Sender, Stream, TestUser, connect};
 
-/// When the tests play, in Unix seconds.
+/// The initial time of the clock, in Unix seconds.
 pub const NOW: u64 = 1_700_000_000;
 
-/// What a test may want otherwise.
+/// Options of a cluster.
 pub struct Options {
     pub store: StoreChoice,
-    /// Who encrypts what is kept, if anybody does.
-    pub sealing: Option<encryption_at_rest::Options>,
+    /// Encryption at rest.
+    pub encryption: Option<encryption_at_rest::Options>,
     pub limits: Limits,
-    /// What requests may take, and how the server begins and ends.
+    /// Limits of requests, start and shutdown.
     pub requests: limits::Options,
     pub event_ttl: Duration,
     pub names: Names,
-    pub identity: authentication::Options,
-    /// The file with the authorities for clients, if they are to be read again when it changes.
+    pub authentication: authentication::Options,
+    /// The reloaded file of client CAs.
     pub client_authority_file: Option<PathBuf>,
-    /// Who vouches for proxies that say who is calling, in PEM.
+    /// CAs of front proxies, in PEM.
     pub proxy_authorities: Option<String>,
-    pub permission: authorization::Options,
+    pub authorization: authorization::Options,
     pub admission: admission::Options,
     pub audit: audit::Options,
     pub fairness: flowcontrol::Options,
     pub serving: kinds::Serving,
     pub kinds: kinds::Options,
-    /// The address by which pods reach the server. Without one there is no service for it.
-    pub reached_at: Option<IpAddr>,
-    pub found: Found,
-    /// Which way calls take.
+    /// The address of the server for pods. Without it the `kubernetes` service does not exist.
+    pub advertise_address: Option<IpAddr>,
+    pub advertise: AdvertiseOptions,
+    /// Egress of outgoing calls.
     pub egress: Egress,
-    /// How requests are passed on to other servers.
+    /// API aggregation.
     pub aggregation: aggregation::Options,
     pub gates: Gates,
-    pub browsers: cors::Options,
+    pub cors: cors::Options,
     pub cache: cache::Options,
-    pub observe: observability::Options,
-    /// What the process around the server gives it.
+    pub observability: observability::Options,
+    /// The environment of the process.
     pub deployment: Deployment,
     /// The port to listen on; 0 is any.
     pub port: u16,
-    /// When the server's clock starts, in Unix seconds.
+    /// The initial time of the server's clock, in Unix seconds.
     pub now: u64,
-    /// Holds up work that needs randomness, where a test wants that.
-    pub hold: Option<Arc<Hold>>,
+    /// Whether the server's timers go by its clock alone, which only [`Cluster::advance`] moves. Otherwise they go by
+    /// real time.
+    pub simulated_clock: bool,
+    /// Blocks threads that create objects.
+    pub thread_blocker: Option<Arc<ThreadBlocker>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             store: StoreChoice::Memory,
-            sealing: None,
+            encryption: None,
             limits: Limits::default(),
             requests: limits::Options::default(),
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
-            identity: authentication::Options::default(),
+            authentication: authentication::Options::default(),
             client_authority_file: None,
             proxy_authorities: None,
-            permission: authorization::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
-            // nobody makes the accounts of namespaces here
+            authorization: authorization::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
+            // no controller creates the service accounts of namespaces
             admission: admission::Options {
                 disable: vec!["ServiceAccount".to_owned()],
                 ..admission::Options::default()
@@ -89,33 +92,34 @@ impl Default for Options {
             fairness: flowcontrol::Options::default(),
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
-            reached_at: None,
-            found: Found::default(),
+            advertise_address: None,
+            advertise: AdvertiseOptions::default(),
             egress: Egress::default(),
             aggregation: aggregation::Options::default(),
             gates: Gates::default(),
-            browsers: cors::Options::default(),
+            cors: cors::Options::default(),
             cache: cache::Options::default(),
-            observe: observability::Options::default(),
+            observability: observability::Options::default(),
             deployment: Deployment::default(),
             port: 0,
             now: NOW,
-            hold: None,
+            simulated_clock: false,
+            thread_blocker: None,
         }
     }
 }
 
 impl Options {
-    /// With admission plugins switched on and off, and with what plugins are told.
-    pub fn plugins(enable: &[&str], disable: &[&str], told: &[(&str, Value)]) -> Self {
+    /// With enabled and disabled admission plugins, and plugin configurations.
+    pub fn plugins(enable: &[&str], disable: &[&str], configurations: &[(&str, Value)]) -> Self {
         let mut options = Self::default();
         let admission = &mut options.admission;
         admission.disable.retain(|name| !enable.contains(&name.as_str()));
         admission.enable.extend(enable.iter().map(|name| (*name).to_owned()));
         admission.disable.extend(disable.iter().map(|name| (*name).to_owned()));
-        for (name, told) in told {
-            let told = schema::decode::json_untyped(told.to_string().as_bytes()).unwrap();
-            admission.configuration.insert((*name).to_owned(), told.value);
+        for (name, configuration) in configurations {
+            let decoded = schema::decode::json_untyped(configuration.to_string().as_bytes()).unwrap();
+            admission.configuration.insert((*name).to_owned(), decoded.value);
         }
         options
     }
@@ -123,7 +127,7 @@ impl Options {
 
 /// A running server and its clock.
 pub struct Cluster {
-    pub world: Arc<Simulated>,
+    pub world: Arc<dyn ManualClock>,
     pub address: SocketAddr,
     pub server: Server,
     /// One connection that the administrator's requests share.
@@ -136,7 +140,7 @@ impl Cluster {
         Self::with(Options::default()).await
     }
 
-    /// The same, and the server writes nothing by itself once it runs.
+    /// The same, without writes by the server itself.
     pub async fn quiet() -> Self {
         let mut options = Options::default();
         options.fairness.on = false;
@@ -155,12 +159,15 @@ impl Cluster {
 
     /// A server that may not be able to start.
     pub async fn attempt(options: Options) -> Result<Self, StartError> {
-        let world = Simulated::new(options.now, 7);
+        let world: Arc<dyn ManualClock> = match options.simulated_clock {
+            true => Simulated::new(options.now, 7),
+            false => Seeded::new(options.now, 7),
+        };
         Self::attempt_in(options, world).await
     }
 
-    /// The same with a clock that others have too.
-    pub async fn attempt_in(options: Options, world: Arc<Simulated>) -> Result<Self, StartError> {
+    /// The same with a shared clock.
+    pub async fn attempt_in(options: Options, world: Arc<dyn ManualClock>) -> Result<Self, StartError> {
         let served = authority().server();
         let tls = TlsMaterial {
             certificate_chain: served.certificate.into(),
@@ -173,23 +180,22 @@ impl Cluster {
             ..TlsMaterial::default()
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
-        let ambient: World = match options.hold {
+        let env: World = match options.thread_blocker {
             None => world.clone(),
-            Some(hold) => Arc::new(Holding { hold, world: world.clone() }),
+            Some(blocker) => Arc::new(BlockingEnv { blocker, world: world.clone() }),
         };
-        let listen =
-            Listen { address, tls, limits: options.limits, share_port: false, world: ambient.clone() };
+        let listen = Listen { address, tls, limits: options.limits, share_port: false, world: env.clone() };
         let config = Config {
             store: options.store,
-            sealing: options.sealing,
+            encryption: options.encryption,
             listen,
-            world: ambient,
+            world: env,
             names: options.names,
             event_ttl: options.event_ttl,
             delete_workers: 4,
             egress: options.egress,
-            identity: options.identity,
-            permission: options.permission,
+            authentication: options.authentication,
+            authorization: options.authorization,
             admission: options.admission,
             audit: options.audit,
             fairness: options.fairness,
@@ -197,19 +203,19 @@ impl Cluster {
             limits: options.requests,
             cache: options.cache,
             kinds: options.kinds,
-            reached_at: options.reached_at,
-            found: options.found,
+            advertise_address: options.advertise_address,
+            advertise: options.advertise,
             aggregation: options.aggregation,
             gates: options.gates,
-            browsers: options.browsers,
-            observe: options.observe,
+            cors: options.cors,
+            observability: options.observability,
             deployment: options.deployment,
         };
         let server = Server::start(config).await?;
         Ok(Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() })
     }
 
-    /// Ends the server as SIGTERM would.
+    /// Stops the server as SIGTERM does.
     pub async fn stop(self) {
         let Cluster { server, admin, .. } = self;
         drop(admin);
@@ -221,55 +227,55 @@ impl Cluster {
         self.world.advance(by);
     }
 
-    /// What the server's clock shows, in Unix seconds.
+    /// The time of the server's clock, in Unix seconds.
     pub fn seconds(&self) -> i64 {
         let world: env::World = self.world.clone();
         env::unix_seconds(&world)
     }
 
-    /// The same as objects have it.
+    /// The same in the format of objects.
     pub fn time(&self) -> String {
         schema::time::format_time(self.seconds())
     }
 
-    /// A bare connection, to speak anything over.
-    pub async fn connect(&self, who: &Who, protocol: Protocol) -> Stream {
-        connect(self.address, who, protocol).await
+    /// A bare TLS connection.
+    pub async fn connect(&self, user: &TestUser, protocol: Protocol) -> Stream {
+        connect(self.address, user, protocol).await
     }
 
     pub(crate) async fn admin(&self) -> Sender {
-        let open = || Sender::open(self.address, &Who::Admin, Protocol::Http2);
+        let open = || Sender::open(self.address, &TestUser::Admin, Protocol::Http2);
         match self.admin.get_or_init(open).await {
             Sender::Http2(sender) => Sender::Http2(sender.clone()),
             Sender::Http1(_) => unreachable!("the shared connection multiplexes"),
         }
     }
 
-    pub fn ask(&self, method: Method, path: &str) -> Ask<'_> {
-        Ask::new(self, method, path)
+    pub fn request(&self, method: Method, path: &str) -> ApiRequest<'_> {
+        ApiRequest::new(self, method, path)
     }
 
-    pub fn get(&self, path: &str) -> Ask<'_> {
-        self.ask(Method::GET, path)
+    pub fn get(&self, path: &str) -> ApiRequest<'_> {
+        self.request(Method::GET, path)
     }
 
-    pub fn post(&self, path: &str, body: impl Into<Payload>) -> Ask<'_> {
-        self.ask(Method::POST, path).body(body)
+    pub fn post(&self, path: &str, body: impl Into<Payload>) -> ApiRequest<'_> {
+        self.request(Method::POST, path).body(body)
     }
 
-    pub fn put(&self, path: &str, body: impl Into<Payload>) -> Ask<'_> {
-        self.ask(Method::PUT, path).body(body)
+    pub fn put(&self, path: &str, body: impl Into<Payload>) -> ApiRequest<'_> {
+        self.request(Method::PUT, path).body(body)
     }
 
-    pub fn delete(&self, path: &str) -> Ask<'_> {
-        self.ask(Method::DELETE, path)
+    pub fn delete(&self, path: &str) -> ApiRequest<'_> {
+        self.request(Method::DELETE, path)
     }
 
     /// A patch; an array is a JSON patch, everything else a merge patch.
-    pub fn patch(&self, path: &str, body: Value) -> Ask<'_> {
+    pub fn patch(&self, path: &str, body: Value) -> ApiRequest<'_> {
         let media =
             if body.is_array() { "application/json-patch+json" } else { "application/merge-patch+json" };
-        self.ask(Method::PATCH, path).body(body).header("content-type", media)
+        self.request(Method::PATCH, path).body(body).header("content-type", media)
     }
 
     /// The object or list at a path.
@@ -277,24 +283,24 @@ impl Cluster {
         self.get(path).await.code(200).json()
     }
 
-    /// Makes an object in a collection.
+    /// Creates an object in a collection.
     pub async fn create(&self, collection: &str, object: Value) -> Value {
         self.post(collection, object).await.code(201).json()
     }
 
-    /// Makes an object that has nothing but a name.
+    /// Creates an object that has only a name.
     pub async fn named(&self, collection: &str, name: &str) -> Value {
         self.create(collection, json!({"metadata": {"name": name}})).await
     }
 
-    /// Makes an object with a name and labels.
+    /// Creates an object with a name and labels.
     pub async fn labelled(&self, collection: &str, name: &str, labels: Value) -> Value {
         self.create(collection, json!({"metadata": {"name": name, "labels": labels}})).await
     }
 
-    /// Whether the server still answers, after whatever was done to it.
+    /// Checks that the server still responds.
     pub async fn answers(&self) {
-        let again: Answer = self.get("/readyz").protocol(Protocol::Http1).await;
+        let again: ApiResponse = self.get("/readyz").protocol(Protocol::Http1).await;
         assert_eq!(again.code(200).text(), "ok");
     }
 }

@@ -1,4 +1,4 @@
-//! A disk in memory below the embedded store: it can be full, and it can stand still.
+//! A disk in memory for the embedded store: it can be full, and its syncs can be blocked.
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
@@ -46,7 +46,7 @@ impl Platter {
 }
 
 impl Disk {
-    /// Opens the store on it, and gives what is there.
+    /// Opens the store on it; returns the recovered records.
     pub fn open(&self, world: World) -> (Arc<Engine>, Vec<Recovered>) {
         let mut recovered = Vec::new();
         let mut visit = |record| recovered.push(record);
@@ -60,7 +60,7 @@ impl Disk {
         platter.capacity = Some(platter.used() + bytes.div_ceil(BLOCK));
     }
 
-    /// From now on nothing becomes durable.
+    /// Blocks syncs.
     pub fn hold(&self) {
         self.platter.lock().unwrap().is_held = true;
     }
@@ -70,7 +70,7 @@ impl Disk {
         self.changed.notify_all();
     }
 
-    /// Whether something is about to become durable, and does not.
+    /// Whether a sync is blocked.
     pub fn is_waited_for(&self) -> bool {
         self.platter.lock().unwrap().waiting > 0
     }

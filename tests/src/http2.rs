@@ -1,10 +1,10 @@
-//! HTTP/2 frame by frame, for what no proper client would do.
+//! HTTP/2 frame by frame, for requests that a proper client does not send.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Cluster;
 use crate::soon;
-use crate::transport::{Protocol, Stream, Who};
+use crate::transport::{Protocol, Stream, TestUser};
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
@@ -48,17 +48,17 @@ impl Frame {
 /// A connection after its preface.
 pub struct Http2 {
     stream: Stream,
-    /// What the server's settings say.
+    /// `MAX_CONCURRENT_STREAMS` of the server.
     pub max_streams: Option<u32>,
 }
 
 impl Http2 {
     /// As the administrator.
     pub async fn open(cluster: &Cluster) -> Self {
-        Self::open_as(cluster, &Who::Admin).await
+        Self::open_as(cluster, &TestUser::Admin).await
     }
 
-    pub async fn open_as(cluster: &Cluster, who: &Who) -> Self {
+    pub async fn open_as(cluster: &Cluster, who: &TestUser) -> Self {
         let mut stream = cluster.connect(who, Protocol::Http2).await;
         stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
         let mut client = Http2 { stream, max_streams: None };
@@ -112,7 +112,7 @@ impl Http2 {
         }
     }
 
-    /// Waits until the server closes; gives what came before.
+    /// The frames until the server closes.
     pub async fn closed(&mut self) -> Vec<Frame> {
         let mut seen = Vec::new();
         while let Some(frame) = self.next().await {
@@ -146,7 +146,7 @@ pub fn header(block: &mut Vec<u8>, name: &str, value: &str) {
     text(block, value);
 }
 
-/// A length in seven bits, or in seven bits and what follows, and the text.
+/// A string literal of HPACK: the length as a 7-bit prefix integer, and the text.
 fn text(block: &mut Vec<u8>, value: &str) {
     let mut length = value.len();
     if length < 127 {

@@ -11,7 +11,7 @@ use kube::Client;
 use tower_service::Service;
 
 use crate::cluster::Cluster;
-use crate::transport::{Protocol, Who, connect};
+use crate::transport::{Protocol, TestUser, connect};
 
 impl Cluster {
     /// A client of a library that others use, as the administrator.
@@ -39,7 +39,7 @@ where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     async fn open(cluster: &Cluster) -> Self {
-        let stream = connect(cluster.address, &Who::Admin, Protocol::Http2).await;
+        let stream = connect(cluster.address, &TestUser::Admin, Protocol::Http2).await;
         let builder = http2::Builder::new(TokioExecutor::new());
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);

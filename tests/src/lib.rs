@@ -1,4 +1,4 @@
-//! The harness of the end-to-end tests: a whole server in the test's own process, spoken to over TLS.
+//! The harness of the end-to-end tests: a whole server in the process of the test, called over TLS.
 //!
 //! ```text
 //! let cluster = Cluster::start().await;
@@ -8,49 +8,49 @@
 //!
 //! What always holds: each [`Cluster`] has a store, a port and a clock of its own, so tests neither share
 //! state nor order. Time stands still until a test moves it, and randomness follows from a seed. Nothing
-//! waits without a bound: what does not come within [`TIMEOUT`] fails the test.
+//! waits without a bound: [`TIMEOUT`] fails the test.
 //!
-//! What it does not do: reach into the server where HTTP can say the same.
+//! Left out: access to the internals of the server where HTTP is enough.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a harness fails the test that uses it")]
 
 pub mod agent;
-mod ask;
-mod between;
 mod cluster;
 mod disk;
-mod elsewhere;
-mod extension;
-mod hold;
+mod egress_proxy;
+mod extension_server;
 pub mod http2;
-mod key_server;
+mod https_server;
+mod kms_plugin;
 mod kube_client;
-mod managed;
+mod managed_cluster;
+mod oidc_provider;
 mod pki;
-mod provider;
+mod request;
+mod thread_blocker;
 mod transport;
 mod watch;
 
-pub use ask::{Answer, Ask, Payload, answer, ask, escape};
-pub use between::{Between, Conduct, Kind};
 pub use cluster::{Cluster, NOW, Options};
 pub use disk::Disk;
-pub use elsewhere::{Deed, Elsewhere, Reply, Seen};
-pub use extension::{Extension, GROUP_VERSION, Mood, Passed};
-pub use hold::Hold;
-pub use key_server::KeyServer;
-pub use managed::{Managed, until};
+pub use egress_proxy::{EgressProxy, ProxyBehavior, ProxyKind};
+pub use extension_server::{ExtensionServer, GROUP_VERSION, ProxiedRequest, ServerBehavior};
+pub use https_server::{HttpsServer, ReceivedRequest, Reply, SideEffect};
+pub use kms_plugin::KmsPlugin;
+pub use managed_cluster::{ManagedCluster, until};
+pub use oidc_provider::{OidcProvider, Published, SigningKey};
 pub use pki::{Authority, Pair, authority, self_signed};
-pub use provider::{Provider, Published, SigningKey};
-pub use transport::{Protocol, Stream, Who};
+pub use request::{ApiRequest, ApiResponse, Payload, escape, fetch, fetch_response};
+pub use thread_blocker::ThreadBlocker;
+pub use transport::{Protocol, Stream, TestUser};
 pub use watch::Watch;
 
 use std::time::Duration;
 
-/// How long a test waits for what should come at once: long enough for a machine that is busy with other things.
+/// The bound on every wait, long enough for a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Waits for `work`, but not for ever.
+/// Waits for `work`, at most [`TIMEOUT`].
 pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => done,

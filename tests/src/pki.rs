@@ -23,7 +23,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// For a client to show, whether or not the server asked for this issuer.
+    /// Sends the certificate to every server, also if the server does not list its issuer.
     pub(crate) fn resolver(&self) -> SingleCertAndKey {
         let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes());
         let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
@@ -78,7 +78,7 @@ impl Authority {
         self.server_named("server", "")
     }
 
-    /// A server's certificate, whatever else it says. Those who go by the true time believe it as well.
+    /// A server certificate with this name and group, valid by the real time too.
     pub fn server_named(&self, name: &str, group: &str) -> Pair {
         let mut params = params(name, NOW - 60, 50 * YEAR);
         if !group.is_empty() {

@@ -30,46 +30,46 @@ pub enum Protocol {
     Http2,
 }
 
-/// Who is asking.
+/// The user of a request.
 #[derive(Clone)]
-pub enum Who {
-    /// A member of the masters' group.
+pub enum TestUser {
+    /// A member of `system:masters`.
     Admin,
-    /// Somebody without a certificate.
-    Nobody,
-    /// The holder of a certificate.
-    Holder(Pair),
+    /// Without a client certificate.
+    Anonymous,
+    /// With this client certificate.
+    Certificate(Pair),
 }
 
-impl Who {
+impl TestUser {
     fn pair(&self) -> Option<&Pair> {
         static ADMIN: OnceLock<Pair> = OnceLock::new();
         match self {
-            Who::Admin => Some(ADMIN.get_or_init(|| authority().client("admin", "system:masters"))),
-            Who::Nobody => None,
-            Who::Holder(pair) => Some(pair),
+            TestUser::Admin => Some(ADMIN.get_or_init(|| authority().client("admin", "system:masters"))),
+            TestUser::Anonymous => None,
+            TestUser::Certificate(pair) => Some(pair),
         }
     }
 }
 
-/// Shakes hands with a server.
-pub(crate) async fn connect(address: SocketAddr, who: &Who, protocol: Protocol) -> Stream {
+/// Connects with TLS.
+pub(crate) async fn connect(address: SocketAddr, user: &TestUser, protocol: Protocol) -> Stream {
     let tcp = soon("the connection", TcpStream::connect(address)).await.unwrap();
     tcp.set_nodelay(true).unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    let connecting = TlsConnector::from(Arc::new(config(who, protocol))).connect(name, tcp);
+    let connecting = TlsConnector::from(Arc::new(config(user, protocol))).connect(name, tcp);
     soon("the TLS handshake", connecting).await.unwrap()
 }
 
-fn config(who: &Who, protocol: Protocol) -> ClientConfig {
+fn config(user: &TestUser, protocol: Protocol) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority().pem().as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_details(provider, Arc::new(StillClock))
+    let builder = ClientConfig::builder_with_details(provider, Arc::new(FixedClock))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots);
-    let mut config = match who.pair() {
+    let mut config = match user.pair() {
         None => builder.with_no_client_auth(),
         Some(pair) => builder.with_client_cert_resolver(Arc::new(pair.resolver())),
     };
@@ -78,11 +78,11 @@ fn config(who: &Who, protocol: Protocol) -> ClientConfig {
     config
 }
 
-/// The server's certificate is valid when the tests play.
+/// The time at which the certificate of the server is valid.
 #[derive(Debug)]
-struct StillClock;
+struct FixedClock;
 
-impl rustls::time_provider::TimeProvider for StillClock {
+impl rustls::time_provider::TimeProvider for FixedClock {
     fn current_time(&self) -> Option<UnixTime> {
         Some(UnixTime::since_unix_epoch(Duration::from_secs(NOW)))
     }
@@ -95,8 +95,8 @@ pub(crate) enum Sender {
 }
 
 impl Sender {
-    pub(crate) async fn open(address: SocketAddr, who: &Who, protocol: Protocol) -> Self {
-        let stream = TokioIo::new(connect(address, who, protocol).await);
+    pub(crate) async fn open(address: SocketAddr, user: &TestUser, protocol: Protocol) -> Self {
+        let stream = TokioIo::new(connect(address, user, protocol).await);
         match protocol {
             Protocol::Http1 => {
                 let (sender, connection) = http1::handshake(stream).await.unwrap();

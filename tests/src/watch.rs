@@ -42,7 +42,7 @@ impl Watch {
         }
     }
 
-    /// The next event, which must be of this type and about this name; gives the object.
+    /// The object of the next event, which must have this type and name.
     pub async fn expect(&mut self, kind: &str, name: &str) -> Value {
         let mut event = self.some().await;
         assert_eq!(event["type"], kind, "{}: {event}", self.what);
@@ -50,7 +50,7 @@ impl Watch {
         event["object"].take()
     }
 
-    /// The next event, whatever it is.
+    /// The next event.
     pub async fn some(&mut self) -> Value {
         match self.next().await {
             Some(event) => event,
@@ -58,7 +58,7 @@ impl Watch {
         }
     }
 
-    /// Waits for the end; gives the events that came before it.
+    /// The remaining events until the end.
     pub async fn rest(&mut self) -> Vec<Value> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {

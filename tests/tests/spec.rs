@@ -20,11 +20,11 @@ mod spec {
     mod audit;
     mod authentication;
     mod bad_input;
-    mod browsers;
     mod bulk;
     mod callers;
     mod cases;
     mod client_certificates;
+    mod cors;
     mod custom_conversion;
     mod custom_definitions;
     mod custom_limits;
@@ -42,7 +42,6 @@ mod spec {
     mod dry_run;
     mod egress;
     mod encryption;
-    mod encryption_servers;
     mod endpoints;
     mod errors;
     mod escalation;
@@ -52,6 +51,7 @@ mod spec {
     mod health;
     mod identity;
     mod image_policies;
+    mod kms_plugins;
     mod kube_client;
     mod lifecycle;
     mod limits;
@@ -66,6 +66,7 @@ mod spec {
     mod parity;
     mod parity_bodies;
     mod parity_custom;
+    mod parity_ownership;
     mod parity_paths;
     mod parity_reads;
     mod parity_writes;
@@ -82,6 +83,7 @@ mod spec {
     mod runtime_classes;
     mod runtime_kind;
     mod samples;
+    mod scheduling;
     mod sent_paths;
     mod service_accounts;
     mod services;

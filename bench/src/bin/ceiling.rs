@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_has_the_size_asked_for() {
+    fn an_object_has_the_requested_size() {
         let made = object(6700).unwrap();
         assert_eq!(made.len(), 6700);
         let value: serde_json::Value = serde_json::from_slice(&made).unwrap();

@@ -1,4 +1,4 @@
-//! What definitions of custom resources cost: many large ones, and objects of one beside config maps of the same size.
+//! Measures custom resources: many large definitions, and custom objects beside config maps of the same size.
 //!
 //!     cargo run --release -p bench --bin definitions -- --server https://127.0.0.1:6443 --token T --pid PID
 //!
@@ -7,7 +7,7 @@
 
 use anyhow::{Context, ensure};
 use bench::process::{cpu_of, memory_of};
-use bench::target::{Sender, Target, Whom};
+use bench::target::{Sender, Target, TargetArgs};
 use bytes::Bytes;
 use clap::Parser;
 use http::{Method, StatusCode};
@@ -33,15 +33,15 @@ fn definitions() -> String {
 /// How many make definitions at a time, each the next one when the last is established.
 const CLIENTS: usize = 8;
 
-/// A terminal that is gone cannot be told.
-macro_rules! tell {
-    ($($told:tt)*) => {{ let _ = writeln!(stdout(), $($told)*); }};
+/// Like `println!`, but ignores a closed terminal.
+macro_rules! print_line {
+    ($($arguments:tt)*) => {{ let _ = writeln!(stdout(), $($arguments)*); }};
 }
 
 #[derive(Parser)]
-struct Asked {
+struct Cli {
     #[command(flatten)]
-    whom: Whom,
+    target: TargetArgs,
     /// The server's process, for its memory and CPU time
     #[arg(long)]
     pid: Option<u32>,
@@ -64,20 +64,20 @@ struct Asked {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let asked = Asked::parse();
-    let target = Arc::new(Target::new(&asked.whom)?);
+    let cli = Cli::parse();
+    let target = Arc::new(Target::new(&cli.target)?);
     let mut client = Client { sender: target.connect().await?, target };
-    let pids: Vec<u32> = asked.pid.into_iter().collect();
-    let original = match &asked.definition {
+    let pids: Vec<u32> = cli.pid.into_iter().collect();
+    let original = match &cli.definition {
         Some(file) => serde_json::from_slice(&std::fs::read(file)?).context("--definition")?,
-        None => made_up(asked.size),
+        None => made_up(cli.size),
     };
     let before = memory_of(&pids)?;
     let (begun, original) = (Instant::now(), Arc::new(original));
     let mut working = JoinSet::new();
     for first in 0..CLIENTS {
         let mut client = Client { sender: client.target.connect().await?, target: client.target.clone() };
-        let (original, numbers) = (original.clone(), (first..asked.count).step_by(CLIENTS));
+        let (original, numbers) = (original.clone(), (first..cli.count).step_by(CLIENTS));
         working.spawn(async move {
             let mut bytes = 0;
             for nth in numbers {
@@ -91,25 +91,29 @@ async fn main() -> anyhow::Result<()> {
         });
     }
     let bytes: usize = working.join_all().await.into_iter().sum::<anyhow::Result<usize>>()?;
-    tell!("definitions       {} of {} bytes", asked.count, bytes / asked.count.max(1));
-    tell!("all established   after {:.2} s", begun.elapsed().as_secs_f64());
-    // what is put away later is put away
+    print_line!("definitions       {} of {} bytes", cli.count, bytes / cli.count.max(1));
+    print_line!("all established   after {:.2} s", begun.elapsed().as_secs_f64());
+    // let deferred work finish
     tokio::time::sleep(Duration::from_secs(2)).await;
     if let (Some(before), Some(after)) = (before, memory_of(&pids)?) {
-        let each = after.saturating_sub(before) / 1024 / asked.count.max(1) as u64;
-        tell!("memory            {} MiB before, {} MiB after: {each} KiB each", before >> 20, after >> 20);
+        let each = after.saturating_sub(before) / 1024 / cli.count.max(1) as u64;
+        print_line!(
+            "memory            {} MiB before, {} MiB after: {each} KiB each",
+            before >> 20,
+            after >> 20
+        );
     }
     let idle = cpu_of(&pids)?;
-    tokio::time::sleep(Duration::from_secs(asked.idle_seconds)).await;
+    tokio::time::sleep(Duration::from_secs(cli.idle_seconds)).await;
     if let (Some(before), Some(after)) = (idle, cpu_of(&pids)?) {
-        let share = (after - before) as f64 / 10_000.0 / asked.idle_seconds.max(1) as f64;
-        tell!("idle              {share:.2} % of a core");
+        let share = (after - before) as f64 / 10_000.0 / cli.idle_seconds.max(1) as f64;
+        print_line!("idle              {share:.2} % of a core");
     }
-    objects(&asked, &mut client, &pids).await
+    objects(&cli, &mut client, &pids).await
 }
 
 /// Objects of a custom kind and config maps of the same size, by turns.
-async fn objects(asked: &Asked, client: &mut Client, pids: &[u32]) -> anyhow::Result<()> {
+async fn objects(cli: &Cli, client: &mut Client, pids: &[u32]) -> anyhow::Result<()> {
     let texts = json!({"type": "object", "additionalProperties": {"type": "string", "maxLength": 1000}});
     let schema = json!({"type": "object", "properties": {"data": texts}});
     let gauge = definition("gauge.example.com", "gauges", "Gauge", schema);
@@ -117,7 +121,7 @@ async fn objects(asked: &Asked, client: &mut Client, pids: &[u32]) -> anyhow::Re
     client.until_established("gauges.gauge.example.com").await?;
     let data: serde_json::Map<String, Value> =
         (0..10).map(|nth| (format!("key-{nth}"), Value::from("x".repeat(100)))).collect();
-    tell!("{:<18}{:>14}{:>14}{:>14}   µs of CPU each", "", "create", "get", "list of all");
+    print_line!("{:<18}{:>14}{:>14}{:>14}   µs of CPU each", "", "create", "get", "list of all");
     for (label, version, kind, path) in [
         ("config map", "v1", "ConfigMap", "/api/v1/namespaces/default/configmaps"),
         (
@@ -136,28 +140,28 @@ async fn objects(asked: &Asked, client: &mut Client, pids: &[u32]) -> anyhow::Re
             spent = now;
             Ok(())
         };
-        for nth in 0..asked.objects {
+        for nth in 0..cli.objects {
             let body = json!({"apiVersion": version, "kind": kind, "metadata": {"name": format!("o{nth}")}, "data": data});
             client.expect(Method::POST, path, body.to_string(), StatusCode::CREATED).await?;
         }
-        cost(asked.objects)?;
-        for nth in 0..asked.objects {
+        cost(cli.objects)?;
+        for nth in 0..cli.objects {
             client.expect(Method::GET, &format!("{path}/o{nth}"), String::new(), StatusCode::OK).await?;
         }
-        cost(asked.objects)?;
+        cost(cli.objects)?;
         const LISTS: usize = 20;
         for _ in 0..LISTS {
             client.expect(Method::GET, path, String::new(), StatusCode::OK).await?;
         }
         cost(LISTS)?;
-        tell!("{label:<18}{:>14}{:>14}{:>14}", costs[0], costs[1], costs[2]);
+        print_line!("{label:<18}{:>14}{:>14}{:>14}", costs[0], costs[1], costs[2]);
     }
     Ok(())
 }
 
-/// As much of a definition as is looked at, again and again.
+/// The part of a definition that is polled.
 #[derive(Deserialize)]
-struct Found {
+struct Definition {
     status: Option<Status>,
 }
 
@@ -184,7 +188,7 @@ impl Client {
         method: Method,
         path: &str,
         body: String,
-        wanted: StatusCode,
+        expected: StatusCode,
     ) -> anyhow::Result<Bytes> {
         let request = self.target.request(method, self.target.uri(path)?, body.into())?;
         self.sender.ready().await?;
@@ -192,7 +196,7 @@ impl Client {
         let status = response.status();
         let body = response.into_body().collect().await?.to_bytes();
         let shown = || String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned();
-        ensure!(status == wanted, "{path}: {status}: {}", shown());
+        ensure!(status == expected, "{path}: {status}: {}", shown());
         Ok(body)
     }
 
@@ -200,7 +204,7 @@ impl Client {
         let path = format!("{}/{name}", definitions());
         loop {
             let found = self.expect(Method::GET, &path, String::new(), StatusCode::OK).await?;
-            let found: Found = serde_json::from_slice(&found)?;
+            let found: Definition = serde_json::from_slice(&found)?;
             let mut conditions = found.status.unwrap_or_default().conditions.into_iter().flatten();
             if conditions.any(|it| it.kind == "Established" && it.status == "True") {
                 return Ok(());

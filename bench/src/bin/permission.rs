@@ -1,8 +1,8 @@
-//! What permission costs: deciding for one user among many roles and bindings, and carrying one change over.
+//! Measures RBAC: authorization of one user among many roles and bindings, and application of one change.
 //!
 //!     cargo run --release -p bench --bin permission
 //!
-//! What it does not do: read objects. What a request costs in all is the loader's to tell.
+//! Left out: reading objects. `load` measures whole requests.
 
 use auth::rbac::{Binding, Policy, Role, RoleRef, Rule, Subject};
 use auth::{Attributes, Authorizer, Chain, MASTERS, Rbac, User};
@@ -13,13 +13,13 @@ use std::io::{Write, stdout};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A terminal that is gone cannot be told.
-macro_rules! tell {
-    ($($told:tt)*) => {{ let _ = writeln!(stdout(), $($told)*); }};
+/// Like `println!`, but ignores a closed terminal.
+macro_rules! print_line {
+    ($($arguments:tt)*) => {{ let _ = writeln!(stdout(), $($arguments)*); }};
 }
 
 #[derive(Parser)]
-struct Asked {
+struct Cli {
     #[arg(long, default_value_t = 1000)]
     roles: usize,
     #[arg(long, default_value_t = 5000)]
@@ -32,8 +32,8 @@ struct Asked {
 }
 
 fn main() {
-    let asked = Asked::parse();
-    let (roles, bindings) = (roles(&asked), bindings(&asked));
+    let cli = Cli::parse();
+    let (roles, bindings) = (roles(&cli), bindings(&cli));
     let rbac = Arc::new(Rbac::new(&Names::kubernetes()));
     rbac.replace(Policy::compile(roles.clone(), bindings.clone()));
     let chain = Chain { authorizers: vec![rbac.clone()] };
@@ -55,30 +55,30 @@ fn main() {
             resource_request: true,
         };
         let allowed = chain.authorize(&attributes).now().is_some_and(|it| it.is_allowed());
-        let each = time(asked.times, || drop(black_box(chain.authorize(black_box(&attributes)))));
-        tell!("{label:<44} {each:>10.3} µs   {}", if allowed { "permitted" } else { "not permitted" });
+        let each = time(cli.times, || drop(black_box(chain.authorize(black_box(&attributes)))));
+        print_line!("{label:<44} {each:>10.3} µs   {}", if allowed { "permitted" } else { "not permitted" });
     };
-    tell!("{} roles, {} bindings", asked.roles, asked.bindings);
+    print_line!("{} roles, {} bindings", cli.roles, cli.bindings);
     decide("the masters' group", &in_groups(&[MASTERS, "system:authenticated"]), "a");
     decide("a user", &in_groups(&["staff", "system:authenticated"]), "a");
-    decide("a user with 20 groups that mean nothing", &in_groups(&many().each_ref().map(|it| &**it)), "a");
-    decide("a user who may not", &User::named("nobody"), "a");
+    decide("a user with 20 groups without bindings", &in_groups(&many().each_ref().map(|it| &**it)), "a");
+    decide("a user without permission", &User::named("stranger"), "a");
     let changed = bindings[bindings.len() / 2].clone();
-    let each = time(asked.times / 1000, || {
+    let each = time(cli.times / 1000, || {
         let mut policy = Policy::clone(&rbac.policy());
         policy.unbind(&changed);
         policy.bind(changed.clone());
         rbac.replace(policy);
     });
-    tell!("{:<44} {each:>10.3} µs", "one binding changes");
-    let each = time(asked.times / 1000, || {
+    print_line!("{:<44} {each:>10.3} µs", "one binding changes");
+    let each = time(cli.times / 1000, || {
         let mut policy = Policy::clone(&rbac.policy());
         policy.put_role(roles[roles.len() / 2].clone());
         rbac.replace(policy);
     });
-    tell!("{:<44} {each:>10.3} µs", "one role changes");
-    let each = time(asked.times / 5000, || rbac.replace(Policy::compile(roles.clone(), bindings.clone())));
-    tell!("{:<44} {each:>10.3} µs", "all of it anew");
+    print_line!("{:<44} {each:>10.3} µs", "one role changes");
+    let each = time(cli.times / 5000, || rbac.replace(Policy::compile(roles.clone(), bindings.clone())));
+    print_line!("{:<44} {each:>10.3} µs", "compiling all");
 }
 
 /// Microseconds that each of many takes: the best of many short rounds, as others use the machine too.
@@ -103,7 +103,7 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 /// Half of the roles are the cluster's.
-fn roles(asked: &Asked) -> Vec<Arc<Role>> {
+fn roles(cli: &Cli) -> Vec<Arc<Role>> {
     let rule = |resources: &[&str]| Rule {
         verbs: words(&["get", "list", "watch"]),
         api_groups: words(&[""]),
@@ -112,23 +112,23 @@ fn roles(asked: &Asked) -> Vec<Arc<Role>> {
     };
     let role = |at: usize| {
         let namespace =
-            if at.is_multiple_of(2) { String::new() } else { format!("ns-{}", at % asked.namespaces) };
+            if at.is_multiple_of(2) { String::new() } else { format!("ns-{}", at % cli.namespaces) };
         let rules = [rule(&["pods", "pods/log"]), rule(&["services"]), rule(&["configmaps"])];
         Arc::new(Role { namespace, name: format!("role-{at}"), rules: vec![rules.into()] })
     };
-    (0..asked.roles).map(role).collect()
+    (0..cli.roles).map(role).collect()
 }
 
 /// A tenth of the bindings count everywhere.
-fn bindings(asked: &Asked) -> Vec<Arc<Binding>> {
+fn bindings(cli: &Cli) -> Vec<Arc<Binding>> {
     let binding = |at: usize| {
         let everywhere = at.is_multiple_of(10);
-        let namespace = if everywhere { String::new() } else { format!("ns-{}", at % asked.namespaces) };
+        let namespace = if everywhere { String::new() } else { format!("ns-{}", at % cli.namespaces) };
         // the user of the test has but one, in one namespace
         let user = if everywhere { format!("operator-{at}") } else { format!("user-{at}") };
-        let role = RoleRef { of_cluster: true, name: format!("role-{}", at * 2 % asked.roles.max(1)) };
+        let role = RoleRef { of_cluster: true, name: format!("role-{}", at * 2 % cli.roles.max(1)) };
         let subjects = vec![Subject::User(user), Subject::Group(format!("team-{}", at % 50))];
         Arc::new(Binding { namespace, name: format!("binding-{at}"), role, subjects })
     };
-    (0..asked.bindings).map(binding).collect()
+    (0..cli.bindings).map(binding).collect()
 }

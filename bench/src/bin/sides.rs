@@ -133,7 +133,7 @@ fn section(pintle: &Side, peer: &Side, about: &str, plot: &str) -> String {
     text
 }
 
-/// The document with what stands between the marks replaced.
+/// Replaces the part of the document between the marks.
 fn replaced(text: &str, section: &str) -> anyhow::Result<String> {
     let (before, rest) = text.split_once(BEGIN).context("the mark where it begins is not there")?;
     let (_, after) = rest.split_once(END).context("the mark where it ends is not there")?;

@@ -1,4 +1,4 @@
-//! One table out of the result files of a run: Pintle, its goals, and what it is measured against.
+//! One table of the result files of a run: Pintle, its goals, and the peer.
 //!
 //! | file | what |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `sync-*.json` | the disk's |
 //!
 //! What always holds: a figure that is in no file is shown as absent, never guessed; a check of kbench's that
-//! did not hold is told below the table, because the figures beside it do not compare.
+//! did not hold is reported below the table, because the figures beside it do not compare.
 
 use std::fmt::Write as _;
 use std::io::{Write, stdout};
@@ -66,7 +66,7 @@ impl Goal {
 }
 
 /// A figure of kbench's to show.
-struct Wanted {
+struct Figure {
     /// With `@` for the number of pods.
     name: &'static str,
     scenario: &'static str,
@@ -92,8 +92,8 @@ const fn at_most(
     scale: f64,
     limit: f64,
     peer: f64,
-) -> Wanted {
-    Wanted { name, scenario, variant, field, scale, goal: Goal::AtMost(limit), peer }
+) -> Figure {
+    Figure { name, scenario, variant, field, scale, goal: Goal::AtMost(limit), peer }
 }
 
 const fn at_least(
@@ -101,20 +101,20 @@ const fn at_least(
     (scenario, variant, field): (&'static str, &'static str, &'static str),
     limit: f64,
     peer: f64,
-) -> Wanted {
-    Wanted { name, scenario, variant, field, scale: 1.0, goal: Goal::AtLeast(limit), peer }
+) -> Figure {
+    Figure { name, scenario, variant, field, scale: 1.0, goal: Goal::AtLeast(limit), peer }
 }
 
 const fn open(
     name: &'static str,
     (scenario, variant, field): (&'static str, &'static str, &'static str),
     peer: f64,
-) -> Wanted {
-    Wanted { name, scenario, variant, field, scale: 1.0, goal: Goal::Open, peer }
+) -> Figure {
+    Figure { name, scenario, variant, field, scale: 1.0, goal: Goal::Open, peer }
 }
 
 #[rustfmt::skip]
-const WANTED: &[Wanted] = &[
+const FIGURES: &[Figure] = &[
     at_most("start to ready, empty store: s", ("startup", "", "ready_s"), 1.0, 0.1, 3.55),
     at_most("idle memory: MiB", ("startup", "", "idle_rss_mib"), 1.0, 25.0, 316.0),
     at_most("peak memory, lists of @ pods: MiB", ("list", "", "rss_peak_kb"), 1.0 / 1024.0, 200.0, 2800.0),
@@ -168,18 +168,18 @@ impl Results {
         }
     }
 
-    /// The worst of what was measured for a goal.
-    fn measured(&self, wanted: &Wanted) -> Option<f64> {
+    /// The worst measurement for a goal.
+    fn measured(&self, figure: &Figure) -> Option<f64> {
         let fits = |row: &&Value| {
-            row["scenario"] == wanted.scenario
-                && row["variant"].as_str().is_some_and(|it| it.starts_with(wanted.variant))
+            row["scenario"] == figure.scenario
+                && row["variant"].as_str().is_some_and(|it| it.starts_with(figure.variant))
         };
-        let values = self.kbench.iter().filter(fits).filter_map(|row| figure(row, wanted.field));
-        let worst = match wanted.goal {
+        let values = self.kbench.iter().filter(fits).filter_map(|row| field_value(row, figure.field));
+        let worst = match figure.goal {
             Goal::AtMost(_) | Goal::Open => values.reduce(f64::max),
             Goal::AtLeast(_) => values.reduce(f64::min),
         };
-        worst.map(|value| value * wanted.scale)
+        worst.map(|value| value * figure.scale)
     }
 
     fn loaded(&self, name: &str, field: &str) -> Option<f64> {
@@ -189,7 +189,7 @@ impl Results {
     fn table(&self, pods: u64) -> String {
         let heads = ["figure", "Pintle", "goal", "met", "against", "Pintle has"];
         let mut rows = vec![heads.map(str::to_owned)];
-        rows.extend(WANTED.iter().map(|wanted| self.goal_row(wanted, pods)));
+        rows.extend(FIGURES.iter().map(|figure| self.goal_row(figure, pods)));
         for (what, scale, unit) in [("get", 1.0, "us"), ("list", 1e-3, "ms")] {
             rows.push(self.ceiling_row(what, "CPU", "server_cpu_us_per_op", scale, unit));
             rows.push(self.ceiling_row(what, "rate", "ops_per_s", 1.0, "per s"));
@@ -205,21 +205,21 @@ impl Results {
     }
 
     /// Goals and peer stand beside a figure only when it was measured as they were.
-    fn goal_row(&self, wanted: &Wanted, pods: u64) -> [String; 6] {
-        let measured = self.measured(wanted);
-        let name = wanted.name.replace('@', &pods.to_string());
+    fn goal_row(&self, figure: &Figure, pods: u64) -> [String; 6] {
+        let measured = self.measured(figure);
+        let name = figure.name.replace('@', &pods.to_string());
         if pods != PODS {
             return [name, shown(measured), String::new(), String::new(), String::new(), String::new()];
         }
         let met =
-            measured.and_then(|value| wanted.goal.is_met(value)).map(|met| if met { "yes" } else { "NO" });
+            measured.and_then(|value| figure.goal.is_met(value)).map(|met| if met { "yes" } else { "NO" });
         [
             name,
             shown(measured),
-            wanted.goal.shown(),
+            figure.goal.shown(),
             met.unwrap_or_default().to_owned(),
-            format!("peer {}", number(wanted.peer)),
-            ratio(measured, Some(wanted.peer)),
+            format!("peer {}", number(figure.peer)),
+            ratio(measured, Some(figure.peer)),
         ]
     }
 
@@ -263,7 +263,7 @@ fn sync_row(sync: &Value, creates: Option<f64>) -> [String; 6] {
     ]
 }
 
-fn figure(row: &Value, field: &str) -> Option<f64> {
+fn field_value(row: &Value, field: &str) -> Option<f64> {
     let of_processes = || {
         let each = row["processes"].as_array()?.iter().map(|process| process[field].as_f64());
         each.collect::<Option<Vec<_>>>().filter(|each| !each.is_empty()).map(|each| each.iter().sum())
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_check_is_told_and_an_empty_folder_refused() {
+    fn a_failed_check_is_reported_and_an_empty_folder_rejected() {
         let table = results().table(PODS);
         assert!(table.contains("CHECK FAILED: create pods: all listed"), "{table}");
         assert!(!table.contains("in form"));

@@ -29,7 +29,7 @@ pub mod tables;
 mod watch;
 
 pub use codec::{
-    ByteString, Duration, IntOrString, Json, MicroTime, Quantity, ReadError, Reader, Struct, Time,
+    ByteString, Duration, FieldsV1, IntOrString, Json, MicroTime, Quantity, ReadError, Reader, Struct, Time,
     UnknownFields, Value, Writer,
 };
 pub use object::{Kinded, List, Resource, from_json, to_json};

@@ -53,4 +53,4 @@ pub use options::{deployment, gates, limits, observability};
 pub use outgoing::egress;
 pub use self_registration::ForeignKeys;
 pub use server::encryption_at_rest;
-pub use server::{Config, Found, Server, StartError, StoreChoice};
+pub use server::{AdvertiseOptions, Config, Server, StartError, StoreChoice};

@@ -1,6 +1,6 @@
-//! Writes in the server's own name.
+//! Loopback writes: API writes in the name of the server itself.
 //!
-//! They pass what every write passes. The server is among the masters, so nothing is forbidden to it.
+//! They pass the whole write path. The server is in the masters group, so every write is authorized.
 
 use rest::options::WriteOptions;
 use rest::{Api, ApiError, Requester, Resource, WriteOutcome, WriteRequest};
@@ -8,19 +8,24 @@ use rest::{Format, Input};
 use schema::Value;
 use std::sync::Arc;
 
-/// Where an object is written.
-pub(crate) struct Place<'a> {
+/// The target of a write.
+pub(crate) struct WriteTarget<'a> {
     pub resource: &'a Arc<Resource>,
     pub namespace: &'a str,
-    /// Of the object that is updated; empty to create one.
+    /// Name of the object to update; empty to create one.
     pub name: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
 }
 
-impl<'a> Place<'a> {
-    fn writing(self, options: &'a WriteOptions, user: &'a Requester, manager: &'a str) -> WriteRequest<'a> {
-        let Place { resource, namespace, name, subresource } = self;
+impl<'a> WriteTarget<'a> {
+    fn write_request(
+        self,
+        options: &'a WriteOptions,
+        user: &'a Requester,
+        manager: &'a str,
+    ) -> WriteRequest<'a> {
+        let WriteTarget { resource, namespace, name, subresource } = self;
         WriteRequest {
             resource,
             namespace,
@@ -35,8 +40,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Who the server is when it writes.
-pub(crate) fn itself() -> Requester {
+/// The server's own user.
+pub(crate) fn own_user() -> Requester {
     Requester {
         name: auth::APISERVER.to_owned(),
         groups: vec![auth::MASTERS.to_owned()],
@@ -45,59 +50,63 @@ pub(crate) fn itself() -> Requester {
 }
 
 /// Creates or updates an object.
-pub(crate) async fn write(api: &Api, place: Place<'_>, object: &Value) -> Result<WriteOutcome, ApiError> {
-    write_as(api, place, &own_name(api), object).await
+pub(crate) async fn write(
+    api: &Api,
+    target: WriteTarget<'_>,
+    object: &Value,
+) -> Result<WriteOutcome, ApiError> {
+    write_as(api, target, &own_manager(api), object).await
 }
 
-/// The same in the name of a part of the server: it owns the fields.
+/// Like [`write`], with a field manager of its own.
 pub(crate) async fn write_as(
     api: &Api,
-    place: Place<'_>,
+    target: WriteTarget<'_>,
     manager: &str,
     object: &Value,
 ) -> Result<WriteOutcome, ApiError> {
-    let new = place.name.is_empty();
-    let (options, user) = (WriteOptions::default(), itself());
-    let mut writing = place.writing(&options, &user, manager);
+    let new = target.name.is_empty();
+    let (options, user) = (WriteOptions::default(), own_user());
+    let mut write_request = target.write_request(&options, &user, manager);
     if new {
-        api.create(&mut writing, &input(object)).await
+        api.create(&mut write_request, &input(object)).await
     } else {
-        api.update(&mut writing, &input(object)).await
+        api.update(&mut write_request, &input(object)).await
     }
 }
 
-/// What came of making something that every server of a cluster makes when it starts: one that was faster did the same.
-pub(crate) fn or_another_did(made: Result<(), ApiError>) -> Result<(), ApiError> {
-    made.or_else(|why| if why.code == 409 { Ok(()) } else { Err(why) })
+/// Treats a conflict as success, for objects that every server of a cluster creates at startup.
+pub(crate) fn ignore_conflict(result: Result<(), ApiError>) -> Result<(), ApiError> {
+    result.or_else(|why| if why.code == 409 { Ok(()) } else { Err(why) })
 }
 
-/// Changes an object where it is, which spares it the way through text.
+/// Changes an object in place, without encoding it.
 pub(crate) async fn change(
     api: &Api,
-    place: Place<'_>,
+    target: WriteTarget<'_>,
     change: &(dyn Fn(&mut Value) + Send + Sync),
 ) -> Result<WriteOutcome, ApiError> {
-    let (options, user) = (WriteOptions::default(), itself());
-    let manager = own_name(api);
-    api.alter(&mut place.writing(&options, &user, &manager), change).await
+    let (options, user) = (WriteOptions::default(), own_user());
+    let manager = own_manager(api);
+    api.alter(&mut target.write_request(&options, &user, &manager), change).await
 }
 
-/// What it is called as an owner of fields.
-fn own_name(api: &Api) -> String {
+/// The field manager of the server.
+fn own_manager(api: &Api) -> String {
     format!("{}-apiserver", api.names.prefix)
 }
 
-/// Applies an object, whoever else owns its fields.
+/// Applies an object by force.
 pub(crate) async fn apply(
     api: &Api,
-    place: Place<'_>,
+    target: WriteTarget<'_>,
     manager: &str,
     object: &Value,
 ) -> Result<WriteOutcome, ApiError> {
     let options =
         WriteOptions { force: Some(true), field_manager: manager.to_owned(), ..WriteOptions::default() };
-    let user = itself();
-    api.apply(&mut place.writing(&options, &user, manager), &input(object)).await
+    let user = own_user();
+    api.apply(&mut target.write_request(&options, &user, manager), &input(object)).await
 }
 
 fn input(object: &Value) -> Input {

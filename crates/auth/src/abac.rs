@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(may(policy, &ann, verb, what), expected, "{policy}: {verb} {what}");
         }
         let anonymous = User::anonymous();
-        assert!(!may("* - - * * * *", &anonymous, "get", "pods"), "everybody is who was identified");
+        assert!(!may("* - - * * * *", &anonymous, "get", "pods"), "`*` means authenticated users");
     }
 
     #[test]

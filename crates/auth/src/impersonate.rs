@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_is_nobody() {
+    fn no_headers_impersonate_no_user() {
         assert!(ask(&[]).is_none());
         assert!(ask(&[("accept", "*/*"), ("impersonate", "x"), ("é", "x")]).is_none());
         assert!(ask(&[("Impersonate-User", "")]).is_none());
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_of_nobody_are_refused() {
+    fn attributes_without_a_user_are_rejected() {
         let refused =
             ask(&[("impersonate-group", "dev"), ("impersonate-extra-k", "v"), ("impersonate-uid", "1")]);
         assert_eq!(

@@ -23,7 +23,7 @@ pub struct Tokens {
 
 /// The result of a successful authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identified {
+pub struct AuthenticatedUser {
     pub user: Arc<User>,
     /// The requested audiences that the token is valid for. Left empty by authenticators that do not [read
     /// audiences](Authenticator::reads_audiences).
@@ -32,10 +32,10 @@ pub struct Identified {
     pub annotations: Vec<(String, String)>,
 }
 
-impl Identified {
+impl AuthenticatedUser {
     /// A user whose token has no audiences.
     pub fn anywhere(user: Arc<User>) -> Self {
-        Identified { user, audiences: Arc::new([]), annotations: Vec::new() }
+        AuthenticatedUser { user, audiences: Arc::new([]), annotations: Vec::new() }
     }
 }
 
@@ -43,7 +43,7 @@ impl Identified {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The token's user.
-    Known(Identified),
+    Known(AuthenticatedUser),
     /// Not a token of this authenticator.
     Unknown,
     /// A token of this authenticator that is not valid. TokenReviews return the reason, so it must not contain the
@@ -65,7 +65,7 @@ pub trait Authenticator: Send + Sync {
 impl Authenticator for Tokens {
     fn identify<'a>(&'a self, token: &'a str, _: &'a [String]) -> MaybeReady<'a, Verdict> {
         self.find(token)
-            .map_or(Verdict::Unknown, |user| Verdict::Known(Identified::anywhere(user.clone())))
+            .map_or(Verdict::Unknown, |user| Verdict::Known(AuthenticatedUser::anywhere(user.clone())))
             .into()
     }
 }

@@ -46,7 +46,7 @@ pub struct Stats {
 }
 
 impl<E: Entry> Cache<E> {
-    /// An empty cache that is complete up to what is published.
+    /// An empty cache, complete up to the published revision.
     pub fn new(published: Arc<Published>, options: Options, world: World) -> Self {
         let revision = published.get();
         let watchers = Arc::<AtomicUsize>::default();
@@ -105,7 +105,7 @@ impl<E: Entry> Cache<E> {
                 events.extend(next.change(change, now).map(Arc::new));
             }
         }
-        // Before the watchers are told: who reads upon an event finds at least what the event says.
+        // Before watchers are notified, so that a read after an event includes that event.
         let old = shared.contents.swap(Arc::new(next));
         let PublishState { ring, hub } = &mut *publishing;
         for event in events {
@@ -145,8 +145,8 @@ impl<E: Entry> Cache<E> {
     }
 
     /// The state at exactly `revision`: a pinned one, or the current one with the later events undone (and
-    /// then pinned). A revision that lies in the future is the caller's to wait for; asked for it anyway, this
-    /// gives the current state under its own revision.
+    /// then pinned). The caller waits for a future revision; otherwise the result is
+    /// the current state under its own revision.
     pub fn at(&self, revision: u64) -> Result<Snapshot<E>, Gone> {
         let shared = &*self.shared;
         let current = self.snapshot();
@@ -177,7 +177,7 @@ impl<E: Entry> Cache<E> {
         shared.pins.lock().put(snapshot.revision(), contents, now, &shared.options);
     }
 
-    /// Watches from just after `revision`: first what happened since, then what happens.
+    /// Watches from just after `revision`: past events first, then new ones.
     pub fn watch_after(&self, revision: u64, interest: Interest) -> Result<Watcher<E>, Gone> {
         self.watch_after_in(0, revision, interest)
     }
@@ -214,7 +214,7 @@ impl<E: Entry> Cache<E> {
         (Watcher::new(self.shared.clone(), seat, interest, VecDeque::new()), snapshot)
     }
 
-    /// Drops what has outlived its retention, for when no writes do so. Called by the owner's timer.
+    /// Drops expired events, for times without writes. Called by the owner's timer.
     pub fn trim(&self) {
         let shared = &*self.shared;
         let now = shared.world.elapsed();

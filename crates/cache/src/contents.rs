@@ -39,7 +39,7 @@ impl<E: Entry> Contents<E> {
         contents
     }
 
-    /// Makes the change and tells it as an event. Deleting what is not there is no event.
+    /// Applies the change and returns its event. Deleting an absent key is no event.
     pub(crate) fn change(&mut self, change: Change<E>, at: Duration) -> Option<Event<E>> {
         self.newest = self.newest.max(change.revision());
         match change {

@@ -115,7 +115,7 @@ impl<E: Entry> Event<E> {
         self.charge.lock().ledger = Some(ledger.clone());
     }
 
-    /// Takes what was counted out of the ledger again.
+    /// Removes the counted bytes from the ledger.
     pub(crate) fn leave(&self) {
         let Charge { ledger, bytes } = std::mem::take(&mut *self.charge.lock());
         if let Some(ledger) = ledger {

@@ -149,7 +149,7 @@ impl<E: Entry> Hub<E> {
         self.lagged += self.end(Phase::Lagged, wakes);
     }
 
-    /// Ends every watcher, and every later one, after what waits for it.
+    /// Ends every watcher after its queued events, and every later one.
     pub(crate) fn close(&mut self, wakes: &mut Wakes) {
         self.closed = true;
         self.end(Phase::Closed, wakes);

@@ -14,7 +14,7 @@
 //! - Readers never lock: a [`Snapshot`] is an immutable, structurally shared map and costs one atomic load.
 //! - A snapshot is exact: it holds every change up to its revision and none later (see [`Cache::snapshot`]).
 //! - A watcher gets each event that interests it once, in order, with nothing left out between the revision
-//!   it started from and the event it is at; or it is told that it [`Lagged`] and ends.
+//!   it started from and the latest event; otherwise it ends with [`Lagged`].
 //! - An event costs only the watchers interested in it, and is encoded once for all of them.
 //! - Memory is bounded: the ring by age, count and bytes; each watcher's queue by count and bytes.
 //!

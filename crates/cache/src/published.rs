@@ -27,7 +27,7 @@ impl Published {
 
     /// Declares every change up to `revision` applied. A revision already reached changes nothing.
     pub fn raise(&self, revision: u64) {
-        // Release: what was applied before is visible to whoever reads this revision.
+        // Release: a reader of this revision sees every change applied before.
         if self.revision.fetch_max(revision, Ordering::AcqRel) < revision {
             self.raised.notify_waiters();
         }

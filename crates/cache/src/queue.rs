@@ -31,7 +31,7 @@ pub(crate) enum Phase {
     Open,
     /// Cut off: events were left out, and none are handed out any more.
     Lagged,
-    /// Nothing more comes in; what waits is still handed out.
+    /// Closed for new events; queued ones are still delivered.
     Closed,
 }
 

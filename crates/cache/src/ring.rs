@@ -61,7 +61,7 @@ impl<E: Entry> Ring<E> {
         Tail(self.events.clone())
     }
 
-    /// Drops what is over the bounds.
+    /// Drops events beyond the bounds.
     pub(crate) fn trim(&mut self, now: Duration, options: &Options) -> EvictedEvents<E> {
         let mut dropped = Vec::new();
         while let Some(first) = self.events.front() {

@@ -69,7 +69,7 @@ impl<E: Entry> Snapshot<E> {
         within.into_iter().flatten()
     }
 
-    /// How many objects [`range`](Self::range) gives. Walks the keys unless all are asked for.
+    /// How many objects [`range`](Self::range) gives. Walks the keys unless the range is everything.
     pub fn count(&self, namespace: Option<&str>, after: Option<&str>) -> usize {
         match (namespace, after) {
             (None, None) => self.len(),

@@ -135,7 +135,7 @@ impl<E: Entry> Watcher<E> {
             return Err(TryRecvError::Ended);
         }
         // Declared before the guard, so that a waker we replace is dropped after the lock is released: its
-        // task may hold who knows what.
+        // task may hold any lock.
         let mut _replaced = None;
         let mut waiting = self.queue.lock();
         if waiting.phase == Phase::Lagged {

@@ -49,7 +49,7 @@ fn scaled(size: u64, factor: f64) -> u64 {
     if size > ALL / factor {
         return u64::MAX;
     }
-    // what is just as much as there is comes out as the half, which clients have seen ever since
+    // upstream halves an estimate equal to the maximum
     let scaled = (size * factor).ceil();
     if scaled >= ALL { 1 << 63 } else { scaled as u64 }
 }

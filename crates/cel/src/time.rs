@@ -1,7 +1,7 @@
 //! Timestamps and durations.
 
 use crate::fault::{Outcome, fail, no_such_overload};
-use jiff::Timestamp as Instant;
+use jiff::Timestamp as JiffTimestamp;
 use jiff::tz::TimeZone;
 
 /// A point in time, with the offset in which it was written.
@@ -285,8 +285,8 @@ fn offset(at: i64, zone: &str) -> Outcome<i64> {
             return Ok(0);
         }
         let Ok(zone) = TimeZone::get(zone) else { return fail(format!("unknown time zone {zone}")) };
-        let (first, last) = (Instant::MIN.as_second(), Instant::MAX.as_second());
-        let at = Instant::from_second(at.clamp(first, last)).unwrap_or(Instant::UNIX_EPOCH);
+        let (first, last) = (JiffTimestamp::MIN.as_second(), JiffTimestamp::MAX.as_second());
+        let at = JiffTimestamp::from_second(at.clamp(first, last)).unwrap_or(JiffTimestamp::UNIX_EPOCH);
         return Ok(i64::from(zone.to_offset(at).seconds()));
     };
     let parse = |text: &str| match text.parse::<i32>() {

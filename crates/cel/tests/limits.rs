@@ -1,4 +1,4 @@
-//! Expressions and objects that ask for too much: told, and never a stack or memory that runs out.
+//! Expressions and objects beyond the limits: each is an error, and never exhausts stack or memory.
 
 use cel::{Budget, Declaration, Env, EvalError, Variables};
 use schema::Value;

@@ -1,4 +1,4 @@
-//! Expressions with what release 1.26 made of them: issues, results, faults, estimates and costs.
+//! Expressions with the recorded results of release 1.26: issues, results, faults, estimates and costs.
 //!
 //! A file has a schema, an object, perhaps the one before, and cases: the expression, `refused`, `gives` or
 //! `fails`, with the words or the value, then the estimate and the cost. One file is about objects that are not

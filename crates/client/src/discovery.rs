@@ -7,11 +7,11 @@ use crate::client::Client;
 use crate::error::Error;
 use api::Json;
 use api::meta::v1::{APIGroup, APIGroupList, APIResource, APIResourceList, APIVersions};
+use env::io::RealInstant;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use tokio::time::Instant;
 
 /// How many lists are requested at a time.
 const AT_ONCE: usize = 8;
@@ -133,7 +133,7 @@ impl ApiResources {
 /// See the module.
 pub struct Discovery {
     client: Client,
-    latest: Mutex<Option<(Instant, Arc<ApiResources>)>>,
+    latest: Mutex<Option<(RealInstant, Arc<ApiResources>)>>,
     /// Held during a fetch.
     fetching: tokio::sync::Mutex<()>,
 }
@@ -144,7 +144,7 @@ impl Discovery {
     }
 
     /// The resources of the server, fetched at this time or later.
-    pub async fn since(&self, time: Instant) -> Result<Arc<ApiResources>, Error> {
+    pub async fn since(&self, time: RealInstant) -> Result<Arc<ApiResources>, Error> {
         let new_enough = || self.latest.lock().clone().filter(|(began, _)| *began >= time).map(|(_, it)| it);
         if let Some(served) = new_enough() {
             return Ok(served);
@@ -153,7 +153,7 @@ impl Discovery {
         if let Some(served) = new_enough() {
             return Ok(served);
         }
-        let began = Instant::now();
+        let began = RealInstant::now();
         let served = Arc::new(self.fetch().await?);
         *self.latest.lock() = Some((began, served.clone()));
         Ok(served)

@@ -13,7 +13,7 @@ pub enum Error {
     /// The server was not reached, or its answer broke off.
     #[error("the server cannot be reached: {0}")]
     Transport(BoxError),
-    /// The answer is not what the request is answered with.
+    /// The response has an unexpected form.
     #[error("the answer cannot be read: {0}")]
     Decode(String),
     /// The request cannot be sent, for instance because a name is empty.

@@ -111,7 +111,7 @@ impl<K: Resource> WriteTracker<K> {
                 wait(&|_| self.is_gone(gone)).await;
             }
         };
-        let waited = tokio::time::timeout(TIMEOUT, waiting).await;
+        let waited = env::io::timeout(TIMEOUT, waiting).await;
         if waited.is_err() {
             self.by_key.lock().insert(key.clone(), pending);
             return Err(Failure::Other("the informer has not seen the last writes yet".to_owned()));
@@ -217,7 +217,7 @@ mod tests {
         let mut last = object("a", 4, "a");
         last.metadata.deletion_timestamp = Some(api::Time(1_767_225_600));
         informer.apply(last.clone());
-        // its agent has time left, or somebody else holds it
+        // a grace period or a finalizer keeps it
         let mut graceful = last.clone();
         graceful.metadata.deletion_grace_period_seconds = Some(30);
         written.released(&key, &graceful);

@@ -24,11 +24,11 @@ pub struct Options {
     /// The identity of this candidate.
     pub identity: String,
     /// How long others wait after the last renewal.
-    pub lasts: Duration,
-    /// How long a holder tries to renew before it stops leading. Shorter than `lasts`.
-    pub renew_within: Duration,
+    pub lease_duration: Duration,
+    /// How long a holder tries to renew before it stops leading. Shorter than `lease_duration`.
+    pub renew_deadline: Duration,
     /// The wait between attempts.
-    pub retry: Duration,
+    pub retry_period: Duration,
 }
 
 impl Options {
@@ -38,22 +38,22 @@ impl Options {
             namespace: namespace.into(),
             name: name.into(),
             identity: identity.into(),
-            lasts: Duration::from_secs(15),
-            renew_within: Duration::from_secs(10),
-            retry: Duration::from_secs(2),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
         }
     }
 
     /// The problem with the timing, if there is one.
     pub fn problem(&self) -> Option<&'static str> {
-        if self.lasts <= self.renew_within {
+        if self.lease_duration <= self.renew_deadline {
             return Some("the lease must last longer than the time within which it is renewed");
         }
         // attempts have a jitter of up to a fifth
-        if self.renew_within <= self.retry.mul_f64(1.2) {
+        if self.renew_deadline <= self.retry_period.mul_f64(1.2) {
             return Some("the time to renew must be longer than 1.2 times the time between tries");
         }
-        if self.lasts.as_secs() < 1 || self.retry.is_zero() {
+        if self.lease_duration.as_secs() < 1 || self.retry_period.is_zero() {
             return Some("the lease must last a second at least, and there must be a time between tries");
         }
         None
@@ -89,7 +89,7 @@ impl Candidate {
     /// Waits until this candidate leads.
     pub async fn lead(&mut self) {
         loop {
-            match tokio::time::timeout(self.options.renew_within, self.take()).await {
+            match env::timeout(&self.world.clone(), self.options.renew_deadline, self.take()).await {
                 Ok(Ok(Attempt::Acquired)) => return,
                 Ok(Ok(Attempt::HeldByOther | Attempt::Conflict)) => {}
                 Ok(Err(why)) => {
@@ -99,7 +99,7 @@ impl Candidate {
                     tracing::info!(lease = self.options.name, "acquiring the lease timed out")
                 }
             }
-            tokio::time::sleep(self.pause()).await;
+            env::sleep(&self.world, self.pause()).await;
         }
     }
 
@@ -107,11 +107,13 @@ impl Candidate {
     pub async fn keep(&mut self) {
         let mut renewed = self.world.elapsed();
         loop {
-            tokio::time::sleep(self.options.retry).await;
-            let left = self.options.renew_within.saturating_sub(self.world.elapsed().saturating_sub(renewed));
+            env::sleep(&self.world, self.options.retry_period).await;
+            let left =
+                self.options.renew_deadline.saturating_sub(self.world.elapsed().saturating_sub(renewed));
             let began = self.world.elapsed();
             // a request that times out leaves time for another attempt
-            match tokio::time::timeout(left.min(self.options.renew_within / 2), self.take()).await {
+            let limit = left.min(self.options.renew_deadline / 2);
+            match env::timeout(&self.world.clone(), limit, self.take()).await {
                 Ok(Ok(Attempt::Acquired)) => renewed = began,
                 Ok(Ok(Attempt::HeldByOther)) => return,
                 Ok(Ok(Attempt::Conflict)) => {}
@@ -122,7 +124,7 @@ impl Candidate {
                     tracing::info!(lease = self.options.name, "renewing the lease timed out")
                 }
             }
-            if self.world.elapsed().saturating_sub(renewed) >= self.options.renew_within {
+            if self.world.elapsed().saturating_sub(renewed) >= self.options.renew_deadline {
                 return;
             }
         }
@@ -148,7 +150,7 @@ impl Candidate {
     /// The wait between attempts, with jitter, so that candidates that started together drift apart.
     fn pause(&self) -> Duration {
         let spread = (env::random_u64(&self.world) % 1000) as f64 / 1000.0;
-        self.options.retry.mul_f64(1.0 + 1.2 * spread)
+        self.options.retry_period.mul_f64(1.0 + 1.2 * spread)
     }
 
     /// Takes or renews the lease.
@@ -206,9 +208,9 @@ impl Candidate {
         if holder.is_empty() || holder == self.options.identity {
             return true;
         }
-        let lasts =
+        let duration =
             current.lease_duration_seconds.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
-        now.saturating_sub(since) > lasts.unwrap_or(self.options.lasts)
+        now.saturating_sub(since) > duration.unwrap_or(self.options.lease_duration)
     }
 
     /// The spec of the lease when this candidate holds it.
@@ -218,7 +220,7 @@ impl Candidate {
         let transitions = current.map(|it| it.lease_transitions.unwrap_or(0) + i32::from(!mine));
         LeaseSpec {
             holder_identity: Some(self.options.identity.clone()),
-            lease_duration_seconds: i32::try_from(self.options.lasts.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(self.options.lease_duration.as_secs()).ok(),
             acquire_time: current.filter(|_| mine).and_then(|it| it.acquire_time).or(Some(now)),
             renew_time: Some(now),
             lease_transitions: Some(transitions.unwrap_or(0)),

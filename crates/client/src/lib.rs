@@ -47,9 +47,9 @@
 //!     }
 //! }
 //!
-//! async fn log_services(client: client::Client) {
+//! async fn log_services(client: client::Client, world: env::World) {
 //!     let services = InformerFactory::new(client).informer::<Service>();
-//!     let queue = Queue::default();
+//!     let queue = Queue::new(&world);
 //!     let changed = queue.clone();
 //!     services.listen(move |change| changed.add(change.key()));
 //!     services.synced().await;

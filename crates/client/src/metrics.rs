@@ -4,7 +4,7 @@
 //! the same name are added up.
 
 use crate::queue::{CountSource, Counts, Queue, Times};
-use metrics::{About, Counter, Family, Gauge, Histogram, Registry, seconds};
+use metrics::{Counter, Descriptor, Family, Gauge, Histogram, Registry, seconds};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -14,20 +14,26 @@ use std::sync::{Arc, Weak};
 const BOUNDS: &[u64] = &seconds([1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0]);
 
 const NAME: &[&str] = &["name"];
-const ADDS: About = About::alpha("workqueue_adds_total", "Keys added to a queue.").by(NAME);
-const DEPTH: About = About::alpha("workqueue_depth", "Keys that wait in a queue.").by(NAME);
-const RETRIES: About = About::alpha("workqueue_retries_total", "Keys added again after a failure.").by(NAME);
-const UNFINISHED: About =
-    About::alpha("workqueue_unfinished_work_seconds", "How long the keys were worked on that still are.")
+const ADDS: Descriptor = Descriptor::alpha("workqueue_adds_total", "Keys added to a queue.").by(NAME);
+const DEPTH: Descriptor = Descriptor::alpha("workqueue_depth", "Keys that wait in a queue.").by(NAME);
+const RETRIES: Descriptor =
+    Descriptor::alpha("workqueue_retries_total", "Keys added again after a failure.").by(NAME);
+const UNFINISHED: Descriptor = Descriptor::alpha(
+    "workqueue_unfinished_work_seconds",
+    "How long the keys were worked on that still are.",
+)
+.by(NAME);
+const LONGEST: Descriptor =
+    Descriptor::alpha("workqueue_longest_running_processor_seconds", "How long the longest of them was.")
         .by(NAME);
-const LONGEST: About =
-    About::alpha("workqueue_longest_running_processor_seconds", "How long the longest of them was.").by(NAME);
-const WAITED: About =
-    About::alpha("workqueue_queue_duration_seconds", "How long keys waited.").by(NAME).seconds(BOUNDS);
-const WORKED: About =
-    About::alpha("workqueue_work_duration_seconds", "How long keys were worked on.").by(NAME).seconds(BOUNDS);
-const LEADS: About =
-    About::alpha("leader_election_master_status", "Whether this process holds a lease.").by(NAME);
+const WAITED: Descriptor =
+    Descriptor::alpha("workqueue_queue_duration_seconds", "How long keys waited.").by(NAME).seconds(BOUNDS);
+const WORKED: Descriptor =
+    Descriptor::alpha("workqueue_work_duration_seconds", "How long keys were worked on.")
+        .by(NAME)
+        .seconds(BOUNDS);
+const LEADS: Descriptor =
+    Descriptor::alpha("leader_election_master_status", "Whether this process holds a lease.").by(NAME);
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -64,7 +70,7 @@ pub(crate) fn show<T: Clone + Eq + Hash + Send + Sync + 'static>(name: &'static 
 impl Metrics {
     pub fn new(registry: Arc<Registry>) -> Self {
         let queues = Arc::<Queues>::default();
-        let ask = |about: About, is_counter: bool, value: fn(&Counts) -> f64| {
+        let ask = |about: Descriptor, is_counter: bool, value: fn(&Counts) -> f64| {
             let queues = queues.clone();
             let answer = move |out: &mut metrics::Samples<'_>| {
                 for (name, counts) in queues.counts() {
@@ -72,8 +78,8 @@ impl Metrics {
                 }
             };
             match is_counter {
-                true => registry.ask::<Counter>(about, answer),
-                false => registry.ask::<Gauge>(about, answer),
+                true => registry.callback::<Counter>(about, answer),
+                false => registry.callback::<Gauge>(about, answer),
             }
         };
         ask(ADDS, true, |it| it.adds as f64);
@@ -160,7 +166,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn queues_are_shown_while_they_are_used() {
-        let (metrics, one, two) = (Metrics::default(), Queue::<u8>::default(), Queue::<String>::default());
+        let world: env::World = env::Seeded::new(0, 0);
+        let (metrics, one, two) =
+            (Metrics::default(), Queue::<u8>::new(&world), Queue::<String>::new(&world));
         let (shown, other) = (one.clone(), two.clone());
         metrics
             .clone()

@@ -3,6 +3,7 @@
 //! What always holds: a key that is added while it is worked on comes again after that, once; a key that failed comes
 //! again later each time, until it is forgotten; all that come again after failures share a rate.
 
+use env::World;
 use metrics::Histogram;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -11,7 +12,6 @@ use std::hash::Hash;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 /// The first pause after a failure, and the longest.
 const FIRST: Duration = Duration::from_millis(5);
@@ -32,6 +32,7 @@ impl<T> Clone for Queue<T> {
 }
 
 struct Shared<T> {
+    world: World,
     state: Mutex<State<T>>,
     notify: Notify,
 }
@@ -40,18 +41,18 @@ struct State<T> {
     /// In the order in which they came.
     ready: VecDeque<T>,
     /// Those in `ready`, and those that come again when they are done; since when they wait.
-    waiting: HashMap<T, Instant>,
+    waiting: HashMap<T, Duration>,
     /// Since when they are worked on.
-    busy: HashMap<T, Instant>,
-    later: BinaryHeap<Reverse<(Instant, u64)>>,
+    busy: HashMap<T, Duration>,
+    later: BinaryHeap<Reverse<(Duration, u64)>>,
     /// What `later` stands for; of several times for one key the earliest counts.
-    due: HashMap<T, (Instant, u64)>,
+    due: HashMap<T, (Duration, u64)>,
     keys: HashMap<u64, T>,
     next_id: u64,
     failures: HashMap<T, u32>,
     /// When the next failure may come again at the shared rate.
     allowance: f64,
-    refilled: Option<Instant>,
+    refilled: Option<Duration>,
     closed: bool,
     counts: Counts,
     times: Option<Times>,
@@ -75,8 +76,9 @@ pub struct Counts {
     pub longest: Duration,
 }
 
-impl<T: Clone + Eq + Hash> Default for Queue<T> {
-    fn default() -> Self {
+impl<T: Clone + Eq + Hash> Queue<T> {
+    /// An empty queue whose delays go by the world's clock.
+    pub fn new(world: &World) -> Self {
         let state = State {
             ready: VecDeque::new(),
             waiting: HashMap::new(),
@@ -92,12 +94,13 @@ impl<T: Clone + Eq + Hash> Default for Queue<T> {
             counts: Counts::default(),
             times: None,
         };
-        Queue { shared: Arc::new(Shared { state: Mutex::new(state), notify: Notify::new() }) }
+        let shared = Shared { world: world.clone(), state: Mutex::new(state), notify: Notify::new() };
+        Queue { shared: Arc::new(shared) }
     }
 }
 
 impl<T: Clone + Eq + Hash> State<T> {
-    fn add(&mut self, key: T, now: Instant) -> bool {
+    fn add(&mut self, key: T, now: Duration) -> bool {
         if self.waiting.contains_key(&key) {
             return false;
         }
@@ -110,7 +113,7 @@ impl<T: Clone + Eq + Hash> State<T> {
         true
     }
 
-    fn add_at(&mut self, key: T, at: Instant) {
+    fn add_at(&mut self, key: T, at: Duration) {
         if self.due.get(&key).is_some_and(|(due, _)| *due <= at) {
             return;
         }
@@ -123,8 +126,8 @@ impl<T: Clone + Eq + Hash> State<T> {
         self.later.push(Reverse((at, id)));
     }
 
-    /// Moves what is due, and says when the next is.
-    fn ripen(&mut self, now: Instant) -> Option<Instant> {
+    /// Moves due keys; returns the time of the next.
+    fn ripen(&mut self, now: Duration) -> Option<Duration> {
         while let Some(Reverse((at, id))) = self.later.peek().copied() {
             if at > now && self.keys.contains_key(&id) {
                 return Some(at);
@@ -140,11 +143,11 @@ impl<T: Clone + Eq + Hash> State<T> {
     }
 
     /// How long a key that has failed so often waits.
-    fn pause(&mut self, key: &T, now: Instant) -> Duration {
+    fn pause(&mut self, key: &T, now: Duration) -> Duration {
         let failures = self.failures.entry(key.clone()).or_default();
         let own = FIRST.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX)).min(LONGEST);
         *failures = failures.saturating_add(1);
-        let passed = self.refilled.map_or(0.0, |then| (now - then).as_secs_f64());
+        let passed = self.refilled.map_or(0.0, |then| (now.saturating_sub(then)).as_secs_f64());
         self.refilled = Some(now);
         self.allowance = (self.allowance + passed * RATE).min(BURST) - 1.0;
         let shared = Duration::from_secs_f64((-self.allowance / RATE).max(0.0));
@@ -153,9 +156,13 @@ impl<T: Clone + Eq + Hash> State<T> {
 }
 
 impl<T: Clone + Eq + Hash> Queue<T> {
+    fn now(&self) -> Duration {
+        self.shared.world.elapsed()
+    }
+
     /// To be worked on as soon as a worker is free.
     pub fn add(&self, key: T) {
-        if self.shared.state.lock().add(key, Instant::now()) {
+        if self.shared.state.lock().add(key, self.now()) {
             self.shared.notify.notify_one();
         }
     }
@@ -165,18 +172,18 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         if pause.is_zero() {
             return self.add(key);
         }
-        self.shared.state.lock().add_at(key, Instant::now() + pause);
+        self.shared.state.lock().add_at(key, self.now().saturating_add(pause));
         self.shared.notify.notify_one();
     }
 
     /// The same after a failure.
     pub fn add_failed(&self, key: T) {
-        let now = Instant::now();
+        let now = self.now();
         {
             let mut state = self.shared.state.lock();
             state.counts.retries += 1;
             let pause = state.pause(&key, now);
-            state.add_at(key, now + pause);
+            state.add_at(key, now.saturating_add(pause));
         }
         self.shared.notify.notify_one();
     }
@@ -202,11 +209,11 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                     self.shared.notify.notify_one();
                     return None;
                 }
-                let now = Instant::now();
+                let now = self.now();
                 let due = state.ripen(now);
                 if let Some(key) = state.ready.pop_front() {
                     if let (Some(since), Some(times)) = (state.waiting.remove(&key), &state.times) {
-                        times.waited.took(now - since);
+                        times.waited.took(now.saturating_sub(since));
                     }
                     state.busy.insert(key.clone(), now);
                     if !state.ready.is_empty() || due.is_some() {
@@ -220,7 +227,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                 None => notify.await,
                 Some(due) => tokio::select! {
                     () = notify => {}
-                    () = tokio::time::sleep_until(due) => {}
+                    () = self.shared.world.sleep_until(due) => {}
                 },
             }
         }
@@ -228,9 +235,10 @@ impl<T: Clone + Eq + Hash> Queue<T> {
 
     /// A key has been worked on; if it was added meanwhile it comes again.
     pub fn done(&self, key: &T) {
+        let now = self.now();
         let mut state = self.shared.state.lock();
         if let (Some(since), Some(times)) = (state.busy.remove(key), &state.times) {
-            times.worked.took(since.elapsed());
+            times.worked.took(now.saturating_sub(since));
         }
         if state.waiting.contains_key(key) {
             state.ready.push_back(key.clone());
@@ -254,9 +262,11 @@ impl<T> Shared<T> {
     fn counts(&self) -> Counts {
         let state = self.state.lock();
         let mut counts = Counts { depth: state.ready.len() as u64, ..state.counts };
+        let now = self.world.elapsed();
         for since in state.busy.values() {
-            counts.unfinished += since.elapsed();
-            counts.longest = counts.longest.max(since.elapsed());
+            let busy = now.saturating_sub(*since);
+            counts.unfinished += busy;
+            counts.longest = counts.longest.max(busy);
         }
         counts
     }
@@ -291,13 +301,17 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
+    fn world() -> World {
+        env::Seeded::new(0, 0)
+    }
+
     fn next(queue: &Queue<u8>) -> Option<u8> {
         queue.next().now_or_never().flatten()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_worked_on_once_at_a_time() {
-        let queue = Queue::default();
+        let queue = Queue::new(&world());
         queue.add(1);
         queue.add(2);
         queue.add(1);
@@ -317,7 +331,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn how_long_keys_take_is_counted() {
-        let queue = Queue::default();
+        let queue = Queue::new(&world());
         const BUCKETS: metrics::Buckets =
             metrics::Buckets { bounds: &metrics::seconds([1.5, 6.0]), unit: 1e9 };
         let times = Times { waited: Histogram::new(BUCKETS), worked: Histogram::new(BUCKETS) };
@@ -338,12 +352,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn later_is_later_and_the_earliest_time_counts() {
-        let queue = Queue::default();
+        let queue = Queue::new(&world());
         queue.add_after(1, Duration::from_secs(10));
         queue.add_after(2, Duration::from_secs(5));
         queue.add_after(1, Duration::from_secs(2));
         queue.add_after(1, Duration::from_secs(20));
-        let began = Instant::now();
+        let began = tokio::time::Instant::now();
         let mut seen = Vec::new();
         for _ in 0..2 {
             let key = queue.next().await.unwrap();
@@ -357,8 +371,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failures_come_again_later_each_time() {
-        let queue = Queue::default();
-        let began = Instant::now();
+        let queue = Queue::new(&world());
+        let began = tokio::time::Instant::now();
         let mut at = Vec::new();
         for _ in 0..4 {
             queue.add_failed(1);
@@ -371,7 +385,7 @@ mod tests {
         queue.forget(&1);
         assert_eq!((queue.failures(&1), queue.counts().retries), (0, 4));
         // however many there are, they come at a shared rate
-        let began = Instant::now();
+        let began = tokio::time::Instant::now();
         for key in 0..=200 {
             queue.add_failed(key);
         }
@@ -387,7 +401,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_closed_queue_ends_all_workers() {
-        let queue: Queue<u8> = Queue::default();
+        let queue: Queue<u8> = Queue::new(&world());
         let workers: Vec<_> = (0..3)
             .map(|_| {
                 tokio::spawn({

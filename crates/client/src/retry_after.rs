@@ -54,7 +54,7 @@ where
                 let answer = inner.call(request).await.map_err(Into::into)?;
                 let Some(wait) = wait(&answer) else { return Ok(answer) };
                 drop(answer);
-                tokio::time::sleep(wait).await;
+                env::io::sleep(wait).await;
             }
             inner.call(Request::from_parts(parts, body)).await.map_err(Into::into)
         })

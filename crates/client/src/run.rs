@@ -167,7 +167,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_costs_neither_the_worker_nor_the_key() {
-        let (fragile, queue) = (Arc::new(Fragile(watch::Sender::new(0))), Queue::default());
+        let (fragile, queue) =
+            (Arc::new(Fragile(watch::Sender::new(0))), Queue::new(&(env::Seeded::new(0, 0) as env::World)));
         let mut looked = fragile.0.subscribe();
         queue.add(1);
         let running = tokio::spawn(run(fragile, queue.clone(), 1));
@@ -180,7 +181,10 @@ mod tests {
     }
 
     async fn seen(most: Option<u32>) -> usize {
-        let (flaky, queue) = (Arc::new(Flaky { seen: Mutex::default(), most }), Queue::default());
+        let (flaky, queue) = (
+            Arc::new(Flaky { seen: Mutex::default(), most }),
+            Queue::new(&(env::Seeded::new(0, 0) as env::World)),
+        );
         queue.add(1);
         let running = tokio::spawn(run(flaky.clone(), queue.clone(), 2));
         tokio::time::sleep(Duration::from_secs(100)).await;

@@ -69,7 +69,7 @@ impl Service<Request<Body>> for RateLimited {
         Box::pin(async move {
             let wait = this.limiter.reserve();
             this.transport.waited(request.method(), wait);
-            tokio::time::sleep(wait).await;
+            env::sleep(&this.limiter.world, wait).await;
             this.transport.call(request).await
         })
     }

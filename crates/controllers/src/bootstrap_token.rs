@@ -14,7 +14,7 @@ fn text<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
 }
 
 /// When a token expires, in Unix seconds; `None` if never. A time that cannot be parsed has passed.
-pub fn good_until(secret: &Secret) -> Option<i64> {
+pub fn expiration(secret: &Secret) -> Option<i64> {
     let held = secret.data.get("expiration").filter(|it| !it.0.is_empty())?;
     let expires = std::str::from_utf8(&held.0).ok().and_then(time::to_unix);
     Some(expires.unwrap_or(i64::MIN))
@@ -24,9 +24,9 @@ pub fn good_until(secret: &Secret) -> Option<i64> {
 pub fn signing(secret: &Secret, now: i64) -> Option<(&str, &str)> {
     let (id, half) = (text(secret, "token-id")?, text(secret, "token-secret")?);
     let named = secret.name().strip_prefix(PREFIX) == Some(id);
-    let good = good_until(secret).is_none_or(|until| until > now);
-    let meant = text(secret, "usage-bootstrap-signing") == Some("true");
-    (named && good && meant && secret.metadata.deletion_timestamp.is_none()).then_some((id, half))
+    let is_valid = expiration(secret).is_none_or(|at| at > now);
+    let signs = text(secret, "usage-bootstrap-signing") == Some("true");
+    (named && is_valid && signs && secret.metadata.deletion_timestamp.is_none()).then_some((id, half))
 }
 
 #[cfg(test)]
@@ -48,7 +48,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn tokens_sign_while_they_are_good() {
+    fn only_valid_tokens_sign() {
         const NOW: i64 = 1_700_000_000; // 2023-11-14T22:13:20Z
         let signs = |changes: &[(&str, &str)]| signing(&secret("abcdef", changes), NOW).is_some();
         assert_eq!(signing(&secret("abcdef", &[]), NOW), Some(("abcdef", "0123456789abcdef")));
@@ -66,8 +66,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn tokens_say_how_long_they_are_good() {
-        let until = |text: &str| good_until(&secret("abcdef", &[("expiration", text)]));
+    fn expiration_is_parsed() {
+        let until = |text: &str| expiration(&secret("abcdef", &[("expiration", text)]));
         assert_eq!(until(""), None);
         assert_eq!(until("2023-11-15T00:13:20+02:00"), Some(1_700_000_000));
         assert_eq!(until("soon"), Some(i64::MIN));

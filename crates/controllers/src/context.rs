@@ -1,7 +1,7 @@
 //! The context of a loop: its client, the shared informers, the names of the dialect, the clock, metrics and gates.
 
 use crate::gates::Gates;
-use crate::monitors::Monitors;
+use crate::metadata_informers::MetadataInformers;
 use api::{Resource, Time};
 use client::discovery::Discovery;
 use client::events::Recorder;
@@ -40,7 +40,7 @@ pub type Accounts = Arc<dyn Fn(&'static str) -> Client + Send + Sync>;
 
 struct Shared {
     discovery: Arc<Discovery>,
-    monitors: Mutex<Option<Monitors>>,
+    metadata_informers: Mutex<Option<MetadataInformers>>,
 }
 
 impl Context {
@@ -50,7 +50,7 @@ impl Context {
             Recorder::new(client.clone(), world.clone(), &format!("{}-controller-manager", names.prefix));
         let informers = InformerFactory::new(client.clone());
         let discovery = Arc::new(Discovery::new(client.clone()));
-        let shared = Arc::new(Shared { discovery, monitors: Mutex::default() });
+        let shared = Arc::new(Shared { discovery, metadata_informers: Mutex::default() });
         let (metrics, gates) = (Metrics::default(), Gates::default());
         Context {
             client,
@@ -122,13 +122,14 @@ impl Context {
     }
 
     /// The metadata informers of all resources. The first call starts them.
-    pub fn monitors(&self) -> Monitors {
-        let mut monitors = self.shared.monitors.lock();
-        if let Some(known) = &*monitors {
+    pub fn metadata_informers(&self) -> MetadataInformers {
+        let mut metadata_informers = self.shared.metadata_informers.lock();
+        if let Some(known) = &*metadata_informers {
             return known.clone();
         }
-        let new = Monitors::new(self.informers.client().clone(), self.discovery(), &self.names);
-        *monitors = Some(new.clone());
+        let client = self.informers.client().clone();
+        let new = MetadataInformers::new(client, self.discovery(), &self.names, self.world.clone());
+        *metadata_informers = Some(new.clone());
         self.informers.spawn(new.clone().keep());
         new
     }

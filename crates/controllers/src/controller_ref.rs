@@ -337,7 +337,7 @@ mod tests {
             }))
         };
         let (pods, sets) = (Informer::<Pod>::default(), Informer::<ReplicaSet>::default());
-        let queue = Queue::default();
+        let queue = Queue::new(&(env::Seeded::new(0, 0) as env::World));
         sets.apply(owner("web", json!({"matchLabels": {"app": "web", "x": "y"}})));
         sets.apply(owner("any", json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})));
         sets.apply(owner("other", json!({"matchLabels": {"app": "other"}})));

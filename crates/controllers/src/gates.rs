@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gates {
     /// Secrets hold tokens only for accounts that request one (`LegacyServiceAccountTokenNoAutoGeneration`).
-    pub asked_tokens: bool,
+    pub no_token_auto_generation: bool,
     /// Claims of stateful sets may be deleted with the set or when it is scaled down (`StatefulSetAutoDeletePVC`).
     pub claim_retention: bool,
     /// Pods have a deletion cost (`PodDeletionCost`).
@@ -36,7 +36,7 @@ pub struct Gates {
 impl Default for Gates {
     fn default() -> Self {
         Gates {
-            asked_tokens: true,
+            no_token_auto_generation: true,
             claim_retention: false,
             deletion_cost: true,
             disruption_conditions: true,

@@ -41,7 +41,7 @@ pub mod hash;
 pub mod horizontalpodautoscaling;
 pub mod int_or_percent;
 pub mod job;
-pub mod monitors;
+pub mod metadata_informers;
 pub mod namespace;
 pub mod nodeipam;
 pub mod nodelifecycle;

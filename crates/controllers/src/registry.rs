@@ -15,7 +15,7 @@ use api::apps::v1::ReplicaSet;
 use api::core::v1::ReplicationController;
 use client::run;
 use client::run::Running;
-use metrics::{About, Gauge};
+use metrics::{Descriptor, Gauge};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -356,7 +356,8 @@ pub fn chosen(names: &[String], gates: &Gates) -> Result<Vec<&'static Controller
 }
 
 /// The loops that run, by manager.
-const RUNS: About = About::alpha("running_managed_controllers", "Loops that run.").by(&["manager", "name"]);
+const RUNS: Descriptor =
+    Descriptor::alpha("running_managed_controllers", "Loops that run.").by(&["manager", "name"]);
 
 /// Runs the selected loops until all have ended, which none should, or the future is dropped.
 pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
@@ -366,7 +367,7 @@ pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
     let runs = context.metrics.registry().family::<Gauge>(RUNS);
     for (at, controller) in chosen(&options.controllers, &options.gates)?.into_iter().enumerate() {
         if at > 0 && !options.start_interval.is_zero() {
-            tokio::time::sleep(options.start_interval).await;
+            env::sleep(&context.world, options.start_interval).await;
         }
         tracing::info!(controller = controller.name, "starts");
         let runs = runs.of(&[&manager, controller.name]);

@@ -36,7 +36,7 @@ fn the_next_time_follows() {
 }
 
 #[test]
-fn of_two_days_that_are_asked_for_either_is_enough() {
+fn day_of_month_or_day_of_week_is_enough() {
     // a Friday, and a 13th
     next("0 0 13 * FRI", "2023-11-14T00:00:00Z", &["2023-11-17T00:00:00Z", "2023-11-24T00:00:00Z"]);
     // every other day leaves no choice open, all days do

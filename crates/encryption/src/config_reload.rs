@@ -5,6 +5,7 @@
 
 use crate::configuration::{Configuration, Rules};
 use crate::keyring::{Keyring, Plan};
+use env::Interval;
 use names::Names;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ pub fn content(text: &[u8]) -> Content {
 impl ConfigReloader {
     /// Reloads the file whenever it changes; never returns.
     pub async fn run(mut self, keyring: &Keyring) {
-        let mut every = tokio::time::interval(LOOK_EVERY);
+        let mut every = Interval::new(&keyring.world, LOOK_EVERY);
         // the contents that failed, how often, and for how many checks they are skipped
         let mut refused: Option<(Content, u32, u32)> = None;
         loop {
@@ -80,10 +81,10 @@ impl ConfigReloader {
         let plan = keyring.plan(&configuration);
         let patience = ASK_FOR.max(plan.check_timeout() * 2);
         let mut why = String::new();
-        let check_health = tokio::time::timeout(patience, async {
+        let check_health = env::io::timeout(patience, async {
             while let Err(wrong) = plan.check_health().await {
                 why = wrong;
-                tokio::time::sleep(ASK_EVERY).await;
+                env::io::sleep(ASK_EVERY).await;
             }
         });
         let check_health = check_health.await;

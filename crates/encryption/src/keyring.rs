@@ -36,6 +36,7 @@ pub struct Parts<'a> {
 
 /// See the module.
 pub struct Keyring {
+    pub(crate) world: World,
     current: ArcSwap<Plan>,
     pub(crate) metrics: Arc<EncryptionMetrics>,
     reserved: Arc<str>,
@@ -86,7 +87,8 @@ impl Keyring {
     pub fn empty(parts: Parts<'_>) -> Self {
         Keyring {
             current: ArcSwap::default(),
-            metrics: Arc::new(EncryptionMetrics::new(parts.registry, parts.world)),
+            metrics: Arc::new(EncryptionMetrics::new(parts.registry, parts.world.clone())),
+            world: parts.world,
             reserved: parts.names.sealed_prefix().into(),
             locate: parts.locate,
             rename: parts.rename,

@@ -2,7 +2,7 @@
 
 use crate::TransformError;
 use env::World;
-use metrics::{About, Counter, Family, Gauge, Histogram, Registry, counts};
+use metrics::{Counter, Descriptor, Family, Gauge, Histogram, Registry, counts};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,35 +14,35 @@ static FEW_STEPS: [u64; 14] = counts(5_000, 2);
 /// From one minute.
 static MINUTES: [u64; 10] = counts(60_000_000_000, 2);
 
-const DURATION: About = About::alpha(
+const DURATION: Descriptor = Descriptor::alpha(
     "apiserver_storage_transformation_duration_seconds",
     "How long it took to seal values for the store, and to open them.",
 )
 .by(&["transformation_type"])
 .seconds(&STEPS);
-const OPERATIONS: About = About::alpha(
+const OPERATIONS: Descriptor = Descriptor::alpha(
     "apiserver_storage_transformation_operations_total",
     "Values that were sealed for the store and opened, by what they begin with.",
 )
 .by(&["transformation_type", "transformer_prefix", "status"]);
-const MISSES: About = About::alpha(
+const MISSES: Descriptor = Descriptor::alpha(
     "apiserver_storage_envelope_transformation_cache_misses_total",
-    "Keys of values that a key server had to be asked for.",
+    "Data keys that a KMS plugin had to decrypt.",
 );
-const GENERATION: About = About::alpha(
+const GENERATION: Descriptor = Descriptor::alpha(
     "apiserver_storage_data_key_generation_duration_seconds",
     "How long it took to make keys of values.",
 )
 .seconds(&FEW_STEPS);
-const GENERATION_FAILURES: About = About::alpha(
+const GENERATION_FAILURES: Descriptor = Descriptor::alpha(
     "apiserver_storage_data_key_generation_failures_total",
     "Keys of values that could not be made.",
 );
-const FILL: About = About::alpha(
+const FILL: Descriptor = Descriptor::alpha(
     "apiserver_envelope_encryption_dek_cache_fill_percent",
     "How much of the room for keys of values is taken.",
 );
-const ARRIVALS: About = About::alpha(
+const ARRIVALS: Descriptor = Descriptor::alpha(
     "apiserver_envelope_encryption_dek_cache_inter_arrival_time_seconds",
     "Time between values that need a key of their own.",
 )
@@ -80,13 +80,14 @@ pub(crate) struct EncryptionMetrics {
 
 impl EncryptionMetrics {
     pub fn new(registry: &Registry, world: World) -> Self {
-        let both = |about: About| {
+        let both = |about: Descriptor| {
             let family = registry.family::<Histogram>(about);
             [Direction::In, Direction::Out].map(|way| family.of(&[way.name()]))
         };
         let fill = Arc::<AtomicU64>::default();
         let shown = fill.clone();
-        registry.ask::<Gauge>(FILL, move |out| out.add(&[], f64::from_bits(shown.load(Ordering::Relaxed))));
+        registry
+            .callback::<Gauge>(FILL, move |out| out.add(&[], f64::from_bits(shown.load(Ordering::Relaxed))));
         // stays 0: a failure of the random source ends the process
         registry.one::<Counter>(GENERATION_FAILURES);
         EncryptionMetrics {

@@ -78,7 +78,7 @@ pub(crate) async fn recover(
                 );
             }
             attempts -= 1;
-            tokio::time::sleep(PAUSE).await;
+            env::io::sleep(PAUSE).await;
             left = again.into_iter().map(|(at, _)| at).collect();
         }
     }

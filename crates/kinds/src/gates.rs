@@ -6,7 +6,7 @@
 use rest::hooks::Context;
 use schema::Value;
 
-/// A gate, and what stands behind it.
+/// A feature gate and its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gate {
     pub name: &'static str,

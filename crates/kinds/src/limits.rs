@@ -9,7 +9,7 @@ use schema::quantity::Quantity;
 use schema::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
 
-/// Fills in what containers ask for and get, and says so in an annotation.
+/// Sets default requests and limits of containers, and names them in an annotation.
 pub fn fill_pod(pod: &mut Value, ranges: &[Value], names: &Names) {
     for range in ranges {
         let (mut requests, mut limits) = (Map::new(), Map::new());
@@ -42,7 +42,7 @@ pub fn fill_pod(pod: &mut Value, ranges: &[Value], names: &Names) {
     }
 }
 
-/// Adds what is missing in a list of resources, and names it.
+/// Adds missing resources to a list, and names them.
 fn fill<'d>(container: &mut Value, list: &'static str, defaults: &'d Map) -> Vec<&'d str> {
     let missing: Vec<_> = defaults
         .iter()
@@ -88,7 +88,7 @@ pub fn check_claim(claim: &Value, ranges: &[Value]) -> Result<(), String> {
             for (name, value) in read::map(item, &["min"]).iter() {
                 least("PersistentVolumeClaim", name, value, requests, &Map::new(), &mut out);
             }
-            // a claim has no limit but what it asks for
+            // the limit of a claim is its request
             for (name, value) in read::map(item, &["max"]).iter() {
                 let request = requests.get(name).map(read::text);
                 let fits = request.is_some() && amount(name, requests) <= quantities::parse(value);

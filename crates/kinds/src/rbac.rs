@@ -1,6 +1,6 @@
 //! Roles and bindings: validation of rules and subjects; the role of a binding is immutable.
 //!
-//! These are the objects only; the authorizer decides what they permit.
+//! The objects only; the authorizer evaluates them.
 
 use crate::check::{self, Problems};
 use crate::workload::Selector;

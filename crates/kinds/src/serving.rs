@@ -295,7 +295,7 @@ mod tests {
                 assert!(removed.minor >= deprecated.minor + 3, "{named}: served for long enough after that");
             }
             assert!(removed.is_none_or(|removed| removed > crate::RELEASE), "{named} is gone");
-            // a release before this one must be able to read what this one keeps
+            // an earlier release must be able to read the stored version
             let stored = kind.stored_as.as_ref();
             let stored =
                 stored.map_or(Some(*kind), |(group, version)| tables::kind_named(group, version, &kind.name));

@@ -321,7 +321,7 @@ pub(crate) fn take_labels_of_template(object: &mut Value) {
     copy_if_empty(object, LABELS, &["metadata", "labels"]);
 }
 
-/// The cells that tell what runs in the pods: names and images.
+/// The cells of containers: names and images.
 pub(crate) fn containers(template: Option<&Value>) -> [Value; 2] {
     ["name", "image"].map(|field| {
         let containers = template.map(|it| it.items(&["spec", "containers"])).unwrap_or_default();

@@ -5,7 +5,7 @@
 //! an object and the text of a patch give the text of the result. It is made for errors only, after the patch
 //! was applied to the tree; a patch that does not apply leaves the document as it is at that operation.
 //!
-//! Invariant:each text is read once, and a map is sorted once.
+//! Invariant: each text is read once, and a map is sorted once.
 
 use crate::json_patch::{Pointer, index};
 use schema::{Value, decode, encode};
@@ -442,7 +442,7 @@ mod tests {
         let after = merge_patched(OBJECT, r#"{"spec":{"list":[{"z":1,"y":{"x":1,"w":2}}]}}"#);
         let text = r#"{"kind":"K","spec":{"image":"i","list":[{"y":{"w":2,"x":1},"z":1}],"name":"c"}}"#;
         assert_eq!(after, text);
-        // what replaces a map is taken as it is
+        // the replacement of a map is taken unchanged
         let after = merge_patched(OBJECT, r#"{"spec":[{"b":null,"a":1}]}"#);
         assert_eq!(after, r#"{"kind":"K","spec":[{"b":null,"a":1}]}"#);
         assert_eq!(merge_patched(OBJECT, r#"[1,{"b":1,"a":null}]"#), r#"[1,{"b":1}]"#);

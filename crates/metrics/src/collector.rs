@@ -1,6 +1,6 @@
 //! The interface between the registry and its families.
 
-use crate::about::About;
+use crate::descriptor::Descriptor;
 use crate::text::Text;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,17 @@ impl LabelAllowList {
         !self.0.is_empty()
     }
 
-    pub fn of<'a>(&self, about: &About, values: &[&'a str]) -> Vec<&'a str> {
+    pub fn of<'a>(&self, descriptor: &Descriptor, values: &[&'a str]) -> Vec<&'a str> {
         let value = |(label, value): (&&str, &&'a str)| {
-            let listed = self.0.get(&(about.name.to_owned(), (*label).to_owned()));
+            let listed = self.0.get(&(descriptor.name.to_owned(), (*label).to_owned()));
             if listed.is_none_or(|listed| listed.contains(*value)) { *value } else { UNEXPECTED }
         };
-        about.labels.iter().zip(values).map(value).collect()
+        descriptor.labels.iter().zip(values).map(value).collect()
     }
 }
 
 /// Writes its series into the exposition.
 pub(crate) trait Collector: Send + Sync {
-    fn about(&self) -> &About;
-    fn show(&self, out: &mut Text);
+    fn descriptor(&self) -> &Descriptor;
+    fn encode(&self, out: &mut Text);
 }

@@ -3,7 +3,7 @@
 use crate::collector::{Collector, LabelAllowList};
 use crate::index::Index;
 use crate::text::{Text, labels};
-use crate::{About, Counter, Gauge, Histogram};
+use crate::{Counter, Descriptor, Gauge, Histogram};
 use std::sync::Arc;
 
 /// The value of a series.
@@ -11,7 +11,7 @@ pub trait Metric: Clone + Send + Sync + 'static {
     /// Its type in the exposition format.
     const KIND: &'static str;
 
-    fn new(about: &About) -> Self;
+    fn new(descriptor: &Descriptor) -> Self;
 
     #[doc(hidden)]
     fn write(&self, name: &str, labels: &str, out: &mut Text);
@@ -20,7 +20,7 @@ pub trait Metric: Clone + Send + Sync + 'static {
 impl Metric for Counter {
     const KIND: &'static str = "counter";
 
-    fn new(_: &About) -> Self {
+    fn new(_: &Descriptor) -> Self {
         Counter::default()
     }
 
@@ -32,7 +32,7 @@ impl Metric for Counter {
 impl Metric for Gauge {
     const KIND: &'static str = "gauge";
 
-    fn new(_: &About) -> Self {
+    fn new(_: &Descriptor) -> Self {
         Gauge::default()
     }
 
@@ -44,8 +44,8 @@ impl Metric for Gauge {
 impl Metric for Histogram {
     const KIND: &'static str = "histogram";
 
-    fn new(about: &About) -> Self {
-        Histogram::new(about.buckets)
+    fn new(descriptor: &Descriptor) -> Self {
+        Histogram::new(descriptor.buckets)
     }
 
     fn write(&self, name: &str, labels: &str, out: &mut Text) {
@@ -55,33 +55,33 @@ impl Metric for Histogram {
 
 /// See the module.
 pub struct Family<M> {
-    about: About,
+    descriptor: Descriptor,
     series: Arc<Index<M>>,
     allowed: Arc<LabelAllowList>,
 }
 
 impl<M> Clone for Family<M> {
     fn clone(&self) -> Self {
-        Family { about: self.about, series: self.series.clone(), allowed: self.allowed.clone() }
+        Family { descriptor: self.descriptor, series: self.series.clone(), allowed: self.allowed.clone() }
     }
 }
 
 impl<M: Metric> Family<M> {
-    pub(crate) fn new(about: About, allowed: Arc<LabelAllowList>) -> Self {
-        Family { about, series: Arc::default(), allowed }
+    pub(crate) fn new(descriptor: Descriptor, allowed: Arc<LabelAllowList>) -> Self {
+        Family { descriptor, series: Arc::default(), allowed }
     }
 
     /// The same series under another name.
-    pub(crate) fn renamed(&self, about: About) -> Self {
-        Family { about, ..self.clone() }
+    pub(crate) fn renamed(&self, descriptor: Descriptor) -> Self {
+        Family { descriptor, ..self.clone() }
     }
 
     /// The series of these values, one for each label.
     pub fn of(&self, values: &[&str]) -> M {
-        debug_assert_eq!(values.len(), self.about.labels.len(), "{}", self.about.name);
-        let make = || M::new(&self.about);
+        debug_assert_eq!(values.len(), self.descriptor.labels.len(), "{}", self.descriptor.name);
+        let make = || M::new(&self.descriptor);
         if self.allowed.is_any() {
-            let values = self.allowed.of(&self.about, values);
+            let values = self.allowed.of(&self.descriptor, values);
             let values: Vec<&str> = values.iter().map(|value| &**value).collect();
             return self.series.with(&values, make, M::clone);
         }
@@ -90,12 +90,12 @@ impl<M: Metric> Family<M> {
 }
 
 impl<M: Metric> Collector for Family<M> {
-    fn about(&self) -> &About {
-        &self.about
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
     }
 
-    fn show(&self, out: &mut Text) {
-        self.each(out, M::KIND, |one, labels, out| one.write(self.about.name, labels, out));
+    fn encode(&self, out: &mut Text) {
+        self.each(out, M::KIND, |one, labels, out| one.write(self.descriptor.name, labels, out));
     }
 }
 
@@ -105,10 +105,10 @@ impl<M> Family<M> {
         if all.is_empty() {
             return;
         }
-        out.head(&self.about, kind);
+        out.head(&self.descriptor, kind);
         for entry in all {
             let values = entry.key.iter().map(|value| &**value);
-            write(&entry.value, &labels(self.about.labels, values), out);
+            write(&entry.value, &labels(self.descriptor.labels, values), out);
         }
     }
 }
@@ -117,12 +117,12 @@ impl<M> Family<M> {
 pub(crate) struct ObservationCount(pub Family<Histogram>);
 
 impl Collector for ObservationCount {
-    fn about(&self) -> &About {
-        &self.0.about
+    fn descriptor(&self) -> &Descriptor {
+        &self.0.descriptor
     }
 
-    fn show(&self, out: &mut Text) {
-        let name = self.0.about.name;
+    fn encode(&self, out: &mut Text) {
+        let name = self.0.descriptor.name;
         self.0.each(out, Counter::KIND, |one, labels, out| {
             out.sample(name, "", labels, one.count() as f64);
         });

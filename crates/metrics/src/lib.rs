@@ -17,17 +17,17 @@
 //!
 //! This crate knows no particular metric, and reads no clock.
 
-mod about;
 mod buckets;
 mod collector;
+mod descriptor;
 mod family;
 mod histogram;
 mod index;
 mod registry;
 mod text;
 
-pub use about::{About, Stability};
 pub use buckets::{Buckets, counts, seconds};
+pub use descriptor::{Descriptor, Stability};
 pub use family::{Family, Metric};
 pub use histogram::Histogram;
 pub use index::Index;

@@ -3,7 +3,7 @@
 use crate::collector::{Collector, LabelAllowList};
 use crate::family::{Family, Metric, ObservationCount};
 use crate::text::{Text, labels};
-use crate::{About, Counter, Histogram, Stability};
+use crate::{Counter, Descriptor, Histogram, Stability};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,28 +25,28 @@ pub struct Options {
 /// See the module.
 #[derive(Default)]
 pub struct Registry {
-    shown: Mutex<Vec<Arc<dyn Collector>>>,
+    collectors: Mutex<Vec<Arc<dyn Collector>>>,
     families: Mutex<BTreeMap<&'static str, Box<dyn Any + Send + Sync>>>,
     disabled: BTreeSet<String>,
     /// How many metrics are disabled.
-    left_out: Counter,
-    tells_of_itself: AtomicBool,
+    disabled_count: Counter,
+    has_own_metrics: AtomicBool,
     allowed: Arc<LabelAllowList>,
 }
 
-const REGISTERED: About =
-    About::alpha("registered_metric_total", "What is counted, by how far one may rely on it.")
+const REGISTERED: Descriptor =
+    Descriptor::alpha("registered_metric_total", "Registered metrics, by stability level.")
         .by(&["deprecated_version", "stability_level"]);
 
 /// How many metrics of each stability are registered, this one included.
-fn registered(shown: &[Arc<dyn Collector>]) -> Arc<dyn Collector> {
-    let stable = shown.iter().filter(|one| one.about().stability == Stability::Stable).count();
-    let alpha = shown.len() - stable + 1;
-    let answer = move |out: &mut Samples<'_>| {
+fn registered(collectors: &[Arc<dyn Collector>]) -> Arc<dyn Collector> {
+    let stable = collectors.iter().filter(|one| one.descriptor().stability == Stability::Stable).count();
+    let alpha = collectors.len() - stable + 1;
+    let callback = move |out: &mut Samples<'_>| {
         out.add(&["", "ALPHA"], alpha as f64);
         out.add(&["", "STABLE"], stable as f64);
     };
-    Arc::new(CallbackCollector { about: REGISTERED, kind: Counter::KIND, answer: Box::new(answer) })
+    Arc::new(CallbackCollector { descriptor: REGISTERED, kind: Counter::KIND, callback: Box::new(callback) })
 }
 
 impl Registry {
@@ -56,72 +56,84 @@ impl Registry {
     }
 
     /// Registers a family. Registering the same name again returns the same family.
-    pub fn family<M: Metric>(&self, about: About) -> Family<M> {
+    pub fn family<M: Metric>(&self, descriptor: Descriptor) -> Family<M> {
         let mut families = self.families.lock();
-        let known = families.get(about.name).and_then(|known| known.downcast_ref::<Family<M>>());
+        let known = families.get(descriptor.name).and_then(|known| known.downcast_ref::<Family<M>>());
         if let Some(known) = known {
             return known.clone();
         }
-        let family = Family::<M>::new(about, self.allowed.clone());
-        families.insert(about.name, Box::new(family.clone()));
-        self.show(Arc::new(family.clone()));
+        let family = Family::<M>::new(descriptor, self.allowed.clone());
+        families.insert(descriptor.name, Box::new(family.clone()));
+        self.register(Arc::new(family.clone()));
         family
     }
 
     /// The same series as those of another family, under a second name.
-    pub fn second_name<M: Metric>(&self, about: About, family: &Family<M>) {
-        self.show(Arc::new(family.renamed(about)));
+    pub fn second_name<M: Metric>(&self, descriptor: Descriptor, family: &Family<M>) {
+        self.register(Arc::new(family.renamed(descriptor)));
     }
 
     /// The number of observations of another family, as counters.
-    pub fn counted(&self, about: About, family: &Family<Histogram>) {
-        self.show(Arc::new(ObservationCount(family.renamed(about))));
+    pub fn counted(&self, descriptor: Descriptor, family: &Family<Histogram>) {
+        self.register(Arc::new(ObservationCount(family.renamed(descriptor))));
     }
 
     /// A metric without labels.
-    pub fn one<M: Metric>(&self, about: About) -> M {
-        self.family(about).of(&[])
+    pub fn one<M: Metric>(&self, descriptor: Descriptor) -> M {
+        self.family(descriptor).of(&[])
     }
 
     /// A metric whose value is computed on each scrape.
-    pub fn ask<M: Metric>(&self, about: About, answer: impl Fn(&mut Samples<'_>) + Send + Sync + 'static) {
-        self.show(Arc::new(CallbackCollector { about, kind: M::KIND, answer: Box::new(answer) }));
+    pub fn callback<M: Metric>(
+        &self,
+        descriptor: Descriptor,
+        callback: impl Fn(&mut Samples<'_>) + Send + Sync + 'static,
+    ) {
+        self.register(Arc::new(CallbackCollector {
+            descriptor,
+            kind: M::KIND,
+            callback: Box::new(callback),
+        }));
     }
 
     /// Histograms that are computed on each scrape.
-    pub fn ask_histograms(&self, about: About, answer: impl Fn(&mut Shapes<'_>) + Send + Sync + 'static) {
-        self.show(Arc::new(CallbackHistograms { about, answer: Box::new(answer) }));
+    pub fn histogram_callback(
+        &self,
+        descriptor: Descriptor,
+        callback: impl Fn(&mut Shapes<'_>) + Send + Sync + 'static,
+    ) {
+        self.register(Arc::new(CallbackHistograms { descriptor, callback: Box::new(callback) }));
     }
 
-    fn show(&self, one: Arc<dyn Collector>) {
-        if self.disabled.contains(one.about().name) {
-            self.left_out.inc();
+    fn register(&self, one: Arc<dyn Collector>) {
+        if self.disabled.contains(one.descriptor().name) {
+            self.disabled_count.inc();
         } else {
-            self.shown.lock().push(one);
+            self.collectors.lock().push(one);
         }
     }
 
     /// Also registers how many metrics are registered, disabled and hidden.
-    pub fn tell_of_itself(&self) {
-        let of_itself = [
-            About::alpha("disabled_metric_total", "What is counted and not shown, as the operator decided."),
-            About::alpha("hidden_metric_total", "What is counted and not shown, since it is going away."),
+    pub fn register_own_metrics(&self) {
+        let own = [
+            Descriptor::alpha("disabled_metric_total", "Metrics that the operator disabled."),
+            Descriptor::alpha("hidden_metric_total", "Metrics that are hidden because they are deprecated."),
         ];
-        let counters = [self.left_out.clone(), Counter::default()];
-        for (about, counter) in of_itself.into_iter().zip(counters) {
-            self.ask::<Counter>(about, move |out| out.add(&[], counter.get() as f64));
+        let counters = [self.disabled_count.clone(), Counter::default()];
+        for (descriptor, counter) in own.into_iter().zip(counters) {
+            self.callback::<Counter>(descriptor, move |out| out.add(&[], counter.get() as f64));
         }
-        self.tells_of_itself.store(true, Ordering::Relaxed);
+        self.has_own_metrics.store(true, Ordering::Relaxed);
     }
 
     /// The exposition, piece by piece.
     pub fn pages(&self) -> Pages {
-        let mut shown = self.shown.lock().clone();
-        if self.tells_of_itself.load(Ordering::Relaxed) && !self.disabled.contains(REGISTERED.name) {
-            shown.push(registered(&shown));
+        let mut collectors = self.collectors.lock().clone();
+        if self.has_own_metrics.load(Ordering::Relaxed) && !self.disabled.contains(REGISTERED.name) {
+            collectors.push(registered(&collectors));
         }
-        shown.sort_by_key(|one| one.about().name);
-        Pages(shown.into_iter())
+        collectors.sort_by_key(|one| one.descriptor().name);
+        Pages(collectors.into_iter())
     }
 
     /// The whole exposition.
@@ -141,59 +153,59 @@ impl Iterator for Pages {
         while out.0.len() < PIECE
             && let Some(one) = self.0.next()
         {
-            one.show(&mut out);
+            one.encode(&mut out);
         }
         (!out.0.is_empty()).then_some(out.0)
     }
 }
 
-type Answer = Box<dyn Fn(&mut Samples<'_>) + Send + Sync>;
+type Callback = Box<dyn Fn(&mut Samples<'_>) + Send + Sync>;
 
 struct CallbackCollector {
-    about: About,
+    descriptor: Descriptor,
     kind: &'static str,
-    answer: Answer,
+    callback: Callback,
 }
 
 impl Collector for CallbackCollector {
-    fn about(&self) -> &About {
-        &self.about
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
     }
 
-    fn show(&self, out: &mut Text) {
+    fn encode(&self, out: &mut Text) {
         let mut samples = Vec::new();
-        (self.answer)(&mut Samples { about: &self.about, found: &mut samples });
+        (self.callback)(&mut Samples { descriptor: &self.descriptor, found: &mut samples });
         if samples.is_empty() {
             return;
         }
         samples.sort_by(|(one, _), (other, _)| one.cmp(other));
-        out.head(&self.about, self.kind);
+        out.head(&self.descriptor, self.kind);
         for (labels, value) in samples {
-            out.sample(self.about.name, "", &labels, value);
+            out.sample(self.descriptor.name, "", &labels, value);
         }
     }
 }
 
 struct CallbackHistograms {
-    about: About,
-    answer: Box<dyn Fn(&mut Shapes<'_>) + Send + Sync>,
+    descriptor: Descriptor,
+    callback: Box<dyn Fn(&mut Shapes<'_>) + Send + Sync>,
 }
 
 impl Collector for CallbackHistograms {
-    fn about(&self) -> &About {
-        &self.about
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
     }
 
-    fn show(&self, out: &mut Text) {
+    fn encode(&self, out: &mut Text) {
         let mut found = Vec::new();
-        (self.answer)(&mut Shapes { about: &self.about, found: &mut found });
+        (self.callback)(&mut Shapes { descriptor: &self.descriptor, found: &mut found });
         if found.is_empty() {
             return;
         }
         found.sort_by(|one, other| one.0.cmp(&other.0));
-        out.head(&self.about, Histogram::KIND);
+        out.head(&self.descriptor, Histogram::KIND);
         for (labels, bounds, counts, sum) in found {
-            let (name, mut seen) = (self.about.name, 0);
+            let (name, mut seen) = (self.descriptor.name, 0);
             for (at, count) in counts.iter().enumerate() {
                 seen += count;
                 out.bucket(name, &labels, bounds.get(at).copied().unwrap_or(f64::INFINITY), seen);
@@ -206,25 +218,25 @@ impl Collector for CallbackHistograms {
 
 /// Receives the histograms of a callback.
 pub struct Shapes<'a> {
-    about: &'a About,
+    descriptor: &'a Descriptor,
     found: &'a mut Vec<(String, &'static [f64], Box<[u64]>, f64)>,
 }
 
 impl Shapes<'_> {
     /// Bounds, the count of each bucket (with one more for `+Inf`), and the sum.
     pub fn add(&mut self, values: &[&str], bounds: &'static [f64], counts: Box<[u64]>, sum: f64) {
-        self.found.push((labels(self.about.labels, values.iter().copied()), bounds, counts, sum));
+        self.found.push((labels(self.descriptor.labels, values.iter().copied()), bounds, counts, sum));
     }
 }
 
 /// Receives the samples of a callback.
 pub struct Samples<'a> {
-    about: &'a About,
+    descriptor: &'a Descriptor,
     found: &'a mut Vec<(String, f64)>,
 }
 
 impl Samples<'_> {
     pub fn add(&mut self, values: &[&str], value: f64) {
-        self.found.push((labels(self.about.labels, values.iter().copied()), value));
+        self.found.push((labels(self.descriptor.labels, values.iter().copied()), value));
     }
 }

@@ -2,8 +2,8 @@ use super::*;
 use std::time::Duration;
 
 const BOUNDS: &[u64] = &seconds([0.005, 0.25, 1.0]);
-const REQUESTS: About = About::stable("requests_total", "Requests.").by(&["verb", "code"]);
-const LONG: About = About::alpha("request_seconds", "How long.").by(&["verb"]).seconds(BOUNDS);
+const REQUESTS: Descriptor = Descriptor::stable("requests_total", "Requests.").by(&["verb", "code"]);
+const LONG: Descriptor = Descriptor::alpha("request_seconds", "How long.").by(&["verb"]).seconds(BOUNDS);
 
 fn check(registry: &Registry, expected: &str) {
     assert_eq!(registry.text(), expected);
@@ -49,10 +49,10 @@ fn bounds_are_part_of_their_buckets() {
 fn a_second_name_shows_the_same() {
     let registry = Registry::default();
     let requests = registry.family::<Counter>(REQUESTS);
-    registry.second_name(About { name: "asked_total", ..REQUESTS }, &requests);
+    registry.second_name(Descriptor { name: "alias_total", ..REQUESTS }, &requests);
     requests.of(&["GET", "200"]).inc();
     let text = registry.text();
-    assert!(text.contains("asked_total{code=\"200\",verb=\"GET\"} 1\n"), "{text}");
+    assert!(text.contains("alias_total{code=\"200\",verb=\"GET\"} 1\n"), "{text}");
     assert!(text.contains("requests_total{code=\"200\",verb=\"GET\"} 1\n"), "{text}");
 }
 
@@ -72,7 +72,7 @@ fn operators_decide_what_is_shown_and_distinguished() {
     let disabled = ["gone".to_owned()].into_iter().collect();
     let registry = Registry::new(Options { disabled, allowed });
     let requests = registry.family::<Counter>(REQUESTS);
-    registry.one::<Counter>(About::alpha("gone", "Not shown.")).inc();
+    registry.one::<Counter>(Descriptor::alpha("gone", "Not shown.")).inc();
     for code in ["200", "404", "500"] {
         requests.of(&["GET", code]).inc();
     }
@@ -84,14 +84,14 @@ fn operators_decide_what_is_shown_and_distinguished() {
 }
 
 #[test]
-fn what_is_asked_for_is_there_when_read() {
+fn callbacks_run_on_each_scrape() {
     let registry = Registry::default();
-    let about = About::stable("objects", "Objects.").by(&["resource"]);
-    registry.ask::<Gauge>(about, |out| {
+    let descriptor = Descriptor::stable("objects", "Objects.").by(&["resource"]);
+    registry.callback::<Gauge>(descriptor, |out| {
         out.add(&["pods"], 2.5);
         out.add(&["a\"\\\nb"], 0.0);
     });
-    registry.ask::<Gauge>(About::alpha("silent", "Nothing to say."), |_| {});
+    registry.callback::<Gauge>(Descriptor::alpha("silent", "Nothing to say."), |_| {});
     check(
         &registry,
         "# HELP objects [STABLE] Objects.\n# TYPE objects gauge\n\
@@ -100,9 +100,9 @@ fn what_is_asked_for_is_there_when_read() {
 }
 
 #[test]
-fn whole_histograms_can_be_asked_for() {
+fn callbacks_can_return_histograms() {
     let registry = Registry::default();
-    registry.ask_histograms(About::alpha("full", "How full.").by(&["level"]), |out| {
+    registry.histogram_callback(Descriptor::alpha("full", "How full.").by(&["level"]), |out| {
         out.add(&["a"], &[0.5, 1.0], [3, 0, 2].into(), 4.5);
     });
     check(
@@ -181,7 +181,7 @@ fn pieces_are_not_larger_than_they_need_be() {
     let registry = Registry::default();
     let names: Vec<&'static str> = (0..50).map(|at| &*format!("metric_{at:03}").leak()).collect();
     for name in &names {
-        let family = registry.family::<Counter>(About::alpha(name, "One of many.").by(&["at"]));
+        let family = registry.family::<Counter>(Descriptor::alpha(name, "One of many.").by(&["at"]));
         (0..20).for_each(|at| family.of(&[&at.to_string()]).inc());
     }
     let pieces: Vec<String> = registry.pages().collect();
@@ -192,10 +192,10 @@ fn pieces_are_not_larger_than_they_need_be() {
 #[test]
 fn a_registry_tells_how_much_it_counts() {
     let registry = Registry::new(Options { disabled: ["b".to_owned()].into(), ..Options::default() });
-    registry.one::<Counter>(About::stable("a", "A."));
-    registry.one::<Counter>(About::alpha("b", "B."));
+    registry.one::<Counter>(Descriptor::stable("a", "A."));
+    registry.one::<Counter>(Descriptor::alpha("b", "B."));
     assert!(!registry.text().contains("_metric_total"));
-    registry.tell_of_itself();
+    registry.register_own_metrics();
     let text = registry.text();
     for line in [
         "disabled_metric_total 1\n",

@@ -1,6 +1,6 @@
 //! The Prometheus text exposition format, version 0.0.4.
 
-use crate::about::{About, Stability};
+use crate::descriptor::{Descriptor, Stability};
 use std::fmt::Write;
 
 /// The text that samples are written to.
@@ -8,12 +8,12 @@ use std::fmt::Write;
 pub struct Text(pub(crate) String);
 
 impl Text {
-    pub(crate) fn head(&mut self, about: &About, kind: &str) {
-        let stability = match about.stability {
+    pub(crate) fn head(&mut self, descriptor: &Descriptor, kind: &str) {
+        let stability = match descriptor.stability {
             Stability::Alpha => "ALPHA",
             Stability::Stable => "STABLE",
         };
-        let (name, help) = (about.name, about.help);
+        let (name, help) = (descriptor.name, descriptor.help);
         // writing to a string cannot fail
         let _ = writeln!(self.0, "# HELP {name} [{stability}] {help}\n# TYPE {name} {kind}");
     }

@@ -3,6 +3,8 @@
 //! No other code spells a domain: groups, signers, annotations, labels and media types are built here from the
 //! server's dialect.
 
+pub mod labels;
+
 use std::borrow::Cow;
 
 /// The dialect: how the names of the specification are spelled.
@@ -59,15 +61,17 @@ const RETIRED: &[(&str, &[&str])] = &[
     ("storage", &["v1alpha1", "v1beta1"]),
 ];
 
-/// Kinds that moved to another group and are still accepted in the old one.
+/// Kinds that moved to another group and are still accepted in the old one: the old version, by the first word of its
+/// group, the first word of the group, and the kinds.
 const MOVED: &[(&str, &str, &[&str])] = &[
     ("extensions/v1beta1", "apps", &["DaemonSet", "Deployment", "ReplicaSet"]),
     ("extensions/v1beta1", "networking", &["Ingress", "NetworkPolicy"]),
     ("extensions/v1beta1", "autoscaling", &["Scale"]),
     ("apps/v1beta1", "autoscaling", &["Scale"]),
     ("apps/v1beta2", "autoscaling", &["Scale"]),
-    ("events", "", &["Event"]),
-    ("", "events", &["Event"]),
+    ("events/v1", "", &["Event"]),
+    ("events/v1beta1", "", &["Event"]),
+    ("v1", "events", &["Event"]),
 ];
 
 /// Whether a version of a kind once took the place of `expected`, or is its twin in another group.
@@ -77,9 +81,9 @@ pub fn is_retired(version: &str, expected: &str, kind: &str) -> bool {
     let (from, to) = (group(version), group(expected));
     let short = version.rsplit('/').next().unwrap_or_default();
     let retired = RETIRED.iter().any(|(name, versions)| *name == word(&from) && versions.contains(&short));
-    let moved = MOVED.iter().any(|(there, here, kinds)| {
-        (*there == version || *there == word(&from)) && *here == word(&to) && kinds.contains(&kind)
-    });
+    let old = if from.is_empty() { version.to_owned() } else { format!("{}/{short}", word(&from)) };
+    let moved =
+        MOVED.iter().any(|(there, here, kinds)| *there == old && *here == word(&to) && kinds.contains(&kind));
     from == to && retired || from != to && moved
 }
 

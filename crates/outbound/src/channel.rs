@@ -6,6 +6,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::{BadTarget, Dialer, Target, chain, tls};
+use env::io::timeout;
 use grpc::tonic::{self, Code, Status};
 use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -22,7 +23,6 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
 use tower_service::Service;
 
 /// The keep-alive interval of an idle connection, and the timeout of a ping.

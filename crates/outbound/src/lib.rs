@@ -42,6 +42,7 @@ pub use ttl_cache::{Key, TtlCache};
 pub use webhook::{Backoff, Version, Webhook, WebhookError};
 
 use bytes::Bytes;
+use env::io::RealInstant;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -51,7 +52,6 @@ use metrics::CallOutcome;
 use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// The timeout of a call and the largest response body.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +73,7 @@ impl Default for Limits {
 
 /// A response of any status.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -110,21 +110,21 @@ impl HttpClient {
     }
 
     /// Gets a path below the target's URL, which may be empty.
-    pub async fn get(&self, path: &str) -> Result<Answer, CallError> {
+    pub async fn get(&self, path: &str) -> Result<HttpResponse, CallError> {
         self.call(Method::GET, path, Bytes::new()).await
     }
 
     /// Posts JSON to a path below the target's URL, which may be empty.
-    pub async fn post(&self, path: &str, json: Bytes) -> Result<Answer, CallError> {
+    pub async fn post(&self, path: &str, json: Bytes) -> Result<HttpResponse, CallError> {
         self.call(Method::POST, path, json).await
     }
 
     /// Gets any URL. The server there is verified like the target, but receives only these credentials.
-    pub async fn fetch(&self, url: &str, credentials: &Credentials) -> Result<Answer, CallError> {
+    pub async fn fetch(&self, url: &str, credentials: &Credentials) -> Result<HttpResponse, CallError> {
         self.send(Method::GET, url.to_owned(), Bytes::new(), credentials).await
     }
 
-    async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, CallError> {
+    async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<HttpResponse, CallError> {
         self.send(method, format!("{}{path}", self.base), body, &self.credentials).await
     }
 
@@ -134,7 +134,7 @@ impl HttpClient {
         url: String,
         body: Bytes,
         credentials: &Credentials,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<HttpResponse, CallError> {
         let sent = body.len() as u64;
         let mut request = Request::new(Full::new(body.clone()));
         *request.uri_mut() = url.parse().map_err(|_| CallError::Url(url.clone()))?;
@@ -151,10 +151,10 @@ impl HttpClient {
         if let Some(value) = trace_context::parent() {
             headers.insert(TRACEPARENT, value);
         }
-        let (method, began) = (request.method().clone(), Instant::now());
+        let (method, began) = (request.method().clone(), RealInstant::now());
         // only the target's own host becomes a label: a host from a fetched document is not bounded
         let host = request.uri().authority().filter(|_| url.starts_with(&self.base)).cloned();
-        let outcome = match tokio::time::timeout(self.limits.time, self.answered(request)).await {
+        let outcome = match env::io::timeout(self.limits.time, self.answered(request)).await {
             Ok(answered) => answered,
             Err(_) => Err(CallError::Late(self.limits.time)),
         };
@@ -171,7 +171,7 @@ impl HttpClient {
         outcome
     }
 
-    async fn answered(&self, request: Request<Full<Bytes>>) -> Result<Answer, CallError> {
+    async fn answered(&self, request: Request<Full<Bytes>>) -> Result<HttpResponse, CallError> {
         let answer = self.client.request(request).await.map_err(|why| broken(&why))?;
         let (parts, body) = answer.into_parts();
         let limit = self.limits.answer;
@@ -181,7 +181,7 @@ impl HttpClient {
                 None => broken(&*why),
             }
         })?;
-        Ok(Answer { status: parts.status, headers: parts.headers, body: whole.to_bytes() })
+        Ok(HttpResponse { status: parts.status, headers: parts.headers, body: whole.to_bytes() })
     }
 }
 

@@ -1,25 +1,28 @@
 //! Client metrics: requests by outcome, their latency and their sizes.
 
 use http::{Method, StatusCode};
-use metrics::{About, Counter, Family, Histogram, Registry, seconds};
+use metrics::{Counter, Descriptor, Family, Histogram, Registry, seconds};
 use std::sync::Arc;
 use std::time::Duration;
 
-const CALLS: About = About::alpha("rest_client_requests_total", "Calls to other servers, by how they ended.")
-    .by(&["code", "host", "method"]);
-const TOOK: About = About::alpha("rest_client_request_duration_seconds", "Time until others answered.")
-    .by(&["host", "verb"])
-    .seconds(&seconds([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0]));
+const CALLS: Descriptor =
+    Descriptor::alpha("rest_client_requests_total", "Calls to other servers, by how they ended.")
+        .by(&["code", "host", "method"]);
+const TOOK: Descriptor =
+    Descriptor::alpha("rest_client_request_duration_seconds", "Time until others answered.")
+        .by(&["host", "verb"])
+        .seconds(&seconds([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0]));
 
-const WAITED: About = About {
+const WAITED: Descriptor = Descriptor {
     name: "rest_client_rate_limiter_duration_seconds",
     help: "Time that calls waited for their turn.",
     ..TOOK
 };
-const SENT: About = About::alpha("rest_client_request_size_bytes", "Bytes of what others were sent.")
-    .by(&["host", "verb"])
-    .sizes(&[64, 256, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20]);
-const RECEIVED: About = About {
+const SENT: Descriptor =
+    Descriptor::alpha("rest_client_request_size_bytes", "Bytes of what others were sent.")
+        .by(&["host", "verb"])
+        .sizes(&[64, 256, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20]);
+const RECEIVED: Descriptor = Descriptor {
     name: "rest_client_response_size_bytes",
     help: "Bytes of what others answered, where they said how many.",
     ..SENT

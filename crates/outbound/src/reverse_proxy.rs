@@ -5,7 +5,7 @@
 //! connection, even on a stream that only receives.
 
 use crate::tls::{self, HttpVersions};
-use crate::{Answer, BadTarget, CallError, Limits, Target, broken, trace_context};
+use crate::{BadTarget, CallError, HttpResponse, Limits, Target, broken, trace_context};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -58,7 +58,7 @@ where
     }
 
     /// Sends an own request and reads the whole response.
-    pub async fn ask(&self, request: Request<B>, limits: Limits) -> Result<Answer, CallError> {
+    pub async fn ask(&self, request: Request<B>, limits: Limits) -> Result<HttpResponse, CallError> {
         let whole = async {
             let (parts, body) = self.pass(request).await?.into_parts();
             let read = Limited::new(body, limits.answer).collect().await;
@@ -66,9 +66,9 @@ where
                 Some(_) => CallError::TooLarge(limits.answer),
                 None => broken(&*why),
             })?;
-            Ok(Answer { status: parts.status, headers: parts.headers, body: read.to_bytes() })
+            Ok(HttpResponse { status: parts.status, headers: parts.headers, body: read.to_bytes() })
         };
-        tokio::time::timeout(limits.time, whole).await.unwrap_or(Err(CallError::Late(limits.time)))
+        env::io::timeout(limits.time, whole).await.unwrap_or(Err(CallError::Late(limits.time)))
     }
 }
 

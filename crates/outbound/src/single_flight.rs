@@ -54,28 +54,28 @@ mod tests {
     use tokio::sync::Semaphore;
 
     #[tokio::test]
-    async fn all_get_the_answer_to_one_question() {
-        let (together, asked) = (Arc::new(SingleFlight::default()), Arc::new(AtomicUsize::new(0)));
+    async fn concurrent_callers_share_one_call() {
+        let (flight, calls) = (Arc::new(SingleFlight::default()), Arc::new(AtomicUsize::new(0)));
         let answers = Arc::new(Semaphore::new(0));
         let ask = |key: u8| {
-            let (together, asked, answers) = (together.clone(), asked.clone(), answers.clone());
+            let (flight, calls, answers) = (flight.clone(), calls.clone(), answers.clone());
             tokio::spawn(async move {
                 let ask = async {
-                    let at = asked.fetch_add(1, Ordering::SeqCst);
+                    let at = calls.fetch_add(1, Ordering::SeqCst);
                     answers.acquire().await.unwrap().forget();
                     at
                 };
-                together.ask([key; 32], ask).await
+                flight.ask([key; 32], ask).await
             })
         };
         let waiting: Vec<_> = (0..10).map(|_| ask(1)).collect();
         let other = ask(2);
-        while asked.load(Ordering::SeqCst) < 2 {
+        while calls.load(Ordering::SeqCst) < 2 {
             tokio::task::yield_now().await;
         }
         // the first caller is cancelled
         waiting[0].abort();
-        while asked.load(Ordering::SeqCst) < 3 {
+        while calls.load(Ordering::SeqCst) < 3 {
             tokio::task::yield_now().await;
         }
         answers.add_permits(2);
@@ -83,15 +83,15 @@ mod tests {
             assert_eq!(one.await.unwrap(), 2);
         }
         assert_eq!(other.await.unwrap(), 1);
-        assert!(together.open.lock().is_empty());
+        assert!(flight.open.lock().is_empty());
         answers.add_permits(1);
         assert_eq!(ask(1).await.unwrap(), 3, "what was answered is not kept");
         let gone = ask(3);
-        while asked.load(Ordering::SeqCst) < 5 {
+        while calls.load(Ordering::SeqCst) < 5 {
             tokio::task::yield_now().await;
         }
         gone.abort();
         let _ = gone.await;
-        assert!(together.open.lock().is_empty());
+        assert!(flight.open.lock().is_empty());
     }
 }

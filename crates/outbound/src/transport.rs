@@ -7,6 +7,7 @@
 use crate::metrics::CallOutcome;
 use crate::{BadTarget, CallError, ClientMetrics, Credentials, Target, broken, tls};
 use bytes::Bytes;
+use env::io::RealInstant;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Response, Uri};
@@ -123,7 +124,7 @@ where
             {
                 headers.insert(AUTHORIZATION, value);
             }
-            let (method, began) = (request.method().clone(), tokio::time::Instant::now());
+            let (method, began) = (request.method().clone(), RealInstant::now());
             let sent = request.body().size_hint().exact();
             let answer = client.request(request).await;
             if let Some(counted) = counted {

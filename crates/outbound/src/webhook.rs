@@ -5,7 +5,7 @@
 //! server that is unreachable, times out or sends an invalid response is not. Errors never contain the posted
 //! object.
 
-use crate::{Answer, CallError, HttpClient};
+use crate::{CallError, HttpClient, HttpResponse};
 use env::{World, random_u64};
 use http::StatusCode;
 use http::header::RETRY_AFTER;
@@ -101,7 +101,7 @@ impl Webhook {
         loop {
             let outcome = self.caller.post("", body.clone()).await;
             if tried < self.backoff.tries && is_transient(&outcome) {
-                tokio::time::sleep(self.backoff.wait(tried, &self.world)).await;
+                env::io::sleep(self.backoff.wait(tried, &self.world)).await;
                 tried += 1;
                 continue;
             }
@@ -111,23 +111,23 @@ impl Webhook {
 }
 
 /// Whether a failure may be transient.
-fn is_transient(outcome: &Result<Answer, CallError>) -> bool {
+fn is_transient(outcome: &Result<HttpResponse, CallError>) -> bool {
     match outcome {
         Ok(answer) => {
-            let asked_to_wait =
+            let has_retry_after =
                 || answer.status.is_server_error() && answer.headers.contains_key(RETRY_AFTER);
             matches!(
                 answer.status,
                 StatusCode::INTERNAL_SERVER_ERROR
                     | StatusCode::GATEWAY_TIMEOUT
                     | StatusCode::TOO_MANY_REQUESTS
-            ) || asked_to_wait()
+            ) || has_retry_after()
         }
         Err(why) => matches!(why, CallError::Lost(_)),
     }
 }
 
-fn read(answer: Answer, question: &Value) -> Result<Value, WebhookError> {
+fn read(answer: HttpResponse, question: &Value) -> Result<Value, WebhookError> {
     if !answer.status.is_success() {
         return Err(WebhookError::Status(answer.status));
     }

@@ -54,7 +54,7 @@ pub enum Command {
     /// Start the API server alone
     #[command(after_help = APISERVER_EXAMPLES)]
     Apiserver(Box<Apiserver>),
-    /// Start the control loops alone, against an API server elsewhere
+    /// Start the control loops alone, against another API server
     #[command(after_help = CONTROLLER_MANAGER_EXAMPLES)]
     ControllerManager(Box<ControllerManager>),
     /// Convert objects between JSON, YAML and protobuf, without a server
@@ -83,7 +83,7 @@ PINTLE_LOG=warn,apiserver=debug";
 #[derive(Debug, Clone, Args)]
 pub struct Up {
     /// The components to run, comma-separated
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver,controller-manager")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver,controller-manager,scheduler")]
     pub components: Vec<Component>,
 
     #[command(flatten)]
@@ -179,11 +179,15 @@ pub enum Component {
     Apiserver,
     /// The control loops.
     ControllerManager,
+    Scheduler,
 }
 
 impl Component {
-    const ALL: &[(&str, Self)] =
-        &[("apiserver", Self::Apiserver), ("controller-manager", Self::ControllerManager)];
+    const ALL: &[(&str, Self)] = &[
+        ("apiserver", Self::Apiserver),
+        ("controller-manager", Self::ControllerManager),
+        ("scheduler", Self::Scheduler),
+    ];
 
     fn parse(text: &str) -> Result<Self, String> {
         let known = Self::ALL.iter().find(|(name, _)| *name == text);
@@ -317,7 +321,7 @@ mod tests {
     fn defaults_listen_on_this_machine() {
         let up = up("pintle up");
         assert_eq!((up.server.bind_address.to_string().as_str(), up.server.secure_port), ("127.0.0.1", 6443));
-        assert_eq!(up.components, [Component::Apiserver, Component::ControllerManager]);
+        assert_eq!(up.components, [Component::Apiserver, Component::ControllerManager, Component::Scheduler]);
         assert_eq!(up.server.authorization.authorization_mode, [auth::Mode::Node, auth::Mode::Rbac]);
         let Apiserver { store, write_kubeconfig, logs, .. } = &up.server;
         assert!(

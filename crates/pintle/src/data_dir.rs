@@ -70,7 +70,7 @@ impl DataDir {
                 Some(Kubeconfig { path: path.join("admin.kubeconfig"), temporary: false })
             }
             Self::Memory { temporary_kubeconfig: true } => {
-                // not to be guessed by others who can write to the same folder
+                // unpredictable for other users of the same folder
                 let name = format!("pintle-{:016x}.kubeconfig", env::random_u64(world));
                 Some(Kubeconfig { path: std::env::temp_dir().join(name), temporary: true })
             }

@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(inode(), first);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         replace(&file, b"same").unwrap();
-        assert_eq!(mode(&file), 0o600, "anybody could read it");
+        assert_eq!(mode(&file), 0o600, "world-readable");
         let second = inode();
         replace(&file, b"other").unwrap();
         assert!(inode() != second && fs::read(&file).unwrap() == b"other");

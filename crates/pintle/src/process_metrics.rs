@@ -1,6 +1,6 @@
 //! Process metrics (`process_*`), read from `/proc`. A value that cannot be read is left out.
 
-use metrics::{About, Counter, Gauge, Registry};
+use metrics::{Counter, Descriptor, Gauge, Registry};
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,12 +11,12 @@ type Number = fn() -> Option<f64>;
 
 const GAUGES: [(&str, &str, Number); 5] = [
     ("process_resident_memory_bytes", "Memory of the process that is in use.", || pages(1)),
-    ("process_virtual_memory_bytes", "Memory that the process has asked for.", || pages(0)),
+    ("process_virtual_memory_bytes", "Virtual memory of the process.", || pages(0)),
     ("process_open_fds", "Open files and connections.", || {
         fs::read_dir("/proc/self/fd").ok().map(|open| open.count() as f64)
     }),
     ("process_max_fds", "The most files and connections that may be open.", || limit("Max open files")),
-    ("process_virtual_memory_max_bytes", "The most memory that may be asked for.", || {
+    ("process_virtual_memory_max_bytes", "Limit of virtual memory.", || {
         Some(limit("Max address space").unwrap_or(-1.0))
     }),
 ];
@@ -24,21 +24,21 @@ const GAUGES: [(&str, &str, Number); 5] = [
 /// Registers the metrics.
 pub fn register(registry: &Registry) {
     for (name, help, number) in GAUGES {
-        registry.ask::<Gauge>(About::alpha(name, help), move |out| {
+        registry.callback::<Gauge>(Descriptor::alpha(name, help), move |out| {
             if let Some(number) = number() {
                 out.add(&[], number);
             }
         });
     }
-    let about = About::alpha("process_cpu_seconds_total", "Time that processors spent on the process.");
-    registry.ask::<Counter>(about, |out| {
+    let about = Descriptor::alpha("process_cpu_seconds_total", "Time that processors spent on the process.");
+    registry.callback::<Counter>(about, |out| {
         if let Some(seconds) = cpu_seconds() {
             out.add(&[], seconds);
         }
     });
-    let about = About::alpha("process_start_time_seconds", "When the process began.");
+    let about = Descriptor::alpha("process_start_time_seconds", "When the process began.");
     let began = started();
-    registry.ask::<Gauge>(about, move |out| out.add(&[], began));
+    registry.callback::<Gauge>(about, move |out| out.add(&[], began));
 }
 
 /// The fields of a line of numbers.
@@ -68,7 +68,7 @@ fn limit(name: &str) -> Option<f64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// From what the system says, or else from now.
+/// The start time of the process, or now.
 fn started() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
     let from_proc = || {

@@ -5,8 +5,8 @@ use crate::files;
 use crate::options::{Apiserver, Authorities, ConfigErrors, InvalidConfig, ServingCertificates};
 use apiserver::egress::Egress;
 use apiserver::{
-    Found, Gates, admission, aggregation, audit, authentication, authorization, cors, encryption_at_rest,
-    flowcontrol, limits, observability, serve,
+    AdvertiseOptions, Gates, admission, aggregation, audit, authentication, authorization, cors,
+    encryption_at_rest, flowcontrol, limits, observability, serve,
 };
 use kinds::Serving;
 use metrics::Registry;
@@ -35,12 +35,13 @@ pub struct ServerConfig {
     pub delete_workers: usize,
     /// The address that pods use to reach the server.
     pub reached_at: Option<IpAddr>,
-    pub found: Found,
+    pub found: AdvertiseOptions,
     pub egress: Egress,
     pub aggregation: aggregation::Options,
     pub gates: Gates,
     /// The feature gates of the control loops in the same process.
     pub loop_gates: controllers::gates::Gates,
+    pub scheduler_features: scheduler::framework::Features,
     pub browsers: cors::Options,
     pub observe: observability::Options,
     /// The etcd to store objects in.
@@ -64,13 +65,13 @@ impl ServerConfig {
         let admission = args.admission.read(mode, &names, &mut errors);
         let feature_gates = args.features.read(&mut errors);
         let gates = feature_gates.server_gates();
-        let sealing = args.store.sealing(&names, gates.key_servers, &mut errors);
+        let sealing = args.store.sealing(&names, gates.kms_v2, &mut errors);
         args.logs.check(feature_gates.allows_json_logs(), &mut errors);
-        identity.service_accounts.tracked = gates.tracking;
+        identity.service_accounts.tracks_use = gates.legacy_token_tracking;
         let (opened, closed) = feature_gates.kind_gates();
         let audit = args.audit.read(&names, beside, &mut errors);
         let limits = args.limits.read(&mut errors);
-        let fairness = args.limits.flow_control(gates.turns, &mut errors);
+        let fairness = args.limits.flow_control(gates.priority_and_fairness, &mut errors);
         let browsers = args.cors.read(&mut errors);
         let observe = observability::Options {
             metrics: Arc::new(Registry::new(args.observability.metrics.read(&mut errors))),
@@ -124,6 +125,7 @@ impl ServerConfig {
             aggregation,
             gates,
             loop_gates: feature_gates.controller_gates(),
+            scheduler_features: feature_gates.scheduler_features(),
             browsers,
             observe,
             etcd,
@@ -170,7 +172,7 @@ fn services(args: &Apiserver, errors: &mut ConfigErrors) -> kinds::ServiceOption
 }
 
 /// The name, node port and endpoints under which the server is found.
-fn found(args: &Apiserver, errors: &mut ConfigErrors) -> Found {
+fn found(args: &Apiserver, errors: &mut ConfigErrors) -> AdvertiseOptions {
     let (port, range) = (args.kubernetes_service_node_port, args.service_node_port_range);
     if port > 0 && !(range.first..=range.last).contains(&port) {
         let why = format!("{port} is not in the range {range} of --service-node-port-range");
@@ -180,9 +182,9 @@ fn found(args: &Apiserver, errors: &mut ConfigErrors) -> Found {
     if let Some(bad) = name.as_deref().filter(|it| it.contains(['/', ' ', '@', '?', '#'])) {
         errors.add("--external-hostname", format!("{bad:?} is not a host name"));
     }
-    let keeps_addresses = args.endpoint_reconciler_type != "none";
+    let reconcile_endpoints = args.endpoint_reconciler_type != "none";
     let machine = Some(crate::host::host_name().unwrap_or_else(|| "localhost".to_owned()));
-    Found { name, node_port: port, keeps_addresses, machine }
+    AdvertiseOptions { name, node_port: port, reconcile_endpoints, hostname: machine }
 }
 
 /// The address of this machine for others: the listening address, or the address of the default route.

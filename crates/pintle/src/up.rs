@@ -12,19 +12,21 @@ use apiserver::deployment::BeforeReady;
 use apiserver::serve::{AuthorityFile, Listen, ServeError, TlsMaterial};
 use apiserver::{Config, Deployment, Server, StartError, StoreChoice};
 use auth::User;
+use client::leader;
 use env::World;
 
 use crate::cli::{self, Component, Up};
-use crate::control_loops::{self, ControlLoops, LoopHealth};
+use crate::control_loops;
 use crate::data_dir::{DataDir, Kubeconfig};
 use crate::deployment_mode::DeploymentMode;
 use crate::host::host_name;
+use crate::in_process::{InProcess, RunningFlag};
 use crate::logs::Verbosity;
 use crate::options::{Apiserver, Authorities, ConfigErrors, Controllers, LeaderElection};
 use crate::pki::{ADMIN, CertifiedKey, Hosts, Pki};
 use crate::server_config::ServerConfig;
 use crate::signals::Signals;
-use crate::{files, kubeconfig, process_metrics};
+use crate::{files, kubeconfig, process_metrics, scheduler};
 
 /// Runs a control plane until a signal arrives.
 pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
@@ -33,19 +35,31 @@ pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<
         "--components does not include apiserver: add it, or run pintle controller-manager"
     );
     let runs_loops = args.components.contains(&Component::ControllerManager);
-    let loops = runs_loops.then_some((&args.loops, &args.leader_election));
-    run(&args.server, args.mode(), loops, (world, verbosity)).await
+    let components = Components {
+        loops: runs_loops.then_some(&args.loops),
+        runs_scheduler: args.components.contains(&Component::Scheduler),
+        election: Some(&args.leader_election),
+    };
+    run(&args.server, args.mode(), components, (world, verbosity)).await
 }
 
 /// Runs the API server alone.
 pub async fn apiserver(args: Apiserver, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
-    run(&args, DeploymentMode::Standalone, None, (world, verbosity)).await
+    run(&args, DeploymentMode::Standalone, Components::default(), (world, verbosity)).await
+}
+
+/// The components beside the API server.
+#[derive(Default)]
+struct Components<'a> {
+    loops: Option<&'a Controllers>,
+    runs_scheduler: bool,
+    election: Option<&'a LeaderElection>,
 }
 
 async fn run(
     args: &Apiserver,
     mode: DeploymentMode,
-    loops: Option<(&Controllers, &LeaderElection)>,
+    components: Components<'_>,
     (world, verbosity): (World, Verbosity),
 ) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
@@ -60,43 +74,52 @@ async fn run(
         false => None,
     };
     let is_shared = config.etcd.is_some();
-    let loops = match loops {
-        Some((args, election)) => {
+    let mut errors = ConfigErrors::default();
+    let candidate = crate::controller_manager::identity(&world);
+    let lease =
+        components.election.and_then(|it| it.read(candidate, &names, &mut errors)).filter(|_| is_shared);
+    let loops = match components.loops {
+        Some(args) => {
             let signer = config.identity.service_accounts.signer.clone();
             let trusted_ca =
                 own.as_ref().map(|pki| config.certificates.kubeconfig_authorities(&pki.ca.certificate));
             let mut options = control_loops::signing_options(own.as_ref(), trusted_ca, signer, is_shared)?;
-            let mut errors = ConfigErrors::default();
             options.gates = config.loop_gates;
             args.apply_to(&mut options, &mut errors);
-            let candidate = crate::controller_manager::identity(&world);
-            let lease = election.read(candidate, &names, &mut errors).filter(|_| is_shared);
-            errors.check()?;
             let services = &config.kinds.services;
             options.node_ipam.services =
                 [services.network].into_iter().chain(services.second_network).collect();
-            Some((options, lease))
+            Some((options, RunningFlag::new("controller-manager")))
         }
         None => None,
     };
-    let health = loops.is_some().then(LoopHealth::default);
+    errors.check()?;
+    let features = config.scheduler_features;
+    let scheduler = components.runs_scheduler.then(|| RunningFlag::new("scheduler"));
     let (written, before_ready) = admin_kubeconfig(args, mode, own.as_ref(), &config, &data_dir, &world);
     let deployment = Deployment {
         before_ready,
-        components: health.iter().map(LoopHealth::component).collect(),
+        components: loops.iter().map(|(_, flag)| flag).chain(&scheduler).map(RunningFlag::health).collect(),
         ephemeral_signer: data_dir.is_memory() && config.identity.service_accounts.signer.is_none(),
         ephemeral_authorities: data_dir.is_memory() && own.is_some(),
     };
     let metrics = config.observe.metrics.clone();
     let server = start_server(config, mode, data_dir.directory(), own.as_ref(), deployment, &world).await?;
-    let loops = loops.zip(health).map(|((options, lease), health)| {
-        ControlLoops::start(&server, &names, options, lease, health, metrics, &world)
-    });
+    let mut running = Vec::new();
+    if let Some(flag) = scheduler {
+        let lease = lease
+            .clone()
+            .map(|lease| leader::Options { name: format!("{}-scheduler", names.prefix), ..lease });
+        running.push(scheduler::start(&server, &names, features, lease, flag, metrics.clone(), &world));
+    }
+    if let Some((options, flag)) = loops {
+        running.push(control_loops::start(&server, &names, options, lease, flag, metrics, &world));
+    }
     // a closed terminal is not an error
     let message = greeting(&server, written.as_ref(), is_shared, world.elapsed().as_millis());
     let _ = stdout().write_all(message.as_bytes());
     let _ = stdout().flush();
-    run_until_stopped(server, loops, &mut signals, written.as_ref()).await
+    run_until_stopped(server, running, &mut signals, written.as_ref()).await
 }
 
 /// The administrator's kubeconfig, if any, and the hook that writes it before the server is ready, so that scripts that
@@ -150,7 +173,7 @@ fn cluster_pki(
 
 async fn run_until_stopped(
     server: Server,
-    loops: Option<ControlLoops>,
+    running: Vec<InProcess>,
     signals: &mut Signals,
     written: Option<&Kubeconfig>,
 ) -> anyhow::Result<()> {
@@ -160,8 +183,8 @@ async fn run_until_stopped(
     }
     let _ = writeln!(stdout(), "stopping; press Ctrl-C again to exit at once");
     let stopped = async {
-        if let Some(loops) = loops {
-            loops.stop().await;
+        for component in running {
+            component.stop().await;
         }
         server.shutdown().await;
     };
@@ -262,14 +285,14 @@ async fn start_server(
             (None, Some(path)) => StoreChoice::Directory(path.join("store")),
             (None, None) => StoreChoice::Memory,
         },
-        sealing: config.sealing,
+        encryption: config.sealing,
         listen,
         world: world.clone(),
         names: config.names,
         event_ttl: config.event_ttl,
         delete_workers: config.delete_workers,
-        identity,
-        permission: config.permission,
+        authentication: identity,
+        authorization: config.permission,
         admission: config.admission,
         audit: config.audit,
         serving: config.serving,
@@ -277,13 +300,13 @@ async fn start_server(
         limits: config.limits,
         fairness: config.fairness,
         kinds: config.kinds,
-        reached_at: config.reached_at,
-        found: config.found,
+        advertise_address: config.reached_at,
+        advertise: config.found,
         egress: config.egress,
         aggregation,
         gates: config.gates,
-        browsers: config.browsers,
-        observe: config.observe,
+        cors: config.browsers,
+        observability: config.observe,
         deployment,
     };
     Server::start(config).await.map_err(|error| with_advice(error, at_etcd))

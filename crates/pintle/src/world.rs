@@ -1,14 +1,14 @@
 //! The production `World`: the only place that reads the clock and draws randomness.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use env::{Env, World};
+use env::{Env, Sleep, TokioClock, World};
 use rustls::crypto::SecureRandom;
 
 struct Real {
-    start: Instant,
+    clock: TokioClock,
     random: &'static dyn SecureRandom,
 }
 
@@ -16,7 +16,7 @@ struct Real {
 pub fn real() -> anyhow::Result<World> {
     let random = rustls::crypto::ring::default_provider().secure_random;
     random.fill(&mut [0; 16]).ok().context("the operating system provides no randomness")?;
-    Ok(Arc::new(Real { start: Instant::now(), random }))
+    Ok(Arc::new(Real { clock: TokioClock::start(), random }))
 }
 
 impl Env for Real {
@@ -25,7 +25,11 @@ impl Env for Real {
     }
 
     fn elapsed(&self) -> Duration {
-        self.start.elapsed()
+        self.clock.elapsed()
+    }
+
+    fn sleep_until(&self, at: Duration) -> Sleep {
+        self.clock.sleep_until(at)
     }
 
     fn fill(&self, buf: &mut [u8]) {

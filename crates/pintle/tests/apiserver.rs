@@ -48,14 +48,14 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// What somebody else gives the server: an authority, what it issued, and a key for tokens.
-struct Given {
+/// The files of a server that is set up by flags: an authority, its certificates, and a key for tokens.
+struct ServerFiles {
     folder: tempfile::TempDir,
 }
 
-impl Given {
+impl ServerFiles {
     fn new() -> Self {
-        let given = Given { folder: tempfile::tempdir().unwrap() };
+        let given = ServerFiles { folder: tempfile::tempdir().unwrap() };
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -107,7 +107,7 @@ fn words(text: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn with_what_it_is_given_it_needs_nothing_of_its_own() {
-    let (given, port) = (Given::new(), free_port());
+    let (given, port) = (ServerFiles::new(), free_port());
     let data = given.folder.path().join("data");
     let link = given.folder.path().join("kube-apiserver");
     std::os::unix::fs::symlink(PROGRAM, &link).unwrap();
@@ -140,7 +140,7 @@ async fn with_what_it_is_given_it_needs_nothing_of_its_own() {
     let issuer = caller.get("/.well-known/openid-configuration").await.unwrap();
     assert!(String::from_utf8_lossy(&issuer.body).contains("https://issuer.example"));
     assert_eq!(caller.get("/apis/authentication.k8s.io/v1alpha1").await.unwrap().status, 200);
-    // what it was not asked for it did not make
+    // it made no other files
     assert!(!data.join("pki").exists() && !data.join("admin.kubeconfig").exists());
     drop(running);
 }
@@ -171,7 +171,7 @@ async fn what_it_is_not_given_it_makes() {
 }
 
 /// Starts a server on an etcd, in a folder that stands for a machine where nothing else is.
-fn start_on_etcd(etcd: &StandIn, given: &Given, port: u16, folder: &Path) -> Running {
+fn start_on_etcd(etcd: &StandIn, given: &ServerFiles, port: u16, folder: &Path) -> Running {
     let arguments = words(&format!(
         "--etcd-servers={} --bind-address=127.0.0.1 --secure-port={port} --cert-dir={} --client-ca-file={} \
          --service-account-signing-key-file={} --service-account-key-file={} \
@@ -206,16 +206,16 @@ fn files_below(folder: &Path) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_an_etcd_it_needs_no_home_and_any_number_run_at_once() {
     let etcd = StandIn::start(1).await.unwrap();
-    let given = Given::new();
+    let given = ServerFiles::new();
     let mut running = Vec::new();
     for name in ["one", "two"] {
         let (folder, port) = (given.folder.path().join(name), free_port());
         std::fs::create_dir(&folder).unwrap();
         let server = tokio::task::block_in_place(|| start_on_etcd(&etcd, &given, port, &folder));
         running.push(server);
-        // what was asked for is there, and nothing else
-        let asked = ["certificates/apiserver.crt", "certificates/apiserver.key", "kube-apiserver"];
-        assert_eq!(files_below(&folder), asked);
+        // the expected files exist, and no others
+        let expected = ["certificates/apiserver.crt", "certificates/apiserver.key", "kube-apiserver"];
+        assert_eq!(files_below(&folder), expected);
     }
     assert!(etcd.get("/registry/configmaps/kube-system/cluster-keys").is_some());
 }
@@ -254,7 +254,7 @@ async fn every_client_can_read_the_kubeconfig_that_is_there_once_the_server_is_r
     drop(running);
 }
 
-/// A proxy at a socket, which says whom it was asked for and leads nowhere.
+/// An egress proxy at a socket that reports destinations and connects to none.
 fn proxy(path: &str) -> tokio::sync::mpsc::UnboundedReceiver<String> {
     let listener = tokio::net::UnixListener::bind(path).unwrap();
     let (tell, message) = tokio::sync::mpsc::unbounded_channel();
@@ -271,8 +271,8 @@ fn proxy(path: &str) -> tokio::sync::mpsc::UnboundedReceiver<String> {
 
 #[tokio::test]
 async fn those_beside_it_are_called_by_the_way_that_a_file_names() {
-    let (given, port) = (Given::new(), free_port());
-    let mut asked = proxy(&given.path("proxy.sock"));
+    let (given, port) = (ServerFiles::new(), free_port());
+    let mut destinations = proxy(&given.path("proxy.sock"));
     let hook = |name: &str| {
         let config = format!(
             "{{current-context: c, contexts: [{{name: c, context: {{cluster: k}}}}], \
@@ -315,15 +315,15 @@ async fn those_beside_it_are_called_by_the_way_that_a_file_names() {
     let unknown = Target { credentials: Credentials::Bearer("x".to_owned()), ..anonymous.clone() };
     let answer = HttpClient::new(&unknown, limits).unwrap().get("/api/v1/pods").await.unwrap();
     assert_eq!(answer.status, 401);
-    assert_eq!(asked.recv().await.unwrap(), "tokens.behind.example:443");
+    assert_eq!(destinations.recv().await.unwrap(), "tokens.behind.example:443");
     let answer = HttpClient::new(&anonymous, limits).unwrap().get("/api/v1/pods").await.unwrap();
-    // who is to permit it could not be asked
+    // the authorization webhook could not be called
     assert_eq!(answer.status, 500);
     let mut next = Vec::new();
     while !next.iter().any(|it| it == "permission.behind.example:443")
         || !next.iter().any(|it| it == "audit.behind.example:443")
     {
-        next.push(asked.recv().await.unwrap());
+        next.push(destinations.recv().await.unwrap());
     }
     drop(running);
 }

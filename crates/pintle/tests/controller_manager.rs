@@ -1,5 +1,5 @@
 //! The controller manager as a process of its own: it works while it holds the lease, over restarts of the API server,
-//! and shows how it is to who may look.
+//! and serves health and metrics to authorized users.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
@@ -127,10 +127,10 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     let options = ["--use-service-account-credentials", "--feature-gates=ComponentSLIs=true"];
     let mut it = manager(directory.path(), &[&lease[..], &options].concat());
     until("the account", &admin, &account_of("default"), |code, _| code == 200).await;
-    // the loops have accounts of their own, which made what they made
+    // the loops write as their own accounts
     let path = "/api/v1/namespaces/kube-system/serviceaccounts/service-account-controller";
     until("the loop's account", &admin, path, |code, _| code == 200).await;
-    // health is for everybody, metrics are not
+    // health needs no authentication, metrics do
     let (anonymous, known) =
         (looking(directory.path(), it.port, false), looking(directory.path(), it.port, true));
     until("health", &anonymous, "/healthz?verbose", |code, text| {
@@ -176,7 +176,7 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     assert!(line.contains("controller-manager\0--bind-address"), "{line}");
     assert_eq!(known.get("/debug/flags/v").await.unwrap().status, 406);
     assert_eq!(known.get("/debug/nothing").await.unwrap().status, 404);
-    // how often health was well is told to who may look
+    // the health SLIs are served to authorized users
     assert_eq!(anonymous.get("/metrics/slis").await.unwrap().status, 403);
     let checks = until("checks", &known, "/metrics/slis", |code, _| code == 200).await;
     assert!(checks.contains("kubernetes_healthcheck{name=\"csrsigning\",type=\"healthz\"} 1\n"), "{checks}");
@@ -186,7 +186,7 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     let later = serde_json::json!({"metadata": {"name": "later"}});
     post(&caller(directory.path()), "/api/v1/namespaces", later).await;
     until("an account after a restart", &admin, &account_of("later"), |code, _| code == 200).await;
-    // told to stop it ends in order, and the lease stays as it was
+    // after SIGTERM it ends in order, and the lease stays as it was
     assert!(it.process.0.try_wait().unwrap().is_none());
     it.process.terminate();
     assert_eq!(it.process.ends(), Some(0));
@@ -240,8 +240,7 @@ async fn of_two_one_works_and_the_other_takes_over() {
     post(&admin, "/api/v1/namespaces", later).await;
     until("an account", &admin, &account_of("later"), |code, _| code == 200).await;
     // one that loses its lease ends at once and says so
-    let taken =
-        serde_json::json!({"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 3600}});
+    let taken = serde_json::json!({"spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600}});
     let kubeconfig = directory.path().join("admin.kubeconfig");
     let target = Target::from_kubeconfig(&kubeconfig).unwrap();
     let transport = client::transport::transport(&target, "test", &Default::default()).unwrap();

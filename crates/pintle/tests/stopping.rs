@@ -1,5 +1,5 @@
-//! The end of a real process that is told to stop while it is written to: it is no longer ready, goes on for as long as
-//! was asked for, finishes what is under way, and what it acknowledged is there when it starts again.
+//! Graceful shutdown of a real process under writes: it is no longer ready, serves for the shutdown delay, finishes
+//! requests in flight, and has every acknowledged write after a restart.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
@@ -46,7 +46,7 @@ fn caller(directory: &Path) -> Arc<HttpClient> {
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Writes until the server is gone; gives the names of what was acknowledged.
+/// Writes until the server is gone; returns the names of acknowledged objects.
 async fn write(caller: Arc<HttpClient>, writer: usize, written: Arc<AtomicUsize>) -> Vec<String> {
     let mut acknowledged = Vec::new();
     for n in 0.. {
@@ -57,7 +57,7 @@ async fn write(caller: Arc<HttpClient>, writer: usize, written: Arc<AtomicUsize>
                 written.fetch_add(1, Ordering::Relaxed);
                 acknowledged.push(name);
             }
-            // told to come back later, or there is nobody any more: either way it was not done
+            // refused with 429, or no connection: the write did not happen
             Ok(answer) => {
                 assert_eq!(answer.status, 429, "{}", String::from_utf8_lossy(&answer.body));
                 break;
@@ -89,7 +89,7 @@ async fn stops_well(options: &[&str]) {
     };
     more_than(50).await;
     pintle.terminate();
-    // not ready, which is told at once, and yet writes go on
+    // it is unready at once, and writes go on
     loop {
         let message = caller_of_it.get("/readyz").await.unwrap();
         if message.status == 500 {

@@ -26,7 +26,7 @@ impl<'t> Cursor<'t> {
         Some(c)
     }
 
-    /// Goes past what is wanted, if it comes next.
+    /// Skips the expected text, if it comes next.
     pub fn skip(&mut self, wanted: &str) -> bool {
         let there = self.rest().starts_with(wanted);
         if there {

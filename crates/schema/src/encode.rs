@@ -76,7 +76,7 @@ impl Writer {
         let start = self.out.len();
         let mut declared = ty.in_order();
         if map.len() <= FEW && ty.fields.len() <= FEW {
-            // which entry each field of the table is; what is not declared comes last, by name
+            // the entry of each field of the table; undeclared fields come last, by name
             let (mut entry_of, mut places, mut others) = ([0u8; FEW], 0u64, 0u64);
             for (at, (name, _)) in map.iter().enumerate() {
                 match declared.find(name) {

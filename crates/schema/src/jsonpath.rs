@@ -321,7 +321,8 @@ impl<'t> Reader<'t> {
         if self.cursor.skip("*") {
             return Ok(Step::Range(None, None, None));
         }
-        if matches!(self.cursor.peek(), Some('\'' | '"')) {
+        // keys have single quotes only, as upstream reads them
+        if self.cursor.peek() == Some('\'') {
             return Ok(Step::Field(self.quoted()?));
         }
         let first = self.number()?;

@@ -23,16 +23,16 @@ const PIECE: usize = 80;
 /// The estimated size of a named class: most have hundreds of ranges.
 const NAMED: usize = 16 << 10;
 
-/// The expression, or what is wrong with it.
+/// The expression, or its error.
 pub fn compile(text: &str) -> Result<Regex, String> {
     let mut reader = Reader::new(text);
     reader.expression().map_err(error_text)?;
     let built = RegexBuilder::new(&reader.out).size_limit(BUILT).nest_limit(8 * DEEPEST as u32).build();
-    // what can be read and is still refused names a class that there is not
+    // the engine rejects only unknown classes
     built.map_err(|_| error_text(format!("invalid character class range: `{text}`")))
 }
 
-/// About how many bytes the expression takes once it is [compiled](compile), or what is wrong with it.
+/// About how many bytes the expression takes once it is [compiled](compile), or its error.
 pub fn size(text: &str) -> Result<usize, String> {
     Reader::new(text).expression().map_err(error_text)
 }
@@ -65,7 +65,7 @@ struct Reader<'t> {
     out: String,
 }
 
-/// Something that can be repeated: how often what is inside it is repeated already, and how large it is.
+/// A repeatable atom: the repetitions inside it, and its size.
 #[derive(Clone, Copy, Default)]
 struct Atom {
     repeats: u32,
@@ -106,7 +106,7 @@ impl<'t> Reader<'t> {
         self.out.push_str(&regex::escape(c.encode_utf8(&mut [0; 4])));
     }
 
-    /// Reads everything, and estimates the size of what is built from it.
+    /// Reads the whole expression and estimates its compiled size.
     fn expression(&mut self) -> ParseResult<usize> {
         let mut open: Vec<Group> = Vec::new();
         let mut group = Group::EMPTY;
@@ -189,7 +189,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Whether what has been read so far is small enough. Groups around it are at least as large as what is in them.
+    /// Whether the part read so far is small enough. A group is at least as large as its content.
     fn fits(&self, open: &[Group], group: &Group) -> ParseResult<()> {
         let around = open.last().map_or(0, Group::size);
         if around.saturating_add(group.size()) > LARGEST {
@@ -198,7 +198,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// An operator that repeats what stands before it: how often at least, and at most.
+    /// A repetition operator: minimum and maximum.
     fn repeat(&mut self) -> ParseResult<Option<(u32, Option<u32>)>> {
         let start = self.cursor.at;
         let times = match self.cursor.peek() {
@@ -539,13 +539,13 @@ mod tests {
         assert!(refused(&"\\pL".repeat(100_000)).contains("expression too large"));
         assert!(refused(&"(".repeat(2000)).contains("expression nests too deeply"));
         assert!(refused("(a{1,1000}){1,1000}").contains("invalid repeat count: `{1,1000}`"));
-        // what is in use is far from it
+        // usual patterns are far below
         for text in
             ["^[\\pL]{1,60}$", "^([a-z0-9]([-a-z0-9]*[a-z0-9])?\\.){1,20}[a-z]{2,63}$", "^\\p{L}{1,253}$"]
         {
             assert!(size(text).is_ok_and(|size| size < LARGEST) && compile(text).is_ok(), "{text}");
         }
-        // and what is just accepted can be built
+        // and the largest accepted pattern compiles
         for text in [
             format!("({}){{1000}}", "b".repeat(100)),
             "[\\pL\\pN]{250}".to_owned(),

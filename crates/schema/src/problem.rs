@@ -220,6 +220,18 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
+/// A number with a fraction as messages show it: `1000.5`, `1e+20`.
+pub fn float_text(number: f64) -> String {
+    let text = format!("{number:e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    match exponent.parse::<i32>() {
+        Ok(exponent) if number != 0.0 && !(-4..6).contains(&exponent) => {
+            format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+        }
+        _ => crate::encode::float_text(number),
+    }
+}
+
 /// Whether a character can be seen, or is a plain blank.
 pub fn is_printable(c: char) -> bool {
     // a mark that only goes with a letter is seen with one
@@ -228,7 +240,7 @@ pub fn is_printable(c: char) -> bool {
         || !c.is_ascii() && ['a', c].iter().collect::<String>().escape_debug().count() == 2
 }
 
-/// Text in double quotes, with what cannot be seen escaped.
+/// Text in double quotes, with unprintable characters escaped.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -264,7 +276,7 @@ mod tests {
         let many: Problems = std::iter::repeat_n(one.clone(), 10_000).collect();
         assert!(many.is_full());
         assert!((3_600..4_400).contains(&many.len()), "{}", many.len());
-        // what is full stays so where it is put together with others
+        // a full list stays full when joined
         let mut all = Problems::new();
         all.extend(many);
         assert!(all.is_full());

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Text that is already short enough is kept to the letter, even where the canonical text is another (`+5`,
-//! `05Mi`, `5.`, `1E6`): this is what clients of the API have always seen.
+//! `05Mi`, `5.`, `1E6`): as upstream accepts them.
 //!
 //! Two things differ from the API on purpose: more than 38 significant digits are rounded, and an amount
 //! beyond the largest suffix keeps its zeros (`1000E`) where the API loses them.
@@ -240,7 +240,7 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
 
-/// Digits times a power of ten, rounded away from zero to what a quantity can hold.
+/// Digits times a power of ten, rounded away from zero into the range of a quantity.
 fn settle(digits: &[u8], exponent: i64) -> (i128, i32) {
     let leading = digits.iter().take_while(|digit| **digit == 0).count();
     let digits = &digits[leading..];
@@ -318,12 +318,12 @@ impl Quantity {
         self.mantissa.signum() as i32
     }
 
-    /// The whole number, rounded away from zero; at the ends of the range what does not fit.
+    /// The integer, rounded away from zero and saturated.
     pub fn whole(&self) -> i64 {
         self.scaled(0)
     }
 
-    /// The number of thousandths, rounded away from zero; at the ends of the range what does not fit.
+    /// The number of thousandths, rounded away from zero and saturated.
     pub fn milli(&self) -> i64 {
         self.scaled(MILLI)
     }

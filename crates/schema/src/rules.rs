@@ -30,7 +30,7 @@ impl Visitor for Rules {
 
     fn structure(&mut self, ty: &Type, map: &mut Map, path: &Path<'_>) {
         for field in declaring(ty) {
-            // what a kind needs beyond its metadata is declared by `nonempty`; `required` alone is published
+            // `nonempty` declares fields that validation requires; `required` alone is published only
             if field.rules.contains(&Rule::NotEmpty) && map.get(&field.name).is_none_or(crate::zero::is_zero)
             {
                 self.problems.push(Problem::required(&path.field(&field.name), ""));
@@ -39,7 +39,7 @@ impl Visitor for Rules {
     }
 
     fn field(&mut self, field: &Field, value: &mut Value, path: &Path<'_>) {
-        // an empty optional value is no value: only what is there is checked
+        // empty optional values are absent and not checked
         if !field.is(Flags::NILABLE) && crate::zero::is_zero(value) && !matches!(value, Value::Int(_)) {
             return;
         }

@@ -1,6 +1,6 @@
 //! Runs over JSON text without taking it apart: strings eight bytes at a time, values by their brackets.
 //!
-//! Invariant:what is found is what a look at each byte would find. Nothing here checks syntax.
+//! Invariant: the result is that of a bytewise search. Syntax is not checked.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -17,7 +17,7 @@ pub(crate) fn plain(bytes: &[u8]) -> usize {
         }
         at += 8;
     }
-    // what is left is looked at together with bytes that were looked at before, or in two overlapping halves
+    // the rest is searched in an overlapping word, or in two overlapping halves
     let tail = match (bytes.last_chunk::<8>(), bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
         (Some(last), ..) => Some(u64::from_le_bytes(*last)),
         (None, Some(first), Some(last)) => {

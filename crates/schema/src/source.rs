@@ -86,7 +86,7 @@ pub struct Json<'a> {
     open: Vec<bool>,
     /// Whether there was space between tokens.
     spaced: bool,
-    /// Whether the text is our own: what is skipped is then not looked into.
+    /// Whether the text is canonical: skipped parts are then not checked.
     canonical: bool,
 }
 
@@ -174,7 +174,7 @@ impl<'a> Json<'a> {
             self.at = at;
             return self.broken("in numeric literal");
         }
-        // a number that begins with 0 ends there; what follows is wrong where the number stands
+        // a number that begins with 0 ends there; a following digit is an error
         if bytes[whole] == b'0' {
             at = whole + 1;
         }

@@ -1,6 +1,6 @@
 //! Addresses, taken apart the way clients of the API are used to, with the same complaints.
 //!
-//! [`parse`] keeps only what checks look at: scheme, host, user, path, query and fragment. [`base`], [`clean_path`] and
+//! [`parse`] keeps the parts that checks need: scheme, host, user, path, query and fragment. [`base`], [`clean_path`] and
 //! [`canonical_query`] give the form in which clients of the API send an address. No address that parses is promised
 //! to be reachable.
 

@@ -14,7 +14,7 @@ pub trait Visitor {
 
     /// Before the fields of a structure.
     fn structure(&mut self, _ty: &Type, _map: &mut Map, _path: &Path<'_>) {}
-    /// A declared field that is there, before what is below it.
+    /// A present declared field, before its content.
     fn field(&mut self, _field: &Field, _value: &mut Value, _path: &Path<'_>) {}
     /// After the fields of a structure.
     fn leave(&mut self, _ty: &Type, _map: &mut Map, _path: &Path<'_>) {}

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use env::World;
+use env::io::{RealInstant, sleep};
 use grpc::etcd::auth_client::AuthClient;
 use grpc::etcd::kv_client::KvClient;
 use grpc::etcd::lease_client::LeaseClient;
@@ -21,7 +22,6 @@ use grpc::tonic::{Code, Request, Response, Status, Streaming};
 use outbound::{BadTarget, Channel, Credentials, RpcError, Target};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
 
 use crate::txn::{Txn, TxnOutcome};
 
@@ -170,7 +170,7 @@ impl Client {
         M: Clone,
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let began = Instant::now();
+        let began = RealInstant::now();
         let mut pause = Backoff::default();
         loop {
             let at = self.current.load(Ordering::Relaxed);

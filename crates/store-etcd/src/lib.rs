@@ -45,12 +45,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use env::World;
+use env::io::{RealInstant, sleep, timeout};
 use outbound::Target;
 use parking_lot::Mutex;
 use store::{BoxFuture, Recovered, Revision, Stats, Store, StoreError, Subscriber, Write};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{Instant, sleep, timeout};
 
 use client::{Backoff, Client};
 use lease::Leases;
@@ -130,7 +130,7 @@ pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<Recovered
     let prefix = Prefix::new(&options.prefix);
     let at = env::unix_seconds(&world);
     let mut recovered = Vec::new();
-    let began = Instant::now();
+    let began = RealInstant::now();
     let mut pause = Backoff::default();
     let header = loop {
         let loaded = load::load(&client, &prefix, |_, pairs| {

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::sleep;
 
 use crate::client::ClientError;
 use crate::header::revision;
@@ -22,7 +21,7 @@ pub(crate) async fn compact(shared: Arc<Shared>, interval: Duration) {
     loop {
         tokio::select! {
             () = shared.ended() => return,
-            () = sleep(interval) => (),
+            () = env::sleep(&shared.world, interval) => (),
         }
         if let Err(why) = last.compact(&shared).await {
             tracing::warn!(%why, "etcd compaction failed; it is retried at the next interval");
@@ -76,7 +75,7 @@ pub(crate) async fn measure(shared: Arc<Shared>, interval: Duration) {
         }
         tokio::select! {
             () = shared.ended() => return,
-            () = sleep(interval) => (),
+            () = env::sleep(&shared.world, interval) => (),
         }
     }
 }

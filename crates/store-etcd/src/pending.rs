@@ -122,7 +122,7 @@ mod tests {
         pending.enter(&write).unwrap()
     }
 
-    fn told(note: Option<Note>) -> Option<String> {
+    fn text_of(note: Option<Note>) -> Option<String> {
         note.map(|note| note.downcast_ref::<String>().unwrap().clone())
     }
 
@@ -133,15 +133,15 @@ mod tests {
         let (first, second) = (put(&pending, "x"), put(&pending, "x"));
         second.commit(7);
         first.commit(8);
-        assert_eq!(told(pending.note("/a", Some(7), Some(&"x".into()))), Some("x".to_owned()));
-        assert_eq!(told(pending.note("/a", Some(9), Some(&"x".into()))), None, "somebody else's");
+        assert_eq!(text_of(pending.note("/a", Some(7), Some(&"x".into()))), Some("x".to_owned()));
+        assert_eq!(text_of(pending.note("/a", Some(9), Some(&"x".into()))), None, "another revision");
         drop(first);
         let third = put(&pending, "y");
         third.commit(12);
-        assert_eq!(told(pending.note("/a", Some(12), None)), None, "it did something else");
-        assert_eq!(told(pending.note("/a", None, Some(&"y".into()))), Some("y".to_owned()));
+        assert_eq!(text_of(pending.note("/a", Some(12), None)), None, "another operation");
+        assert_eq!(text_of(pending.note("/a", None, Some(&"y".into()))), Some("y".to_owned()));
         drop(third);
-        assert_eq!(told(pending.note("/a", Some(8), Some(&"x".into()))), None, "nobody waits any more");
+        assert_eq!(text_of(pending.note("/a", Some(8), Some(&"x".into()))), None, "no longer pending");
         drop(second);
         assert_eq!(pending.len(), 0);
     }
@@ -157,7 +157,7 @@ mod tests {
             let open = put(&pending, "z");
             let held = std::thread::spawn({
                 let pending = pending.clone();
-                move || told(pending.note("/a", Some(5), Some(&"z".into())))
+                move || text_of(pending.note("/a", Some(5), Some(&"z".into())))
             });
             if let Some(revision) = fate {
                 open.commit(revision);

@@ -194,12 +194,12 @@ mod tests {
         let index = [("/a", 3), ("/b", 4), ("/c", 5), ("/d", 6)].map(|(key, at)| (Arc::from(key), at)).into();
         let live: HashSet<Arc<str>> = ["/a", "/d", "/e"].map(Arc::from).into();
         let read = || vec![seen(11, "/e", Some("e")), seen(3, "/a", Some("a")), seen(9, "/d", Some("d"))];
-        let told = difference(read(), &live, 8, 11, &index);
+        let changes = difference(read(), &live, 8, 11, &index);
         let expected =
             [seen(9, "/d", Some("d")), seen(10, "/b", None), seen(11, "/e", Some("e")), seen(11, "/c", None)];
-        assert_eq!(told, expected, "one revision is free, and two keys are deleted");
-        let told = difference(read(), &live, 8, 20, &index);
-        let revisions: Vec<_> = told.iter().map(|it| (it.revision, &*it.key)).collect();
+        assert_eq!(changes, expected, "one revision is free, and two keys are deleted");
+        let changes = difference(read(), &live, 8, 20, &index);
+        let revisions: Vec<_> = changes.iter().map(|it| (it.revision, &*it.key)).collect();
         assert_eq!(revisions, [(9, "/d"), (10, "/b"), (11, "/e"), (12, "/c")]);
     }
 }

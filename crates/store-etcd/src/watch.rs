@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use env::io::{RealInstant, sleep, timeout};
 use grpc::etcd::event::EventType;
 use grpc::etcd::watch_request::RequestUnion;
 use grpc::etcd::{
@@ -27,7 +28,6 @@ use grpc::tonic::{Status, Streaming};
 use outbound::RpcError;
 use store::StoreError;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::client::{Backoff, CALL_TIMEOUT, ClientError, PinnedServer};
 use crate::header::{Header, revision};
@@ -169,11 +169,11 @@ impl Watcher {
         let mut awaited = self.shared.awaited.subscribe();
         let mut parts = Vec::new();
         // when to repeat the progress request in flight
-        let mut again: Option<Instant> = None;
+        let mut again: Option<RealInstant> = None;
         loop {
             let behind = progress_in_order && *awaited.borrow_and_update() > self.last;
             if behind && again.is_none() {
-                again = Some(Instant::now() + PROGRESS_INTERVAL);
+                again = Some(RealInstant::after(PROGRESS_INTERVAL));
                 // a full queue already holds progress requests
                 let _ = requests.try_send(request(RequestUnion::ProgressRequest(WatchProgressRequest {})));
             }
@@ -186,7 +186,7 @@ impl Watcher {
                 changed = awaited.changed(), if progress_in_order && !behind => {
                     changed.map_err(|_| WatchEnd::Stopped)?;
                 }
-                () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => again = None,
+                () = again.unwrap_or_else(RealInstant::now).sleep(), if again.is_some() => again = None,
             }
         }
     }

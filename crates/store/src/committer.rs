@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::log::{Batch, Log};
-use crate::queue::{Answer, Queue, QueueBatch, Request};
+use crate::queue::{Queue, QueueBatch, Request, Responder};
 use crate::state::{GrowthLimit, Limits, Plan, State};
 use crate::{Revision, Stats, StoreError, Subscriber};
 
@@ -105,7 +105,7 @@ enum Trimming {
 }
 
 /// The results of a batch by waiter. Each keeps its permit of the queue until it is answered.
-type Answers = Vec<(Answer, OwnedSemaphorePermit, Result<Revision, StoreError>)>;
+type Results = Vec<(Responder, OwnedSemaphorePermit, Result<Revision, StoreError>)>;
 
 impl Committer {
     pub(crate) fn run(mut self) {
@@ -177,7 +177,7 @@ impl Committer {
             bytes: if self.log.is_low() { 0 } else { GROWTH_WHEN_FULL },
             error: self.log.full_error(),
         });
-        let mut answers: Answers = Vec::with_capacity(requests.len());
+        let mut answers: Results = Vec::with_capacity(requests.len());
         for Request { write, answer, place } in requests {
             let result = self.state.admit(&mut plan, write, now);
             answers.push((answer, place, result));
@@ -262,7 +262,7 @@ impl Committer {
         Ok(())
     }
 
-    fn answer(&self, answers: Answers) {
+    fn answer(&self, answers: Results) {
         for (answer, _place, result) in answers {
             if matches!(result, Err(StoreError::Conflict { .. })) {
                 add(&self.shared.gauges.conflicts, 1);
@@ -273,7 +273,7 @@ impl Committer {
     }
 
     /// After a failed commit: finds out at once, if possible, whether the batch is durable. True if it is.
-    fn failed(&mut self, plan: Plan, answers: Answers, error: StoreError) -> bool {
+    fn failed(&mut self, plan: Plan, answers: Results, error: StoreError) -> bool {
         tracing::error!(%error, "a batch could not be made durable");
         add(&self.shared.gauges.failures, 1);
         *self.shared.fault.lock() = Some(error.clone());

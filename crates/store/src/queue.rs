@@ -28,12 +28,12 @@ const LINGER: Duration = Duration::from_millis(100);
 /// So many heartbeats do not wait for more.
 const LINGERING_WRITES: usize = 64;
 
-pub(crate) type Answer = oneshot::Sender<Result<Revision, StoreError>>;
+pub(crate) type Responder = oneshot::Sender<Result<Revision, StoreError>>;
 
 /// A queued write, and where to send its result.
 pub(crate) struct Request {
     pub write: Write,
-    pub answer: Answer,
+    pub answer: Responder,
     /// Its permit, returned when the request is answered.
     pub place: OwnedSemaphorePermit,
 }
@@ -202,8 +202,8 @@ impl Inner {
 
     /// Whether only a few heartbeats are queued.
     fn lingers(&self) -> bool {
-        let asked = self.closed || !self.ticks.is_empty() || !self.probes.is_empty();
-        !asked && !self.hurries && (1..LINGERING_WRITES).contains(&self.urgent.len())
+        let has_requests = self.closed || !self.ticks.is_empty() || !self.probes.is_empty();
+        !has_requests && !self.hurries && (1..LINGERING_WRITES).contains(&self.urgent.len())
     }
 }
 

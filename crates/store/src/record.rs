@@ -67,7 +67,7 @@ impl<'a> Record<'a> {
         out.extend_from_slice(&crc.to_le_bytes());
     }
 
-    /// Reads a record that was found under `revision`; the error says what is wrong with it.
+    /// Reads a record that was found under `revision`, or describes its corruption.
     pub(crate) fn decode(revision: Revision, bytes: &'a [u8]) -> Result<Self, String> {
         let bad = |what: &str| format!("the record of revision {revision} {what}");
         let body =

@@ -25,7 +25,7 @@ impl Recovery {
         Ok(Self { state: State::new(meta), seen: Meta::new(meta.id), last: 0 })
     }
 
-    /// Takes the next record; the error says what is wrong.
+    /// Takes the next record, or describes its corruption.
     pub(crate) fn take(&mut self, record: &Record<'_>) -> Result<Recovered, String> {
         let Meta { oldest, newest, .. } = self.state.meta;
         let revision = record.revision.0;

@@ -34,7 +34,7 @@ impl Reserve {
         Self { backend, size: AtomicU64::new(size), held, full: AtomicBool::new(false) }
     }
 
-    /// Sets aside what is missing; true if all of it is there, so that the file system is not full.
+    /// Reserves the missing space; true if all of it is reserved, so that the file system is not full.
     pub(crate) fn fill(&self) -> bool {
         let size = self.size.load(Ordering::Relaxed);
         if self.held.load(Ordering::Relaxed) < size {

@@ -1,5 +1,5 @@
-//! What the committer knows: which key was last written at which revision, what history is kept, and what
-//! expires when. Values are not here.
+//! The state of the committer: the last revision of each key, the kept history, and expirations.
+//! Values are not here.
 //!
 //! A batch is first *planned*: writes are checked in order against this state and the effects of earlier
 //! writes of the same plan. Planning changes nothing that matters. When the plan is durable it is *applied*;
@@ -37,7 +37,7 @@ struct Live {
     bytes: u32,
 }
 
-/// One change after `oldest`: what can go once it is history no more.
+/// One change after `oldest`: the record to drop when it leaves the history.
 struct Past {
     at: i64,
     /// The record that it replaced; 0 for none.
@@ -149,7 +149,7 @@ impl State {
         }
     }
 
-    /// Adds a write to the plan, if what it expects holds.
+    /// Adds a write to the plan, if its precondition holds.
     pub(crate) fn admit(&self, plan: &mut Plan, write: Write, now: i64) -> Result<Revision, StoreError> {
         // the index's own copy of the key is passed on, so that one key is in memory once
         let (key, current) =

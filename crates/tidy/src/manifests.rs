@@ -29,6 +29,7 @@ const ORDER: &[&str] = &[
     "names",
     "metrics",
     "env",
+    "testdata",
 ];
 
 /// Crates that may use all others and that no crate may use.
@@ -53,6 +54,11 @@ const WITHOUT: &[(&str, &[&str], &str)] = &[
         "controllers",
         &["apiserver", "kinds", "rest", "merge", "store", "cache", "auth"],
         "a control loop knows the server by its API alone",
+    ),
+    (
+        "scheduler",
+        &["controllers", "apiserver", "kinds", "rest", "merge", "store", "cache", "auth"],
+        "the scheduler knows the server by its API alone",
     ),
     ("kinds", &["store", "cache", "auth"], "a kind's behaviour sees values, never where they are kept"),
 ];
@@ -129,6 +135,14 @@ fn dependencies_point_down() {
 }
 
 #[test]
+fn test_data_is_for_tests() {
+    let depends = |text: &str| dependencies(text).iter().any(|(_, name)| name == "testdata");
+    let code = |text: &str| text.split("[dev-dependencies]").next().is_some_and(depends);
+    let breaches: Vec<_> = manifests().into_iter().filter(|it| code(&it.text)).map(|it| it.path).collect();
+    assert!(breaches.is_empty(), "testdata is more than a dev-dependency: {breaches:?}");
+}
+
+#[test]
 fn every_crate_has_its_place_and_keeps_the_lints() {
     let mut breaches = Vec::new();
     for Manifest { krate, path, text } in manifests() {
@@ -159,9 +173,9 @@ fn dependencies_come_from_one_registry() {
 #[test]
 fn cargo_is_configured_by_the_workspace() {
     let config = tree::text(".cargo/config.toml");
-    let told = config.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let told: Vec<_> = told.map(|line| line.split(" =").next().unwrap_or_default()).collect();
-    assert_eq!(told, ["[env]", "CFLAGS"]);
+    let lines = config.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let keys: Vec<_> = lines.map(|line| line.split(" =").next().unwrap_or_default()).collect();
+    assert_eq!(keys, ["[env]", "CFLAGS"]);
 }
 
 #[test]

@@ -1,39 +1,61 @@
-//! Words that hide who does what: a sentence or a name has a subject from the API, and a type is a noun.
+//! Banned words: a sentence or a name has a subject from the API, and a type is a noun.
 //!
 //! The words are counted per folder, in names and comments of Rust files and in documents. A folder that is not on the
 //! list has none; a count on the list may only fall.
 
 use crate::tree;
 
-/// Words that stand for an unnamed subject.
-const WORDS: &[&str] = &["anybody", "nobody", "somebody", "told", "whoever"];
+/// Words that stand for an unnamed subject or action.
+const WORDS: &[&str] =
+    &["anybody", "asked", "everybody", "everyone", "nobody", "somebody", "told", "whoever"];
 
-/// Participles that are no names of types.
+/// Participles and pronouns that are no names of types.
 const TYPES: &[&str] = &[
-    "Asked", "Demanded", "Found", "Given", "Kept", "Known", "Made", "Meant", "Said", "Seen", "Shown",
-    "Taken", "Told", "Wanted",
+    "About",
+    "Asked",
+    "Demanded",
+    "Elsewhere",
+    "Found",
+    "Given",
+    "Kept",
+    "Known",
+    "Made",
+    "Meant",
+    "Named",
+    "Said",
+    "Seen",
+    "Shown",
+    "Taken",
+    "Told",
+    "Wanted",
+    "What",
+    "Who",
+    "Whom",
+    "Whose",
+];
+
+/// Names that were replaced by the field's words (see the glossary in `CONTRIBUTING.md` for those that stayed).
+const NAMES: &[&str] = &[
+    "FOR_EVER",
+    "LITTLE",
+    "Manner",
+    "MetadataAgain",
+    "PATIENCE",
+    "Seldom",
+    "Together",
+    "Underway",
+    "Undone",
+    "WayOut",
+];
+
+/// Texts of upstream that have such words, and clients that compare them.
+const UPSTREAM: &[&str] = &[
+    "the server has asked for the client to provide credentials",
+    "the server has received too many requests and has asked us to try again later",
 ];
 
 /// Folders that still have such words, and how many.
-const NOT_YET: &[(&str, usize)] = &[
-    ("crates/apiserver", 513),
-    ("crates/auth", 3),
-    ("crates/cache", 7),
-    ("crates/cel", 1),
-    ("crates/client", 1),
-    ("crates/flowcontrol", 2),
-    ("crates/kinds", 3),
-    ("crates/merge", 1),
-    ("crates/pintle", 10),
-    ("crates/rest", 2),
-    ("crates/schema", 1),
-    ("crates/store", 33),
-    ("crates/store-etcd", 15),
-    ("crates/tidy", 6),
-    ("bench", 35),
-    ("docs", 71),
-    ("tests", 557),
-];
+const NOT_YET: &[(&str, usize)] = &[];
 
 fn folders() -> Vec<String> {
     let crates = tree::crates().into_iter().map(|name| format!("crates/{name}"));
@@ -43,14 +65,16 @@ fn folders() -> Vec<String> {
 /// The breaches in one line of text.
 fn breaches(line: &str) -> impl Iterator<Item = &str> {
     let is_word = |c: char| c.is_alphanumeric();
-    let words = line.split(move |c| !is_word(c));
+    let is_upstream = UPSTREAM.iter().any(|text| line.contains(text));
+    let words = line.split(move |c| !is_word(c)).filter(move |_| !is_upstream);
     let unnamed = words.filter(|word| WORDS.iter().any(|banned| word.eq_ignore_ascii_case(banned)));
+    let replaced = line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|name| NAMES.contains(name));
     let declared = ["struct ", "enum ", "type ", "trait "].into_iter().filter_map(move |keyword| {
         let (_, after) = line.split_once(keyword)?;
         let name = after.split(|c: char| !is_word(c)).next()?;
         TYPES.contains(&name).then_some(name)
     });
-    unnamed.chain(declared)
+    unnamed.chain(replaced).chain(declared)
 }
 
 #[test]
@@ -86,4 +110,6 @@ fn words_are_found_in_names_and_comments() {
     assert_eq!(of("fn what_is_told() {} // Nobody knows"), ["told", "Nobody"]);
     assert_eq!(of("pub(crate) struct Wanted<'a> {"), ["Wanted"]);
     assert_eq!(of("struct WantedLevel; // a toldo is no word of these"), [""; 0]);
+    assert_eq!(of("const PATIENCE: Duration = SHORT; let patience = 1;"), ["PATIENCE"]);
+    assert_eq!(of(UPSTREAM[0]), [""; 0]);
 }

@@ -10,16 +10,16 @@ use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tests::{Managed, Options, Who, authority, until};
+use tests::{ManagedCluster, Options, TestUser, authority, until};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
-async fn managed() -> Managed {
+async fn managed() -> ManagedCluster {
     managed_by(Gates::default()).await
 }
 
-async fn managed_by(gates: Gates) -> Managed {
+async fn managed_by(gates: Gates) -> ManagedCluster {
     let signer = Signer::from_pem(authority().client("signer", "").key.as_bytes()).unwrap();
     let mut options = registry::Options {
         controllers: vec!["serviceaccount-token".to_owned()],
@@ -32,8 +32,8 @@ async fn managed_by(gates: Gates) -> Managed {
         signs.sign(&schema::decode::json_untyped(claims.to_string().as_bytes()).unwrap().value)
     }));
     let service_accounts = authentication::ServiceAccounts { signer: Some(signer), ..Default::default() };
-    let identity = authentication::Options { service_accounts, ..Default::default() };
-    Managed::with(Options { identity, ..Options::default() }, options).await
+    let authentication = authentication::Options { service_accounts, ..Default::default() };
+    ManagedCluster::with(Options { authentication, ..Options::default() }, options).await
 }
 
 fn asking(name: &str, account: &str) -> Value {
@@ -46,7 +46,7 @@ fn is_full(secret: &Secret) -> bool {
 }
 
 #[tokio::test]
-async fn a_secret_that_asks_is_filled_with_a_token_that_the_server_believes() {
+async fn a_token_secret_gets_a_valid_token() {
     let mut managed = managed().await;
     managed.cluster.named(ACCOUNTS, "robot").await;
     managed.cluster.create(SECRETS, asking("robot-token", "robot")).await;
@@ -55,10 +55,14 @@ async fn a_secret_that_asks_is_filled_with_a_token_that_the_server_believes() {
     let data = all["robot-token"].data.clone().unwrap();
     assert_eq!((&data["ca.crt"].0[..], &data["namespace"].0[..]), (&b"PEM"[..], &b"default"[..]));
     let token = String::from_utf8(data["token"].0.clone()).unwrap();
-    let told = managed.cluster.get("/api/v1/nodes").who(&Who::Nobody);
-    let told = told.header("authorization", &format!("Bearer {token}")).await.refused(403, "Forbidden");
-    assert!(told["message"].as_str().unwrap().contains("system:serviceaccount:default:robot"), "{told}");
-    // what somebody takes away comes back, and the token stays what it was
+    let response = managed.cluster.get("/api/v1/nodes").user(&TestUser::Anonymous);
+    let response =
+        response.header("authorization", &format!("Bearer {token}")).await.refused(403, "Forbidden");
+    assert!(
+        response["message"].as_str().unwrap().contains("system:serviceaccount:default:robot"),
+        "{response}"
+    );
+    // removed data is restored, and the token stays the same
     let path = format!("{SECRETS}/robot-token");
     managed
         .cluster
@@ -78,7 +82,7 @@ async fn a_secret_that_asks_is_filled_with_a_token_that_the_server_believes() {
 }
 
 #[tokio::test]
-async fn secrets_without_an_account_are_removed_whenever_they_came() {
+async fn token_secrets_without_an_account_are_deleted() {
     let mut managed = managed().await;
     managed.cluster.named(ACCOUNTS, "kept").await;
     managed.cluster.named(ACCOUNTS, "gone").await;
@@ -91,14 +95,14 @@ async fn secrets_without_an_account_are_removed_whenever_they_came() {
     managed.cluster.delete(&format!("{ACCOUNTS}/gone")).await.code(200);
     // another one of the same name does not inherit the token
     managed.cluster.named(ACCOUNTS, "gone").await;
-    managed.cluster.create(SECRETS, asking("orphan", "nobody")).await;
+    managed.cluster.create(SECRETS, asking("orphan", "absent")).await;
     managed.restart_loops().await;
     let left = until("the end of orphans", &secrets, |all| all.len() == 1).await;
     assert!(left.contains_key("kept"));
 }
 
 #[tokio::test]
-async fn accounts_forget_secrets_that_are_gone() {
+async fn deleted_secrets_are_removed_from_accounts() {
     let managed = managed().await;
     let account =
         json!({"metadata": {"name": "robot"}, "secrets": [{"name": "robot-token"}, {"name": "other"}]});
@@ -115,8 +119,8 @@ async fn accounts_forget_secrets_that_are_gone() {
 }
 
 #[tokio::test]
-async fn accounts_get_tokens_unasked_where_that_is_switched_on() {
-    let managed = managed_by(Gates { asked_tokens: false, ..Gates::default() }).await;
+async fn accounts_get_token_secrets_if_auto_generation_is_enabled() {
+    let managed = managed_by(Gates { no_token_auto_generation: false, ..Gates::default() }).await;
     managed.cluster.named(ACCOUNTS, "robot").await;
     let secrets: Api<Secret> = Api::namespaced(managed.client(), "default");
     let accounts: Api<ServiceAccount> = Api::namespaced(managed.client(), "default");
@@ -127,7 +131,7 @@ async fn accounts_get_tokens_unasked_where_that_is_switched_on() {
     let first = named(&first["robot"]).remove(0);
     assert!(first.starts_with("robot-token-"), "{first}");
     until("it is filled", &secrets, |all| all.get(&first).is_some_and(is_full)).await;
-    // what is taken away comes again, once
+    // a removed secret is created again, once
     managed.cluster.delete(&format!("{SECRETS}/{first}")).await.code(200);
     let next = until("another", &accounts, |all| {
         let named = named(&all["robot"]);

@@ -9,11 +9,11 @@ use client::{Api, Client, ListParams};
 use controllers::accounts::Accounts;
 use outbound::Target;
 use std::time::Duration;
-use tests::{Managed, Options, authority};
+use tests::{ManagedCluster, Options, authority};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
 
-/// What the server says to somebody who may not list nodes.
+/// The response to a user that may not list nodes.
 async fn refusal(client: &Client) -> (i32, String) {
     match Api::<Node>::all(client).list(&ListParams::default()).await {
         Err(client::Error::Api(status)) => (status.code, status.message),
@@ -22,12 +22,12 @@ async fn refusal(client: &Client) -> (i32, String) {
 }
 
 #[tokio::test]
-async fn an_account_is_made_and_its_token_is_renewed() {
+async fn an_account_is_created_and_its_token_renewed() {
     let signer = Signer::from_pem(authority().client("signer", "").key.as_bytes()).unwrap();
     let service_accounts = authentication::ServiceAccounts { signer: Some(signer), ..Default::default() };
-    let identity = authentication::Options { service_accounts, ..Default::default() };
-    let managed = Managed::with(
-        Options { identity, ..Options::default() },
+    let authentication = authentication::Options { service_accounts, ..Default::default() };
+    let managed = ManagedCluster::with(
+        Options { authentication, ..Options::default() },
         controllers::registry::Options { controllers: Vec::new(), ..Default::default() },
     )
     .await;
@@ -44,7 +44,7 @@ async fn an_account_is_made_and_its_token_is_renewed() {
     };
     let robot = accounts.client("robot");
     let known =
-        |told: (i32, String)| told.0 == 403 && told.1.contains("system:serviceaccount:kube-system:robot");
+        |error: (i32, String)| error.0 == 403 && error.1.contains("system:serviceaccount:kube-system:robot");
     assert!(known(refusal(&robot).await));
     managed.cluster.get(&format!("{ACCOUNTS}/robot")).await.code(200);
     // long after the first token has expired
@@ -52,7 +52,7 @@ async fn an_account_is_made_and_its_token_is_renewed() {
         managed.cluster.advance(Duration::from_secs(3000));
         assert!(known(refusal(&robot).await));
     }
-    // a token of an account that was replaced is good for nothing, and the next one is asked for
+    // the token of a replaced account is invalid, and another one is requested
     managed.cluster.delete(&format!("{ACCOUNTS}/robot")).await.code(200);
     managed.cluster.named(ACCOUNTS, "robot").await;
     managed.cluster.advance(Duration::from_secs(120));

@@ -8,45 +8,45 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tests::{Managed, Options, until};
+use tests::{ManagedCluster, Options, until};
 
 const WITHIN: &str = "/api/v1/namespaces/default";
 /// What a driver puts on attachments until it has undone them.
 const DRIVER: &str = "external-attacher/d-example-com";
 
-async fn managed() -> Managed {
+async fn managed() -> ManagedCluster {
     let controllers = ["attachdetach", "persistentvolume-binder"].map(str::to_owned).into();
     let mut options = registry::Options { controllers, ..Default::default() };
     options.persistent_volumes.sync_period = Duration::from_millis(200);
-    Managed::with(Options::default(), options).await
+    ManagedCluster::with(Options::default(), options).await
 }
 
-fn attachments(managed: &Managed) -> Api<VolumeAttachment> {
+fn attachments(managed: &ManagedCluster) -> Api<VolumeAttachment> {
     Api::all(managed.client())
 }
 
-fn nodes(managed: &Managed) -> Api<Node> {
+fn nodes(managed: &ManagedCluster) -> Api<Node> {
     Api::all(managed.client())
 }
 
-async fn node(managed: &Managed, name: &str) {
+async fn node(managed: &ManagedCluster, name: &str) {
     let annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
     let node = json!({"metadata": {"name": name, "annotations": annotations}});
     managed.cluster.create("/api/v1/nodes", node).await;
     ready(managed, name, "True").await;
 }
 
-async fn ready(managed: &Managed, name: &str, ready: &str) {
+async fn ready(managed: &ManagedCluster, name: &str, ready: &str) {
     status(managed, name, json!({"conditions": [{"type": "Ready", "status": ready}]})).await;
 }
 
-async fn status(managed: &Managed, name: &str, status: Value) {
+async fn status(managed: &ManagedCluster, name: &str, status: Value) {
     let patch = Patch::Merge(json!({ "status": status }));
     nodes(managed).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// A volume that one claim has, both of this name.
-async fn volume(managed: &Managed, name: &str, driver: &str, modes: Value) {
+async fn volume(managed: &ManagedCluster, name: &str, driver: &str, modes: Value) {
     let spec = json!({"accessModes": modes, "storageClassName": "", "capacity": {"storage": "1Gi"},
         "csi": {"driver": driver, "volumeHandle": name}, "claimRef": {"namespace": "default", "name": name}});
     managed
@@ -59,7 +59,7 @@ async fn volume(managed: &Managed, name: &str, driver: &str, modes: Value) {
     managed.cluster.create(&format!("{WITHIN}/persistentvolumeclaims"), claim).await;
 }
 
-async fn pod(managed: &Managed, name: &str, node: &str, claims: &[&str]) {
+async fn pod(managed: &ManagedCluster, name: &str, node: &str, claims: &[&str]) {
     let volumes: Vec<_> = claims
         .iter()
         .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}))
@@ -71,13 +71,13 @@ async fn pod(managed: &Managed, name: &str, node: &str, claims: &[&str]) {
         .await;
 }
 
-async fn remove(managed: &Managed, name: &str) {
+async fn remove(managed: &ManagedCluster, name: &str) {
     let pods: Api<Pod> = Api::default_namespaced(managed.client());
     pods.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
 }
 
 /// The attachment of a volume to a node, once it is there.
-async fn attachment(managed: &Managed, volume: &str, node: &str) -> VolumeAttachment {
+async fn attachment(managed: &ManagedCluster, volume: &str, node: &str) -> VolumeAttachment {
     let is = |it: &VolumeAttachment| {
         it.spec.node_name == node && it.spec.source.persistent_volume_name.as_deref() == Some(volume)
     };
@@ -86,29 +86,31 @@ async fn attachment(managed: &Managed, volume: &str, node: &str) -> VolumeAttach
 }
 
 /// What a driver does about an attachment.
-async fn drive(managed: &Managed, name: &str) {
+async fn drive(managed: &ManagedCluster, name: &str) {
     let held = Patch::Merge(json!({"metadata": {"finalizers": [DRIVER]}}));
     attachments(managed).patch(name, &PatchParams::default(), &held).await.unwrap();
     let done = Patch::Merge(json!({"status": {"attached": true}}));
     attachments(managed).patch_status(name, &PatchParams::default(), &done).await.unwrap();
 }
 
-async fn undo(managed: &Managed, name: &str) {
+async fn undo(managed: &ManagedCluster, name: &str) {
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     attachments(managed).patch(name, &PatchParams::default(), &free).await.unwrap();
 }
 
-fn told(node: &Node) -> Vec<&str> {
-    let told = node.status.iter().flat_map(|it| it.volumes_attached.iter().flatten());
-    told.map(|it| it.name.as_str()).collect()
+fn attached_volumes(node: &Node) -> Vec<&str> {
+    let volumes = node.status.iter().flat_map(|it| it.volumes_attached.iter().flatten());
+    volumes.map(|it| it.name.as_str()).collect()
 }
 
-async fn until_told(managed: &Managed, name: &str, expected: &[&str]) {
-    until(&format!("{name} to be told {expected:?}"), &nodes(managed), |all| told(&all[name]) == expected)
-        .await;
+async fn wait_for_volumes(managed: &ManagedCluster, name: &str, expected: &[&str]) {
+    until(&format!("volumes of {name}: {expected:?}"), &nodes(managed), |all| {
+        attached_volumes(&all[name]) == expected
+    })
+    .await;
 }
 
-async fn event(managed: &Managed, reason: &str) -> Event {
+async fn event(managed: &ManagedCluster, reason: &str) -> Event {
     let events: Api<Event> = Api::default_namespaced(managed.client());
     let is = |event: &Event| event.reason.as_deref() == Some(reason);
     let all = until(reason, &events, |all| all.values().any(is)).await;
@@ -118,7 +120,7 @@ async fn event(managed: &Managed, reason: &str) -> Event {
 const V: &str = "kubernetes.io/csi/d.example.com^v";
 
 #[tokio::test]
-async fn volumes_come_and_go_with_pods() {
+async fn volumes_are_attached_and_detached_with_pods() {
     let mut managed = managed().await;
     node(&managed, "n").await;
     volume(&managed, "v", "d.example.com", json!(["ReadWriteOnce"])).await;
@@ -132,12 +134,12 @@ async fn volumes_come_and_go_with_pods() {
     assert_eq!(made.name_any(), "csi-a7d88920a2be0f95a4d54f51d2706fa83653b1d46797d279c0eb3ad57beeaba0");
     assert_eq!(made.spec.attacher, "d.example.com");
     drive(&managed, &made.name_any()).await;
-    until_told(&managed, "n", &[V]).await;
+    wait_for_volumes(&managed, "n", &[V]).await;
     let counted = |operation: &str| {
         let labels = format!("migrated=\"false\",operation_name=\"{operation}\",status=\"success\"");
         format!("duration_seconds_count{{{labels},volume_plugin=\"kubernetes.io/csi:d.example.com\"}} 1\n")
     };
-    managed.counted(&counted("volume_attach")).await;
+    managed.wait_for_metric(&counted("volume_attach")).await;
     let event = event(&managed, "SuccessfulAttachVolume").await;
     assert_eq!(event.message.as_deref(), Some("AttachVolume.Attach succeeded for volume \"v\" "));
     assert_eq!(event.source.unwrap().component.as_deref(), Some("attachdetach-controller"));
@@ -153,7 +155,7 @@ async fn volumes_come_and_go_with_pods() {
     attachment(&managed, "w", "m").await;
     assert!(attachment(&managed, "v", "n").await.metadata.deletion_timestamp.is_none());
     status(&managed, "n", json!({"volumesInUse": null})).await;
-    until_told(&managed, "n", &[]).await;
+    wait_for_volumes(&managed, "n", &[]).await;
     until("it to go", &attachments(&managed), |all| {
         all[&made.name_any()].metadata.deletion_timestamp.is_some()
     })
@@ -166,11 +168,11 @@ async fn volumes_come_and_go_with_pods() {
     })
     .await;
     assert_eq!(again.len(), 2);
-    managed.counted(&counted("volume_detach")).await;
+    managed.wait_for_metric(&counted("volume_detach")).await;
 }
 
 #[tokio::test]
-async fn a_volume_for_one_node_is_at_one_node() {
+async fn a_single_node_volume_is_attached_to_one_node() {
     let mut managed = managed().await;
     node(&managed, "n").await;
     node(&managed, "m").await;
@@ -202,7 +204,7 @@ async fn a_volume_for_one_node_is_at_one_node() {
 }
 
 #[tokio::test]
-async fn nodes_that_are_not_heard_of_are_not_waited_for_forever() {
+async fn volumes_of_silent_nodes_are_detached_after_a_timeout() {
     let managed = managed().await;
     for (name, volume_name) in [("silent", "v"), ("broken", "w"), ("gone", "x")] {
         node(&managed, name).await;
@@ -211,7 +213,7 @@ async fn nodes_that_are_not_heard_of_are_not_waited_for_forever() {
         let made = attachment(&managed, volume_name, name).await;
         drive(&managed, &made.name_any()).await;
         let called = format!("kubernetes.io/csi/d.example.com^{volume_name}");
-        until_told(&managed, name, &[&called]).await;
+        wait_for_volumes(&managed, name, &[&called]).await;
         status(&managed, name, json!({"volumesInUse": [called]})).await;
         ready(&managed, name, "Unknown").await;
         remove(&managed, name).await;
@@ -241,5 +243,5 @@ async fn nodes_that_are_not_heard_of_are_not_waited_for_forever() {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
     nodes(&managed).patch("silent", &PatchParams::default(), &patch).await.unwrap();
     leaves("v").await;
-    until_told(&managed, "silent", &[]).await;
+    wait_for_volumes(&managed, "silent", &[]).await;
 }

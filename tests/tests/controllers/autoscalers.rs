@@ -1,4 +1,4 @@
-//! Replicas that follow what is measured.
+//! Horizontal pod autoscalers.
 
 use apiserver::serve::{Body, InMemory};
 use auth::User;
@@ -17,8 +17,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context as Waker, Poll};
 use std::time::Duration;
-use tests::agent::say;
-use tests::{Cluster, Managed, Options, until};
+use tests::agent::set_status;
+use tests::{Cluster, ManagedCluster, Options, until};
 use tower_service::Service;
 
 const AUTOSCALERS: &str = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
@@ -81,7 +81,7 @@ async fn replica_set(cluster: &Cluster, replicas: i32, pods: &[&str]) {
         let pod = json!({"metadata": {"name": name, "labels": {"app": "web"}}, "spec": template["spec"]});
         cluster.create("/api/v1/namespaces/default/pods", pod).await;
         let api: Api<Pod> = Api::namespaced(client(cluster), "default");
-        say(&api, name, "Running", "True").await;
+        set_status(&api, name, "Running", "True").await;
         let begun = json!({"status": {"startTime": "2023-11-14T00:00:00Z"}});
         cluster.patch(&format!("/api/v1/namespaces/default/pods/{name}/status"), begun).await.code(200);
     }
@@ -123,14 +123,14 @@ fn used(cpu: &[(&str, &str)]) -> Value {
 }
 
 #[tokio::test]
-async fn without_metrics_only_the_limits_count() {
-    let mut managed = Managed::start(&["horizontalpodautoscaling"]).await;
+async fn without_metrics_only_the_limits_apply() {
+    let mut managed = ManagedCluster::start(&["horizontalpodautoscaling"]).await;
     replica_set(&managed.cluster, 1, &["a"]).await;
     managed.cluster.create(AUTOSCALERS, autoscaler("h", json!({}))).await;
     let raised = status(managed.client(), "to be raised", "h", |it| it.desired_replicas == 2).await;
     assert!(is(&raised, "AbleToScale", "True", "SucceededRescale") && raised.last_scale_time.is_some());
     assert_eq!(managed.cluster.read(&format!("{SETS}/web")).await["spec"]["replicas"], 2);
-    // nobody serves metrics here
+    // no metrics API is served here
     managed.restart_loops().await;
     let unknown =
         |it: &HorizontalPodAutoscalerStatus| is(it, "ScalingActive", "False", "FailedGetResourceMetric");
@@ -138,8 +138,10 @@ async fn without_metrics_only_the_limits_count() {
     assert_eq!(lost.current_replicas, Some(2));
     let events: Api<Event> = Api::namespaced(managed.client(), "default");
     until("events", &events, |all| {
-        let told = |reason: &str| all.values().any(|it| it.reason.as_deref() == Some(reason));
-        told("SuccessfulRescale") && told("FailedGetResourceMetric") && told("FailedComputeMetricsReplicas")
+        let has_reason = |reason: &str| all.values().any(|it| it.reason.as_deref() == Some(reason));
+        has_reason("SuccessfulRescale")
+            && has_reason("FailedGetResourceMetric")
+            && has_reason("FailedComputeMetricsReplicas")
     })
     .await;
     // none at all is how people switch it off
@@ -150,7 +152,7 @@ async fn without_metrics_only_the_limits_count() {
     managed.cluster.patch(&format!("{SETS}/web"), json!({"spec": {"replicas": 20}})).await.code(200);
     managed.restart_loops().await;
     status(managed.client(), "to be lowered", "h", |it| it.desired_replicas == 8).await;
-    // what it is to scale is gone
+    // the target is deleted
     managed.cluster.delete(&format!("{SETS}/web")).await.code(200);
     managed.restart_loops().await;
     let gone = |it: &HorizontalPodAutoscalerStatus| is(it, "AbleToScale", "False", "FailedGetScale");
@@ -158,7 +160,7 @@ async fn without_metrics_only_the_limits_count() {
 }
 
 #[tokio::test]
-async fn replicas_follow_what_is_measured() {
+async fn replicas_follow_metrics() {
     let cluster = Cluster::with(Options::default()).await;
     replica_set(&cluster, 3, &["a", "b", "c"]).await;
     let measured = Measured::default();

@@ -1,10 +1,10 @@
-//! Tokens by which nodes introduce themselves sign what everybody may read, and are removed in the end.
+//! Bootstrap tokens sign the public cluster information, and are deleted when they expire.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tests::{Managed, until};
+use tests::{ManagedCluster, until};
 
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 const PUBLIC: &str = "/api/v1/namespaces/kube-public/configmaps";
@@ -16,8 +16,8 @@ fn token(id: &str, expires: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_everybody_may_read_is_signed_with_every_token() {
-    let mut managed = Managed::start(&["bootstrapsigner", "tokencleaner"]).await;
+async fn cluster_info_is_signed_with_every_token() {
+    let mut managed = ManagedCluster::start(&["bootstrapsigner", "tokencleaner"]).await;
     managed.cluster.create(SECRETS, token("abcdef", "2023-11-14T22:14:20Z")).await;
     managed.cluster.create(SECRETS, token("fedcba", "2099-01-01T00:00:00Z")).await;
     let info = json!({"metadata": {"name": "cluster-info"}, "data": {"kubeconfig": "payload", "other": "x"}});

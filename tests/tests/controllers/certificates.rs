@@ -9,7 +9,7 @@ use kube::Api;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tests::{Managed, Options, Pair, Who, authority, soon, until};
+use tests::{ManagedCluster, Options, Pair, TestUser, authority, soon, until};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
@@ -19,7 +19,7 @@ const USAGES: [&str; 3] = ["digital signature", "key encipherment", "client auth
 const TOKEN: &str = "abcdef.0123456789abcdef";
 
 /// A cluster in which certificates are approved, signed and cleaned away.
-async fn managed() -> Managed {
+async fn managed() -> ManagedCluster {
     let names = ["csrapproving", "csrsigning", "csrcleaner"];
     let Pair { certificate, key } = authority().pair();
     let options = registry::Options {
@@ -28,11 +28,11 @@ async fn managed() -> Managed {
         ..registry::Options::default()
     };
     let mut cluster = Options::default();
-    cluster.identity.bootstrap_tokens = true;
-    Managed::with(cluster, options).await
+    cluster.authentication.bootstrap_tokens = true;
+    ManagedCluster::with(cluster, options).await
 }
 
-/// A request for a certificate, and the key that it is asked for.
+/// A certificate signing request, and its key.
 fn request(
     name: &str,
     signer: &str,
@@ -52,7 +52,7 @@ fn request(
 }
 
 /// Decides about a request, as `kubectl certificate` does.
-async fn decide(managed: &Managed, name: &str, kind: &str) {
+async fn decide(managed: &ManagedCluster, name: &str, kind: &str) {
     let path = format!("{REQUESTS}/{name}");
     let mut request = managed.cluster.read(&path).await;
     request["status"]["conditions"] =
@@ -60,7 +60,7 @@ async fn decide(managed: &Managed, name: &str, kind: &str) {
     managed.cluster.put(&format!("{path}/approval"), request).await.code(200);
 }
 
-async fn issued(managed: &Managed, name: &str) -> String {
+async fn issued(managed: &ManagedCluster, name: &str) -> String {
     let api: Api<Request> = Api::all(managed.client());
     let has = |it: &Request| it.status.as_ref().is_some_and(|it| it.certificate.is_some());
     let all = until("the certificate", &api, |all| all.get(name).is_some_and(has)).await;
@@ -76,28 +76,28 @@ fn conditions(request: &Request) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test]
-async fn an_approved_request_becomes_a_certificate_that_the_server_believes() {
+async fn an_approved_request_gets_a_valid_certificate() {
     let mut managed = managed().await;
-    let (mut asked, key) = request("jane", CLIENT, ("jane", "dev"), &[], &USAGES);
-    asked["spec"]["expirationSeconds"] = 3600.into();
-    managed.cluster.create(REQUESTS, asked).await;
-    // whoever crashes in between goes on where it was
+    let (mut csr, key) = request("jane", CLIENT, ("jane", "dev"), &[], &USAGES);
+    csr["spec"]["expirationSeconds"] = 3600.into();
+    managed.cluster.create(REQUESTS, csr).await;
+    // the loops continue after a crash
     managed.restart_loops().await;
     decide(&managed, "jane", "Approved").await;
     managed.restart_loops().await;
     let certificate = issued(&managed, "jane").await;
-    let jane = Who::Holder(Pair { certificate, key });
-    let told = managed.cluster.get("/api/v1/nodes").who(&jane).await.refused(403, "Forbidden");
-    assert!(told["message"].as_str().unwrap().contains("User \"jane\""), "{told}");
-    // it is good for as long as was asked for, and not longer
+    let jane = TestUser::Certificate(Pair { certificate, key });
+    let response = managed.cluster.get("/api/v1/nodes").user(&jane).await.refused(403, "Forbidden");
+    assert!(response["message"].as_str().unwrap().contains("User \"jane\""), "{response}");
+    // it is valid for the requested duration
     managed.cluster.advance(Duration::from_secs(3599));
-    managed.cluster.get("/api/v1/nodes").who(&jane).await.refused(403, "Forbidden");
+    managed.cluster.get("/api/v1/nodes").user(&jane).await.refused(403, "Forbidden");
     managed.cluster.advance(Duration::from_secs(2));
-    managed.cluster.get("/api/v1/nodes").who(&jane).await.refused(401, "Unauthorized");
+    managed.cluster.get("/api/v1/nodes").user(&jane).await.refused(401, "Unauthorized");
 }
 
 #[tokio::test]
-async fn what_a_signer_will_not_sign_fails_and_says_why() {
+async fn an_invalid_request_fails_with_a_reason() {
     let managed = managed().await;
     let node = ("system:node:n", "system:nodes");
     for (name, signer, subject, hosts, usages, why) in [
@@ -110,7 +110,7 @@ async fn what_a_signer_will_not_sign_fails_and_says_why() {
             "invalid usage for client certificate: server auth",
         ),
         ("names", AGENT, node, &["n"], &USAGES, "DNS subjectAltNames are not allowed"),
-        ("nobody", AGENT, ("system:node:n", "x"), &[], &USAGES, "subject organization is not system:nodes"),
+        ("no-group", AGENT, ("system:node:n", "x"), &[], &USAGES, "subject organization is not system:nodes"),
         (
             "nameless",
             SERVING,
@@ -135,7 +135,7 @@ async fn what_a_signer_will_not_sign_fails_and_says_why() {
     managed.cluster.create(REQUESTS, request("denied", CLIENT, ("x", "y"), &[], &USAGES).0).await;
     decide(&managed, "other", "Approved").await;
     decide(&managed, "denied", "Denied").await;
-    // what came after them has been signed
+    // later requests have been signed
     managed
         .cluster
         .create(
@@ -154,7 +154,7 @@ async fn what_a_signer_will_not_sign_fails_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_node_that_introduces_itself_gets_its_certificate_and_renews_it() {
+async fn a_bootstrapping_node_gets_and_renews_its_certificate() {
     let mut managed = managed().await;
     let cluster = &managed.cluster;
     let (id, half) = TOKEN.split_once('.').unwrap();
@@ -169,9 +169,9 @@ async fn a_node_that_introduces_itself_gets_its_certificate_and_renews_it() {
     };
     cluster.create(roles, bind("system:node-bootstrapper", "system:bootstrappers")).await;
     let bearer = format!("Bearer {TOKEN}");
-    let (asked, key) = request("n", AGENT, ("system:node:n", "system:nodes"), &[], &USAGES);
-    cluster.post(REQUESTS, asked).who(&Who::Nobody).header("authorization", &bearer).await.code(201);
-    // it waits until somebody permits that, also over a crash
+    let (csr, key) = request("n", AGENT, ("system:node:n", "system:nodes"), &[], &USAGES);
+    cluster.post(REQUESTS, csr).user(&TestUser::Anonymous).header("authorization", &bearer).await.code(201);
+    // it waits for permission, also after a crash
     managed.restart_loops().await;
     let role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient";
     managed.cluster.create(roles, bind(role, "system:bootstrappers")).await;
@@ -181,24 +181,24 @@ async fn a_node_that_introduces_itself_gets_its_certificate_and_renews_it() {
     let message = "Auto approving kubelet client certificate after SubjectAccessReview.";
     assert_eq!(found, [("Approved".to_owned(), "AutoApproved".to_owned(), message.to_owned())]);
     // with it the agent asks for the next one in its own name
-    let agent = Who::Holder(Pair { certificate, key });
+    let agent = TestUser::Certificate(Pair { certificate, key });
     managed.cluster.create(roles, bind("system:node-bootstrapper", "system:nodes")).await;
     let role = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient";
     managed.cluster.create(roles, bind(role, "system:nodes")).await;
-    let (asked, _) = request("n2", AGENT, ("system:node:n", "system:nodes"), &[], &USAGES);
-    managed.cluster.post(REQUESTS, asked).who(&agent).await.code(201);
+    let (csr, _) = request("n2", AGENT, ("system:node:n", "system:nodes"), &[], &USAGES);
+    managed.cluster.post(REQUESTS, csr).user(&agent).await.code(201);
     issued(&managed, "n2").await;
-    // and for nobody else
-    let (asked, _) = request("m", AGENT, ("system:node:m", "system:nodes"), &[], &USAGES);
-    managed.cluster.post(REQUESTS, asked).who(&agent).await.code(201);
-    let (asked, _) = request("n3", AGENT, ("system:node:n", "system:nodes"), &[], &USAGES);
-    managed.cluster.post(REQUESTS, asked).who(&agent).await.code(201);
+    // and for no other node
+    let (csr, _) = request("m", AGENT, ("system:node:m", "system:nodes"), &[], &USAGES);
+    managed.cluster.post(REQUESTS, csr).user(&agent).await.code(201);
+    let (csr, _) = request("n3", AGENT, ("system:node:n", "system:nodes"), &[], &USAGES);
+    managed.cluster.post(REQUESTS, csr).user(&agent).await.code(201);
     issued(&managed, "n3").await;
     assert_eq!(conditions(&api.get("m").await.unwrap()), []);
 }
 
 #[tokio::test]
-async fn requests_are_cleaned_away_when_their_time_has_come() {
+async fn expired_requests_are_deleted() {
     let mut managed = managed().await;
     for name in ["approved", "denied", "pending"] {
         managed.cluster.create(REQUESTS, request(name, CLIENT, ("x", "y"), &[], &USAGES).0).await;
@@ -209,7 +209,7 @@ async fn requests_are_cleaned_away_when_their_time_has_come() {
     decide(&managed, "denied", "Denied").await;
     issued(&managed, "approved").await;
     let api: Api<Request> = Api::all(managed.client());
-    // timers are the machine's, so a new start is what looks at the clock
+    // a restart makes the loop read the clock
     managed.cluster.advance(Duration::from_secs(3602));
     managed.restart_loops().await;
     until("two are gone", &api, |all| all.len() == 2).await;
@@ -220,7 +220,7 @@ async fn requests_are_cleaned_away_when_their_time_has_come() {
 }
 
 #[tokio::test]
-async fn others_may_write_to_the_same_requests_meanwhile() {
+async fn concurrent_writes_of_requests_are_kept() {
     let managed = managed().await;
     let meddling = async {
         for round in 0.. {

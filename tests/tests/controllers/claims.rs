@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim,
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tests::{Managed, until};
+use tests::{ManagedCluster, until};
 
 const WITHIN: &str = "/api/v1/namespaces/default";
 const FINALIZER: &str = "kubernetes.io/pvc-protection";
 
-fn claims(managed: &Managed) -> Api<PersistentVolumeClaim> {
+fn claims(managed: &ManagedCluster) -> Api<PersistentVolumeClaim> {
     Api::default_namespaced(managed.client())
 }
 
@@ -17,12 +17,12 @@ fn spec() -> Value {
     json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}})
 }
 
-async fn claim(managed: &Managed, name: &str) -> Value {
+async fn claim(managed: &ManagedCluster, name: &str) -> Value {
     let claim = json!({"metadata": {"name": name}, "spec": spec()});
     managed.cluster.create(&format!("{WITHIN}/persistentvolumeclaims"), claim).await
 }
 
-async fn pod(managed: &Managed, name: &str, node: Option<&str>, volume: Value) {
+async fn pod(managed: &ManagedCluster, name: &str, node: Option<&str>, volume: Value) {
     let mut volume = volume;
     volume["name"] = "v".into();
     let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": [volume]});
@@ -33,8 +33,8 @@ async fn pod(managed: &Managed, name: &str, node: Option<&str>, volume: Value) {
 }
 
 #[tokio::test]
-async fn a_claim_stays_until_no_pod_uses_it() {
-    let mut managed = Managed::start(&["pvc-protection"]).await;
+async fn a_claim_in_use_is_protected() {
+    let mut managed = ManagedCluster::start(&["pvc-protection"]).await;
     for name in ["used", "unused", "planned"] {
         claim(&managed, name).await;
     }
@@ -65,8 +65,8 @@ async fn a_claim_stays_until_no_pod_uses_it() {
 }
 
 #[tokio::test]
-async fn many_claims_go_together_and_those_that_are_used_stay() {
-    let mut managed = Managed::start(&["pvc-protection"]).await;
+async fn of_many_deleted_claims_those_in_use_stay() {
+    let mut managed = ManagedCluster::start(&["pvc-protection"]).await;
     managed.pause_loops().await;
     for turn in 0..20 {
         claim(&managed, &format!("c{turn}")).await;
@@ -78,15 +78,15 @@ async fn many_claims_go_together_and_those_that_are_used_stay() {
     }
     managed.restart_loops().await;
     until("the others to go", &claims(&managed), |all| all.keys().eq(["c7"])).await;
-    // what the server said before is not believed when it comes to the last one
+    // the last check reads from the server, not from the cache
     let pods: Api<Pod> = Api::default_namespaced(managed.client());
     pods.delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
     until("the last to go", &claims(&managed), |all| all.is_empty()).await;
 }
 
 #[tokio::test]
-async fn a_volume_stays_until_it_is_not_bound() {
-    let managed = Managed::start(&["pv-protection"]).await;
+async fn a_bound_volume_is_protected() {
+    let managed = ManagedCluster::start(&["pv-protection"]).await;
     let volumes: Api<PersistentVolume> = Api::all(managed.client());
     for name in ["bound", "free"] {
         let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
@@ -106,8 +106,8 @@ async fn a_volume_stays_until_it_is_not_bound() {
 }
 
 #[tokio::test]
-async fn ephemeral_volumes_get_claims_of_their_own() {
-    let mut managed = Managed::start(&["ephemeral-volume", "pvc-protection"]).await;
+async fn ephemeral_volumes_get_claims() {
+    let mut managed = ManagedCluster::start(&["ephemeral-volume", "pvc-protection"]).await;
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": spec()});
     let source = || json!({"ephemeral": {"volumeClaimTemplate": template}});
     pod(&managed, "p", None, source()).await;
@@ -121,12 +121,12 @@ async fn ephemeral_volumes_get_claims_of_their_own() {
     let first = all["p-v"].uid();
     claims(&managed).delete("p-v", &DeleteParams::default()).await.unwrap();
     until("another", &claims(&managed), |all| all.get("p-v").is_some_and(|it| it.uid() != first)).await;
-    // one that somebody else has is left alone, and the pod is told
+    // a foreign claim is left alone, and the pod gets an event
     claim(&managed, "q-v").await;
     pod(&managed, "q", None, source()).await;
     let events: Api<Event> = Api::default_namespaced(managed.client());
-    let told = until("the conflict", &events, |all| !all.is_empty()).await;
-    let event = told.values().next().unwrap();
+    let reported = until("the conflict", &events, |all| !all.is_empty()).await;
+    let event = reported.values().next().unwrap();
     assert_eq!((event.reason.as_deref(), event.type_.as_deref()), (Some("FailedBinding"), Some("Warning")));
     let message = "ephemeral volume v: PVC default/q-v was not created for pod default/q (pod is not owner)";
     assert_eq!(event.message.as_deref(), Some(message));

@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tests::{Managed, until};
+use tests::{ManagedCluster, until};
 
 const CRON_JOBS: &str = "/apis/batch/v1/namespaces/default/cronjobs";
 /// The clock begins at 22:13:20; this is a quarter past ten, in minutes.
@@ -22,22 +22,22 @@ fn cron(name: &str, spec: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": base})
 }
 
-fn crons(managed: &Managed) -> Api<CronJob> {
+fn crons(managed: &ManagedCluster) -> Api<CronJob> {
     Api::namespaced(managed.client(), "default")
 }
 
-fn jobs(managed: &Managed) -> Api<Job> {
+fn jobs(managed: &ManagedCluster) -> Api<Job> {
     Api::namespaced(managed.client(), "default")
 }
 
 /// Time passes, and the cron job is looked at.
-async fn pass(managed: &Managed, name: &str, seconds: u64) {
+async fn pass(managed: &ManagedCluster, name: &str, seconds: u64) {
     managed.cluster.advance(Duration::from_secs(seconds));
     let touched = json!({"metadata": {"annotations": {"touched": managed.cluster.seconds().to_string()}}});
     managed.cluster.patch(&format!("{CRON_JOBS}/{name}"), touched).await.code(200);
 }
 
-async fn finish(managed: &Managed, job: &str, condition: &str) {
+async fn finish(managed: &ManagedCluster, job: &str, condition: &str) {
     let now = managed.cluster.time();
     let completed = (condition == "Complete").then_some(now.clone());
     let conditions = json!([{"type": condition, "status": "True", "lastTransitionTime": now}]);
@@ -51,8 +51,8 @@ fn active(cron: &CronJob) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn jobs_are_made_once_for_their_time() {
-    let mut managed = Managed::start(&["cronjob"]).await;
+async fn one_job_is_created_per_scheduled_time() {
+    let mut managed = ManagedCluster::start(&["cronjob"]).await;
     managed.cluster.create(CRON_JOBS, cron("c", json!({}))).await;
     pass(&managed, "c", 120).await;
     let first = format!("c-{QUARTER_PAST}");
@@ -66,8 +66,8 @@ async fn jobs_are_made_once_for_their_time() {
     );
     let all = until("the status", &crons(&managed), |all| active(&all["c"]) == [first.clone()]).await;
     let last = all["c"].status.as_ref().unwrap().last_schedule_time.as_ref().unwrap();
-    assert_eq!(last.0.timestamp() as u64, QUARTER_PAST * 60);
-    // as if it had crashed before it could write down what it made
+    assert_eq!(last.0.as_second() as u64, QUARTER_PAST * 60);
+    // as after a crash between the creation and the status write
     managed.pause_loops().await;
     let forgotten = json!({"status": {"active": null, "lastScheduleTime": null}});
     let params = PatchParams::default();
@@ -75,7 +75,7 @@ async fn jobs_are_made_once_for_their_time() {
     managed.restart_loops().await;
     until("the status again", &crons(&managed), |all| active(&all["c"]) == [first.clone()]).await;
     assert_eq!(until("one job", &jobs(&managed), |_| true).await.len(), 1);
-    // it ends, while somebody else writes the cron job
+    // it ends, with concurrent writes of the cron job
     for at in 0..5 {
         let meddling = json!({"metadata": {"labels": {"meddled": at.to_string()}}});
         managed.cluster.patch(&format!("{CRON_JOBS}/c"), meddling).await.code(200);
@@ -85,15 +85,15 @@ async fn jobs_are_made_once_for_their_time() {
     assert!(all["c"].status.as_ref().unwrap().last_successful_time.is_some());
     let events: Api<Event> = Api::namespaced(managed.client(), "default");
     until("events", &events, |all| {
-        let told = |reason: &str| all.values().any(|it| it.reason.as_deref() == Some(reason));
-        told("SuccessfulCreate") && told("SawCompletedJob")
+        let has_reason = |reason: &str| all.values().any(|it| it.reason.as_deref() == Some(reason));
+        has_reason("SuccessfulCreate") && has_reason("SawCompletedJob")
     })
     .await;
 }
 
 #[tokio::test]
-async fn running_jobs_are_kept_or_replaced() {
-    let managed = Managed::start(&["cronjob"]).await;
+async fn the_concurrency_policy_keeps_or_replaces_jobs() {
+    let managed = ManagedCluster::start(&["cronjob"]).await;
     for policy in ["Allow", "Forbid", "Replace"] {
         let name = policy.to_lowercase();
         managed.cluster.create(CRON_JOBS, cron(&name, json!({ "concurrencyPolicy": policy }))).await;
@@ -117,8 +117,8 @@ async fn running_jobs_are_kept_or_replaced() {
 }
 
 #[tokio::test]
-async fn old_jobs_and_those_of_others() {
-    let managed = Managed::start(&["cronjob"]).await;
+async fn the_history_limits_delete_own_jobs_only() {
+    let managed = ManagedCluster::start(&["cronjob"]).await;
     let limits = json!({"successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 0});
     managed.cluster.create(CRON_JOBS, cron("c", limits)).await;
     let mut made = Vec::new();
@@ -132,7 +132,7 @@ async fn old_jobs_and_those_of_others() {
         made.push(name);
     }
     until("the last that succeeded", &jobs(&managed), |all| all.keys().eq([&made[2]])).await;
-    // suspended, nothing begins; somebody else's job of the next name stays what it is
+    // a suspended cron job starts no job; a foreign job with the next name is left alone
     managed.cluster.patch(&format!("{CRON_JOBS}/c"), json!({"spec": {"suspend": true}})).await.code(200);
     let name = format!("c-{}", QUARTER_PAST + 15);
     let foreign =
@@ -147,8 +147,8 @@ async fn old_jobs_and_those_of_others() {
 }
 
 #[tokio::test]
-async fn finished_jobs_go_when_their_time_has_passed() {
-    let mut managed = Managed::start(&["ttl-after-finished"]).await;
+async fn finished_jobs_are_deleted_after_their_ttl() {
+    let mut managed = ManagedCluster::start(&["ttl-after-finished"]).await;
     let path = "/apis/batch/v1/namespaces/default/jobs";
     let template = cron("x", json!({}))["spec"]["jobTemplate"]["spec"].clone();
     for (name, lives) in
@@ -163,7 +163,7 @@ async fn finished_jobs_go_when_their_time_has_passed() {
     }
     managed.cluster.advance(Duration::from_secs(11));
     managed.restart_loops().await;
-    // what it owns goes first
+    // its dependents are deleted first
     let leaves = |job: &Job| job.metadata.deletion_timestamp.is_some();
     let all = until("the short one to go", &jobs(&managed), |all| all.get("short").is_none_or(leaves)).await;
     assert!(all.contains_key("short"), "its pods would be left");

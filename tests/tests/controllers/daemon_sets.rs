@@ -1,4 +1,4 @@
-//! Daemon sets: one pod on every node that is asked for.
+//! Daemon sets: one pod on every matching node.
 
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, DaemonSetStatus};
@@ -8,8 +8,8 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tests::agent::{Agent, is_ready, say};
-use tests::{Managed, soon, until};
+use tests::agent::{Agent, is_ready, set_status};
+use tests::{ManagedCluster, soon, until};
 
 const REVISION: &str = "controller-revision-hash";
 
@@ -20,7 +20,7 @@ struct Observed {
     revisions: Api<ControllerRevision>,
 }
 
-fn look(managed: &Managed) -> Observed {
+fn look(managed: &ManagedCluster) -> Observed {
     Observed {
         sets: Api::namespaced(managed.client(), "default"),
         pods: Api::namespaced(managed.client(), "default"),
@@ -111,8 +111,8 @@ fn is_done(all: &BTreeMap<String, DaemonSet>, nodes: i32) -> bool {
 }
 
 #[tokio::test]
-async fn every_node_that_fits_has_a_pod() {
-    let mut managed = Managed::start(&["daemonset"]).await;
+async fn every_matching_node_has_a_pod() {
+    let mut managed = ManagedCluster::start(&["daemonset"]).await;
     let Observed { sets, pods, nodes, revisions } = look(&managed);
     for (name, os) in [("n1", "linux"), ("n2", "linux"), ("n3", "other"), ("n4", "linux")] {
         add_node(&nodes, name, os).await;
@@ -122,7 +122,7 @@ async fn every_node_that_fits_has_a_pod() {
     let object = set(json!({}), json!({"nodeSelector": {"os": "linux"}, "hostNetwork": true}));
     sets.create(&PostParams::default(), &object).await.unwrap();
     let made = until("two pods", &pods, |all| targets(all) == "n1 n2").await;
-    until("they are told", &sets, |all| counts(all) == [2, 2, 0, 2, 0, 0]).await;
+    until("the status", &sets, |all| counts(all) == [2, 2, 0, 2, 0, 0]).await;
     let revision = revisions.list(&ListParams::default()).await.unwrap().items.remove(0);
     let hash = &revision.labels()[REVISION];
     assert_eq!((revision.revision, revision.name_any()), (1, format!("log-{hash}")));
@@ -154,7 +154,7 @@ async fn every_node_that_fits_has_a_pod() {
     until("another goes", &pods, |all| targets(all) == "n3 n4 n5").await;
     nodes.delete("n3", &DeleteParams::default()).await.unwrap();
     until("what waits for a node that is gone goes", &pods, |all| targets(all) == "n4 n5").await;
-    until("they are told", &sets, |all| is_done(all, 2)).await;
+    until("the status", &sets, |all| is_done(all, 2)).await;
     // one that goes comes again
     let one = pods.list(&ListParams::default()).await.unwrap().items.remove(0);
     pods.delete(&one.name_any(), &DeleteParams::default()).await.unwrap();
@@ -163,9 +163,9 @@ async fn every_node_that_fits_has_a_pod() {
     drop(agent);
 }
 
-/// Rolls out another template over so many nodes while a watch looks at every moment and the loops begin anew.
+/// Rolls out another template over so many nodes while a watch checks every state and the loops restart.
 async fn roll(surge: Value, unavailable: Value, most: usize, least: usize) {
-    let mut managed = Managed::start(&["daemonset"]).await;
+    let mut managed = ManagedCluster::start(&["daemonset"]).await;
     let Observed { sets, pods, nodes, .. } = look(&managed);
     let count = 12;
     for number in 0..count {
@@ -209,7 +209,7 @@ async fn roll(surge: Value, unavailable: Value, most: usize, least: usize) {
         }
     })
     .await;
-    until("it is told", &sets, |all| is_done(all, count)).await;
+    until("the status", &sets, |all| is_done(all, count)).await;
 }
 
 #[tokio::test]
@@ -218,13 +218,13 @@ async fn a_rollout_keeps_its_limits() {
 }
 
 #[tokio::test]
-async fn a_rollout_may_run_two_on_a_node() {
+async fn a_rollout_with_surge_runs_two_pods_on_a_node() {
     roll(json!(4), json!(0), 16, 12).await;
 }
 
 #[tokio::test]
-async fn revisions_there_and_back() {
-    let mut managed = Managed::start(&["daemonset"]).await;
+async fn a_rollback_reuses_its_revision() {
+    let mut managed = ManagedCluster::start(&["daemonset"]).await;
     let Observed { sets, pods, nodes, revisions } = look(&managed);
     for name in ["n1", "n2"] {
         add_node(&nodes, name, "linux").await;
@@ -245,14 +245,14 @@ async fn revisions_there_and_back() {
     // the template is written down as the API writes it, down to the time of creation that it does not have
     let metadata = &first.data.as_ref().unwrap().0["spec"]["template"]["metadata"];
     assert_eq!(metadata.get("creationTimestamp"), Some(&serde_json::Value::Null));
-    // back, as clients do it: by what the revision says
+    // a rollback as clients do it: by the data of the revision
     let back = Patch::Strategic(first.data.as_ref().unwrap().0.clone());
     sets.patch("log", &PatchParams::default(), &back).await.unwrap();
     until("the first template", &sets, |all| is_done(all, 2)).await;
     let all = until("two pods", &pods, |all| all.len() == 2).await;
     assert!(all.values().all(|it| it.labels()[REVISION] == first.labels()[REVISION] && image(it) == "i:1"));
     until("a new number for the old one", &revisions, |all| numbers(all) == [2, 3]).await;
-    // nothing is replaced before somebody deletes it
+    // pods are replaced only after they are deleted
     change(&sets, "log", json!({"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}}}))
         .await;
     set_image(&sets, "i:3").await;
@@ -266,7 +266,7 @@ async fn revisions_there_and_back() {
     // revisions that pods have stay, whatever the limit is
     change(&sets, "log", json!({"spec": {"revisionHistoryLimit": 0}})).await;
     let both = until("two revisions", &revisions, |all| numbers(all) == [3, 4]).await;
-    // what somebody deletes of the present is made again
+    // deleted pods of the current revision are created again
     let present = both.values().find(|it| it.revision == 4).unwrap();
     revisions.delete(&present.name_any(), &DeleteParams::default()).await.unwrap();
     until("it is there again", &revisions, |all| {
@@ -277,17 +277,17 @@ async fn revisions_there_and_back() {
 }
 
 #[tokio::test]
-async fn failed_pods_are_replaced_later_each_time() {
-    let managed = Managed::start(&["daemonset"]).await;
+async fn failed_pods_are_replaced_with_backoff() {
+    let managed = ManagedCluster::start(&["daemonset"]).await;
     let Observed { sets, pods, nodes, .. } = look(&managed);
     add_node(&nodes, "n1", "linux").await;
     sets.create(&PostParams::default(), &set(json!({}), json!({}))).await.unwrap();
     let mut last = until("a pod", &pods, |all| all.len() == 1).await;
     for (turn, pause) in [0, 1, 2, 4].into_iter().enumerate() {
         let name = last.keys().next().unwrap().clone();
-        say(&pods, &name, "Failed", "False").await;
+        set_status(&pods, &name, "Failed", "False").await;
         managed.cluster.advance(Duration::from_secs(pause));
-        // it is looked at when the pause has passed by the clock of everybody, which stands still here
+        // the backoff follows the simulated clock
         change(&sets, "log", json!({"metadata": {"annotations": {"turn": turn.to_string()}}})).await;
         last = until("another pod", &pods, |all| all.len() == 1 && !all.contains_key(&name)).await;
     }

@@ -1,4 +1,4 @@
-//! Deployments: what they make, say and keep.
+//! Deployments: replica sets, events, status and history.
 
 use super::rollouts::{Observed, deployment, is_done, look, set_image};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -9,7 +9,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tests::agent::Agent;
-use tests::{Managed, until};
+use tests::{ManagedCluster, until};
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
@@ -34,8 +34,8 @@ fn condition(deployment: &Deployment, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_rollout_there_and_back() {
-    let mut managed = Managed::start(LOOPS).await;
+async fn a_rollout_and_its_rollback() {
+    let mut managed = ManagedCluster::start(LOOPS).await;
     let Observed { deployments, sets, pods } = look(&managed);
     let _agent = Agent::start(managed.client(), "default");
     deployments.create(&PostParams::default(), &deployment("web", 3, "i:1")).await.unwrap();
@@ -83,17 +83,17 @@ async fn a_rollout_there_and_back() {
     deployments.patch("web", &PatchParams::default(), &limit).await.unwrap();
     until("one set", &sets, |all| all.len() == 1 && all.contains_key(&made.name_any())).await;
     let events: Api<Event> = Api::namespaced(managed.client(), "default");
-    let told = until("the last event", &events, |all| {
+    let reported = until("the last event", &events, |all| {
         all.values().any(|it| it.message.as_deref().is_some_and(|it| it.ends_with("to 0 from 1")))
     })
     .await;
     let first = format!("Scaled up replica set {} to 3", made.name_any());
-    assert!(told.values().any(|it| it.message.as_deref() == Some(&first)));
+    assert!(reported.values().any(|it| it.message.as_deref() == Some(&first)));
 }
 
 #[tokio::test]
 async fn scaling_and_pausing() {
-    let managed = Managed::start(LOOPS).await;
+    let managed = ManagedCluster::start(LOOPS).await;
     let Observed { deployments, sets, pods } = look(&managed);
     let _agent = Agent::start(managed.client(), "default");
     deployments.create(&PostParams::default(), &deployment("web", 2, "i:1")).await.unwrap();
@@ -133,8 +133,8 @@ async fn scaling_and_pausing() {
 }
 
 #[tokio::test]
-async fn in_the_middle_of_a_rollout_sets_keep_their_proportion() {
-    let managed = Managed::start(LOOPS).await;
+async fn scaling_during_a_rollout_is_proportional() {
+    let managed = ManagedCluster::start(LOOPS).await;
     let Observed { deployments, sets, pods } = look(&managed);
     let agent = Agent::start(managed.client(), "default");
     let mut object = deployment("web", 10, "i:1");
@@ -176,8 +176,8 @@ async fn in_the_middle_of_a_rollout_sets_keep_their_proportion() {
 }
 
 #[tokio::test]
-async fn all_at_once_waits_for_the_last_old_pod() {
-    let mut managed = Managed::start(LOOPS).await;
+async fn recreate_waits_for_the_last_old_pod() {
+    let mut managed = ManagedCluster::start(LOOPS).await;
     let Observed { deployments, sets, pods } = look(&managed);
     let mut object = deployment("web", 3, "i:1");
     let spec = object.spec.as_mut().unwrap();
@@ -202,7 +202,7 @@ async fn all_at_once_waits_for_the_last_old_pod() {
     managed.restart_loops().await;
     // the last one ends by itself, and stays
     assert_eq!(sets.list(&ListParams::default()).await.unwrap().items.len(), 1);
-    tests::agent::say(&pods, names[0], "Succeeded", "False").await;
+    tests::agent::set_status(&pods, names[0], "Succeeded", "False").await;
     until("new pods", &pods, |all| {
         all.values().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count() == 3
     })
@@ -212,13 +212,13 @@ async fn all_at_once_waits_for_the_last_old_pod() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_is_made_up_anew() {
-    let mut managed = Managed::start(LOOPS).await;
+async fn a_name_collision_gets_another_hash() {
+    let mut managed = ManagedCluster::start(LOOPS).await;
     let Observed { deployments, sets, pods } = look(&managed);
     deployments.create(&PostParams::default(), &deployment("web", 1, "i:1")).await.unwrap();
     let first = until("a set", &sets, |all| all.len() == 1).await;
     let (name, mut set) = first.into_iter().next().unwrap();
-    // the deployment goes, and somebody else's set takes the name of the one it had
+    // the deployment is deleted, and a foreign set takes the name of its set
     deployments.delete("web", &DeleteParams::background()).await.unwrap();
     sets.delete(&name, &DeleteParams::default()).await.unwrap();
     until("no set", &sets, |all| all.is_empty()).await;
@@ -245,14 +245,14 @@ async fn a_name_that_is_taken_is_made_up_anew() {
 }
 
 #[tokio::test]
-async fn sets_without_an_owner_are_adopted() {
-    let managed = Managed::start(LOOPS).await;
+async fn orphaned_replica_sets_are_adopted() {
+    let managed = ManagedCluster::start(LOOPS).await;
     let Observed { deployments, sets, pods } = look(&managed);
     let made = deployments.create(&PostParams::default(), &deployment("web", 2, "i:1")).await.unwrap();
     until("pods", &pods, |all| all.len() == 2).await;
     let first = until("a set", &sets, |all| all.len() == 1).await;
     deployments.delete("web", &DeleteParams::background()).await.unwrap();
-    // nobody collects here; the set loses its owner as it would by orphaning
+    // no garbage collector runs here; the set loses its owner as by orphaning
     let (name, _) = first.into_iter().next().unwrap();
     let free = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
     sets.patch(&name, &PatchParams::default(), &free).await.unwrap();
@@ -269,13 +269,13 @@ async fn sets_without_an_owner_are_adopted() {
 }
 
 #[tokio::test]
-async fn why_pods_cannot_be_made_is_passed_on() {
-    let managed = Managed::start(LOOPS).await;
+async fn pod_creation_failures_are_reported() {
+    let managed = ManagedCluster::start(LOOPS).await;
     let Observed { deployments, .. } = look(&managed);
     let guard = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     managed.cluster.patch("/api/v1/namespaces/default", guard).await.code(200);
     deployments.create(&PostParams::default(), &deployment("web", 2, "i:1")).await.unwrap();
-    let failed = until("it is told", &deployments, |all| {
+    let failed = until("the status", &deployments, |all| {
         all.get("web").is_some_and(|it| condition(it, "ReplicaFailure") == "True FailedCreate")
     })
     .await;

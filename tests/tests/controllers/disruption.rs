@@ -1,4 +1,4 @@
-//! How many pods may be evicted, and what evictions leave behind.
+//! Pod disruption budgets and disrupted pods.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
@@ -6,24 +6,24 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tests::agent::say;
-use tests::{Managed, until};
+use tests::agent::set_status;
+use tests::{ManagedCluster, until};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
-fn pods(managed: &Managed) -> Api<Pod> {
+fn pods(managed: &ManagedCluster) -> Api<Pod> {
     Api::namespaced(managed.client(), "default")
 }
 
-async fn budget(managed: &Managed, name: &str, spec: Value) {
+async fn budget(managed: &ManagedCluster, name: &str, spec: Value) {
     let mut base = json!({"selector": {"matchLabels": {"app": "web"}}});
     base.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     managed.cluster.create(BUDGETS, json!({"metadata": {"name": name}, "spec": base})).await;
 }
 
 async fn status(
-    managed: &Managed,
+    managed: &ManagedCluster,
     what: &str,
     name: &str,
     holds: impl Fn(&PodDisruptionBudgetStatus) -> bool,
@@ -43,7 +43,7 @@ fn allowed(status: &PodDisruptionBudgetStatus) -> (&str, &str) {
 }
 
 /// A deployment with a replica set, as their loops would leave them, and some of their pods.
-async fn deployment(managed: &Managed, replicas: i32, names: &[&str]) {
+async fn deployment(managed: &ManagedCluster, replicas: i32, names: &[&str]) {
     let template = json!({
         "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}
     });
@@ -68,18 +68,18 @@ async fn deployment(managed: &Managed, replicas: i32, names: &[&str]) {
         });
         let pod = json!({"metadata": meta, "spec": template["spec"]});
         managed.cluster.create(PODS, pod).await;
-        say(&pods(managed), name, "Running", "True").await;
+        set_status(&pods(managed), name, "Running", "True").await;
     }
 }
 
-async fn evict(managed: &Managed, name: &str) -> u16 {
+async fn evict(managed: &ManagedCluster, name: &str) -> u16 {
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
     managed.cluster.post(&format!("{PODS}/{name}/eviction"), eviction).await.status
 }
 
 #[tokio::test]
 async fn budgets_follow_pods_and_their_owners() {
-    let mut managed = Managed::start(&["disruption"]).await;
+    let mut managed = ManagedCluster::start(&["disruption"]).await;
     budget(&managed, "none", json!({"minAvailable": 1})).await;
     let empty = status(&managed, "an empty budget", "none", |it| it.observed_generation.is_some()).await;
     assert_eq!((counts(&empty), allowed(&empty)), ([0, 1, 0, 0], ("False", "InsufficientPods")));
@@ -88,10 +88,10 @@ async fn budgets_follow_pods_and_their_owners() {
     let most = status(&managed, "three of four", "most", |it| counts(it) == [4, 2, 3, 1]).await;
     assert_eq!(allowed(&most), ("True", "SufficientPods"));
     status(&managed, "three of three", "none", |it| counts(it) == [3, 1, 3, 2]).await;
-    say(&pods(&managed), "c", "Running", "False").await;
+    set_status(&pods(&managed), "c", "Running", "False").await;
     status(&managed, "one less", "most", |it| counts(it) == [4, 2, 2, 0]).await;
     managed.restart_loops().await;
-    say(&pods(&managed), "c", "Running", "True").await;
+    set_status(&pods(&managed), "c", "Running", "True").await;
     status(&managed, "one more", "most", |it| counts(it) == [4, 2, 3, 1]).await;
     let scaled = json!({"spec": {"replicas": 6}});
     managed.cluster.patch("/apis/apps/v1/namespaces/default/deployments/web", scaled).await.code(200);
@@ -101,20 +101,20 @@ async fn budgets_follow_pods_and_their_owners() {
 }
 
 #[tokio::test]
-async fn pods_without_owners_and_with_strange_ones() {
-    let managed = Managed::start(&["disruption"]).await;
+async fn pods_without_known_owners_are_reported() {
+    let managed = ManagedCluster::start(&["disruption"]).await;
     let bare = json!({
         "metadata": {"name": "bare", "labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}
     });
     managed.cluster.create(PODS, bare).await;
     budget(&managed, "b", json!({"maxUnavailable": 1})).await;
-    let alone = status(&managed, "nobody's pod", "b", |it| it.observed_generation.is_some()).await;
+    let alone = status(&managed, "a pod without an owner", "b", |it| it.observed_generation.is_some()).await;
     assert_eq!(counts(&alone), [0, 0, 0, 0]);
     let events: Api<Event> = Api::namespaced(managed.client(), "default");
-    let told = |reason: &'static str| {
+    let expect_event = |reason: &'static str| {
         until(reason, &events, move |all| all.values().any(|it| it.reason.as_deref() == Some(reason)))
     };
-    told("UnmanagedPods").await;
+    expect_event("UnmanagedPods").await;
     // a controller of a kind that has no scale
     let map = json!({"metadata": {"name": "m"}});
     let map = managed.cluster.create("/api/v1/namespaces/default/configmaps", map).await;
@@ -128,12 +128,12 @@ async fn pods_without_owners_and_with_strange_ones() {
         .code(200);
     let failed = status(&managed, "a failure", "b", |it| allowed(it).1 == "SyncFailed").await;
     assert_eq!(failed.disruptions_allowed, 0);
-    told("CalculateExpectedPodCountFailed").await;
+    expect_event("CalculateExpectedPodCountFailed").await;
 }
 
 #[tokio::test]
-async fn evictions_that_do_not_happen_are_forgotten() {
-    let managed = Managed::start(&["disruption"]).await;
+async fn disrupted_pods_expire_if_not_deleted() {
+    let managed = ManagedCluster::start(&["disruption"]).await;
     deployment(&managed, 3, &["a", "b", "c"]).await;
     // pods on a node wait for its agent
     budget(&managed, "b", json!({"maxUnavailable": 1})).await;
@@ -144,7 +144,7 @@ async fn evictions_that_do_not_happen_are_forgotten() {
     until("it to go", &pods(&managed), |all| !all.contains_key("a")).await;
     status(&managed, "two of three", "b", |it| counts(it) == [3, 2, 2, 0] && it.disrupted_pods.is_none())
         .await;
-    // one that somebody allowed to be evicted, and that stayed
+    // a pod whose eviction was allowed, and that stayed
     let late = json!({"status": {"disruptedPods": {"b": managed.cluster.time()}}});
     let api: Api<PodDisruptionBudget> = Api::namespaced(managed.client(), "default");
     api.patch_status("b", &PatchParams::default(), &Patch::Merge(&late)).await.unwrap();
@@ -159,8 +159,8 @@ async fn evictions_that_do_not_happen_are_forgotten() {
 }
 
 #[tokio::test]
-async fn what_is_not_disrupted_in_the_end_is_not_said_to_be() {
-    let mut managed = Managed::start(&["disruption"]).await;
+async fn stale_disruption_conditions_are_removed() {
+    let mut managed = ManagedCluster::start(&["disruption"]).await;
     deployment(&managed, 1, &["a"]).await;
     let target = |pod: &Pod| {
         let conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());

@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use tests::{Managed, until};
+use tests::{ManagedCluster, until};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
@@ -17,7 +17,7 @@ struct Place {
     slices: Api<EndpointSlice>,
 }
 
-async fn place(managed: &Managed) -> Place {
+async fn place(managed: &ManagedCluster) -> Place {
     let node = json!({"metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z"}}});
     managed.cluster.create("/api/v1/nodes", node).await;
     let client = managed.client();
@@ -51,7 +51,7 @@ fn service(name: &str, selector: Value) -> Value {
 }
 
 /// The addresses that are ready, and those that are not.
-fn told(endpoints: &BTreeMap<String, Endpoints>, name: &str) -> Option<[Vec<String>; 2]> {
+fn ready_and_not_ready(endpoints: &BTreeMap<String, Endpoints>, name: &str) -> Option<[Vec<String>; 2]> {
     let subsets = endpoints.get(name)?.subsets.clone().unwrap_or_default();
     let side = |of: fn(
         &k8s_openapi::api::core::v1::EndpointSubset,
@@ -75,7 +75,7 @@ fn texts(all: &[&str]) -> Vec<String> {
 
 #[tokio::test]
 async fn endpoints_and_slices_follow_pods() {
-    let mut managed = Managed::start(&["endpoint", "endpointslice"]).await;
+    let mut managed = ManagedCluster::start(&["endpoint", "endpointslice"]).await;
     let Place { pods, endpoints, slices } = place(&managed).await;
     managed.cluster.create(SERVICES, service("s", json!({"app": "a"}))).await;
     until("an empty slice", &slices, |all| all.len() == 1).await;
@@ -83,7 +83,7 @@ async fn endpoints_and_slices_follow_pods() {
     pod(&pods, "two", "a", "10.0.0.2", false).await;
     pod(&pods, "other", "b", "10.0.0.3", true).await;
     let there = until("both pods", &endpoints, |all| {
-        told(all, "s") == Some([texts(&["10.0.0.1"]), texts(&["10.0.0.2"])])
+        ready_and_not_ready(all, "s") == Some([texts(&["10.0.0.1"]), texts(&["10.0.0.2"])])
     })
     .await;
     let json = serde_json::to_value(&there["s"]).unwrap();
@@ -109,7 +109,10 @@ async fn endpoints_and_slices_follow_pods() {
     set_status(&pods, "two", "10.0.0.2", true).await;
     // one that is going is not ready, but may serve
     pods.delete("one", &DeleteParams::default().grace_period(1000)).await.unwrap();
-    until("the other pod", &endpoints, |all| told(all, "s") == Some([texts(&["10.0.0.2"]), vec![]])).await;
+    until("the other pod", &endpoints, |all| {
+        ready_and_not_ready(all, "s") == Some([texts(&["10.0.0.2"]), vec![]])
+    })
+    .await;
     until("one that is going", &slices, |all| {
         let found = sliced(all, "s");
         found.len() == 2
@@ -122,8 +125,8 @@ async fn endpoints_and_slices_follow_pods() {
     // labels decide
     let away = json!({"metadata": {"labels": {"app": "b"}}});
     pods.patch("two", &PatchParams::default(), &Patch::Merge(away)).await.unwrap();
-    until("nobody", &endpoints, |all| told(all, "s") == Some([vec![], vec![]])).await;
-    // somebody removes what is kept here
+    until("no address", &endpoints, |all| ready_and_not_ready(all, "s") == Some([vec![], vec![]])).await;
+    // the endpoints and slices are deleted
     endpoints.delete("s", &DeleteParams::default()).await.unwrap();
     until("endpoints again", &endpoints, |all| all.contains_key("s")).await;
     managed.pause_loops().await;
@@ -133,13 +136,13 @@ async fn endpoints_and_slices_follow_pods() {
 }
 
 #[tokio::test]
-async fn many_pods_have_several_slices() {
+async fn many_pods_need_several_slices() {
     let mut options = controllers::registry::Options {
         controllers: vec!["endpointslice".to_owned()],
         ..controllers::registry::Options::default()
     };
     options.endpoint_slices.most = 10;
-    let managed = Managed::with(tests::Options::default(), options).await;
+    let managed = ManagedCluster::with(tests::Options::default(), options).await;
     let Place { pods, slices, .. } = place(&managed).await;
     for number in 0..35 {
         pod(&pods, &format!("p{number:02}"), "a", &format!("10.0.1.{number}"), true).await;
@@ -163,8 +166,8 @@ async fn many_pods_have_several_slices() {
 }
 
 #[tokio::test]
-async fn endpoints_that_people_keep_are_mirrored() {
-    let mut managed = Managed::start(&["endpointslicemirroring"]).await;
+async fn endpoints_written_by_users_are_mirrored() {
+    let mut managed = ManagedCluster::start(&["endpointslicemirroring"]).await;
     let Place { slices, endpoints, .. } = place(&managed).await;
     let mut unselected = service("s", json!(null));
     unselected["spec"]["ports"][0]["targetPort"] = json!(80);
@@ -185,18 +188,18 @@ async fn endpoints_that_people_keep_are_mirrored() {
         );
     }
     let counted = |name: &str, value: u32| format!("\nendpoint_slice_mirroring_controller_{name} {value}\n");
-    managed.counted(&counted("changes{operation=\"create\"}", 2)).await;
-    managed.counted(&counted("endpoints_added_per_sync_sum", 3)).await;
-    managed.counted(&counted("num_endpoint_slices", 2)).await;
+    managed.wait_for_metric(&counted("changes{operation=\"create\"}", 2)).await;
+    managed.wait_for_metric(&counted("endpoints_added_per_sync_sum", 3)).await;
+    managed.wait_for_metric(&counted("num_endpoint_slices", 2)).await;
     managed.restart_loops().await;
     let less =
         json!({"subsets": [{"addresses": [{"ip": "192.0.2.9"}], "ports": [{"name": "w", "port": 80}]}]});
     endpoints.patch("s", &PatchParams::default(), &Patch::Merge(less)).await.unwrap();
     until("one address", &slices, |all| all.len() == 1 && sliced(all, "s")[0].addresses == ["192.0.2.9"])
         .await;
-    managed.counted(&counted("endpoints_removed_per_sync_sum", 3)).await;
-    managed.counted(&counted("changes{operation=\"delete\"}", 1)).await;
-    // they are not mirrored when somebody says so
+    managed.wait_for_metric(&counted("endpoints_removed_per_sync_sum", 3)).await;
+    managed.wait_for_metric(&counted("changes{operation=\"delete\"}", 1)).await;
+    // a label disables mirroring
     let skip = json!({"metadata": {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}}});
     endpoints.patch("s", &PatchParams::default(), &Patch::Merge(skip)).await.unwrap();
     until("no slice", &slices, |all| all.is_empty()).await;

@@ -1,18 +1,18 @@
-//! What nobody owns any longer goes, and nothing else does.
+//! Garbage collection: objects without owners are deleted, and no others.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use tests::{Managed, until};
+use tests::{ManagedCluster, until};
 
 struct Place {
     maps: Api<ConfigMap>,
     secrets: Api<Secret>,
 }
 
-fn place(managed: &Managed, namespace: &str) -> Place {
+fn place(managed: &ManagedCluster, namespace: &str) -> Place {
     let client = managed.client();
     Place { maps: Api::namespaced(client.clone(), namespace), secrets: Api::namespaced(client, namespace) }
 }
@@ -47,7 +47,7 @@ async fn release(maps: &Api<ConfigMap>, name: &str) {
 
 #[tokio::test]
 async fn dependents_follow_their_owners() {
-    let mut managed = Managed::start(&["garbagecollector"]).await;
+    let mut managed = ManagedCluster::start(&["garbagecollector"]).await;
     let Place { maps, secrets } = place(&managed, "default");
     let first = map(&maps, "first", &[], &[]).await;
     let second = map(&maps, "second", &[owned_by(&first, false)], &[]).await;
@@ -57,7 +57,7 @@ async fn dependents_follow_their_owners() {
     }
     secret(&secrets, "both", &[owned_by(&first, false), owned_by(&other, false)]).await;
     secret(&secrets, "free", &[]).await;
-    // somebody writes what is going to go all the time
+    // the dependents are written concurrently
     let writer = tokio::spawn({
         let secrets = secrets.clone();
         async move {
@@ -81,15 +81,15 @@ async fn dependents_follow_their_owners() {
 }
 
 #[tokio::test]
-async fn an_owner_in_the_foreground_waits_for_those_who_block_it() {
-    let mut managed = Managed::start(&["garbagecollector"]).await;
+async fn foreground_deletion_waits_for_blocking_dependents() {
+    let mut managed = ManagedCluster::start(&["garbagecollector"]).await;
     let Place { maps, secrets } = place(&managed, "default");
     let owner = map(&maps, "owner", &[], &[]).await;
     let blocking = map(&maps, "blocking", &[owned_by(&owner, true)], &["example.com/hold"]).await;
     secret(&secrets, "below", &[owned_by(&blocking, true)]).await;
     map(&maps, "free", &[owned_by(&owner, false)], &["example.com/hold"]).await;
     maps.delete("owner", &with(PropagationPolicy::Foreground)).await.unwrap();
-    // what is below what blocks goes first
+    // dependents of a blocking dependent are deleted first
     until("the secret to go", &secrets, |all| names(all).is_empty()).await;
     let waiting = until("both to be going", &maps, |all| {
         all.values().filter(|it| it.metadata.deletion_timestamp.is_some()).count() == 3
@@ -104,14 +104,14 @@ async fn an_owner_in_the_foreground_waits_for_those_who_block_it() {
 }
 
 #[tokio::test]
-async fn orphans_stay_without_their_owner() {
-    let mut managed = Managed::start(&["garbagecollector"]).await;
+async fn orphaned_dependents_stay() {
+    let mut managed = ManagedCluster::start(&["garbagecollector"]).await;
     let Place { maps, secrets } = place(&managed, "default");
     let owner = map(&maps, "owner", &[], &[]).await;
     for number in 0..30 {
         secret(&secrets, &format!("s{number:02}"), &[owned_by(&owner, true)]).await;
     }
-    // nobody looks when it is asked for
+    // the deletion starts while the loop is paused
     managed.pause_loops().await;
     maps.delete("owner", &with(PropagationPolicy::Orphan)).await.unwrap();
     assert_eq!(maps.get("owner").await.unwrap().finalizers(), ["orphan"]);
@@ -123,27 +123,27 @@ async fn orphans_stay_without_their_owner() {
 }
 
 #[tokio::test]
-async fn owners_that_do_not_exist_own_nothing() {
-    let managed = Managed::start(&["garbagecollector"]).await;
-    managed.counted("\ngarbagecollector_controller_resources_sync_error_total 0\n").await;
+async fn absent_owners_own_nothing() {
+    let managed = ManagedCluster::start(&["garbagecollector"]).await;
+    managed.wait_for_metric("\ngarbagecollector_controller_resources_sync_error_total 0\n").await;
     managed.cluster.named("/api/v1/namespaces", "other").await;
     let here = place(&managed, "default");
     let there = place(&managed, "other");
     let owner = map(&there.maps, "owner", &[], &[]).await;
     let never = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "not-a-uid"});
     let unknown = json!({"apiVersion": "example.com/v1", "kind": "Unknown", "name": "u", "uid": "some-uid"});
-    secret(&here.secrets, "of-nobody", &[never]).await;
-    // nobody can tell whether there is such an owner
+    secret(&here.secrets, "of-absent", &[never]).await;
+    // the kind of the owner is unknown
     secret(&here.secrets, "of-something", &[unknown]).await;
     secret(&here.secrets, "elsewhere", &[owned_by(&owner, false)]).await;
     let renamed = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "another", "uid": owner.uid()});
     secret(&there.secrets, "renamed", &[renamed]).await;
     secret(&there.secrets, "right", &[owned_by(&owner, false)]).await;
-    until("what nobody owns to go", &here.secrets, |all| names(all) == ["of-something"]).await;
-    until("what nobody owns to go", &there.secrets, |all| names(all) == ["right"]).await;
+    until("objects without owners to be deleted", &here.secrets, |all| names(all) == ["of-something"]).await;
+    until("objects without owners to be deleted", &there.secrets, |all| names(all) == ["right"]).await;
     let events: Api<Event> = Api::namespaced(managed.client(), "default");
-    let told = until("an event", &events, |all| !all.is_empty()).await;
-    let event = told.values().next().unwrap();
+    let reported = until("an event", &events, |all| !all.is_empty()).await;
+    let event = reported.values().next().unwrap();
     assert_eq!(event.reason.as_deref(), Some("OwnerRefInvalidNamespace"));
     let uid = owner.uid().unwrap();
     let expected = format!(
@@ -153,8 +153,8 @@ async fn owners_that_do_not_exist_own_nothing() {
 }
 
 #[tokio::test]
-async fn owners_in_no_namespace_have_dependents_in_any() {
-    let managed = Managed::start(&["garbagecollector"]).await;
+async fn cluster_scoped_owners_have_dependents_in_any_namespace() {
+    let managed = ManagedCluster::start(&["garbagecollector"]).await;
     let owner = managed.cluster.named("/apis/rbac.authorization.k8s.io/v1/clusterroles", "owner").await;
     let owned = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "owner",
         "uid": owner["metadata"]["uid"]});

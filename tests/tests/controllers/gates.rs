@@ -8,13 +8,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::time::Duration;
-use tests::agent::say;
-use tests::{Managed, Options, until};
+use tests::agent::set_status;
+use tests::{ManagedCluster, Options, until};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
 
-async fn managed(gates: Gates) -> Managed {
+async fn managed(gates: Gates) -> ManagedCluster {
     let quarantine = Duration::from_millis(20);
     let options = registry::Options {
         controllers: ["job", "podgc", "replicaset"].map(str::to_owned).into(),
@@ -22,10 +22,10 @@ async fn managed(gates: Gates) -> Managed {
         gates,
         ..registry::Options::default()
     };
-    Managed::with(Options::default(), options).await
+    ManagedCluster::with(Options::default(), options).await
 }
 
-fn pods(managed: &Managed) -> Api<Pod> {
+fn pods(managed: &ManagedCluster) -> Api<Pod> {
     Api::namespaced(managed.client(), "default")
 }
 
@@ -41,7 +41,7 @@ async fn loops_follow_the_gates() {
     }
 }
 
-async fn jobs_tell_how_many_pods_are_ready(managed: &Managed, open: bool) {
+async fn jobs_tell_how_many_pods_are_ready(managed: &ManagedCluster, open: bool) {
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let job = json!({"metadata": {"name": "j"}, "spec": {"template": template}});
     managed.cluster.create("/apis/batch/v1/namespaces/default/jobs", job).await;
@@ -51,18 +51,18 @@ async fn jobs_tell_how_many_pods_are_ready(managed: &Managed, open: bool) {
     assert_eq!(all["j"].status.as_ref().unwrap().ready.is_some(), open);
 }
 
-async fn pods_that_are_lost_say_so(managed: &Managed, open: bool) {
+async fn pods_that_are_lost_say_so(managed: &ManagedCluster, open: bool) {
     let pod = json!({"metadata": {"name": "lost", "finalizers": ["example.com/held"]},
         "spec": {"nodeName": "nowhere", "containers": [{"name": "c", "image": "i"}]}});
     managed.cluster.create(PODS, pod).await;
-    say(&pods(managed), "lost", "Running", "True").await;
+    set_status(&pods(managed), "lost", "Running", "True").await;
     let goes = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
     let all = until("the lost one to go", &pods(managed), |all| all.get("lost").is_some_and(goes)).await;
     let phase = all["lost"].status.as_ref().and_then(|it| it.phase.as_deref());
     assert_eq!(phase, Some(if open { "Failed" } else { "Running" }));
 }
 
-async fn costs_of_deletion_count(managed: &Managed, open: bool) {
+async fn costs_of_deletion_count(managed: &ManagedCluster, open: bool) {
     let labels = json!({"set": "s"});
     let set = json!({"metadata": {"name": "s"}, "spec": {"replicas": 2, "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
@@ -75,9 +75,9 @@ async fn costs_of_deletion_count(managed: &Managed, open: bool) {
     let cheap = made[1].name_any();
     let cost = json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-10"}}});
     managed.cluster.patch(&format!("{PODS}/{cheap}"), cost).await.code(200);
-    // pods are heard of in order: who has heard of this has heard of the cost
+    // watch events are in order: after this one the cost has arrived
     for pod in &made {
-        say(&pods(managed), &pod.name_any(), "Running", "True").await;
+        set_status(&pods(managed), &pod.name_any(), "Running", "True").await;
     }
     let sets: Api<ReplicaSet> = Api::namespaced(managed.client(), "default");
     let ready = |set: &ReplicaSet| set.status.as_ref().and_then(|it| it.ready_replicas) == Some(2);

@@ -8,8 +8,8 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
-use tests::agent::say;
-use tests::{Managed, Options, soon, until};
+use tests::agent::set_status;
+use tests::{ManagedCluster, Options, soon, until};
 
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -22,11 +22,11 @@ fn job(name: &str, spec: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": base})
 }
 
-fn jobs(managed: &Managed) -> Api<Job> {
+fn jobs(managed: &ManagedCluster) -> Api<Job> {
     Api::namespaced(managed.client(), "default")
 }
 
-fn pods(managed: &Managed) -> Api<Pod> {
+fn pods(managed: &ManagedCluster) -> Api<Pod> {
     Api::namespaced(managed.client(), "default")
 }
 
@@ -48,19 +48,24 @@ fn condition<'a>(status: &'a JobStatus, kind: &str) -> Option<(&'a str, &'a str)
 }
 
 /// Waits until the status of a job is as it should be.
-async fn status(managed: &Managed, what: &str, name: &str, holds: impl Fn(&JobStatus) -> bool) -> JobStatus {
+async fn status(
+    managed: &ManagedCluster,
+    what: &str,
+    name: &str,
+    holds: impl Fn(&JobStatus) -> bool,
+) -> JobStatus {
     let of = |all: &BTreeMap<String, Job>| all.get(name).and_then(|it| it.status.clone()).unwrap_or_default();
     of(&until(what, &jobs(managed), |all| holds(&of(all))).await)
 }
 
-async fn touch(managed: &Managed, name: &str) {
+async fn touch(managed: &ManagedCluster, name: &str) {
     let touched = json!({"metadata": {"annotations": {"touched": managed.cluster.seconds().to_string()}}});
     managed.cluster.patch(&format!("{JOBS}/{name}"), touched).await.code(200);
 }
 
 #[tokio::test]
-async fn a_job_runs_its_pods_and_is_complete() {
-    let managed = Managed::start(&["job"]).await;
+async fn a_job_completes_with_its_pods() {
+    let managed = ManagedCluster::start(&["job"]).await;
     managed.cluster.create(JOBS, job("j", json!({"completions": 3, "parallelism": 2}))).await;
     let first = until("two pods", &pods(&managed), |all| all.len() == 2).await;
     for pod in first.values() {
@@ -70,15 +75,15 @@ async fn a_job_runs_its_pods_and_is_complete() {
     let begun = status(&managed, "two active", "j", |it| it.active == Some(2)).await;
     assert_eq!((begun.ready, begun.start_time.is_some()), (Some(0), true));
     let names: Vec<&String> = first.keys().collect();
-    say(&pods(&managed), names[0], "Running", "True").await;
+    set_status(&pods(&managed), names[0], "Running", "True").await;
     status(&managed, "one ready", "j", |it| it.ready == Some(1)).await;
     for name in &names {
-        say(&pods(&managed), name, "Succeeded", "False").await;
+        set_status(&pods(&managed), name, "Succeeded", "False").await;
     }
     let all = until("the last pod", &pods(&managed), |all| all.len() == 3).await;
     status(&managed, "two that succeeded", "j", |it| it.succeeded == Some(2) && it.active == Some(1)).await;
     let last = all.keys().find(|name| !names.contains(name)).unwrap();
-    say(&pods(&managed), last, "Succeeded", "False").await;
+    set_status(&pods(&managed), last, "Succeeded", "False").await;
     let done = status(&managed, "its end", "j", |it| condition(it, "Complete").is_some()).await;
     assert_eq!((done.succeeded, done.failed, done.active, done.ready), (Some(3), None, None, Some(0)));
     assert!(done.completion_time.is_some());
@@ -89,7 +94,7 @@ async fn a_job_runs_its_pods_and_is_complete() {
     until("the event", &events, |all| all.values().any(|it| it.reason.as_deref() == Some("Completed"))).await;
 }
 
-/// Ends pods of a job, every third of them badly, until it is told to stop. The names of all, and how they ended.
+/// Ends pods of a job, every third as failed, until `stop`. Returns all names with their outcomes.
 async fn end_pods(pods: Api<Pod>, advance: impl Fn(), enough: usize) -> (HashSet<String>, HashSet<String>) {
     let (mut well, mut badly) = (HashSet::new(), HashSet::new());
     while well.len() < enough {
@@ -97,10 +102,10 @@ async fn end_pods(pods: Api<Pod>, advance: impl Fn(), enough: usize) -> (HashSet
         for pod in all.values().filter(runs) {
             let name = pod.name_any();
             if (well.len() + badly.len()) % 3 == 2 {
-                say(&pods, &name, "Failed", "False").await;
+                set_status(&pods, &name, "Failed", "False").await;
                 badly.insert(name);
             } else if well.len() < enough {
-                say(&pods, &name, "Succeeded", "False").await;
+                set_status(&pods, &name, "Succeeded", "False").await;
                 well.insert(name);
             }
         }
@@ -110,15 +115,15 @@ async fn end_pods(pods: Api<Pod>, advance: impl Fn(), enough: usize) -> (HashSet
 }
 
 #[tokio::test]
-async fn pods_are_counted_once_whatever_happens() {
-    let mut managed = Managed::start(&["job"]).await;
+async fn every_pod_is_counted_once() {
+    let mut managed = ManagedCluster::start(&["job"]).await;
     const WANTED: usize = 30;
     let spec = json!({"completions": WANTED, "parallelism": 6, "backoffLimit": 1000});
     managed.cluster.create(JOBS, job("j", spec)).await;
     let world = managed.cluster.world.clone();
     let ending =
         tokio::spawn(end_pods(pods(&managed), move || world.advance(Duration::from_secs(400)), WANTED));
-    // the loop is broken off again and again, while somebody writes the job all the time
+    // the loop is restarted repeatedly, with concurrent writes of the job
     while !ending.is_finished() {
         for _ in 0..10 {
             touch(&managed, "j").await;
@@ -145,8 +150,8 @@ async fn pods_are_counted_once_whatever_happens() {
 }
 
 #[tokio::test]
-async fn pods_know_their_index() {
-    let mut managed = Managed::start(&["job"]).await;
+async fn indexed_pods_have_their_index() {
+    let mut managed = ManagedCluster::start(&["job"]).await;
     let spec = json!({"completions": 3, "parallelism": 3, "completionMode": "Indexed"});
     managed.cluster.create(JOBS, job("j", spec)).await;
     let all = until("three pods", &pods(&managed), |all| all.len() == 3).await;
@@ -163,7 +168,7 @@ async fn pods_know_their_index() {
         by_index.insert(index, pod.name_any());
     }
     for (index, ends) in [("0", "Succeeded"), ("2", "Succeeded"), ("1", "Failed")] {
-        say(&pods(&managed), &by_index[index], ends, "False").await;
+        set_status(&pods(&managed), &by_index[index], ends, "False").await;
     }
     let half = |it: &JobStatus| it.completed_indexes.as_deref() == Some("0,2") && it.failed == Some(1);
     let seen = status(&managed, "two of three", "j", half).await;
@@ -174,21 +179,21 @@ async fn pods_know_their_index() {
     let all = until("another", &pods(&managed), |all| all.values().filter(runs).count() == 1).await;
     let again = all.values().find(runs).unwrap();
     assert_eq!(again.annotations()[INDEX], "1");
-    say(&pods(&managed), &again.name_any(), "Succeeded", "False").await;
+    set_status(&pods(&managed), &again.name_any(), "Succeeded", "False").await;
     let done = status(&managed, "its end", "j", |it| condition(it, "Complete").is_some()).await;
     assert_eq!((done.completed_indexes.as_deref(), done.succeeded), (Some("0-2"), Some(3)));
 }
 
 #[tokio::test]
-async fn a_job_fails_after_so_many_failures() {
-    let managed = Managed::start(&["job"]).await;
+async fn a_job_fails_at_its_backoff_limit() {
+    let managed = ManagedCluster::start(&["job"]).await;
     managed
         .cluster
         .create(JOBS, job("j", json!({"completions": 4, "parallelism": 2, "backoffLimit": 1})))
         .await;
     let first = until("two pods", &pods(&managed), |all| all.len() == 2).await;
     let names: Vec<&String> = first.keys().collect();
-    say(&pods(&managed), names[0], "Failed", "False").await;
+    set_status(&pods(&managed), names[0], "Failed", "False").await;
     status(&managed, "a failure", "j", |it| it.failed == Some(1)).await;
     // no other is made for ten seconds
     assert_eq!(pods(&managed).list(&Default::default()).await.unwrap().items.len(), 2);
@@ -196,7 +201,7 @@ async fn a_job_fails_after_so_many_failures() {
     touch(&managed, "j").await;
     let all = until("another pod", &pods(&managed), |all| all.len() == 3).await;
     let third = all.keys().find(|name| !names.contains(name)).unwrap();
-    say(&pods(&managed), third, "Failed", "False").await;
+    set_status(&pods(&managed), third, "Failed", "False").await;
     let done = status(&managed, "its end", "j", |it| condition(it, "Failed").is_some()).await;
     assert_eq!(condition(&done, "Failed"), Some(("True", "BackoffLimitExceeded")));
     // the one that ran is removed, and counts as failed
@@ -209,7 +214,7 @@ async fn a_job_fails_after_so_many_failures() {
 
 #[tokio::test]
 async fn suspended_jobs_have_no_pods() {
-    let managed = Managed::start(&["job"]).await;
+    let managed = ManagedCluster::start(&["job"]).await;
     managed
         .cluster
         .create(JOBS, job("j", json!({"parallelism": 2, "completions": 2, "suspend": true})))
@@ -229,13 +234,13 @@ async fn suspended_jobs_have_no_pods() {
     assert_eq!((again.failed, again.active), (None, None));
     let events: Api<Event> = Api::namespaced(managed.client(), "default");
     until("events", &events, |all| {
-        let told = |reason: &str| all.values().any(|it| it.reason.as_deref() == Some(reason));
-        told("Suspended") && told("Resumed")
+        let has_reason = |reason: &str| all.values().any(|it| it.reason.as_deref() == Some(reason));
+        has_reason("Suspended") && has_reason("Resumed")
     })
     .await;
 }
 
-async fn exits(managed: &Managed, pod: &str, code: i32) {
+async fn exits(managed: &ManagedCluster, pod: &str, code: i32) {
     let container = json!({
         "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
         "state": {"terminated": {"exitCode": code}}
@@ -245,8 +250,8 @@ async fn exits(managed: &Managed, pod: &str, code: i32) {
 }
 
 #[tokio::test]
-async fn failures_may_be_ignored_or_fail_the_job() {
-    let managed = Managed::start(&["job"]).await;
+async fn the_failure_policy_ignores_failures_or_fails_the_job() {
+    let managed = ManagedCluster::start(&["job"]).await;
     let codes = |action: &str, code: i32| json!({"action": action, "onExitCodes": {"operator": "In", "values": [code]}, "onPodConditions": []});
     let rules = json!([codes("Ignore", 5), codes("FailJob", 42)]);
     let spec =
@@ -274,13 +279,13 @@ async fn failures_may_be_ignored_or_fail_the_job() {
     until("no finalizers", &pods(&managed), |all| !all.values().any(tracked)).await;
     let counted =
         |action: &str| format!("pod_failures_handled_by_failure_policy_total{{action=\"{action}\"}} 1\n");
-    managed.counted(&counted("Ignore")).await;
-    managed.counted(&counted("FailJob")).await;
+    managed.wait_for_metric(&counted("Ignore")).await;
+    managed.wait_for_metric(&counted("FailJob")).await;
 }
 
 #[tokio::test]
-async fn a_job_may_be_active_only_for_so_long() {
-    let managed = Managed::start(&["job"]).await;
+async fn a_job_fails_at_its_active_deadline() {
+    let managed = ManagedCluster::start(&["job"]).await;
     managed.cluster.create(JOBS, job("j", json!({"activeDeadlineSeconds": 60}))).await;
     status(&managed, "a pod", "j", |it| it.active == Some(1)).await;
     managed.cluster.advance(Duration::from_secs(61));
@@ -291,8 +296,8 @@ async fn a_job_may_be_active_only_for_so_long() {
 }
 
 #[tokio::test]
-async fn pods_come_and_go_with_their_job() {
-    let mut managed = Managed::start(&["job"]).await;
+async fn pods_are_deleted_with_their_job() {
+    let mut managed = ManagedCluster::start(&["job"]).await;
     let labels = json!({"app": "mine"});
     let mut made = job("j", json!({"parallelism": 2, "completions": 2, "manualSelector": true}));
     made["spec"]["selector"] = json!({ "matchLabels": labels });
@@ -320,7 +325,7 @@ async fn pods_come_and_go_with_their_job() {
     pods(&managed).delete(&one, &DeleteParams::default()).await.unwrap();
     status(&managed, "a failure", "j", |it| it.failed == Some(1)).await;
     until("it to go", &pods(&managed), |all| !all.contains_key(&one)).await;
-    // the job goes while nobody looks; nothing holds its pods any longer
+    // the job is deleted while the loop is paused; its pods lose their finalizers
     managed.pause_loops().await;
     jobs(&managed).delete("j", &DeleteParams::background()).await.unwrap();
     managed.restart_loops().await;
@@ -328,13 +333,13 @@ async fn pods_come_and_go_with_their_job() {
 }
 
 #[tokio::test]
-async fn pods_of_lost_nodes_do_not_count_if_that_is_wanted() {
+async fn pods_of_lost_nodes_do_not_count_with_a_failure_policy() {
     let options = registry::Options {
         controllers: vec!["job".to_owned(), "podgc".to_owned()],
         pod_gc: podgc::Options { quarantine: Duration::from_millis(20), ..podgc::Options::default() },
         ..registry::Options::default()
     };
-    let managed = Managed::with(Options::default(), options).await;
+    let managed = ManagedCluster::with(Options::default(), options).await;
     let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
     let rules = json!([{"action": "Ignore", "onPodConditions": disrupted}]);
     let spec = json!({"backoffLimit": 0, "podFailurePolicy": {"rules": rules}});
@@ -346,7 +351,7 @@ async fn pods_of_lost_nodes_do_not_count_if_that_is_wanted() {
     // it is said to have failed, counted as nothing, and gone
     let all =
         until("another in its place", &pods(&managed), |all| all.len() == 1 && !all.contains_key(name)).await;
-    say(&pods(&managed), all.keys().next().unwrap(), "Succeeded", "False").await;
+    set_status(&pods(&managed), all.keys().next().unwrap(), "Succeeded", "False").await;
     let done = status(&managed, "its end", "j", |it| condition(it, "Complete").is_some()).await;
     assert_eq!((done.succeeded, done.failed), (Some(1), None));
 }

@@ -5,28 +5,29 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::json;
 use std::time::Duration;
-use tests::{Managed, soon, until};
+use tests::{ManagedCluster, soon, until};
 
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/m";
 
-fn candidate(managed: &Managed, name: &str) -> Candidate {
-    // the clock is the test's; only the pauses between tries are real
-    let options = Options { retry: Duration::from_millis(10), ..Options::new("kube-system", "m", name) };
+fn candidate(managed: &ManagedCluster, name: &str) -> Candidate {
+    // tries are milliseconds apart; the test moves the clock by seconds
+    let options =
+        Options { retry_period: Duration::from_millis(10), ..Options::new("kube-system", "m", name) };
     assert_eq!(options.problem(), None);
     Candidate::new(managed.loop_client(), options, managed.cluster.world.clone())
 }
 
-fn leases(managed: &Managed) -> Api<Lease> {
+fn leases(managed: &ManagedCluster) -> Api<Lease> {
     Api::namespaced(managed.client(), "kube-system")
 }
 
 fn renewed(lease: &Lease) -> i64 {
-    lease.spec.as_ref().unwrap().renew_time.as_ref().unwrap().0.timestamp()
+    lease.spec.as_ref().unwrap().renew_time.as_ref().unwrap().0.as_second()
 }
 
 #[tokio::test]
-async fn one_leads_and_another_takes_over_when_it_is_gone() {
-    let managed = Managed::start(&[]).await;
+async fn another_candidate_takes_over_an_expired_lease() {
+    let managed = ManagedCluster::start(&[]).await;
     let (mut first, mut second) = (candidate(&managed, "first"), candidate(&managed, "second"));
     soon("the first leads", first.lead()).await;
     let waiting = tokio::spawn(async move {
@@ -34,10 +35,10 @@ async fn one_leads_and_another_takes_over_when_it_is_gone() {
         second
     });
     let keeping = tokio::spawn(async move { first.keep().await });
-    // while it is renewed nobody else leads, however long
-    for _ in 0..5 {
+    // while it is renewed no other candidate leads
+    for _ in 0..9 {
         let before = renewed(&leases(&managed).get("m").await.unwrap());
-        managed.cluster.advance(Duration::from_secs(9));
+        managed.cluster.advance(Duration::from_secs(5));
         until("a renewal", &leases(&managed), |all| renewed(&all["m"]) > before).await;
         // others may write to it, too
         managed
@@ -71,19 +72,20 @@ async fn one_leads_and_another_takes_over_when_it_is_gone() {
 }
 
 #[tokio::test]
-async fn who_cannot_renew_in_time_stops_leading() {
-    let managed = Managed::start(&[]).await;
+async fn a_leader_that_cannot_renew_in_time_stops_leading() {
+    let managed = ManagedCluster::start(&[]).await;
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let binding = json!({"metadata": {"name": "b"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}]});
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "candidate"}]});
     managed.cluster.create(bindings, binding).await;
-    let options = Options { retry: Duration::from_millis(10), ..Options::new("kube-system", "m", "first") };
-    let client = managed.loop_client_of("somebody");
+    let options =
+        Options { retry_period: Duration::from_millis(10), ..Options::new("kube-system", "m", "first") };
+    let client = managed.loop_client_of("candidate");
     let mut first = Candidate::new(client, options, managed.cluster.world.clone());
     soon("it leads", first.lead()).await;
     let keeping = tokio::spawn(async move { first.keep().await });
-    // a lease that is gone is made anew
+    // a deleted lease is created again
     managed.cluster.delete(PATH).await.code(200);
     until("the lease is made anew", &leases(&managed), |all| all.contains_key("m")).await;
     // one that may not be written to is not renewed
@@ -101,13 +103,13 @@ async fn who_cannot_renew_in_time_stops_leading() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_given_back_is_free_at_once() {
-    let managed = Managed::start(&[]).await;
+async fn a_released_lease_is_free_at_once() {
+    let managed = ManagedCluster::start(&[]).await;
     let (mut first, mut second) = (candidate(&managed, "first"), candidate(&managed, "second"));
     soon("the first leads", first.lead()).await;
     first.release().await.unwrap();
     soon("the second leads", second.lead()).await;
-    // what is another's is not given back
+    // a foreign lease is not released
     first.release().await.unwrap();
     let spec = leases(&managed).get("m").await.unwrap().spec.unwrap();
     assert_eq!(spec.holder_identity.as_deref(), Some("second"));

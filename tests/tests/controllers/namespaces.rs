@@ -1,11 +1,11 @@
-//! Namespaces that are deleted lose what is in them, and go.
+//! Deletion of namespaces with their content.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::collections::BTreeMap;
-use tests::{Managed, until};
+use tests::{ManagedCluster, until};
 
 fn condition(namespace: &Namespace, name: &str) -> String {
     let conditions = namespace.status.iter().flat_map(|it| it.conditions.iter().flatten());
@@ -18,8 +18,8 @@ fn gone(name: &'static str) -> impl Fn(&BTreeMap<String, Namespace>) -> bool {
 }
 
 #[tokio::test]
-async fn everything_in_a_namespace_goes_with_it() {
-    let managed = Managed::start(&["namespace"]).await;
+async fn all_objects_of_a_namespace_are_deleted_with_it() {
+    let managed = ManagedCluster::start(&["namespace"]).await;
     let cluster = &managed.cluster;
     let namespaces: Api<Namespace> = Api::all(managed.client());
     for namespace in ["going", "staying"] {
@@ -51,15 +51,15 @@ async fn everything_in_a_namespace_goes_with_it() {
 }
 
 #[tokio::test]
-async fn what_holds_a_namespace_is_told() {
-    let mut managed = Managed::start(&["namespace"]).await;
+async fn remaining_content_is_reported_in_conditions() {
+    let mut managed = ManagedCluster::start(&["namespace"]).await;
     let namespaces: Api<Namespace> = Api::all(managed.client());
     managed.cluster.named("/api/v1/namespaces", "held").await;
     let maps = "/api/v1/namespaces/held/configmaps";
     let held = json!({"metadata": {"name": "m", "finalizers": ["example.com/hold"]}});
     managed.cluster.create(maps, held).await;
     namespaces.delete("held", &DeleteParams::default()).await.unwrap();
-    let told = until("what it waits for", &namespaces, |all| {
+    let terminating = until("what it waits for", &namespaces, |all| {
         !condition(&all["held"], "NamespaceFinalizersRemaining").is_empty()
     })
     .await;
@@ -79,7 +79,7 @@ async fn what_holds_a_namespace_is_told() {
             "True Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
         ),
     ] {
-        assert_eq!(condition(&told["held"], name), expected);
+        assert_eq!(condition(&terminating["held"], name), expected);
     }
     managed.restart_loops().await;
     let patch = json!([{"op": "remove", "path": "/metadata/finalizers"}]);
@@ -88,13 +88,13 @@ async fn what_holds_a_namespace_is_told() {
 }
 
 #[tokio::test]
-async fn finalizers_of_others_are_left_to_them() {
-    let managed = Managed::start(&["namespace"]).await;
+async fn foreign_finalizers_are_kept() {
+    let managed = ManagedCluster::start(&["namespace"]).await;
     let namespaces: Api<Namespace> = Api::all(managed.client());
     let namespace = json!({"metadata": {"name": "shared"}, "spec": {"finalizers": ["example.com/mine"]}});
     managed.cluster.create("/api/v1/namespaces", namespace).await;
     namespaces.delete("shared", &DeleteParams::default()).await.unwrap();
-    // somebody else writes it all the time
+    // with concurrent writes
     for number in 0..5 {
         let patch = json!({"metadata": {"annotations": {"n": number.to_string()}}});
         namespaces.patch("shared", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();

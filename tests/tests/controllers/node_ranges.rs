@@ -1,4 +1,4 @@
-//! What each node is given: a range of addresses, and for how long its agent may go on with what it has read.
+//! Pod CIDRs and the TTL annotation of nodes.
 
 use apimachinery::net::Network;
 use controllers::nodeipam::{self, Pool};
@@ -7,16 +7,16 @@ use k8s_openapi::api::core::v1::{Event, Node};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use tests::{Managed, Options, until};
+use tests::{ManagedCluster, Options, until};
 
 const NODES: &str = "/api/v1/nodes";
 const TTL: &str = "node.alpha.kubernetes.io/ttl";
 
-fn nodes(managed: &Managed) -> Api<Node> {
+fn nodes(managed: &ManagedCluster) -> Api<Node> {
     Api::all(managed.client())
 }
 
-async fn allocating(pools: &[(&str, u8)], services: &[&str]) -> Managed {
+async fn allocating(pools: &[(&str, u8)], services: &[&str]) -> ManagedCluster {
     let network = |text: &str| Network::parse(text).unwrap();
     let node_ipam = nodeipam::Options {
         pools: pools.iter().map(|(text, prefix)| Pool::new(network(text), *prefix).unwrap()).collect(),
@@ -24,7 +24,7 @@ async fn allocating(pools: &[(&str, u8)], services: &[&str]) -> Managed {
     };
     let controllers = vec!["nodeipam".to_owned()];
     let options = registry::Options { controllers, node_ipam, ..registry::Options::default() };
-    Managed::with(Options::default(), options).await
+    ManagedCluster::with(Options::default(), options).await
 }
 
 fn ranges(node: &Node) -> Vec<String> {
@@ -54,18 +54,18 @@ async fn every_node_has_its_own_range() {
         all.get("b").is_some_and(|it| ranges(it) == ["10.0.3.0/24"])
     })
     .await;
-    // nothing is left, and that is told
+    // no range is left, which an event reports
     managed.cluster.named(NODES, "c").await;
     let events: Api<Event> = Api::namespaced(managed.client(), "default");
-    let told = |all: &BTreeMap<String, Event>| {
+    let is_reported = |all: &BTreeMap<String, Event>| {
         all.values().any(|it| {
             it.reason.as_deref() == Some("CIDRNotAvailable")
                 && it.message.as_deref() == Some("Node c status is now: CIDRNotAvailable")
         })
     };
-    until("the event", &events, told).await;
+    until("the event", &events, is_reported).await;
     assert_eq!(ranges(&nodes(&managed).get("c").await.unwrap()), [""; 0]);
-    // a restart takes over what nodes hold, and what goes is given to others
+    // a restart keeps allocated ranges, and released ranges are allocated again
     managed.restart_loops().await;
     managed.cluster.delete(&format!("{NODES}/a")).await.code(200);
     until("what was let go", &nodes(&managed), |all| {
@@ -75,7 +75,7 @@ async fn every_node_has_its_own_range() {
 }
 
 #[tokio::test]
-async fn one_range_of_each_family_and_never_the_same_twice() {
+async fn dual_stack_ranges_are_unique() {
     let mut managed = allocating(&[("10.8.0.0/16", 24), ("fd00:8::/56", 64)], &[]).await;
     for turn in 0..40 {
         managed.cluster.named(NODES, &format!("n{turn}")).await;
@@ -92,8 +92,8 @@ async fn one_range_of_each_family_and_never_the_same_twice() {
 }
 
 #[tokio::test]
-async fn agents_are_told_how_long_they_may_go_on_with_what_they_read() {
-    let mut managed = Managed::start(&["ttl"]).await;
+async fn the_ttl_annotation_follows_the_cluster_size() {
+    let mut managed = ManagedCluster::start(&["ttl"]).await;
     let said = |node: &Node| node.annotations().get(TTL).cloned().unwrap_or_default();
     for turn in 0..100 {
         managed.cluster.named(NODES, &format!("n{turn}")).await;
@@ -102,7 +102,7 @@ async fn agents_are_told_how_long_they_may_go_on_with_what_they_read() {
     managed.restart_loops().await;
     managed.cluster.named(NODES, "one-more").await;
     until("a while", &nodes(&managed), |all| all.values().all(|it| said(it) == "15")).await;
-    // what somebody else says is put right
+    // changes by others are corrected
     let patch = json!({"metadata": {"annotations": {TTL: "7"}}});
     managed.cluster.patch(&format!("{NODES}/n3"), patch).await.code(200);
     until("the right one", &nodes(&managed), |all| said(&all["n3"]) == "15").await;

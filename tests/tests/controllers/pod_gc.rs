@@ -1,4 +1,4 @@
-//! Pods that nobody else removes.
+//! Pod garbage collection.
 
 use controllers::{podgc, registry};
 use k8s_openapi::api::core::v1::Pod;
@@ -6,14 +6,14 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tests::agent::say;
-use tests::{Managed, Options, until};
+use tests::agent::set_status;
+use tests::{ManagedCluster, Options, until};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Holds a pod so that one can look at it.
 const HELD: &str = "example.com/held";
 
-async fn managed(terminated_pods: usize) -> Managed {
+async fn managed(terminated_pods: usize) -> ManagedCluster {
     let pod_gc = podgc::Options {
         terminated_pods,
         quarantine: Duration::from_millis(20),
@@ -21,7 +21,7 @@ async fn managed(terminated_pods: usize) -> Managed {
     };
     let controllers = vec!["podgc".to_owned()];
     let options = registry::Options { controllers, pod_gc, ..registry::Options::default() };
-    Managed::with(Options::default(), options).await
+    ManagedCluster::with(Options::default(), options).await
 }
 
 fn pod(name: &str, node: Option<&str>, held: bool) -> Value {
@@ -32,7 +32,7 @@ fn pod(name: &str, node: Option<&str>, held: bool) -> Value {
     })
 }
 
-fn pods(managed: &Managed) -> Api<Pod> {
+fn pods(managed: &ManagedCluster) -> Api<Pod> {
     Api::namespaced(managed.client(), "default")
 }
 
@@ -40,19 +40,19 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|it| it.phase.as_deref()).unwrap_or("")
 }
 
-async fn release(managed: &Managed, name: &str) {
+async fn release(managed: &ManagedCluster, name: &str) {
     let patch = json!({"metadata": {"finalizers": null}});
     pods(managed).patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }
 
 #[tokio::test]
-async fn pods_of_nodes_that_are_gone() {
+async fn pods_of_deleted_nodes_are_deleted() {
     let managed = managed(0).await;
     managed.cluster.create("/api/v1/nodes", json!({"metadata": {"name": "here"}})).await;
     managed.cluster.create("/api/v1/nodes", json!({"metadata": {"name": "leaves"}})).await;
     for (name, node) in [("stays", "here"), ("lost", "nowhere"), ("left", "leaves")] {
         managed.cluster.create(PODS, pod(name, Some(node), true)).await;
-        say(&pods(&managed), name, "Running", "True").await;
+        set_status(&pods(&managed), name, "Running", "True").await;
     }
     let failed = |pod: &Pod| phase(pod) == "Failed" && pod.metadata.deletion_timestamp.is_some();
     let all = until("the lost one", &pods(&managed), |all| all.get("lost").is_some_and(failed)).await;
@@ -69,7 +69,7 @@ async fn pods_of_nodes_that_are_gone() {
 }
 
 #[tokio::test]
-async fn pods_that_no_agent_lets_go() {
+async fn terminating_pods_without_an_agent_are_deleted() {
     let mut managed = managed(0).await;
     managed.cluster.create("/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
     managed.cluster.create(PODS, pod("waiting", None, true)).await;
@@ -78,7 +78,7 @@ async fn pods_that_no_agent_lets_go() {
         managed.cluster.delete(&format!("{PODS}/{name}")).await;
     }
     until("the one without a node", &pods(&managed), |all| phase(&all["waiting"]) == "Failed").await;
-    // the other goes when somebody says that its node is out of service
+    // the other is deleted when its node gets the out-of-service taint
     let all = until("the other", &pods(&managed), |_| true).await;
     assert!(all["stuck"].metadata.deletion_timestamp.is_some() && phase(&all["stuck"]) == "Pending");
     managed.restart_loops().await;
@@ -88,7 +88,7 @@ async fn pods_that_no_agent_lets_go() {
 }
 
 #[tokio::test]
-async fn only_so_many_ended_pods_are_kept() {
+async fn terminated_pods_are_limited() {
     let managed = managed(2).await;
     for (name, phase) in
         [("a", "Succeeded"), ("b", "Failed"), ("c", "Succeeded"), ("d", "Failed"), ("e", "Running")]
@@ -96,19 +96,19 @@ async fn only_so_many_ended_pods_are_kept() {
         managed.cluster.create(PODS, pod(name, None, false)).await;
         managed.cluster.advance(Duration::from_secs(1));
         if name != "d" {
-            say(&pods(&managed), name, phase, "False").await;
+            set_status(&pods(&managed), name, phase, "False").await;
         }
     }
     until("the oldest to go", &pods(&managed), |all| all.keys().eq(["b", "c", "d", "e"])).await;
-    say(&pods(&managed), "d", "Failed", "False").await;
+    set_status(&pods(&managed), "d", "Failed", "False").await;
     let left = until("the next to go", &pods(&managed), |all| all.keys().eq(["c", "d", "e"])).await;
     assert_eq!(left["e"].name_any(), "e");
 }
 
-/// A deletion marks the pod before it removes it, and the loop removes what it sees marked: whoever comes second finds
-/// nothing left to do, which is no failure.
+/// A deletion marks a pod before it removes it, and the loop removes marked pods: the second of them finds the pod gone,
+/// which is no failure.
 #[tokio::test]
-async fn a_deletion_and_the_loop_do_not_get_in_each_others_way() {
+async fn concurrent_deletions_do_not_conflict() {
     let managed = managed(0).await;
     for turn in 0..40 {
         let name = format!("p{turn}");

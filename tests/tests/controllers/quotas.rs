@@ -5,7 +5,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use tests::{Managed, until};
+use tests::{ManagedCluster, until};
 
 fn used(all: &BTreeMap<String, ResourceQuota>, name: &str) -> Value {
     let used = all.get(name).and_then(|it| it.status.as_ref()).and_then(|it| it.used.clone());
@@ -18,8 +18,8 @@ fn pod(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_there_is_counted_and_what_goes_is_given_back() {
-    let mut managed = Managed::start(&["resourcequota"]).await;
+async fn usage_follows_creations_and_deletions() {
+    let mut managed = ManagedCluster::start(&["resourcequota"]).await;
     let quotas: Api<ResourceQuota> = Api::default_namespaced(managed.client());
     let pods: Api<Pod> = Api::default_namespaced(managed.client());
     let within = "/api/v1/namespaces/default";
@@ -50,7 +50,7 @@ async fn what_is_there_is_counted_and_what_goes_is_given_back() {
     until("what has ended", &quotas, |all| used(all, "q")["pods"] == "1").await;
     managed.cluster.delete(&format!("{within}/configmaps/m")).await.code(200);
     until("the map", &quotas, |all| used(all, "q")["configmaps"] == "0").await;
-    // what is bounded changes
+    // the hard limits change
     let patch = json!({"spec": {"hard": {"pods": "5", "requests.cpu": null}}});
     quotas.patch("q", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     let now = until("the new bounds", &quotas, |all| used(all, "q").get("requests.cpu").is_none()).await;
@@ -58,8 +58,8 @@ async fn what_is_there_is_counted_and_what_goes_is_given_back() {
 }
 
 #[tokio::test]
-async fn scopes_choose_pods() {
-    let managed = Managed::start(&["resourcequota"]).await;
+async fn scopes_select_pods() {
+    let managed = ManagedCluster::start(&["resourcequota"]).await;
     let quotas: Api<ResourceQuota> = Api::default_namespaced(managed.client());
     let within = "/api/v1/namespaces/default";
     managed.cluster.create(&format!("{within}/pods"), pod("asking")).await;

@@ -6,8 +6,8 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tests::agent::{Agent, make_ready, say};
-use tests::{Managed, soon, until};
+use tests::agent::{Agent, make_ready, set_status};
+use tests::{ManagedCluster, soon, until};
 
 const BOTH: [(&str, &str); 2] = [
     ("replicaset", "/apis/apps/v1/namespaces/default/replicasets"),
@@ -38,12 +38,12 @@ fn bare(name: &str, app: &str) -> Pod {
     serde_json::from_value(json).unwrap()
 }
 
-fn pods(managed: &Managed) -> Api<Pod> {
+fn pods(managed: &ManagedCluster) -> Api<Pod> {
     Api::namespaced(managed.client(), "default")
 }
 
 /// Waits until an object is as it should be, and gives it.
-async fn reads(managed: &Managed, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
+async fn reads(managed: &ManagedCluster, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
     soon(path, async {
         let (folder, name) = path.rsplit_once('/').unwrap();
         let mut watch = managed
@@ -67,9 +67,9 @@ fn counts(set: &Value) -> [i64; 4] {
 }
 
 #[tokio::test]
-async fn there_are_as_many_pods_as_asked_for() {
+async fn the_number_of_pods_follows_replicas() {
     for (name, path) in BOTH {
-        let mut managed = Managed::start(&[name]).await;
+        let mut managed = ManagedCluster::start(&[name]).await;
         managed.cluster.create(path, set(name, "web", 3)).await;
         let all = until("three pods", &pods(&managed), |all| all.len() == 3).await;
         let own = format!("{path}/web");
@@ -83,19 +83,19 @@ async fn there_are_as_many_pods_as_asked_for() {
         assert_eq!(there["status"]["observedGeneration"], there["metadata"]["generation"]);
         let agent = Agent::start(managed.client(), "default");
         reads(&managed, &own, |it| counts(it) == [3, 3, 3, 3]).await;
-        // one is deleted, one has failed, and the loop begins anew meanwhile
+        // one is deleted, one has failed, and the loop restarts meanwhile
         let names: Vec<&String> = all.keys().collect();
         drop(agent);
         managed.restart_loops().await;
         pods(&managed).delete(names[0], &DeleteParams::default()).await.unwrap();
-        say(&pods(&managed), names[1], "Failed", "False").await;
+        set_status(&pods(&managed), names[1], "Failed", "False").await;
         let after = until("others in their place", &pods(&managed), |all| {
             all.len() == 4 && !all.contains_key(names[0])
         })
         .await;
         assert!(after.contains_key(names[1]) && after.contains_key(names[2]));
         reads(&managed, &own, |it| counts(it) == [3, 3, 1, 1]).await;
-        // those that are not ready go first
+        // unready pods are deleted first
         managed.cluster.patch(&own, json!({"spec": {"replicas": 1}})).await.code(200);
         let left = until("fewer", &pods(&managed), |all| all.len() == 2).await;
         assert!(left.contains_key(names[2]));
@@ -111,7 +111,7 @@ async fn there_are_as_many_pods_as_asked_for() {
 #[tokio::test]
 async fn pods_are_adopted_and_released() {
     for (name, path) in BOTH {
-        let managed = Managed::start(&[name]).await;
+        let managed = ManagedCluster::start(&[name]).await;
         let pods = pods(&managed);
         for pod in [bare("a", "web"), bare("b", "web"), bare("c", "other")] {
             pods.create(&PostParams::default(), &pod).await.unwrap();
@@ -141,7 +141,7 @@ async fn pods_are_adopted_and_released() {
             all.len() == 4 && all.values().filter(|pod| owner(pod) == uid).count() == 3
         })
         .await;
-        // what belongs to one that is going away is not made anew
+        // pods of a deleted set are not replaced
         managed
             .cluster
             .patch(&own, json!({"metadata": {"finalizers": ["example.com/hold"]}}))
@@ -156,9 +156,9 @@ async fn pods_are_adopted_and_released() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_told_and_tried_again() {
+async fn rejected_pods_are_reported_and_retried() {
     let (name, path) = BOTH[0];
-    let managed = Managed::start(&[name]).await;
+    let managed = ManagedCluster::start(&[name]).await;
     let guard =
         |level: Option<&str>| json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}});
     let namespace = "/api/v1/namespaces/default";
@@ -169,10 +169,10 @@ async fn what_is_refused_is_told_and_tried_again() {
     let condition = &there["status"]["conditions"][0];
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("FailedCreate")));
     let events: Api<Event> = Api::namespaced(managed.client(), "default");
-    let told =
+    let reported =
         until("an event", &events, |all| all.values().any(|it| it.reason.as_deref() == Some("FailedCreate")))
             .await;
-    let event = told.values().find(|it| it.reason.as_deref() == Some("FailedCreate")).unwrap();
+    let event = reported.values().find(|it| it.reason.as_deref() == Some("FailedCreate")).unwrap();
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     let source = event.source.as_ref().and_then(|it| it.component.as_deref());
     assert_eq!(source, Some("replicaset-controller"));
@@ -185,9 +185,9 @@ async fn what_is_refused_is_told_and_tried_again() {
 }
 
 #[tokio::test]
-async fn pods_must_have_been_ready_for_a_while() {
+async fn available_pods_are_ready_for_min_ready_seconds() {
     let (name, path) = BOTH[0];
-    let managed = Managed::start(&[name]).await;
+    let managed = ManagedCluster::start(&[name]).await;
     let mut object = set(name, "web", 2);
     object["spec"]["minReadySeconds"] = json!(10);
     managed.cluster.create(path, object).await;
@@ -203,9 +203,9 @@ async fn pods_must_have_been_ready_for_a_while() {
 }
 
 #[tokio::test]
-async fn others_write_the_same_objects() {
+async fn concurrent_writes_are_kept() {
     let (name, path) = BOTH[0];
-    let managed = Managed::start(&[name]).await;
+    let managed = ManagedCluster::start(&[name]).await;
     managed.cluster.create(path, set(name, "web", 30)).await;
     let own = format!("{path}/web");
     let agent = Agent::start(managed.client(), "default");

@@ -4,11 +4,11 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use tests::{Managed, until};
+use tests::{ManagedCluster, until};
 
 #[tokio::test]
-async fn rules_are_gathered_and_follow_their_roles() {
-    let mut managed = Managed::start(&["clusterrole-aggregation"]).await;
+async fn aggregated_rules_follow_their_roles() {
+    let mut managed = ManagedCluster::start(&["clusterrole-aggregation"]).await;
     let roles: Api<ClusterRole> = Api::all(managed.client());
     let make = async |role: serde_json::Value| {
         roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
@@ -45,8 +45,8 @@ async fn rules_are_gathered_and_follow_their_roles() {
 }
 
 #[tokio::test]
-async fn the_roles_of_every_cluster_are_as_they_should_be_already() {
-    let managed = Managed::start(&["clusterrole-aggregation"]).await;
+async fn bootstrap_roles_need_no_aggregation_write() {
+    let managed = ManagedCluster::start(&["clusterrole-aggregation"]).await;
     let roles: Api<ClusterRole> = Api::all(managed.client());
     until("the rules of all", &roles, |all| {
         ["admin", "edit", "view"]

@@ -1,4 +1,4 @@
-//! Rolling updates keep their limits at every moment, whoever else writes, and are quick.
+//! Rolling updates keep their limits at every moment, also while others write the same objects.
 
 use controllers::{Context, registry};
 use futures_util::{StreamExt, pin_mut};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tests::agent::{Agent, is_ready};
-use tests::{Cluster, Managed, soon, until};
+use tests::{Cluster, ManagedCluster, soon, until};
 
 /// What a test looks at.
 pub struct Observed {
@@ -21,7 +21,7 @@ pub struct Observed {
     pub pods: Api<Pod>,
 }
 
-pub fn look(managed: &Managed) -> Observed {
+pub fn look(managed: &ManagedCluster) -> Observed {
     Observed {
         deployments: Api::namespaced(managed.client(), "default"),
         sets: Api::namespaced(managed.client(), "default"),
@@ -90,7 +90,7 @@ pub fn is_done(deployment: &Deployment, replicas: i32) -> bool {
 /// Rolls out another template for so many pods, three of ten being moved at a time, while others write, the loops begin
 /// anew and a watch looks at every moment.
 async fn roll(replicas: i32) {
-    let mut managed = Managed::start(&["deployment", "replicaset"]).await;
+    let mut managed = ManagedCluster::start(&["deployment", "replicaset"]).await;
     let Observed { deployments, pods, .. } = look(&managed);
     let _agent = Agent::start(managed.client(), "default");
     let mut object = deployment("web", replicas, "i:1");
@@ -141,14 +141,14 @@ async fn roll(replicas: i32) {
         }
     })
     .await;
-    until("it is told", &deployments, |all| {
+    until("the status", &deployments, |all| {
         let conditions = all["web"].status.as_ref().and_then(|it| it.conditions.clone());
         let mut conditions = conditions.into_iter().flatten();
         is_done(&all["web"], replicas)
             && conditions.any(|it| it.reason.as_deref() == Some("NewReplicaSetAvailable"))
     })
     .await;
-    assert!(turns.load(Ordering::Relaxed) > 1, "nobody disturbed anything");
+    assert!(turns.load(Ordering::Relaxed) > 1, "no concurrent write happened");
     disturbing.abort();
 }
 
@@ -158,8 +158,8 @@ async fn a_rollout_keeps_its_limits_at_every_moment() {
 }
 
 #[tokio::test]
-async fn a_thousand_pods_are_made_once_each() {
-    let managed = Managed::start(&["deployment", "replicaset"]).await;
+async fn a_thousand_pods_are_created_once_each() {
+    let managed = ManagedCluster::start(&["deployment", "replicaset"]).await;
     let Observed { deployments, sets, pods } = look(&managed);
     deployments.create(&PostParams::default(), &deployment("web", 1000, "i:1")).await.unwrap();
     until("all pods", &pods, |all| all.len() >= 1000).await;

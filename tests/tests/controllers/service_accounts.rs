@@ -1,13 +1,13 @@
-//! Every namespace has its accounts, whoever removes them.
+//! Default service accounts of every namespace.
 
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
-use tests::{Managed, until};
+use tests::{ManagedCluster, until};
 
 #[tokio::test]
-async fn accounts_are_made_and_made_again() {
-    let mut managed = Managed::start(&["serviceaccount"]).await;
+async fn default_accounts_are_created_and_restored() {
+    let mut managed = ManagedCluster::start(&["serviceaccount"]).await;
     let accounts = |namespace: &str| Api::<ServiceAccount>::namespaced(managed.client(), namespace);
     let first = until("the account", &accounts("default"), |all| all.contains_key("default")).await;
     accounts("default").delete("default", &DeleteParams::default()).await.unwrap();

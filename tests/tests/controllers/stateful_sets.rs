@@ -9,8 +9,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchE
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use tests::agent::{Agent, is_ready, make_ready, say};
-use tests::{Managed, Options, soon, until};
+use tests::agent::{Agent, is_ready, make_ready, set_status};
+use tests::{ManagedCluster, Options, soon, until};
 
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const REVISION: &str = "controller-revision-hash";
@@ -22,7 +22,7 @@ struct Observed {
     revisions: Api<ControllerRevision>,
 }
 
-fn look(managed: &Managed) -> Observed {
+fn look(managed: &ManagedCluster) -> Observed {
     Observed {
         sets: Api::namespaced(managed.client(), "default"),
         pods: Api::namespaced(managed.client(), "default"),
@@ -83,12 +83,12 @@ fn is_done(all: &BTreeMap<String, StatefulSet>, name: &str, replicas: i32) -> bo
 }
 
 #[tokio::test]
-async fn pods_come_in_order_and_keep_their_names_and_claims() {
-    let mut managed = Managed::start(&["statefulset"]).await;
+async fn pods_are_created_in_order_with_stable_names_and_claims() {
+    let mut managed = ManagedCluster::start(&["statefulset"]).await;
     let Observed { sets, pods, claims, revisions } = look(&managed);
     sets.create(&PostParams::default(), &with_claims("db", json!({"replicas": 3}))).await.unwrap();
     let first = until("the first pod", &pods, |all| !all.is_empty()).await;
-    until("it is told", &sets, |all| status(all, "db").replicas == 1).await;
+    until("the status", &sets, |all| status(all, "db").replicas == 1).await;
     assert_eq!(names(&first), "db-0");
     let revision = revisions.list(&ListParams::default()).await.unwrap().items.remove(0);
     assert_eq!((revision.revision, &revision.labels()["app"]), (1, &"db".to_owned()));
@@ -103,7 +103,7 @@ async fn pods_come_in_order_and_keep_their_names_and_claims() {
     assert_eq!((spec.hostname.as_deref(), spec.subdomain.as_deref()), (Some("db-0"), Some("dbs")));
     let volume = spec.volumes.as_ref().unwrap().iter().find(|it| it.name == "data").unwrap();
     assert_eq!(volume.persistent_volume_claim.as_ref().unwrap().claim_name, "data-db-0");
-    // the next comes when this one is ready, whoever looks
+    // the next is created when this one is ready, also after a restart of the loop
     make_ready(&pods, "db-0").await;
     until("the second pod", &pods, |all| names(all) == "db-0 db-1").await;
     managed.restart_loops().await;
@@ -111,9 +111,9 @@ async fn pods_come_in_order_and_keep_their_names_and_claims() {
     until("the third pod", &pods, |all| all.len() == 3).await;
     make_ready(&pods, "db-2").await;
     let done = until("all are ready", &sets, |all| is_done(all, "db", 3)).await;
-    let told = status(&done, "db");
-    assert_eq!((told.available_replicas, told.collision_count), (Some(3), Some(0)));
-    assert_eq!(told.current_revision.as_deref(), Some(&*revision.name_any()));
+    let current = status(&done, "db");
+    assert_eq!((current.available_replicas, current.collision_count), (Some(3), Some(0)));
+    assert_eq!(current.current_revision.as_deref(), Some(&*revision.name_any()));
     let made = until("claims", &claims, |all| all.len() == 3).await;
     assert_eq!(names(&made), "data-db-0 data-db-1 data-db-2");
     assert_eq!(made["data-db-1"].labels()["app"], "db");
@@ -126,21 +126,21 @@ async fn pods_come_in_order_and_keep_their_names_and_claims() {
     until("all are ready again", &sets, |all| is_done(all, "db", 3)).await;
     // one that has ended, too
     let before = pods.get("db-0").await.unwrap().uid();
-    say(&pods, "db-0", "Failed", "False").await;
+    set_status(&pods, "db-0", "Failed", "False").await;
     until("another of its name", &pods, |all| all.get("db-0").is_some_and(|it| it.uid() != before)).await;
     make_ready(&pods, "db-0").await;
     until("all are ready again", &sets, |all| is_done(all, "db", 3)).await;
     // the highest go first, and claims stay
     change(&sets, "db", json!({"spec": {"replicas": 1}})).await;
     until("one pod", &pods, |all| names(all) == "db-0").await;
-    until("it is told", &sets, |all| is_done(all, "db", 1)).await;
+    until("the status", &sets, |all| is_done(all, "db", 1)).await;
     let left = claims.list(&ListParams::default()).await.unwrap().items;
     assert_eq!(
         left.iter().map(|it| it.uid()).collect::<Vec<_>>(),
         made.values().map(|it| it.uid()).collect::<Vec<_>>()
     );
     let events: Api<Event> = Api::namespaced(managed.client(), "default");
-    let told = |all: &BTreeMap<String, Event>, message: &str| {
+    let is_reported = |all: &BTreeMap<String, Event>, message: &str| {
         all.values().any(|it| it.message.as_deref() == Some(message))
     };
     for message in [
@@ -149,14 +149,14 @@ async fn pods_come_in_order_and_keep_their_names_and_claims() {
         "StatefulSet default/db is recreating failed Pod db-0",
         "delete Pod db-1 in StatefulSet db successful",
     ] {
-        until(message, &events, |all| told(all, message)).await;
+        until(message, &events, |all| is_reported(all, message)).await;
     }
 }
 
-/// Rolls out another template while a watch looks at every moment and the loops begin anew.
+/// Rolls out another template while a watch checks every state and the loops restart.
 #[tokio::test]
 async fn a_rollout_replaces_one_pod_at_a_time() {
-    let mut managed = Managed::start(&["statefulset"]).await;
+    let mut managed = ManagedCluster::start(&["statefulset"]).await;
     let Observed { sets, pods, .. } = look(&managed);
     let _agent = Agent::start(managed.client(), "default");
     let replicas = 8;
@@ -198,12 +198,12 @@ async fn a_rollout_replaces_one_pod_at_a_time() {
         }
     })
     .await;
-    until("it is told", &sets, |all| is_done(all, "db", replicas)).await;
+    until("the status", &sets, |all| is_done(all, "db", replicas)).await;
 }
 
 #[tokio::test]
-async fn a_partition_holds_pods_back_and_revisions_are_kept() {
-    let mut managed = Managed::start(&["statefulset"]).await;
+async fn a_partition_limits_the_rollout() {
+    let mut managed = ManagedCluster::start(&["statefulset"]).await;
     let Observed { sets, pods, revisions, .. } = look(&managed);
     let _agent = Agent::start(managed.client(), "default");
     let partition = |number: i32| json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": number}}});
@@ -217,7 +217,7 @@ async fn a_partition_holds_pods_back_and_revisions_are_kept() {
         all.values().map(|it| image(it).trim_start_matches("i:").to_owned()).collect::<String>()
     };
     until("half of them", &pods, |all| images(all) == "1122" && all.values().all(is_ready)).await;
-    let half = until("it is told", &sets, |all| {
+    let half = until("the status", &sets, |all| {
         let status = status(all, "db");
         status.updated_replicas == Some(2) && status.ready_replicas == Some(4)
     })
@@ -245,7 +245,7 @@ async fn a_partition_holds_pods_back_and_revisions_are_kept() {
     // the template is written down as the API writes it, down to the time of creation that it does not have
     let metadata = &first.data.as_ref().unwrap().0["spec"]["template"]["metadata"];
     assert_eq!(metadata.get("creationTimestamp"), Some(&serde_json::Value::Null));
-    // back, as clients do it: by what the revision says
+    // a rollback as clients do it: by the data of the revision
     let back = first.data.as_ref().unwrap().0.clone();
     change(&sets, "db", back).await;
     until("the way back", &sets, |all| {
@@ -264,8 +264,8 @@ async fn a_partition_holds_pods_back_and_revisions_are_kept() {
 }
 
 #[tokio::test]
-async fn pods_are_replaced_when_somebody_deletes_them() {
-    let managed = Managed::start(&["statefulset"]).await;
+async fn deleted_pods_are_replaced() {
+    let managed = ManagedCluster::start(&["statefulset"]).await;
     let Observed { sets, pods, .. } = look(&managed);
     let _agent = Agent::start(managed.client(), "default");
     let spec = json!({"replicas": 2, "updateStrategy": {"type": "OnDelete"}, "minReadySeconds": 0});
@@ -280,7 +280,7 @@ async fn pods_are_replaced_when_somebody_deletes_them() {
     pods.delete("db-0", &DeleteParams::default()).await.unwrap();
     until("one is new", &pods, |all| all.get("db-0").is_some_and(|it| image(it) == "i:2" && is_ready(it)))
         .await;
-    until("it is told", &sets, |all| {
+    until("the status", &sets, |all| {
         let status = status(all, "db");
         status.updated_replicas == Some(1) && status.ready_replicas == Some(2)
     })
@@ -289,8 +289,8 @@ async fn pods_are_replaced_when_somebody_deletes_them() {
 }
 
 #[tokio::test]
-async fn all_at_once_and_by_name_only() {
-    let managed = Managed::start(&["statefulset"]).await;
+async fn parallel_management_and_on_delete_updates() {
+    let managed = ManagedCluster::start(&["statefulset"]).await;
     let Observed { sets, pods, .. } = look(&managed);
     let bare = |name: &str| -> Pod {
         let json = json!({
@@ -319,29 +319,29 @@ fn is_empty(status: &StatefulSetStatus) -> bool {
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_is_a_collision() {
-    let managed = Managed::start(&["statefulset"]).await;
+async fn a_taken_revision_name_is_a_collision() {
+    let managed = ManagedCluster::start(&["statefulset"]).await;
     let Observed { sets, pods, revisions, .. } = look(&managed);
     sets.create(&PostParams::default(), &set("db", json!({"replicas": 1}))).await.unwrap();
     let first = until("a revision", &revisions, |all| all.len() == 1).await;
     until("a pod", &pods, |all| all.len() == 1).await;
-    // nobody collects here, so that the revision stays with an owner that is gone
+    // without a garbage collector the revision keeps its deleted owner
     sets.delete("db", &DeleteParams::background()).await.unwrap();
     until("it is gone", &sets, BTreeMap::is_empty).await;
     pods.delete("db-0", &DeleteParams::default()).await.unwrap();
     until("the pod is gone", &pods, BTreeMap::is_empty).await;
     sets.create(&PostParams::default(), &set("db", json!({"replicas": 1}))).await.unwrap();
-    let told = until("a collision", &sets, |all| status(all, "db").collision_count == Some(1)).await;
+    let collided = until("a collision", &sets, |all| status(all, "db").collision_count == Some(1)).await;
     let both = until("another revision", &revisions, |all| all.len() == 2).await;
-    let name = status(&told, "db").update_revision.unwrap();
+    let name = status(&collided, "db").update_revision.unwrap();
     assert!(both.contains_key(&name) && !first.contains_key(&name));
     until("a pod of it", &pods, |all| all.get("db-0").is_some_and(|it| it.labels()[REVISION] == name)).await;
 }
 
 #[tokio::test]
-async fn claims_go_with_pods_and_sets_where_that_is_switched_on() {
+async fn claims_follow_the_retention_policy_if_the_gate_is_on() {
     let gates = ["StatefulSetAutoDeletePVC", "StatefulSetStartOrdinal"].map(str::to_owned).to_vec();
-    // nobody watches over claims that are in use here
+    // no protection controller runs here
     let cluster = Options::plugins(&[], &["StorageObjectInUseProtection"], &[]);
     let cluster = Options { serving: kinds::Serving::default().with_gates(gates), ..cluster };
     let on = Gates { claim_retention: true, ordinals: true, ..Gates::default() };
@@ -350,7 +350,7 @@ async fn claims_go_with_pods_and_sets_where_that_is_switched_on() {
         gates: on,
         ..registry::Options::default()
     };
-    let managed = Managed::with(cluster, options).await;
+    let managed = ManagedCluster::with(cluster, options).await;
     let Observed { sets, claims, pods, .. } = look(&managed);
     let _agent = Agent::start(managed.client(), "default");
     let spec = json!({
@@ -368,7 +368,7 @@ async fn claims_go_with_pods_and_sets_where_that_is_switched_on() {
     assert_eq!(names(&made), "data-db-5 data-db-6 data-db-7");
     change(&sets, "db", json!({"spec": {"replicas": 2}})).await;
     until("a claim goes with its pod", &claims, |all| names(all) == "data-db-5 data-db-6").await;
-    // and comes anew when there are more again
+    // and is created again on scale-up
     change(&sets, "db", json!({"spec": {"replicas": 3}})).await;
     until("all pods again", &sets, |all| is_done(all, "db", 3)).await;
     let again = until("all claims again", &claims, |all| all.len() == 3).await;

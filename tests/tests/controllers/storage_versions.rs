@@ -1,26 +1,27 @@
 //! What servers that are gone said about how they keep objects is forgotten.
 
-use apiserver::{Found, Gates};
+use apiserver::{AdvertiseOptions, Gates};
 use controllers::registry;
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
 use kube::Api;
 use serde_json::json;
-use tests::{Managed, Options, until};
+use tests::{ManagedCluster, Options, until};
 
 const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
 
 #[tokio::test]
-async fn only_servers_with_a_lease_are_believed() {
+async fn records_of_servers_without_a_lease_are_removed() {
     let names = names::Names::kubernetes();
     let options = Options {
-        found: Found { machine: Some("vm".to_owned()), ..Found::default() },
+        advertise: AdvertiseOptions { hostname: Some("vm".to_owned()), ..AdvertiseOptions::default() },
         gates: Gates { storage_versions: true, ..Gates::default() },
         serving: kinds::Serving::parse(["internal.apiserver.k8s.io/v1alpha1"], &names).unwrap(),
         ..Options::default()
     };
     let controllers = vec!["storage-version-gc".to_owned()];
     let managed =
-        Managed::with(options, registry::Options { controllers, ..registry::Options::default() }).await;
+        ManagedCluster::with(options, registry::Options { controllers, ..registry::Options::default() })
+            .await;
     let cluster = &managed.cluster;
     let all: Api<StorageVersion> = Api::all(managed.client());
     let server = "kube-apiserver-lphjr5z7h3imqn7sokpnsue3ha";
@@ -34,8 +35,8 @@ async fn only_servers_with_a_lease_are_believed() {
         {"op": "remove", "path": "/status/commonEncodingVersion"}]);
     cluster.patch(&format!("{path}/status"), add).await.code(200);
     cluster.create(VERSIONS, json!({"metadata": {"name": "example.org.things"}, "spec": {}})).await;
-    let told = json!({"status": {"storageVersions": [gone], "commonEncodingVersion": "v2"}});
-    cluster.patch(&format!("{VERSIONS}/example.org.things/status"), told).await.code(200);
+    let status_patch = json!({"status": {"storageVersions": [gone], "commonEncodingVersion": "v2"}});
+    cluster.patch(&format!("{VERSIONS}/example.org.things/status"), status_patch).await.code(200);
     let left = until("the one that is gone is forgotten", &all, |all| {
         !all.contains_key("example.org.things") && servers(&all["core.pods"]) == [server]
     })

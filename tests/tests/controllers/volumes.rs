@@ -8,27 +8,27 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tests::{Managed, Options, until};
+use tests::{ManagedCluster, Options, until};
 
 const COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BY_LOOP: &str = "pv.kubernetes.io/bound-by-controller";
 
-async fn managed() -> Managed {
+async fn managed() -> ManagedCluster {
     managed_by(Gates::default()).await
 }
 
-async fn managed_by(gates: Gates) -> Managed {
+async fn managed_by(gates: Gates) -> ManagedCluster {
     let controllers = vec!["persistentvolume-binder".to_owned()];
     let mut options = registry::Options { controllers, gates, ..Default::default() };
     options.persistent_volumes.sync_period = Duration::from_millis(200);
-    Managed::with(Options::default(), options).await
+    ManagedCluster::with(Options::default(), options).await
 }
 
-fn claims(managed: &Managed) -> Api<PersistentVolumeClaim> {
+fn claims(managed: &ManagedCluster) -> Api<PersistentVolumeClaim> {
     Api::default_namespaced(managed.client())
 }
 
-fn volumes(managed: &Managed) -> Api<PersistentVolume> {
+fn volumes(managed: &ManagedCluster) -> Api<PersistentVolume> {
     Api::all(managed.client())
 }
 
@@ -37,16 +37,16 @@ fn merged(mut base: Value, more: Value) -> Value {
     base
 }
 
-/// A claim of a gibibyte in the class `a`, but for what is said.
-async fn claim(managed: &Managed, name: &str, spec: Value) {
+/// A claim of a gibibyte in the class `a`, with changes.
+async fn claim(managed: &ManagedCluster, name: &str, spec: Value) {
     let base = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "a",
         "resources": {"requests": {"storage": "1Gi"}}});
     let claim = json!({"metadata": {"name": name}, "spec": merged(base, spec)});
     managed.cluster.create("/api/v1/namespaces/default/persistentvolumeclaims", claim).await;
 }
 
-/// A volume in the class `a`, but for what is said.
-async fn volume(managed: &Managed, name: &str, size: &str, metadata: Value, spec: Value) {
+/// A volume in the class `a`, with changes.
+async fn volume(managed: &ManagedCluster, name: &str, size: &str, metadata: Value, spec: Value) {
     let base = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "a", "capacity": {"storage": size},
         "csi": {"driver": "d", "volumeHandle": name}});
     let metadata = merged(json!({"name": name}), metadata);
@@ -54,7 +54,7 @@ async fn volume(managed: &Managed, name: &str, size: &str, metadata: Value, spec
     managed.cluster.create("/api/v1/persistentvolumes", volume).await;
 }
 
-async fn class(managed: &Managed, name: &str, provisioner: &str, more: Value) {
+async fn class(managed: &ManagedCluster, name: &str, provisioner: &str, more: Value) {
     let class = merged(json!({"metadata": {"name": name}, "provisioner": provisioner}), more);
     managed.cluster.create("/apis/storage.k8s.io/v1/storageclasses", class).await;
 }
@@ -71,14 +71,14 @@ fn named(claim: &PersistentVolumeClaim) -> &str {
     claim.spec.as_ref().and_then(|it| it.volume_name.as_deref()).unwrap_or("")
 }
 
-async fn told(managed: &Managed, reason: &str) -> Event {
+async fn wait_for_event(managed: &ManagedCluster, reason: &str) -> Event {
     let events: Api<Event> = Api::all(managed.client());
     let is = |event: &Event| event.reason.as_deref() == Some(reason);
     let all = until(reason, &events, |all| all.values().any(is)).await;
     all.into_values().find(is).unwrap()
 }
 
-async fn bound(managed: &Managed, name: &str) -> PersistentVolumeClaim {
+async fn bound(managed: &ManagedCluster, name: &str) -> PersistentVolumeClaim {
     let all = until(&format!("{name} to be bound"), &claims(managed), |all| {
         all.get(name).is_some_and(|it| is(it, "Bound"))
     })
@@ -87,7 +87,7 @@ async fn bound(managed: &Managed, name: &str) -> PersistentVolumeClaim {
 }
 
 #[tokio::test]
-async fn claims_get_the_smallest_volume_that_fits() {
+async fn claims_get_the_smallest_matching_volume() {
     let mut managed = managed().await;
     let none = || json!({});
     volume(&managed, "tiny", "500Mi", none(), none()).await;
@@ -122,7 +122,7 @@ async fn claims_get_the_smallest_volume_that_fits() {
     }
     // one that waits is looked at when something comes that fits
     claim(&managed, "huge", json!({"resources": {"requests": {"storage": "20Gi"}}})).await;
-    told(&managed, "ProvisioningFailed").await;
+    wait_for_event(&managed, "ProvisioningFailed").await;
     volume(&managed, "vast", "1Ti", none(), none()).await;
     assert_eq!(named(&bound(&managed, "huge").await), "vast");
 }
@@ -155,7 +155,7 @@ async fn many_claims_at_once_share_no_volume() {
 }
 
 #[tokio::test]
-async fn what_users_chose_is_kept_to() {
+async fn prebound_claims_and_volumes_are_respected() {
     let managed = managed().await;
     let aside = |name: &str| json!({"claimRef": {"namespace": "default", "name": name}});
     volume(&managed, "aside", "5Gi", json!({}), aside("expected")).await;
@@ -170,15 +170,15 @@ async fn what_users_chose_is_kept_to() {
     claim(&managed, "choosing", json!({"volumeName": "chosen"})).await;
     let choosing = bound(&managed, "choosing").await;
     assert!(!choosing.annotations().contains_key(BY_LOOP));
-    // too small, and somebody else's
+    // too small, and reserved for another claim
     claim(&managed, "greedy", json!({"volumeName": "small", "resources": {"requests": {"storage": "2Gi"}}}))
         .await;
-    let event = told(&managed, "VolumeMismatch").await;
+    let event = wait_for_event(&managed, "VolumeMismatch").await;
     let message = "Cannot bind to requested volume \"small\": requested PV is too small";
     assert_eq!((event.message.as_deref(), event.type_.as_deref()), (Some(message), Some("Warning")));
     assert_eq!(event.source.unwrap().component.as_deref(), Some("persistentvolume-controller"));
     claim(&managed, "late", json!({"volumeName": "chosen"})).await;
-    let event = told(&managed, "FailedBinding").await;
+    let event = wait_for_event(&managed, "FailedBinding").await;
     assert_eq!(event.message.as_deref(), Some("volume \"chosen\" already bound to a different claim."));
     // one that is named before it is there
     claim(&managed, "early", json!({"volumeName": "coming"})).await;
@@ -187,7 +187,7 @@ async fn what_users_chose_is_kept_to() {
 }
 
 #[tokio::test]
-async fn what_is_left_is_reclaimed_or_kept() {
+async fn released_volumes_follow_their_reclaim_policy() {
     let mut managed = managed().await;
     let made = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "d"}});
     for (name, metadata, policy) in [
@@ -214,17 +214,17 @@ async fn what_is_left_is_reclaimed_or_kept() {
     .await;
     let why = "error getting deleter volume plugin for volume \"stuck\": no deletable volume plugin matched";
     assert_eq!(all["stuck"].status.as_ref().unwrap().message.as_deref(), Some(why));
-    assert_eq!(told(&managed, "VolumeFailedDelete").await.message.as_deref(), Some(why));
-    told(&managed, "VolumeFailedRecycle").await;
+    assert_eq!(wait_for_event(&managed, "VolumeFailedDelete").await.message.as_deref(), Some(why));
+    wait_for_event(&managed, "VolumeFailedRecycle").await;
     let of = "{operation_name=\"delete\",plugin_name=\"N/A\"} 1\n";
-    managed.counted(&format!("volume_operation_total_errors{of}")).await;
+    managed.wait_for_metric(&format!("volume_operation_total_errors{of}")).await;
     let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     volumes(&managed).patch("made", &PatchParams::default(), &bare).await.unwrap();
     volumes(&managed).delete("made", &DeleteParams::default()).await.unwrap();
-    managed.counted(&format!("volume_operation_total_seconds_count{of}")).await;
+    managed.wait_for_metric(&format!("volume_operation_total_seconds_count{of}")).await;
     // a claim of the same name is another one
     claim(&managed, "kept", json!({"volumeName": "kept"})).await;
-    told(&managed, "FailedBinding").await;
+    wait_for_event(&managed, "FailedBinding").await;
     assert!(volume_is(&volumes(&managed).get("kept").await.unwrap(), "Released"));
     // until an administrator gives the volume back
     let free = Patch::Merge(json!({"spec": {"claimRef": null}}));
@@ -233,7 +233,7 @@ async fn what_is_left_is_reclaimed_or_kept() {
 }
 
 #[tokio::test]
-async fn claims_whose_volume_is_gone_are_lost() {
+async fn claims_of_deleted_volumes_are_lost() {
     let managed = managed().await;
     volume(&managed, "v", "1Gi", json!({}), json!({})).await;
     claim(&managed, "c", json!({})).await;
@@ -243,7 +243,7 @@ async fn claims_whose_volume_is_gone_are_lost() {
     volumes(&managed).delete("v", &DeleteParams::default()).await.unwrap();
     let all = until("it to be lost", &claims(&managed), |all| is(&all["c"], "Lost")).await;
     assert!(all["c"].status.as_ref().unwrap().capacity.is_none());
-    let event = told(&managed, "ClaimLost").await;
+    let event = wait_for_event(&managed, "ClaimLost").await;
     let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
     assert_eq!(event.message.as_deref(), Some(message));
     // and found when it comes back
@@ -252,56 +252,56 @@ async fn claims_whose_volume_is_gone_are_lost() {
 }
 
 #[tokio::test]
-async fn others_are_asked_to_make_volumes() {
+async fn external_provisioners_create_volumes() {
     let mut managed = managed().await;
     class(&managed, "a", "example.com/p", json!({})).await;
     claim(&managed, "c", json!({})).await;
-    const ASKED: &str = "volume.kubernetes.io/storage-provisioner";
+    const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
     let all =
-        until("somebody to be asked", &claims(&managed), |all| all["c"].annotations().contains_key(ASKED))
+        until("a provisioner", &claims(&managed), |all| all["c"].annotations().contains_key(PROVISIONER))
             .await;
-    assert_eq!(all["c"].annotations()[ASKED], "example.com/p");
+    assert_eq!(all["c"].annotations()[PROVISIONER], "example.com/p");
     assert_eq!(all["c"].annotations()["volume.beta.kubernetes.io/storage-provisioner"], "example.com/p");
-    told(&managed, "ExternalProvisioning").await;
+    wait_for_event(&managed, "ExternalProvisioning").await;
     managed.restart_loops().await;
-    // what a provisioner makes
+    // a provisioned volume
     let holder = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": "c",
         "uid": all["c"].uid()});
     let made = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "example.com/p"}});
     volume(&managed, "pvc-1", "1Gi", made, json!({"claimRef": holder})).await;
     assert_eq!(named(&bound(&managed, "c").await), "pvc-1");
     claim(&managed, "e", json!({})).await;
-    until("it to be asked", &claims(&managed), |all| all["e"].annotations().contains_key(ASKED)).await;
+    until("a provisioner", &claims(&managed), |all| all["e"].annotations().contains_key(PROVISIONER)).await;
     let holder = json!({"namespace": "default", "name": "e"});
     volume(&managed, "pvc-2", "1Gi", json!({}), json!({"claimRef": holder})).await;
     assert_eq!(named(&bound(&managed, "e").await), "pvc-2");
     let of = "{operation_name=\"provision\",plugin_name=\"example.com/p\"}";
-    managed.counted(&format!("volume_operation_total_seconds_count{of}")).await;
-    // what cannot be made
+    managed.wait_for_metric(&format!("volume_operation_total_seconds_count{of}")).await;
+    // a failed provisioning
     class(&managed, "none", "kubernetes.io/no-provisioner", json!({})).await;
     claim(&managed, "d", json!({"storageClassName": "none"})).await;
     let why = "no volume plugin matched name: kubernetes.io/no-provisioner";
-    assert_eq!(told(&managed, "ProvisioningFailed").await.message.as_deref(), Some(why));
+    assert_eq!(wait_for_event(&managed, "ProvisioningFailed").await.message.as_deref(), Some(why));
 }
 
 #[tokio::test]
-async fn some_claims_wait_for_their_pod() {
+async fn wait_for_first_consumer_claims_wait_for_their_pod() {
     let managed = managed().await;
     class(&managed, "a", "example.com/p", json!({"volumeBindingMode": "WaitForFirstConsumer"})).await;
     volume(&managed, "v", "1Gi", json!({}), json!({})).await;
     claim(&managed, "c", json!({})).await;
-    told(&managed, "WaitForFirstConsumer").await;
+    wait_for_event(&managed, "WaitForFirstConsumer").await;
     let volumes_of = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
     let spec = json!({"containers": [{"name": "c", "image": "i"}], "volumes": volumes_of});
     let pod = json!({"metadata": {"name": "p"}, "spec": spec});
     managed.cluster.create("/api/v1/namespaces/default/pods", pod).await;
-    let event = told(&managed, "WaitForPodScheduled").await;
+    let event = wait_for_event(&managed, "WaitForPodScheduled").await;
     assert_eq!(event.message.as_deref(), Some("waiting for pod p to be scheduled"));
     assert!(is(&claims(&managed).get("c").await.unwrap(), "Pending"));
     // the scheduler has found a place, and asks for a volume there
     let placed = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n"}}});
     claims(&managed).patch("c", &PatchParams::default(), &Patch::Merge(placed)).await.unwrap();
-    told(&managed, "ExternalProvisioning").await;
+    wait_for_event(&managed, "ExternalProvisioning").await;
     assert!(volume_is(&volumes(&managed).get("v").await.unwrap(), "Available"));
     // or it chooses one that is there
     claim(&managed, "d", json!({})).await;
@@ -311,12 +311,12 @@ async fn some_claims_wait_for_their_pod() {
 }
 
 #[tokio::test]
-async fn a_default_class_that_comes_late_is_given_to_claims_without_one() {
+async fn a_late_default_class_is_assigned_to_claims() {
     let managed = managed().await;
     for (name, class) in [("none", json!("")), ("any", Value::Null)] {
         claim(&managed, name, json!({"storageClassName": class})).await;
     }
-    told(&managed, "FailedBinding").await;
+    wait_for_event(&managed, "FailedBinding").await;
     let marked =
         json!({"name": "usual", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
     class(&managed, "usual", "example.com/p", json!({"metadata": marked})).await;
@@ -325,25 +325,25 @@ async fn a_default_class_that_comes_late_is_given_to_claims_without_one() {
         until("it to be given", &claims(&managed), |all| class_of(&all["any"]).as_deref() == Some("usual"))
             .await;
     assert_eq!(class_of(&all["none"]).as_deref(), Some(""));
-    told(&managed, "ExternalProvisioning").await;
+    wait_for_event(&managed, "ExternalProvisioning").await;
 }
 
 #[tokio::test]
-async fn or_it_is_not_where_that_is_switched_off() {
+async fn a_late_default_class_is_not_assigned_if_the_gate_is_off() {
     let managed = managed_by(Gates { late_default_class: false, ..Gates::default() }).await;
     claim(&managed, "any", json!({"storageClassName": null})).await;
-    told(&managed, "FailedBinding").await;
+    wait_for_event(&managed, "FailedBinding").await;
     let marked =
         json!({"name": "usual", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
     class(&managed, "usual", "example.com/p", json!({"metadata": marked})).await;
     claim(&managed, "new", json!({"storageClassName": null})).await;
-    told(&managed, "ExternalProvisioning").await;
+    wait_for_event(&managed, "ExternalProvisioning").await;
     let any = claims(&managed).get("any").await.unwrap();
     assert_eq!(any.spec.unwrap().storage_class_name, None);
 }
 
 #[tokio::test]
-async fn a_volume_that_is_not_needed_is_free_again() {
+async fn an_unused_volume_is_available_again() {
     let mut managed = managed().await;
     volume(&managed, "v", "1Gi", json!({}), json!({})).await;
     claim(&managed, "c", json!({})).await;
@@ -371,8 +371,8 @@ async fn a_volume_that_is_not_needed_is_free_again() {
 }
 
 #[tokio::test]
-async fn claims_that_grow_are_left_to_others() {
-    let managed = Managed::start(&["persistentvolume-binder", "persistentvolume-expander"]).await;
+async fn expansion_is_left_to_external_resizers() {
+    let managed = ManagedCluster::start(&["persistentvolume-binder", "persistentvolume-expander"]).await;
     class(&managed, "a", "example.com/p", json!({"allowVolumeExpansion": true})).await;
     volume(&managed, "v", "1Gi", json!({}), json!({})).await;
     let disk = json!({"csi": null, "gcePersistentDisk": {"pdName": "d"}, "claimRef": {"namespace": "default", "name": "old"}});
@@ -390,7 +390,6 @@ async fn claims_that_grow_are_left_to_others() {
     let events: Api<Event> = Api::default_namespaced(managed.client());
     let waiting = "didn't find a plugin capable of expanding the volume; \
                    waiting for an external controller to process this PVC";
-    until("it to be told", &events, |all| all.values().any(|it| it.message.as_deref() == Some(waiting)))
-        .await;
+    until("the event", &events, |all| all.values().any(|it| it.message.as_deref() == Some(waiting))).await;
     assert!(!claims(&managed).get("c").await.unwrap().annotations().contains_key(RESIZER));
 }

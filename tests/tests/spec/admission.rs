@@ -1,7 +1,7 @@
 //! Admission that looks beyond the one object: limits and quotas of a namespace.
 
 use super::*;
-use tests::{Answer, Cluster, Options};
+use tests::{ApiResponse, Cluster, Options};
 
 const LIMITS: &str = "/api/v1/namespaces/default/limitranges";
 const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
@@ -15,7 +15,7 @@ async fn with_quota(hard: Value) -> Cluster {
 
 async fn add_quota(cluster: &Cluster, hard: Value) {
     cluster.create(QUOTAS, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
-    // what counts is what somebody has counted
+    // the used amounts in the status count
     let none = hard.as_object().unwrap().keys().map(|what| (what.clone(), json!("0")));
     let status = json!({"status": {"hard": hard, "used": Value::Object(none.collect())}});
     cluster.patch(&format!("{QUOTAS}/q/status"), status).await.code(200);
@@ -37,7 +37,8 @@ async fn a_quota_holds_against_a_race() {
         make(format!("dry{round}"), "?dryRun=All").await.code(201);
     }
     let answers = futures_util::future::join_all((0..64).map(|n| make(format!("c{n}"), ""))).await;
-    let (won, lost): (Vec<Answer>, Vec<Answer>) = answers.into_iter().partition(|it| it.status == 201);
+    let (won, lost): (Vec<ApiResponse>, Vec<ApiResponse>) =
+        answers.into_iter().partition(|it| it.status == 201);
     assert_eq!((won.len(), lost.len()), (20, 44));
     for one in lost {
         let refused = one.refused(403, "Forbidden");
@@ -52,7 +53,7 @@ async fn a_quota_holds_against_a_race() {
 }
 
 #[tokio::test]
-async fn a_quota_counts_what_pods_ask_for() {
+async fn a_quota_counts_requests_of_pods() {
     let cluster = with_quota(json!({"requests.cpu": "1", "pods": "3"})).await;
     let asking = |name: &str, cpu: &str| {
         let mut pod = pod(name);
@@ -68,7 +69,7 @@ async fn a_quota_counts_what_pods_ask_for() {
 }
 
 #[tokio::test]
-async fn a_quota_is_charged_for_what_is_stored() {
+async fn a_quota_is_charged_for_stored_objects() {
     const SERVICES: &str = "/api/v1/namespaces/default/services";
     let cluster = with_quota(json!({"services.nodeports": "2", "count/configmaps": "2"})).await;
     cluster.named(CONFIGMAPS, "c").await;
@@ -76,7 +77,7 @@ async fn a_quota_is_charged_for_what_is_stored() {
     cluster.post(CONFIGMAPS, json!({"metadata": {"name": "c"}})).await.refused(409, "AlreadyExists");
     cluster.post(CONFIGMAPS, json!({"metadata": {"name": "d", "resourceVersion": "1"}})).await.code(500);
     assert_eq!(used(&cluster, "count/configmaps").await, "1");
-    // more is charged when an object comes to take more; what it gives back is counted by who counts again
+    // growth is charged; the controller credits reductions
     let ports = json!([{"name": "a", "port": 1}, {"name": "b", "port": 2}]);
     cluster.create(SERVICES, json!({"metadata": {"name": "s"}, "spec": {"ports": ports}})).await;
     assert_eq!(used(&cluster, "services.nodeports").await, "0");
@@ -94,13 +95,13 @@ async fn a_quota_is_charged_for_what_is_stored() {
 }
 
 #[tokio::test]
-async fn what_is_limited_needs_a_quota() {
-    let told = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration",
+async fn limited_resources_need_a_quota() {
+    let configuration = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration",
         "limitedResources": [
             {"resource": "configmaps", "matchContains": ["count/configmaps"]},
             {"resource": "pods", "matchScopes":
                 [{"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}]}]});
-    let cluster = Cluster::with(Options::plugins(&[], &[], &[("ResourceQuota", told)])).await;
+    let cluster = Cluster::with(Options::plugins(&[], &[], &[("ResourceQuota", configuration)])).await;
     let refused =
         cluster.post(CONFIGMAPS, json!({"metadata": {"name": "c"}})).await.refused(403, "Forbidden");
     let expected = "configmaps \"c\" is forbidden: insufficient quota to consume: count/configmaps";
@@ -120,7 +121,7 @@ async fn what_is_limited_needs_a_quota() {
 }
 
 #[tokio::test]
-async fn limits_are_filled_in_and_hold() {
+async fn limit_ranges_set_defaults_and_are_enforced() {
     let cluster = Cluster::start().await;
     let limits = json!({"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container",
         "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "100m"}, "max": {"cpu": "1"}}]}});

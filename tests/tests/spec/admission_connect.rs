@@ -1,4 +1,4 @@
-//! Requests that are for whoever runs an object are judged by webhooks and policies before anything else is done.
+//! Admission of CONNECT requests (exec, attach, portforward, proxy) by webhooks and policies.
 
 use super::admission_policies::{self, BINDINGS, POLICIES, binding, policy};
 use super::admission_webhooks::{
@@ -6,11 +6,11 @@ use super::admission_webhooks::{
 };
 use super::*;
 use http::Method;
-use tests::{Cluster, Elsewhere};
+use tests::{Cluster, HttpsServer};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
-fn connecting(server: &Elsewhere, name: &str) -> Value {
+fn connecting(server: &HttpsServer, name: &str) -> Value {
     let rules = json!([rule(&["CONNECT"], "", "v1", "*/*")]);
     with(hook(server, name, "/"), "rules", rules)
 }
@@ -25,7 +25,7 @@ async fn with_objects() -> Cluster {
 }
 
 #[tokio::test]
-async fn webhooks_see_what_is_asked_of_an_object() {
+async fn webhooks_review_connect_requests() {
     // a request, the subresource and kind of its parameters, and these as they are shown
     let cases = [
         (
@@ -63,7 +63,7 @@ async fn webhooks_see_what_is_asked_of_an_object() {
         ("DELETE", "nodes/n/proxy/pods", "proxy", "NodeProxyOptions", json!({"path": "/pods"})),
     ];
     for kind in BOTH {
-        let server = Elsewhere::start(allow).await;
+        let server = HttpsServer::start(allow).await;
         let cluster = with_objects().await;
         configure(&cluster, kind, "all", vec![connecting(&server, "a")]).await;
         for (nth, (method, path, sub, options, shown)) in cases.iter().enumerate() {
@@ -74,8 +74,8 @@ async fn webhooks_see_what_is_asked_of_an_object() {
                 format!("/api/v1/namespaces/default/{plural}")
             };
             let method = Method::from_bytes(method.as_bytes()).unwrap();
-            cluster.ask(method, &format!("{place}/{rest}")).await.refused(503, "ServiceUnavailable");
-            let seen = server.seen();
+            cluster.request(method, &format!("{place}/{rest}")).await.refused(503, "ServiceUnavailable");
+            let seen = server.requests();
             assert_eq!(seen.len(), nth + 1, "{path}");
             let request = &seen[nth].body["request"];
             let mut object = json!({"kind": options, "apiVersion": "v1"});
@@ -92,7 +92,7 @@ async fn webhooks_see_what_is_asked_of_an_object() {
             assert_eq!([&request["oldObject"], &request["options"]], [&Value::Null, &Value::Null]);
             assert_eq!(request["userInfo"]["groups"][0], "system:masters");
         }
-        // what is not there is asked about as well, what makes no sense is not, and logs are read
+        // absent objects are reviewed as well, invalid requests are not, and logs are reads
         cluster.post(&format!("{PODS}/none/exec?command=ls"), "").await.refused(404, "NotFound");
         assert_eq!(server.count(), cases.len() + 1);
         let wrong =
@@ -110,8 +110,8 @@ async fn webhooks_see_what_is_asked_of_an_object() {
 }
 
 #[tokio::test]
-async fn webhooks_refuse_and_change_what_is_asked() {
-    let server = Elsewhere::start(|seen| {
+async fn webhooks_deny_and_change_connect_requests() {
+    let server = HttpsServer::start(|seen| {
         let path = seen.path.split('?').next().unwrap();
         let command = &seen.body["request"]["object"]["command"];
         match (path, command == &json!(["true"])) {
@@ -133,7 +133,7 @@ async fn webhooks_refuse_and_change_what_is_asked() {
     let exec = format!("{PODS}/p/exec?command=rm");
     let refused = cluster.post(&exec, "").await.code(400).json();
     assert_eq!(message(&refused), "admission webhook \"a.example.com\" denied the request: not this");
-    // who refuses sees what others have made of it
+    // validating webhooks see the mutations
     configure(&cluster, MUTATING, "changing", vec![to("/change")]).await;
     cluster.post(&exec, "").await.code(503);
     // other writes are not their concern
@@ -142,8 +142,8 @@ async fn webhooks_refuse_and_change_what_is_asked() {
 }
 
 #[tokio::test]
-async fn selectors_of_objects_never_mean_what_has_no_labels() {
-    let server = Elsewhere::start(allow).await;
+async fn object_selectors_match_no_connect_request() {
+    let server = HttpsServer::start(allow).await;
     let cluster = with_objects().await;
     let labels = json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]});
     let by_object = with(connecting(&server, "o"), "objectSelector", labels.clone());
@@ -162,7 +162,7 @@ async fn selectors_of_objects_never_mean_what_has_no_labels() {
 }
 
 #[tokio::test]
-async fn policies_judge_what_is_asked() {
+async fn policies_validate_connect_requests() {
     let cluster = admission_policies::cluster(true).await;
     cluster.create(PODS, pod("p")).await;
     let validations = json!([{"expression":
@@ -174,8 +174,8 @@ async fn policies_judge_what_is_asked() {
     cluster.create(BINDINGS, binding("everywhere", "shells")).await;
     cluster.post(&format!("{PODS}/p/exec?command=ls"), "").await.code(503);
     let refused = cluster.post(&format!("{PODS}/p/exec?command=rm"), "").await.refused(422, "Invalid");
-    let told = "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'shells' with binding 'everywhere' denied request";
-    assert!(message(&refused).starts_with(told), "{refused}");
+    let expected = "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'shells' with binding 'everywhere' denied request";
+    assert!(message(&refused).starts_with(expected), "{refused}");
     cluster.post(&format!("{PODS}/p/attach"), "").await.code(503);
 }
 

@@ -1,13 +1,13 @@
-//! Webhooks that never agree, and webhooks that are the cause of what they are asked about.
+//! Webhooks that never agree, and webhooks that cause the requests that they review.
 
 use super::admission_webhooks::{MUTATING, VALIDATING, allow, configure, hook, map, message, patch, with};
 use super::*;
 use std::sync::{Arc, OnceLock, Weak};
-use tests::{Cluster, Elsewhere, Protocol, Reply};
+use tests::{Cluster, HttpsServer, Protocol, Reply};
 
 #[tokio::test]
-async fn webhooks_that_undo_each_other_come_to_an_end() {
-    let server = Elsewhere::start(|seen| {
+async fn webhooks_that_undo_each_other_terminate() {
+    let server = HttpsServer::start(|seen| {
         let who = seen.path.split('?').next().unwrap().trim_start_matches('/');
         patch(seen, json!([{"op": "add", "path": "/data/turn", "value": who}]))
     })
@@ -18,7 +18,7 @@ async fn webhooks_that_undo_each_other_come_to_an_end() {
     configure(&cluster, MUTATING, "quarrel", vec![again("a"), again("b")]).await;
     let made = cluster.create(CONFIGMAPS, map("m")).await;
     let turns: Vec<String> =
-        server.seen().iter().map(|seen| seen.path.split('?').next().unwrap().to_owned()).collect();
+        server.requests().iter().map(|seen| seen.path.split('?').next().unwrap().to_owned()).collect();
     assert_eq!(turns, ["/a", "/b", "/a", "/b"], "each once more, and no more");
     assert_eq!(made["data"]["turn"], "b", "the last word stays");
     // the same for a change
@@ -27,12 +27,12 @@ async fn webhooks_that_undo_each_other_come_to_an_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_that_writes_what_it_is_asked_about_runs_out_of_time() {
+async fn a_webhook_that_causes_its_own_request_times_out() {
     let there: Arc<OnceLock<Weak<Cluster>>> = Arc::default();
     let reached = there.clone();
-    let server = Elsewhere::start(move |seen| {
+    let server = HttpsServer::start(move |seen| {
         let reached = reached.clone();
-        let write = move || -> tests::Deed {
+        let write = move || -> tests::SideEffect {
             let cluster = reached.get().and_then(Weak::upgrade);
             Box::pin(async move {
                 let Some(cluster) = cluster else { return };
@@ -52,7 +52,7 @@ async fn a_webhook_that_writes_what_it_is_asked_about_runs_out_of_time() {
     let path = format!("{CONFIGMAPS}/m");
     let change = cluster.patch(&path, json!({"data": {"k": "w"}}));
     let others = async {
-        // nobody else waits for it
+        // no other request waits for it
         for nth in 0..20 {
             cluster.named(SECRETS, &format!("s{nth}")).await;
         }
@@ -61,8 +61,8 @@ async fn a_webhook_that_writes_what_it_is_asked_about_runs_out_of_time() {
     let (refused, ()) = tokio::join!(change, others);
     let refused = refused.refused(500, "InternalError");
     assert!(message(&refused).ends_with("context deadline exceeded"), "{refused}");
-    assert!(server.count() > 1, "it was asked about its own writes");
-    // who takes the webhook away ends it
+    assert!(server.count() > 1, "it reviewed its own writes");
+    // deleting the webhook ends it
     cluster.delete(&format!("{VALIDATING}/loop")).await.code(200);
     let changed = cluster.patch(&path, json!({"data": {"k": "w"}})).await.code(200).json();
     assert_eq!(changed["data"]["k"], "w");

@@ -12,7 +12,7 @@ pub(super) const BINDINGS: &str =
 pub(super) async fn cluster(open: bool) -> Cluster {
     let served = ["admissionregistration.k8s.io/v1alpha1=true"];
     let serving = Serving::parse(served, &names::Names::default()).unwrap();
-    let gates = Gates { policies: open, ..Gates::default() };
+    let gates = Gates { validating_admission_policy: open, ..Gates::default() };
     Cluster::with(Options { serving, gates, ..Options::default() }).await
 }
 
@@ -31,7 +31,7 @@ fn map(name: &str, data: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_bound_policy_refuses_what_does_not_fulfil_it() {
+async fn a_bound_policy_denies_violations() {
     let cluster = cluster(true).await;
     let validations = json!([
         {"expression": "object == null || !has(object.data) || !has(object.data.big)"},
@@ -42,15 +42,15 @@ async fn a_bound_policy_refuses_what_does_not_fulfil_it() {
     cluster.create(CONFIGMAPS, map("kept", json!({"big": "1"}))).await;
     cluster.create(BINDINGS, binding("everywhere", "small")).await;
     let refused = cluster.post(CONFIGMAPS, map("a", json!({"big": "1"}))).await.refused(422, "Invalid");
-    let told = "ValidatingAdmissionPolicy 'small' with binding 'everywhere' denied request: failed expression: \
+    let message = "ValidatingAdmissionPolicy 'small' with binding 'everywhere' denied request: failed expression: \
                 object == null || !has(object.data) || !has(object.data.big)";
-    assert_eq!(refused["message"], format!("configmaps \"a\" is forbidden: {told}"));
-    assert_eq!(refused["details"]["causes"], json!([{"message": told}]));
+    assert_eq!(refused["message"], format!("configmaps \"a\" is forbidden: {message}"));
+    assert_eq!(refused["details"]["causes"], json!([{"message": message}]));
     cluster.create(CONFIGMAPS, map("a", json!({"small": "1"}))).await;
     let refused = cluster.delete(&format!("{CONFIGMAPS}/kept")).await.refused(403, "Forbidden");
     assert!(refused["message"].as_str().unwrap().ends_with("denied request: it is kept"), "{refused}");
     cluster.delete(&format!("{CONFIGMAPS}/a")).await.code(200);
-    // what changes counts from then on
+    // changes take effect with the next write
     cluster.delete(&format!("{BINDINGS}/everywhere")).await.code(200);
     cluster.create(CONFIGMAPS, map("a", json!({"big": "1"}))).await;
 }
@@ -82,14 +82,14 @@ async fn expressions_see_the_request_and_parameters() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_evaluated_refuses_unless_it_may_fail() {
+async fn evaluation_errors_follow_the_failure_policy() {
     let cluster = cluster(true).await;
     let validations = json!([{"expression": "object.data.missing == 'x'"}]);
     cluster.create(POLICIES, policy("strict", validations)).await;
     cluster.create(BINDINGS, binding("strict", "strict")).await;
     let refused = cluster.post(CONFIGMAPS, map("a", json!({"k": "v"}))).await.refused(422, "Invalid");
-    let told = "expression 'object.data.missing == 'x'' resulted in error: no such key: missing";
-    assert!(refused["message"].as_str().unwrap().ends_with(told), "{refused}");
+    let message = "expression 'object.data.missing == 'x'' resulted in error: no such key: missing";
+    assert!(refused["message"].as_str().unwrap().ends_with(message), "{refused}");
     cluster
         .patch(&format!("{POLICIES}/strict"), json!({"spec": {"failurePolicy": "Ignore"}}))
         .await
@@ -98,15 +98,16 @@ async fn what_cannot_be_evaluated_refuses_unless_it_may_fail() {
     // one that is none is not taken
     let broken = policy("broken", json!([{"expression": "object.data +"}]));
     let refused = cluster.post(POLICIES, broken).await.refused(422, "Invalid");
-    let told = refused["message"].as_str().unwrap();
+    let message = refused["message"].as_str().unwrap();
     assert!(
-        told.contains("spec.validations[0].expression: Invalid value: ") && told.contains("Syntax error"),
-        "{told}"
+        message.contains("spec.validations[0].expression: Invalid value: ")
+            && message.contains("Syntax error"),
+        "{message}"
     );
 }
 
 #[tokio::test]
-async fn policies_say_which_writes_they_are_about() {
+async fn policies_match_by_constraints() {
     let cluster = cluster(true).await;
     let mut never = policy("never", json!([{"expression": "false"}]));
     never["spec"]["matchConstraints"]["excludeResourceRules"] = json!([{"operations": ["CREATE"], "apiGroups": ["*"],
@@ -132,7 +133,7 @@ async fn policies_say_which_writes_they_are_about() {
 }
 
 #[tokio::test]
-async fn nothing_is_enforced_behind_a_closed_gate() {
+async fn nothing_is_enforced_if_the_gate_is_off() {
     let cluster = cluster(false).await;
     cluster.create(POLICIES, policy("never", json!([{"expression": "false"}]))).await;
     cluster.create(BINDINGS, binding("never", "never")).await;
@@ -140,7 +141,7 @@ async fn nothing_is_enforced_behind_a_closed_gate() {
 }
 
 #[tokio::test]
-async fn what_policies_do_is_counted() {
+async fn policy_decisions_are_counted() {
     let cluster = cluster(true).await;
     let names = json!([{"expression": "object == null || object.metadata.name != 'bad'"}]);
     cluster.create(POLICIES, policy("names", names)).await;

@@ -1,21 +1,21 @@
-//! What webhooks are told of writes that are not quite like others, as upstream tells it.
+//! Reviews of unusual writes, as upstream sends them.
 
 use super::admission_webhooks::{MUTATING, VALIDATING, allow, configure, hook, map, with};
 use super::*;
 use apiserver::authentication::jose::Signer;
 use apiserver::authentication::{self, ServiceAccounts};
-use tests::{Cluster, Elsewhere, Options, authority};
+use tests::{Cluster, HttpsServer, Options, authority};
 
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// A server that asks about everything, of those that may change it and of those that may refuse it.
-async fn both() -> (Cluster, Elsewhere) {
-    let server = Elsewhere::start(allow).await;
+/// A mutating and a validating webhook for all requests.
+async fn both() -> (Cluster, HttpsServer) {
+    let server = HttpsServer::start(allow).await;
     let signer = Signer::from_pem(authority().client("signer", "").key.as_bytes()).unwrap();
     let issuers = vec![ISSUER.to_owned()];
     let service_accounts = ServiceAccounts { signer: Some(signer), issuers, ..ServiceAccounts::default() };
-    let identity = authentication::Options { service_accounts, ..authentication::Options::default() };
-    let cluster = Cluster::with(Options { identity, ..Options::default() }).await;
+    let authentication = authentication::Options { service_accounts, ..authentication::Options::default() };
+    let cluster = Cluster::with(Options { authentication, ..Options::default() }).await;
     let rules = json!([{"operations": ["*"], "apiGroups": ["", "coordination.k8s.io"], "apiVersions": ["*"],
         "resources": ["configmaps", "namespaces/*", "namespaces", "leases", "pods", "pods/*", "bindings",
             "serviceaccounts/*"]}]);
@@ -25,16 +25,16 @@ async fn both() -> (Cluster, Elsewhere) {
     (cluster, server)
 }
 
-/// The reviews since so many: that of those who may change, that of those who may refuse.
-fn pair(server: &Elsewhere, since: usize) -> [Value; 2] {
-    let seen = server.seen();
+/// The mutating and the validating review after the first `count`.
+fn pair(server: &HttpsServer, since: usize) -> [Value; 2] {
+    let seen = server.requests();
     assert_eq!(seen.len(), since + 2, "{:?}", seen.iter().skip(since).map(|it| &it.path).collect::<Vec<_>>());
     assert!(seen[since].path.starts_with("/m") && seen[since + 1].path.starts_with("/v"));
     [seen[since].body["request"].clone(), seen[since + 1].body["request"].clone()]
 }
 
 #[tokio::test]
-async fn options_are_shown_as_they_were_given() {
+async fn reviews_have_the_options_as_sent() {
     let (cluster, server) = both().await;
     let options = |kind: &str, more: Value| {
         let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
@@ -42,39 +42,39 @@ async fn options_are_shown_as_they_were_given() {
         options
     };
     let mut since = 0;
-    let mut told = |expected: Value| {
+    let mut expect_options = |expected: Value| {
         for review in pair(&server, since) {
             assert_eq!(review["options"], expected);
         }
         since += 2;
     };
     cluster.create(CONFIGMAPS, map("a")).await;
-    told(options("CreateOptions", json!({})));
+    expect_options(options("CreateOptions", json!({})));
     for given in ["Warn", "Strict", "Ignore"] {
         let path = format!("{CONFIGMAPS}?fieldValidation={given}&fieldManager=me");
         cluster.create(&path, map(&given.to_lowercase())).await;
-        told(options("CreateOptions", json!({"fieldManager": "me", "fieldValidation": given})));
+        expect_options(options("CreateOptions", json!({"fieldManager": "me", "fieldValidation": given})));
     }
     let path = format!("{CONFIGMAPS}/a?fieldValidation=Warn");
     cluster.put(&path, map("a")).await.code(200);
-    told(options("UpdateOptions", json!({"fieldValidation": "Warn"})));
+    expect_options(options("UpdateOptions", json!({"fieldValidation": "Warn"})));
     cluster.patch(&path, json!({"data": {"k": "w"}})).await.code(200);
-    told(options("UpdateOptions", json!({"fieldValidation": "Warn"})));
+    expect_options(options("UpdateOptions", json!({"fieldValidation": "Warn"})));
     // an applied object that is not there yet is created, and so is one that is put
     let applied =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}, "data": {"k": "v"}});
     let path = format!("{CONFIGMAPS}/b?fieldManager=me&force=true");
     for kind in ["CreateOptions", "UpdateOptions"] {
         cluster.patch(&path, applied.clone()).content_type("application/apply-patch+yaml").await;
-        told(options(kind, json!({"fieldManager": "me"})));
+        expect_options(options(kind, json!({"fieldManager": "me"})));
     }
     let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "x"}});
     cluster.put(&format!("{LEASES}/l?fieldValidation=Strict&dryRun=All"), lease).await.code(201);
-    told(options("CreateOptions", json!({"fieldValidation": "Strict", "dryRun": ["All"]})));
+    expect_options(options("CreateOptions", json!({"fieldValidation": "Strict", "dryRun": ["All"]})));
 }
 
 #[tokio::test]
-async fn what_only_the_server_decides_is_shown_as_it_was_said_to_those_who_change() {
+async fn mutating_reviews_have_server_fields_as_sent() {
     let (cluster, server) = both().await;
     let mut object = map("a");
     object["metadata"]["uid"] = "mine".into();
@@ -97,7 +97,7 @@ async fn what_only_the_server_decides_is_shown_as_it_was_said_to_those_who_chang
     assert_eq!((of(&changing), of(&refusing)), (given.clone(), given.clone()));
     cluster.patch(&format!("{CONFIGMAPS}/a"), json!({"data": {"k": "w"}})).await.code(200);
     assert_eq!(of(&pair(&server, 6)[0]), given, "a patch is made of what is there");
-    // the state of a new object is what its kind begins with, whatever was said
+    // the status of a new object is the initial one
     cluster
         .create(PODS, {
             let mut pod = pod("p");
@@ -111,7 +111,7 @@ async fn what_only_the_server_decides_is_shown_as_it_was_said_to_those_who_chang
 }
 
 #[tokio::test]
-async fn a_namespace_is_meant_by_its_uid_when_it_is_deleted() {
+async fn a_namespace_deletion_is_reviewed_with_its_uid() {
     let (cluster, server) = both().await;
     let made = cluster.named(NAMESPACES, "n").await;
     let path = format!("{NAMESPACES}/n");
@@ -137,13 +137,13 @@ async fn a_namespace_is_meant_by_its_uid_when_it_is_deleted() {
         assert_eq!([&review["options"], &review["object"]], [&options, &Value::Null]);
         assert_eq!([&review["name"], &review["namespace"]], ["n", "n"]);
     }
-    // what is under way is asked about once
+    // a running deletion is reviewed once
     cluster.delete(&path).await.code(200);
     assert_eq!(server.count(), 6);
 }
 
 #[tokio::test]
-async fn a_request_for_a_token_is_shown_with_what_it_will_be_issued_for() {
+async fn token_requests_are_reviewed_with_defaults() {
     let (cluster, server) = both().await;
     cluster.named(ACCOUNTS, "sa").await;
     let request = json!({"spec": {"expirationSeconds": 1000}});
@@ -168,7 +168,7 @@ async fn a_request_for_a_token_is_shown_with_what_it_will_be_issued_for() {
 }
 
 #[tokio::test]
-async fn actions_are_shown_as_what_was_asked_for_and_nothing_else() {
+async fn subresource_actions_are_reviewed_as_requested() {
     let (cluster, server) = both().await;
     for name in ["p", "q"] {
         cluster.create(PODS, pod(name)).await;
@@ -194,7 +194,7 @@ async fn actions_are_shown_as_what_was_asked_for_and_nothing_else() {
     assert_eq!(bound["spec"]["nodeName"], "n");
     let managers = bound["metadata"]["managedFields"].as_array().unwrap();
     assert!(managers.iter().all(|it| it["subresource"] != "binding"), "{bound}");
-    // who takes a pod away by an eviction deletes nothing of their own
+    // an eviction has no separate deletion review
     let evict = json!({"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "q"},
         "deleteOptions": {"gracePeriodSeconds": 0}});
     cluster.post(&format!("{PODS}/q/eviction"), evict).await.code(201);

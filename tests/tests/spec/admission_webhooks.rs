@@ -1,18 +1,18 @@
-//! Webhooks that change and refuse writes: who is asked about what, and what becomes of the answers.
+//! Mutating and validating webhooks: their reviews, and the effect of their responses.
 
 use super::*;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tests::{Cluster, Elsewhere, Reply, Seen};
+use tests::{Cluster, HttpsServer, ReceivedRequest, Reply};
 
 pub(super) const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 pub(super) const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 pub(super) const BOTH: [&str; 2] = [MUTATING, VALIDATING];
 
 /// An answer to a review.
-pub(super) fn answer(seen: &Seen, mut response: Value) -> Reply {
+pub(super) fn answer(seen: &ReceivedRequest, mut response: Value) -> Reply {
     if response["uid"].is_null() {
         response["uid"] = seen.body["request"]["uid"].clone();
     }
@@ -20,17 +20,17 @@ pub(super) fn answer(seen: &Seen, mut response: Value) -> Reply {
     Reply::Json(json!({"apiVersion": version, "kind": "AdmissionReview", "response": response}))
 }
 
-pub(super) fn patch(seen: &Seen, operations: Value) -> Reply {
+pub(super) fn patch(seen: &ReceivedRequest, operations: Value) -> Reply {
     let patch = STANDARD.encode(operations.to_string());
     answer(seen, json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
 }
 
-pub(super) fn allow(seen: &Seen) -> Reply {
+pub(super) fn allow(seen: &ReceivedRequest) -> Reply {
     answer(seen, json!({"allowed": true}))
 }
 
 /// A webhook for all writes of config maps, at a path of a server.
-pub(super) fn hook(server: &Elsewhere, name: &str, path: &str) -> Value {
+pub(super) fn hook(server: &HttpsServer, name: &str, path: &str) -> Value {
     json!({
         "name": format!("{name}.example.com"),
         "clientConfig": {"url": format!("{}{path}", server.url), "caBundle": STANDARD.encode(&server.certificate)},
@@ -61,15 +61,15 @@ pub(super) fn message(status: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn a_webhook_is_told_all_about_a_write() {
+async fn a_review_describes_the_whole_write() {
     for kind in BOTH {
-        let server = Elsewhere::start(allow).await;
+        let server = HttpsServer::start(allow).await;
         let cluster = Cluster::start().await;
         configure(&cluster, kind, "one", vec![hook(&server, "a", "/here")]).await;
         let made = cluster.post(&format!("{CONFIGMAPS}?fieldManager=me"), map("a")).await.code(201).json();
         cluster.patch(&format!("{CONFIGMAPS}/a?dryRun=All"), json!({"data": {"k": "w"}})).await.code(200);
         cluster.delete(&format!("{CONFIGMAPS}/a?gracePeriodSeconds=7")).await.code(200);
-        let seen = server.seen();
+        let seen = server.requests();
         assert_eq!(seen.len(), 3, "{kind}");
         assert_eq!(seen[0].path, "/here?timeout=10s");
         let review = &seen[0].body;
@@ -92,7 +92,7 @@ async fn a_webhook_is_told_all_about_a_write() {
         assert_eq!(request["oldObject"], Value::Null);
         let options = json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "me"});
         assert_eq!(request["options"], options);
-        // what refuses sees the object as it will be
+        // validating webhooks see the final object
         let uid = if kind == VALIDATING { made["metadata"]["uid"].clone() } else { Value::Null };
         assert_eq!(request["object"]["metadata"]["uid"], uid);
         let request = &seen[1].body["request"];
@@ -109,8 +109,8 @@ async fn a_webhook_is_told_all_about_a_write() {
 }
 
 #[tokio::test]
-async fn rules_say_which_writes_are_meant() {
-    let server = Elsewhere::start(allow).await;
+async fn rules_select_writes() {
+    let server = HttpsServer::start(allow).await;
     let cluster = Cluster::start().await;
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let deployment = || {
@@ -148,10 +148,10 @@ async fn rules_say_which_writes_are_meant() {
     cluster.delete(&format!("{NAMESPACES}/n")).await.code(200);
     for (at, (.., expected)) in cases.iter().enumerate() {
         let of_hook = format!("/{at}?timeout=10s");
-        let found = server.seen().iter().filter(|seen| seen.path == of_hook).count();
+        let found = server.requests().iter().filter(|seen| seen.path == of_hook).count();
         assert_eq!(found, *expected, "rule {at}: {:?}", cases[at]);
     }
-    let all = server.seen();
+    let all = server.requests();
     let scaled = all.iter().find(|seen| seen.body["request"]["subResource"] == "scale").unwrap();
     let request = &scaled.body["request"];
     assert_eq!(request["kind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
@@ -161,8 +161,8 @@ async fn rules_say_which_writes_are_meant() {
 }
 
 #[tokio::test]
-async fn selectors_look_at_objects_old_and_new_and_at_their_namespaces() {
-    let server = Elsewhere::start(allow).await;
+async fn selectors_match_old_and_new_objects_and_namespaces() {
+    let server = HttpsServer::start(allow).await;
     let cluster = Cluster::start().await;
     let selector = json!({"matchLabels": {"watched": "yes"}});
     let by_object = with(hook(&server, "o", "/object"), "objectSelector", selector.clone());
@@ -170,7 +170,7 @@ async fn selectors_look_at_objects_old_and_new_and_at_their_namespaces() {
     let by_space =
         with(with(hook(&server, "n", "/namespace"), "namespaceSelector", selector), "rules", rules);
     configure(&cluster, VALIDATING, "selecting", vec![by_object, by_space]).await;
-    let count = |path: &str| server.seen().iter().filter(|seen| seen.path.starts_with(path)).count();
+    let count = |path: &str| server.requests().iter().filter(|seen| seen.path.starts_with(path)).count();
     cluster.named(CONFIGMAPS, "plain").await;
     assert_eq!(count("/object"), 0);
     cluster.labelled(CONFIGMAPS, "a", json!({"watched": "yes"})).await;
@@ -186,14 +186,14 @@ async fn selectors_look_at_objects_old_and_new_and_at_their_namespaces() {
     cluster.named("/api/v1/namespaces/loud/configmaps", "a").await;
     cluster.named("/api/v1/namespaces/quiet/configmaps", "a").await;
     assert_eq!(count("/namespace"), 2);
-    // what is in no namespace is not spared for that
+    // cluster-scoped objects match a namespace selector
     cluster.named("/apis/rbac.authorization.k8s.io/v1/clusterroles", "r").await;
     assert_eq!(count("/namespace"), 3);
 }
 
 #[tokio::test]
-async fn webhooks_see_the_version_that_they_know() {
-    let server = Elsewhere::start(|seen| match &*seen.path {
+async fn reviews_have_the_version_of_the_rule() {
+    let server = HttpsServer::start(|seen| match &*seen.path {
         "/change?timeout=10s" => {
             patch(seen, json!([{"op": "add", "path": "/message", "value": "by the hook"}]))
         }
@@ -211,18 +211,18 @@ async fn webhooks_see_the_version_that_they_know() {
         "regarding": {"namespace": "default", "kind": "Pod", "name": "p"}});
     let made = cluster.create("/apis/events.k8s.io/v1/namespaces/default/events", event).await;
     assert_eq!(made["note"], "by the hook");
-    let seen = server.seen();
+    let seen = server.requests();
     assert_eq!(seen.len(), 1, "an exact rule means no other version");
     let request = &seen[0].body["request"];
     assert_eq!(request["object"]["involvedObject"]["name"], "p");
     assert_eq!([&request["kind"]["group"], &request["resource"]["group"]], ["", ""]);
-    let asked = [&request["requestKind"]["group"], &request["requestResource"]["group"]];
-    assert_eq!(asked, ["events.k8s.io", "events.k8s.io"]);
+    let requested = [&request["requestKind"]["group"], &request["requestResource"]["group"]];
+    assert_eq!(requested, ["events.k8s.io", "events.k8s.io"]);
 }
 
 #[tokio::test]
-async fn objects_are_changed_one_webhook_after_the_other() {
-    let server = Elsewhere::start(|seen| {
+async fn webhooks_mutate_in_order() {
+    let server = HttpsServer::start(|seen| {
         let path = seen.path.split('?').next().unwrap();
         let data = &seen.body["request"]["object"]["data"];
         let trace = format!("{}{path}", data["trace"].as_str().unwrap_or(""));
@@ -243,8 +243,8 @@ async fn objects_are_changed_one_webhook_after_the_other() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_wants_it_sees_what_others_did_later() {
-    let server = Elsewhere::start(|seen| {
+async fn reinvoked_webhooks_see_later_changes() {
+    let server = HttpsServer::start(|seen| {
         let path = seen.path.split('?').next().unwrap().trim_start_matches('/');
         let data = &seen.body["request"]["object"]["data"];
         match (path, &data["late"]) {
@@ -268,14 +268,14 @@ async fn a_webhook_that_wants_it_sees_what_others_did_later() {
     let made = cluster.create(CONFIGMAPS, map("a")).await;
     assert_eq!(made["data"], json!({"k": "v", "late": "1", "again": "again"}));
     let paths: Vec<String> =
-        server.seen().iter().map(|seen| seen.path.split('?').next().unwrap().to_owned()).collect();
-    // the last one has seen all of the first round, and then what the first did in the second
+        server.requests().iter().map(|seen| seen.path.split('?').next().unwrap().to_owned()).collect();
+    // the last one saw the first round, and the reinvocation of the first
     assert_eq!(paths, ["/again", "/never", "/late", "/never", "/again", "/never"]);
 }
 
 #[tokio::test]
-async fn what_a_webhook_makes_of_an_object_is_checked() {
-    let server = Elsewhere::start(|seen| {
+async fn the_patch_of_a_webhook_is_validated() {
+    let server = HttpsServer::start(|seen| {
         let operations = match seen.body["request"]["object"]["metadata"]["name"].as_str().unwrap() {
             "missing" => json!([{"op": "remove", "path": "/nothing/here"}]),
             "type" => json!([{"op": "add", "path": "/data", "value": 7}]),
@@ -325,8 +325,8 @@ async fn what_a_webhook_makes_of_an_object_is_checked() {
 }
 
 #[tokio::test]
-async fn a_part_of_an_object_stays_a_part() {
-    let server = Elsewhere::start(|seen| {
+async fn a_subresource_write_changes_no_more_than_its_part() {
+    let server = HttpsServer::start(|seen| {
         let replicas = json!([
             {"op": "add", "path": "/spec/replicas", "value": 9},
             {"op": "add", "path": "/status", "value": {"replicas": 9}},
@@ -341,7 +341,7 @@ async fn a_part_of_an_object_stays_a_part() {
     let rules =
         json!([rule(&["*"], "apps", "v1", "replicasets"), rule(&["*"], "apps", "v1", "replicasets/status")]);
     configure(&cluster, MUTATING, "parts", vec![with(hook(&server, "a", "/"), "rules", rules)]).await;
-    // whoever creates an object cannot give it a status, and whoever tells its status cannot change what is wanted
+    // a creation cannot set the status, and a status write cannot change the spec
     let made = cluster.create(sets, set).await;
     assert_eq!((&made["spec"]["replicas"], &made["status"]["replicas"]), (&json!(9), &json!(0)));
     cluster.delete(&format!("{MUTATING}/parts")).await.code(200);
@@ -349,10 +349,13 @@ async fn a_part_of_an_object_stays_a_part() {
     let rules = json!([rule(&["*"], "apps", "v1", "replicasets/*")]);
     let only_parts = with(hook(&server, "a", "/"), "rules", rules);
     configure(&cluster, MUTATING, "parts", vec![only_parts]).await;
-    let told =
+    let message_part =
         cluster.patch(&format!("{sets}/s/status"), json!({"status": {"replicas": 4}})).await.code(200).json();
-    assert_eq!((&told["spec"]["replicas"], &told["status"]["replicas"]), (&json!(2), &json!(9)));
-    // a webhook changes what the part is, not what it is a part of
+    assert_eq!(
+        (&message_part["spec"]["replicas"], &message_part["status"]["replicas"]),
+        (&json!(2), &json!(9))
+    );
+    // a webhook changes the subresource, not its parent
     let scaled =
         cluster.patch(&format!("{sets}/s/scale"), json!({"spec": {"replicas": 5}})).await.code(200).json();
     assert_eq!(scaled["spec"]["replicas"], 9);
@@ -360,9 +363,9 @@ async fn a_part_of_an_object_stays_a_part() {
 }
 
 #[tokio::test]
-async fn refusals_reach_the_client() {
+async fn denials_reach_the_client() {
     for kind in BOTH {
-        let server = Elsewhere::start(|seen| {
+        let server = HttpsServer::start(|seen| {
             let request = &seen.body["request"];
             let name = request["name"].as_str().or(request["oldObject"]["metadata"]["name"].as_str());
             let status = match name.unwrap() {
@@ -384,26 +387,28 @@ async fn refusals_reach_the_client() {
             "message": "admission webhook \"a.example.com\" denied the request: no coffee", "reason": "Teapot",
             "details": {"name": "x", "causes": [{"message": "it is a teapot", "field": "spout"}]}, "code": 418});
         assert_eq!(refused, expected);
-        for (name, told) in [("plain", " without explanation"), ("success", ": Because"), ("odd", ": odd")] {
+        for (name, message_part) in
+            [("plain", " without explanation"), ("success", ": Because"), ("odd", ": odd")]
+        {
             let refused = cluster.post(CONFIGMAPS, map(name)).await.code(400).json();
-            let expected = format!("admission webhook \"a.example.com\" denied the request{told}");
+            let expected = format!("admission webhook \"a.example.com\" denied the request{message_part}");
             assert_eq!(message(&refused), expected);
         }
         cluster.create(CONFIGMAPS, map("kept")).await;
         cluster.create(CONFIGMAPS, map("gone")).await;
         let refused = cluster.delete(&format!("{CONFIGMAPS}/kept")).await.code(400).json();
         assert!(message(&refused).ends_with("it is kept"), "{refused}");
-        // each object of a collection is asked about, without a name in the question
+        // each object of a collection is reviewed, without a name in the review
         let refused = cluster.delete(CONFIGMAPS).await.code(400).json();
         assert!(message(&refused).ends_with("it is kept"), "{refused}");
         cluster.read(&format!("{CONFIGMAPS}/kept")).await;
-        let seen = server.seen();
+        let seen = server.requests();
         let last = seen.iter().rfind(|seen| seen.body["request"]["operation"] == "DELETE").unwrap();
         assert_eq!(last.body["request"]["name"], Value::Null);
     }
 }
 
-/// Paths at which a webhook fails, and what is told of that.
+/// Paths at which a webhook fails, and the reported errors.
 const FAILURES: [(&str, &str); 13] = [
     ("hang", "failed to call webhook: Post \"URL/hang?timeout=1s\": context deadline exceeded"),
     (
@@ -438,7 +443,7 @@ const FAILURES: [(&str, &str); 13] = [
     ("status", "failed to call webhook: as it says"),
 ];
 
-fn failing(seen: &Seen) -> Reply {
+fn failing(seen: &ReceivedRequest) -> Reply {
     let uid = &seen.body["request"]["uid"];
     let review = |version: &str, kind: &str| {
         Reply::Json(json!({"apiVersion": version, "kind": kind, "response": {"uid": uid, "allowed": true}}))
@@ -462,9 +467,9 @@ fn failing(seen: &Seen) -> Reply {
 }
 
 #[tokio::test]
-async fn a_webhook_that_fails_refuses_unless_it_may() {
+async fn failures_follow_the_failure_policy() {
     for kind in BOTH {
-        let server = Elsewhere::start(failing).await;
+        let server = HttpsServer::start(failing).await;
         let cluster = Cluster::start().await;
         for (path, why) in FAILURES {
             let seconds = if path == "hang" { 1 } else { 20 };
@@ -516,31 +521,31 @@ fn sorted_lines(metrics: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_unreachable_or_unbelieved_webhook_fails() {
-    let server = Elsewhere::start(allow).await;
+async fn an_unreachable_or_untrusted_webhook_fails() {
+    let server = HttpsServer::start(allow).await;
     let cluster = Cluster::start().await;
-    let mut nobody = hook(&server, "a", "/");
-    nobody["clientConfig"] = json!({"url": "https://127.0.0.1:9/x"});
+    let mut unreachable = hook(&server, "a", "/");
+    unreachable["clientConfig"] = json!({"url": "https://127.0.0.1:9/x"});
     let mut stranger = hook(&server, "a", "/");
     stranger["clientConfig"]["caBundle"] = Value::Null;
     let mut missing = hook(&server, "a", "/");
     missing["clientConfig"] = json!({"service": {"namespace": "default", "name": "none", "path": "/p"}});
-    for (hook, told) in [
-        (nobody, "failed to call webhook: Post \"https://127.0.0.1:9/x?timeout=10s\": "),
+    for (hook, message_part) in [
+        (unreachable, "failed to call webhook: Post \"https://127.0.0.1:9/x?timeout=10s\": "),
         (stranger, "certificate"),
         (missing, "Post \"https://none.default.svc:443/p?timeout=10s\": service \"none\" not found"),
     ] {
         configure(&cluster, VALIDATING, "far", vec![hook]).await;
         let refused = cluster.post(CONFIGMAPS, map("a")).await.refused(500, "InternalError");
-        assert!(message(&refused).contains(told), "{refused}");
+        assert!(message(&refused).contains(message_part), "{refused}");
         cluster.delete(&format!("{VALIDATING}/far")).await.code(200);
     }
     assert_eq!(server.count(), 0);
 }
 
 #[tokio::test]
-async fn a_service_is_called_under_its_name() {
-    let server = Elsewhere::named("hook.default.svc", allow).await;
+async fn a_service_is_called_by_its_dns_name() {
+    let server = HttpsServer::named("hook.default.svc", allow).await;
     let cluster = Cluster::start().await;
     let port: u16 = server.url.rsplit(':').next().unwrap().parse().unwrap();
     let mut called = hook(&server, "a", "/");
@@ -552,12 +557,12 @@ async fn a_service_is_called_under_its_name() {
         json!({"metadata": {"name": "hook"}, "spec": {"type": "ExternalName", "externalName": "localhost"}});
     cluster.create("/api/v1/namespaces/default/services", service).await;
     cluster.create(CONFIGMAPS, map("a")).await;
-    assert_eq!(server.seen()[0].path, "/p?timeout=10s");
+    assert_eq!(server.requests()[0].path, "/p?timeout=10s");
 }
 
 #[tokio::test]
-async fn a_dry_run_asks_those_that_change_nothing_elsewhere() {
-    let server = Elsewhere::start(allow).await;
+async fn a_dry_run_calls_webhooks_without_side_effects() {
+    let server = HttpsServer::start(allow).await;
     let cluster = Cluster::start().await;
     configure(&cluster, VALIDATING, "dry", vec![hook(&server, "a", "/")]).await;
     cluster.post(&format!("{CONFIGMAPS}?dryRun=All"), map("a")).await.code(201);
@@ -568,12 +573,12 @@ async fn a_dry_run_asks_those_that_change_nothing_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 5)]
-async fn refusing_webhooks_are_asked_at_the_same_time() {
-    // each answers only when all have been asked
-    let asked = Arc::new(AtomicUsize::new(0));
+async fn validating_webhooks_run_concurrently() {
+    // each responds only after all were called
+    let requested = Arc::new(AtomicUsize::new(0));
     let barrier = Arc::new(std::sync::Barrier::new(3));
-    let count = asked.clone();
-    let server = Elsewhere::start(move |seen| {
+    let count = requested.clone();
+    let server = HttpsServer::start(move |seen| {
         count.fetch_add(1, Ordering::SeqCst);
         tokio::task::block_in_place(|| barrier.wait());
         let no = seen.path.starts_with("/1") || seen.path.starts_with("/2");
@@ -585,29 +590,29 @@ async fn refusing_webhooks_are_asked_at_the_same_time() {
     configure(&cluster, VALIDATING, "together", hooks.to_vec()).await;
     let refused = cluster.post(CONFIGMAPS, map("a")).await.code(400).json();
     assert_eq!(message(&refused), "admission webhook \"h1.example.com\" denied the request: no 1");
-    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    assert_eq!(requested.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]
-async fn a_webhook_in_the_way_of_everything_can_be_taken_away() {
-    let server = Elsewhere::start(|seen| answer(seen, json!({"allowed": false}))).await;
+async fn a_blocking_webhook_can_be_deleted() {
+    let server = HttpsServer::start(|seen| answer(seen, json!({"allowed": false}))).await;
     let cluster = Cluster::start().await;
     let rules =
         json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]);
     for kind in BOTH {
         configure(&cluster, kind, "all", vec![with(hook(&server, "a", "/"), "rules", rules.clone())]).await;
         cluster.post(CONFIGMAPS, map("a")).await.code(400);
-        let asked = server.count();
+        let requested = server.count();
         cluster.patch(&format!("{kind}/all"), json!({"metadata": {"labels": {"a": "b"}}})).await.code(200);
         cluster.delete(&format!("{kind}/all")).await.code(200);
-        assert_eq!(server.count(), asked);
+        assert_eq!(server.count(), requested);
         cluster.post(CONFIGMAPS, json!({"metadata": {"generateName": "a-"}})).await.code(201);
     }
 }
 
 #[tokio::test]
-async fn webhooks_have_something_to_say() {
-    let server = Elsewhere::start(|seen| {
+async fn webhooks_return_warnings_and_audit_annotations() {
+    let server = HttpsServer::start(|seen| {
         let long: Vec<String> = (0..50).map(|nth| format!("{nth} {}", "x".repeat(400))).collect();
         let warnings = match seen.path.starts_with("/long") {
             true => json!(long),
@@ -627,8 +632,8 @@ async fn webhooks_have_something_to_say() {
 }
 
 #[tokio::test]
-async fn the_older_form_of_the_question_is_spoken() {
-    let server = Elsewhere::start(|seen| {
+async fn v1beta1_reviews_are_sent() {
+    let server = HttpsServer::start(|seen| {
         let patch = STANDARD.encode(json!([{"op": "add", "path": "/data/by", "value": "old"}]).to_string());
         answer(seen, json!({"uid": "", "allowed": true, "patch": patch}))
     })
@@ -637,25 +642,26 @@ async fn the_older_form_of_the_question_is_spoken() {
     let old = with(hook(&server, "a", "/"), "admissionReviewVersions", json!(["v9", "v1beta1", "v1"]));
     configure(&cluster, MUTATING, "old", vec![old]).await;
     assert_eq!(cluster.create(CONFIGMAPS, map("a")).await["data"]["by"], "old");
-    assert_eq!(server.seen()[0].body["apiVersion"], "admission.k8s.io/v1beta1");
+    assert_eq!(server.requests()[0].body["apiVersion"], "admission.k8s.io/v1beta1");
 }
 
 #[tokio::test]
-async fn webhooks_are_shown_who_calls() {
-    let server = Elsewhere::start(allow).await;
+async fn webhooks_get_client_credentials() {
+    let server = HttpsServer::start(allow).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kubeconfig");
     let host = server.url.trim_start_matches("https://");
     std::fs::write(&file, format!("users:\n- {{name: '{host}', user: {{token: secret}}}}\n")).unwrap();
-    let told = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
+    let message_part = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
         "kubeConfigFile": file});
-    let options = tests::Options::plugins(&[], &[], &[("ValidatingAdmissionWebhook", told)]);
+    let options = tests::Options::plugins(&[], &[], &[("ValidatingAdmissionWebhook", message_part)]);
     let cluster = Cluster::with(options).await;
     for kind in BOTH {
         configure(&cluster, kind, "known", vec![hook(&server, "a", "/")]).await;
     }
     cluster.create(CONFIGMAPS, map("a")).await;
-    let shown: Vec<_> = server.seen().iter().map(|seen| seen.headers.get("authorization").cloned()).collect();
+    let shown: Vec<_> =
+        server.requests().iter().map(|seen| seen.headers.get("authorization").cloned()).collect();
     assert_eq!(shown[0], None, "one plugin's credentials are not the other's");
     assert_eq!(shown[1].as_ref().unwrap(), "Bearer secret");
 }

@@ -5,7 +5,9 @@ use super::*;
 use apiserver::aggregation;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use tests::{Cluster, Extension, GROUP_VERSION, Mood, Options, Protocol, Who, authority, soon};
+use tests::{
+    Cluster, ExtensionServer, GROUP_VERSION, Options, Protocol, ServerBehavior, TestUser, authority, soon,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const REGISTERED: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
@@ -13,12 +15,12 @@ const NAME: &str = "v1beta1.metrics.example.com";
 pub(super) const METRICS: &str = "/apis/metrics.example.com/v1beta1";
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-/// A server that shows what another one believes.
-async fn cluster_for(extension: &Extension) -> Cluster {
+/// A server with the proxy client certificate.
+async fn cluster_for(extension: &ExtensionServer) -> Cluster {
     cluster_with(extension, |_| {}).await
 }
 
-async fn cluster_with(extension: &Extension, change: impl FnOnce(&mut Options)) -> Cluster {
+async fn cluster_with(extension: &ExtensionServer, change: impl FnOnce(&mut Options)) -> Cluster {
     let (certificate, key) = extension.proxy.clone();
     let identity = Some((certificate.into_bytes(), key.into_bytes()));
     let mut options = Options {
@@ -27,14 +29,14 @@ async fn cluster_with(extension: &Extension, change: impl FnOnce(&mut Options)) 
     };
     change(&mut options);
     let cluster = Cluster::with(options).await;
-    // found by its name, since nobody leads requests to addresses of services here
+    // an external name, because cluster IPs are not routed here
     let service = json!({"metadata": {"name": "metrics"},
         "spec": {"type": "ExternalName", "externalName": "localhost"}});
     cluster.create("/api/v1/namespaces/default/services", service).await;
     cluster
 }
 
-fn registered(extension: &Extension) -> Value {
+fn registered(extension: &ExtensionServer) -> Value {
     json!({"metadata": {"name": NAME}, "spec": {
         "group": "metrics.example.com", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 10,
         "caBundle": STANDARD.encode(&extension.authority),
@@ -62,8 +64,8 @@ async fn until(cluster: &Cluster, name: &str, status: &str, reason: &str) -> Str
 }
 
 /// A server with another one behind it, which answers.
-pub(super) async fn together() -> (Cluster, Extension) {
-    let extension = Extension::start("default", "metrics").await;
+pub(super) async fn together() -> (Cluster, ExtensionServer) {
+    let extension = ExtensionServer::start("default", "metrics").await;
     let cluster = cluster_for(&extension).await;
     cluster.create(REGISTERED, registered(&extension)).await;
     assert_eq!(until(&cluster, NAME, "True", "Passed").await, "all checks passed");
@@ -75,7 +77,7 @@ fn groups(list: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_served_here_has_objects() {
+async fn built_in_versions_have_api_services() {
     let cluster = Cluster::start().await;
     let core = cluster.read(&format!("{REGISTERED}/v1.")).await;
     assert_eq!(core["metadata"]["labels"][AUTOMANAGED], "onstart");
@@ -94,7 +96,7 @@ async fn what_is_served_here_has_objects() {
     wanted.push("v1.".to_owned());
     wanted.sort();
     assert_eq!(names(&cluster.read(REGISTERED).await), wanted);
-    // who takes one away takes nothing else away, until the next start
+    // a deleted APIService stays deleted until the next start
     cluster.delete(&format!("{REGISTERED}/v1.apps")).await.code(200);
     cluster.read("/apis/apps/v1/deployments").await;
     assert_eq!(groups(&cluster.read("/apis").await)[..2], ["apiregistration.k8s.io", "apps"]);
@@ -102,7 +104,7 @@ async fn what_is_served_here_has_objects() {
 }
 
 #[tokio::test]
-async fn custom_groups_have_objects_as_long_as_they_are_served() {
+async fn custom_groups_have_api_services_while_served() {
     let cluster = Cluster::start().await;
     let any = json!({"type": "object"});
     define(&cluster, definition(&[version("v1", any)])).await;
@@ -115,7 +117,7 @@ async fn custom_groups_have_objects_as_long_as_they_are_served() {
     let watch = format!("{REGISTERED}?watch=1&fieldSelector=metadata.name%3D{name}");
     let mut watch = cluster.get(&watch).watch().await;
     watch.expect("ADDED", &name).await;
-    // who takes it away gets it back, and what was changed is changed back
+    // deletions and changes are reverted
     cluster.delete(&format!("{REGISTERED}/{name}")).await.code(200);
     watch.expect("DELETED", &name).await;
     assert_eq!(watch.expect("ADDED", &name).await["spec"], spec);
@@ -127,7 +129,7 @@ async fn custom_groups_have_objects_as_long_as_they_are_served() {
 }
 
 #[tokio::test]
-async fn a_start_sets_right_what_is_the_servers_own() {
+async fn a_start_restores_local_api_services() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = Cluster::on(folder.path()).await;
     let odd = json!({"spec": {"versionPriority": 7}});
@@ -144,15 +146,15 @@ async fn a_start_sets_right_what_is_the_servers_own() {
 }
 
 #[tokio::test]
-async fn requests_are_passed_on_with_who_is_calling() {
+async fn requests_are_proxied_with_the_user() {
     let (cluster, extension) = together().await;
     let metrics = cluster.read(&format!("{METRICS}/nodes/a?pretty=false")).await;
     assert_eq!((&metrics["kind"], &metrics["usage"]["cpu"]), (&json!("NodeMetrics"), &json!("100m")));
-    let seen = extension.seen().pop().unwrap();
+    let seen = extension.requests().pop().unwrap();
     assert_eq!(seen.path, format!("{METRICS}/nodes/a?pretty=false"));
-    assert!(seen.proven, "the proxy showed its certificate");
+    assert!(seen.has_proxy_certificate, "the proxy showed its certificate");
     let all = |name: &str| -> Vec<String> {
-        let seen = extension.seen().pop().unwrap();
+        let seen = extension.requests().pop().unwrap();
         seen.headers.get_all(name).iter().map(|it| it.to_str().unwrap().to_owned()).collect()
     };
     assert_eq!(all("x-remote-user"), ["admin"]);
@@ -175,11 +177,11 @@ async fn requests_are_passed_on_with_who_is_calling() {
     for name in ["x-remote-extra-scope", "impersonate-user", "impersonate-group", "authorization"] {
         assert!(all(name).is_empty(), "{name}");
     }
-    // who may not ask is not passed on
-    let before = extension.seen().len();
-    let jane = Who::Holder(authority().client("jane", ""));
-    cluster.get(&format!("{METRICS}/nodes")).who(&jane).await.refused(403, "Forbidden");
-    assert_eq!(extension.seen().len(), before);
+    // unauthorized requests are not proxied
+    let before = extension.requests().len();
+    let jane = TestUser::Certificate(authority().client("jane", ""));
+    cluster.get(&format!("{METRICS}/nodes")).user(&jane).await.refused(403, "Forbidden");
+    assert_eq!(extension.requests().len(), before);
     let role = json!({"metadata": {"name": "metrics"}, "rules": [
         {"apiGroups": ["metrics.example.com"], "resources": ["nodes"], "verbs": ["list"]}]});
     cluster.create("/apis/rbac.authorization.k8s.io/v1/clusterroles", role).await;
@@ -187,7 +189,7 @@ async fn requests_are_passed_on_with_who_is_calling() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "metrics"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]});
     cluster.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
-    cluster.get(&format!("{METRICS}/nodes")).who(&jane).await.code(200);
+    cluster.get(&format!("{METRICS}/nodes")).user(&jane).await.code(200);
     assert_eq!(all("x-remote-user"), ["jane"]);
     // answers come as they are
     let missing = cluster.get(&format!("{METRICS}/nothing/here")).await.code(404);
@@ -195,7 +197,7 @@ async fn requests_are_passed_on_with_who_is_calling() {
 }
 
 #[tokio::test]
-async fn discovery_lists_groups_of_others_by_their_priorities() {
+async fn discovery_orders_aggregated_groups_by_priority() {
     let (cluster, extension) = together().await;
     let list = cluster.read("/apis").await;
     assert_eq!(groups(&list).last().unwrap(), "metrics.example.com");
@@ -220,15 +222,15 @@ async fn discovery_lists_groups_of_others_by_their_priorities() {
     other["spec"]["version"] = "v1".into();
     other["spec"]["versionPriority"] = 1.into();
     cluster.create(REGISTERED, other).await;
-    // it has no such version, and is listed all the same: who asks learns why
+    // an absent version is listed, and its requests report the reason
     let why = until(&cluster, "v1.metrics.example.com", "False", "FailedDiscoveryCheck").await;
     assert!(why.contains("bad status from https://localhost:") && why.ends_with(": 404"), "{why}");
     let group = cluster.read("/apis/metrics.example.com").await;
     let versions: Vec<&Value> =
         group["versions"].as_array().unwrap().iter().map(|it| &it["version"]).collect();
     assert_eq!(versions, ["v1beta1", "v1"]);
-    let told = cluster.get("/apis/metrics.example.com/v1").await.code(503);
-    assert_eq!(told.text(), "service unavailable\n");
+    let response = cluster.get("/apis/metrics.example.com/v1").await.code(503);
+    assert_eq!(response.text(), "service unavailable\n");
     cluster.delete(&format!("{REGISTERED}/v1.metrics.example.com")).await.code(200);
     cluster.delete(&format!("{REGISTERED}/{NAME}")).await.code(200);
     soon("the end of the group", async {
@@ -241,7 +243,7 @@ async fn discovery_lists_groups_of_others_by_their_priorities() {
 }
 
 #[tokio::test]
-async fn bodies_are_passed_on_as_they_come() {
+async fn bodies_are_streamed() {
     let (cluster, extension) = together().await;
     let large = "x".repeat(5 << 20);
     let back = cluster.post(&format!("{METRICS}/echo"), large.clone()).await.code(200);
@@ -252,7 +254,7 @@ async fn bodies_are_passed_on_as_they_come() {
     }
     let mut watch = cluster.get(&format!("{METRICS}/nodes?watch=1")).watch().await;
     for name in ["a", "b"] {
-        extension.tell(json!({"type": "ADDED", "object": {"metadata": {"name": name}}}));
+        extension.send_event(json!({"type": "ADDED", "object": {"metadata": {"name": name}}}));
         watch.expect("ADDED", name).await;
     }
     drop(watch);
@@ -274,14 +276,14 @@ async fn head(stream: &mut tests::Stream) -> String {
 }
 
 #[tokio::test]
-async fn connections_are_switched_to_other_protocols() {
+async fn upgraded_connections_are_proxied() {
     let (cluster, extension) = together().await;
-    let mut stream = cluster.connect(&Who::Admin, Protocol::Http1).await;
-    let asked = format!(
+    let mut stream = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
+    let request = format!(
         "GET {METRICS}/nodes/a/attach HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\
          Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.c2VjcmV0, shout.v1\r\n\r\n"
     );
-    stream.write_all(asked.as_bytes()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
     let answered = head(&mut stream).await;
     assert!(answered.starts_with("http/1.1 101 ") && answered.contains("upgrade: shout"), "{answered}");
     for word in ["hello", "again"] {
@@ -290,10 +292,10 @@ async fn connections_are_switched_to_other_protocols() {
         soon("the echo", stream.read_exact(&mut back)).await.unwrap();
         assert_eq!(back, *word.to_ascii_uppercase().as_bytes());
     }
-    let seen = extension.seen().pop().unwrap();
+    let seen = extension.requests().pop().unwrap();
     assert_eq!(seen.headers["sec-websocket-protocol"], "shout.v1");
     assert_eq!(seen.headers["x-remote-user"], "admin");
-    // who does not want to switch is told so
+    // a request without an upgrade is rejected
     let refused = cluster.get(&format!("{METRICS}/nodes/a/attach")).await.code(400);
     assert_eq!(refused.text(), "nothing to switch to");
     // they end with the server
@@ -303,7 +305,7 @@ async fn connections_are_switched_to_other_protocols() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said_and_requests_are_refused() {
+async fn unavailable_services_are_reported_and_requests_rejected() {
     let cluster = Cluster::start().await;
     let object = json!({"metadata": {"name": NAME}, "spec": {
         "group": "metrics.example.com", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 10,
@@ -328,7 +330,7 @@ async fn what_is_missing_is_said_and_requests_are_refused() {
     let said = until(&cluster, NAME, "False", "MissingEndpoints").await;
     let why = "endpoints for service/s in \"default\" have no addresses with port name \"https\"";
     assert_eq!(said, why);
-    // somebody who says otherwise is contradicted
+    // a false status is corrected
     let path = format!("{REGISTERED}/{NAME}/status");
     let lie = json!([{"op": "replace", "path": "/status/conditions/0/status", "value": "True"}]);
     cluster.patch(&path, lie).await.code(200);
@@ -338,9 +340,9 @@ async fn what_is_missing_is_said_and_requests_are_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_fails_is_found_out_and_comes_back() {
+async fn a_failing_server_becomes_unavailable_and_recovers() {
     let (cluster, extension) = together().await;
-    extension.feel(Mood::Failing);
+    extension.behave(ServerBehavior::Failing);
     // its answers are its own
     assert_eq!(cluster.get(&format!("{METRICS}/nodes")).await.code(500).text(), "out of order");
     let touch = json!({"metadata": {"labels": {"a": "b"}}});
@@ -359,7 +361,7 @@ async fn a_server_that_fails_is_found_out_and_comes_back() {
     ] {
         assert!(counted.contains(&line), "{line}");
     }
-    extension.feel(Mood::Good);
+    extension.behave(ServerBehavior::Good);
     until(&cluster, NAME, "True", "Passed").await;
     cluster.get(&format!("{METRICS}/nodes")).await.code(200);
     let port = extension.port;
@@ -369,19 +371,19 @@ async fn a_server_that_fails_is_found_out_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_holds_up_nobody() {
+async fn a_hanging_server_delays_no_other_request() {
     let (cluster, extension) = together().await;
-    extension.feel(Mood::Silent);
+    extension.behave(ServerBehavior::Silent);
     let late = cluster.get(&format!("{METRICS}/nodes?timeout=300ms")).await;
     late.refused(504, "Timeout");
     // everything else goes on
     cluster.read("/apis").await;
     cluster.read("/openapi/v2").await;
-    extension.feel(Mood::Good);
+    extension.behave(ServerBehavior::Good);
     // an answer that does not come to its end breaks off
     let broken = cluster.get(&format!("{METRICS}/slow?timeout=300ms")).protocol(Protocol::Http1).attempt();
     assert!(broken.await.is_err());
-    extension.feel(Mood::Silent);
+    extension.behave(ServerBehavior::Silent);
     let touch = json!({"metadata": {"labels": {"a": "b"}}});
     cluster.patch("/api/v1/namespaces/default/services/metrics", touch).await.code(200);
     let why = until(&cluster, NAME, "False", "FailedDiscoveryCheck").await;
@@ -389,31 +391,31 @@ async fn a_server_that_hangs_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn answers_that_lead_elsewhere_are_not_followed() {
-    let extension = Extension::start("default", "metrics").await;
+async fn redirects_are_not_followed() {
+    let extension = ExtensionServer::start("default", "metrics").await;
     for (refuse, code) in [(true, 502), (false, 302)] {
         let cluster = cluster_with(&extension, |options| options.aggregation.refuse_redirects = refuse).await;
-        extension.feel(Mood::Good);
+        extension.behave(ServerBehavior::Good);
         cluster.create(REGISTERED, registered(&extension)).await;
         until(&cluster, NAME, "True", "Passed").await;
-        extension.feel(Mood::Leading("https://127.0.0.1:1/secrets".to_owned()));
-        let told = cluster.get(&format!("{METRICS}/nodes")).await.code(code);
+        extension.behave(ServerBehavior::Leading("https://127.0.0.1:1/secrets".to_owned()));
+        let response = cluster.get(&format!("{METRICS}/nodes")).await.code(code);
         if refuse {
             let why = "the backend attempted to redirect this request, which is not permitted\n";
-            assert_eq!(told.text(), why);
+            assert_eq!(response.text(), why);
         }
     }
 }
 
 #[tokio::test]
-async fn who_cannot_prove_its_name_is_not_asked() {
-    let extension = Extension::named("somebody.else.svc").await;
+async fn an_untrusted_server_gets_no_request() {
+    let extension = ExtensionServer::named("another.name.svc").await;
     let cluster = cluster_for(&extension).await;
     cluster.create(REGISTERED, registered(&extension)).await;
     let why = until(&cluster, NAME, "False", "FailedDiscoveryCheck").await;
     assert!(why.contains("certificate"), "{why}");
     assert!(extension.all().is_empty());
-    // unless nobody cares
+    // unless verification is disabled
     let careless = json!({"spec": {"caBundle": null, "insecureSkipTLSVerify": true}});
     cluster.patch(&format!("{REGISTERED}/{NAME}"), careless).await.code(200);
     until(&cluster, NAME, "True", "Passed").await;
@@ -421,8 +423,8 @@ async fn who_cannot_prove_its_name_is_not_asked() {
 }
 
 #[tokio::test]
-async fn what_is_built_in_stays_here() {
-    let extension = Extension::start("default", "metrics").await;
+async fn built_in_versions_cannot_be_aggregated() {
+    let extension = ExtensionServer::start("default", "metrics").await;
     let cluster = cluster_for(&extension).await;
     let service = json!({"namespace": "default", "name": "metrics", "port": extension.port});
     let shadow = json!({"spec": {"service": service, "insecureSkipTLSVerify": true}});
@@ -438,7 +440,7 @@ async fn what_is_built_in_stays_here() {
 }
 
 #[tokio::test]
-async fn descriptions_of_others_are_part_of_the_whole() {
+async fn openapi_includes_aggregated_documents() {
     let (cluster, extension) = together().await;
     let described = |document: &Value| document["paths"].get(format!("{METRICS}/nodes")).is_some();
     soon("the description", async {
@@ -465,19 +467,19 @@ async fn descriptions_of_others_are_part_of_the_whole() {
     assert_eq!(own, "/openapi/v3/apis/metrics.example.com/v1beta1?hash=ABC");
     assert!(!address("apis/apps/v1").contains("LIE"));
     assert_eq!(cluster.read(&own).await["info"]["title"], "metrics");
-    assert_eq!(extension.seen().pop().unwrap().headers["x-remote-user"], "admin");
+    assert_eq!(extension.requests().pop().unwrap().headers["x-remote-user"], "admin");
 }
 
 #[tokio::test]
-async fn nonsense_harms_nobody_else() {
-    let extension = Extension::start("default", "metrics").await;
-    extension.feel(Mood::Lying);
-    let cluster = cluster_with(&extension, |options| options.gates.whole_discovery = true).await;
+async fn invalid_documents_affect_no_other_group() {
+    let extension = ExtensionServer::start("default", "metrics").await;
+    extension.behave(ServerBehavior::Lying);
+    let cluster = cluster_with(&extension, |options| options.gates.aggregated_discovery = true).await;
     cluster.create(REGISTERED, registered(&extension)).await;
     until(&cluster, NAME, "True", "Passed").await;
-    let asked = |path: &str| extension.all().iter().any(|it| it.path == path);
+    let request = |path: &str| extension.all().iter().any(|it| it.path == path);
     soon("all questions", async {
-        while !asked("/openapi/v2") || !asked("/openapi/v3") {
+        while !request("/openapi/v2") || !request("/openapi/v3") {
             tokio::task::yield_now().await;
         }
     })
@@ -496,9 +498,9 @@ const WHOLE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json;q=0.5";
 
 #[tokio::test]
-async fn discovery_can_be_had_in_one_document() {
-    let extension = Extension::start("default", "metrics").await;
-    let cluster = cluster_with(&extension, |options| options.gates.whole_discovery = true).await;
+async fn aggregated_discovery_is_one_document() {
+    let extension = ExtensionServer::start("default", "metrics").await;
+    let cluster = cluster_with(&extension, |options| options.gates.aggregated_discovery = true).await;
     cluster.create(REGISTERED, registered(&extension)).await;
     until(&cluster, NAME, "True", "Passed").await;
     let remote = |whole: &Value| {
@@ -540,16 +542,16 @@ async fn discovery_can_be_had_in_one_document() {
         "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
     let proto = cluster.get("/apis").accept(proto).await.code(200);
     assert!(proto.body.starts_with(b"k8s\0"));
-    // who asks for nothing in particular gets what everybody gets
+    // without an `Accept` header the response is the unaggregated document
     assert_eq!(cluster.read("/apis").await["kind"], "APIGroupList");
     let other = cluster.get("/apis").accept("application/json, */*").await.code(200).json();
     assert_eq!(other["kind"], "APIGroupList");
 }
 
 #[tokio::test]
-async fn what_was_available_is_so_after_a_restart() {
+async fn availability_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let extension = Extension::start("default", "metrics").await;
+    let extension = ExtensionServer::start("default", "metrics").await;
     let on =
         |options: &mut Options| options.store = apiserver::StoreChoice::Directory(folder.path().to_owned());
     let cluster = cluster_with(&extension, on).await;

@@ -1,11 +1,11 @@
-//! "Server-side apply" as a client sees it from outside: the refusal, force, and what else it needs.
+//! "Server-side apply" for clients: conflicts, force, permission.
 
 use super::*;
-use tests::{Ask, Cluster, Who, authority};
+use tests::{ApiRequest, Cluster, TestUser, authority};
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps/a";
 
-fn apply<'c>(cluster: &'c Cluster, manager: &str, data: Value, query: &str) -> Ask<'c> {
+fn apply<'c>(cluster: &'c Cluster, manager: &str, data: Value, query: &str) -> ApiRequest<'c> {
     let metadata = json!({"name": "a"});
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
     let ask = cluster.patch(&format!("{PATH}?fieldManager={manager}{query}"), body);
@@ -37,11 +37,11 @@ async fn force_takes_the_fields_over() {
     assert_eq!(dry["data"], json!({"a": "2", "b": "1"}));
     let taken = apply(&cluster, "two", json!({"a": "2"}), "&force=true").await.code(200).json();
     assert_eq!(taken["data"], json!({"a": "2", "b": "1"}));
-    // now the first one is refused, and what it no longer says is not removed
+    // now the first manager has a conflict, and its omitted fields stay
     apply(&cluster, "one", json!({"a": "1", "b": "1"}), "").await.refused(409, "Conflict");
     let left = apply(&cluster, "one", json!({"b": "1"}), "").await.code(200).json();
     assert_eq!(left["data"], json!({"a": "2", "b": "1"}));
-    // force is for applies, and an apply says who it is
+    // force needs an apply, and an apply needs a manager
     let merge = cluster.patch(&format!("{PATH}?force=true"), json!({"data": {"a": "3"}})).await;
     assert_eq!(merge.refused(422, "Invalid")["details"]["causes"][0]["field"], "force");
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap"});
@@ -52,8 +52,8 @@ async fn force_takes_the_fields_over() {
 #[tokio::test]
 async fn it_needs_permission_like_any_patch() {
     let cluster = Cluster::start().await;
-    let jane = Who::Holder(authority().client("jane", "users"));
-    let refused = apply(&cluster, "one", json!({"a": "1"}), "").who(&jane).await.refused(403, "Forbidden");
+    let jane = TestUser::Certificate(authority().client("jane", "users"));
+    let refused = apply(&cluster, "one", json!({"a": "1"}), "").user(&jane).await.refused(403, "Forbidden");
     let message = refused["message"].as_str().unwrap();
     assert!(message.contains("User \"jane\" cannot patch resource \"configmaps\""), "{message}");
     cluster.get(PATH).await.refused(404, "NotFound");

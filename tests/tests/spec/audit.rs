@@ -1,4 +1,4 @@
-//! The record of what was asked and how it ended.
+//! Audit events.
 
 use super::{CONFIGMAPS, NAMESPACES, SECRETS, pod};
 use apiserver::StartError;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
-use tests::{Cluster, Options, Protocol, Who, authority, soon};
+use tests::{Cluster, Options, Protocol, TestUser, authority, soon};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const EVERYTHING: &str = "rules: [{level: RequestResponse}]";
@@ -63,7 +63,7 @@ impl Recorded {
 }
 
 #[tokio::test]
-async fn an_event_says_who_did_what_and_how_it_ended() {
+async fn an_event_has_user_request_and_response() {
     let recorded = Recorded::start(EVERYTHING).await;
     let cluster = &recorded.cluster;
     let body = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
@@ -100,12 +100,12 @@ async fn an_event_says_who_did_what_and_how_it_ended() {
 }
 
 #[tokio::test]
-async fn what_was_sent_is_shown_as_it_was_understood() {
+async fn request_objects_are_recorded_as_decoded() {
     let recorded = Recorded::start(EVERYTHING).await;
     let cluster = &recorded.cluster;
     let one = format!("{CONFIGMAPS}/a");
     let ask = |id: &str, method: Method, path: &str, media: &str, body: &str| {
-        let ask = cluster.ask(method, path).body(body.to_owned()).content_type(media);
+        let ask = cluster.request(method, path).body(body.to_owned()).content_type(media);
         ask.header("audit-id", id)
     };
     let yaml = "metadata: {name: a}\ndata: {k: v}\n";
@@ -123,7 +123,7 @@ async fn what_was_sent_is_shown_as_it_was_understood() {
     let path = format!("{one}?fieldManager=m");
     ask("apply", Method::PATCH, &path, "application/apply-patch+yaml", applied).await.code(200);
     assert_eq!(recorded.last("apply")["requestObject"]["data"], json!({"w": "1"}));
-    // what cannot be read is not shown, and breaks no line
+    // unreadable bodies are not recorded
     ask("broken", Method::PATCH, &one, "application/merge-patch+json", "{\n\"a\": [").await.code(400);
     assert_eq!(recorded.last("broken").get("requestObject"), None);
     let options = r#"{"propagationPolicy": "Background"}"#;
@@ -137,7 +137,7 @@ async fn what_was_sent_is_shown_as_it_was_understood() {
         (&deleted["responseStatus"]["status"], &deleted["responseStatus"]["code"]),
         (&json!("Success"), &json!(200))
     );
-    // defaults are a part of what was understood, and an object names itself
+    // request objects have defaults, and references their names
     cluster.post(super::PODS, pod("p")).header("audit-id", "pod").await.code(201);
     let made = recorded.last("pod");
     assert_eq!(made["requestObject"]["spec"]["schedulerName"], "default-scheduler");
@@ -148,7 +148,7 @@ async fn what_was_sent_is_shown_as_it_was_understood() {
 }
 
 #[tokio::test]
-async fn what_is_answered_is_shown_as_json_whatever_form_it_had() {
+async fn response_objects_are_recorded_as_json() {
     let recorded = Recorded::start(EVERYTHING).await;
     let cluster = &recorded.cluster;
     let one = format!("{NAMESPACES}/default");
@@ -181,11 +181,12 @@ async fn what_is_answered_is_shown_as_json_whatever_form_it_had() {
 async fn every_refusal_is_recorded() {
     let recorded = Recorded::start("rules: [{level: Metadata}]").await;
     let cluster = &recorded.cluster;
-    let alice = Who::Holder(authority().client("alice", "devs"));
+    let alice = TestUser::Certificate(authority().client("alice", "devs"));
     let message = |id: &str| recorded.last(id)["responseStatus"]["message"].as_str().unwrap_or("").to_owned();
     let ask = |id: &str| cluster.get(CONFIGMAPS).header("audit-id", id);
-    // nobody knows who asked: that is all there is to record
-    let refused = ask("401").who(&Who::Nobody).header("authorization", "Bearer wrong").await.code(401);
+    // the user is unknown and not recorded
+    let refused =
+        ask("401").user(&TestUser::Anonymous).header("authorization", "Bearer wrong").await.code(401);
     assert_eq!(
         (refused.header("audit-id"), recorded.stages("401")),
         ("401", vec!["ResponseStarted".to_owned()])
@@ -193,16 +194,16 @@ async fn every_refusal_is_recorded() {
     let event = recorded.last("401");
     assert_eq!((&event["user"], &event["responseStatus"]["code"]), (&json!({}), &json!(401)));
     assert!(!recorded.text().contains("wrong"));
-    ask("anonymous").who(&Who::Nobody).await.code(403);
+    ask("anonymous").user(&TestUser::Anonymous).await.code(403);
     assert_eq!(recorded.last("anonymous")["user"]["username"], "system:anonymous");
     assert_eq!(recorded.last("anonymous")["annotations"]["authorization.k8s.io/decision"], "forbid");
-    ask("403").who(&alice).await.code(403);
+    ask("403").user(&alice).await.code(403);
     assert!(
         message("403").starts_with("configmaps is forbidden: User \"alice\" cannot list"),
         "{}",
         message("403")
     );
-    ask("as").who(&alice).header("impersonate-user", "bob").await.code(403);
+    ask("as").user(&alice).header("impersonate-user", "bob").await.code(403);
     let event = recorded.last("as");
     assert_eq!((&event["user"]["username"], event.get("impersonatedUser")), (&json!("alice"), None));
     assert!(message("as").contains("cannot impersonate"), "{event}");
@@ -256,8 +257,8 @@ async fn bodies_are_recorded_only_where_the_policy_says_so() {
     assert_eq!(recorded.events("none"), [Value::Null; 0]);
     let whole = cluster.get("/api/v1/nodes/none").header("audit-id", "whole").await.code(404).json();
     assert_eq!(recorded.last("whole")["responseObject"], whole);
-    let quiet = Who::Holder(authority().client("quiet", "x"));
-    cluster.get(CONFIGMAPS).who(&quiet).header("audit-id", "quiet").await.code(403);
+    let quiet = TestUser::Certificate(authority().client("quiet", "x"));
+    cluster.get(CONFIGMAPS).user(&quiet).header("audit-id", "quiet").await.code(403);
     assert_eq!(recorded.events("quiet"), [Value::Null; 0]);
     // lists and objects are shown without owners
     let path = format!("{NAMESPACES}/kube-system");
@@ -298,7 +299,7 @@ async fn a_watch_is_recorded_when_it_begins_and_when_it_ends() {
 }
 
 #[tokio::test]
-async fn where_a_request_came_from_is_recorded_with_its_proxies() {
+async fn source_addresses_include_proxies() {
     let recorded = Recorded::start("rules: [{level: Metadata}]").await;
     for (id, forwarded, real, expected) in [
         ("a", "1.2.3.4, 5.6.7.8", "9.9.9.9", &["1.2.3.4", "5.6.7.8", "9.9.9.9", "127.0.0.1"][..]),
@@ -312,11 +313,11 @@ async fn where_a_request_came_from_is_recorded_with_its_proxies() {
 }
 
 #[tokio::test]
-async fn annotations_come_from_all_who_have_something_to_say() {
+async fn annotations_come_from_every_stage() {
     let recorded = Recorded::start("rules: [{level: Metadata}]").await;
     let cluster = &recorded.cluster;
-    let nobody = cluster.get("/version").who(&Who::Nobody).header("audit-id", "rbac");
-    nobody.protocol(Protocol::Http1).await.code(200);
+    let anonymous = cluster.get("/version").user(&TestUser::Anonymous).header("audit-id", "rbac");
+    anonymous.protocol(Protocol::Http1).await.code(200);
     let reason = &recorded.last("rbac")["annotations"]["authorization.k8s.io/reason"];
     assert!(reason.as_str().unwrap().starts_with("RBAC: allowed by ClusterRoleBinding"), "{reason}");
     let old = "/apis/flowcontrol.apiserver.k8s.io/v1beta2/flowschemas";
@@ -336,7 +337,7 @@ async fn annotations_come_from_all_who_have_something_to_say() {
 }
 
 #[tokio::test]
-async fn requests_that_cannot_be_recorded_are_refused_if_that_is_wanted() {
+async fn blocking_strict_rejects_requests_that_cannot_be_recorded() {
     for (mode, code) in [(Mode::Blocking, 200), (Mode::BlockingStrict, 500)] {
         let log = Some(log("/dev/full".into(), mode));
         let audit =
@@ -344,10 +345,11 @@ async fn requests_that_cannot_be_recorded_are_refused_if_that_is_wanted() {
         let cluster = Cluster::with(Options { audit, ..Options::default() }).await;
         let answer = cluster.get("/api/v1/namespaces/default").await.code(code);
         if code == 500 {
-            let told = "Internal Server Error: \"/api/v1/namespaces/default\": failed to store audit event\n";
-            assert_eq!(answer.text(), told);
+            let expected =
+                "Internal Server Error: \"/api/v1/namespaces/default\": failed to store audit event\n";
+            assert_eq!(answer.text(), expected);
         }
-        // what is not recorded goes on
+        // requests without events are served
         cluster.named(CONFIGMAPS, "a").await;
     }
     let log = Some(log("/dev/null/x".into(), Mode::Blocking));
@@ -357,7 +359,7 @@ async fn requests_that_cannot_be_recorded_are_refused_if_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn events_are_posted_to_a_receiver_and_the_last_ones_at_the_end() {
+async fn events_are_sent_to_a_webhook_and_flushed_at_shutdown() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     // takes everything that comes on a connection, and says so
@@ -397,11 +399,11 @@ async fn events_are_posted_to_a_receiver_and_the_last_ones_at_the_end() {
 }
 
 #[tokio::test]
-async fn what_webhooks_did_is_recorded() {
+async fn webhook_mutations_are_recorded() {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
-    use tests::{Elsewhere, Reply};
-    let server = Elsewhere::start(|seen| {
+    use tests::{HttpsServer, Reply};
+    let server = HttpsServer::start(|seen| {
         let patch = json!([{"op": "add", "path": "/data/by", "value": "hook"}]).to_string();
         let mut response = json!({"uid": seen.body["request"]["uid"], "allowed": true});
         match seen.path.split('?').next().unwrap() {

@@ -5,7 +5,7 @@ use apiserver::serve::Limits;
 use env::Env;
 use http::Method;
 use std::time::Duration;
-use tests::{Cluster, Options, Protocol, Who, escape, soon};
+use tests::{Cluster, Options, Protocol, TestUser, escape, soon};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -14,7 +14,7 @@ async fn garbage_bodies() {
     const SEED: u64 = 20;
     let cluster = Cluster::start().await;
     cluster.named(CONFIGMAPS, "x").await;
-    let random = env::Simulated::new(0, SEED);
+    let random = env::Seeded::new(0, SEED);
     for round in 0..60 {
         let mut bytes = vec![0; 1 + round * 7];
         random.fill(&mut bytes);
@@ -255,7 +255,7 @@ async fn bad_query_values() {
     }
     cluster.delete(&format!("{CONFIGMAPS}/x?gracePeriodSeconds=x")).await.refused(400, "BadRequest");
     cluster.delete(&format!("{CONFIGMAPS}/x?propagationPolicy=x")).await.refused(422, "Invalid");
-    // unknown parameters, empty pairs and broken escapes are nobody's business
+    // unknown parameters, empty pairs and invalid escapes are ignored
     cluster.get(&format!("{CONFIGMAPS}?&&=&a=%&b=%z&unknown=1")).await.code(200);
     cluster.read(&format!("{CONFIGMAPS}/x")).await;
 }
@@ -295,22 +295,22 @@ async fn connections_that_say_nothing() {
 async fn requests_that_stop_half_way() {
     let cluster = Cluster::with(impatient()).await;
     for start in ["G", "GET /healthz HTTP/1.1\r\n", "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-a: "] {
-        let mut stream = cluster.connect(&Who::Admin, Protocol::Http1).await;
+        let mut stream = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
         stream.write_all(start.as_bytes()).await.unwrap();
         until_closed(&mut stream).await;
     }
     // the preface of HTTP/2 does not come
-    let mut stream = cluster.connect(&Who::Admin, Protocol::Http2).await;
+    let mut stream = cluster.connect(&TestUser::Admin, Protocol::Http2).await;
     stream.write_all(b"PRI *").await.unwrap();
     until_closed(&mut stream).await;
 }
 
 #[tokio::test]
-async fn bodies_that_never_end_hold_up_nobody() {
+async fn endless_bodies_delay_no_other_request() {
     let cluster = Cluster::start().await;
     let mut open = Vec::new();
     for _ in 0..10 {
-        let mut stream = cluster.connect(&Who::Admin, Protocol::Http1).await;
+        let mut stream = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
         let head = format!("POST {CONFIGMAPS} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n{{");
         stream.write_all(head.as_bytes()).await.unwrap();
         open.push(stream);
@@ -324,7 +324,7 @@ async fn bodies_that_never_end_hold_up_nobody() {
 async fn clients_that_leave_before_the_answer() {
     let cluster = Cluster::start().await;
     for n in 0..20 {
-        let mut stream = cluster.connect(&Who::Admin, Protocol::Http1).await;
+        let mut stream = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
         let body = format!("{{\"metadata\":{{\"name\":\"c{n}\"}}}}");
         let length = body.len();
         let request = format!(
@@ -354,20 +354,20 @@ async fn malformed_http() {
         b"GET /a b c HTTP/1.1\r\nhost: a\r\n\r\n",
         b"\x00\x01\x02\x03\r\n\r\n",
     ] {
-        let mut stream = cluster.connect(&Who::Admin, Protocol::Http1).await;
+        let mut stream = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
         stream.write_all(raw).await.unwrap();
         let answer = String::from_utf8_lossy(&until_closed(&mut stream).await).into_owned();
         let shown = String::from_utf8_lossy(raw);
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{shown}: {answer}");
     }
-    let mut stream = cluster.connect(&Who::Admin, Protocol::Http2).await;
+    let mut stream = cluster.connect(&TestUser::Admin, Protocol::Http2).await;
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff").await.unwrap();
     until_closed(&mut stream).await;
     cluster.answers().await;
 }
 
 #[tokio::test]
-async fn hosts_that_are_not_said_properly() {
+async fn invalid_hosts() {
     let cluster = Cluster::start().await;
     for (version, hosts, expected) in [
         ("1.1", "", "400 Bad Request: missing required Host header"),
@@ -381,7 +381,7 @@ async fn hosts_that_are_not_said_properly() {
         ("1.1", "host: [::1]:6443\r\n", "200 OK"),
         ("1.0", "", "200 OK"),
     ] {
-        let mut stream = cluster.connect(&Who::Admin, Protocol::Http1).await;
+        let mut stream = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
         let request = format!("GET /version HTTP/{version}\r\n{hosts}connection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let answer = String::from_utf8(until_closed(&mut stream).await).unwrap();
@@ -395,7 +395,7 @@ async fn hosts_that_are_not_said_properly() {
 }
 
 #[tokio::test]
-async fn http_without_tls_is_told_so() {
+async fn http_without_tls_is_rejected() {
     let cluster = Cluster::start().await;
     let mut stream = TcpStream::connect(cluster.address).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
@@ -408,7 +408,8 @@ async fn odd_methods_and_headers() {
     let cluster = Cluster::start().await;
     for method in ["PROPFIND", "CONNECT", "TRACE", "M-SEARCH", "get"] {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        if let Ok(answer) = cluster.ask(method.clone(), CONFIGMAPS).protocol(Protocol::Http1).attempt().await
+        if let Ok(answer) =
+            cluster.request(method.clone(), CONFIGMAPS).protocol(Protocol::Http1).attempt().await
         {
             assert!(matches!(answer.status, 400 | 404 | 405), "{method}: {}", answer.status);
         }

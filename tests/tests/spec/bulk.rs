@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::Arc;
 use std::time::Duration;
-use tests::{Cluster, Hold, Options, Protocol, Who, soon};
+use tests::{Cluster, Options, Protocol, TestUser, ThreadBlocker, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
@@ -11,9 +11,9 @@ fn large(name: &str) -> serde_json::Value {
     json!({"metadata": {"name": name}, "data": {"k": "x".repeat(100_000)}})
 }
 
-async fn holding() -> (Arc<Cluster>, Arc<Hold>) {
-    let hold = Arc::<Hold>::default();
-    let options = Options { hold: Some(hold.clone()), ..Options::default() };
+async fn holding() -> (Arc<Cluster>, Arc<ThreadBlocker>) {
+    let hold = Arc::<ThreadBlocker>::default();
+    let options = Options { thread_blocker: Some(hold.clone()), ..Options::default() };
     (Arc::new(Cluster::with(options).await), hold)
 }
 
@@ -27,27 +27,27 @@ async fn until_in_flight(cluster: &Cluster, count: usize) {
 }
 
 #[tokio::test]
-async fn requests_that_hold_their_threads_stop_no_others() {
+async fn bulk_requests_block_no_other_request() {
     let (cluster, hold) = holding().await;
-    let alice = super::limits::somebody(&cluster).await;
+    let alice = super::limits::cluster_admin(&cluster).await;
     // as many as there are threads for such requests
     let count = std::thread::available_parallelism().map_or(1, usize::from);
-    hold.next(count);
+    hold.block_next(count);
     let mut held = JoinSet::new();
     for n in 0..count {
         let (cluster, alice) = (cluster.clone(), alice.clone());
-        held.spawn(async move { cluster.post(CONFIGMAPS, large(&format!("held-{n}"))).who(&alice).await });
+        held.spawn(async move { cluster.post(CONFIGMAPS, large(&format!("held-{n}"))).user(&alice).await });
     }
-    hold.until_holding(count).await;
+    hold.wait_until_blocked(count).await;
     // new connections and small requests, reading and writing
     for protocol in [Protocol::Http1, Protocol::Http2] {
-        cluster.get(NAMESPACES).who(&alice).protocol(protocol).await.code(200);
+        cluster.get(NAMESPACES).user(&alice).protocol(protocol).await.code(200);
     }
-    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "small"}})).who(&alice).await.code(201);
+    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "small"}})).user(&alice).await.code(201);
     cluster.answers().await;
     // the administrator's large requests too
     cluster.post(CONFIGMAPS, large("admin")).await.code(201);
-    assert_eq!(hold.holding(), count);
+    assert_eq!(hold.blocked(), count);
     hold.release();
     for answer in held.join_all().await {
         answer.code(201);
@@ -55,30 +55,30 @@ async fn requests_that_hold_their_threads_stop_no_others() {
 }
 
 #[tokio::test]
-async fn the_deadline_is_kept_while_the_work_goes_on() {
+async fn the_deadline_holds_while_bulk_work_goes_on() {
     let (cluster, hold) = holding().await;
-    let alice = super::limits::somebody(&cluster).await;
-    hold.next(1);
+    let alice = super::limits::cluster_admin(&cluster).await;
+    hold.block_next(1);
     let path = format!("{CONFIGMAPS}?timeout=200ms");
-    let late = cluster.post(&path, large("late")).who(&alice).await;
+    let late = cluster.post(&path, large("late")).user(&alice).await;
     assert!(!late.header("x-kubernetes-pf-flowschema-uid").is_empty());
     let status = late.refused(504, "Timeout");
     assert_eq!(status["message"], "Timeout: request did not complete within the allotted timeout");
     // the work goes on, and keeps its seat
-    assert_eq!((hold.holding(), cluster.server.service.in_flight.total()), (1, 1));
+    assert_eq!((hold.blocked(), cluster.server.service.in_flight.total()), (1, 1));
     hold.release();
     until_in_flight(&cluster, 0).await;
-    // what was refused is not stored afterwards
+    // a timed-out write is not stored later
     cluster.get(&format!("{CONFIGMAPS}/late")).await.code(404);
-    cluster.post(CONFIGMAPS, large("late")).who(&alice).await.code(201);
+    cluster.post(CONFIGMAPS, large("late")).user(&alice).await.code(201);
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_gives_its_seat_back_with_the_end_of_the_work() {
+async fn the_seat_of_a_cancelled_request_is_free_when_its_work_ends() {
     let (cluster, hold) = holding().await;
-    hold.next(1);
+    hold.block_next(1);
     let body = large("left").to_string();
-    let mut client = cluster.connect(&Who::Admin, Protocol::Http1).await;
+    let mut client = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
     let head = format!(
         "POST {CONFIGMAPS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n",
@@ -86,13 +86,13 @@ async fn a_client_that_leaves_gives_its_seat_back_with_the_end_of_the_work() {
     );
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(body.as_bytes()).await.unwrap();
-    hold.until_holding(1).await;
+    hold.wait_until_blocked(1).await;
     drop(client);
     // requests of others come and go
     for _ in 0..10 {
         cluster.answers().await;
     }
-    assert_eq!((hold.holding(), cluster.server.service.in_flight.total()), (1, 1));
+    assert_eq!((hold.blocked(), cluster.server.service.in_flight.total()), (1, 1));
     hold.release();
     until_in_flight(&cluster, 0).await;
     cluster.get(&format!("{CONFIGMAPS}/left")).await.code(404);

@@ -1,26 +1,30 @@
-//! "Authentication": proxies, bootstrap tokens, nobody in particular, and certificates that are worth nothing.
+//! "Authentication": front proxies, bootstrap tokens, anonymous requests, and invalid certificates.
 
 use super::*;
 use apiserver::authentication::{self, FrontProxy};
 use http::HeaderName;
 use std::time::Duration;
-use tests::{Authority, Cluster, NOW, Options, Protocol, Who, authority};
+use tests::{Authority, Cluster, NOW, Options, Protocol, TestUser, authority};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SELF: &str = "/apis/authentication.k8s.io/v1alpha1/selfsubjectreviews";
 const SYSTEM_SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 
-/// A server that says who asks, with what a test wants otherwise.
-async fn telling(identity: authentication::Options, proxy_authorities: Option<String>) -> Cluster {
+/// A server with self subject reviews, and these options.
+async fn telling(authentication: authentication::Options, proxy_authorities: Option<String>) -> Cluster {
     let serving =
         kinds::Serving::parse(["authentication.k8s.io/v1alpha1"], &names::Names::default()).unwrap();
     let serving = serving.with_gates(["APISelfSubjectReview".to_owned()]);
-    Cluster::with(Options { identity, proxy_authorities, serving, ..Options::default() }).await
+    Cluster::with(Options { authentication, proxy_authorities, serving, ..Options::default() }).await
 }
 
-/// Whom the server takes somebody for, or the code with which it refuses them.
-async fn taken_for(cluster: &Cluster, who: &Who, headers: &[(&'static str, &str)]) -> Result<Value, u16> {
-    let mut ask = cluster.post(SELF, json!({})).who(who);
+/// The user that the server sees, or the status code of its rejection.
+async fn taken_for(
+    cluster: &Cluster,
+    who: &TestUser,
+    headers: &[(&'static str, &str)],
+) -> Result<Value, u16> {
+    let mut ask = cluster.post(SELF, json!({})).user(who);
     for (name, value) in headers {
         ask = ask.and_header(name, value);
     }
@@ -43,10 +47,10 @@ fn fronted() -> authentication::Options {
 }
 
 #[tokio::test]
-async fn a_proxy_says_who_is_calling() {
+async fn a_front_proxy_names_the_user() {
     let proxies = Authority::new("proxies");
     let cluster = telling(fronted(), Some(proxies.pem())).await;
-    let proxy = Who::Holder(proxies.client("proxy", ""));
+    let proxy = TestUser::Certificate(proxies.client("proxy", ""));
     let bob = [
         ("x-remote-user", "bob"),
         ("x-remote-group", "a"),
@@ -63,7 +67,7 @@ async fn a_proxy_says_who_is_calling() {
     let masters =
         [("x-remote-user", "root"), ("x-remote-group", "system:masters"), ("impersonate-user", "eve")];
     assert_eq!(taken_for(&cluster, &proxy, &masters).await.unwrap()["username"], "eve");
-    // other servers learn whom to believe
+    // the authentication config map has the front proxy settings
     let map =
         cluster.read("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication").await;
     assert_eq!(map["data"]["requestheader-allowed-names"], r#"["proxy"]"#);
@@ -76,39 +80,39 @@ async fn a_proxy_says_who_is_calling() {
 }
 
 #[tokio::test]
-async fn headers_of_a_proxy_mean_nothing_from_others() {
+async fn front_proxy_headers_of_other_clients_are_ignored() {
     let proxies = Authority::new("proxies");
     let cluster = telling(fronted(), Some(proxies.pem())).await;
     let smuggled =
         [("x-remote-user", "root"), ("x-remote-group", "system:masters"), ("x-remote-extra-a", "b")];
     let with = |more: &[(&'static str, &'static str)]| [&smuggled[..], more].concat();
-    let jane = Who::Holder(authority().client("jane", "dev"));
+    let jane = TestUser::Certificate(authority().client("jane", "dev"));
     let expected = json!({"username": "jane", "groups": ["dev", "system:authenticated"]});
     assert_eq!(taken_for(&cluster, &jane, &smuggled).await, Ok(expected));
     assert_eq!(
-        taken_for(&cluster, &Who::Nobody, &with(&[("authorization", "Bearer t")])).await.unwrap()["username"],
+        taken_for(&cluster, &TestUser::Anonymous, &with(&[("authorization", "Bearer t")])).await.unwrap()["username"],
         "tom"
     );
-    assert_eq!(taken_for(&cluster, &Who::Nobody, &smuggled).await, Err(403));
+    assert_eq!(taken_for(&cluster, &TestUser::Anonymous, &smuggled).await, Err(403));
     // a proxy that may not speak, one out of its time, and one of the authority for clients
-    let other = Who::Holder(proxies.client("other", ""));
+    let other = TestUser::Certificate(proxies.client("other", ""));
     assert_eq!(taken_for(&cluster, &other, &smuggled).await, Err(401));
-    let late = Who::Holder(proxies.client_from("proxy", "", NOW - 60, Duration::from_secs(30)));
+    let late = TestUser::Certificate(proxies.client_from("proxy", "", NOW - 60, Duration::from_secs(30)));
     assert_eq!(taken_for(&cluster, &late, &smuggled).await, Err(401));
-    let pretender = Who::Holder(authority().client("proxy", ""));
+    let pretender = TestUser::Certificate(authority().client("proxy", ""));
     assert_eq!(taken_for(&cluster, &pretender, &smuggled).await.unwrap()["username"], "proxy");
-    let stranger = Who::Holder(Authority::new("proxies").client("proxy", ""));
+    let stranger = TestUser::Certificate(Authority::new("proxies").client("proxy", ""));
     assert_eq!(taken_for(&cluster, &stranger, &smuggled).await, Err(401));
     // where no proxy is believed, none is
     let without = telling(authentication::Options::default(), None).await;
-    let proxy = Who::Holder(proxies.client("proxy", ""));
+    let proxy = TestUser::Certificate(proxies.client("proxy", ""));
     assert_eq!(taken_for(&without, &proxy, &smuggled).await, Err(401));
 }
 
 #[tokio::test]
-async fn headers_of_impersonation_cannot_be_smuggled() {
+async fn impersonation_headers_cannot_be_smuggled() {
     let cluster = telling(authentication::Options::default(), None).await;
-    let jane = Who::Holder(authority().client("jane", "dev"));
+    let jane = TestUser::Certificate(authority().client("jane", "dev"));
     for headers in [
         &[("impersonate-user", "root")][..],
         &[("impersonate-user", ""), ("impersonate-user", "root"), ("impersonate-group", "system:masters")],
@@ -121,17 +125,17 @@ async fn headers_of_impersonation_cannot_be_smuggled() {
         let refused = taken_for(&cluster, &jane, headers).await;
         assert!(matches!(refused, Err(403 | 500)), "{headers:?}: {refused:?}");
     }
-    // who shows nothing cannot act as anybody either, nor can somebody who is not believed
-    assert_eq!(taken_for(&cluster, &Who::Nobody, &[("impersonate-user", "root")]).await, Err(403));
+    // anonymous and rejected requests cannot impersonate
+    assert_eq!(taken_for(&cluster, &TestUser::Anonymous, &[("impersonate-user", "root")]).await, Err(403));
     let bad = [("authorization", "Bearer x"), ("impersonate-user", "root")];
-    assert_eq!(taken_for(&cluster, &Who::Nobody, &bad).await, Err(401));
-    // whom one acts as, one does not act further from
+    assert_eq!(taken_for(&cluster, &TestUser::Anonymous, &bad).await, Err(401));
+    // an impersonated user cannot impersonate
     let twice = [("impersonate-user", "a"), ("impersonate-user", "system:masters")];
-    assert_eq!(taken_for(&cluster, &Who::Admin, &twice).await.unwrap()["username"], "a");
+    assert_eq!(taken_for(&cluster, &TestUser::Admin, &twice).await.unwrap()["username"], "a");
 }
 
 #[tokio::test]
-async fn a_bootstrap_token_introduces_a_node() {
+async fn a_bootstrap_token_authenticates_a_node() {
     let bootstrap = authentication::Options { bootstrap_tokens: true, ..Default::default() };
     let cluster = telling(bootstrap, None).await;
     let secret = |id: &str| {
@@ -142,12 +146,12 @@ async fn a_bootstrap_token_introduces_a_node() {
     cluster.create(SYSTEM_SECRETS, secret("abcdef")).await;
     let with = |token: &str| format!("Bearer {token}");
     let good = with("abcdef.0123456789abcdef");
-    let told = taken_for(&cluster, &Who::Nobody, &[("authorization", &good)]).await;
+    let user = taken_for(&cluster, &TestUser::Anonymous, &[("authorization", &good)]).await;
     let groups = json!(["system:bootstrappers", "system:bootstrappers:x", "system:authenticated"]);
-    assert_eq!(told, Ok(json!({"username": "system:bootstrap:abcdef", "groups": groups})));
+    assert_eq!(user, Ok(json!({"username": "system:bootstrap:abcdef", "groups": groups})));
     for bad in ["abcdef.0123456789abcdeg", "abcdeg.0123456789abcdef", "abcdef.", "abcdef"] {
         assert_eq!(
-            taken_for(&cluster, &Who::Nobody, &[("authorization", &with(bad))]).await,
+            taken_for(&cluster, &TestUser::Anonymous, &[("authorization", &with(bad))]).await,
             Err(401),
             "{bad}"
         );
@@ -155,41 +159,51 @@ async fn a_bootstrap_token_introduces_a_node() {
     // elsewhere such a secret is a secret like any other
     cluster.create(SECRETS, secret("ghijkl")).await;
     let elsewhere = with("ghijkl.0123456789abcdef");
-    assert_eq!(taken_for(&cluster, &Who::Nobody, &[("authorization", &elsewhere)]).await, Err(401));
+    assert_eq!(taken_for(&cluster, &TestUser::Anonymous, &[("authorization", &elsewhere)]).await, Err(401));
     cluster.advance(Duration::from_secs(60));
-    assert_eq!(taken_for(&cluster, &Who::Nobody, &[("authorization", &good)]).await, Err(401));
+    assert_eq!(taken_for(&cluster, &TestUser::Anonymous, &[("authorization", &good)]).await, Err(401));
     // they must be switched on
     let off = telling(authentication::Options::default(), None).await;
     off.create(SYSTEM_SECRETS, secret("abcdef")).await;
-    assert_eq!(taken_for(&off, &Who::Nobody, &[("authorization", &good)]).await, Err(401));
+    assert_eq!(taken_for(&off, &TestUser::Anonymous, &[("authorization", &good)]).await, Err(401));
 }
 
 #[tokio::test]
-async fn those_who_show_nothing_may_be_refused() {
+async fn anonymous_requests_can_be_rejected() {
     let cluster = telling(authentication::Options { anonymous: false, ..Default::default() }, None).await;
     for path in ["/healthz", "/version", "/api", CONFIGMAPS] {
-        let answer = cluster.get(path).who(&Who::Nobody).await;
+        let answer = cluster.get(path).user(&TestUser::Anonymous).await;
         answer.refused(401, "Unauthorized");
     }
-    assert_eq!(taken_for(&cluster, &Who::Admin, &[]).await.unwrap()["username"], "admin");
-    // a header that says nothing is nothing, and one that is not understood is told of
-    let ask = cluster.get("/version").who(&Who::Nobody).header("authorization", "Bearer  x");
+    assert_eq!(taken_for(&cluster, &TestUser::Admin, &[]).await.unwrap()["username"], "admin");
+    // an empty header is ignored, and an invalid one is rejected
+    let ask = cluster.get("/version").user(&TestUser::Anonymous).header("authorization", "Bearer  x");
     ask.await.refused(401, "Unauthorized");
 }
 
 #[tokio::test]
-async fn a_bad_certificate_does_not_stand_in_the_way_of_a_good_token() {
+async fn an_invalid_certificate_does_not_block_a_valid_token() {
     let cluster = telling(fronted(), None).await;
     let stranger = Authority::new("cluster");
     for bad in [
-        Who::Holder(stranger.client("root", "system:masters")),
-        Who::Holder(tests::self_signed("root", "system:masters")),
-        Who::Holder(authority().client_from("root", "system:masters", NOW - 60, Duration::from_secs(30))),
-        Who::Holder(authority().client_from("root", "system:masters", NOW + 60, Duration::from_secs(30))),
-        Who::Holder(authority().server_named("root", "system:masters")),
+        TestUser::Certificate(stranger.client("root", "system:masters")),
+        TestUser::Certificate(tests::self_signed("root", "system:masters")),
+        TestUser::Certificate(authority().client_from(
+            "root",
+            "system:masters",
+            NOW - 60,
+            Duration::from_secs(30),
+        )),
+        TestUser::Certificate(authority().client_from(
+            "root",
+            "system:masters",
+            NOW + 60,
+            Duration::from_secs(30),
+        )),
+        TestUser::Certificate(authority().server_named("root", "system:masters")),
     ] {
         assert_eq!(taken_for(&cluster, &bad, &[]).await, Err(401));
-        let answer = cluster.get("/version").who(&bad).await;
+        let answer = cluster.get("/version").user(&bad).await;
         assert_eq!(answer.header("www-authenticate"), "");
         answer.refused(401, "Unauthorized");
         let token = [("authorization", "Bearer t")];
@@ -198,10 +212,14 @@ async fn a_bad_certificate_does_not_stand_in_the_way_of_a_good_token() {
 }
 
 #[tokio::test]
-async fn a_connection_does_not_outlast_its_certificate() {
+async fn an_expired_certificate_is_rejected_on_an_open_connection() {
     let cluster = Cluster::start().await;
-    let brief =
-        Who::Holder(authority().client_from("brief", "system:masters", NOW - 60, Duration::from_secs(120)));
+    let brief = TestUser::Certificate(authority().client_from(
+        "brief",
+        "system:masters",
+        NOW - 60,
+        Duration::from_secs(120),
+    ));
     let mut stream = cluster.connect(&brief, Protocol::Http1).await;
     for (expected, later) in [("200", 61), ("401", 0)] {
         stream.write_all(b"HEAD /apis HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
@@ -215,17 +233,17 @@ async fn a_connection_does_not_outlast_its_certificate() {
 }
 
 #[tokio::test]
-async fn everybody_who_is_identified_may_ask_who_they_are() {
+async fn authenticated_users_may_review_themselves() {
     let cluster = telling(authentication::Options::default(), None).await;
     let given = json!({"metadata": {"name": "x"}, "status": {"userInfo": {"username": "root"}}});
-    let jane = Who::Holder(authority().client("jane", "dev"));
-    let told = cluster.post(SELF, given).who(&jane).await.code(201).json();
+    let jane = TestUser::Certificate(authority().client("jane", "dev"));
+    let reviewed = cluster.post(SELF, given).user(&jane).await.code(201).json();
     let expected = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1alpha1",
         "metadata": {"creationTimestamp": "2023-11-14T22:13:20Z"},
         "status": {"userInfo": {"username": "jane", "groups": ["dev", "system:authenticated"]}}});
-    assert_eq!(told, expected);
-    assert_eq!(taken_for(&cluster, &Who::Nobody, &[]).await, Err(403));
+    assert_eq!(reviewed, expected);
+    assert_eq!(taken_for(&cluster, &TestUser::Anonymous, &[]).await, Err(403));
     // without its gate there is no such thing
     let shut = Cluster::start().await;
-    assert_eq!(taken_for(&shut, &Who::Admin, &[]).await, Err(404));
+    assert_eq!(taken_for(&shut, &TestUser::Admin, &[]).await, Err(404));
 }

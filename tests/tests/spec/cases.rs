@@ -8,7 +8,7 @@
 
 use super::*;
 use std::path::Path;
-use tests::{Answer, Cluster};
+use tests::{ApiResponse, Cluster};
 
 const WAYS: [(&str, &str); 6] = [
     ("create", "application/json"),
@@ -93,7 +93,7 @@ async fn run(cluster: &Cluster, namespace: &str, case: &Value) -> Result<(), Str
     }
 }
 
-async fn send(cluster: &Cluster, namespace: &str, kind: &str, request: &Value) -> Answer {
+async fn send(cluster: &Cluster, namespace: &str, kind: &str, request: &Value) -> ApiResponse {
     let (way, media) = *WAYS.iter().find(|(way, _)| request.get(*way).is_some()).unwrap();
     let names = names::Names::kubernetes();
     let table = kinds::tables::KINDS.iter().find(|it| it.name == kind && it.version == "v1").unwrap();
@@ -133,11 +133,11 @@ async fn send(cluster: &Cluster, namespace: &str, kind: &str, request: &Value) -
         }
         None => request["body"].to_string(),
     };
-    let ask = cluster.ask(method, &path).body(body).content_type(media);
+    let ask = cluster.request(method, &path).body(body).content_type(media);
     ask.header("user-agent", "cases/1.0").await
 }
 
-/// The body with what every object has.
+/// The body with the common fields.
 fn whole(body: &Value, version: &str, kind: &str) -> Value {
     let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "o"}});
     for (field, value) in body.as_object().unwrap() {
@@ -179,7 +179,7 @@ fn outcome(case: &Value, status: u16, body: &Value) -> Result<(), String> {
     }
 }
 
-/// An entry of the record: who, how, in which version and through which door; and the fields.
+/// An entry of `managedFields`: manager, operation, version, subresource; and the fields.
 fn entry(it: &Value) -> (String, Value) {
     let parts = ["manager", "operation", "apiVersion", "subresource"];
     let words: Vec<&str> = parts.iter().filter_map(|part| it[part].as_str()).collect();

@@ -11,7 +11,7 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::time::Duration;
-use tests::{Authority, Cluster, NOW, Options, Pair, Protocol, Stream, Who, authority};
+use tests::{Authority, Cluster, NOW, Options, Pair, Protocol, Stream, TestUser, authority};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SEQUENCE: u8 = 0x30;
@@ -49,7 +49,7 @@ fn first(der: &[u8]) -> (&[u8], &[u8], &[u8]) {
     (&der[..header + length], &der[header..header + length], &der[header + length..])
 }
 
-/// The same certificate in version 1, as tools issue one that are asked for no extensions.
+/// The same certificate in version 1, without extensions.
 fn first_version(client: &Pair, issuer: &Authority) -> Pair {
     let der = CertificateDer::from_pem_slice(client.certificate.as_bytes()).unwrap();
     let (_, certificate, _) = first(&der);
@@ -84,7 +84,7 @@ fn unknown_extension(critical: bool) -> Pair {
 }
 
 #[tokio::test]
-async fn those_that_upstream_accepts_are_accepted() {
+async fn certificates_that_upstream_accepts_are_accepted() {
     let cluster = Cluster::start().await;
     let usage = |usage: ExtendedKeyUsagePurpose| client(|params| params.extended_key_usages = vec![usage]);
     let is_ca = client(|params| {
@@ -108,14 +108,15 @@ async fn those_that_upstream_accepts_are_accepted() {
         ("below an authority that allows no other below it", client_below(&nearest)),
     ] {
         for protocol in [Protocol::Http1, Protocol::Http2] {
-            let asked = cluster.get("/api").who(&Who::Holder(shown.clone())).protocol(protocol).await;
-            assert_eq!(asked.status, 200, "a certificate {what}: {}", asked.text());
+            let response =
+                cluster.get("/api").user(&TestUser::Certificate(shown.clone())).protocol(protocol).await;
+            assert_eq!(response.status, 200, "a certificate {what}: {}", response.text());
         }
     }
 }
 
 #[tokio::test]
-async fn others_are_refused_over_a_whole_connection() {
+async fn other_certificates_are_rejected_for_the_whole_connection() {
     let cluster = Cluster::start().await;
     let hour = Duration::from_secs(3600);
     let timed = |from: u64| authority().client_from("jane", "system:masters", from, hour);
@@ -148,8 +149,9 @@ async fn others_are_refused_over_a_whole_connection() {
         ("whose chain is not complete", between.client("jane", "system:masters")),
     ] {
         for protocol in [Protocol::Http1, Protocol::Http2] {
-            let asked = cluster.get("/api").who(&Who::Holder(shown.clone())).protocol(protocol).await;
-            assert_eq!(asked.status, 401, "a certificate {what}: {}", asked.text());
+            let response =
+                cluster.get("/api").user(&TestUser::Certificate(shown.clone())).protocol(protocol).await;
+            assert_eq!(response.status, 401, "a certificate {what}: {}", response.text());
         }
     }
 }
@@ -166,27 +168,27 @@ async fn with_authority_file() -> (Cluster, tempfile::TempDir) {
 }
 
 #[tokio::test]
-async fn authorities_are_read_again_when_their_file_changes() {
+async fn authorities_are_reloaded_when_their_file_changes() {
     let (cluster, folder) = with_authority_file().await;
     let (file, later) = (folder.path().join(AUTHORITY_FILE), Authority::new("later"));
-    let jane = Who::Holder(later.client("jane", "system:masters"));
-    cluster.get("/api").who(&jane).await.code(401);
+    let jane = TestUser::Certificate(later.client("jane", "system:masters"));
+    cluster.get("/api").user(&jane).await.code(401);
     // a file that cannot be used changes nothing
     std::fs::write(&file, "nonsense").unwrap();
     cluster.get("/api").await.code(200);
     std::fs::write(&file, later.pem()).unwrap();
     let accepted = async {
-        while cluster.get("/api").who(&jane).await.status != 200 {
+        while cluster.get("/api").user(&jane).await.status != 200 {
             tokio::task::yield_now().await;
         }
     };
     tests::soon("the new authority", accepted).await;
-    let old = Who::Holder(authority().client("joe", "system:masters"));
-    cluster.get("/api").who(&old).await.code(401);
+    let old = TestUser::Certificate(authority().client("joe", "system:masters"));
+    cluster.get("/api").user(&old).await.code(401);
     // other servers of the cluster learn of it
     let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let published = async {
-        while !cluster.get(map).who(&jane).await.text().contains(later.pem().lines().nth(1).unwrap()) {
+        while !cluster.get(map).user(&jane).await.text().contains(later.pem().lines().nth(1).unwrap()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -194,23 +196,23 @@ async fn authorities_are_read_again_when_their_file_changes() {
 }
 
 #[tokio::test]
-async fn one_without_a_name_is_nobody() {
-    let nameless = Who::Holder(client(|params| {
+async fn a_certificate_without_a_name_is_anonymous() {
+    let nameless = TestUser::Certificate(client(|params| {
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, "system:masters");
     }));
     // an authority for proxies that no operator named finds no fault with clients
     for proxy_authorities in [None, Some(Authority::new("proxies").pem())] {
         let cluster = Cluster::with(Options { proxy_authorities, ..Options::default() }).await;
-        let refused = cluster.get("/api").who(&nameless).await.refused(403, "Forbidden");
+        let refused = cluster.get("/api").user(&nameless).await.refused(403, "Forbidden");
         assert!(refused.to_string().contains("system:anonymous"), "{refused}");
-        cluster.get("/version").who(&nameless).await.code(200);
+        cluster.get("/version").user(&nameless).await.code(200);
     }
     // a token on the same connection still names its user
     let tokens = auth::Tokens::parse("secret,joe,1,system:masters").unwrap();
-    let identity = apiserver::authentication::Options { tokens, ..Default::default() };
-    let cluster = Cluster::with(Options { identity, ..Options::default() }).await;
-    cluster.get("/api").who(&nameless).header("authorization", "Bearer secret").await.code(200);
+    let authentication = apiserver::authentication::Options { tokens, ..Default::default() };
+    let cluster = Cluster::with(Options { authentication, ..Options::default() }).await;
+    cluster.get("/api").user(&nameless).header("authorization", "Bearer secret").await.code(200);
 }
 
 /// The status of an answer on a connection that stays open.
@@ -228,10 +230,10 @@ async fn status(stream: &mut Stream) -> u16 {
 }
 
 #[tokio::test]
-async fn an_open_connection_loses_its_identity_with_its_authority() {
+async fn an_open_connection_loses_its_user_with_its_authority() {
     let (cluster, folder) = with_authority_file().await;
     let (file, later) = (folder.path().join(AUTHORITY_FILE), Authority::new("later"));
-    let joe = Who::Holder(authority().client("joe", "system:masters"));
+    let joe = TestUser::Certificate(authority().client("joe", "system:masters"));
     let mut open = cluster.connect(&joe, Protocol::Http1).await;
     assert_eq!(status(&mut open).await, 200);
     for (trusted, wanted) in [(later.pem(), 401), (authority().pem(), 200), (later.pem(), 401)] {

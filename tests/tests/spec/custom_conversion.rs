@@ -7,19 +7,19 @@ use base64::engine::general_purpose::STANDARD;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tests::{Cluster, Elsewhere, Reply};
+use tests::{Cluster, HttpsServer, Reply};
 
 /// In `v1` a thing has a size, in `v2` it has a width and a height. With `broken`, nothing comes back.
-async fn converter(broken: Arc<AtomicBool>) -> Elsewhere {
+async fn converter(broken: Arc<AtomicBool>) -> HttpsServer {
     named_converter("localhost", broken).await
 }
 
-async fn named_converter(name: &str, broken: Arc<AtomicBool>) -> Elsewhere {
+async fn named_converter(name: &str, broken: Arc<AtomicBool>) -> HttpsServer {
     converter_at(Ipv4Addr::LOCALHOST.into(), name, broken).await
 }
 
-pub(super) async fn converter_at(ip: IpAddr, name: &str, broken: Arc<AtomicBool>) -> Elsewhere {
-    Elsewhere::at(ip, name, move |seen| {
+pub(super) async fn converter_at(ip: IpAddr, name: &str, broken: Arc<AtomicBool>) -> HttpsServer {
+    HttpsServer::at(ip, name, move |seen| {
         let request = &seen.body["request"];
         if broken.load(Ordering::SeqCst) {
             return Reply::Json(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
@@ -36,7 +36,7 @@ pub(super) async fn converter_at(ip: IpAddr, name: &str, broken: Arc<AtomicBool>
             } else {
                 json!({"size": format!("{}x{}", spec["width"].as_str().unwrap(), spec["height"].as_str().unwrap())})
             };
-            // the server puts back what is not for others to change
+            // the server restores immutable metadata
             object["metadata"]["finalizers"] = json!(["made.up/finalizer"]);
             object["metadata"]["labels"] = json!({"converted": "yes"});
             object
@@ -48,14 +48,14 @@ pub(super) async fn converter_at(ip: IpAddr, name: &str, broken: Arc<AtomicBool>
     .await
 }
 
-async fn with_converter(elsewhere: &Elsewhere) -> Cluster {
+async fn with_converter(elsewhere: &HttpsServer) -> Cluster {
     let cluster = Cluster::start().await;
     serve_with(&cluster, elsewhere, json!({"url": elsewhere.url})).await;
     cluster
 }
 
-/// Defines things whose versions are converted by whoever is reached so.
-pub(super) async fn serve_with(cluster: &Cluster, elsewhere: &Elsewhere, mut reached: Value) {
+/// Defines a kind whose versions are converted by this webhook.
+pub(super) async fn serve_with(cluster: &Cluster, elsewhere: &HttpsServer, mut reached: Value) {
     let text = |names: &[&str]| {
         let properties: serde_json::Map<String, Value> =
             names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
@@ -77,7 +77,7 @@ async fn objects_are_converted_both_ways() {
     let elsewhere = converter(Arc::default()).await;
     let cluster = with_converter(&elsewhere).await;
     cluster.create(THINGS, thing("a", json!({"size": "2x3"}))).await;
-    assert_eq!(elsewhere.count(), 0, "the stored version needs nobody");
+    assert_eq!(elsewhere.count(), 0, "the stored version needs no conversion");
     let read = cluster.read(&format!("{}/a", second())).await;
     assert_eq!(
         (&read["spec"], &read["apiVersion"]),
@@ -85,12 +85,12 @@ async fn objects_are_converted_both_ways() {
     );
     assert_eq!(read["metadata"]["labels"], json!({"converted": "yes"}));
     assert_eq!(read["metadata"]["finalizers"], Value::Null);
-    let asked = elsewhere.count();
+    let calls = elsewhere.count();
     assert_eq!(cluster.read(&format!("{}/a", second())).await, read);
-    assert_eq!(elsewhere.count(), asked, "a state is converted once");
+    assert_eq!(elsewhere.count(), calls, "a state is converted once");
     cluster.advance(std::time::Duration::from_secs(301));
     assert_eq!(cluster.read(&format!("{}/a", second())).await, read);
-    assert_eq!(elsewhere.count(), asked + 1, "and again after a while");
+    assert_eq!(elsewhere.count(), calls + 1, "and again after a while");
     let next =
         cluster.patch(&format!("{}/a", second()), json!({"spec": {"height": "9"}})).await.code(200).json();
     assert_eq!(next["spec"], json!({"width": "2", "height": "9"}));
@@ -110,7 +110,7 @@ async fn objects_are_converted_both_ways() {
 }
 
 #[tokio::test]
-async fn a_list_takes_one_question() {
+async fn a_list_is_converted_in_one_call() {
     let elsewhere = converter(Arc::default()).await;
     let cluster = with_converter(&elsewhere).await;
     for n in 0..20 {
@@ -123,19 +123,19 @@ async fn a_list_takes_one_question() {
 }
 
 #[tokio::test]
-async fn a_converter_that_fails_is_told_and_harms_nobody_else() {
+async fn a_failing_converter_is_reported_and_affects_no_other_kind() {
     let broken = Arc::new(AtomicBool::new(true));
     let elsewhere = converter(broken.clone()).await;
     let cluster = with_converter(&elsewhere).await;
     cluster.create(THINGS, thing("a", json!({"size": "2x3"}))).await;
-    let told = "conversion webhook for stable.example.com/v1, Kind=Thing failed: out of order";
+    let message = "conversion webhook for stable.example.com/v1, Kind=Thing failed: out of order";
     let answer = cluster.get(&format!("{}/a", second())).await.code(500).json();
-    assert_eq!(answer["message"], told);
+    assert_eq!(answer["message"], message);
     cluster.get(&second()).await.code(500);
     cluster.read(THINGS).await;
     broken.store(false, Ordering::SeqCst);
     assert_eq!(cluster.read(&format!("{}/a", second())).await["spec"]["width"], "2");
-    // and a definition can go whoever is out of order
+    // and a definition can be deleted while its converter fails
     broken.store(true, Ordering::SeqCst);
     cluster
         .delete(&format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{GROUP}"))
@@ -147,7 +147,7 @@ async fn a_converter_that_fails_is_told_and_harms_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_converter_is_reached_as_a_service() {
+async fn a_converter_is_called_as_a_service() {
     let elsewhere = named_converter("converter.default.svc", Arc::default()).await;
     let port: u16 = elsewhere.url.rsplit(':').next().unwrap().parse().unwrap();
     let cluster = Cluster::start().await;
@@ -155,11 +155,11 @@ async fn a_converter_is_reached_as_a_service() {
     serve_with(&cluster, &elsewhere, json!({"service": service})).await;
     cluster.create(THINGS, thing("a", json!({"size": "2x3"}))).await;
     let path = format!("{}/a", second());
-    let told = cluster.get(&path).await.code(500).json()["message"].as_str().unwrap().to_owned();
-    assert!(told.ends_with("failed: service \"converter\" not found"), "{told}");
+    let message = cluster.get(&path).await.code(500).json()["message"].as_str().unwrap().to_owned();
+    assert!(message.ends_with("failed: service \"converter\" not found"), "{message}");
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "converter"},
         "spec": {"type": "ExternalName", "externalName": "localhost"}});
     cluster.create("/api/v1/namespaces/default/services", service).await;
     assert_eq!(cluster.read(&path).await["spec"], json!({"width": "2", "height": "3"}));
-    assert_eq!(elsewhere.seen()[0].path, "/convert");
+    assert_eq!(elsewhere.requests()[0].path, "/convert");
 }

@@ -16,7 +16,7 @@ fn condition<'v>(definition: &'v Value, kind: &str) -> &'v Value {
 }
 
 #[tokio::test]
-async fn names_belong_to_who_came_first() {
+async fn names_belong_to_the_first_definition() {
     let cluster = Cluster::start().await;
     define(&cluster, definition(&[version("v1", open())])).await;
     let mut other = definition(&[version("v1", open())]);
@@ -24,19 +24,19 @@ async fn names_belong_to_who_came_first() {
     other["spec"]["names"] = json!({"plural": "others", "kind": "Other", "shortNames": ["things"]});
     cluster.create(DEFINITIONS, other).await;
     let name = format!("others.{GROUP}");
-    let told = wait_for(&cluster, &name, "NamesAccepted", "False").await;
-    assert_eq!(condition(&told, "NamesAccepted")["message"], "\"things\" is already in use");
-    assert_eq!(condition(&told, "Established")["status"], "False");
+    let rejected = wait_for(&cluster, &name, "NamesAccepted", "False").await;
+    assert_eq!(condition(&rejected, "NamesAccepted")["message"], "\"things\" is already in use");
+    assert_eq!(condition(&rejected, "Established")["status"], "False");
     cluster.get("/apis/stable.example.com/v1/namespaces/default/others").await.code(404);
-    // and to who waits for them, once they are free
+    // and to the waiting definition, once they are free
     cluster.delete(DEFINITION).await.code(200);
-    let told = wait_for(&cluster, &name, "Established", "True").await;
-    assert_eq!(told["status"]["acceptedNames"]["shortNames"], json!(["things"]));
+    let rejected = wait_for(&cluster, &name, "Established", "True").await;
+    assert_eq!(rejected["status"]["acceptedNames"]["shortNames"], json!(["things"]));
     cluster.get("/apis/stable.example.com/v1/namespaces/default/others").await.code(200);
 }
 
 #[tokio::test]
-async fn objects_go_before_their_definition() {
+async fn objects_are_deleted_before_their_definition() {
     let cluster = Cluster::start().await;
     define(&cluster, definition(&[version("v1", open())])).await;
     let mut held = thing("held", json!({}));
@@ -69,7 +69,7 @@ async fn objects_go_before_their_definition() {
 }
 
 #[tokio::test]
-async fn a_change_is_seen_by_objects_that_are_there() {
+async fn a_changed_schema_applies_to_existing_objects() {
     let cluster = Cluster::start().await;
     let before = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}});
     define(&cluster, definition(&[version("v1", before)])).await;
@@ -109,7 +109,7 @@ async fn versions_share_their_objects() {
     assert_eq!(cluster.read(&format!("{THINGS}/a")).await["spec"], json!({"x": "1", "more": {"y": 2}}));
     assert_eq!(cluster.read(&format!("{}/a", at("v2"))).await["spec"], json!({"x": "1"}));
     cluster.get(&at("v0")).await.code(404);
-    // what one version does not know is not lost by a write of another field of the metadata in the wider one
+    // fields of other versions survive a metadata write
     let next =
         cluster.patch(&format!("{}/a", at("v1beta1")), json!({"metadata": {"labels": {"a": "b"}}})).await;
     assert_eq!(next.code(200).json()["spec"]["more"]["y"], 2);
@@ -139,7 +139,7 @@ async fn wait_until_gone(cluster: &Cluster, path: &str) {
 }
 
 #[tokio::test]
-async fn definitions_that_make_no_sense_are_refused() {
+async fn invalid_definitions_are_rejected() {
     let cluster = Cluster::start().await;
     let refused = async |spec: Value| {
         let answer = cluster.post(DEFINITIONS, definition(&[version("v1", spec)])).await;
@@ -169,7 +169,7 @@ async fn definitions_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn what_the_server_has_itself_is_not_redefined() {
+async fn built_in_kinds_cannot_be_redefined() {
     let cluster = Cluster::start().await;
     let mut other = definition(&[version("v1", open())]);
     other["metadata"] = json!({"name": "leases.coordination.k8s.io",
@@ -219,7 +219,7 @@ async fn a_deletion_goes_on_after_a_restart() {
     let mut watch = cluster.get(&format!("{DEFINITIONS}?watch=1")).watch().await;
     watch.some().await;
     cluster.patch(&format!("{THINGS}/held"), json!({"metadata": {"finalizers": null}})).await.code(200);
-    // an object that had not been told to go is told now, and goes
+    // the deletion of remaining objects continues
     while watch.some().await["type"] != "DELETED" {}
     cluster.get(DEFINITION).await.refused(404, "NotFound");
     cluster.stop().await;

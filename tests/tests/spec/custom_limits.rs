@@ -1,4 +1,4 @@
-//! Definitions that nobody should have to bear: deep, huge, contradictory, explosive.
+//! Extreme definitions: deep, huge, contradictory, explosive.
 
 use super::custom_resources::{DEFINITIONS, GROUP, THINGS, define, definition, thing, version};
 use super::*;
@@ -11,7 +11,7 @@ fn nested(levels: usize) -> String {
     body.replace("\"HERE\"", &format!("{open}{{\"type\":\"string\",\"default\":\"x\"}}{close}"))
 }
 
-async fn told(cluster: &Cluster, spec: Value) -> String {
+async fn definition_error(cluster: &Cluster, spec: Value) -> String {
     let body = definition(&[version("v1", spec)]);
     let status = cluster.post(DEFINITIONS, body).await.refused(422, "Invalid");
     status["message"].as_str().unwrap().to_owned()
@@ -47,7 +47,7 @@ async fn deep_schemas_are_served_or_refused() {
     let made = cluster.post(THINGS, deep(r#"{"b":1}"#)).content_type("application/json").await.code(201);
     assert!(made.text().contains(r#"{"a":{"a":"x"}}"#) && !made.text().contains("\"b\""), "{}", made.text());
     let path = format!("{THINGS}/deep");
-    let apply = cluster.ask(http::Method::PATCH, &format!("{path}?fieldManager=m&force=true"));
+    let apply = cluster.request(http::Method::PATCH, &format!("{path}?fieldManager=m&force=true"));
     apply.body(deep(r#"{"a":"y"}"#)).content_type("application/apply-patch+yaml").await.code(200);
     cluster.patch(&path, json!({"metadata": {"labels": {"a": "b"}}})).await.code(200);
     for path in [THINGS, &format!("/openapi/v3/apis/{GROUP}/v1"), "/openapi/v2", DEFINITIONS] {
@@ -71,7 +71,7 @@ async fn deep_objects_are_kept_or_refused() {
     cluster.post(THINGS, text(500)).content_type("application/json").await.code(201);
     let path = format!("{THINGS}/deep");
     cluster.patch(&path, json!({"metadata": {"labels": {"a": "b"}}})).await.code(200);
-    let apply = cluster.ask(http::Method::PATCH, &format!("{path}?fieldManager=m&force=true"));
+    let apply = cluster.request(http::Method::PATCH, &format!("{path}?fieldManager=m&force=true"));
     apply.body(text(500)).content_type("application/apply-patch+yaml").await.code(200);
     cluster.get(THINGS).await.code(200);
     cluster.delete(&path).await.code(200);
@@ -84,21 +84,24 @@ async fn explosive_patterns_are_refused() {
         let fields = (0..count).map(|nth| (format!("p{nth}"), json!({"type": "string", "pattern": pattern})));
         json!({"type": "object", "properties": Value::Object(fields.collect())})
     };
-    let found = told(&cluster, with(1, "(a{1,1000}){1,1000}")).await;
+    let found = definition_error(&cluster, with(1, "(a{1,1000}){1,1000}")).await;
     assert!(found.contains("invalid repeat count: `{1,1000}`"), "{found}");
-    let found = told(&cluster, with(1, &format!("({}){{1000}}", "ab".repeat(500)))).await;
+    let found = definition_error(&cluster, with(1, &format!("({}){{1000}}", "ab".repeat(500)))).await;
     assert!(found.contains("expression too large"), "{found}");
-    let found = told(&cluster, with(1, &"(".repeat(2000))).await;
+    let found = definition_error(&cluster, with(1, &"(".repeat(2000))).await;
     assert!(found.contains("expression nests too deeply"), "{found}");
     // each of them is bearable
-    let found = told(&cluster, with(2000, "(ab{1,30}c){1,30}")).await;
+    let found = definition_error(&cluster, with(2000, "(ab{1,30}c){1,30}")).await;
     assert!(found.contains("patterns are too large together"), "{found}");
-    let found = told(&cluster, with(2000, "\\pL\\pN\\pS\\pP\\pZ")).await;
+    let found = definition_error(&cluster, with(2000, "\\pL\\pN\\pS\\pP\\pZ")).await;
     assert!(found.contains("patterns are too large together"), "{found}");
     let rules: Vec<Value> =
         (0..120).map(|_| json!({"rule": "self.matches('(ab{1,100}c){1,10}[a-z]{1000}')"})).collect();
-    let found =
-        told(&cluster, json!({"type": "string", "maxLength": 3, "x-kubernetes-validations": rules})).await;
+    let found = definition_error(
+        &cluster,
+        json!({"type": "string", "maxLength": 3, "x-kubernetes-validations": rules}),
+    )
+    .await;
     assert!(found.contains("patterns of rules are too large together"), "{}", &found[found.len() - 300..]);
     cluster.answers().await;
     // a lot is not too much
@@ -120,7 +123,7 @@ async fn schemas_that_refer_to_themselves_or_to_nothing_are_refused() {
         ),
         (json!({"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}}), "$ref is not supported"),
     ] {
-        let found = told(&cluster, spec).await;
+        let found = definition_error(&cluster, spec).await;
         assert!(found.contains(why), "{found}");
     }
 }

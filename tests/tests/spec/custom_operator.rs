@@ -61,7 +61,7 @@ impl Operator {
         }
     }
 
-    /// Brings about what one document asks for; does nothing where that is so already.
+    /// Reconciles one document.
     async fn reconcile(&self, document: &DynamicObject) {
         let name = document.name_any();
         let marked = document.finalizers().iter().any(|it| it == FINALIZER);
@@ -102,7 +102,7 @@ impl Operator {
         self.documents.patch_status(&name, &apply, &Patch::Apply(status)).await.unwrap();
     }
 
-    /// Sets the finalizers of a document; where it has changed meanwhile, that is what is looked at next.
+    /// Sets the finalizers of a document; a conflict is retried with the next event.
     async fn mark(&self, document: &DynamicObject, finalizers: &[String]) {
         let metadata = json!({"finalizers": finalizers, "resourceVersion": document.resource_version()});
         let patch = Patch::Merge(json!({"metadata": metadata}));
@@ -166,8 +166,8 @@ async fn an_operator_does_its_work() {
     };
     tokio::join!(work, operator.run_until_gone("a"));
     assert!(operator.maps.get_opt("a").await.unwrap().is_none(), "cleaned up before it went");
-    // invalid ones are refused with what is wrong
+    // invalid objects are rejected with the errors
     let wrong = user.create(&PostParams::default(), &document("b", json!({"title": ""}))).await;
-    let told = wrong.unwrap_err().to_string();
-    assert!(told.contains("spec.title in body should be at least 1 chars long"), "{told}");
+    let message = wrong.unwrap_err().to_string();
+    assert!(message.contains("spec.title in body should be at least 1 chars long"), "{message}");
 }

@@ -80,7 +80,7 @@ async fn they_have_every_verb() {
     let next = cluster.patch(&path, operations).await.code(200).json();
     assert_eq!(next["spec"], json!({"size": 4, "color": "red", "tags": ["y"], "note": null}));
     let apply = cluster
-        .ask(http::Method::PATCH, &format!("{path}?fieldManager=m"))
+        .request(http::Method::PATCH, &format!("{path}?fieldManager=m"))
         .body(json!({"apiVersion": "stable.example.com/v1", "kind": "Thing", "metadata": {"name": "a"},
             "spec": {"tags": ["z"]}}));
     let next = apply.content_type("application/apply-patch+yaml").await.code(200).json();

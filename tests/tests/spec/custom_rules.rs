@@ -16,7 +16,7 @@ fn ruled() -> Value {
                     "x-kubernetes-validations": [{"rule": "self.size >= oldSelf.size", "message": "parts only grow"}]}}}})
 }
 
-fn told(status: &Value) -> Vec<String> {
+fn causes(status: &Value) -> Vec<String> {
     let causes = status["details"]["causes"].as_array().unwrap();
     causes
         .iter()
@@ -31,15 +31,15 @@ async fn rules_hold_for_every_write() {
     let parts = json!([{"name": "a", "size": 1}, {"name": "b", "size": 2}]);
     let spec = json!({"min": 1, "max": 5, "fixed": "x", "parts": parts});
     let refused = cluster.post(THINGS, thing("a", json!({"min": 9, "max": 5}))).await.refused(422, "Invalid");
-    assert_eq!(told(&refused), ["spec: Invalid value: \"object\": min above max"]);
+    assert_eq!(causes(&refused), ["spec: Invalid value: \"object\": min above max"]);
     cluster.create(THINGS, thing("a", spec)).await;
     let path = format!("{THINGS}/a");
     let refused = cluster.patch(&path, json!({"spec": {"fixed": "y"}})).await.refused(422, "Invalid");
-    assert_eq!(told(&refused), ["spec.fixed: Invalid value: \"string\": failed rule: self == oldSelf"]);
-    // items are told apart by their keys, wherever they stand
+    assert_eq!(causes(&refused), ["spec.fixed: Invalid value: \"string\": failed rule: self == oldSelf"]);
+    // items are identified by their keys, in any position
     let next = json!([{"name": "b", "size": 2}, {"name": "a", "size": 0}, {"name": "new", "size": 0}]);
     let refused = cluster.patch(&path, json!({"spec": {"parts": next}})).await.refused(422, "Invalid");
-    assert_eq!(told(&refused), ["spec.parts[1]: Invalid value: \"object\": parts only grow"]);
+    assert_eq!(causes(&refused), ["spec.parts[1]: Invalid value: \"object\": parts only grow"]);
     cluster.patch(&path, json!({"spec": {"min": 2}})).await.code(200);
     // rules need an object that is in order otherwise
     let refused = cluster.patch(&path, json!({"spec": {"min": "x"}})).await.refused(422, "Invalid");
@@ -60,7 +60,7 @@ async fn rules_that_cannot_be_or_cost_too_much_are_refused() {
             "x-kubernetes-validations": [{"rule": rule}]}}});
         let status =
             cluster.post(DEFINITIONS, definition(&[version("v1", spec)])).await.refused(422, "Invalid");
-        told(&status)
+        causes(&status)
     };
     let at =
         "spec.validation.openAPIV3Schema.properties[spec].properties[l].x-kubernetes-validations[0].rule";

@@ -16,7 +16,7 @@ fn things(version: &str) -> String {
     format!("/apis/{GROUP}/{version}/namespaces/default/things")
 }
 
-/// Writes objects until it is told to stop: what was acknowledged, by name.
+/// Writes objects until `stop`; returns the names of acknowledged ones.
 async fn write(
     cluster: Arc<Cluster>,
     version: &'static str,
@@ -80,7 +80,7 @@ async fn follow(
 }
 
 #[tokio::test]
-async fn nobody_notices_an_upgrade() {
+async fn an_upgrade_is_invisible_to_clients() {
     let cluster = Arc::new(Cluster::start().await);
     let fields = json!({"n": {"type": "integer"}, "s": {"type": "string"}});
     let first = version("v1", true, fields.clone());

@@ -4,15 +4,15 @@ use super::*;
 use apiserver::observability;
 use http::Method;
 use std::sync::{Arc, Mutex};
-use tests::{Cluster, Options, Who, authority};
+use tests::{Cluster, Options, TestUser, authority};
 
 #[tokio::test]
-async fn pages_are_for_those_who_may_see_them() {
-    let observe = observability::Options {
+async fn debug_pages_need_permission() {
+    let observability = observability::Options {
         command: ["pintle", "up"].map(str::to_owned).to_vec(),
         ..observability::Options::default()
     };
-    let cluster = Cluster::with(Options { observe, ..Options::default() }).await;
+    let cluster = Cluster::with(Options { observability, ..Options::default() }).await;
     let index = cluster.get("/debug/pprof/").await.code(200).text();
     for page in ["cmdline", "goroutine", "heap", "profile"] {
         assert!(index.contains(page), "{page}: {index}");
@@ -23,26 +23,26 @@ async fn pages_are_for_those_who_may_see_them() {
     cluster.named(CONFIGMAPS, "a").await;
     let heap = cluster.get("/debug/pprof/heap").await.code(200).text();
     assert!(heap.lines().any(|line| line.trim().ends_with("/registry/configmaps/")), "{heap}");
-    // what is not there does not pretend to be
+    // the profiler is not implemented
     assert!(cluster.get("/debug/pprof/profile?seconds=1").await.code(501).text().contains("profiler"));
     cluster.get("/debug/pprof/other").await.code(404);
-    let bob = Who::Holder(authority().client("bob", "staff"));
+    let bob = TestUser::Certificate(authority().client("bob", "staff"));
     for path in ["/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v"] {
-        cluster.get(path).who(&bob).await.refused(403, "Forbidden");
+        cluster.get(path).user(&bob).await.refused(403, "Forbidden");
     }
 }
 
 #[tokio::test]
-async fn pages_can_be_switched_off() {
-    let observe = observability::Options { profiling: false, ..observability::Options::default() };
-    let cluster = Cluster::with(Options { observe, ..Options::default() }).await;
+async fn debug_pages_can_be_disabled() {
+    let observability = observability::Options { profiling: false, ..observability::Options::default() };
+    let cluster = Cluster::with(Options { observability, ..Options::default() }).await;
     for path in ["/debug/pprof/", "/debug/pprof/cmdline", "/debug/flags"] {
         cluster.get(path).await.code(404);
     }
 }
 
 #[tokio::test]
-async fn how_much_is_logged_can_be_changed() {
+async fn the_log_level_can_be_changed() {
     let set = Arc::new(Mutex::new(Vec::new()));
     let seen = set.clone();
     let change = move |text: &str| {
@@ -50,10 +50,10 @@ async fn how_much_is_logged_can_be_changed() {
         seen.lock().unwrap().push(level);
         Ok(level)
     };
-    let observe =
+    let observability =
         observability::Options { verbosity: Some(Arc::new(change)), ..observability::Options::default() };
-    let cluster = Cluster::with(Options { observe, ..Options::default() }).await;
-    let put = |body: &'static str| cluster.ask(Method::PUT, "/debug/flags/v").body(body);
+    let cluster = Cluster::with(Options { observability, ..Options::default() }).await;
+    let put = |body: &'static str| cluster.request(Method::PUT, "/debug/flags/v").body(body);
     assert_eq!(put("4").await.code(200).text(), "successfully set klog.logging.verbosity to 4\n");
     put("much").await.code(400);
     cluster.get("/debug/flags/v").await.code(406);

@@ -29,7 +29,7 @@ fn named(rest: Value) -> Value {
     object
 }
 
-/// Where, what is sent, and what is found there afterwards.
+/// Collection, sent object, and expected fields.
 fn filled_in() -> Vec<(String, Value, Vec<(&'static str, Value)>)> {
     let hook = json!({"webhooks": [{"name": "a.b.c", "clientConfig": {"url": "https://a.b"},
         "sideEffects": "None", "admissionReviewVersions": ["v1"]}]});
@@ -152,20 +152,20 @@ fn filled_in() -> Vec<(String, Value, Vec<(&'static str, Value)>)> {
 }
 
 #[tokio::test]
-async fn each_kind_fills_in_what_is_left_out() {
+async fn each_kind_has_defaults() {
     let cluster = Cluster::start().await;
     for (collection, object, expected) in filled_in() {
         let made = cluster.create(&collection, object).await;
         for (pointer, value) in expected {
             assert_eq!(made.pointer(pointer), Some(&value), "{collection} {pointer}");
         }
-        // what was filled in stays when the object comes back
+        // defaults stay on an update
         let again = cluster.put(&format!("{collection}/x"), &made).await.code(200).json();
         assert_eq!(again, made, "{collection}");
     }
 }
 
-/// Where, what is sent, and the fields that the refusal names.
+/// Collection, sent object, and the fields of the error.
 fn refused() -> Vec<(String, Value, Vec<&'static str>)> {
     let mut other_labels = workload(json!({}));
     other_labels["spec"]["template"]["metadata"]["labels"] = json!({"c": "d"});
@@ -225,7 +225,7 @@ fn refused() -> Vec<(String, Value, Vec<&'static str>)> {
 }
 
 #[tokio::test]
-async fn each_kind_refuses_what_breaks_its_rules() {
+async fn each_kind_rejects_invalid_objects() {
     let cluster = Cluster::start().await;
     for (collection, object, expected) in refused() {
         let status = cluster.post(&collection, object).await.refused(422, "Invalid");
@@ -234,7 +234,7 @@ async fn each_kind_refuses_what_breaks_its_rules() {
 }
 
 #[tokio::test]
-async fn what_is_settled_at_creation_does_not_change() {
+async fn immutable_fields_cannot_change() {
     let cluster = Cluster::start().await;
     for (collection, object, change, field) in [
         (

@@ -70,7 +70,7 @@ async fn a_finalizing_object_takes_no_new_finalizers() {
 }
 
 #[tokio::test]
-async fn the_end_is_told_to_watchers() {
+async fn watchers_receive_the_deletion() {
     let (cluster, made) = held(json!(["a.b/c"])).await;
     let mut watch =
         cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&made))).watch().await;
@@ -149,7 +149,7 @@ async fn a_pod_that_runs_nowhere_needs_no_time() {
 #[tokio::test]
 async fn a_pods_own_grace_counts_unless_the_request_says_otherwise() {
     let cluster = Cluster::start().await;
-    for (name, query, seconds) in [("own", "", 7), ("asked", "?gracePeriodSeconds=3", 3)] {
+    for (name, query, seconds) in [("own", "", 7), ("requested", "?gracePeriodSeconds=3", 3)] {
         let mut pod = assigned_pod(name);
         pod["spec"]["terminationGracePeriodSeconds"] = 7.into();
         cluster.create(PODS, pod).await;
@@ -201,7 +201,7 @@ async fn a_body_counts_and_not_the_query_beside_it() {
     cluster.delete(PATH).body("{").await.refused(400, "BadRequest");
     let finalizers = json!({"metadata": {"finalizers": null}});
     cluster.patch(PATH, finalizers).await.code(200);
-    // a finalizer of somebody's own stays beside the collector's
+    // a foreign finalizer stays beside the garbage collector's
     cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a", "finalizers": ["a.b/c"]}})).await;
     let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"});
     let marked = cluster.delete(PATH).body(options).await.code(200).json();
@@ -308,7 +308,7 @@ async fn the_default_namespaces_stay() {
 }
 
 #[tokio::test]
-async fn where_nobody_collects_nothing_is_marked() {
+async fn without_a_garbage_collector_no_finalizer_is_added() {
     for (uncollected, status) in [(false, 200), (true, 404)] {
         let kinds = kinds::Options { uncollected, ..kinds::Options::default() };
         let cluster = Cluster::with(tests::Options { kinds, ..tests::Options::default() }).await;

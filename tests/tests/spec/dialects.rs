@@ -2,7 +2,7 @@
 
 use super::*;
 use names::Names;
-use tests::{Answer, Cluster, Options, escape};
+use tests::{ApiResponse, Cluster, Options, escape};
 
 async fn neutral() -> Cluster {
     Cluster::with(Options { names: Names::neutral("example.org", "acme"), ..Options::default() }).await
@@ -54,7 +54,7 @@ async fn errors_speak_of_the_domain() {
     assert_eq!(status["message"], "runtimeclasses.node.example.org \"x\" not found");
 }
 
-/// What a client does that knows the names of a dialect, and what it is answered.
+/// The requests of a client of a dialect, and the responses.
 async fn script(names: &Names) -> Vec<(String, u16, Value)> {
     let cluster = Cluster::with(Options { names: names.clone(), ..Options::default() }).await;
     let (node, rbac) = (names.group("node"), names.group("rbac.authorization"));
@@ -62,7 +62,7 @@ async fn script(names: &Names) -> Vec<(String, u16, Value)> {
     let (reviews, storage) = (names.group("authorization"), names.group("storage"));
     let system = names.system_namespace();
     let mut done = Vec::new();
-    let mut note = |what: &str, answer: Answer| {
+    let mut note = |what: &str, answer: ApiResponse| {
         let body: Value = serde_json::from_str(&answer.text()).unwrap_or_else(|_| answer.text().into());
         let warnings = answer.warnings();
         done.push((what.to_owned(), answer.status, json!({"body": body, "warnings": warnings})));
@@ -122,7 +122,7 @@ async fn script(names: &Names) -> Vec<(String, u16, Value)> {
     done
 }
 
-/// Takes out what no two servers have in common, and puts lists, which are in the order of names, in one order.
+/// Removes values that differ between servers, and sorts lists.
 fn without_chance(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! Discovery, `/version`, the index and `/metrics`: what the server says of itself.
+//! Discovery, `/version`, the index and `/metrics`.
 
 use super::*;
 use tests::Cluster;
@@ -74,7 +74,7 @@ async fn subresources_are_listed_beside_their_resource() {
 }
 
 #[tokio::test]
-async fn what_is_listed_is_served() {
+async fn listed_resources_are_served() {
     let cluster = Cluster::start().await;
     let mut versions = vec!["/api/v1".to_owned()];
     for group in cluster.read("/apis").await["groups"].as_array().unwrap() {
@@ -131,7 +131,7 @@ async fn documents_have_their_keys_in_the_order_of_their_types() {
     assert!(apps.contains(scale), "{apps}");
     let hash = r#""shortNames":["deploy"],"categories":["all"],"storageVersionHash":""#;
     assert!(apps.contains(hash), "{apps}");
-    // these two are laid out for people, in whichever form they are asked for
+    // these two are indented in every format
     assert!(text("/version").await.starts_with("{\n  \"major\": \"1\",\n  \"minor\": \"26\",\n"));
     let index = cluster.get("/").accept("application/yaml").await.code(200);
     assert!(index.text().starts_with("{\n  \"paths\": [\n    \"/api\",\n    \"/api/v1\",\n"));
@@ -188,7 +188,7 @@ async fn metrics_count_requests_and_objects() {
 }
 
 #[tokio::test]
-async fn what_a_client_has_is_not_sent_again() {
+async fn unchanged_documents_are_not_sent_again() {
     let cluster = Cluster::start().await;
     for path in ["/api", "/apis", "/apis/apps", "/api/v1", "/apis/apps/v1", "/openapi/v2", "/openapi/v3"] {
         let first = cluster.get(path).await.code(200);

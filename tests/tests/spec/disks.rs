@@ -1,8 +1,8 @@
-//! The disk below the embedded store: when it is full, and what waits for it in which order.
+//! The disk of the embedded store: full disks, and the priority of writes.
 
 use super::*;
 use apiserver::StoreChoice;
-use env::Simulated;
+use env::Seeded;
 use http::Method;
 use serde_json::{Value, json};
 use tests::{Cluster, Disk, NOW, Options, soon};
@@ -11,7 +11,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/le
 const NODES: &str = "/api/v1/nodes";
 
 async fn cluster_on(disk: &Disk) -> Cluster {
-    let world = Simulated::new(NOW, 7);
+    let world = Seeded::new(NOW, 7);
     let (store, recovered) = disk.open(world.clone());
     assert!(recovered.is_empty());
     let options = Options { store: StoreChoice::Opened(store), ..Options::default() };
@@ -41,7 +41,7 @@ async fn fill(cluster: &Cluster) -> (Vec<String>, Value) {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_takes_what_frees_space() {
+async fn a_full_disk_is_reported_and_accepts_writes_that_free_space() {
     let disk = Disk::default();
     let cluster = cluster_on(&disk).await;
     let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
@@ -93,9 +93,9 @@ async fn a_full_disk_is_told_and_takes_what_frees_space() {
     assert!(served.contains(&"again") && served.contains(&"big-0"), "{served:?}");
     assert!(!served.contains(&"big-1"), "{served:?}");
 
-    // what was acknowledged is on the disk, and nothing else
+    // exactly the acknowledged writes are on the disk
     cluster.stop().await;
-    let (_store, recovered) = disk.open(Simulated::new(NOW, 8));
+    let (_store, recovered) = disk.open(Seeded::new(NOW, 8));
     let mut kept: Vec<String> = Vec::new();
     for record in recovered {
         let Some(name) = record.key.strip_prefix("/registry/configmaps/default/") else { continue };
@@ -139,7 +139,7 @@ async fn heartbeats_of_nodes_are_committed_before_other_writes() {
                 disk.release();
             };
             let lease = cluster.patch(&format!("{LEASES}/n"), renewed);
-            let node = cluster.ask(Method::PATCH, &format!("{NODES}/n/status")).body(status);
+            let node = cluster.request(Method::PATCH, &format!("{NODES}/n/status")).body(status);
             let node = node.header("content-type", "application/strategic-merge-patch+json");
             let (lease, node, ()) = tokio::join!(lease.into_future(), node.into_future(), released);
             [lease.code(200).json(), node.code(200).json()].map(version)

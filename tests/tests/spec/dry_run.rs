@@ -1,7 +1,7 @@
 //! "Dry run": every stage but the last, on every write.
 
 use super::*;
-use tests::{Authority, Cluster, Who, authority};
+use tests::{Authority, Cluster, TestUser, authority};
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps/x";
 
@@ -21,7 +21,7 @@ async fn untouched(cluster: &Cluster, made: &Value, at: &str) {
 }
 
 #[tokio::test]
-async fn create_shows_what_would_be() {
+async fn create_returns_the_result() {
     let (cluster, made, at) = with_one().await;
     let dry = cluster
         .post(&format!("{CONFIGMAPS}?dryRun=All"), json!({"metadata": {"name": "y"}}))
@@ -36,7 +36,7 @@ async fn create_shows_what_would_be() {
 }
 
 #[tokio::test]
-async fn update_and_patch_show_what_would_be() {
+async fn update_and_patch_return_the_result() {
     let (cluster, made, at) = with_one().await;
     let next = json!({"metadata": {"name": "x"}, "data": {"k": "2"}});
     let put = cluster.put(&format!("{PATH}?dryRun=All"), next).await.code(200).json();
@@ -54,7 +54,7 @@ async fn update_and_patch_show_what_would_be() {
 }
 
 #[tokio::test]
-async fn deletes_show_what_would_be() {
+async fn delete_returns_the_result() {
     let (cluster, made, at) = with_one().await;
     let status = cluster.delete(&format!("{PATH}?dryRun=All")).await.code(200).json();
     assert_eq!(status["status"], "Success");
@@ -65,7 +65,7 @@ async fn deletes_show_what_would_be() {
 }
 
 #[tokio::test]
-async fn subresources_show_what_would_be() {
+async fn subresources_return_the_result() {
     let cluster = Cluster::start().await;
     let made = cluster.create(PODS, assigned_pod("p")).await;
     let path = format!("{PODS}/p/status?dryRun=All");
@@ -137,12 +137,12 @@ async fn without_a_value_it_is_a_real_run() {
 #[tokio::test]
 async fn the_same_permission_is_needed() {
     let (cluster, made, at) = with_one().await;
-    let jane = Who::Holder(authority().client("jane", "users"));
-    let stranger = Who::Holder(Authority::new("elsewhere").client("admin", "system:masters"));
-    for (who, code) in [(&jane, 403), (&Who::Nobody, 403), (&stranger, 401)] {
+    let jane = TestUser::Certificate(authority().client("jane", "users"));
+    let stranger = TestUser::Certificate(Authority::new("elsewhere").client("admin", "system:masters"));
+    for (who, code) in [(&jane, 403), (&TestUser::Anonymous, 403), (&stranger, 401)] {
         let ask = cluster.post(&format!("{CONFIGMAPS}?dryRun=All"), json!({"metadata": {"name": "y"}}));
-        ask.who(who).await.code(code);
-        cluster.delete(&format!("{PATH}?dryRun=All")).who(who).await.code(code);
+        ask.user(who).await.code(code);
+        cluster.delete(&format!("{PATH}?dryRun=All")).user(who).await.code(code);
     }
     untouched(&cluster, &made, &at).await;
 }

@@ -8,35 +8,35 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use outbound::{CallError, DialMetrics, Dialer, HttpClient, Limits, Target};
 use std::time::Duration;
-use tests::{Between, Cluster, Conduct, Elsewhere, Extension, Kind, Options, Reply};
+use tests::{Cluster, EgressProxy, ExtensionServer, HttpsServer, Options, ProxyBehavior, ProxyKind, Reply};
 
-/// What nobody but a proxy can find.
+/// A host name that only the proxy resolves.
 const BEHIND: &str = "hook.behind.example";
 
-async fn behind(answer: impl Fn(&tests::Seen) -> Reply + Send + Sync + 'static) -> Elsewhere {
-    Elsewhere::named(BEHIND, answer).await
+async fn behind(answer: impl Fn(&tests::ReceivedRequest) -> Reply + Send + Sync + 'static) -> HttpsServer {
+    HttpsServer::named(BEHIND, answer).await
 }
 
-/// A way that has begun, and what is counted about it.
-fn begun(between: &Between) -> (Dialer, Registry) {
-    let (way, registry) = (between.way(), Registry::default());
-    let world: env::World = env::Simulated::new(0, 7);
+/// The counter of started dials.
+fn begun(proxy: &EgressProxy) -> (Dialer, Registry) {
+    let (way, registry) = (proxy.dialer(), Registry::default());
+    let world: env::World = env::Seeded::new(0, 7);
     if let Dialer::Through(proxy) = &way {
         proxy.begin(&DialMetrics::new(&registry), &world);
     }
     (way, registry)
 }
 
-fn target(server: &Elsewhere, way: &Dialer) -> Target {
+fn target(server: &HttpsServer, way: &Dialer) -> Target {
     Target { url: format!("https://{BEHIND}"), way: way.clone(), ..server.target() }
 }
 
 #[tokio::test]
-async fn what_only_a_proxy_can_reach_is_reached_through_it() {
-    for kind in Kind::ALL {
+async fn destinations_are_reached_through_the_proxy() {
+    for kind in ProxyKind::ALL {
         let server = behind(allow).await;
-        let between = Between::start(kind, Conduct::Good, server.port()).await;
-        let egress = Egress { control_plane: between.way(), ..Egress::default() };
+        let proxy = EgressProxy::start(kind, ProxyBehavior::Good, server.port()).await;
+        let egress = Egress { control_plane: proxy.dialer(), ..Egress::default() };
         let cluster = Cluster::with(Options { egress, ..Options::default() }).await;
         let mut named = hook(&server, "a", "/p");
         named["clientConfig"]["url"] = json!(format!("https://{BEHIND}/p"));
@@ -46,11 +46,11 @@ async fn what_only_a_proxy_can_reach_is_reached_through_it() {
         }
         assert_eq!(server.count(), 2, "{kind:?}");
         // one connection is kept for both
-        assert_eq!(between.asked(), [format!("{BEHIND}:443")], "{kind:?}");
+        assert_eq!(proxy.destinations(), [format!("{BEHIND}:443")], "{kind:?}");
         let (protocol, transport) = match kind {
-            Kind::Tcp | Kind::Tls => ("http_connect", "tcp"),
-            Kind::Socket => ("http_connect", "uds"),
-            Kind::Konnectivity => ("grpc", "uds"),
+            ProxyKind::Tcp | ProxyKind::Tls => ("http_connect", "tcp"),
+            ProxyKind::Socket => ("http_connect", "uds"),
+            ProxyKind::Konnectivity => ("grpc", "uds"),
         };
         let metrics = cluster.get("/metrics").await.code(200).text();
         let labels = format!("{{protocol=\"{protocol}\",transport=\"{transport}\"}}");
@@ -63,11 +63,11 @@ async fn what_only_a_proxy_can_reach_is_reached_through_it() {
 }
 
 #[tokio::test]
-async fn services_are_in_the_cluster_and_addresses_beside_the_server() {
-    let server = Elsewhere::named("hook.default.svc", allow).await;
-    let beside = Elsewhere::start(allow).await;
-    let between = Between::start(Kind::Konnectivity, Conduct::Good, server.port()).await;
-    let egress = Egress { cluster: between.way(), ..Egress::default() };
+async fn services_use_the_cluster_egress_and_urls_the_controlplane_egress() {
+    let server = HttpsServer::named("hook.default.svc", allow).await;
+    let beside = HttpsServer::start(allow).await;
+    let proxy = EgressProxy::start(ProxyKind::Konnectivity, ProxyBehavior::Good, server.port()).await;
+    let egress = Egress { cluster: proxy.dialer(), ..Egress::default() };
     let cluster = Cluster::with(Options { egress, ..Options::default() }).await;
     let spec = json!({"ports": [{"port": 443}], "selector": {"a": "b"}});
     let service = json!({"metadata": {"name": "hook"}, "spec": spec});
@@ -80,14 +80,14 @@ async fn services_are_in_the_cluster_and_addresses_beside_the_server() {
     cluster.create(CONFIGMAPS, map("a")).await;
     assert_eq!((server.count(), beside.count()), (1, 1));
     let address = made["spec"]["clusterIP"].as_str().unwrap();
-    assert_eq!(between.asked(), [format!("{address}:443")]);
+    assert_eq!(proxy.destinations(), [format!("{address}:443")]);
 }
 
 #[tokio::test]
-async fn other_api_servers_are_in_the_cluster() {
-    let extension = Extension::start("default", "metrics").await;
-    let between = Between::start(Kind::Socket, Conduct::Good, extension.port).await;
-    let egress = Egress { cluster: between.way(), ..Egress::default() };
+async fn extension_servers_use_the_cluster_egress() {
+    let extension = ExtensionServer::start("default", "metrics").await;
+    let proxy = EgressProxy::start(ProxyKind::Socket, ProxyBehavior::Good, extension.port).await;
+    let egress = Egress { cluster: proxy.dialer(), ..Egress::default() };
     let (certificate, key) = extension.proxy.clone();
     let mut options = Options { egress, ..Options::default() };
     options.aggregation.identity = Some((certificate.into_bytes(), key.into_bytes()));
@@ -110,50 +110,50 @@ async fn other_api_servers_are_in_the_cluster() {
         }
     })
     .await;
-    let asked = between.asked();
-    assert!(!asked.is_empty() && asked.iter().all(|it| it == "10.0.0.77:443"), "{asked:?}");
+    let dialed = proxy.destinations();
+    assert!(!dialed.is_empty() && dialed.iter().all(|it| it == "10.0.0.77:443"), "{dialed:?}");
 }
 
 #[tokio::test]
-async fn much_goes_both_ways() {
+async fn large_bodies_pass_in_both_directions() {
     let large = "x".repeat(2_500_000);
-    for kind in Kind::ALL {
-        let told = large.clone();
+    for kind in ProxyKind::ALL {
+        let content = large.clone();
         let server = behind(move |seen| {
             assert_eq!(seen.body["data"].as_str().map(str::len), Some(2_500_000));
-            Reply::Text(200, told.clone())
+            Reply::Text(200, content.clone())
         })
         .await;
-        let between = Between::start(kind, Conduct::Good, server.port()).await;
-        let (way, _) = begun(&between);
+        let proxy = EgressProxy::start(kind, ProxyBehavior::Good, server.port()).await;
+        let (way, _) = begun(&proxy);
         let caller = HttpClient::new(&target(&server, &way), Limits::default()).unwrap();
         for _ in 0..3 {
             let body = json!({"data": large}).to_string();
             let answer = caller.post("/", body.into()).await.unwrap();
             assert_eq!(answer.body.len(), large.len(), "{kind:?}");
         }
-        assert_eq!(between.asked().len(), 1, "{kind:?}");
+        assert_eq!(proxy.destinations().len(), 1, "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn what_goes_wrong_in_between_is_told() {
-    for kind in Kind::ALL {
+async fn proxy_failures_are_reported() {
+    for kind in ProxyKind::ALL {
         for (conduct, parts) in [
-            (Conduct::Refuse, ["code 403", "nobody is there"]),
+            (ProxyBehavior::Refuse, ["code 403", "no backend"]),
             (
-                Conduct::Cut,
+                ProxyBehavior::Cut,
                 ["reading HTTP response from CONNECT to hook.behind.example:443", "missing grpc-status"],
             ),
-            (Conduct::Nonsense, ["reading HTTP response from CONNECT", "prox"]),
-            (Conduct::Flood, ["reading HTTP response from CONNECT", "larger than"]),
+            (ProxyBehavior::Nonsense, ["reading HTTP response from CONNECT", "prox"]),
+            (ProxyBehavior::Flood, ["reading HTTP response from CONNECT", "larger than"]),
         ] {
             let server = behind(allow).await;
-            let between = Between::start(kind, conduct, server.port()).await;
-            let (way, registry) = begun(&between);
+            let proxy = EgressProxy::start(kind, conduct, server.port()).await;
+            let (way, registry) = begun(&proxy);
             let caller = HttpClient::new(&target(&server, &way), Limits::default()).unwrap();
             let why = tests::soon("an error", caller.get("/")).await.unwrap_err().to_string();
-            let part = parts[usize::from(kind == Kind::Konnectivity)];
+            let part = parts[usize::from(kind == ProxyKind::Konnectivity)];
             assert!(why.contains(part), "{kind:?} {conduct:?}: {why}");
             assert_eq!(server.count(), 0);
             let text = registry.text();
@@ -163,16 +163,16 @@ async fn what_goes_wrong_in_between_is_told() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_proxy_for_ever() {
-    for kind in Kind::ALL {
+async fn a_silent_proxy_times_out() {
+    for kind in ProxyKind::ALL {
         let server = behind(allow).await;
-        let between = Between::start(kind, Conduct::Silent, server.port()).await;
-        let (way, registry) = begun(&between);
+        let proxy = EgressProxy::start(kind, ProxyBehavior::Silent, server.port()).await;
+        let (way, registry) = begun(&proxy);
         let hasty = Limits { time: Duration::from_millis(300), ..Limits::default() };
         let caller = HttpClient::new(&target(&server, &way), hasty).unwrap();
         let why = caller.get("/").await.unwrap_err();
         assert!(matches!(why, CallError::Late(_)), "{kind:?}: {why}");
-        // who gave it up is counted as well
+        // cancelled dials are counted as well
         tests::soon("the failure", async {
             while !registry.text().contains("stage=\"proxy\"") {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -183,11 +183,11 @@ async fn nobody_waits_for_a_proxy_for_ever() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_is_lost() {
-    for kind in Kind::ALL {
+async fn a_connection_cut_by_the_proxy_fails() {
+    for kind in ProxyKind::ALL {
         let server = behind(|_| Reply::Text(200, "x".repeat(1_000_000))).await;
-        let between = Between::start(kind, Conduct::CutAfter(100_000), server.port()).await;
-        let (way, _) = begun(&between);
+        let proxy = EgressProxy::start(kind, ProxyBehavior::CutAfter(100_000), server.port()).await;
+        let (way, _) = begun(&proxy);
         let caller = HttpClient::new(&target(&server, &way), Limits::default()).unwrap();
         let why = tests::soon("an error", caller.get("/")).await.unwrap_err();
         assert!(matches!(why, CallError::Lost(_) | CallError::Connection(_)), "{kind:?}: {why}");
@@ -195,11 +195,11 @@ async fn a_connection_that_is_cut_is_lost() {
 }
 
 #[tokio::test]
-async fn proxies_that_are_not_there_fail_at_once_and_only_where_they_stand() {
-    let server = Elsewhere::start(allow).await;
-    let between = Between::start(Kind::Socket, Conduct::Good, server.port()).await;
-    let egress = Egress { control_plane: between.way(), ..Egress::default() };
-    drop(between);
+async fn an_absent_proxy_fails_at_once_for_its_egress_only() {
+    let server = HttpsServer::start(allow).await;
+    let proxy = EgressProxy::start(ProxyKind::Socket, ProxyBehavior::Good, server.port()).await;
+    let egress = Egress { control_plane: proxy.dialer(), ..Egress::default() };
+    drop(proxy);
     let cluster = Cluster::with(Options { egress, ..Options::default() }).await;
     cluster.create(CONFIGMAPS, map("before")).await;
     configure(&cluster, VALIDATING, "one", vec![hook(&server, "a", "/")]).await;
@@ -212,20 +212,20 @@ async fn proxies_that_are_not_there_fail_at_once_and_only_where_they_stand() {
 }
 
 #[tokio::test]
-async fn proxies_that_cannot_prove_who_they_are_are_told_nothing() {
+async fn an_untrusted_proxy_receives_nothing() {
     let server = behind(allow).await;
-    let mut between = Between::start(Kind::Tls, Conduct::Good, server.port()).await;
-    let other = Between::start(Kind::Tls, Conduct::Good, server.port()).await;
-    between.target.authorities = other.target.authorities.clone();
-    let (way, _) = begun(&between);
+    let mut proxy = EgressProxy::start(ProxyKind::Tls, ProxyBehavior::Good, server.port()).await;
+    let other = EgressProxy::start(ProxyKind::Tls, ProxyBehavior::Good, server.port()).await;
+    proxy.target.authorities = other.target.authorities.clone();
+    let (way, _) = begun(&proxy);
     let caller = HttpClient::new(&target(&server, &way), Limits::default()).unwrap();
     let why = caller.get("/").await.unwrap_err().to_string();
     assert!(why.contains("certificate"), "{why}");
-    // nor do they believe everybody
-    between.target = Target { authorities: between.target.authorities.clone(), ..other.target.clone() };
-    between.target.identity = None;
-    let (way, _) = begun(&between);
+    // nor does the proxy trust other clients
+    proxy.target = Target { authorities: proxy.target.authorities.clone(), ..other.target.clone() };
+    proxy.target.identity = None;
+    let (way, _) = begun(&proxy);
     let caller = HttpClient::new(&target(&server, &way), Limits::default()).unwrap();
     assert!(caller.get("/").await.is_err());
-    assert!(between.asked().is_empty() && other.asked().is_empty());
+    assert!(proxy.destinations().is_empty() && other.destinations().is_empty());
 }

@@ -21,7 +21,7 @@ pub(super) fn text(resources: &str, providers: &str) -> String {
 pub(super) fn sealing(text: &str) -> encryption_at_rest::Options {
     let rules = Rules { reloads: false, second_version: true };
     let configuration = Configuration::read(text.as_bytes(), &Names::default(), rules).unwrap();
-    encryption_at_rest::Options { configuration, again: None }
+    encryption_at_rest::Options { configuration, reload: None }
 }
 
 /// Keys of these names, each of bytes of its own.
@@ -36,10 +36,10 @@ pub(super) fn keys(family: &str, names: &[&str]) -> String {
 /// A server with its objects below a directory, some seconds later.
 pub(super) fn on(directory: &Path, sealing: Option<encryption_at_rest::Options>, seconds: u64) -> Options {
     let store = StoreChoice::Directory(directory.to_owned());
-    Options { store, sealing, now: NOW + seconds, ..Options::default() }
+    Options { store, encryption: sealing, now: NOW + seconds, ..Options::default() }
 }
 
-pub(super) async fn told(options: Options) -> String {
+pub(super) async fn start_error(options: Options) -> String {
     Cluster::attempt(options).await.err().expect("a server that cannot read its objects").to_string()
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn written_again(cluster: &Cluster, path: &str) -> (String, Str
 }
 
 #[tokio::test]
-async fn on_disk_nothing_can_be_read_and_a_restart_reads_all() {
+async fn stored_values_are_encrypted_and_read_after_a_restart() {
     for family in ["aescbc", "aesgcm", "secretbox"] {
         let directory = tempfile::tempdir().unwrap();
         let text = text("secrets", &format!("{}, {{identity: {{}}}}", keys(family, &["key1"])));
@@ -101,7 +101,7 @@ async fn on_disk_nothing_can_be_read_and_a_restart_reads_all() {
 }
 
 #[tokio::test]
-async fn a_key_is_replaced_by_writing_everything_again() {
+async fn a_key_is_rotated_by_rewriting_all_objects() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let of = |keys: String, seconds| on(at, Some(sealing(&text("secrets", &keys))), seconds);
@@ -110,12 +110,12 @@ async fn a_key_is_replaced_by_writing_everything_again() {
         cluster.create(SECRETS, secret(name)).await;
     }
     cluster.stop().await;
-    let without = || told(of(keys("aescbc", &["new"]), 1));
+    let without = || start_error(of(keys("aescbc", &["new"]), 1));
     let why = "cannot be decrypted: no matching key was found for the provided AES transformer";
     assert_eq!(without().await, format!("/registry/secrets/default/a in the store {why}"));
-    let none = told(on(at, None, 1)).await;
+    let none = start_error(on(at, None, 1)).await;
     assert!(none.contains("/registry/secrets/default/a") && none.contains("no provider"), "{none}");
-    let clear = told(of("{identity: {}}".to_owned(), 1)).await;
+    let clear = start_error(of("{identity: {}}".to_owned(), 1)).await;
     assert!(clear.contains("/registry/secrets/default/a"), "{clear}");
 
     let cluster = Cluster::with(of(keys("aescbc", &["new", "old"]), 2)).await;
@@ -134,15 +134,15 @@ async fn a_key_is_replaced_by_writing_everything_again() {
     cluster.stop().await;
     let cluster = Cluster::with(of(keys("aescbc", &["new"]), 4)).await;
     assert_eq!(cluster.read(&format!("{SECRETS}/b")).await, patched);
-    // what was kept with the old key is history that nobody can read
+    // history with the old key cannot be decrypted
     let too_old = cluster.get(&format!("{SECRETS}?watch=1&resourceVersion={listed}")).await;
-    let told = too_old.code(200).text();
-    assert!(told.contains("\"code\":410"), "{told}");
+    let event = too_old.code(200).text();
+    assert!(event.contains("\"code\":410"), "{event}");
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn the_way_there_and_back_again() {
+async fn encryption_can_be_enabled_and_disabled() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let clear = "{identity: {}}";
@@ -190,8 +190,8 @@ fn following(directory: &Path, file: &Path) -> Options {
     let rules = Rules { reloads: true, second_version: true };
     let configuration = Configuration::read(&text, &Names::default(), rules).unwrap();
     let (names, last) = (Names::default(), ::encryption::content(&text));
-    let again = Some(ConfigReloader { file: file.to_owned(), names, rules, last });
-    on(directory, Some(encryption_at_rest::Options { configuration, again }), 0)
+    let reload = Some(ConfigReloader { file: file.to_owned(), names, rules, last });
+    on(directory, Some(encryption_at_rest::Options { configuration, reload }), 0)
 }
 
 /// Writes an object until that makes a difference.
@@ -209,7 +209,7 @@ async fn until_written(cluster: &Cluster, path: &str) {
 }
 
 #[tokio::test]
-async fn a_new_configuration_counts_without_a_restart() {
+async fn a_new_configuration_is_reloaded() {
     let (directory, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let file = folder.path().join("encryption.yaml");
     let write = |text: String| {
@@ -229,7 +229,7 @@ async fn a_new_configuration_counts_without_a_restart() {
     assert_eq!(before, after);
     write(text("secrets", &keys("aescbc", &["one"])));
     until_written(&cluster, &path).await;
-    // what cannot be used changes nothing
+    // an invalid configuration changes nothing
     write(text("secrets", "{aescbc: {keys: [{name: two, secret: short}]}}"));
     write("kind: Other".to_owned());
     write(text("secrets", &keys("aescbc", &["two", "one"])));
@@ -244,20 +244,20 @@ async fn a_new_configuration_counts_without_a_restart() {
 }
 
 #[tokio::test]
-async fn what_is_done_is_counted_and_what_is_not_done_is_not() {
+async fn transformations_are_counted() {
     const COUNTED: &str = "apiserver_storage_transformation_operations_total";
     let options =
-        Options { sealing: Some(sealing(&text("secrets", "{identity: {}}"))), ..Options::default() };
+        Options { encryption: Some(sealing(&text("secrets", "{identity: {}}"))), ..Options::default() };
     let cluster = Cluster::with(options).await;
     cluster.create(SECRETS, secret("s")).await;
     assert!(!cluster.get("/metrics").await.code(200).text().contains(COUNTED), "nothing stands between");
     cluster.stop().await;
     let sealing = sealing(&text("secrets", &keys("aescbc", &["k"])));
-    let cluster = Cluster::with(Options { sealing: Some(sealing), ..Options::default() }).await;
+    let cluster = Cluster::with(Options { encryption: Some(sealing), ..Options::default() }).await;
     cluster.create(SECRETS, secret("s")).await;
     cluster.post(SECRETS, secret("s")).await.refused(409, "AlreadyExists");
-    let told = cluster.get("/metrics").await.code(200).text();
+    let metrics = cluster.get("/metrics").await.code(200).text();
     let line = "{status=\"OK\",transformation_type=\"to_storage\",transformer_prefix=\"k8s:enc:aescbc:v1:\"}";
-    assert!(told.contains(&format!("{COUNTED}{line}")), "{told}");
+    assert!(metrics.contains(&format!("{COUNTED}{line}")), "{metrics}");
     cluster.stop().await;
 }

@@ -118,7 +118,7 @@ async fn a_method_must_fit_the_path() {
         (Method::from_bytes(b"FOO").unwrap(), &single),
     ] {
         let what = format!("{method} {path}");
-        let answer = cluster.ask(method, path).body(json!({})).protocol(Protocol::Http1).await;
+        let answer = cluster.request(method, path).body(json!({})).protocol(Protocol::Http1).await;
         assert_eq!(answer.status, 405, "{what}: {}", answer.text());
         answer.refused(405, "MethodNotAllowed");
     }
@@ -161,7 +161,7 @@ async fn a_write_that_names_an_old_version_conflicts() {
     let patch = json!({"metadata": {"resourceVersion": version(&first)}, "data": {"n": "3"}});
     cluster.patch(&path, patch).await.refused(409, "Conflict");
     assert_eq!(cluster.read(&path).await, second);
-    // a write that names none takes what is there, where the kind allows it
+    // a write without a version replaces any, where the kind allows it
     cluster.put(&path, json!({"metadata": {"name": "x"}, "data": {"n": "4"}})).await.code(200);
     cluster.put(&format!("{LEASES}/l"), json!({"metadata": {"name": "l"}})).await.code(201);
     let blind = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}});
@@ -213,7 +213,7 @@ async fn the_kind_in_the_body_is_that_of_the_path() {
 }
 
 #[tokio::test]
-async fn pretty_is_for_people() {
+async fn pretty_indents() {
     let cluster = Cluster::start().await;
     cluster.named(CONFIGMAPS, "x").await;
     let path = format!("{CONFIGMAPS}/x");
@@ -248,7 +248,7 @@ async fn the_field_manager_is_recorded() {
 }
 
 #[tokio::test]
-async fn both_versions_of_http_are_spoken() {
+async fn both_http_versions_are_served() {
     let cluster = Cluster::start().await;
     for protocol in [Protocol::Http1, Protocol::Http2] {
         let answer = cluster.get(NAMESPACES).protocol(protocol).await.code(200);

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::time::Duration;
-use tests::{Cluster, Who};
+use tests::{Cluster, TestUser};
 
 #[tokio::test]
 async fn success_has_the_listed_codes() {
@@ -28,7 +28,7 @@ async fn each_failure_has_its_code_and_reason() {
     cluster.post(CONFIGMAPS, "{").await.refused(400, "BadRequest");
     cluster
         .get(&path)
-        .who(&Who::Nobody)
+        .user(&TestUser::Anonymous)
         .header("authorization", "Bearer bogus")
         .await
         .refused(401, "Unauthorized");
@@ -54,7 +54,7 @@ async fn each_failure_has_its_code_and_reason() {
 }
 
 #[tokio::test]
-async fn a_failure_says_what_it_is_about() {
+async fn a_failure_has_details() {
     let cluster = Cluster::start().await;
     let status = cluster.get(&format!("{LEASES}/missing")).await.refused(404, "NotFound");
     assert_eq!(status["message"], "leases.coordination.k8s.io \"missing\" not found");
@@ -66,7 +66,7 @@ async fn a_failure_says_what_it_is_about() {
 }
 
 #[tokio::test]
-async fn an_invalid_object_is_told_every_problem() {
+async fn an_invalid_object_reports_every_problem() {
     let cluster = Cluster::start().await;
     let bad = json!({"metadata": {"name": "A"}, "spec": {"containers": [{"name": "C_", "image": ""}]}});
     let status = cluster.post(PODS, bad).await.refused(422, "Invalid");
@@ -84,7 +84,7 @@ async fn an_invalid_object_is_told_every_problem() {
 }
 
 #[tokio::test]
-async fn unknown_and_wrong_at_once_is_a_bad_request() {
+async fn unknown_and_invalid_fields_are_a_bad_request() {
     let cluster = Cluster::start().await;
     let body = r#"{"metadata":{"name":"x"},"data":"not a map","extra":1}"#;
     for validation in ["Ignore", "Warn", "Strict"] {

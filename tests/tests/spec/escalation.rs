@@ -1,18 +1,18 @@
-//! "Authorization": the ways by which somebody might get more than they have, all of them closed.
+//! "Authorization": privilege escalation is rejected in all its forms.
 
 use super::identity::signing;
 use super::signing_requests::signing_request;
 use super::*;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use tests::{Ask, Cluster, Options, Who, authority};
+use tests::{ApiRequest, Cluster, Options, TestUser, authority};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const MASTERS: &str = "system:masters";
 
 /// Eve may write all roles, bindings and requests for certificates, and nothing else.
 async fn with_eve() -> Cluster {
-    let cluster = Cluster::with(Options { identity: signing(), ..Options::default() }).await;
+    let cluster = Cluster::with(Options { authentication: signing(), ..Options::default() }).await;
     let rule = |group: &str, resources: Value| json!({"apiGroups": [group], "resources": resources, "verbs": ["get", "create", "update", "patch"]});
     let rules = json!([
         rule(
@@ -47,12 +47,12 @@ fn reference(role: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role})
 }
 
-fn eve(ask: Ask<'_>) -> Ask<'_> {
-    ask.who(&Who::Holder(authority().client("eve", "people")))
+fn eve(ask: ApiRequest<'_>) -> ApiRequest<'_> {
+    ask.user(&TestUser::Certificate(authority().client("eve", "people")))
 }
 
 #[tokio::test]
-async fn not_by_a_role_that_is_written_changed_or_gathered() {
+async fn not_by_creating_changing_or_aggregating_a_role() {
     let cluster = with_eve().await;
     let roles = format!("{RBAC}/clusterroles");
     let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
@@ -68,7 +68,7 @@ async fn not_by_a_role_that_is_written_changed_or_gathered() {
         let status = eve(ask).await.refused(403, "Forbidden");
         assert!(status["message"].to_string().contains(held), "{status}");
     }
-    // nor by what the roles of others would give it later
+    // nor by aggregation from other roles
     let mut gathering = named("mine", &json!([]));
     gathering["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]});
     let status = eve(cluster.post(&roles, gathering)).await.refused(403, "Forbidden");
@@ -90,12 +90,12 @@ async fn not_by_a_binding_new_or_old() {
     // one that is there already is not to be joined
     let admins = format!("{bindings}/cluster-admin");
     eve(cluster.patch(&admins, json!({"subjects": own}))).await.refused(403, "Forbidden");
-    let nobody = json!({"metadata": {"name": "empty"}, "roleRef": reference("cluster-admin")});
-    cluster.create(&bindings, nobody).await;
+    let without_subjects = json!({"metadata": {"name": "empty"}, "roleRef": reference("cluster-admin")});
+    cluster.create(&bindings, without_subjects).await;
     eve(cluster.patch(&format!("{bindings}/empty"), json!({"subjects": own})))
         .await
         .refused(403, "Forbidden");
-    // what a binding gives is settled when it is made
+    // the role of a binding is immutable
     eve(cluster.post(&bindings, to("eves"))).await.code(201);
     eve(cluster.patch(&format!("{bindings}/mine"), json!({"roleRef": {"name": "cluster-admin"}})))
         .await
@@ -116,7 +116,7 @@ async fn not_by_a_certificate() {
         request["spec"]["signerName"] = json!(signer);
         request
     };
-    // however the signer is spelled, and whoever asks
+    // in every spelling of the signer, and for every user
     for signer in ["kubernetes.io/kube-apiserver-client", "kubernetes.io/cluster-apiserver-client"] {
         let status =
             eve(cluster.post(REQUESTS, asking("a", signer, MASTERS))).await.refused(403, "Forbidden");
@@ -126,7 +126,7 @@ async fn not_by_a_certificate() {
     }
     let client = "kubernetes.io/kube-apiserver-client";
     eve(cluster.post(REQUESTS, asking("b", client, "people"))).await.code(201);
-    // neither approved nor signed by who may write requests but not decide for their signer
+    // approval and signing need permission for the signer
     let approve = json!({"status": {"conditions": [{"type": "Approved", "status": "True"}]}});
     let decide = |part: &str| eve(cluster.patch(&format!("{REQUESTS}/b/{part}"), approve.clone()));
     let status = decide("approval").await.refused(403, "Forbidden");
@@ -140,7 +140,7 @@ async fn not_by_a_certificate() {
 }
 
 #[tokio::test]
-async fn the_plugins_of_certificates_are_switched_one_by_one() {
+async fn the_certificate_plugins_are_separate() {
     let plugins = ["CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction"];
     for off in plugins {
         let mut admission = Options::default().admission;
@@ -189,7 +189,7 @@ async fn the_plugins_of_certificates_are_switched_one_by_one() {
 }
 
 #[tokio::test]
-async fn not_by_acting_as_somebody_else() {
+async fn not_by_impersonation() {
     let cluster = with_eve().await;
     for (header, value) in [
         ("impersonate-user", "admin"),
@@ -203,14 +203,14 @@ async fn not_by_acting_as_somebody_else() {
 }
 
 #[tokio::test]
-async fn not_by_the_token_of_an_account_that_has_more() {
+async fn not_by_the_token_of_a_stronger_account() {
     let cluster = with_eve().await;
     cluster.named(ACCOUNTS, "robot").await;
     let subjects = json!([{"kind": "ServiceAccount", "name": "robot", "namespace": "default"}]);
     let binding =
         json!({"metadata": {"name": "robots"}, "roleRef": reference("cluster-admin"), "subjects": subjects});
     cluster.create(&format!("{RBAC}/clusterrolebindings"), binding).await;
-    // whoever may write accounts may not therefore speak for them
+    // permission to write accounts does not permit their tokens
     let ask = eve(cluster.post(&format!("{ACCOUNTS}/robot/token"), json!({"spec": {}})));
     let status = ask.await.refused(403, "Forbidden");
     assert!(
@@ -221,7 +221,7 @@ async fn not_by_the_token_of_an_account_that_has_more() {
 }
 
 #[tokio::test]
-async fn modes_are_asked_in_their_order_until_one_permits() {
+async fn authorizers_run_in_order_until_one_allows() {
     use auth::Mode::{AlwaysAllow, AlwaysDeny, Rbac};
     for (modes, code) in [
         (vec![AlwaysAllow], 200),
@@ -230,8 +230,8 @@ async fn modes_are_asked_in_their_order_until_one_permits() {
         (vec![Rbac], 403),
         (vec![Rbac, AlwaysAllow], 200),
     ] {
-        let permission = apiserver::authorization::Options { modes: modes.clone(), ..Default::default() };
-        let cluster = Cluster::with(Options { permission, ..Options::default() }).await;
+        let authorization = apiserver::authorization::Options { modes: modes.clone(), ..Default::default() };
+        let cluster = Cluster::with(Options { authorization, ..Options::default() }).await;
         let answer = eve(cluster.get(SECRETS)).await;
         assert_eq!(answer.status, code, "{modes:?}");
         if modes == [AlwaysDeny] {

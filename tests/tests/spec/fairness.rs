@@ -1,6 +1,6 @@
 //! Requests and list limits: priority and fairness.
 
-use super::limits::{held, somebody};
+use super::limits::{cluster_admin, held};
 use super::*;
 use tests::http2::{Frame, HEADERS, Http2, RESET, WINDOW_UPDATE};
 use tests::{Cluster, Options};
@@ -55,7 +55,7 @@ fn dangling(schema: &Value) -> (&str, &str) {
 }
 
 #[tokio::test]
-async fn what_every_cluster_has_is_there_and_stays() {
+async fn mandatory_and_suggested_objects_exist_and_are_restored() {
     let cluster = Cluster::start().await;
     for (list, count) in [(SCHEMAS, 13), (LEVELS, 8)] {
         assert_eq!(cluster.read(list).await["items"].as_array().unwrap().len(), count);
@@ -64,7 +64,7 @@ async fn what_every_cluster_has_is_there_and_stays() {
     let first = comes_to(&cluster, &path, |it| dangling(it) == ("False", "Found")).await;
     cluster.delete(&path).await.code(200);
     comes_to(&cluster, &path, |it| it["metadata"]["uid"] != first["metadata"]["uid"]).await;
-    // what was only suggested is the operator's once they say so
+    // suggested objects belong to the operator after the annotation is set
     let path = format!("{LEVELS}/workload-low");
     let mut object = cluster.read(&path).await;
     object["metadata"]["annotations"]["apf.kubernetes.io/autoupdate-spec"] = "false".into();
@@ -82,27 +82,27 @@ async fn what_every_cluster_has_is_there_and_stays() {
 }
 
 #[tokio::test]
-async fn answers_say_where_their_requests_belonged() {
+async fn responses_name_their_flow_schema_and_level() {
     let cluster = Cluster::start().await;
     let uid = async |path: &str| cluster.read(path).await["metadata"]["uid"].as_str().unwrap().to_owned();
     let answer = cluster.get(CONFIGMAPS).await;
     assert_eq!(answer.header("x-kubernetes-pf-flowschema-uid"), uid(&format!("{SCHEMAS}/exempt")).await);
     assert_eq!(answer.header("x-kubernetes-pf-prioritylevel-uid"), uid(&format!("{LEVELS}/exempt")).await);
-    let alice = somebody(&cluster).await;
-    let answer = cluster.get(CONFIGMAPS).who(&alice).await;
+    let alice = cluster_admin(&cluster).await;
+    let answer = cluster.get(CONFIGMAPS).user(&alice).await;
     let global = uid(&format!("{LEVELS}/global-default")).await;
     assert_eq!(answer.header("x-kubernetes-pf-prioritylevel-uid"), global);
-    // those who are refused have had their turn, too
-    let nobody = cluster.get(CONFIGMAPS).who(&tests::Who::Nobody).await.code(403);
-    assert_eq!(nobody.header("x-kubernetes-pf-prioritylevel-uid"), global);
+    // rejected requests have passed flow control, too
+    let anonymous = cluster.get(CONFIGMAPS).user(&tests::TestUser::Anonymous).await.code(403);
+    assert_eq!(anonymous.header("x-kubernetes-pf-prioritylevel-uid"), global);
 }
 
 #[tokio::test]
-async fn one_level_is_full_and_the_others_are_not() {
+async fn a_full_level_affects_no_other() {
     let mut options = Options::default();
     (options.requests.reading, options.requests.writing) = (10, 5);
     let cluster = Cluster::with(options).await;
-    let alice = somebody(&cluster).await;
+    let alice = cluster_admin(&cluster).await;
     // a schema may come before its level
     cluster.create(SCHEMAS, schema("tiny", "tiny", "alice")).await;
     let path = format!("{SCHEMAS}/tiny");
@@ -110,35 +110,35 @@ async fn one_level_is_full_and_the_others_are_not() {
     let tiny = cluster.create(LEVELS, level("tiny", json!({"type": "Reject"}))).await;
     comes_to(&cluster, &path, |it| dangling(it) == ("False", "Found")).await;
     let uid = tiny["metadata"]["uid"].as_str().unwrap();
-    while cluster.get(CONFIGMAPS).who(&alice).await.header("x-kubernetes-pf-prioritylevel-uid") != uid {
+    while cluster.get(CONFIGMAPS).user(&alice).await.header("x-kubernetes-pf-prioritylevel-uid") != uid {
         tokio::task::yield_now().await;
     }
     let holding = held(&cluster, &alice, "POST").await;
-    let refused = cluster.get(CONFIGMAPS).who(&alice).await.code(429);
+    let refused = cluster.get(CONFIGMAPS).user(&alice).await.code(429);
     assert_eq!(
         (&*refused.text(), refused.header("retry-after")),
         ("Too many requests, please try again later.\n", "1")
     );
     assert_eq!(refused.header("x-kubernetes-pf-prioritylevel-uid"), uid);
-    cluster.get("/version").who(&tests::Who::Nobody).await.code(200);
+    cluster.get("/version").user(&tests::TestUser::Anonymous).await.code(200);
     cluster.read(CONFIGMAPS).await;
     drop(holding);
-    while cluster.get(CONFIGMAPS).who(&alice).await.status == 429 {
+    while cluster.get(CONFIGMAPS).user(&alice).await.status == 429 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn who_waits_is_shown_and_gets_a_turn() {
+async fn queued_requests_are_listed_and_served() {
     let mut options = Options::default();
     (options.requests.reading, options.requests.writing) = (10, 5);
     let cluster = Cluster::with(options).await;
-    let alice = somebody(&cluster).await;
+    let alice = cluster_admin(&cluster).await;
     let queuing = json!({"type": "Queue", "queuing": {"queues": 1, "handSize": 1, "queueLengthLimit": 5}});
     let tiny = cluster.create(LEVELS, level("tiny", queuing)).await;
     cluster.create(SCHEMAS, schema("tiny", "tiny", "alice")).await;
     let uid = tiny["metadata"]["uid"].as_str().unwrap();
-    while cluster.get(CONFIGMAPS).who(&alice).await.header("x-kubernetes-pf-prioritylevel-uid") != uid {
+    while cluster.get(CONFIGMAPS).user(&alice).await.header("x-kubernetes-pf-prioritylevel-uid") != uid {
         tokio::task::yield_now().await;
     }
     let holding = held(&cluster, &alice, "POST").await;
@@ -146,7 +146,7 @@ async fn who_waits_is_shown_and_gets_a_turn() {
         let path = format!("/debug/api_priority_and_fairness/{what}?includeRequestDetails=1");
         cluster.get(&path).await.code(200).text().to_owned()
     };
-    let waiting = async { cluster.get(SECRETS).who(&alice).await.code(200) };
+    let waiting = async { cluster.get(SECRETS).user(&alice).await.code(200) };
     let looking = async {
         while !page("dump_requests").await.contains("secrets") {
             tokio::task::yield_now().await;
@@ -158,7 +158,11 @@ async fn who_waits_is_shown_and_gets_a_turn() {
         drop(holding);
     };
     tests::soon("the turn", async { tokio::join!(waiting, looking) }).await;
-    cluster.get("/debug/api_priority_and_fairness/dump_requests").who(&tests::Who::Nobody).await.code(403);
+    cluster
+        .get("/debug/api_priority_and_fairness/dump_requests")
+        .user(&tests::TestUser::Anonymous)
+        .await
+        .code(403);
 }
 
 /// Waits until the level "tiny" has so many requests queued and executing.
@@ -178,11 +182,11 @@ async fn until_tiny(cluster: &Cluster, waiting: usize, executing: usize) {
 }
 
 #[tokio::test]
-async fn a_large_answer_has_its_seat_until_it_is_sent() {
+async fn a_large_response_keeps_its_seat_until_sent() {
     let mut options = Options::default();
     (options.requests.reading, options.requests.writing) = (10, 5);
     let cluster = Cluster::with(options).await;
-    let alice = somebody(&cluster).await;
+    let alice = cluster_admin(&cluster).await;
     for n in 0..5 {
         let large = json!({"metadata": {"name": format!("large-{n}")}, "data": {"k": "x".repeat(100_000)}});
         cluster.create(CONFIGMAPS, large).await;
@@ -194,7 +198,7 @@ async fn a_large_answer_has_its_seat_until_it_is_sent() {
     let tiny = cluster.create(LEVELS, level("tiny", queuing)).await;
     cluster.create(SCHEMAS, schema("tiny", "tiny", "alice")).await;
     let uid = tiny["metadata"]["uid"].as_str().unwrap();
-    while cluster.get(SECRETS).who(&alice).await.header("x-kubernetes-pf-prioritylevel-uid") != uid {
+    while cluster.get(SECRETS).user(&alice).await.header("x-kubernetes-pf-prioritylevel-uid") != uid {
         tokio::task::yield_now().await;
     }
     // a client that takes no more than the first bytes of an answer
@@ -223,5 +227,5 @@ async fn a_large_answer_has_its_seat_until_it_is_sent() {
     watching.get(1, &format!("{CONFIGMAPS}?watch=1")).await;
     watching.until(answered(1)).await;
     until_tiny(&cluster, 0, 0).await;
-    cluster.get(SECRETS).who(&alice).await.code(200);
+    cluster.get(SECRETS).user(&alice).await.code(200);
 }

@@ -1,13 +1,13 @@
 //! "Field validation": unknown and repeated fields on every write.
 
 use super::*;
-use tests::{Answer, Cluster};
+use tests::{ApiResponse, Cluster};
 
 /// Two unknown fields and a repeated one.
 const ODD: &str = r#"{"metadata":{"name":"x","labelz":{}},"data":{"a":"1","a":"2"},"extra":1}"#;
 const NAMES: [&str; 3] = ["metadata.labelz", "data.a", "extra"];
 
-async fn post(cluster: &Cluster, query: &str, body: &str) -> Answer {
+async fn post(cluster: &Cluster, query: &str, body: &str) -> ApiResponse {
     cluster.post(&format!("{CONFIGMAPS}{query}"), body).await
 }
 

@@ -1,17 +1,17 @@
-//! "Feature gates": what is switched off is not there, and the metrics say which are open.
+//! "Feature gates": disabled features are absent, and metrics list the gates.
 
 use super::*;
 use apiserver::Gates;
-use apiserver::gates::Shown;
-use tests::{Cluster, Options, Who};
+use apiserver::gates::FeatureGate;
+use tests::{Cluster, Options, TestUser};
 
 async fn with(gates: Gates) -> Cluster {
     Cluster::with(Options { gates, ..Options::default() }).await
 }
 
 #[tokio::test]
-async fn chunks_can_be_switched_off() {
-    let cluster = with(Gates { chunks: false, ..Gates::default() }).await;
+async fn api_list_chunking_can_be_disabled() {
+    let cluster = with(Gates { list_chunking: false, ..Gates::default() }).await;
     for name in ["a", "b", "c"] {
         cluster.named(CONFIGMAPS, name).await;
     }
@@ -22,9 +22,9 @@ async fn chunks_can_be_switched_off() {
 }
 
 #[tokio::test]
-async fn what_is_left_can_be_kept_back() {
+async fn remaining_item_count_can_be_disabled() {
     for (remaining, expected) in [(true, json!(1)), (false, Value::Null)] {
-        let cluster = with(Gates { remaining, ..Gates::default() }).await;
+        let cluster = with(Gates { remaining_item_count: remaining, ..Gates::default() }).await;
         cluster.named(CONFIGMAPS, "a").await;
         cluster.named(CONFIGMAPS, "b").await;
         let list = cluster.read(&format!("{CONFIGMAPS}?limit=1")).await;
@@ -34,7 +34,7 @@ async fn what_is_left_can_be_kept_back() {
 }
 
 #[tokio::test]
-async fn fields_can_go_unchecked() {
+async fn field_validation_can_be_disabled() {
     let odd = json!({"metadata": {"name": "a"}, "unknown": 1});
     let strict = format!("{CONFIGMAPS}?fieldValidation=Strict&dryRun=All");
     Cluster::start().await.post(&strict, odd.clone()).await.refused(400, "BadRequest");
@@ -43,7 +43,7 @@ async fn fields_can_go_unchecked() {
 }
 
 #[tokio::test]
-async fn documents_follow_the_gates() {
+async fn openapi_documents_follow_the_gates() {
     let cluster =
         with(Gates { openapi_v3: false, storage_hash: false, compression: false, ..Gates::default() }).await;
     cluster.get("/openapi/v3").await.code(404);
@@ -55,8 +55,8 @@ async fn documents_follow_the_gates() {
 }
 
 #[tokio::test]
-async fn turns_can_be_switched_off() {
-    let cluster = with(Gates { turns: false, ..Gates::default() }).await;
+async fn priority_and_fairness_can_be_disabled() {
+    let cluster = with(Gates { priority_and_fairness: false, ..Gates::default() }).await;
     let answer = cluster.get(NAMESPACES).await.code(200);
     assert_eq!(answer.header("x-kubernetes-pf-flowschema-uid"), "");
     let answer = Cluster::start().await.get(NAMESPACES).await.code(200);
@@ -64,13 +64,13 @@ async fn turns_can_be_switched_off() {
 }
 
 #[tokio::test]
-async fn the_metrics_say_which_are_open() {
+async fn metrics_list_the_gates() {
     let shown = vec![
-        Shown { name: "First", stage: "alpha", open: false },
-        Shown { name: "Second", stage: "beta", open: true },
-        Shown { name: "Third", stage: "ga", open: true },
+        FeatureGate { name: "First", stage: "alpha", open: false },
+        FeatureGate { name: "Second", stage: "beta", open: true },
+        FeatureGate { name: "Third", stage: "ga", open: true },
     ];
-    let cluster = with(Gates { shown, ..Gates::default() }).await;
+    let cluster = with(Gates { all: shown, ..Gates::default() }).await;
     let metrics = cluster.get("/metrics").await.code(200).text();
     for line in [
         "kubernetes_feature_enabled{name=\"First\",stage=\"ALPHA\"} 0",
@@ -82,7 +82,7 @@ async fn the_metrics_say_which_are_open() {
 }
 
 #[tokio::test]
-async fn fields_of_features_are_kept_where_they_are_switched_on() {
+async fn gated_fields_are_kept_if_enabled() {
     let mut wanted = pod("p");
     wanted["spec"]["schedulingGates"] = json!([{"name": "example.org/wait"}]);
     let set = json!({"metadata": {"name": "s"}, "spec": {"serviceName": "s", "ordinals": {"start": 3},
@@ -115,7 +115,7 @@ async fn fields_of_features_are_kept_where_they_are_switched_on() {
 }
 
 #[tokio::test]
-async fn fields_of_features_go_where_they_are_switched_off() {
+async fn gated_fields_are_dropped_if_disabled() {
     let job = json!({"podFailurePolicy": {"rules": [{"action": "Count", "onPodConditions":
         [{"type": "DisruptionTarget", "status": "True"}]}]}, "template": {"spec": {"restartPolicy": "Never",
         "containers": [{"name": "c", "image": "i", "livenessProbe": {"grpc": {"port": 1}}}]}}});
@@ -140,7 +140,7 @@ async fn fields_of_features_go_where_they_are_switched_off() {
 }
 
 #[tokio::test]
-async fn budgets_let_the_unhealthy_go_where_that_is_switched_on() {
+async fn unhealthy_pods_can_be_evicted_if_the_gate_is_on() {
     let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow",
         "selector": {"matchLabels": {"a": "b"}}}});
     let path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
@@ -159,7 +159,7 @@ async fn budgets_let_the_unhealthy_go_where_that_is_switched_on() {
 }
 
 #[tokio::test]
-async fn how_health_checks_went_is_told_where_that_is_switched_on() {
+async fn health_slis_are_served_if_the_gate_is_on() {
     Cluster::start().await.get("/metrics/slis").await.code(404);
     let cluster = with(Gates { slis: true, ..Gates::default() }).await;
     for _ in 0..3 {
@@ -180,37 +180,37 @@ async fn how_health_checks_went_is_told_where_that_is_switched_on() {
     assert!(cluster.read("/").await["paths"].to_string().contains("\"/metrics/slis\""));
     cluster.delete("/metrics/slis").await.code(200);
     assert!(!cluster.get("/metrics/slis").await.code(200).text().contains("etcd"));
-    cluster.get("/metrics/slis").who(&Who::Nobody).await.code(403);
+    cluster.get("/metrics/slis").user(&TestUser::Anonymous).await.code(403);
 }
 
 #[tokio::test]
-async fn values_of_fields_can_be_kept_back() {
-    for told in [true, false] {
-        let closed = ["OpenAPIEnums"].iter().filter(|_| !told).map(|it| (*it).to_owned());
+async fn enum_values_can_be_left_out_of_openapi() {
+    for status in [true, false] {
+        let closed = ["OpenAPIEnums"].iter().filter(|_| !status).map(|it| (*it).to_owned());
         let serving = kinds::Serving::default().without_gates(closed);
         let cluster = Cluster::with(Options { serving, ..Options::default() }).await;
         let policy = "restartPolicy";
         let second = cluster.read("/openapi/v2").await;
         let field = &second["definitions"]["io.k8s.api.core.v1.PodSpec"]["properties"][policy];
-        assert_eq!(field["enum"].is_array(), told, "{field}");
+        assert_eq!(field["enum"].is_array(), status, "{field}");
         let third = cluster.read("/openapi/v3/api/v1").await;
         let field = &third["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"][policy];
-        assert_eq!(field["enum"].is_array(), told, "{field}");
+        assert_eq!(field["enum"].is_array(), status, "{field}");
         assert_eq!(field["type"], "string");
     }
 }
 
 #[tokio::test]
-async fn servers_say_in_leases_that_they_are_there() {
+async fn servers_have_identity_leases() {
     let directory = tempfile::tempdir().unwrap();
-    let start = async |now: u64, identity: bool| {
-        let found = apiserver::Found { machine: Some("vm".to_owned()), ..Default::default() };
+    let start = async |now: u64, apiserver_identity: bool| {
+        let advertise = apiserver::AdvertiseOptions { hostname: Some("vm".to_owned()), ..Default::default() };
         let store = apiserver::StoreChoice::Directory(directory.path().to_owned());
-        let gates = Gates { identity, ..Gates::default() };
-        Cluster::with(Options { store, found, gates, now, ..Options::default() }).await
+        let gates = Gates { apiserver_identity, ..Gates::default() };
+        Cluster::with(Options { store, advertise, gates, now, ..Options::default() }).await
     };
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-    // what upstream calls the server of a machine of this name
+    // upstream's name of the server on a machine of this name
     let own = format!("{leases}/kube-apiserver-lphjr5z7h3imqn7sokpnsue3ha");
     let there = async |cluster: &Cluster, wanted: &dyn Fn(&Value) -> bool| loop {
         let answer = cluster.get(&own).await;
@@ -236,7 +236,7 @@ async fn servers_say_in_leases_that_they_are_there() {
         cluster.create(leases, other(name, component, renewed)).await;
     }
     cluster.server.shutdown().await;
-    // the next one goes on with the lease, and removes those that have run out
+    // the next server renews the lease, and deletes expired ones
     let cluster = start(tests::NOW + 2 * 3600, true).await;
     let before = first["spec"]["renewTime"].clone();
     let second =
@@ -324,13 +324,13 @@ async fn pods(cluster: &Cluster, decided: bool) {
 const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
 
 #[tokio::test]
-async fn servers_say_in_which_versions_they_keep_objects() {
-    let start = async |storage_versions: bool, identity: bool| {
-        let found = apiserver::Found { machine: Some("vm".to_owned()), ..Default::default() };
-        let gates = Gates { storage_versions, identity, ..Gates::default() };
+async fn servers_publish_storage_versions() {
+    let start = async |storage_versions: bool, apiserver_identity: bool| {
+        let advertise = apiserver::AdvertiseOptions { hostname: Some("vm".to_owned()), ..Default::default() };
+        let gates = Gates { storage_versions, apiserver_identity, ..Gates::default() };
         let alpha = ["internal.apiserver.k8s.io/v1alpha1"];
         let serving = kinds::Serving::parse(alpha, &names::Names::kubernetes()).unwrap();
-        Cluster::with(Options { found, gates, serving, ..Options::default() }).await
+        Cluster::with(Options { advertise, gates, serving, ..Options::default() }).await
     };
     for (gate, identity) in [(false, true), (true, false)] {
         let cluster = start(gate, identity).await;
@@ -342,7 +342,7 @@ async fn servers_say_in_which_versions_they_keep_objects() {
     for name in ["core.pods", "apps.deployments", "apiextensions.k8s.io.customresourcedefinitions"] {
         assert!(found.contains(&name), "{name}: {found:?}");
     }
-    // what is never kept is kept in no version, and every kind is told of once
+    // virtual kinds have no storage version, and every stored kind has one record
     for name in ["core.bindings", "core.componentstatuses", "events.k8s.io.events"] {
         assert!(!found.contains(&name), "{name}: {found:?}");
     }
@@ -399,8 +399,8 @@ async fn policies(cluster: &Cluster, decided: bool) {
     cluster.create(path, json!({"metadata": {"name": "n"}, "spec": {"podSelector": {}}})).await;
     let condition = json!({"type": "Accepted", "status": "True", "reason": "Fine", "message": "",
         "lastTransitionTime": "2023-01-01T00:00:00Z"});
-    let told = json!({"status": {"conditions": [condition]}});
-    let written = cluster.patch(&format!("{path}/n/status"), told).await.code(200).json();
+    let status = json!({"status": {"conditions": [condition]}});
+    let written = cluster.patch(&format!("{path}/n/status"), status).await.code(200).json();
     assert_eq!(written["status"]["conditions"].is_array(), decided, "{written}");
 }
 

@@ -8,21 +8,21 @@ use http::Method;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{BoxFuture, Store, StoreError};
-use tests::{Cluster, Options, Protocol, Who};
+use tests::{Cluster, Options, Protocol, TestUser};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
-async fn machines_rely_on_the_code() {
+async fn the_status_code_is_the_result() {
     let cluster = Cluster::start().await;
     for path in ["/healthz", "/livez", "/readyz"] {
-        for who in [Who::Admin, Who::Nobody] {
-            let answer = cluster.get(path).who(&who).await.code(200);
+        for who in [TestUser::Admin, TestUser::Anonymous] {
+            let answer = cluster.get(path).user(&who).await.code(200);
             assert_eq!(
                 (answer.text().as_str(), answer.header("content-type")),
                 ("ok", "text/plain; charset=utf-8")
             );
         }
-        assert_eq!(cluster.ask(Method::HEAD, path).await.code(200).text(), "");
+        assert_eq!(cluster.request(Method::HEAD, path).await.code(200).text(), "");
     }
 }
 
@@ -41,9 +41,10 @@ async fn verbose_prints_a_line_for_each_check() {
 #[tokio::test]
 async fn the_known_checks_are_there() {
     let cluster = Cluster::start().await;
-    for (endpoint, checks) in
-        [("livez", &["ping", "log", "etcd"][..]), ("readyz", &["ping", "log", "etcd", "shutdown"])]
-    {
+    for (endpoint, checks) in [
+        ("livez", &["ping", "log", "etcd", "autoregister-completion"][..]),
+        ("readyz", &["ping", "log", "etcd", "autoregister-completion", "shutdown"]),
+    ] {
         let text = cluster.get(&format!("/{endpoint}?verbose")).await.code(200).text();
         for check in checks {
             assert!(text.contains(&format!("[+]{check} ok\n")), "{check} in {text}");
@@ -78,7 +79,7 @@ async fn each_check_answers_alone() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_is_alive_but_not_ready() {
+async fn a_stopping_server_is_alive_but_not_ready() {
     let cluster = Cluster::start().await;
     cluster.server.service.shutdown.drain();
     let text = cluster.get("/readyz").await.code(500).text();
@@ -100,7 +101,7 @@ struct Standing {
 
 impl Standing {
     fn new() -> Arc<Self> {
-        let world: env::World = env::Simulated::new(tests::NOW, 3);
+        let world: env::World = env::Seeded::new(tests::NOW, 3);
         let store = store::memory::open(&store::Options::default(), world);
         Arc::new(Standing { store, still: tokio::sync::watch::Sender::new(false) })
     }
@@ -165,7 +166,7 @@ fn strict() -> limits::Options {
 }
 
 #[tokio::test]
-async fn a_store_that_hangs_is_told_within_its_time() {
+async fn a_hanging_store_fails_the_check_within_its_timeout() {
     let store = Standing::new();
     let options =
         Options { store: StoreChoice::Opened(store.clone()), requests: strict(), ..Options::default() };
@@ -193,7 +194,7 @@ async fn a_store_that_hangs_is_told_within_its_time() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_gone_is_told_at_once() {
+async fn a_closed_store_fails_the_check_at_once() {
     let store = Standing::new();
     let options = Options { store: StoreChoice::Opened(store.clone()), ..Options::default() };
     let cluster = Cluster::with(options).await;
@@ -207,17 +208,17 @@ async fn a_store_that_is_gone_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_starts_says_so_and_lets_requests_wait() {
+async fn a_starting_server_is_not_ready_and_queues_requests() {
     let store = Standing::new();
     store.still.send_replace(true);
     let requests = limits::Options { livez_grace: Duration::from_secs(10), ..strict() };
     // the port is known before anything answers on it
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let options = Options { store: StoreChoice::Opened(store.clone()), requests, port, ..Options::default() };
-    let world = env::Simulated::new(tests::NOW, 7);
+    let world = env::Seeded::new(tests::NOW, 7);
     let starting = tokio::spawn(Cluster::attempt_in(options, world.clone()));
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
-    let ask = |path: &'static str| tests::ask(address, &Who::Admin, path);
+    let ask = |path: &'static str| tests::fetch(address, &TestUser::Admin, path);
     let unfinished = (500, "internal server error: not finished\n".to_owned());
     while tokio::net::TcpStream::connect(address).await.is_err() {
         tokio::task::yield_now().await;
@@ -241,10 +242,10 @@ async fn a_server_that_starts_says_so_and_lets_requests_wait() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_is_not_ready_before_its_kubeconfig_is_written() {
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
     let (go_on, wait) = std::sync::mpsc::channel();
     let writes: BeforeReady = Box::new(move |address| {
-        let _ = tell.send(address);
+        let _ = sender.send(address);
         wait.recv().map_err(|why| why.to_string())
     });
     let with = |before_ready: BeforeReady| Options {
@@ -252,8 +253,8 @@ async fn a_server_is_not_ready_before_its_kubeconfig_is_written() {
         ..Options::default()
     };
     let starting = tokio::spawn(Cluster::attempt(with(writes)));
-    let address = told.await.unwrap();
-    assert_eq!(tests::ask(address, &Who::Admin, "/readyz").await.0, 500);
+    let address = receiver.await.unwrap();
+    assert_eq!(tests::fetch(address, &TestUser::Admin, "/readyz").await.0, 500);
     go_on.send(()).unwrap();
     starting.await.unwrap().unwrap().get("/readyz").await.code(200);
     let failing = Cluster::attempt(with(Box::new(|_| Err("no room".to_owned())))).await;
@@ -261,12 +262,12 @@ async fn a_server_is_not_ready_before_its_kubeconfig_is_written() {
 }
 
 #[tokio::test]
-async fn at_the_end_new_requests_are_told_to_come_back() {
+async fn a_stopping_server_rejects_new_requests_with_retry_after() {
     let requests = limits::Options { send_retry_after: true, ..limits::Options::default() };
     let cluster = Cluster::with(Options { requests, ..Options::default() }).await;
     let address = cluster.address;
     // a request that is under way when the end comes: its body is not there yet
-    let mut slow = cluster.connect(&Who::Admin, Protocol::Http1).await;
+    let mut slow = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
     let body = json!({"metadata": {"name": "late"}}).to_string();
     let head = format!(
         "POST {CONFIGMAPS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -279,14 +280,14 @@ async fn at_the_end_new_requests_are_told_to_come_back() {
     let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
     let shutdown = cluster.server.service.shutdown.clone();
     let stopping = tokio::spawn(cluster.stop());
-    shutdown.reached(Phase::Refusing).await;
+    shutdown.wait_for(Phase::Refusing).await;
     for protocol in [Protocol::Http1, Protocol::Http2] {
-        let refused = tests::answer(address, &Who::Admin, NAMESPACES, protocol).await;
+        let refused = tests::fetch_response(address, &TestUser::Admin, NAMESPACES, protocol).await;
         assert_eq!((refused.status, refused.header("retry-after")), (429, "5"));
         assert_eq!(refused.text(), "The apiserver is shutting down, please try again later.\n");
         assert_eq!(refused.header("connection"), if protocol == Protocol::Http1 { "close" } else { "" });
     }
-    let (code, text) = tests::ask(address, &Who::Admin, "/readyz").await;
+    let (code, text) = tests::fetch(address, &TestUser::Admin, "/readyz").await;
     assert!(code == 500 && text.contains("[-]shutdown failed"), "{text}");
     assert!(!stopping.is_finished());
     slow.write_all(body.as_bytes()).await.unwrap();
@@ -299,16 +300,16 @@ async fn at_the_end_new_requests_are_told_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_goes_on_for_as_long_as_was_asked() {
+async fn a_stopping_server_serves_for_the_shutdown_delay() {
     let requests = limits::Options { shutdown_delay: Duration::from_secs(5), ..limits::Options::default() };
     let cluster = Cluster::with(Options { requests, ..Options::default() }).await;
     let address = cluster.address;
     let shutdown = cluster.server.service.shutdown.clone();
     let stopping = tokio::spawn(cluster.stop());
-    shutdown.reached(Phase::Draining).await;
-    assert_eq!(tests::ask(address, &Who::Admin, "/readyz/shutdown").await.0, 500);
-    assert_eq!(tests::ask(address, &Who::Admin, "/livez").await.0, 200);
-    assert_eq!(tests::ask(address, &Who::Admin, NAMESPACES).await.0, 200);
+    shutdown.wait_for(Phase::Draining).await;
+    assert_eq!(tests::fetch(address, &TestUser::Admin, "/readyz/shutdown").await.0, 500);
+    assert_eq!(tests::fetch(address, &TestUser::Admin, "/livez").await.0, 200);
+    assert_eq!(tests::fetch(address, &TestUser::Admin, NAMESPACES).await.0, 200);
     assert_eq!(shutdown.phase(), Phase::Draining);
     stopping.await.unwrap();
     assert!(tokio::net::TcpStream::connect(address).await.is_err());

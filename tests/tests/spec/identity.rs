@@ -1,15 +1,15 @@
-//! "TokenRequest", "TokenReview" and the reviews of access: who somebody is and what they may do.
+//! "TokenRequest", "TokenReview" and access reviews.
 
 use super::*;
 use apiserver::authentication;
 use apiserver::authentication::jose::Signer;
 use std::time::Duration;
-use tests::{Cluster, Options, Who, authority};
+use tests::{Cluster, Options, TestUser, authority};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
-/// What a server is told that gives tokens out.
+/// Options of a server that issues tokens.
 pub fn signing() -> authentication::Options {
     let signer = Signer::from_pem(authority().client("signer", "signers").key.as_bytes()).unwrap();
     let service_accounts = authentication::ServiceAccounts { signer: Some(signer), ..Default::default() };
@@ -18,19 +18,20 @@ pub fn signing() -> authentication::Options {
 
 /// A server that gives tokens out.
 async fn issuing() -> Cluster {
-    let cluster = Cluster::with(Options { identity: signing(), ..Options::default() }).await;
+    let cluster = Cluster::with(Options { authentication: signing(), ..Options::default() }).await;
     cluster.named(ACCOUNTS, "robot").await;
     cluster
 }
 
 async fn token(cluster: &Cluster, spec: Value) -> String {
-    let asked =
+    let token_request =
         cluster.post(&format!("{ACCOUNTS}/robot/token"), json!({ "spec": spec })).await.code(201).json();
-    asked["status"]["token"].as_str().unwrap().to_owned()
+    token_request["status"]["token"].as_str().unwrap().to_owned()
 }
 
 async fn code(cluster: &Cluster, token: &str) -> u16 {
-    let ask = cluster.get("/api").who(&Who::Nobody).header("authorization", &format!("Bearer {token}"));
+    let ask =
+        cluster.get("/api").user(&TestUser::Anonymous).header("authorization", &format!("Bearer {token}"));
     ask.await.status
 }
 
@@ -39,34 +40,34 @@ async fn review(cluster: &Cluster, spec: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_and_stands_for_its_account() {
+async fn a_requested_token_authenticates_its_account() {
     let cluster = issuing().await;
-    let asked = json!({"spec": {"audiences": ["a", "b"], "expirationSeconds": 900}});
-    let made = cluster.post(&format!("{ACCOUNTS}/robot/token"), asked).await.code(201).json();
+    let token_request = json!({"spec": {"audiences": ["a", "b"], "expirationSeconds": 900}});
+    let made = cluster.post(&format!("{ACCOUNTS}/robot/token"), token_request).await.code(201).json();
     assert_eq!(made["kind"], "TokenRequest");
     assert_eq!(made["spec"]["audiences"], json!(["a", "b"]));
     assert_eq!(made["status"]["expirationTimestamp"], "2023-11-14T22:28:20Z");
     let token = token(&cluster, json!({})).await;
-    let told = review(&cluster, json!({ "token": token })).await;
-    assert_eq!(told["authenticated"], true);
-    assert_eq!(told["user"]["username"], "system:serviceaccount:default:robot");
+    let review_status = review(&cluster, json!({ "token": token })).await;
+    assert_eq!(review_status["authenticated"], true);
+    assert_eq!(review_status["user"]["username"], "system:serviceaccount:default:robot");
     let groups = json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]);
-    assert_eq!(told["user"]["groups"], groups);
-    assert_eq!(told["user"]["uid"], uid(&cluster.read(&format!("{ACCOUNTS}/robot")).await));
+    assert_eq!(review_status["user"]["groups"], groups);
+    assert_eq!(review_status["user"]["uid"], uid(&cluster.read(&format!("{ACCOUNTS}/robot")).await));
     assert_eq!(code(&cluster, &token).await, 200);
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_its_audiences_and_its_time() {
+async fn a_token_is_valid_for_its_audiences_and_period() {
     let cluster = issuing().await;
     let elsewhere = token(&cluster, json!({"audiences": ["elsewhere"]})).await;
     assert_eq!(code(&cluster, &elsewhere).await, 401);
-    let told = review(&cluster, json!({"token": elsewhere, "audiences": ["elsewhere", "x"]})).await;
-    assert_eq!(told["audiences"], json!(["elsewhere"]));
-    let told = review(&cluster, json!({"token": elsewhere, "audiences": ["x"]})).await;
+    let review_status = review(&cluster, json!({"token": elsewhere, "audiences": ["elsewhere", "x"]})).await;
+    assert_eq!(review_status["audiences"], json!(["elsewhere"]));
+    let review_status = review(&cluster, json!({"token": elsewhere, "audiences": ["x"]})).await;
     let why =
         r#"[invalid bearer token, token audiences ["elsewhere"] is invalid for the target audiences ["x"]]"#;
-    assert_eq!(told["error"], why);
+    assert_eq!(review_status["error"], why);
     let short = token(&cluster, json!({"expirationSeconds": 600})).await;
     assert_eq!(code(&cluster, &short).await, 200);
     // clocks may disagree by a minute
@@ -79,7 +80,7 @@ async fn a_token_is_good_for_its_audiences_and_its_time() {
 }
 
 #[tokio::test]
-async fn a_token_dies_with_what_it_is_bound_to() {
+async fn a_bound_token_ends_with_its_object() {
     let cluster = issuing().await;
     let mut object = pod("bound");
     object["spec"]["serviceAccountName"] = json!("robot");
@@ -117,24 +118,24 @@ async fn the_issuer_publishes_its_keys() {
 }
 
 #[tokio::test]
-async fn reviews_tell_what_the_authorizer_would_say() {
+async fn access_reviews_match_the_authorizer() {
     let cluster = Cluster::start().await;
     let root = "/apis/authorization.k8s.io/v1";
-    let jane = Who::Holder(authority().client("jane", "developers"));
+    let jane = TestUser::Certificate(authority().client("jane", "developers"));
     let secrets = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "secrets"}}});
     let own = format!("{root}/selfsubjectaccessreviews");
-    let told = cluster.post(&own, secrets.clone()).who(&jane).await.code(201).json();
-    assert_eq!(told["status"]["allowed"], false);
+    let review_status = cluster.post(&own, secrets.clone()).user(&jane).await.code(201).json();
+    assert_eq!(review_status["status"]["allowed"], false);
     assert_eq!(cluster.post(&own, secrets).await.code(201).json()["status"]["allowed"], true);
     let discovery = json!({"spec": {"user": "x", "groups": ["system:authenticated"],
         "nonResourceAttributes": {"verb": "get", "path": "/apis"}}});
     let others = format!("{root}/subjectaccessreviews");
-    let told = cluster.post(&others, discovery.clone()).await.code(201).json();
-    assert_eq!(told["status"]["allowed"], true);
-    cluster.post(&others, discovery).who(&jane).await.refused(403, "Forbidden");
+    let review_status = cluster.post(&others, discovery.clone()).await.code(201).json();
+    assert_eq!(review_status["status"]["allowed"], true);
+    cluster.post(&others, discovery).user(&jane).await.refused(403, "Forbidden");
     let rules = json!({"spec": {"namespace": "default"}});
     let rules =
-        cluster.post(&format!("{root}/selfsubjectrulesreviews"), rules).who(&jane).await.code(201).json();
+        cluster.post(&format!("{root}/selfsubjectrulesreviews"), rules).user(&jane).await.code(201).json();
     assert_eq!(rules["status"]["resourceRules"][0]["verbs"], json!(["create"]));
     cluster.get(&others).await.refused(405, "MethodNotAllowed");
     cluster.get(&format!("{others}/x")).await.refused(404, "NotFound");

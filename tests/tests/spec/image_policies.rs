@@ -1,10 +1,10 @@
 //! A server elsewhere that knows which images may run.
 
 use super::*;
-use tests::{Cluster, Elsewhere, Options, Reply, Seen};
+use tests::{Cluster, HttpsServer, Options, ReceivedRequest, Reply};
 
-/// Allows what is called so, and breaks on what is called that.
-fn by_image(seen: &Seen) -> Reply {
+/// Allows and fails by the name of the image.
+fn by_image(seen: &ReceivedRequest) -> Reply {
     let spec = &seen.body["spec"];
     let image = |wanted: &str| spec["containers"].as_array().unwrap().iter().any(|it| it["image"] == wanted);
     if image("broken") {
@@ -20,7 +20,7 @@ fn by_image(seen: &Seen) -> Reply {
     Reply::Json(json!({"apiVersion": seen.body["apiVersion"], "kind": "ImageReview", "status": status}))
 }
 
-async fn cluster(server: &Elsewhere, default_allow: bool) -> (Cluster, tempfile::TempDir) {
+async fn cluster(server: &HttpsServer, default_allow: bool) -> (Cluster, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kubeconfig");
     std::fs::write(folder.path().join("ca.pem"), &server.certificate).unwrap();
@@ -30,9 +30,9 @@ async fn cluster(server: &Elsewhere, default_allow: bool) -> (Cluster, tempfile:
         server.url
     );
     std::fs::write(&file, text).unwrap();
-    let told =
+    let configuration =
         json!({"imagePolicy": {"kubeConfigFile": file, "retryBackoff": 1, "defaultAllow": default_allow}});
-    let options = Options::plugins(&["ImagePolicyWebhook"], &[], &[("ImagePolicyWebhook", told)]);
+    let options = Options::plugins(&["ImagePolicyWebhook"], &[], &[("ImagePolicyWebhook", configuration)]);
     (Cluster::with(options).await, folder)
 }
 
@@ -44,36 +44,36 @@ fn with_image(name: &str, image: &str) -> Value {
 }
 
 #[tokio::test]
-async fn only_images_that_are_agreed_to_run() {
-    let server = Elsewhere::start(by_image).await;
+async fn only_allowed_images_run() {
+    let server = HttpsServer::start(by_image).await;
     let (cluster, _folder) = cluster(&server, false).await;
     cluster.create(PODS, with_image("a", "good")).await;
-    let asked = &server.seen()[0].body;
-    assert_eq!([&asked["kind"], &asked["apiVersion"]], ["ImageReview", "imagepolicy.k8s.io/v1alpha1"]);
+    let review = &server.requests()[0].body;
+    assert_eq!([&review["kind"], &review["apiVersion"]], ["ImageReview", "imagepolicy.k8s.io/v1alpha1"]);
     let spec = json!({"containers": [{"image": "good"}], "annotations": {"mine.image-policy.k8s.io/x": "y"},
         "namespace": "default"});
-    assert_eq!(asked["spec"], spec);
-    // the same images are not asked about again for a while
+    assert_eq!(review["spec"], spec);
+    // responses are cached per image
     cluster.create(PODS, with_image("b", "good")).await;
     assert_eq!(server.count(), 1);
     cluster.advance(std::time::Duration::from_secs(301));
     cluster.create(PODS, with_image("c", "good")).await;
     assert_eq!(server.count(), 2);
-    for (image, told) in [
+    for (image, configuration) in [
         ("bad", "image policy webhook backend denied one or more images: it is bad"),
         ("none", "one or more images rejected by webhook backend"),
         ("broken", "the server responded with status 404 Not Found"),
         ("odd", "status.allowed in the server's answer is not what it should be"),
     ] {
         let refused = cluster.post(PODS, with_image("d", image)).await.refused(403, "Forbidden");
-        assert_eq!(refused["message"], format!("pods \"d\" is forbidden: {told}"));
+        assert_eq!(refused["message"], format!("pods \"d\" is forbidden: {configuration}"));
     }
     cluster.named(CONFIGMAPS, "a").await;
 }
 
 #[tokio::test]
-async fn an_operator_may_rather_run_than_ask() {
-    let server = Elsewhere::start(by_image).await;
+async fn default_allow_runs_images_if_the_webhook_fails() {
+    let server = HttpsServer::start(by_image).await;
     let (cluster, _folder) = cluster(&server, true).await;
     let made = cluster.create(PODS, with_image("a", "broken")).await;
     // the record of the request says so, and the pod does not
@@ -82,7 +82,7 @@ async fn an_operator_may_rather_run_than_ask() {
 }
 
 #[tokio::test]
-async fn a_policy_that_nobody_can_be_asked_about_is_no_policy() {
+async fn a_policy_without_a_webhook_is_rejected() {
     let options = Options::plugins(&["ImagePolicyWebhook"], &[], &[]);
     let why = Cluster::attempt(options).await.err().unwrap().to_string();
     assert_eq!(why, "admission plugin ImagePolicyWebhook: no config specified");

@@ -28,7 +28,7 @@ fn code<T: std::fmt::Debug>(outcome: kube::Result<T>) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn objects_live_and_die() {
+async fn objects_are_created_and_deleted() {
     let cluster = Cluster::start().await;
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.kube("default").await);
     let made = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();

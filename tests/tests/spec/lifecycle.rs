@@ -85,7 +85,7 @@ async fn an_object_is_the_same_in_every_version() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_of_changes_through_any_version_in_its_own() {
+async fn a_watch_reports_changes_through_any_version() {
     let cluster = Cluster::quiet().await;
     for (here, there, object) in pairs() {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
@@ -138,7 +138,7 @@ async fn versions_that_were_removed_are_not_served() {
 }
 
 #[tokio::test]
-async fn stable_versions_come_first_and_alpha_ones_only_when_asked_for() {
+async fn stable_versions_come_first_and_alpha_versions_are_off() {
     let cluster = Cluster::quiet().await;
     let mut betas = Vec::new();
     for group in cluster.read("/apis").await["groups"].as_array().unwrap() {

@@ -22,7 +22,7 @@ async fn chunks_are_one_consistent_list() {
     let first = cluster.read(&format!("{CONFIGMAPS}?limit=3")).await;
     assert_eq!(names(&first), ["c0", "c1", "c2"]);
     assert_eq!(first["metadata"]["remainingItemCount"], 4);
-    // what happens in between is not seen
+    // later changes are not visible
     cluster.named(CONFIGMAPS, "c33").await;
     cluster.delete(&format!("{CONFIGMAPS}/c4")).await.code(200);
     cluster.patch(&format!("{CONFIGMAPS}/c5"), json!({"data": {"k": "v"}})).await.code(200);
@@ -121,7 +121,7 @@ async fn an_expired_token_is_gone_and_offers_an_inconsistent_rest() {
         .await
         .refused(410, "Expired");
     assert!(status["message"].as_str().unwrap().contains("continue"), "{status}");
-    // the Status carries a token that goes on with what is there now
+    // the Status has a token that continues with the current state
     let rest = cluster.read(&format!("{CONFIGMAPS}?limit=10&continue={}", token(&status))).await;
     assert_eq!(names(&rest), ["c3", "c5", "c6", "c7"]);
     assert_ne!(version(&rest), version(&first));
@@ -208,7 +208,7 @@ async fn events_are_selected_by_the_labels_of_each_version() {
     }
     for (path, selector, expected) in [
         (CORE, "source=kubelet", &["old"][..]),
-        // who reports stands for a source that is not named
+        // the reporting component replaces an absent source
         (CORE, "source=c", &["new"]),
         (CORE, "source=", &[]),
         (CORE, "reportingComponent=c", &["new"]),

@@ -1,7 +1,7 @@
 //! Bodies with very many of something: the answer is the one that clients know, and names no more than they do.
 
 use super::*;
-use tests::{Cluster, Who, authority};
+use tests::{Cluster, TestUser, authority};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
@@ -15,12 +15,12 @@ fn review(fields: usize) -> String {
 #[tokio::test]
 async fn a_quarter_of_a_million_unknown_fields() {
     let cluster = Cluster::start().await;
-    let jane = Who::Holder(authority().client("jane", ""));
-    let answer = cluster.post(REVIEWS, review(250_000)).who(&jane).await.code(201);
+    let jane = TestUser::Certificate(authority().client("jane", ""));
+    let answer = cluster.post(REVIEWS, review(250_000)).user(&jane).await.code(201);
     let named: Vec<String> = (0..100).map(|nth| format!("299 - \"unknown field \\\"x{nth}\\\"\"")).collect();
     assert_eq!(answer.warnings(), named, "the first hundred are named");
     assert_eq!(answer.json()["status"]["allowed"], json!(false));
-    let strict = cluster.post(&format!("{REVIEWS}?fieldValidation=Strict"), review(250_000)).who(&jane);
+    let strict = cluster.post(&format!("{REVIEWS}?fieldValidation=Strict"), review(250_000)).user(&jane);
     let message = strict.await.refused(400, "BadRequest")["message"].as_str().unwrap().to_owned();
     assert_eq!(message.matches("unknown field").count(), 100, "{message:.500}");
     assert!(message.ends_with("unknown field \"x99\""), "{message:.500}");
@@ -69,7 +69,7 @@ async fn the_causes_of_one_answer_take_a_bounded_number_of_bytes() {
 }
 
 #[tokio::test]
-async fn owners_are_told_apart() {
+async fn repeated_owners_are_found() {
     let cluster = Cluster::start().await;
     let owner =
         |nth: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": format!("u{nth}")});

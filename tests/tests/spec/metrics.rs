@@ -1,4 +1,4 @@
-//! "Metrics": what the server counts, under the names and labels by which dashboards know it.
+//! "Metrics" with the names and labels that dashboards use.
 
 use super::*;
 use ::metrics::{self as counting, Registry};
@@ -6,7 +6,7 @@ use apiserver::{authentication, flowcontrol, observability};
 use http::Method;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tests::{Cluster, Options, Who, authority};
+use tests::{Cluster, Options, TestUser, authority};
 use tokio::io::AsyncWriteExt;
 
 /// What was read: the value of every series, by name and labels.
@@ -56,14 +56,14 @@ impl Scrape {
 }
 
 /// A client that must wait its turn.
-async fn writer(cluster: &Cluster) -> Who {
+async fn writer(cluster: &Cluster) -> TestUser {
     let binding = json!({
         "metadata": {"name": "writers"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "wanda"}],
     });
     cluster.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await.code(201);
-    Who::Holder(authority().client("wanda", "writers"))
+    TestUser::Certificate(authority().client("wanda", "writers"))
 }
 
 #[tokio::test]
@@ -71,8 +71,8 @@ async fn dashboards_find_what_they_look_for() {
     let cluster = Cluster::start().await;
     let wanda = writer(&cluster).await;
     cluster.named(CONFIGMAPS, "a").await;
-    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "b"}})).who(&wanda).await.code(201);
-    cluster.get(CONFIGMAPS).who(&wanda).await.code(200);
+    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "b"}})).user(&wanda).await.code(201);
+    cluster.get(CONFIGMAPS).user(&wanda).await.code(200);
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
     cluster.create("/api/v1/namespaces/default/services", service).await;
     let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
@@ -114,9 +114,9 @@ async fn requests_are_counted_by_what_they_were() {
     cluster.get("/api/v1/configmaps").await.code(200);
     cluster.patch(&format!("{path}?dryRun=All"), json!({"data": {"k": "v"}})).await.code(200);
     let applied = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-    let apply = cluster.ask(Method::PATCH, &format!("{path}?fieldManager=m")).body(applied);
+    let apply = cluster.request(Method::PATCH, &format!("{path}?fieldManager=m")).body(applied);
     apply.content_type("application/apply-patch+yaml").await.code(200);
-    cluster.ask(Method::DELETE, CONFIGMAPS).await.code(200);
+    cluster.request(Method::DELETE, CONFIGMAPS).await.code(200);
     cluster.get("/healthz").await.code(200);
     let scrape = Scrape::of(&cluster).await;
     let configmaps = ["group=\"\"", "version=\"v1\"", "resource=\"configmaps\"", "component=\"apiserver\""];
@@ -197,12 +197,13 @@ async fn strange_requests_make_no_series_of_their_own() {
             for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", &format!("BREW{round}")] {
                 let method = Method::from_bytes(method.as_bytes()).unwrap();
                 let agent = format!("agent{round}");
-                let asked = cluster.ask(method, &path).header("user-agent", &agent);
-                let _ = asked.content_type(&format!("text/x{round}")).await;
+                let sent = cluster.request(method, &path).header("user-agent", &agent);
+                let _ = sent.content_type(&format!("text/x{round}")).await;
             }
         }
-        let who = Who::Holder(authority().client(&format!("user{round}"), &format!("group{round}")));
-        cluster.get(CONFIGMAPS).who(&who).await.code(403);
+        let who =
+            TestUser::Certificate(authority().client(&format!("user{round}"), &format!("group{round}")));
+        cluster.get(CONFIGMAPS).user(&who).await.code(403);
     };
     strange(1).await;
     strange(2).await;
@@ -228,8 +229,8 @@ async fn operators_decide_what_is_shown_and_distinguished() {
         allowed: [(key, listed)].into_iter().collect(),
     };
     let metrics = Arc::new(Registry::new(options));
-    let observe = observability::Options { metrics, ..observability::Options::default() };
-    let cluster = Cluster::with(Options { observe, ..Options::default() }).await;
+    let observability = observability::Options { metrics, ..observability::Options::default() };
+    let cluster = Cluster::with(Options { observability, ..Options::default() }).await;
     for name in ["a", "b"] {
         cluster.get(&format!("{CONFIGMAPS}/{name}")).await.code(404);
     }
@@ -244,13 +245,14 @@ async fn operators_decide_what_is_shown_and_distinguished() {
 #[tokio::test]
 async fn callers_and_refusals_are_counted() {
     let tokens = auth::tokens::Tokens::parse("secret,jane@example.org,1").unwrap();
-    let identity = authentication::Options { tokens, anonymous: false, ..authentication::Options::default() };
-    let cluster = Cluster::with(Options { identity, ..Options::default() }).await;
+    let authentication =
+        authentication::Options { tokens, anonymous: false, ..authentication::Options::default() };
+    let cluster = Cluster::with(Options { authentication, ..Options::default() }).await;
     for (token, code) in [("secret", 403), ("other", 401)] {
-        let asked = cluster.get(CONFIGMAPS).who(&Who::Nobody);
-        asked.header("authorization", &format!("Bearer {token}")).await.code(code);
+        let request = cluster.get(CONFIGMAPS).user(&TestUser::Anonymous);
+        request.header("authorization", &format!("Bearer {token}")).await.code(code);
     }
-    cluster.get(CONFIGMAPS).who(&Who::Nobody).await.code(401);
+    cluster.get(CONFIGMAPS).user(&TestUser::Anonymous).await.code(401);
     let scrape = Scrape::of(&cluster).await;
     assert_eq!(scrape.value("authentication_attempts", &["result=\"error\""]), 1.0);
     assert_eq!(scrape.value("authentication_attempts", &["result=\"failure\""]), 1.0);
@@ -264,7 +266,7 @@ async fn turns_are_counted() {
     (options.requests.reading, options.requests.writing) = (1, 1);
     let cluster = Cluster::with(options).await;
     let wanda = writer(&cluster).await;
-    cluster.get(CONFIGMAPS).who(&wanda).await.code(200);
+    cluster.get(CONFIGMAPS).user(&wanda).await.code(200);
     let scrape = Scrape::of(&cluster).await;
     let flow = ["flow_schema=\"global-default\"", "priority_level=\"global-default\""];
     assert_eq!(scrape.value("apiserver_flowcontrol_dispatched_requests_total", &flow), 1.0);
@@ -316,10 +318,10 @@ async fn rules_that_people_have_find_what_they_select() {
     let wanda = writer(&cluster).await;
     // one that is refused because there is no room
     let held = super::limits::held(&cluster, &wanda, "POST").await;
-    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "a"}})).who(&wanda).await.code(429);
+    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "a"}})).user(&wanda).await.code(429);
     drop(held);
     let scrape = Scrape::of(&cluster).await;
-    // other servers are asked on behalf of clients elsewhere
+    // outgoing calls are tested elsewhere
     for (name, labels) in MIXIN.iter().filter(|(name, _)| !name.starts_with("aggregator_")) {
         let mut series = scrape.series().filter(|(series, _)| series.split('{').next() == Some(name));
         let (found, _) = series.next().unwrap_or_else(|| panic!("{name} is not in {}", scrape.0));

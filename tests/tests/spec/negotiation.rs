@@ -33,7 +33,7 @@ async fn yaml_goes_in_and_out() {
     let answer = cluster.get(&path).accept("application/yaml").await.code(200);
     assert_eq!(answer.header("content-type"), "application/yaml");
     assert!(answer.text().contains("\nkind: ConfigMap\n"), "{}", answer.text());
-    // what came out goes in again
+    // the response is accepted as a request
     let next = answer.text().replace("k: v", "k: w");
     let put = cluster.put(&path, next).content_type("application/yaml").await.code(200).json();
     assert_eq!(put["data"], json!({"k": "w"}));
@@ -47,7 +47,7 @@ async fn yaml_goes_in_and_out() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_produce_is_not_acceptable() {
+async fn an_unsupported_media_type_is_not_acceptable() {
     let (cluster, path) = with_one().await;
     for accept in ["text/html", "application/xml", "bogus", "image/*"] {
         for target in [&*path, CONFIGMAPS, "/api/v1"] {

@@ -1,8 +1,8 @@
-//! "Authorization mode `Node`" and what agents may write: a node has to do with its own pods and nothing else.
+//! "Authorization mode `Node`" and `NodeRestriction`: an agent accesses only objects of its own pods.
 
 use super::identity::signing;
 use super::*;
-use tests::{Answer, Ask, Cluster, Options, Who, authority};
+use tests::{ApiRequest, ApiResponse, Cluster, Options, TestUser, authority};
 
 const SECRETS_OF_ALL: &str = "/api/v1/secrets";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
@@ -15,7 +15,7 @@ const UNRELATED: &str = "no relationship found between node 'n' and this object"
 /// A server that knows agents and keeps them to their nodes, with nodes `n` and `m`.
 async fn guarded() -> Cluster {
     let cluster = Cluster::with(Options {
-        permission: apiserver::authorization::Options {
+        authorization: apiserver::authorization::Options {
             modes: vec![auth::Mode::Node, auth::Mode::Rbac],
             ..Default::default()
         },
@@ -23,7 +23,7 @@ async fn guarded() -> Cluster {
             enable: vec!["NodeRestriction".to_owned()],
             ..Options::default().admission
         },
-        identity: signing(),
+        authentication: signing(),
         ..Options::default()
     })
     .await;
@@ -32,8 +32,8 @@ async fn guarded() -> Cluster {
     cluster
 }
 
-fn agent(node: &str) -> Who {
-    Who::Holder(authority().client(&format!("system:node:{node}"), "system:nodes"))
+fn agent(node: &str) -> TestUser {
+    TestUser::Certificate(authority().client(&format!("system:node:{node}"), "system:nodes"))
 }
 
 /// A pod that uses a secret of its own name.
@@ -43,7 +43,7 @@ fn using_secret(name: &str) -> Value {
     pod
 }
 
-async fn refused(ask: Ask<'_>, why: &str) -> Answer {
+async fn refused(ask: ApiRequest<'_>, why: &str) -> ApiResponse {
     let answer = ask.await;
     let text = answer.text();
     assert_eq!(answer.status, 403, "{text}");
@@ -60,24 +60,24 @@ async fn an_agent_reads_what_its_pods_need_from_the_moment_they_are_bound() {
         let secret = format!("{SECRETS}/{name}");
         cluster.named(SECRETS, &name).await;
         cluster.create(PODS, using_secret(&name)).await;
-        refused(cluster.get(&secret).who(&n), UNRELATED).await;
+        refused(cluster.get(&secret).user(&n), UNRELATED).await;
         let binding = json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}});
         cluster.post(&format!("{PODS}/{name}/binding"), binding).await.code(201);
-        // nothing is waited for: whoever knows of the pod can run it
-        cluster.get(&secret).who(&n).await.code(200);
-        refused(cluster.get(&secret).who(&m), "no relationship found between node 'm'").await;
+        // access holds as soon as the pod is bound
+        cluster.get(&secret).user(&n).await.code(200);
+        refused(cluster.get(&secret).user(&m), "no relationship found between node 'm'").await;
         cluster.delete(&format!("{PODS}/{name}?gracePeriodSeconds=0")).await.code(200);
-        refused(cluster.get(&secret).who(&n), UNRELATED).await;
+        refused(cluster.get(&secret).user(&n), UNRELATED).await;
     }
     // one by one, never all of them
-    refused(cluster.get(SECRETS).who(&n), "No Object name found").await;
-    refused(cluster.get(SECRETS_OF_ALL).who(&n), "can only read namespaced object of this type").await;
+    refused(cluster.get(SECRETS).user(&n), "No Object name found").await;
+    refused(cluster.get(SECRETS_OF_ALL).user(&n), "can only read namespaced object of this type").await;
     let mut bound = using_secret("s");
     bound["spec"]["nodeName"] = json!("n");
     cluster.create(PODS, bound).await;
     cluster.named(SECRETS, "s").await;
-    cluster.get(&format!("{SECRETS}?fieldSelector=metadata.name%3Ds")).who(&n).await.code(200);
-    refused(cluster.delete(&format!("{SECRETS}/s")).who(&n), "can only read resources of this type").await;
+    cluster.get(&format!("{SECRETS}?fieldSelector=metadata.name%3Ds")).user(&n).await.code(200);
+    refused(cluster.delete(&format!("{SECRETS}/s")).user(&n), "can only read resources of this type").await;
 }
 
 #[tokio::test]
@@ -116,20 +116,20 @@ async fn everything_that_a_pod_refers_to_is_found() {
         format!("{VOLUMES}/mine"),
         format!("{SECRETS}/mine-stage"),
     ] {
-        cluster.get(&path).who(&n).await.code(200);
+        cluster.get(&path).user(&n).await.code(200);
     }
     for path in [
         format!("{CLAIMS}/other"),
         format!("{VOLUMES}/theirs"),
         format!("{SECRETS}/theirs-stage"),
-        // what the volume needs elsewhere is no business of the node
+        // other secrets of the volume are not readable
         format!("{SECRETS}/mine-attach"),
     ] {
-        refused(cluster.get(&path).who(&n), UNRELATED).await;
+        refused(cluster.get(&path).user(&n), UNRELATED).await;
     }
-    // what may be listed cannot be, for agents, and that is said
+    // agents may not list, and the response says so
     let review =
-        cluster.post(RULES, json!({"spec": {"namespace": "default"}})).who(&n).await.code(201).json();
+        cluster.post(RULES, json!({"spec": {"namespace": "default"}})).user(&n).await.code(201).json();
     assert_eq!(review["status"]["incomplete"], true);
 }
 
@@ -140,21 +140,21 @@ async fn a_mirror_of_a_pod_gives_its_node_nothing() {
     let mut mirror = using_secret("s");
     mirror["spec"]["nodeName"] = json!("n");
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
-    // even one that somebody else wrote
+    // even an object that another user wrote
     cluster.create(PODS, mirror).await;
-    refused(cluster.get(&format!("{SECRETS}/s")).who(&agent("n")), UNRELATED).await;
+    refused(cluster.get(&format!("{SECRETS}/s")).user(&agent("n")), UNRELATED).await;
 }
 
 #[tokio::test]
 async fn an_agent_is_one_by_name_and_group() {
     let cluster = guarded().await;
-    let holder = |name: &str, group: &str| Who::Holder(authority().client(name, group));
-    cluster.get(NODES).who(&holder("system:node:n", "system:nodes")).await.code(200);
+    let holder = |name: &str, group: &str| TestUser::Certificate(authority().client(name, group));
+    cluster.get(NODES).user(&holder("system:node:n", "system:nodes")).await.code(200);
     for other in [holder("system:node:n", "people"), holder("n", "system:nodes")] {
-        cluster.get(NODES).who(&other).await.refused(403, "Forbidden");
+        cluster.get(NODES).user(&other).await.refused(403, "Forbidden");
     }
     let nameless = holder("system:node:", "system:nodes");
-    refused(cluster.get(NODES).who(&nameless), "unknown node for user \\\"system:node:\\\"").await;
+    refused(cluster.get(NODES).user(&nameless), "unknown node for user \\\"system:node:\\\"").await;
 }
 
 #[tokio::test]
@@ -163,31 +163,31 @@ async fn an_agent_changes_its_own_node_only_and_not_what_steers_pods() {
     let n = agent("n");
     let (own, other) = (format!("{NODES}/n"), format!("{NODES}/m"));
     let labelled = |key: &str| json!({"metadata": {"labels": {key: "x"}}});
-    cluster.patch(&own, labelled("example.com/x")).who(&n).await.code(200);
-    cluster.patch(&own, labelled("kubernetes.io/hostname")).who(&n).await.code(200);
+    cluster.patch(&own, labelled("example.com/x")).user(&n).await.code(200);
+    cluster.patch(&own, labelled("kubernetes.io/hostname")).user(&n).await.code(200);
     for key in ["node-restriction.kubernetes.io/team", "node-role.kubernetes.io/master"] {
         let why = format!("is not allowed to modify labels: {key}");
-        refused(cluster.patch(&own, labelled(key)).who(&n), &why).await;
-        refused(cluster.patch(&format!("{own}/status"), labelled(key)).who(&n), &why).await;
+        refused(cluster.patch(&own, labelled(key)).user(&n), &why).await;
+        refused(cluster.patch(&format!("{own}/status"), labelled(key)).user(&n), &why).await;
     }
     let taints = json!({"spec": {"taints": []}});
-    refused(cluster.patch(&own, taints).who(&n), "is not allowed to modify taints").await;
-    refused(cluster.patch(&other, labelled("a")).who(&n), "is not allowed to modify node \\\"m\\\"").await;
+    refused(cluster.patch(&own, taints).user(&n), "is not allowed to modify taints").await;
+    refused(cluster.patch(&other, labelled("a")).user(&n), "is not allowed to modify node \\\"m\\\"").await;
     let new = json!({"metadata": {"name": "q"}});
-    refused(cluster.post(NODES, new).who(&n), "is not allowed to modify node \\\"q\\\"").await;
-    cluster.delete(&own).who(&n).await.refused(403, "Forbidden");
+    refused(cluster.post(NODES, new).user(&n), "is not allowed to modify node \\\"q\\\"").await;
+    cluster.delete(&own).user(&n).await.refused(403, "Forbidden");
     // its own lease and drivers
     for collection in [NODE_LEASES, DRIVERS] {
         let named = |name: &str| json!({"metadata": {"name": name}, "spec": {"drivers": []}});
         let named = |name: &str| {
             if collection == DRIVERS { named(name) } else { json!({"metadata": {"name": name}}) }
         };
-        cluster.post(collection, named("n")).who(&n).await.code(201);
-        refused(cluster.post(collection, named("m")).who(&n), "with the same name as the requesting node")
+        cluster.post(collection, named("n")).user(&n).await.code(201);
+        refused(cluster.post(collection, named("m")).user(&n), "with the same name as the requesting node")
             .await;
         cluster.create(collection, named("m")).await;
         let path = format!("{collection}/m");
-        refused(cluster.delete(&path).who(&n), "with the same name as the requesting node").await;
+        refused(cluster.delete(&path).user(&n), "with the same name as the requesting node").await;
     }
 }
 
@@ -232,25 +232,25 @@ async fn an_agent_writes_pods_of_its_own_node_only() {
             "reference persistentvolumeclaims",
         ),
     ] {
-        refused(cluster.post(PODS, pod).who(&n), why).await;
+        refused(cluster.post(PODS, pod).user(&n), why).await;
     }
     let mut accounted = mirror();
     accounted["spec"]["serviceAccountName"] = json!("robot");
-    refused(cluster.post(PODS, accounted).who(&n), "reference a service account").await;
-    cluster.post(PODS, mirror()).who(&n).await.code(201);
+    refused(cluster.post(PODS, accounted).user(&n), "reference a service account").await;
+    cluster.post(PODS, mirror()).user(&n).await.code(201);
     let running = json!({"status": {"phase": "Running"}});
     let status = |name: &str| format!("{PODS}/{name}/status");
-    cluster.patch(&status("here"), running.clone()).who(&n).await.code(200);
-    refused(cluster.patch(&status("there"), running).who(&n), "can only update pod status for pods").await;
+    cluster.patch(&status("here"), running.clone()).user(&n).await.code(200);
+    refused(cluster.patch(&status("there"), running).user(&n), "can only update pod status for pods").await;
     let labels = json!({"metadata": {"labels": {"a": "b"}}});
-    refused(cluster.patch(&status("here"), labels).who(&n), "cannot update labels through pod status").await;
+    refused(cluster.patch(&status("here"), labels).user(&n), "cannot update labels through pod status").await;
     let eviction =
         |name: &str| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
-    let evict = |name: &str| cluster.post(&format!("{PODS}/{name}/eviction"), eviction(name)).who(&n);
+    let evict = |name: &str| cluster.post(&format!("{PODS}/{name}/eviction"), eviction(name)).user(&n);
     refused(evict("there"), "can only evict pods with spec.nodeName set to itself").await;
-    refused(cluster.delete(&format!("{PODS}/there")).who(&n), "can only delete pods").await;
+    refused(cluster.delete(&format!("{PODS}/there")).user(&n), "can only delete pods").await;
     evict("here").await.code(201);
-    cluster.delete(&format!("{PODS}/mirror?gracePeriodSeconds=0")).who(&n).await.code(200);
+    cluster.delete(&format!("{PODS}/mirror?gracePeriodSeconds=0")).user(&n).await.code(200);
 }
 
 #[tokio::test]
@@ -271,8 +271,9 @@ async fn an_agent_gets_tokens_for_its_pods_only() {
         let reference = json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid});
         json!({"spec": {"audiences": ["a"], "boundObjectRef": reference}})
     };
-    let ask =
-        |account: &str, request: Value| cluster.post(&format!("{ACCOUNTS}/{account}/token"), request).who(&n);
+    let ask = |account: &str, request: Value| {
+        cluster.post(&format!("{ACCOUNTS}/{account}/token"), request).user(&n)
+    };
     ask("robot", bound("here", &uids[0])).await.code(201);
     refused(ask("other", bound("here", &uids[0])), UNRELATED).await;
     refused(ask("robot", json!({"spec": {"audiences": ["a"]}})), "token not bound to a pod").await;
@@ -288,14 +289,14 @@ async fn an_agent_does_not_say_who_owns_its_node() {
     let owned = json!({"metadata": {"ownerReferences": owner}});
     let why = "is not allowed to modify ownerReferences";
     for path in [format!("{NODES}/n"), format!("{NODES}/n/status")] {
-        refused(cluster.patch(&path, owned.clone()).who(&agent("n")), why).await;
+        refused(cluster.patch(&path, owned.clone()).user(&agent("n")), why).await;
     }
     let new = json!({"metadata": {"name": "o", "ownerReferences": owner}});
-    refused(cluster.post(NODES, new).who(&agent("o")), why).await;
+    refused(cluster.post(NODES, new).user(&agent("o")), why).await;
     cluster.patch(&format!("{NODES}/n"), owned).await.code(200);
-    // what is there stays, and does not stand in the way of anything else
+    // existing owners stay, and other updates work
     let annotated = json!({"metadata": {"annotations": {"a": "b"}}});
-    cluster.patch(&format!("{NODES}/n"), annotated).who(&agent("n")).await.code(200);
+    cluster.patch(&format!("{NODES}/n"), annotated).user(&agent("n")).await.code(200);
     let released = json!({"metadata": {"ownerReferences": null}});
-    refused(cluster.patch(&format!("{NODES}/n"), released).who(&agent("n")), why).await;
+    refused(cluster.patch(&format!("{NODES}/n"), released).user(&agent("n")), why).await;
 }

@@ -1,4 +1,4 @@
-//! "Authentication": providers of identity elsewhere, whose tokens say who somebody is.
+//! "Authentication": OpenID Connect providers.
 
 use super::*;
 use apiserver::authentication::{self, oidc};
@@ -7,26 +7,27 @@ use auth::Mode;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::time::Duration;
-use tests::{Cluster, NOW, Options, Provider, Reply, SigningKey, TIMEOUT, Who};
+use tests::{Cluster, NOW, OidcProvider, Options, Reply, SigningKey, TIMEOUT, TestUser};
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const CLIENT: &str = "cluster";
 
 /// A server that believes a provider, with other options where a test wants some.
-async fn believing(provider: &Provider, change: impl FnOnce(&mut oidc::Options)) -> Cluster {
-    let mut options = oidc::Options::new(&provider.server.url, CLIENT, provider.server.caller());
+async fn believing(provider: &OidcProvider, change: impl FnOnce(&mut oidc::Options)) -> Cluster {
+    let mut options = oidc::Options::new(&provider.server.url, CLIENT, provider.server.client());
     options.algorithms = vec!["ES256".to_owned(), "RS256".to_owned()];
     change(&mut options);
     Cluster::with(Options {
-        identity: authentication::Options { oidc: Some(options), ..Default::default() },
-        permission: authorization::Options { modes: vec![Mode::AlwaysAllow], ..Default::default() },
+        authentication: authentication::Options { oidc: Some(options), ..Default::default() },
+        authorization: authorization::Options { modes: vec![Mode::AlwaysAllow], ..Default::default() },
+        simulated_clock: true,
         ..Options::default()
     })
     .await
 }
 
 /// Claims that nothing is wrong with.
-fn claims(provider: &Provider) -> Value {
+fn claims(provider: &OidcProvider) -> Value {
     json!({"iss": provider.server.url, "aud": CLIENT, "sub": "ann", "exp": NOW + 3600})
 }
 
@@ -41,12 +42,15 @@ fn changed(claims: &Value, changes: Value) -> Value {
     out
 }
 
-/// Who a token stands for, or why for nobody.
+/// The user of a token, or the reason of its rejection.
 async fn owner(cluster: &Cluster, token: &str) -> Result<Value, String> {
     let review = json!({"spec": {"token": token}});
     let status = cluster.create(TOKEN_REVIEWS, review).await["status"].clone();
     let code = if status["authenticated"] == true { 200 } else { 401 };
-    let ask = cluster.get(CONFIGMAPS).who(&Who::Nobody).header("authorization", &format!("Bearer {token}"));
+    let ask = cluster
+        .get(CONFIGMAPS)
+        .user(&TestUser::Anonymous)
+        .header("authorization", &format!("Bearer {token}"));
     ask.await.code(code);
     match status["authenticated"] == true {
         true => Ok(status["user"].clone()),
@@ -57,12 +61,12 @@ async fn owner(cluster: &Cluster, token: &str) -> Result<Value, String> {
 #[tokio::test]
 async fn tokens_of_a_provider_name_their_users() {
     let key = SigningKey::new("k", "ES256");
-    let provider = Provider::start(&[&key]).await;
+    let provider = OidcProvider::start(&[&key]).await;
     let issuer = provider.server.url.clone();
     let plain = believing(&provider, |_| {}).await;
     let user = owner(&plain, &key.sign(&claims(&provider))).await.unwrap();
     assert_eq!(user, json!({"username": format!("{issuer}#ann"), "groups": ["system:authenticated"]}));
-    // for somebody else first, of several, in fractions of a second, and by a clock that is a little ahead
+    // several audiences, fractions of seconds, and a clock slightly ahead
     let odd = json!({"aud": ["x", CLIENT], "exp": NOW as f64 + 7.5, "nbf": NOW + 59, "groups": ["ignored"]});
     let user = owner(&plain, &key.sign(&changed(&claims(&provider), odd))).await.unwrap();
     assert_eq!(user["groups"], json!(["system:authenticated"]));
@@ -85,15 +89,15 @@ async fn tokens_of_a_provider_name_their_users() {
     }
     for (changes, part) in [
         (json!({"email": null}), "\"email\" is missing"),
-        (json!({"email": 7}), "\"email\" is not what"),
-        (json!({"email": ""}), "\"email\" is not what"),
+        (json!({"email": 7}), "\"email\" is invalid"),
+        (json!({"email": ""}), "\"email\" is invalid"),
         (json!({"email_verified": false}), "not verified"),
-        (json!({"email_verified": "true"}), "\"email_verified\" is not what"),
-        (json!({"groups": 7}), "\"groups\" is not what"),
-        (json!({"groups": ["a", 7]}), "\"groups\" is not what"),
+        (json!({"email_verified": "true"}), "\"email_verified\" is invalid"),
+        (json!({"groups": 7}), "\"groups\" is invalid"),
+        (json!({"groups": ["a", 7]}), "\"groups\" is invalid"),
         (json!({"team": null}), "\"team\" is missing"),
         (json!({"team": "b"}), "\"team\" is not as required"),
-        (json!({"team": ["a"]}), "\"team\" is not what"),
+        (json!({"team": ["a"]}), "\"team\" is invalid"),
     ] {
         let why = owner(&own, &key.sign(&changed(&good, changes.clone()))).await.unwrap_err();
         assert!(why.contains("oidc: ") && why.contains(part), "{changes}: {why}");
@@ -101,18 +105,18 @@ async fn tokens_of_a_provider_name_their_users() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_token_refuses_it() {
+async fn invalid_tokens_are_rejected() {
     let (key, rsa, unknown) =
         (SigningKey::new("k", "ES256"), SigningKey::new("r", "RS256"), SigningKey::new("k", "ES256"));
-    let provider = Provider::start(&[&key, &rsa]).await;
+    let provider = OidcProvider::start(&[&key, &rsa]).await;
     let cluster = believing(&provider, |_| {}).await;
     let good = claims(&provider);
     owner(&cluster, &key.sign(&good)).await.unwrap();
     owner(&cluster, &rsa.sign(&good)).await.unwrap();
     for (changes, part) in [
-        (json!({"aud": "other"}), "meant for"),
-        (json!({"aud": null}), "meant for"),
-        (json!({"aud": [7, CLIENT]}), "\"aud\" is not what"),
+        (json!({"aud": "other"}), "its audience is"),
+        (json!({"aud": null}), "its audience is"),
+        (json!({"aud": [7, CLIENT]}), "\"aud\" is invalid"),
         (json!({"exp": NOW}), "expired"),
         (json!({"exp": NOW - 100}), "expired"),
         (json!({"exp": null}), "expired"),
@@ -137,11 +141,11 @@ async fn what_is_wrong_with_a_token_refuses_it() {
     let confused = format!("{confused}.{}", encoded(ring::hmac::sign(&shared, confused.as_bytes()).as_ref()));
     let root = encoded(changed(&good, json!({"sub": "root"})).to_string().as_bytes());
     for (what, bad, part) in [
-        ("none", format!("{}.", unsigned(json!({"alg": "none"}))), "\"none\", which is not allowed"),
+        ("none", format!("{}.", unsigned(json!({"alg": "none"}))), "\"none\" is not allowed"),
         ("None", format!("{}.{}", unsigned(json!({"alg": "None"})), parts[2]), "not allowed"),
-        ("no way at all", format!("{}.{}", unsigned(json!({})), parts[2]), "\"\", which is not allowed"),
-        ("confusion", confused, "\"HS256\", which is not allowed"),
-        ("another way", SigningKey::new("r", "RS512").sign(&good), "\"RS512\", which is not allowed"),
+        ("no way at all", format!("{}.{}", unsigned(json!({})), parts[2]), "\"\" is not allowed"),
+        ("confusion", confused, "\"HS256\" is not allowed"),
+        ("another way", SigningKey::new("r", "RS512").sign(&good), "\"RS512\" is not allowed"),
         (
             "the way of another key",
             key.sign_as(&json!({"alg": "RS256", "kid": "k"}), &good),
@@ -169,7 +173,7 @@ async fn what_is_wrong_with_a_token_refuses_it() {
     }
     // keys need not be named
     owner(&cluster, &key.sign_as(&json!({"alg": "ES256"}), &good)).await.unwrap();
-    // what was believed is not believed for longer than it says
+    // a cached token ends at its expiration
     let short = key.sign(&changed(&good, json!({"exp": NOW + 3})));
     owner(&cluster, &short).await.unwrap();
     cluster.advance(Duration::from_secs(3));
@@ -180,7 +184,7 @@ async fn what_is_wrong_with_a_token_refuses_it() {
 async fn every_way_of_signing_can_be_allowed() {
     for name in oidc::ALGORITHMS {
         let key = SigningKey::new(name, name);
-        let provider = Provider::start(&[&key]).await;
+        let provider = OidcProvider::start(&[&key]).await;
         let cluster = believing(&provider, |options| options.algorithms = vec![name.to_owned()]).await;
         let token = key.sign(&claims(&provider));
         owner(&cluster, &token).await.unwrap_or_else(|why| panic!("{name}: {why}"));
@@ -193,15 +197,15 @@ async fn every_way_of_signing_can_be_allowed() {
 }
 
 #[tokio::test]
-async fn keys_are_fetched_again_but_not_at_everybodys_will() {
+async fn keys_are_refetched_at_a_limited_rate() {
     let (old, new) = (SigningKey::new("old", "ES256"), SigningKey::new("new", "ES256"));
-    let provider = Provider::start(&[&old]).await;
+    let provider = OidcProvider::start(&[&old]).await;
     let cluster = believing(&provider, |_| {}).await;
     let good = claims(&provider);
     owner(&cluster, &old.sign(&good)).await.unwrap();
     assert_eq!(provider.fetches(), 1);
     provider.published.lock().unwrap().keys.push(new.published());
-    // nobody can make the server ask all the time
+    // the rate of fetches is limited
     cluster.advance(Duration::from_secs(9));
     for at in 0..20 {
         let name = format!("{at}");
@@ -230,9 +234,9 @@ async fn keys_are_fetched_again_but_not_at_everybodys_will() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_not_right_is_not_believed_until_it_is() {
+async fn an_invalid_provider_is_rejected_until_it_is_valid() {
     let key = SigningKey::new("k", "ES256");
-    let provider = Provider::start(&[&key]).await;
+    let provider = OidcProvider::start(&[&key]).await;
     let url = provider.server.url.clone();
     let document = |changes: Value| {
         Reply::Json(changed(&json!({"issuer": url, "jwks_uri": format!("{url}/keys")}), changes))
@@ -245,12 +249,8 @@ async fn a_provider_that_is_not_right_is_not_believed_until_it_is() {
     for (reply, of_keys, part) in [
         (text(404, "{}"), false, "its configuration could not be fetched: status 404"),
         (text(200, "<html>"), false, "not a JSON object"),
-        (
-            document(json!({"issuer": "https://other.example"})),
-            false,
-            "calls itself \"https://other.example\"",
-        ),
-        (document(json!({"issuer": null})), false, "calls itself \"\""),
+        (document(json!({"issuer": "https://other.example"})), false, "issuer is \"https://other.example\""),
+        (document(json!({"issuer": null})), false, "issuer is \"\""),
         (document(json!({"jwks_uri": "http://localhost/keys"})), false, "not an https URL"),
         (document(json!({"jwks_uri": null})), false, "not an https URL"),
         (Reply::Flood, false, "larger than"),
@@ -278,16 +278,16 @@ async fn a_provider_that_is_not_right_is_not_believed_until_it_is() {
 }
 
 #[tokio::test]
-async fn groups_may_be_kept_elsewhere() {
+async fn groups_may_be_distributed_claims() {
     let (key, other) = (SigningKey::new("k", "ES256"), SigningKey::new("k", "ES256"));
-    let (provider, second) = (Provider::start(&[&key]).await, Provider::start(&[&other]).await);
-    // whoever vouches for the one must vouch for the other too
+    let (provider, second) = (OidcProvider::start(&[&key]).await, OidcProvider::start(&[&other]).await);
+    // distributed claims need the same signer
     let both = [provider.server.certificate.clone(), second.server.certificate.clone()].concat();
     let cluster = believing(&provider, |options| {
         options.groups_claim = "groups".to_owned();
         options.username_prefix = String::new();
         let target = outbound::Target { authorities: Some(both.into_bytes()), ..provider.server.target() };
-        options.caller = outbound::HttpClient::new(&target, outbound::Limits::REVIEW).unwrap();
+        options.client = outbound::HttpClient::new(&target, outbound::Limits::REVIEW).unwrap();
     })
     .await;
     let there = format!("{}/claims", second.server.url);
@@ -297,13 +297,13 @@ async fn groups_may_be_kept_elsewhere() {
     let to = |endpoint: &str| {
         pointing(json!({"groups": "s"}), json!({"s": {"endpoint": endpoint, "access_token": "secret"}}))
     };
-    let told = changed(&claims(&second), json!({"groups": ["far", "away"]}));
-    second.published.lock().unwrap().claims = other.sign(&told);
+    let distributed = changed(&claims(&second), json!({"groups": ["far", "away"]}));
+    second.published.lock().unwrap().claims = other.sign(&distributed);
     let user = owner(&cluster, &to(&there)).await.unwrap();
     assert_eq!(user["groups"], json!(["far", "away", "system:authenticated"]));
-    let shown = second.server.seen().into_iter().find(|seen| seen.path == "/claims").unwrap();
+    let shown = second.server.requests().into_iter().find(|seen| seen.path == "/claims").unwrap();
     assert_eq!(shown.headers["authorization"], "Bearer secret");
-    // what is there already, what is not named and what holds the claim itself need not be fetched
+    // present, unnamed and embedded claims are not fetched
     let before = second.server.count();
     let own = json!({"groups": "own", "_claim_names": {"groups": "s"}, "_claim_sources": {"s": {"endpoint": there}}});
     let own = owner(&cluster, &key.sign(&changed(&claims(&provider), own))).await.unwrap();
@@ -325,11 +325,11 @@ async fn groups_may_be_kept_elsewhere() {
         assert!(why.contains(part) && !why.contains("secret"), "{part}: {why}");
     }
     for (claims, part) in [
-        (other.sign(&changed(&told, json!({"aud": "x"}))), "meant for"),
-        (other.sign(&changed(&told, json!({"exp": NOW - 1}))), "expired"),
-        (other.sign(&changed(&told, json!({"groups": null}))), "does not hold it"),
-        (other.sign(&changed(&told, json!({"iss": "http://x"}))), "issuer is not an https URL"),
-        (key.sign(&told), "none of the provider's keys"),
+        (other.sign(&changed(&distributed, json!({"aud": "x"}))), "its audience is"),
+        (other.sign(&changed(&distributed, json!({"exp": NOW - 1}))), "expired"),
+        (other.sign(&changed(&distributed, json!({"groups": null}))), "does not hold it"),
+        (other.sign(&changed(&distributed, json!({"iss": "http://x"}))), "issuer is not an https URL"),
+        (key.sign(&distributed), "none of the provider's keys"),
         ("nonsense".to_owned(), "there is no token"),
     ] {
         second.published.lock().unwrap().claims = claims;
@@ -340,16 +340,18 @@ async fn groups_may_be_kept_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_provider_that_hangs_is_not_waited_for_for_ever() {
+async fn a_hanging_provider_times_out() {
     let key = SigningKey::new("k", "ES256");
-    let provider = Provider::start(&[&key]).await;
+    let provider = OidcProvider::start(&[&key]).await;
     for of_keys in [false, true] {
         {
             let mut published = provider.published.lock().unwrap();
             (published.document, published.instead_of_keys) =
                 if of_keys { (None, Some(Reply::Silence)) } else { (Some(Reply::Silence), None) };
         }
-        let cluster = believing(&provider, |options| options.caller = provider.server.hasty()).await;
+        let cluster =
+            believing(&provider, |options| options.client = provider.server.client_with_short_timeout())
+                .await;
         let why = owner(&cluster, &key.sign(&claims(&provider))).await.unwrap_err();
         assert!(why.contains("no response within"), "{why}");
     }

@@ -119,7 +119,7 @@ async fn lists_that_are_declared_atomic_say_so() {
     assert_eq!(tolerations["x-kubernetes-list-type"], "atomic");
 }
 
-/// Clients know descriptions of what every object has by their first words.
+/// Clients recognize descriptions of common fields by their first words.
 #[tokio::test]
 async fn descriptions_begin_with_the_words_that_clients_look_for() {
     let cluster = Cluster::start().await;
@@ -164,7 +164,7 @@ async fn schemas_of_custom_resources_are_published_as_clients_read_them() {
             "port": {"x-kubernetes-int-or-string": true}}}}});
     define(&cluster, definition(&[first, second])).await;
     let two = cluster.read("/openapi/v2").await["definitions"].clone();
-    // where anything goes, older readers are told nothing but that it is an object
+    // v2 describes a free-form field only as an object
     let kind = json!([{"group": GROUP, "kind": "Thing", "version": "v1"}]);
     assert_eq!(
         two["com.example.stable.v1.Thing"],

@@ -2,17 +2,17 @@
 
 use super::custom_resources::{THINGS, define, definition, thing, version as served};
 use super::*;
-use tests::{Answer, Cluster, Options};
+use tests::{ApiResponse, Cluster, Options};
 
 const APPLY: &str = "application/apply-patch+yaml";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-async fn strategic(cluster: &Cluster, path: &str, patch: Value) -> Answer {
+async fn strategic(cluster: &Cluster, path: &str, patch: Value) -> ApiResponse {
     cluster.patch(path, patch).content_type(STRATEGIC).await
 }
 
-async fn apply(cluster: &Cluster, path: &str, config: Value) -> Answer {
+async fn apply(cluster: &Cluster, path: &str, config: Value) -> ApiResponse {
     cluster.patch(path, config).content_type(APPLY).await
 }
 
@@ -71,7 +71,7 @@ async fn ephemeral_containers_can_be_applied() {
     let one = json!({"ephemeralContainers": [{"name": "e", "image": "i"}]});
     let next = apply(&cluster, &path(""), config(one)).await.code(200).json();
     assert_eq!(next["spec"]["ephemeralContainers"][0]["name"], "e");
-    // who owns what is as it was
+    // `managedFields` are unchanged
     assert_eq!(next["metadata"]["managedFields"], made["metadata"]["managedFields"]);
     // the rest of the pod is looked at, and left alone
     let other = json!({"containers": [{"name": "c", "image": "other"}]});
@@ -144,7 +144,7 @@ async fn a_scaled_custom_resource_has_no_owner_of_its_replicas() {
 }
 
 #[tokio::test]
-async fn a_scale_of_an_older_version_is_told_so() {
+async fn a_scale_of_an_older_version_is_rejected() {
     let cluster = Cluster::start().await;
     cluster.create(DEPLOYMENTS, deployment("d")).await;
     let path = format!("{DEPLOYMENTS}/d/scale");
@@ -218,7 +218,7 @@ async fn numbers_wrap_around_where_they_are_converted_and_are_refused_where_they
 }
 
 #[tokio::test]
-async fn base64_is_told_where_it_is_wrong() {
+async fn base64_errors_have_a_position() {
     let cluster = Cluster::start().await;
     let secret = |data: Value| json!({"metadata": {"name": "s"}, "data": {"a": data}});
     for (data, at) in [("aGk==", 4), ("aGk", 0), ("a-_=", 1)] {
@@ -306,12 +306,12 @@ async fn an_update_of_a_certain_object_needs_that_object() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_told_before_what_is_wrong_with_a_patch() {
+async fn a_missing_object_is_reported_before_an_invalid_patch() {
     let cluster = Cluster::start().await;
     let path = format!("{CONFIGMAPS}/x");
     cluster.patch(&path, json!([{"op": "bogus", "path": "/data"}])).await.refused(404, "NotFound");
     cluster.create(CONFIGMAPS, json!({"metadata": {"name": "x"}, "data": {"a": "1"}})).await;
-    // what a map does not have is null to those who copy it
+    // an absent key is null for a copy
     let copy = json!([{"op": "copy", "from": "/nope", "path": "/data/b"}]);
     let next = cluster.patch(&path, copy).await.code(200).json();
     assert_eq!(next["data"]["a"], "1");
@@ -321,7 +321,7 @@ async fn what_is_missing_is_told_before_what_is_wrong_with_a_patch() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_of_a_list_is_told_first() {
+async fn unreadable_list_options_come_first() {
     let cluster = Cluster::start().await;
     let path = format!("{CONFIGMAPS}?labelSelector=a%20foo%20b&resourceVersionMatch=Exact");
     cluster.get(&path).await.refused(400, "BadRequest");

@@ -3,17 +3,17 @@
 use super::custom_resources::{definition, version, wait_for};
 use super::*;
 use http::Method;
-use tests::{Answer, Cluster};
+use tests::{ApiResponse, Cluster};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const MERGE: &str = "application/merge-patch+json";
 
-pub(super) fn message(answer: &Answer) -> String {
+pub(super) fn message(answer: &ApiResponse) -> String {
     answer.json()["message"].as_str().unwrap_or_default().to_owned()
 }
 
-async fn post(cluster: &Cluster, path: &str, text: &str) -> Answer {
-    cluster.ask(Method::POST, path).body(text).content_type("application/json").await
+async fn post(cluster: &Cluster, path: &str, text: &str) -> ApiResponse {
+    cluster.request(Method::POST, path).body(text).content_type("application/json").await
 }
 
 /// A server with things whose versions are these, and the collection of the first one.
@@ -50,7 +50,8 @@ async fn text_that_is_no_json_is_refused_where_it_breaks() {
         (r#"["a""#, "unexpected end of JSON input"),
     ];
     for (text, why) in cases {
-        let patched = cluster.ask(Method::PATCH, &format!("{CONFIGMAPS}/c")).body(text).content_type(MERGE);
+        let patched =
+            cluster.request(Method::PATCH, &format!("{CONFIGMAPS}/c")).body(text).content_type(MERGE);
         assert_eq!(message(&patched.await.code(400)), format!("error decoding patch: {why}"), "{text}");
         let posted = post(&cluster, CONFIGMAPS, text).await.code(400);
         let expected = format!("couldn't get version/kind; json parse error: {why} (");
@@ -59,7 +60,7 @@ async fn text_that_is_no_json_is_refused_where_it_breaks() {
 }
 
 #[tokio::test]
-async fn a_version_with_too_many_parts_or_too_few_is_told_so() {
+async fn an_api_version_with_the_wrong_number_of_parts_is_rejected() {
     let (cluster, things) = things(&[version("v1", json!({"type": "object"}))]).await;
     let of = |version: &str, kind: &str| {
         format!(r#"{{"apiVersion":"{version}","kind":"{kind}","metadata":{{"name":"x"}}}}"#)
@@ -86,7 +87,7 @@ async fn a_version_with_too_many_parts_or_too_few_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_custom_resource_is_read_before_it_is_asked_what_it_is() {
+async fn a_custom_resource_is_parsed_before_its_kind_is_checked() {
     let (cluster, things) = things(&[version("v1", json!({"type": "object"}))]).await;
     let own = api_version(&things);
     let why = "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string";
@@ -192,7 +193,7 @@ async fn an_empty_record_of_owners_is_none_in_a_custom_resource() {
 }
 
 #[tokio::test]
-async fn odd_fields_of_a_patched_custom_resource_are_told_in_order() {
+async fn unknown_fields_of_a_patched_custom_resource_are_reported_in_order() {
     let spec = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let (cluster, things) = things(&[version("v1", spec)]).await;
     let thing = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "x"}});

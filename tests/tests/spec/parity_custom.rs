@@ -4,17 +4,17 @@ use super::custom_resources::version;
 use super::parity_bodies::{api_version, message, things};
 use super::*;
 use http::Method;
-use tests::{Answer, Cluster};
+use tests::{ApiResponse, Cluster};
 
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// Applies a thing in the version of a collection.
-async fn apply(cluster: &Cluster, things: &str, manager: &str, mut config: Value) -> Answer {
+async fn apply(cluster: &Cluster, things: &str, manager: &str, mut config: Value) -> ApiResponse {
     let name = config["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     config["apiVersion"] = api_version(things).into();
     config["kind"] = "Thing".into();
     let path = format!("{things}/{name}?fieldManager={manager}");
-    cluster.ask(Method::PATCH, &path).body(config).content_type(APPLY).await
+    cluster.request(Method::PATCH, &path).body(config).content_type(APPLY).await
 }
 
 /// A version with the field `a`, and with a default of its own for `d`.
@@ -152,7 +152,7 @@ async fn a_write_of_the_status_cannot_speak_of_the_identity() {
     assert_eq!((uid(&patched), &patched["status"]), (uid(&made), &json!({"a": 1})));
     assert!(patched["metadata"]["deletionTimestamp"].is_null());
     let config = thing(&things, &json!({"metadata": {"name": "x", "uid": "other"}, "status": {"b": 1}}));
-    let ask = cluster.ask(Method::PATCH, &format!("{path}?fieldManager=m")).body(config);
+    let ask = cluster.request(Method::PATCH, &format!("{path}?fieldManager=m")).body(config);
     assert_eq!(uid(&ask.content_type(APPLY).await.code(200).json()), uid(&made));
 }
 
@@ -172,7 +172,7 @@ async fn a_patched_type_is_read_before_the_schema_judges() {
         (json!({"op": "add", "path": "/apiVersion", "value": "v9"}), 422, "must be ".to_owned()),
     ];
     for (change, code, words) in cases {
-        let ask = cluster.ask(Method::PATCH, &format!("{things}/x")).body(json!([odd, change]));
+        let ask = cluster.request(Method::PATCH, &format!("{things}/x")).body(json!([odd, change]));
         let answer = ask.content_type("application/json-patch+json").await.code(code);
         assert!(message(&answer).contains(&words), "{change}: {}", answer.text());
         assert_eq!(answer.warnings(), Vec::<String>::new(), "{change}");

@@ -5,14 +5,14 @@ use super::parity_bodies::message;
 use super::protobuf::envelope;
 use super::*;
 use http::Method;
-use tests::{Answer, Cluster, Who, authority};
+use tests::{ApiResponse, Cluster, TestUser, authority};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 
 /// Sends an object, or nothing where a method has no body.
-async fn send(cluster: &Cluster, method: &str, path: &str, body: &Value) -> Answer {
+async fn send(cluster: &Cluster, method: &str, path: &str, body: &Value) -> ApiResponse {
     let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let ask = cluster.ask(method.parse::<Method>().unwrap(), path);
+    let ask = cluster.request(method.parse::<Method>().unwrap(), path);
     match method {
         "POST" | "PUT" | "PATCH" => ask.body(body.clone()).content_type(kind).await,
         _ => ask.await,
@@ -59,10 +59,10 @@ async fn a_custom_resource_answers_by_verb_and_not_by_path() {
             }
         }
         for rest in ["", "/x", "/x/status"] {
-            cluster.ask(Method::HEAD, &format!("{things}{rest}")).await.code(200);
+            cluster.request(Method::HEAD, &format!("{things}{rest}")).await.code(200);
         }
-        cluster.ask(Method::HEAD, &format!("{things}/none")).await.code(404);
-        // the body names what is made at the path of an item
+        cluster.request(Method::HEAD, &format!("{things}/none")).await.code(404);
+        // the body has the name
         send(&cluster, "POST", &format!("{things}/y"), &body(kind, "z")).await.code(201);
         cluster.get(&format!("{things}/z")).await.code(200);
         cluster.get(&format!("{things}/y")).await.code(404);
@@ -99,19 +99,20 @@ async fn an_object_outside_of_namespaces_is_in_none_even_of_its_own_name() {
     cluster.named(NAMESPACES, "same").await;
     cluster.create(ROLES, json!({"metadata": {"name": "same"}, "rules": []})).await;
     // this user may do everything in the namespace, and nothing outside of it
-    let user = Who::Holder(authority().client("u", "g"));
+    let user = TestUser::Certificate(authority().client("u", "g"));
     let binding = json!({"metadata": {"name": "all"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io",
         "kind": "ClusterRole", "name": "cluster-admin"}, "subjects": [{"kind": "User", "name": "u"}]});
     let inside = "/apis/rbac.authorization.k8s.io/v1/namespaces/same";
     cluster.create(&format!("{inside}/rolebindings"), binding).await;
     for method in [Method::GET, Method::DELETE] {
-        cluster.ask(method.clone(), &format!("{ROLES}/same")).who(&user).await.code(403);
-        let answer = cluster.ask(method, &format!("{inside}/clusterroles/same")).who(&user).await.code(404);
+        cluster.request(method.clone(), &format!("{ROLES}/same")).user(&user).await.code(403);
+        let answer =
+            cluster.request(method, &format!("{inside}/clusterroles/same")).user(&user).await.code(404);
         assert_eq!(message(&answer), "the server could not find the requested resource");
     }
     cluster.get(&format!("{ROLES}/same")).await.code(200);
     cluster.get(&format!("{NAMESPACES}/same/namespaces/same")).await.code(404);
-    cluster.get(&format!("{NAMESPACES}/same")).who(&user).await.code(200);
+    cluster.get(&format!("{NAMESPACES}/same")).user(&user).await.code(200);
 }
 
 #[tokio::test]
@@ -121,7 +122,7 @@ async fn an_applied_namespace_means_nothing_outside_of_namespaces() {
         "metadata": {"name": "r", "namespace": "x"}, "rules": []});
     for code in [201, 200] {
         let path = format!("{ROLES}/r?fieldManager=m");
-        let ask = cluster.ask(Method::PATCH, &path).body(config.clone());
+        let ask = cluster.request(Method::PATCH, &path).body(config.clone());
         let applied = ask.content_type("application/apply-patch+yaml").await.code(code).json();
         assert!(applied["metadata"]["namespace"].is_null(), "{applied}");
     }
@@ -134,7 +135,7 @@ async fn an_eviction_of_the_older_version_comes_in_protobuf_too() {
     let path = format!("{PODS}/p/eviction");
     let evict = async |version: &str, message: &[u8]| {
         let body = envelope(version, "Eviction", message);
-        let ask = cluster.ask(Method::POST, &path).body(body);
+        let ask = cluster.request(Method::POST, &path).body(body);
         ask.content_type("application/vnd.kubernetes.protobuf").await
     };
     for (version, short) in [("policy/v1", "v1"), ("policy/v1beta1", "v1beta1")] {

@@ -1,11 +1,11 @@
 //! Answers to odd lists, tables and options, as upstream gives them.
 
 use super::*;
-use tests::{Answer, Cluster};
+use tests::{ApiResponse, Cluster};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-fn message(answer: &Answer) -> String {
+fn message(answer: &ApiResponse) -> String {
     answer.json()["message"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -78,7 +78,7 @@ async fn unreadable_list_options_are_reported_first() {
         let answer = cluster.get(&format!("{CONFIGMAPS}?{query}")).await.code(400);
         assert_eq!(message(&answer), expected, "{query}");
     }
-    // events are in no cache that could be asked
+    // events are not cached
     let events = "/api/v1/namespaces/default/events?resourceVersion=x";
     assert_eq!(message(&cluster.get(events).await.code(400)), number);
 }
@@ -86,7 +86,7 @@ async fn unreadable_list_options_are_reported_first() {
 #[tokio::test]
 async fn problems_of_options_come_in_the_order_of_their_rules() {
     let cluster = Cluster::start().await;
-    let fields = |answer: Answer| -> Vec<String> {
+    let fields = |answer: ApiResponse| -> Vec<String> {
         let causes = answer.code(422).json()["details"]["causes"].clone();
         causes.as_array().unwrap().iter().map(|cause| cause["field"].as_str().unwrap().to_owned()).collect()
     };

@@ -3,7 +3,7 @@
 use super::custom_resources::{definition, version};
 use super::*;
 use http::Method;
-use tests::{Answer, Cluster, Options};
+use tests::{ApiResponse, Cluster, Options};
 
 const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json-patch+json";
@@ -13,12 +13,12 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const CRON_JOBS: &str = "/apis/batch/v1/namespaces/default/cronjobs";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 
-fn message(answer: &Answer) -> String {
+fn message(answer: &ApiResponse) -> String {
     answer.json()["message"].as_str().unwrap_or_default().to_owned()
 }
 
-async fn send(cluster: &Cluster, path: &str, media: &str, text: &str) -> Answer {
-    cluster.ask(Method::PATCH, path).body(text).content_type(media).await
+async fn send(cluster: &Cluster, path: &str, media: &str, text: &str) -> ApiResponse {
+    cluster.request(Method::PATCH, path).body(text).content_type(media).await
 }
 
 async fn cluster_with_map() -> (Cluster, String) {
@@ -28,13 +28,13 @@ async fn cluster_with_map() -> (Cluster, String) {
 }
 
 #[tokio::test]
-async fn what_a_patch_did_not_touch_is_shown_as_it_was() {
+async fn unpatched_fields_are_reported_unchanged() {
     let cluster = Cluster::start().await;
     let mut object = pod("p");
     object["spec"]["volumes"] = json!([{"name": "h", "hostPath": {"path": "/x"}}]);
     cluster.create(PODS, object).await;
     let path = format!("{PODS}/p");
-    let invalid_message = |answer: Answer| message(&answer.code(422)).replace("\\\"", "'");
+    let invalid_message = |answer: ApiResponse| message(&answer.code(422)).replace("\\\"", "'");
     // values of a merge patch are taken apart, and so written by name
     let patch = r#"{"spec": {"volumes": [{"name": "v", "emptyDir": {}, "bad": {"z": 1, "y": 2}}], "nodeSelector": 5}}"#;
     let shown = invalid_message(send(&cluster, &path, MERGE, patch).await);
@@ -146,7 +146,7 @@ async fn a_new_object_has_no_version_but_may_name_what_is_none() {
 }
 
 /// The causes of a refused write in short: `L`abels, the `D`eletion time and `F`inalizers.
-fn causes_of(answer: Answer) -> String {
+fn causes_of(answer: ApiResponse) -> String {
     let causes = answer.code(422).json()["details"]["causes"].clone();
     let fields = causes.as_array().unwrap().iter().map(|cause| cause["field"].as_str().unwrap().to_owned());
     let short = |field: String| match field.strip_prefix("metadata.").unwrap().get(..1) {
@@ -208,7 +208,7 @@ async fn a_status_that_is_applied_owns_no_metadata_where_it_has_none() {
 }
 
 #[tokio::test]
-async fn who_leaves_the_deletion_out_does_not_own_it() {
+async fn an_omitted_deletion_timestamp_is_not_owned() {
     let cluster = Cluster::start().await;
     let object =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "finalizers": ["a.b/c"]}});
@@ -339,7 +339,7 @@ async fn a_job_whose_status_comes_without_labels_has_those_of_its_pods() {
     let next = cluster.put(&format!("{jobs}/j/status"), object.clone()).await.code(200).json();
     assert_eq!(next["metadata"]["labels"], made["metadata"]["labels"]);
     assert_eq!(next["metadata"]["labels"]["job-name"], "j");
-    // those of its own that were left out are nobody's any more
+    // omitted fields of the manager lose their owner
     let mut labelled = object;
     labelled["metadata"] = json!({"name": "k", "labels": {"a": "b"}});
     cluster.create(jobs, labelled.clone()).await;
@@ -349,7 +349,7 @@ async fn a_job_whose_status_comes_without_labels_has_those_of_its_pods() {
 }
 
 #[tokio::test]
-async fn what_nobody_owns_and_cannot_be_told_apart_is_reported_before_what_is_applied() {
+async fn duplicates_without_owners_are_reported_before_the_applied_configuration() {
     let cluster = Cluster::start().await;
     let map = json!({"metadata": {"name": "c", "finalizers": ["a.b/c", "a.b/c"]}});
     let made = cluster.create(CONFIGMAPS, map).await;
@@ -395,7 +395,7 @@ async fn an_unknown_directive_is_shown_by_its_parts() {
 }
 
 #[tokio::test]
-async fn a_kind_without_rules_for_metadata_tells_of_it_last() {
+async fn a_kind_without_metadata_rules_reports_metadata_last() {
     let cluster = Cluster::start().await;
     let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
     let events = "/api/v1/namespaces/default/events";

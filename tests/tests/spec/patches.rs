@@ -1,7 +1,7 @@
 //! PATCH: JSON patch, merge patch and strategic merge patch.
 
 use super::*;
-use tests::{Answer, Cluster};
+use tests::{ApiResponse, Cluster};
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps/x";
 
@@ -62,7 +62,7 @@ async fn a_merge_patch_replaces_lists() {
     assert_eq!(next["secrets"], json!([{"name": "two"}]));
 }
 
-async fn strategic(cluster: &Cluster, path: &str, patch: Value) -> Answer {
+async fn strategic(cluster: &Cluster, path: &str, patch: Value) -> ApiResponse {
     cluster.patch(path, patch).content_type("application/strategic-merge-patch+json").await
 }
 

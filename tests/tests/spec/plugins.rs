@@ -1,7 +1,7 @@
-//! The admission plugins: each can be switched, and those that are on do what they are for.
+//! The admission plugins: each can be enabled and disabled.
 
 use super::*;
-use tests::{Ask, Cluster, Options};
+use tests::{ApiRequest, Cluster, Options};
 
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
@@ -39,7 +39,7 @@ fn why(status: &Value) -> String {
     message.split_once(" is forbidden: ").unwrap_or_else(|| panic!("{message}")).1.to_owned()
 }
 
-/// Classes for everybody who names none.
+/// Default classes.
 async fn make_defaults(cluster: &Cluster) {
     let marked = |name: &str, key: &str| json!({"name": name, "annotations": {key: "true"}});
     let storage = marked("gold", "storageclass.kubernetes.io/is-default-class");
@@ -54,7 +54,7 @@ async fn make_defaults(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn objects_are_completed_by_those_that_are_on() {
+async fn enabled_plugins_complete_objects() {
     let cluster = Cluster::start().await;
     make_defaults(&cluster).await;
     let made = cluster.create(PODS, pod("p")).await;
@@ -77,7 +77,7 @@ async fn objects_are_completed_by_those_that_are_on() {
 }
 
 #[tokio::test]
-async fn whoever_is_switched_off_does_nothing() {
+async fn disabled_plugins_do_nothing() {
     let cluster = Cluster::with(Options::plugins(
         &[],
         &[
@@ -129,21 +129,21 @@ async fn whoever_is_switched_off_does_nothing() {
 }
 
 #[tokio::test]
-async fn changes_come_before_validation_and_reviews_behind() {
+async fn mutation_precedes_validation() {
     let cluster = Cluster::start().await;
     let costly = json!({"overhead": {"cpu": "1"}});
-    // what is wrong with the object is told before what the last look finds
+    // validation errors come before those of validating plugins
     let mut wrong = pod_with("p", costly.clone());
     wrong["spec"]["containers"][0]["name"] = "Wrong".into();
     cluster.post(PODS, wrong.clone()).await.refused(422, "Invalid");
     let refused = cluster.post(PODS, pod_with("p", costly)).await.refused(403, "Forbidden");
     let expected = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
     assert_eq!(why(&refused), expected);
-    // and what cannot be completed is told before
+    // and errors of mutating plugins come first
     wrong["spec"]["priorityClassName"] = "none".into();
     let refused = cluster.post(PODS, wrong).await.refused(403, "Forbidden");
     assert_eq!(why(&refused), "no PriorityClass with name none was found");
-    // a name that is not made yet is told by what it is made from
+    // before the name is generated, errors show `generateName`
     let unnamed = json!({"metadata": {"generateName": "base-"}, "spec": {"priorityClassName": "none",
         "containers": [{"name": "c", "image": "i"}]}});
     let refused = cluster.post(PODS, unnamed).await.refused(403, "Forbidden");
@@ -151,15 +151,15 @@ async fn changes_come_before_validation_and_reviews_behind() {
 }
 
 #[tokio::test]
-async fn pods_are_limited_by_those_that_are_asked_for() {
-    let asked = [
+async fn optional_plugins_restrict_pods() {
+    let enabled = [
         "SecurityContextDeny",
         "LimitPodHardAntiAffinityTopology",
         "AlwaysPullImages",
         "ExtendedResourceToleration",
         "AlwaysAdmit",
     ];
-    let cluster = Cluster::with(Options::plugins(&asked, &[], &[])).await;
+    let cluster = Cluster::with(Options::plugins(&enabled, &[], &[])).await;
     let term = |key: &str| {
         json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
             [{"topologyKey": key, "labelSelector": {}}]}}})
@@ -187,7 +187,7 @@ async fn pods_are_limited_by_those_that_are_asked_for() {
     assert_eq!(made["spec"]["containers"][0]["imagePullPolicy"], "Always");
     let last = made["spec"]["tolerations"].as_array().and_then(|all| all.last()).unwrap();
     assert_eq!(*last, json!({"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"}));
-    // other images are pulled as well, and nothing else changes what is there
+    // updates set the pull policy as well, and change nothing else
     let other = json!({"spec": {"containers": [{"name": "c", "image": "other"}]}});
     let ask =
         cluster.patch(&format!("{PODS}/p"), other).content_type("application/strategic-merge-patch+json");
@@ -271,9 +271,9 @@ async fn namespaces_are_made_or_missed() {
 }
 
 #[tokio::test]
-async fn owners_are_given_by_who_may_delete() {
+async fn owner_references_need_delete_permission() {
     let cluster = Cluster::with(Options::plugins(&["OwnerReferencesPermissionEnforcement"], &[], &[])).await;
-    fn bob(ask: Ask<'_>) -> Ask<'_> {
+    fn bob(ask: ApiRequest<'_>) -> ApiRequest<'_> {
         ask.header("impersonate-user", "bob")
     }
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
@@ -296,7 +296,7 @@ async fn owners_are_given_by_who_may_delete() {
         json!({"metadata": {"name": name, "ownerReferences": [
             {"apiVersion": "v1", "kind": kind, "name": owner, "uid": "u", "blockOwnerDeletion": blocks}]}})
     };
-    // what one makes oneself may have any owner that need not wait for it
+    // a new object may have any non-blocking owner
     bob(cluster.post(CONFIGMAPS, owned("a", "Pod", "theirs", false))).await.code(201);
     bob(cluster.post(CONFIGMAPS, json!({"metadata": {"name": "b"}}))).await.code(201);
     let refused = bob(cluster.put(&format!("{CONFIGMAPS}/b"), owned("b", "Pod", "theirs", false))).await;
@@ -310,7 +310,7 @@ async fn owners_are_given_by_who_may_delete() {
     let refused =
         bob(cluster.post(SECRETS, owned("b", "Nothing", "x", true))).await.refused(403, "Forbidden");
     assert!(why(&refused).ends_with("no matches for kind \"Nothing\" in version \"v1\""), "{refused}");
-    // what was there before may stay
+    // existing owners may stay
     bob(cluster.put(&format!("{CONFIGMAPS}/a"), owned("a", "Pod", "theirs", false))).await.code(200);
 }
 
@@ -323,11 +323,11 @@ async fn a_server_that_denies_everything_changes_nothing() {
     let store = apiserver::StoreChoice::Directory(directory.path().to_owned());
     let cluster = Cluster::with(Options { store, ..Options::plugins(&["AlwaysDeny"], &[], &[]) }).await;
     let path = format!("{CONFIGMAPS}/c");
-    // who may not write hears that, and not that somebody else was faster or that the name is taken
+    // a denial precedes conflicts and existing names
     let mut stale = before.clone();
     stale["metadata"]["resourceVersion"] = "1".into();
     let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    let asked = json!({"spec": {"nonResourceAttributes": {"verb": "get", "path": "/"}}});
+    let enabled = json!({"spec": {"nonResourceAttributes": {"verb": "get", "path": "/"}}});
     for ask in [
         cluster.post(CONFIGMAPS, json!({"metadata": {"name": "d"}})),
         cluster.post(CONFIGMAPS, json!({"metadata": {"name": "c"}})),
@@ -336,7 +336,7 @@ async fn a_server_that_denies_everything_changes_nothing() {
         cluster.patch(&path, json!({"data": {"a": "b"}})),
         cluster.delete(&path),
         cluster.delete(CONFIGMAPS),
-        cluster.post(review, asked),
+        cluster.post(review, enabled),
     ] {
         let refused = ask.await.refused(403, "Forbidden");
         assert_eq!(why(&refused), "admission control is denying all modifications");
@@ -345,19 +345,19 @@ async fn a_server_that_denies_everything_changes_nothing() {
 }
 
 #[tokio::test]
-async fn wrong_configurations_are_named() {
-    let attempt = async |enable: &[&str], told: &[(&str, Value)]| {
-        let attempt = Cluster::attempt(Options::plugins(enable, &[], told)).await;
+async fn invalid_configurations_are_reported() {
+    let attempt = async |enable: &[&str], configurations: &[(&str, Value)]| {
+        let attempt = Cluster::attempt(Options::plugins(enable, &[], configurations)).await;
         attempt.err().map(|why| why.to_string()).unwrap_or_default()
     };
-    let told = attempt(&["Nothing"], &[]).await;
-    assert_eq!(told, "there is no admission plugin \"Nothing\"");
+    let configurations = attempt(&["Nothing"], &[]).await;
+    assert_eq!(configurations, "there is no admission plugin \"Nothing\"");
     let wrong =
         json!({"apiVersion": "v1", "kind": "Pod", "limitedResources": [{"matchContains": [1]}], "x": 1});
-    let told = attempt(&[], &[("ResourceQuota", wrong)]).await;
+    let configurations = attempt(&[], &[("ResourceQuota", wrong)]).await;
     for part in
         ["admission plugin ResourceQuota", "\"Pod\"", "limitedResources[0].resource", "matchContains", "x:"]
     {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(configurations.contains(part), "{part}: {configurations}");
     }
 }

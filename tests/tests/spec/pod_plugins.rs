@@ -1,4 +1,4 @@
-//! Plugins that complete pods, or limit what comes: accounts, nodes, tolerations, events.
+//! Plugins for pods and events: service accounts, node selectors, tolerations, rate limits.
 
 use super::*;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use tests::{Cluster, Options};
 
 const SPACE: &str = "/api/v1/namespaces/default";
 
-/// Options with plugins switched on, and what plugins are told.
-pub(super) fn plugins(enable: &[&str], told: &[(&str, Value)]) -> Options {
-    Options::plugins(enable, &[], told)
+/// Options with enabled plugins and plugin configurations.
+pub(super) fn plugins(enable: &[&str], configuration: &[(&str, Value)]) -> Options {
+    Options::plugins(enable, &[], configuration)
 }
 
 /// Why a server does not start.
@@ -60,12 +60,12 @@ async fn pods_run_as_an_account_that_exists() {
 async fn pods_find_the_server_by_a_volume() {
     let cluster = with_accounts().await;
     let path = "/var/run/secrets/kubernetes.io/serviceaccount";
-    let mut asked = pod("p");
-    asked["spec"]["initContainers"] = json!([{"name": "i", "image": "i"}]);
+    let mut object = pod("p");
+    object["spec"]["initContainers"] = json!([{"name": "i", "image": "i"}]);
     let own = json!({"name": "own", "image": "i", "volumeMounts": [{"name": "v", "mountPath": path}]});
-    asked["spec"]["containers"].as_array_mut().unwrap().push(own);
-    asked["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
-    let made = cluster.create(PODS, asked).await;
+    object["spec"]["containers"].as_array_mut().unwrap().push(own);
+    object["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    let made = cluster.create(PODS, object).await;
     let volume = &made["spec"]["volumes"][1];
     let name = volume["name"].as_str().unwrap();
     assert_eq!((name.len(), name.starts_with("kube-api-access-")), ("kube-api-access-".len() + 5, true));
@@ -78,7 +78,7 @@ async fn pods_find_the_server_by_a_volume() {
     let mount = json!([{"name": name, "readOnly": true, "mountPath": path}]);
     assert_eq!(made["spec"]["initContainers"][0]["volumeMounts"], mount);
     assert_eq!(made["spec"]["containers"][0]["volumeMounts"], mount);
-    // who has something there keeps it
+    // an existing mount is kept
     assert_eq!(made["spec"]["containers"][1]["volumeMounts"].as_array().map(Vec::len), Some(1));
     assert_eq!(made["spec"]["imagePullSecrets"], json!([{"name": "registry"}]));
     // pod or account may decline, and the pod has the last word
@@ -88,10 +88,10 @@ async fn pods_find_the_server_by_a_volume() {
     for (account, said, mounted) in
         [("default", json!(false), false), ("quiet", Value::Null, false), ("quiet", json!(true), true)]
     {
-        let mut asked = pod("q");
-        asked["spec"]["serviceAccountName"] = account.into();
-        asked["spec"]["automountServiceAccountToken"] = said;
-        let made = cluster.post(&format!("{PODS}?dryRun=All"), asked).await.code(201).json();
+        let mut object = pod("q");
+        object["spec"]["serviceAccountName"] = account.into();
+        object["spec"]["automountServiceAccountToken"] = said;
+        let made = cluster.post(&format!("{PODS}?dryRun=All"), object).await.code(201).json();
         assert_eq!(made["spec"]["volumes"].is_array(), mounted, "{account} {made}");
     }
 }
@@ -135,7 +135,7 @@ async fn an_account_can_limit_its_pods_to_its_secrets() {
     let mut good = with(volume("mine"), variable("mine"));
     good["spec"]["containers"][0]["envFrom"] = whole("mine")["envFrom"].clone();
     cluster.create(PODS, good).await;
-    // who joins a running pod gets no further
+    // ephemeral containers are limited too
     let joins = |mut container: Value| {
         (container["name"], container["image"]) = ("e".into(), "i".into());
         cluster.patch(
@@ -178,8 +178,8 @@ async fn mirrored_pods_have_no_account() {
 
 #[tokio::test]
 async fn pods_go_to_the_nodes_of_their_namespace() {
-    let told = json!({"podNodeSelectorPluginConfig": {"clusterDefaultNodeSelector": "pool=all", "default": "pool=all,zone=a"}});
-    let cluster = Cluster::with(plugins(&["PodNodeSelector"], &[("PodNodeSelector", told)])).await;
+    let configuration = json!({"podNodeSelectorPluginConfig": {"clusterDefaultNodeSelector": "pool=all", "default": "pool=all,zone=a"}});
+    let cluster = Cluster::with(plugins(&["PodNodeSelector"], &[("PodNodeSelector", configuration)])).await;
     let make = |selector: Value| {
         let mut pod = pod("p");
         pod["spec"]["nodeSelector"] = selector;
@@ -206,10 +206,11 @@ async fn pods_go_to_the_nodes_of_their_namespace() {
 
 #[tokio::test]
 async fn namespaces_give_and_limit_tolerations() {
-    let told = json!({"apiVersion": "podtolerationrestriction.admission.k8s.io/v1alpha1", "kind": "Configuration",
+    let configuration = json!({"apiVersion": "podtolerationrestriction.admission.k8s.io/v1alpha1", "kind": "Configuration",
         "default": [{"key": "given", "operator": "Exists"}]});
     let cluster =
-        Cluster::with(plugins(&["PodTolerationRestriction"], &[("PodTolerationRestriction", told)])).await;
+        Cluster::with(plugins(&["PodTolerationRestriction"], &[("PodTolerationRestriction", configuration)]))
+            .await;
     let make = |tolerations: Value, resources: Value| {
         let mut pod = pod("p");
         pod["spec"]["tolerations"] = tolerations;
@@ -250,8 +251,9 @@ async fn namespaces_give_and_limit_tolerations() {
 async fn events_come_only_so_fast() {
     let limits = json!([{"type": "Namespace", "qps": 1, "burst": 3, "cacheSize": 10},
         {"type": "SourceAndObject", "qps": 1, "burst": 2}]);
-    let told = |limits: Value| json!({"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration", "limits": limits});
-    let cluster = Cluster::with(plugins(&["EventRateLimit"], &[("EventRateLimit", told(limits))])).await;
+    let configuration = |limits: Value| json!({"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration", "limits": limits});
+    let options = plugins(&["EventRateLimit"], &[("EventRateLimit", configuration(limits))]);
+    let cluster = Cluster::with(Options { simulated_clock: true, ..options }).await;
     let tell = |name: &str, about: &str, query: &str| {
         let event = json!({"metadata": {"name": name}, "reason": "r", "type": "Normal", "source": {"component": "c"},
             "involvedObject": {"kind": "Pod", "namespace": "default", "name": about}});
@@ -263,7 +265,7 @@ async fn events_come_only_so_fast() {
     assert_eq!(answer.header("retry-after"), "");
     let why = "limit reached on type SourceAndObject for key cPoddefaultx";
     assert_eq!(answer.refused(429, "TooManyRequests")["message"], format!("Too many requests: {why}"));
-    // what one limit refuses counts for the others
+    // a rejected event counts for the other limits
     let refused = tell("d", "y", "").await.refused(429, "TooManyRequests");
     assert_eq!(refused["message"], "Too many requests: limit reached on type Namespace for key default");
     for _ in 0..5 {
@@ -274,7 +276,7 @@ async fn events_come_only_so_fast() {
     tell("g", "y", "").await.refused(429, "TooManyRequests");
     cluster.delete(&format!("{EVENTS}/a")).await.code(200);
     let bad = json!([{"type": "Everything", "qps": 0, "burst": "many", "cacheSize": -1}]);
-    let why = refused_start(plugins(&["EventRateLimit"], &[("EventRateLimit", told(bad))])).await;
+    let why = refused_start(plugins(&["EventRateLimit"], &[("EventRateLimit", configuration(bad))])).await;
     for place in ["limits[0].type: ", "limits[0].qps: ", "limits[0].burst: ", "limits[0].cacheSize: "] {
         assert!(why.contains(place), "{why}");
     }

@@ -1,4 +1,4 @@
-//! Pod Security Standards: what namespaces ask of their pods.
+//! Pod Security Standards: levels of namespaces.
 
 use super::pod_plugins::{message, plugins, refused_start};
 use super::*;
@@ -12,8 +12,8 @@ const IN_SPACE: &str = "/api/v1/namespaces/s/pods";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/s/deployments";
 
 /// Labels that ask for something: `[("enforce", "baseline")]`.
-fn labels(asked: &[(&str, &str)]) -> Value {
-    asked
+fn labels(levels: &[(&str, &str)]) -> Value {
+    levels
         .iter()
         .map(|(name, value)| (format!("{MARK}/{name}"), json!(value)))
         .collect::<serde_json::Map<_, _>>()
@@ -21,9 +21,9 @@ fn labels(asked: &[(&str, &str)]) -> Value {
 }
 
 /// A cluster with a namespace that asks for something.
-async fn asking(options: Options, asked: &[(&str, &str)]) -> Cluster {
+async fn asking(options: Options, levels: &[(&str, &str)]) -> Cluster {
     let cluster = Cluster::with(options).await;
-    cluster.labelled(NAMESPACES, "s", labels(asked)).await;
+    cluster.labelled(NAMESPACES, "s", labels(levels)).await;
     cluster
 }
 
@@ -48,9 +48,9 @@ fn deployment(pod: Value) -> Value {
 }
 
 #[tokio::test]
-async fn pods_are_held_to_what_their_namespace_asks_for() {
-    let asked = [("enforce", "baseline"), ("enforce-version", "v1.24"), ("warn", "restricted")];
-    let cluster = asking(Options::default(), &asked).await;
+async fn pods_are_held_to_the_level_of_their_namespace() {
+    let levels = [("enforce", "baseline"), ("enforce-version", "v1.24"), ("warn", "restricted")];
+    let cluster = asking(Options::default(), &levels).await;
     let why = "violates PodSecurity \"baseline:v1.24\": host namespaces (hostPID=true)";
     let refused = cluster.post(IN_SPACE, sharing("p")).await;
     assert_eq!(refused.warnings(), Vec::<String>::new());
@@ -60,7 +60,7 @@ async fn pods_are_held_to_what_their_namespace_asks_for() {
     // by whatever way it comes, and whatever is there already
     let applied =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": sharing("p")["spec"]});
-    let apply = cluster.ask(Method::PATCH, &format!("{IN_SPACE}/p?fieldManager=m")).body(applied);
+    let apply = cluster.request(Method::PATCH, &format!("{IN_SPACE}/p?fieldManager=m")).body(applied);
     apply.content_type("application/apply-patch+yaml").await.refused(403, "Forbidden");
     let warned = cluster.post(IN_SPACE, pod("p")).await.code(201).warnings();
     assert_eq!(warned.len(), 1, "{warned:?}");
@@ -76,7 +76,7 @@ async fn pods_are_held_to_what_their_namespace_asks_for() {
 }
 
 #[tokio::test]
-async fn only_changes_that_matter_are_looked_at_again() {
+async fn only_relevant_changes_are_checked_again() {
     let cluster = asking(Options::default(), &[]).await;
     cluster.create(IN_SPACE, sharing("p")).await;
     cluster.patch(SPACE, json!({"metadata": {"labels": labels(&[("enforce", "baseline")])}})).await.code(200);
@@ -101,7 +101,7 @@ async fn only_changes_that_matter_are_looked_at_again() {
 }
 
 #[tokio::test]
-async fn what_makes_pods_is_only_warned_of() {
+async fn workloads_only_get_warnings() {
     let cluster = asking(Options::default(), &[("enforce", "baseline")]).await;
     let answer = cluster.post(DEPLOYMENTS, deployment(sharing("p"))).await.code(201);
     let expected =
@@ -113,7 +113,7 @@ async fn what_makes_pods_is_only_warned_of() {
 }
 
 #[tokio::test]
-async fn who_asks_for_more_hears_which_pods_fall_short() {
+async fn a_stricter_level_warns_of_existing_pods() {
     let cluster = asking(Options::default(), &[]).await;
     for name in ["a0", "a1", "a2"] {
         cluster.create(IN_SPACE, sharing(name)).await;
@@ -122,8 +122,8 @@ async fn who_asks_for_more_hears_which_pods_fall_short() {
         cluster.create(IN_SPACE, pod(name)).await;
     }
     cluster.create(IN_SPACE, frugal("c")).await;
-    let ask = |asked: &[(&str, &str)]| {
-        let labels = json!({"metadata": {"labels": labels(asked)}});
+    let ask = |levels: &[(&str, &str)]| {
+        let labels = json!({"metadata": {"labels": labels(levels)}});
         let request = cluster.patch(SPACE, labels);
         async { request.await.code(200).warnings() }
     };
@@ -133,13 +133,13 @@ async fn who_asks_for_more_hears_which_pods_fall_short() {
         )
     };
     let version = ("enforce-version", "v1.5");
-    let told = ask(&[("enforce", "restricted"), version]).await;
+    let configuration = ask(&[("enforce", "restricted"), version]).await;
     let expected = [
         head("restricted:v1.5"),
         "299 - \"a0 (and 2 other pods): host namespaces, runAsNonRoot != true\"".to_owned(),
         "299 - \"b0 (and 1 other pod): runAsNonRoot != true\"".to_owned(),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(configuration, expected);
     // the same, or less, is no news
     assert!(ask(&[("enforce", "restricted")]).await.is_empty());
     assert!(ask(&[("enforce", "baseline")]).await.is_empty());
@@ -148,10 +148,10 @@ async fn who_asks_for_more_hears_which_pods_fall_short() {
 }
 
 #[tokio::test]
-async fn labels_that_cannot_be_read_are_refused() {
+async fn invalid_labels_are_rejected() {
     let cluster = Cluster::start().await;
-    let asked = [("enforce", "some"), ("audit-version", "1.5"), ("warn", "Baseline"), ("other", "x")];
-    let object = json!({"metadata": {"name": "s", "labels": labels(&asked)}});
+    let levels = [("enforce", "some"), ("audit-version", "1.5"), ("warn", "Baseline"), ("other", "x")];
+    let object = json!({"metadata": {"name": "s", "labels": labels(&levels)}});
     let refused = cluster.post(NAMESPACES, object).await.refused(422, "Invalid");
     let expected = ["enforce", "audit-version", "warn"].map(|name| format!("metadata.labels[{MARK}/{name}]"));
     assert_eq!(fields(&refused), expected);
@@ -161,7 +161,7 @@ async fn labels_that_cannot_be_read_are_refused() {
 }
 
 #[tokio::test]
-async fn labels_from_before_the_plugin_are_held_to_the_most() {
+async fn invalid_stored_labels_count_as_restricted() {
     let directory = tempfile::tempdir().unwrap();
     let on = |disable: &[&str]| Options {
         store: apiserver::StoreChoice::Directory(directory.path().to_owned()),
@@ -177,7 +177,7 @@ async fn labels_from_before_the_plugin_are_held_to_the_most() {
     let refused = cluster.post(IN_SPACE, pod("p")).await.refused(403, "Forbidden");
     assert!(message(&refused).contains("violates PodSecurity \"restricted:latest\""), "{refused}");
     cluster.create(IN_SPACE, frugal("p")).await;
-    // what was wrong may stay so, and may not get worse
+    // existing violations may stay
     cluster.patch(SPACE, json!({"metadata": {"labels": {"a": "b"}}})).await.code(200);
     let worse = json!({"metadata": {"labels": labels(&[("warn", "x")])}});
     cluster.patch(SPACE, worse).await.refused(422, "Invalid");
@@ -185,10 +185,10 @@ async fn labels_from_before_the_plugin_are_held_to_the_most() {
 
 #[tokio::test]
 async fn the_operator_sets_defaults_and_exemptions() {
-    let told = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+    let configuration = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
         "defaults": {"enforce": "baseline", "enforce-version": "v1.20"},
         "exemptions": {"usernames": ["trusted"], "namespaces": ["s"], "runtimeClasses": ["own"]}});
-    let cluster = asking(plugins(&[], &[("PodSecurity", told)]), &[]).await;
+    let cluster = asking(plugins(&[], &[("PodSecurity", configuration)]), &[]).await;
     let refused = cluster.post(PODS, sharing("p")).await.refused(403, "Forbidden");
     assert!(message(&refused).contains("\"baseline:v1.20\""), "{refused}");
     cluster.create(IN_SPACE, sharing("p")).await;
@@ -207,12 +207,12 @@ async fn the_operator_sets_defaults_and_exemptions() {
     let by = |user: &str| cluster.post(PODS, sharing(user)).header("impersonate-user", user);
     by("trusted").await.code(201);
     by("other").await.refused(403, "Forbidden");
-    // an exempt namespace that asks for something is told that it asks in vain
-    let asked = json!({"metadata": {"labels": labels(&[("enforce", "restricted")])}});
-    let told = cluster.patch(SPACE, asked).await.code(200).warnings();
+    // labels of an exempt namespace cause a warning
+    let levels = json!({"metadata": {"labels": labels(&[("enforce", "restricted")])}});
+    let configuration = cluster.patch(SPACE, levels).await.code(200).warnings();
     let expected = "299 - \"namespace \\\"s\\\" is exempt from Pod Security, and the policy \
                     (enforce=restricted:v1.20) will be ignored\"";
-    assert_eq!(told, [expected]);
+    assert_eq!(configuration, [expected]);
     let bad =
         json!({"apiVersion": "v1", "kind": "PodSecurityConfiguration", "defaults": {"enforce": "some"}});
     let why = refused_start(plugins(&[], &[("PodSecurity", bad)])).await;
@@ -220,7 +220,7 @@ async fn the_operator_sets_defaults_and_exemptions() {
 }
 
 #[tokio::test]
-async fn the_record_says_what_was_held_against_a_pod() {
+async fn violations_are_recorded_in_audit_annotations() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("audit.log");
     let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n";
@@ -236,8 +236,8 @@ async fn the_record_says_what_was_held_against_a_pod() {
         log: Some(log),
         webhook: None,
     };
-    let asked = [("enforce", "baseline"), ("audit", "restricted"), ("audit-version", "v1.5")];
-    let cluster = asking(Options { audit, ..Options::default() }, &asked).await;
+    let levels = [("enforce", "baseline"), ("audit", "restricted"), ("audit-version", "v1.5")];
+    let cluster = asking(Options { audit, ..Options::default() }, &levels).await;
     cluster.post(IN_SPACE, sharing("p")).await.refused(403, "Forbidden");
     cluster.post(DEPLOYMENTS, deployment(frugal("p"))).await.code(201);
     cluster.stop().await;

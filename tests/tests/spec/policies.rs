@@ -3,7 +3,7 @@
 use super::*;
 use apiserver::authorization::{self, policy_file};
 use auth::Mode;
-use tests::{Cluster, Options, Who};
+use tests::{Cluster, Options, TestUser};
 
 const FILE: &str = r#"
 # namespaces of the team
@@ -14,16 +14,16 @@ const FILE: &str = r#"
 {"user":"old"}
 "#;
 
-fn with<'c>(ask: tests::Ask<'c>, token: &str) -> tests::Ask<'c> {
-    ask.who(&Who::Nobody).header("authorization", &format!("Bearer {token}"))
+fn with<'c>(ask: tests::ApiRequest<'c>, token: &str) -> tests::ApiRequest<'c> {
+    ask.user(&TestUser::Anonymous).header("authorization", &format!("Bearer {token}"))
 }
 
 #[tokio::test]
-async fn policies_permit_what_they_say() {
+async fn policies_allow_matching_requests() {
     let tokens = auth::Tokens::parse("a,ann,1\nr,rita,2,readers\no,old,3\n").unwrap();
     let cluster = Cluster::with(Options {
-        identity: apiserver::authentication::Options { tokens, ..Default::default() },
-        permission: authorization::Options {
+        authentication: apiserver::authentication::Options { tokens, ..Default::default() },
+        authorization: authorization::Options {
             modes: vec![Mode::Abac],
             policies: policy_file::parse(FILE, &names::Names::kubernetes()).unwrap(),
             ..Default::default()
@@ -47,7 +47,7 @@ async fn policies_permit_what_they_say() {
         let status = with(ask, token).await.refused(403, "Forbidden");
         assert!(status["message"].as_str().unwrap().ends_with(": No policy matched."), "{status}");
     }
-    cluster.get(CONFIGMAPS).who(&Who::Nobody).await.refused(403, "Forbidden");
+    cluster.get(CONFIGMAPS).user(&TestUser::Anonymous).await.refused(403, "Forbidden");
     let review = json!({"spec": {"namespace": "default"}});
     let rules =
         with(cluster.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review), "r").await;

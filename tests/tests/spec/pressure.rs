@@ -9,10 +9,10 @@ use tests::http2::{
     CONTINUATION, Frame, GOAWAY, HEADERS, Http2, PING, PRIORITY, RESET, SETTINGS, WINDOW_UPDATE, get,
     get_headers, header,
 };
-use tests::{Cluster, Options, Protocol, Stream, Who, soon};
+use tests::{Cluster, Options, Protocol, Stream, TestUser, soon};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What a client is told that goes too far, as HTTP/2 has it.
+/// The HTTP/2 error code `ENHANCE_YOUR_CALM`.
 const ENHANCE_YOUR_CALM: u32 = 11;
 /// A type of frames that the protocol does not have.
 const UNKNOWN: u8 = 99;
@@ -21,7 +21,7 @@ fn within(send_timeout: Duration) -> Options {
     Options { limits: Limits { send_timeout, ..Limits::default() }, ..Options::default() }
 }
 
-/// Twenty megabytes: more than what lies on the way to a client that does not read.
+/// Twenty megabytes: more than the buffers to a client that does not read.
 async fn filled(cluster: &Cluster) {
     let text = "x".repeat(500_000);
     for n in 0..40 {
@@ -43,9 +43,9 @@ async fn until_closed(stream: &mut Stream) -> Vec<u8> {
     all
 }
 
-/// Waits until so many connections were closed for what their clients did, each of which is told in the log in turn.
+/// Waits until so many connections were closed for misbehaviour, by the log.
 async fn odd(cluster: &Cluster, at_least: u64) {
-    let counted = || cluster.server.service.metrics.odd_connections.get();
+    let counted = || cluster.server.service.metrics.protocol_violations.get();
     soon("what clients do wrong is counted", async {
         while counted() < at_least {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -71,10 +71,10 @@ async fn flood(client: &mut Http2, frames: &[Frame], times: usize) {
 }
 
 #[tokio::test]
-async fn a_list_that_nobody_reads() {
+async fn a_list_that_is_not_read() {
     let cluster = Cluster::with(within(Duration::from_millis(300))).await;
     filled(&cluster).await;
-    let mut lazy = cluster.connect(&Who::Admin, Protocol::Http1).await;
+    let mut lazy = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
     let head = format!("GET {CONFIGMAPS} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     lazy.write_all(head.as_bytes()).await.unwrap();
     // over HTTP/2 the connection lives, but the windows stay shut
@@ -91,9 +91,9 @@ async fn a_list_that_nobody_reads() {
 }
 
 #[tokio::test]
-async fn a_watch_that_nobody_reads_loses_its_connection() {
+async fn a_watch_that_is_not_read_loses_its_connection() {
     let cluster = Cluster::with(within(Duration::from_millis(300))).await;
-    let mut lazy = cluster.connect(&Who::Admin, Protocol::Http1).await;
+    let mut lazy = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
     let head = format!("GET {CONFIGMAPS}?watch=1 HTTP/1.1\r\nhost: localhost\r\n\r\n");
     lazy.write_all(head.as_bytes()).await.unwrap();
     let resources = cluster.server.service.api.resources();
@@ -113,24 +113,24 @@ async fn a_watch_that_nobody_reads_loses_its_connection() {
 }
 
 #[tokio::test]
-async fn connections_that_ask_for_nothing_make_room() {
+async fn idle_connections_are_closed_near_the_limit() {
     let limits = Limits { max_connections: 40, ..Limits::default() };
     let cluster = Cluster::with(Options { limits, ..Options::default() }).await;
     let mut busy = cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
     let mut idle = Vec::new();
     for n in 0..120 {
         let protocol = if n % 2 == 0 { Protocol::Http1 } else { Protocol::Http2 };
-        idle.push(cluster.connect(&Who::Nobody, protocol).await);
+        idle.push(cluster.connect(&TestUser::Anonymous, protocol).await);
     }
     cluster.answers().await;
-    // who has something going on is not sent away
+    // connections with requests stay open
     cluster.named(CONFIGMAPS, "a").await;
     busy.expect("ADDED", "a").await;
     assert!(idle.len() == 120);
 }
 
 #[tokio::test]
-async fn requests_that_are_taken_back_at_once() {
+async fn requests_that_are_reset_at_once() {
     let cluster = Cluster::start().await;
     let mut client = Http2::open(&cluster).await;
     let cancel = |stream| Frame::new(RESET, 0, stream, [0, 0, 0, 8]);
@@ -141,7 +141,7 @@ async fn requests_that_are_taken_back_at_once() {
             break 'rounds;
         }
     }
-    // told to calm down, or worked through; either way nothing is left of it
+    // reset or served: no stream is left
     let farewell = tokio::time::timeout(Duration::from_secs(5), client.closed()).await;
     if let Ok(seen) = farewell {
         odd(&cluster, u64::from(reason(&seen) == Some(ENHANCE_YOUR_CALM))).await;
@@ -168,7 +168,7 @@ async fn pings_and_settings_without_end() {
             }
         };
         tokio::join!(flooding, meanwhile);
-        // answers that nobody reads do not pile up: the server stops reading, and then closes
+        // unread responses are bounded: the server stops reading, and then closes
         drop(client);
         cluster.answers().await;
     }
@@ -214,7 +214,7 @@ async fn headers_without_end() {
     assert!(reason(&seen).is_none_or(|why| why != 0), "{seen:?}");
     // many small ones in one request
     for (count, protocol) in [(5_000, Protocol::Http1), (60_000, Protocol::Http1)] {
-        let mut stream = cluster.connect(&Who::Admin, protocol).await;
+        let mut stream = cluster.connect(&TestUser::Admin, protocol).await;
         let headers: String = (0..count).map(|n| format!("x-{n}: v\r\n")).collect();
         let request = format!("GET /version HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
         let _ = stream.write_all(request.as_bytes()).await;
@@ -234,7 +234,7 @@ async fn bodies_without_end() {
          transfer-encoding: chunked\r\n\r\n"
     );
     // fast: refused when it is too much
-    let mut fast = cluster.connect(&Who::Admin, Protocol::Http1).await;
+    let mut fast = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
     fast.write_all(head.as_bytes()).await.unwrap();
     let chunk = format!("10000\r\n{}\r\n", " ".repeat(65_536));
     let (mut reading, mut writing) = tokio::io::split(fast);
@@ -250,7 +250,7 @@ async fn bodies_without_end() {
         String::from_utf8_lossy(&answer)
     );
     // slow: out of time, however diligently it drips
-    let slow = cluster.connect(&Who::Admin, Protocol::Http1).await;
+    let slow = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
     let (mut reading, mut writing) = tokio::io::split(slow);
     writing.write_all(head.as_bytes()).await.unwrap();
     let dripping = async {
@@ -293,12 +293,12 @@ async fn queries_that_are_far_too_long() {
     }
     // longer ones are no addresses
     for bytes in [70_000, 900_000, 3_000_000] {
-        let mut stream = cluster.connect(&Who::Admin, Protocol::Http1).await;
+        let mut stream = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
         let request = format!("GET {CONFIGMAPS}?a={} HTTP/1.1\r\nhost: localhost\r\n\r\n", "x".repeat(bytes));
         let _ = stream.write_all(request.as_bytes()).await;
         let answer = until_closed(&mut stream).await;
-        let told = String::from_utf8_lossy(&answer[..answer.len().min(13)]).into_owned();
-        assert!(matches!(&*told, "" | "HTTP/1.1 414 " | "HTTP/1.1 431 "), "{bytes}: {told}");
+        let head = String::from_utf8_lossy(&answer[..answer.len().min(13)]).into_owned();
+        assert!(matches!(&*head, "" | "HTTP/1.1 414 " | "HTTP/1.1 431 "), "{bytes}: {head}");
     }
     cluster.answers().await;
 }
@@ -315,7 +315,7 @@ async fn five_times_too_much() {
 
 async fn overloaded(options: Options) {
     let cluster = std::sync::Arc::new(Cluster::with(options).await);
-    let alice = super::limits::somebody(&cluster).await;
+    let alice = super::limits::cluster_admin(&cluster).await;
     let until = tokio::time::Instant::now() + Duration::from_secs(2);
     let mut crowd = tokio::task::JoinSet::new();
     for worker in 0..30 {
@@ -328,8 +328,8 @@ async fn overloaded(options: Options) {
                 }
                 let object = json!({"metadata": {"name": format!("w{worker}-{n}")}});
                 let status = match worker % 2 {
-                    0 => cluster.post(CONFIGMAPS, object).who(&alice).await.status,
-                    _ => cluster.get(CONFIGMAPS).who(&alice).await.status,
+                    0 => cluster.post(CONFIGMAPS, object).user(&alice).await.status,
+                    _ => cluster.get(CONFIGMAPS).user(&alice).await.status,
                 };
                 match status {
                     200 | 201 => done += 1,
@@ -355,6 +355,6 @@ async fn overloaded(options: Options) {
     assert!(done > 0 && served > 0, "{done} done, {refused} refused, {served} for the administrator");
     // as soon as it is over all is as before
     soon("an end of all requests", nothing_under_way(&cluster)).await;
-    cluster.get(CONFIGMAPS).who(&alice).await.code(200);
-    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "after"}})).who(&alice).await.code(201);
+    cluster.get(CONFIGMAPS).user(&alice).await.code(200);
+    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "after"}})).user(&alice).await.code(201);
 }

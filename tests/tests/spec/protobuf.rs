@@ -1,7 +1,7 @@
 //! "Protobuf envelope": the same objects in another encoding.
 
 use super::*;
-use tests::{Answer, Cluster};
+use tests::{ApiResponse, Cluster};
 
 pub(super) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: &[u8] = &[0x6b, 0x38, 0x73, 0x00];
@@ -44,7 +44,7 @@ fn part(message: &[u8], number: u64) -> &[u8] {
 }
 
 /// Takes an envelope apart: version, kind, message.
-fn open(answer: &Answer) -> (String, String, Vec<u8>) {
+fn open(answer: &ApiResponse) -> (String, String, Vec<u8>) {
     let body = answer.body.strip_prefix(MAGIC).unwrap_or_else(|| panic!("no prefix: {}", answer.text()));
     let kind = part(body, 1);
     let text = |number| String::from_utf8(part(kind, number).to_vec()).unwrap();

@@ -1,4 +1,4 @@
-//! "Resources and their fields", what is common to all: type, metadata, names.
+//! "Resources and their fields", common to all: type, metadata, names.
 
 use super::*;
 use tests::Cluster;
@@ -216,7 +216,7 @@ async fn events_are_one_collection_in_two_groups() {
     assert_eq!(other["apiVersion"], "events.k8s.io/v1");
     assert_eq!(uid(&other), uid(&made));
     assert_eq!((&other["regarding"]["name"], &other["note"]), (&json!("p"), &json!("m")));
-    // what is marked through one group is still itself in the other
+    // an event written through one group is the same in the other
     cluster.delete("/apis/events.k8s.io/v1/namespaces/default/events/e").await.code(200);
     let marked = cluster.read(&format!("{EVENTS}/e")).await;
     assert_eq!((&marked["apiVersion"], &marked["message"]), (&json!("v1"), &json!("m")));

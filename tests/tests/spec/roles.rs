@@ -1,7 +1,7 @@
-//! "Using RBAC Authorization": roles, bindings, and what they permit.
+//! "Using RBAC Authorization": roles and bindings.
 
 use super::*;
-use tests::{Ask, Cluster};
+use tests::{ApiRequest, Cluster};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
@@ -22,8 +22,8 @@ fn binding(name: &str, kind: &str, role: &str, user: &str) -> Value {
     })
 }
 
-/// Somebody without any right but those that everybody has.
-fn bob(ask: Ask<'_>) -> Ask<'_> {
+/// A user with the permissions of `system:authenticated` only.
+fn bob(ask: ApiRequest<'_>) -> ApiRequest<'_> {
     ask.header("impersonate-user", "bob")
 }
 
@@ -41,7 +41,7 @@ async fn revoked(cluster: &Cluster, path: &str) {
 }
 
 #[tokio::test]
-async fn a_bound_role_permits_what_it_says_where_it_counts() {
+async fn a_bound_role_allows_its_rules_in_its_scope() {
     let cluster = Cluster::start().await;
     bob(cluster.get(CONFIGMAPS)).await.refused(403, "Forbidden");
     cluster.post(ROLES, role("r", &["get", "list", "patch"], &["configmaps", "pods/status"])).await.code(201);
@@ -53,7 +53,7 @@ async fn a_bound_role_permits_what_it_says_where_it_counts() {
     bob(cluster.get(&format!("{PODS}/none/status"))).await.refused(404, "NotFound");
     bob(cluster.get(&format!("{PODS}/none"))).await.refused(403, "Forbidden");
     bob(cluster.post(CONFIGMAPS, json!({"metadata": {"name": "c"}}))).await.refused(403, "Forbidden");
-    // applying what is not there needs the permission to create as well
+    // an apply that creates needs the create permission
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
     let ask = cluster.patch(&format!("{CONFIGMAPS}/c?fieldManager=m"), body);
     let status = bob(ask.content_type("application/apply-patch+yaml")).await.refused(403, "Forbidden");
@@ -63,7 +63,7 @@ async fn a_bound_role_permits_what_it_says_where_it_counts() {
 }
 
 #[tokio::test]
-async fn nobody_gives_more_than_they_have() {
+async fn users_grant_only_permissions_that_they_have() {
     let cluster = Cluster::start().await;
     let writer = role("writer", &["create", "get"], &["roles", "rolebindings"]);
     cluster.post(CLUSTER_ROLES, writer).await.code(201);
@@ -81,7 +81,7 @@ async fn nobody_gives_more_than_they_have() {
 }
 
 #[tokio::test]
-async fn every_cluster_has_its_roles_and_completes_them() {
+async fn bootstrap_roles_are_created_and_completed() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = Cluster::on(directory.path()).await;
     let viewer = format!("{CLUSTER_ROLES}/system:discovery");
@@ -101,7 +101,7 @@ async fn every_cluster_has_its_roles_and_completes_them() {
     assert_eq!(rules(&cluster, &kept).await, (0, false));
     cluster.get(&format!("{CLUSTER_BINDINGS}/system:discovery")).await.code(200);
     bob(cluster.get("/apis")).await.code(200);
-    // what editors may is gathered from other roles
+    // `edit` is aggregated from other roles
     cluster.post(BINDINGS, binding("editors", "ClusterRole", "edit", "bob")).await.code(201);
     tests::soon("the role counts", permitted(&cluster, SECRETS)).await;
 }
@@ -115,7 +115,7 @@ async fn rules(cluster: &Cluster, path: &str) -> (usize, bool) {
 }
 
 #[tokio::test]
-async fn acting_as_others_is_permitted_part_by_part() {
+async fn impersonation_is_authorized_part_by_part() {
     let cluster = Cluster::start().await;
     let rule = |resource: &str, name: &str| json!({"apiGroups": [""], "resources": [resource], "resourceNames": [name], "verbs": ["impersonate"]});
     let rules =
@@ -124,9 +124,9 @@ async fn acting_as_others_is_permitted_part_by_part() {
     let mut actors = binding("actors", "ClusterRole", "actor", "jane");
     actors["subjects"][0]["name"] = json!("jane");
     cluster.post(CLUSTER_BINDINGS, actors).await.code(201);
-    let jane = tests::Who::Holder(tests::authority().client("jane", "people"));
+    let jane = tests::TestUser::Certificate(tests::authority().client("jane", "people"));
     let ask = |user: &str, group: &str| {
-        let ask = cluster.get("/api").who(&jane).header("impersonate-user", user);
+        let ask = cluster.get("/api").user(&jane).header("impersonate-user", user);
         if group.is_empty() { ask } else { ask.header("impersonate-group", group) }
     };
     tests::soon("the role counts", async {

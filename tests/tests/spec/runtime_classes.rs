@@ -1,4 +1,4 @@
-//! "RuntimeClass": its fields, and what they do to pods.
+//! "RuntimeClass": its fields, and their effect on pods.
 
 use super::*;
 use tests::Cluster;

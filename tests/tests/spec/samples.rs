@@ -87,7 +87,7 @@ async fn every_served_kind_has_a_sample() {
         samples.iter().map(|it| (group_version(it.kind), it.kind.plural.to_string())).collect();
     for ((version, plural), entry) in &served {
         let creatable = entry["verbs"].as_array().unwrap().contains(&json!("create"));
-        // a binding has no life of its own: it is what assigns a pod
+        // a binding is not stored: it assigns a pod
         if plural.contains('/') || !creatable || plural == "bindings" {
             continue;
         }
@@ -213,9 +213,9 @@ async fn misspell(cluster: &Cluster, sample: &Sample) {
     wrong["nonsense"] = true.into();
     wrong["metadata"]["gibberish"] = json!([]);
     let refused = cluster.post(&format!("{}?fieldValidation=Strict", sample.collection), wrong).await;
-    let told = refused.refused(400, "BadRequest")["message"].as_str().unwrap().to_owned();
+    let message = refused.refused(400, "BadRequest")["message"].as_str().unwrap().to_owned();
     for field in ["unknown field \"nonsense\"", "unknown field \"metadata.gibberish\""] {
-        assert!(told.contains(field), "{}: {told}", sample.what);
+        assert!(message.contains(field), "{}: {message}", sample.what);
     }
 }
 

@@ -7,7 +7,7 @@ use super::custom_resources::{THINGS, thing};
 use super::*;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use tests::{Cluster, Elsewhere};
+use tests::{Cluster, HttpsServer};
 
 /// Paths as they are registered, and as they are sent.
 const REGISTERED: &[(&str, &str)] = &[
@@ -28,12 +28,12 @@ const REGISTERED: &[(&str, &str)] = &[
 #[tokio::test]
 async fn webhooks_are_called_at_clean_paths() {
     let cluster = Cluster::start().await;
-    let server = Elsewhere::start(allow).await;
+    let server = HttpsServer::start(allow).await;
     for (nth, (registered, sent)) in REGISTERED.iter().enumerate() {
         let name = format!("h{nth}");
         configure(&cluster, MUTATING, &name, vec![hook(&server, "a", registered)]).await;
         cluster.create(CONFIGMAPS, map(&format!("m{nth}"))).await;
-        let seen = server.seen().pop().unwrap();
+        let seen = server.requests().pop().unwrap();
         assert_eq!(seen.path, format!("{sent}?timeout=10s"), "{registered}");
         cluster.delete(&format!("{MUTATING}/{name}")).await.code(200);
     }
@@ -46,7 +46,7 @@ async fn converters_are_called_at_clean_paths() {
     serve_with(&cluster, &server, json!({"url": format!("{}//a/../convert%2Fthings/", server.url)})).await;
     cluster.create(THINGS, thing("a", json!({"size": "2x3"}))).await;
     cluster.read(&format!("{}/a", second())).await;
-    let paths: Vec<String> = server.seen().into_iter().map(|seen| seen.path).collect();
+    let paths: Vec<String> = server.requests().into_iter().map(|seen| seen.path).collect();
     assert!(!paths.is_empty() && paths.iter().all(|path| path == "/convert/things"), "{paths:?}");
 }
 
@@ -63,7 +63,7 @@ async fn other_api_servers_get_paths_as_they_were_understood() {
         ("/nodes/a?x=1;y=2", "/nodes/a", "/nodes/a"),
     ] {
         cluster.get(&format!("{METRICS}{path}")).await;
-        let seen = extension.seen().pop().unwrap();
+        let seen = extension.requests().pop().unwrap();
         assert_eq!(seen.path, format!("{METRICS}{sent}"), "{path}");
         assert_eq!(seen.headers["x-forwarded-uri"], &*format!("{METRICS}{forwarded}"), "{path}");
         assert_eq!(seen.headers["x-forwarded-host"], &*format!("localhost:{}", extension.port));

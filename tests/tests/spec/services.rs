@@ -40,7 +40,7 @@ async fn scarce(range: &str, ports: &str, directory: Option<&Path>) -> Cluster {
 }
 
 #[tokio::test]
-async fn those_who_race_get_different_ones() {
+async fn racing_creations_get_different_addresses() {
     let cluster = Cluster::start().await;
     let racing = (0..40).map(|n| {
         let cluster = &cluster;
@@ -88,7 +88,7 @@ async fn a_dry_run_takes_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_refused_or_deleted_one_had_is_free_again() {
+async fn rejected_and_deleted_services_free_their_addresses() {
     let cluster = scarce("10.9.0.0/29", "30000-30001", None).await;
     for _ in 0..5 {
         // refused after its address was taken
@@ -97,7 +97,7 @@ async fn what_a_refused_or_deleted_one_had_is_free_again() {
         cluster.post(SERVICES, wrong).await.refused(422, "Invalid");
         cluster.create(SERVICES, service("s", "NodePort")).await;
         cluster.post(SERVICES, service("s", "ClusterIP")).await.refused(409, "AlreadyExists");
-        // another type needs no ports; what it gave back may be had
+        // another type needs no ports; released ports are free
         let path = format!("{SERVICES}/s");
         let less = cluster.patch(&path, json!({"spec": {"type": "ClusterIP"}})).await.code(200).json();
         assert_eq!(less["spec"]["ports"][0].get("nodePort"), None, "{less}");
@@ -141,9 +141,9 @@ async fn an_address_stays_with_its_service() {
 }
 
 #[tokio::test]
-async fn the_servers_own_one_leads_to_it() {
-    let reached_at = Some(IpAddr::from([192, 0, 2, 7]));
-    let cluster = Cluster::with(Options { reached_at, ..Options::default() }).await;
+async fn the_kubernetes_service_leads_to_the_server() {
+    let advertise_address = Some(IpAddr::from([192, 0, 2, 7]));
+    let cluster = Cluster::with(Options { advertise_address, ..Options::default() }).await;
     let own = cluster.read(&format!("{SERVICES}/kubernetes")).await;
     assert_eq!(address(&own), "10.0.0.1");
     let behind = cluster.read("/api/v1/namespaces/default/endpoints/kubernetes").await["subsets"][0].clone();
@@ -157,15 +157,15 @@ async fn the_servers_own_one_leads_to_it() {
 }
 
 #[tokio::test]
-async fn the_servers_own_one_is_as_the_operator_says() {
-    let found = apiserver::Found {
+async fn the_kubernetes_service_follows_the_options() {
+    let advertise = apiserver::AdvertiseOptions {
         name: Some("api.example".to_owned()),
         node_port: 30123,
-        keeps_addresses: false,
-        machine: None,
+        reconcile_endpoints: false,
+        hostname: None,
     };
-    let reached_at = Some(IpAddr::from([192, 0, 2, 7]));
-    let cluster = Cluster::with(Options { reached_at, found, ..Options::default() }).await;
+    let advertise_address = Some(IpAddr::from([192, 0, 2, 7]));
+    let cluster = Cluster::with(Options { advertise_address, advertise, ..Options::default() }).await;
     let own = cluster.read(&format!("{SERVICES}/kubernetes")).await;
     assert_eq!((&own["spec"]["type"], node_ports(&own)), (&json!("NodePort"), vec![30123]));
     cluster.get("/api/v1/namespaces/default/endpoints/kubernetes").await.code(404);

@@ -1,4 +1,4 @@
-//! "API versioning and deprecation": what is served, and what clients of versions that go away are told.
+//! "API versioning and deprecation": served versions, and warnings about deprecated ones.
 
 use super::*;
 use tests::{Cluster, Options};
@@ -64,7 +64,7 @@ async fn a_later_release_is_without_what_is_removed_by_then() {
     assert!(!listed.contains("flowcontrol.apiserver.k8s.io/v1beta2"), "{listed}");
     assert!(!listed.contains("storage.k8s.io/v1beta1"), "{listed}");
     cluster.get("/apis/flowcontrol.apiserver.k8s.io/v1beta2/flowschemas").await.code(404);
-    // what is kept in the form of a version that is gone is still there, and what is to go next warns
+    // objects stored in removed versions stay, and deprecated versions warn
     let next = cluster.get("/apis/flowcontrol.apiserver.k8s.io/v1beta3/flowschemas").await.code(200);
     assert_eq!(
         next.warnings(),

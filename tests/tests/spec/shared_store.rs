@@ -1,6 +1,6 @@
 //! Servers that keep their objects in an etcd, alone and several of them on the same one.
 
-use super::encryption::{keys, sealing, secret, text, told};
+use super::encryption::{keys, sealing, secret, start_error, text};
 use super::*;
 use apiserver::authentication::jose::{PublicKey, Signer};
 use apiserver::{Deployment, StartError, StoreChoice, authentication};
@@ -55,7 +55,7 @@ async fn a_server_keeps_its_objects_in_an_etcd() {
     again.get(&format!("{CONFIGMAPS}/mine")).await.refused(404, "NotFound");
 }
 
-/// What one server has answered the other one knows, and its watches are told.
+/// An acknowledged write of one server is visible on the other, also to watches.
 async fn two_servers(etcd_version: &str) {
     let etcd = StandIn::start(2).await.unwrap();
     etcd.set_version(etcd_version);
@@ -95,7 +95,7 @@ async fn watches_outlive_the_connection_to_the_etcd() {
         let name = format!("c{n}");
         etcd.cut();
         etcd.set_open(n % 2, false);
-        // what was on its way when the connection went may have happened, which only the watch can tell
+        // a write in flight at the disconnect may have been applied; the watch shows it
         let tried = cluster.post(CONFIGMAPS, json!({"metadata": {"name": name}})).await;
         if tried.status != 201 {
             let again = cluster.post(CONFIGMAPS, json!({"metadata": {"name": name}})).await;
@@ -131,8 +131,8 @@ fn signed_by(key: &str) -> authentication::Options {
     options
 }
 
-async fn attempt(etcd: &StandIn, identity: authentication::Options) -> Result<Cluster, StartError> {
-    Cluster::attempt(Options { identity, ..sharing(etcd, "/registry") }).await
+async fn attempt(etcd: &StandIn, authentication: authentication::Options) -> Result<Cluster, StartError> {
+    Cluster::attempt(Options { authentication, ..sharing(etcd, "/registry") }).await
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn a_server_with_other_keys_than_the_cluster_does_not_start() {
     first.get("/readyz").await.code(200);
     // keys that end with the process are not published
     let other = Options {
-        identity: signed_by(&old),
+        authentication: signed_by(&old),
         deployment: Deployment {
             ephemeral_signer: true,
             ephemeral_authorities: true,
@@ -172,13 +172,13 @@ async fn a_server_with_other_keys_than_the_cluster_does_not_start() {
 }
 
 #[tokio::test]
-async fn servers_that_start_at_once_settle_who_makes_what() {
+async fn servers_that_start_at_once_create_objects_once() {
     for _ in 0..3 {
         let etcd = StandIn::start(2).await.unwrap();
         let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
         let options = || Options {
-            identity: signed_by(&key),
-            reached_at: Some([10, 9, 8, 7].into()),
+            authentication: signed_by(&key),
+            advertise_address: Some([10, 9, 8, 7].into()),
             ..sharing(&etcd, "/registry")
         };
         let (one, two) = tokio::join!(Cluster::attempt(options()), Cluster::attempt(options()));
@@ -190,11 +190,11 @@ async fn servers_that_start_at_once_settle_who_makes_what() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_open_what_is_stored_says_so() {
+async fn a_server_that_cannot_decrypt_reports_it() {
     let etcd = StandIn::start(2).await.unwrap();
     let with = |names: Option<&[&str]>| {
         let sealing = names.map(|names| sealing(&text("secrets", &keys("aesgcm", names))));
-        Options { sealing, ..sharing(&etcd, "/registry") }
+        Options { encryption: sealing, ..sharing(&etcd, "/registry") }
     };
     let (first, none) = (Cluster::with(with(Some(&["one"]))).await, Cluster::with(with(None)).await);
     first.get("/readyz").await.code(200);
@@ -202,7 +202,7 @@ async fn a_server_that_cannot_open_what_is_stored_says_so() {
     first.create(SECRETS, secret("a")).await;
     // a server without the key does not start, and says for which object it wants it
     for names in [Some(&["two"][..]), None] {
-        let why = told(with(names)).await;
+        let why = start_error(with(names)).await;
         assert!(why.contains("/registry/secrets/default/a in the store cannot be decrypted"), "{why}");
     }
     // one that runs already is not ready, as long as there is such an object

@@ -3,7 +3,7 @@
 use super::*;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use tests::{Cluster, Who, authority, escape};
+use tests::{Cluster, TestUser, authority, escape};
 
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 
@@ -25,7 +25,7 @@ async fn what_the_client_sets_is_kept_and_the_rest_is_derived() {
     let cluster = Cluster::start().await;
     let mut given = signing_request("a");
     given["spec"]["expirationSeconds"] = 600.into();
-    given["spec"]["username"] = "somebody-else".into();
+    given["spec"]["username"] = "another-user".into();
     given["spec"]["groups"] = json!(["others"]);
     let made = cluster.create(REQUESTS, given.clone()).await;
     for field in ["request", "signerName", "usages", "expirationSeconds"] {
@@ -147,7 +147,7 @@ async fn its_subresources_are_read_like_itself() {
         assert_eq!(cluster.read(&format!("{REQUESTS}/a{part}")).await, made);
     }
     cluster.delete(&format!("{REQUESTS}/a/approval")).await.refused(405, "MethodNotAllowed");
-    cluster.get(&format!("{REQUESTS}/a/approval")).who(&Who::Nobody).await.refused(403, "Forbidden");
+    cluster.get(&format!("{REQUESTS}/a/approval")).user(&TestUser::Anonymous).await.refused(403, "Forbidden");
     let gone = cluster.delete(&format!("{REQUESTS}/a")).await.code(200).json();
     assert_eq!((&gone["kind"], &gone["status"]), (&json!("Status"), &json!("Success")));
 }

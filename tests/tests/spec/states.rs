@@ -29,7 +29,7 @@ fn certificate() -> String {
     STANDARD.encode(authority().client("issued", "").certificate)
 }
 
-async fn write(cluster: &Cluster, part: &str, status: Value) -> tests::Answer {
+async fn write(cluster: &Cluster, part: &str, status: Value) -> tests::ApiResponse {
     let mut next = cluster.read(PATH).await;
     next["status"] = status;
     cluster.put(&format!("{PATH}/{part}"), next).await
@@ -152,7 +152,7 @@ async fn a_certificate_is_pem_blocks_of_certificates() {
         let status = write(&cluster, "status", issued).await.refused(422, "Invalid");
         assert!(fields(&status).contains(&"status.certificate"), "{status}");
     }
-    // text around the blocks is nobody's business, and intermediates may follow
+    // text around the blocks is ignored, and intermediates may follow
     let chain = format!("before\n{text}{text}after\n");
     let issued = json!({"conditions": conditions, "certificate": STANDARD.encode(chain)});
     write(&cluster, "status", issued).await.code(200);

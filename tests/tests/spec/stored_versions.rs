@@ -47,11 +47,11 @@ fn protobuf(object: &Value) -> Bytes {
     proto::seal(&decoded.value, table).into()
 }
 
-/// What is found below a key, and what is shown of it.
+/// A stored value, and the served object.
 struct Case {
     key: &'static str,
     path: &'static str,
-    found: Value,
+    stored: Value,
     shown: Value,
     /// The object has no protobuf form.
     only_json: bool,
@@ -78,7 +78,7 @@ impl Case {
             object
         };
         let (key, path) = (format!("{}/{name}", self.key), format!("{}/{name}", self.path));
-        (key, path, complete(&self.found), complete(&self.shown))
+        (key, path, complete(&self.stored), complete(&self.shown))
     }
 
     /// Both forms in which others store the object.
@@ -88,15 +88,15 @@ impl Case {
     }
 }
 
-fn case(key: &'static str, path: &'static str, found: Value, shown: Value) -> Case {
-    Case { key, path, found, shown, only_json: false }
+fn case(key: &'static str, path: &'static str, stored: Value, shown: Value) -> Case {
+    Case { key, path, stored, shown, only_json: false }
 }
 
 fn template() -> Value {
     json!({"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
 }
 
-/// The template with what is filled in when it is read.
+/// The template with read defaults.
 fn full_template() -> Value {
     json!({
         "metadata": {"creationTimestamp": null, "labels": {"app": "a"}},
@@ -552,7 +552,7 @@ async fn definitions_are_served_as_an_older_version_declares_them() {
     let made =
         json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {}});
     assert_eq!(cluster.create(things, made).await["spec"]["size"], 4);
-    // what is written from here on is in the present version
+    // later writes are in the current version
     let changed = cluster.patch(path, json!({"metadata": {"labels": {"a": "b"}}})).await.code(200).json();
     assert_eq!(changed["spec"], shown["spec"]);
     let (value, _) =
@@ -601,7 +601,7 @@ fn collection(kind: &Kind) -> String {
 }
 
 #[tokio::test]
-async fn objects_of_every_kind_are_the_same_to_who_wrote_and_who_reads_them() {
+async fn every_kind_round_trips_through_the_store() {
     let etcd = StandIn::start(1).await.unwrap();
     let (one, two) = (server(&etcd).await, server(&etcd).await);
     let mut compared = 0;
@@ -610,7 +610,7 @@ async fn objects_of_every_kind_are_the_same_to_who_wrote_and_who_reads_them() {
         let path = format!("{}/{}", collection(kind), made["metadata"]["name"].as_str().unwrap());
         let (written, read) = (one.read(&path).await, two.read(&path).await);
         assert_eq!(written, read, "{path}");
-        // what the other server wrote is in the form in which this one would write it
+        // the other server wrote the same format
         let again = two.put(&path, read.clone()).await.code(200).json();
         assert_eq!(again["metadata"]["resourceVersion"], read["metadata"]["resourceVersion"], "{path}");
         compared += 1;

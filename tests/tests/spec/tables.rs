@@ -48,7 +48,7 @@ async fn a_client_that_cannot_have_a_table_falls_back() {
 }
 
 #[tokio::test]
-async fn rows_carry_as_much_of_the_object_as_asked() {
+async fn rows_include_the_requested_part_of_the_object() {
     let cluster = Cluster::start().await;
     let made = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "x"}, "data": {"k": "v"}})).await;
     let object = async |include: &str| {
@@ -124,7 +124,7 @@ async fn every_kind_has_its_columns() {
 }
 
 #[tokio::test]
-async fn cells_say_what_is_going_on() {
+async fn cells_show_the_state() {
     let cluster = Cluster::start().await;
     cluster.create(PODS, pod("p")).await;
     let table = cluster.get(PODS).accept(TABLE).await.code(200).json();
@@ -153,7 +153,7 @@ async fn a_table_is_chunked_like_its_list() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_the_columns_once() {
+async fn a_watch_sends_the_columns_once() {
     let cluster = Cluster::start().await;
     cluster.named(CONFIGMAPS, "a").await;
     let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).accept(TABLE).watch().await;

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::hmac;
 use std::time::Duration;
-use tests::{Cluster, NOW, Options, Who, authority};
+use tests::{Cluster, NOW, Options, TestUser, authority};
 
 const ISSUER: &str = "https://kubernetes.default.svc";
 const FORMER: &str = "https://former.example";
@@ -24,7 +24,7 @@ struct Setup {
 
 async fn setup(change: impl FnOnce(&mut authentication::Options)) -> Setup {
     let own = Signer::from_pem(authority().client("signer", "").key.as_bytes()).unwrap();
-    let mut identity = authentication::Options {
+    let mut authentication = authentication::Options {
         service_accounts: ServiceAccounts {
             signer: Some(own),
             keys: PublicKey::all_from_pem(RSA_PUBLIC.as_bytes()).unwrap(),
@@ -33,8 +33,8 @@ async fn setup(change: impl FnOnce(&mut authentication::Options)) -> Setup {
         },
         ..Default::default()
     };
-    change(&mut identity);
-    let cluster = Cluster::with(Options { identity, ..Options::default() }).await;
+    change(&mut authentication);
+    let cluster = Cluster::with(Options { authentication, ..Options::default() }).await;
     let account = uid(&cluster.named(ACCOUNTS, "robot").await);
     Setup { cluster, signer: Signer::from_pem(RSA.as_bytes()).unwrap(), account }
 }
@@ -63,7 +63,7 @@ impl Setup {
 
     async fn code(&self, token: &str) -> u16 {
         let given = format!("Bearer {token}");
-        self.cluster.get("/api").who(&Who::Nobody).header("authorization", &given).await.status
+        self.cluster.get("/api").user(&TestUser::Anonymous).header("authorization", &given).await.status
     }
 
     /// Refused where it is shown, and in a review for this reason.
@@ -77,7 +77,7 @@ impl Setup {
         assert_eq!(review["status"], json!({"user": {}, "error": expected}));
     }
 
-    async fn asked_for(&self, spec: Value) -> String {
+    async fn request_token(&self, spec: Value) -> String {
         let path = format!("{ACCOUNTS}/robot/token");
         let made = self.cluster.post(&path, json!({ "spec": spec })).await.code(201).json();
         made["status"]["token"].as_str().unwrap().to_owned()
@@ -91,9 +91,9 @@ fn read(token: &str) -> Value {
 }
 
 #[tokio::test]
-async fn any_of_several_keys_and_issuers_is_believed_and_the_first_issues() {
+async fn all_keys_and_issuers_verify_and_the_first_signs() {
     let setup = setup(|_| {}).await;
-    let issued = setup.asked_for(json!({})).await;
+    let issued = setup.request_token(json!({})).await;
     assert_eq!(
         (read(&issued)["iss"].clone(), read(&issued)["aud"].clone()),
         (json!(ISSUER), json!([ISSUER, FORMER]))
@@ -120,7 +120,7 @@ async fn an_issuer_that_cannot_be_found_is_not_described() {
     let with = |issuer: &'static str, keys_at: Option<&'static str>| {
         setup(move |it| {
             it.service_accounts.issuers = vec![issuer.to_owned()];
-            it.service_accounts.keys_at = keys_at.map(str::to_owned);
+            it.service_accounts.jwks_uri = keys_at.map(str::to_owned);
         })
     };
     for issuer in ["plain", "http://issuer.example", "https://issuer.example?x=1"] {
@@ -129,7 +129,7 @@ async fn an_issuer_that_cannot_be_found_is_not_described() {
             assert_eq!(setup.cluster.get(path).await.status, 404, "{issuer}");
         }
         // its tokens are good all the same
-        let token = setup.asked_for(json!({})).await;
+        let token = setup.request_token(json!({})).await;
         assert_eq!((read(&token)["iss"].as_str(), setup.code(&token).await), (Some(issuer), 200));
     }
     let setup = with("https://issuer.example", Some("https://keys.example/jwks")).await;
@@ -140,17 +140,17 @@ async fn an_issuer_that_cannot_be_found_is_not_described() {
 #[tokio::test]
 async fn audiences_can_be_chosen_and_others_are_refused() {
     let setup = setup(|it| it.audiences = vec!["here".to_owned()]).await;
-    assert_eq!(read(&setup.asked_for(json!({})).await)["aud"], json!(["here"]));
+    assert_eq!(read(&setup.request_token(json!({})).await)["aud"], json!(["here"]));
     assert_eq!(setup.code(&setup.token(json!({"aud": ["x", "here"]}))).await, 200);
-    // who does not say is meant for this server
+    // the default audience is this server
     assert_eq!(setup.code(&setup.token(json!({"aud": null}))).await, 200);
-    let told =
+    let message =
         r#"token audiences ["https://kubernetes.default.svc"] is invalid for the target audiences ["here"]"#;
-    setup.refuses(&setup.token(json!({})), told).await;
+    setup.refuses(&setup.token(json!({})), message).await;
 }
 
 #[tokio::test]
-async fn a_token_counts_only_in_its_time() {
+async fn a_token_is_valid_only_in_its_period() {
     let setup = setup(|_| {}).await;
     // clocks may disagree by a minute
     assert_eq!(setup.code(&setup.token(json!({"nbf": NOW + 60, "exp": NOW - 60}))).await, 200);
@@ -213,7 +213,7 @@ async fn a_token_without_a_good_signature_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_is_good_while_what_it_names_exists() {
+async fn a_token_is_valid_while_its_objects_exist() {
     let setup = setup(|_| {}).await;
     let bound = |what: Value| {
         let mut claims = setup.claims(json!({}));
@@ -227,11 +227,11 @@ async fn a_token_is_good_while_what_it_names_exists() {
     let made = uid(&setup.cluster.named(SECRETS, "x").await);
     let token = bound(json!({"secret": {"name": "x", "uid": made}}));
     assert_eq!(setup.code(&token).await, 200);
-    let told = format!("secret UID ({made}) does not match service account secret ref claim (u)");
-    setup.refuses(&bound(json!({"secret": {"name": "x", "uid": "u"}})), &told).await;
+    let message = format!("secret UID ({made}) does not match service account secret ref claim (u)");
+    setup.refuses(&bound(json!({"secret": {"name": "x", "uid": "u"}})), &message).await;
     let other = json!({"namespace": "default", "serviceaccount": {"name": "robot", "uid": "u"}});
-    let told = format!("service account UID ({}) does not match claim (u)", setup.account);
-    setup.refuses(&setup.token(json!({"kubernetes.io": other})), &told).await;
+    let message = format!("service account UID ({}) does not match claim (u)", setup.account);
+    setup.refuses(&setup.token(json!({"kubernetes.io": other})), &message).await;
     let missing = json!({"namespace": "default", "serviceaccount": {"name": "none", "uid": "u"}});
     setup
         .refuses(&setup.token(json!({"kubernetes.io": missing})), "serviceaccounts \"none\" not found")
@@ -249,7 +249,7 @@ async fn a_token_is_good_while_what_it_names_exists() {
 }
 
 #[tokio::test]
-async fn a_token_of_old_is_good_while_its_secret_holds_it() {
+async fn a_legacy_token_is_valid_while_its_secret_has_it() {
     let setup = setup(|_| {}).await;
     let claim = |name: &str| format!("kubernetes.io/serviceaccount/{name}");
     let claims = json!({"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:default:robot",
@@ -266,7 +266,7 @@ async fn a_token_of_old_is_good_while_its_secret_holds_it() {
     let review = setup.cluster.post(REVIEWS, json!({"spec": {"token": token}})).await.code(201).json();
     assert_eq!(review["status"]["audiences"], json!([ISSUER, FORMER]));
     assert_eq!(review["status"]["user"]["username"], "system:serviceaccount:default:robot");
-    for (name, told) in [
+    for (name, message) in [
         ("sub", "sub claim is missing"),
         (&*claim("namespace"), "namespace claim is missing"),
         (&*claim("secret.name"), "secretName claim is missing"),
@@ -275,12 +275,12 @@ async fn a_token_of_old_is_good_while_its_secret_holds_it() {
     ] {
         let mut fewer = claims.clone();
         fewer.as_object_mut().unwrap().remove(name);
-        setup.refuses(&setup.signed(&fewer), told).await;
+        setup.refuses(&setup.signed(&fewer), message).await;
     }
     let mut other = claims.clone();
     other["sub"] = json!("system:serviceaccount:default:other");
     setup.refuses(&setup.signed(&other), "sub claim is invalid").await;
-    // its use is counted, and it goes with what the secret holds
+    // its use is counted, and it ends with the secret's data
     let metrics = setup.cluster.get("/metrics").await.code(200);
     let text = metrics.text();
     let used = text.lines().find_map(|line| line.strip_prefix("serviceaccount_legacy_tokens_total "));
@@ -290,11 +290,11 @@ async fn a_token_of_old_is_good_while_its_secret_holds_it() {
 }
 
 #[tokio::test]
-async fn uses_of_tokens_of_old_are_noted_where_that_is_switched_on() {
+async fn legacy_token_use_is_tracked_if_the_gate_is_on() {
     let since =
         "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
     for tracked in [false, true] {
-        let setup = setup(|it| it.service_accounts.tracked = tracked).await;
+        let setup = setup(|it| it.service_accounts.tracks_use = tracked).await;
         let claim = |name: &str| format!("kubernetes.io/serviceaccount/{name}");
         let token = setup.signed(&json!({"iss": "kubernetes/serviceaccount",
             "sub": "system:serviceaccount:default:robot", claim("namespace"): "default",
@@ -330,7 +330,7 @@ async fn uses_of_tokens_of_old_are_noted_where_that_is_switched_on() {
 }
 
 #[tokio::test]
-async fn a_token_of_old_may_be_believed_by_its_signature_alone() {
+async fn legacy_tokens_can_be_accepted_by_signature_alone() {
     let setup = setup(|it| it.service_accounts.lookup = false).await;
     let claim = |name: &str| format!("kubernetes.io/serviceaccount/{name}");
     let mut claims = json!({"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:gone:robot",
@@ -347,7 +347,7 @@ async fn a_token_of_old_may_be_believed_by_its_signature_alone() {
 }
 
 #[tokio::test]
-async fn tokens_of_pods_are_good_for_longer_than_they_say() {
+async fn pod_tokens_can_have_an_extended_expiration() {
     for (extend, good_for) in [(true, 365 * 86_400), (false, 3607)] {
         let setup = setup(|it| it.service_accounts.extend = extend).await;
         let mut object = pod("p");
@@ -355,18 +355,18 @@ async fn tokens_of_pods_are_good_for_longer_than_they_say() {
         setup.cluster.create(PODS, object).await;
         let reference = json!({"kind": "Pod", "apiVersion": "v1", "name": "p"});
         let usual = json!({"expirationSeconds": 3607, "boundObjectRef": reference});
-        let token = setup.asked_for(usual.clone()).await;
+        let token = setup.request_token(usual.clone()).await;
         let claims = read(&token);
         assert_eq!(claims["exp"], NOW + good_for);
         let warned = claims["kubernetes.io"].get("warnafter").cloned();
         assert_eq!(warned, extend.then(|| json!(NOW + 3607)));
-        // only those that pods get by default, for this server
+        // only default pod tokens for this server
         for other in [
             json!({"expirationSeconds": 3607}),
             json!({"expirationSeconds": 3600, "boundObjectRef": reference}),
             json!({"expirationSeconds": 3607, "boundObjectRef": reference, "audiences": ["x"]}),
         ] {
-            assert!(read(&setup.asked_for(other).await)["exp"].as_u64().unwrap() <= NOW + 3607);
+            assert!(read(&setup.request_token(other).await)["exp"].as_u64().unwrap() <= NOW + 3607);
         }
         setup.cluster.advance(Duration::from_secs(3608 + 60));
         assert_eq!(setup.code(&token).await, if extend { 200 } else { 401 });
@@ -377,11 +377,11 @@ async fn tokens_of_pods_are_good_for_longer_than_they_say() {
 }
 
 #[tokio::test]
-async fn there_may_be_a_longest_time() {
-    let setup = setup(|it| it.service_accounts.longest = Some(7200)).await;
+async fn the_token_lifetime_can_be_limited() {
+    let setup = setup(|it| it.service_accounts.max_seconds = Some(7200)).await;
     let path = format!("{ACCOUNTS}/robot/token");
     let answer = setup.cluster.post(&path, json!({"spec": {"expirationSeconds": 9000}})).await.code(201);
-    let told = "299 - \"requested expiration of 9000 seconds shortened to 7200 seconds\"";
-    assert_eq!(answer.header("warning"), told);
+    let message = "299 - \"requested expiration of 9000 seconds shortened to 7200 seconds\"";
+    assert_eq!(answer.header("warning"), message);
     assert_eq!(answer.json()["spec"]["expirationSeconds"], 7200);
 }

@@ -10,7 +10,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::convert::Infallible;
-use tests::{Cluster, Elsewhere, Options, Reply, Who, authority, soon};
+use tests::{Cluster, HttpsServer, Options, Reply, TestUser, authority, soon};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -99,12 +99,12 @@ fn span(bytes: Bytes) -> Span {
 async fn collector() -> (String, UnboundedReceiver<Span>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let (tell, told) = unbounded_channel();
+    let (sender, received) = unbounded_channel();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let tell = tell.clone();
+            let sender = sender.clone();
             let service = service_fn(move |request: Request<Incoming>| {
-                let tell = tell.clone();
+                let sender = sender.clone();
                 async move {
                     assert_eq!(
                         request.uri().path(),
@@ -119,7 +119,7 @@ async fn collector() -> (String, UnboundedReceiver<Span>) {
                         let about: Vec<_> = within(about, 1).map(attribute).collect();
                         assert!(about.contains(&("service.name".to_owned(), "apiserver".to_owned())));
                         let spans = within(resource, 2).flat_map(|scope| within(scope, 2));
-                        spans.for_each(|bytes| drop(tell.send(span(bytes))));
+                        spans.for_each(|bytes| drop(sender.send(span(bytes))));
                     }
                     let trailers = HeaderMap::from_iter([(
                         http::HeaderName::from_static("grpc-status"),
@@ -140,21 +140,21 @@ async fn collector() -> (String, UnboundedReceiver<Span>) {
             });
         }
     });
-    (address, told)
+    (address, received)
 }
 
 fn traced(endpoint: &str, per_million: u32) -> Options {
     let configuration = trace::Configuration { endpoint: endpoint.parse().unwrap(), per_million };
-    let observe =
+    let observability =
         observability::Options { tracing: Some(configuration), ..observability::Options::default() };
-    Options { observe, ..Options::default() }
+    Options { observability, ..Options::default() }
 }
 
 /// The spans of a trace, up to that of the request itself.
-async fn of_trace(told: &mut UnboundedReceiver<Span>, trace: &str) -> Vec<Span> {
+async fn of_trace(spans: &mut UnboundedReceiver<Span>, trace: &str) -> Vec<Span> {
     let mut found = Vec::new();
     loop {
-        let span = soon("a span", told.recv()).await.unwrap();
+        let span = soon("a span", spans.recv()).await.unwrap();
         if span.trace != trace {
             continue;
         }
@@ -168,14 +168,14 @@ async fn of_trace(told: &mut UnboundedReceiver<Span>, trace: &str) -> Vec<Span> 
 
 #[tokio::test]
 async fn requests_of_clients_that_trace_have_spans() {
-    let (endpoint, mut told) = collector().await;
+    let (endpoint, mut received) = collector().await;
     let cluster = Cluster::with(traced(&endpoint, 0)).await;
-    // of those who do not trace, none is
+    // untraced requests have no spans
     cluster.get(CONFIGMAPS).await.code(200);
     let with = format!("00-{TRACE}-{PARENT}-01");
     let body = json!({"metadata": {"name": "a"}});
     cluster.post(CONFIGMAPS, body).header("traceparent", &with).await.code(201);
-    let spans = of_trace(&mut told, TRACE).await;
+    let spans = of_trace(&mut received, TRACE).await;
     let root = spans.last().unwrap();
     assert_eq!(root.parent, PARENT);
     let attribute = |key: &str| root.attributes.iter().find(|it| it.0 == key).map(|it| it.1.as_str());
@@ -195,9 +195,9 @@ async fn requests_of_clients_that_trace_have_spans() {
 }
 
 #[tokio::test]
-async fn calls_on_behalf_of_a_request_say_so() {
-    let (endpoint, mut told) = collector().await;
-    let elsewhere = Elsewhere::start(|seen| {
+async fn outgoing_calls_propagate_the_trace() {
+    let (endpoint, mut spans) = collector().await;
+    let elsewhere = HttpsServer::start(|seen| {
         let body = &seen.body;
         let mut answer = json!({"apiVersion": body["apiVersion"], "kind": body["kind"]});
         answer["status"] = json!({"allowed": true});
@@ -205,23 +205,23 @@ async fn calls_on_behalf_of_a_request_say_so() {
     })
     .await;
     let mut options = traced(&endpoint, 0);
-    options.permission = authorization::Options {
+    options.authorization = authorization::Options {
         modes: vec![auth::Mode::Webhook],
-        webhook: Some(authorization::webhook::Options::new(elsewhere.caller())),
+        webhook: Some(authorization::webhook::Options::new(elsewhere.client())),
         ..authorization::Options::default()
     };
     let cluster = Cluster::with(options).await;
     let with = format!("00-{TRACE}-{PARENT}-01");
-    let wanda = Who::Holder(authority().client("wanda", "staff"));
-    cluster.get(CONFIGMAPS).who(&wanda).header("traceparent", &with).await.code(200);
-    let root = of_trace(&mut told, TRACE).await.pop().unwrap();
+    let wanda = TestUser::Certificate(authority().client("wanda", "staff"));
+    cluster.get(CONFIGMAPS).user(&wanda).header("traceparent", &with).await.code(200);
+    let root = of_trace(&mut spans, TRACE).await.pop().unwrap();
     let passed: Vec<_> =
-        elsewhere.seen().iter().filter_map(|it| it.headers.get("traceparent").cloned()).collect();
+        elsewhere.requests().iter().filter_map(|it| it.headers.get("traceparent").cloned()).collect();
     assert_eq!(passed, [format!("00-{TRACE}-{}-01", root.id).as_str()]);
 }
 
 #[tokio::test]
-async fn a_collector_that_is_not_there_holds_nobody_up() {
+async fn an_absent_collector_delays_no_request() {
     let cluster = Cluster::with(traced("127.0.0.1:1", 1_000_000)).await;
     cluster.get(CONFIGMAPS).await.code(200);
     let lost = async {

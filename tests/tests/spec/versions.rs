@@ -2,7 +2,7 @@
 
 use super::*;
 use std::time::Duration;
-use tests::{Answer, Cluster};
+use tests::{ApiResponse, Cluster};
 
 /// Four states of a collection and the version of each: `a`, `a b`, `b`, `b c`.
 async fn history() -> (Cluster, [String; 4]) {
@@ -15,7 +15,7 @@ async fn history() -> (Cluster, [String; 4]) {
     (cluster, [first, second, third, fourth])
 }
 
-async fn list(cluster: &Cluster, query: &str) -> Answer {
+async fn list(cluster: &Cluster, query: &str) -> ApiResponse {
     cluster.get(&format!("{CONFIGMAPS}?{query}")).await
 }
 
@@ -110,7 +110,7 @@ async fn list_not_older_than() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_refused() {
+async fn invalid_versions_are_rejected() {
     let (cluster, versions) = history().await;
     list(&cluster, "resourceVersionMatch=Bogus&resourceVersion=1").await.refused(422, "Invalid");
     let several = list(&cluster, "resourceVersionMatch=Bogus").await.refused(422, "Invalid");
@@ -139,7 +139,7 @@ async fn a_version_that_is_no_longer_kept_is_gone() {
     ] {
         list(&cluster, &query).await.refused(410, "Expired");
     }
-    // a client recovers by asking for what is not older
+    // a client recovers with NotOlderThan
     let recovered = list(&cluster, &format!("resourceVersion={}", versions[0])).await.code(200).json();
     assert_eq!(names(&recovered), ["b", "c", "d"]);
 }

@@ -2,7 +2,7 @@
 //! allows; a scale is one field of a workload, seen as a kind of its own.
 
 use super::*;
-use tests::{Answer, Cluster};
+use tests::{ApiResponse, Cluster};
 
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -27,7 +27,7 @@ async fn with_budget(pods: &[&str], allowed: i64) -> Cluster {
     cluster
 }
 
-async fn evict(cluster: &Cluster, name: &str, query: &str) -> Answer {
+async fn evict(cluster: &Cluster, name: &str, query: &str) -> ApiResponse {
     let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
     cluster.post(&format!("{PODS}/{name}/eviction{query}"), body).await
 }
@@ -35,7 +35,7 @@ async fn evict(cluster: &Cluster, name: &str, query: &str) -> Answer {
 #[tokio::test]
 async fn an_eviction_goes_as_far_as_the_budget() {
     let cluster = with_budget(&["p1", "p2", "p3"], 1).await;
-    // a dry run costs nothing, and says what would be
+    // a dry run is not charged, and returns the result
     evict(&cluster, "p1", "?dryRun=All").await.code(201);
     assert_eq!(cluster.read(&format!("{BUDGETS}/b")).await["status"]["disruptionsAllowed"], 1);
     assert_eq!(evict(&cluster, "p1", "").await.code(201).json()["status"], "Success");
@@ -46,7 +46,7 @@ async fn an_eviction_goes_as_far_as_the_budget() {
     let refused = evict(&cluster, "p2", "").await.refused(429, "TooManyRequests");
     assert_eq!(refused["details"]["causes"][0]["reason"], "DisruptionBudget");
     cluster.read(&format!("{PODS}/p2")).await;
-    // deleting asks nobody, and without a budget nothing is asked
+    // deletions ignore budgets, and pods without a budget can be evicted
     cluster.delete(&format!("{PODS}/p2")).await.code(200);
     cluster.delete(&format!("{BUDGETS}/b")).await.code(200);
     evict(&cluster, "p3", "").await.code(201);
@@ -66,13 +66,13 @@ async fn of_racing_evictions_as_many_win_as_the_budget_allows() {
 }
 
 #[tokio::test]
-async fn a_budget_that_is_not_observed_yet_lets_nobody_go() {
+async fn a_budget_that_is_not_observed_yet_allows_no_eviction() {
     let cluster = with_budget(&["p"], 1).await;
     cluster.patch(&format!("{BUDGETS}/b"), json!({"spec": {"minAvailable": 0}})).await.code(200);
     let answer = evict(&cluster, "p", "").await;
     assert_eq!(answer.header("retry-after"), "10");
     answer.refused(429, "TooManyRequests");
-    // what does no work costs nothing
+    // pods that do not run are not charged
     cluster.patch(&format!("{PODS}/p/status"), json!({"status": {"phase": "Succeeded"}})).await.code(200);
     evict(&cluster, "p", "").await.code(201);
 }
@@ -120,7 +120,7 @@ async fn a_scale_is_read_and_written_like_an_object() {
 }
 
 #[tokio::test]
-async fn who_owns_the_scale_owns_the_replicas() {
+async fn owners_of_the_scale_own_the_replicas() {
     let cluster = applied().await;
     let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 7}});
     let apply = |query: &str| {

@@ -1,4 +1,4 @@
-//! "Watch events": what a stream delivers, and how it ends.
+//! "Watch events": content and end of a stream.
 
 use super::*;
 use std::time::Duration;
@@ -48,7 +48,7 @@ async fn a_stream_ends_when_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn a_stream_can_be_taken_up_where_it_broke() {
+async fn a_watch_resumes_where_it_broke() {
     let cluster = Cluster::start().await;
     let list = cluster.read(CONFIGMAPS).await;
     let from = |version: &str| cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={version}"));
@@ -103,9 +103,9 @@ async fn objects_enter_and_leave_a_selection() {
     let changed = cluster.patch(&path, json!({"data": {"k": "v"}})).await.code(200).json();
     assert_eq!(watch.expect("MODIFIED", "a").await, changed);
     let left = label(json!("red")).await;
-    let told = watch.expect("DELETED", "a").await;
-    assert_eq!(told["metadata"]["labels"]["color"], "blue", "as it was while it was selected");
-    assert_eq!(version(&told), version(&left), "at the version that took it away");
+    let deleted = watch.expect("DELETED", "a").await;
+    assert_eq!(deleted["metadata"]["labels"]["color"], "blue", "as it was while it was selected");
+    assert_eq!(version(&deleted), version(&left), "at the version that took it away");
     label(json!("blue")).await;
     watch.expect("ADDED", "a").await;
     cluster.delete(&path).await.code(200);
@@ -150,7 +150,7 @@ async fn a_deleted_pod_is_seen_to_stop_and_to_go() {
 }
 
 #[tokio::test]
-async fn a_version_too_old_is_told_as_an_error() {
+async fn a_version_too_old_is_an_error_event() {
     let cluster = Cluster::start().await;
     let old = version(&cluster.named(CONFIGMAPS, "a").await);
     cluster.named(CONFIGMAPS, "b").await;
@@ -186,7 +186,7 @@ async fn history_is_kept_for_five_minutes() {
 }
 
 #[tokio::test]
-async fn bookmarks_come_to_those_who_ask() {
+async fn bookmarks_are_sent_on_request() {
     let cluster = Cluster::start().await;
     cluster.named(CONFIGMAPS, "a").await;
     let mut with = cluster.get(&format!("{CONFIGMAPS}?watch=1&allowWatchBookmarks=true")).watch().await;

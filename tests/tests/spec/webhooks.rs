@@ -1,17 +1,17 @@
-//! "Authentication" and "Authorization": other servers that say whose a token is, and what somebody may do.
+//! "Authentication" and "Authorization": token and authorization webhooks.
 
 use super::*;
 use apiserver::{authentication, authorization};
 use auth::Mode;
 use outbound::Version;
 use std::time::Duration;
-use tests::{Cluster, Elsewhere, Options, Reply, Who};
+use tests::{Cluster, HttpsServer, Options, Reply, TestUser};
 
 const SAR: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
-/// Answers a review by what stands in its name: the user or the token says what is to be answered.
-fn by_name(seen: &tests::Seen) -> Reply {
+/// Responds to a review by its user name or token.
+fn by_name(seen: &tests::ReceivedRequest) -> Reply {
     let body = &seen.body;
     let name = body["spec"]["token"].as_str().or(body["spec"]["user"].as_str()).unwrap_or("");
     let whose = json!({"authenticated": true, "user": {
@@ -55,7 +55,7 @@ fn by_name(seen: &tests::Seen) -> Reply {
     Reply::Json(answer)
 }
 
-/// Names at which the server fails, and how often it is asked about them.
+/// Names at which the webhook fails, and the number of calls.
 const FAILURES: [(&str, usize, &str); 7] = [
     ("kind", 1, "\"Pod\""),
     ("version", 1, "v9"),
@@ -66,50 +66,52 @@ const FAILURES: [(&str, usize, &str); 7] = [
     ("flood", 1, "larger than 1048576 bytes"),
 ];
 
-async fn who_knows_tokens(hook: &Elsewhere, version: Version) -> Cluster {
+async fn who_knows_tokens(hook: &HttpsServer, version: Version) -> Cluster {
     let options = authentication::webhook::Options {
         version,
-        backoff: Elsewhere::backoff(),
-        ..authentication::webhook::Options::new(hook.caller())
+        backoff: HttpsServer::backoff(),
+        ..authentication::webhook::Options::new(hook.client())
     };
     Cluster::with(Options {
-        identity: authentication::Options {
+        authentication: authentication::Options {
             tokens: auth::Tokens::parse("local,alice,1").unwrap(),
             token_webhook: Some(options),
             ..Default::default()
         },
-        permission: authorization::Options { modes: vec![Mode::AlwaysAllow], ..Default::default() },
+        authorization: authorization::Options { modes: vec![Mode::AlwaysAllow], ..Default::default() },
+        simulated_clock: true,
         ..Options::default()
     })
     .await
 }
 
-async fn who_permits(hook: &Elsewhere, version: Version, modes: Vec<Mode>) -> Cluster {
+async fn who_permits(hook: &HttpsServer, version: Version, modes: Vec<Mode>) -> Cluster {
     let options = authorization::webhook::Options {
         version,
-        backoff: Elsewhere::backoff(),
-        ..authorization::webhook::Options::new(hook.caller())
+        backoff: HttpsServer::backoff(),
+        ..authorization::webhook::Options::new(hook.client())
     };
     let tokens = "allow,allow,1,staff\ndeny,deny,1\nbob,bob,1\nboth,both,1\nhtml,html,1";
     Cluster::with(Options {
-        identity: authentication::Options {
+        authentication: authentication::Options {
             tokens: auth::Tokens::parse(tokens).unwrap(),
             ..Default::default()
         },
-        permission: authorization::Options { modes, webhook: Some(options), ..Default::default() },
+        authorization: authorization::Options { modes, webhook: Some(options), ..Default::default() },
+        simulated_clock: true,
         ..Options::default()
     })
     .await
 }
 
-fn with<'c>(cluster: &'c Cluster, path: &str, token: &str) -> tests::Ask<'c> {
-    cluster.get(path).who(&Who::Nobody).header("authorization", &format!("Bearer {token}"))
+fn with<'c>(cluster: &'c Cluster, path: &str, token: &str) -> tests::ApiRequest<'c> {
+    cluster.get(path).user(&TestUser::Anonymous).header("authorization", &format!("Bearer {token}"))
 }
 
 #[tokio::test]
-async fn another_server_knows_tokens() {
+async fn the_token_webhook_authenticates_tokens() {
     for version in [Version::V1, Version::V1beta1] {
-        let hook = Elsewhere::start(by_name).await;
+        let hook = HttpsServer::start(by_name).await;
         let cluster = who_knows_tokens(&hook, version).await;
         let review = json!({"spec": {"token": "ann"}});
         let status = cluster.create(TOKEN_REVIEWS, review).await["status"].clone();
@@ -119,18 +121,21 @@ async fn another_server_knows_tokens() {
             (&status["user"]["uid"], &status["user"]["extra"]),
             (&json!("7"), &json!({"Key": ["a", "b"]}))
         );
-        let asked = &hook.seen()[0].body;
-        assert_eq!(asked["apiVersion"], format!("authentication.k8s.io/{}", version.name()));
-        assert_eq!(asked["spec"], json!({"token": "ann", "audiences": ["https://kubernetes.default.svc"]}));
-        // the token that is known here is not told to others
+        let received = &hook.requests()[0].body;
+        assert_eq!(received["apiVersion"], format!("authentication.k8s.io/{}", version.name()));
+        assert_eq!(
+            received["spec"],
+            json!({"token": "ann", "audiences": ["https://kubernetes.default.svc"]})
+        );
+        // a token from the token file is not sent to the webhook
         with(&cluster, CONFIGMAPS, "local").await.code(200);
         assert_eq!(hook.count(), 1);
     }
 }
 
 #[tokio::test]
-async fn what_it_said_of_a_token_is_kept_for_its_time() {
-    let hook = Elsewhere::start(by_name).await;
+async fn token_reviews_are_cached() {
+    let hook = HttpsServer::start(by_name).await;
     let cluster = who_knows_tokens(&hook, Version::V1).await;
     for (token, code) in [("ann", 200), ("nobodys", 401)] {
         let before = hook.count();
@@ -152,7 +157,7 @@ async fn what_it_said_of_a_token_is_kept_for_its_time() {
         answer.code(200);
     }
     assert_eq!(hook.count(), before + 1);
-    // what went wrong is asked again at once
+    // failures are not cached
     let before = hook.count();
     for _ in 0..2 {
         with(&cluster, CONFIGMAPS, "faulty").await.code(401);
@@ -161,8 +166,8 @@ async fn what_it_said_of_a_token_is_kept_for_its_time() {
 }
 
 #[tokio::test]
-async fn tokens_count_for_those_they_are_meant_for() {
-    let hook = Elsewhere::start(by_name).await;
+async fn tokens_are_valid_for_their_audiences() {
+    let hook = HttpsServer::start(by_name).await;
     let cluster = who_knows_tokens(&hook, Version::V1).await;
     let own = "https://kubernetes.default.svc";
     for (token, wanted, meant) in [
@@ -180,8 +185,8 @@ async fn tokens_count_for_those_they_are_meant_for() {
 }
 
 #[tokio::test]
-async fn a_server_that_fails_or_lies_vouches_for_nobody() {
-    let hook = Elsewhere::start(by_name).await;
+async fn a_failing_token_webhook_authenticates_no_user() {
+    let hook = HttpsServer::start(by_name).await;
     let cluster = who_knows_tokens(&hook, Version::V1).await;
     let lies = [
         ("nameless", 1, "status.user.username"),
@@ -194,8 +199,8 @@ async fn a_server_that_fails_or_lies_vouches_for_nobody() {
         with(&cluster, CONFIGMAPS, token).await.refused(401, "Unauthorized");
         assert_eq!(hook.count(), before + calls, "{token}");
         let status = cluster.create(TOKEN_REVIEWS, json!({"spec": {"token": token}})).await["status"].clone();
-        let told = status["error"].as_str().unwrap();
-        assert!(status["authenticated"].is_null() && told.contains(part), "{token}: {status}");
+        let text = status["error"].as_str().unwrap();
+        assert!(status["authenticated"].is_null() && text.contains(part), "{token}: {status}");
     }
     with(&cluster, CONFIGMAPS, "ann").await.code(200);
     drop(hook);
@@ -205,35 +210,35 @@ async fn a_server_that_fails_or_lies_vouches_for_nobody() {
 }
 
 #[tokio::test]
-async fn another_server_says_what_is_permitted() {
+async fn the_authorization_webhook_decides() {
     for (version, groups) in [(Version::V1, "groups"), (Version::V1beta1, "group")] {
-        let hook = Elsewhere::start(by_name).await;
+        let hook = HttpsServer::start(by_name).await;
         let cluster = who_permits(&hook, version, vec![Mode::Webhook, Mode::AlwaysDeny]).await;
         with(&cluster, &format!("{CONFIGMAPS}?limit=1"), "allow").await.code(200);
-        let asked = &hook.seen()[0].body;
-        assert_eq!(asked["apiVersion"], format!("authorization.k8s.io/{}", version.name()));
+        let review = &hook.requests()[0].body;
+        assert_eq!(review["apiVersion"], format!("authorization.k8s.io/{}", version.name()));
         let mut expected = json!({
             "user": "allow",
             "uid": "1",
             "resourceAttributes": {"verb": "list", "version": "v1", "resource": "configmaps", "namespace": "default"},
         });
         expected[groups] = json!(["staff", "system:authenticated"]);
-        assert_eq!(asked["spec"], expected);
+        assert_eq!(review["spec"], expected);
         with(&cluster, "/metrics", "allow").await.code(200);
-        let path = &hook.seen()[1].body["spec"]["nonResourceAttributes"];
+        let path = &hook.requests()[1].body["spec"]["nonResourceAttributes"];
         assert_eq!(path, &json!({"path": "/metrics", "verb": "get"}));
-        let told =
+        let text =
             |status: &Value| status["message"].as_str().unwrap().split("\": ").last().unwrap().to_owned();
         let status = with(&cluster, CONFIGMAPS, "deny").await.refused(403, "Forbidden");
-        assert_eq!(told(&status), "never", "nobody else is asked");
+        assert_eq!(text(&status), "never", "no later authorizer runs");
         let status = with(&cluster, CONFIGMAPS, "bob").await.refused(403, "Forbidden");
-        assert_eq!(told(&status), "not that it knew\nEverything is forbidden.");
+        assert_eq!(text(&status), "not that it knew\nEverything is forbidden.");
     }
 }
 
 #[tokio::test]
-async fn what_it_permits_is_kept_longer_than_what_it_refuses() {
-    let hook = Elsewhere::start(by_name).await;
+async fn allowed_reviews_are_cached_longer_than_denied_ones() {
+    let hook = HttpsServer::start(by_name).await;
     let cluster = who_permits(&hook, Version::V1, vec![Mode::Webhook]).await;
     for (token, code, seconds) in [("allow", 200, 300), ("deny", 403, 30), ("bob", 403, 30)] {
         let before = hook.count();
@@ -247,7 +252,7 @@ async fn what_it_permits_is_kept_longer_than_what_it_refuses() {
         with(&cluster, CONFIGMAPS, token).await.code(code);
         assert_eq!(hook.count(), before + 2, "{token}");
     }
-    // names that who asks can make as long as they like do not fill the memory
+    // long names from clients do not grow the cache
     let before = hook.count();
     for _ in 0..2 {
         let long = json!({"user": "allow", "resourceAttributes": {"name": "x".repeat(10_000)}});
@@ -258,8 +263,8 @@ async fn what_it_permits_is_kept_longer_than_what_it_refuses() {
 }
 
 #[tokio::test]
-async fn a_server_that_fails_or_lies_permits_nothing() {
-    let hook = Elsewhere::start(by_name).await;
+async fn a_failing_authorization_webhook_allows_nothing() {
+    let hook = HttpsServer::start(by_name).await;
     let cluster = who_permits(&hook, Version::V1, vec![Mode::Webhook, Mode::Rbac]).await;
     for (name, calls, part) in FAILURES.into_iter().chain([("text", 1, "status.allowed")]) {
         let before = hook.count();
@@ -273,17 +278,17 @@ async fn a_server_that_fails_or_lies_permits_nothing() {
     let status = cluster.create(SAR, json!({"spec": both})).await["status"].clone();
     assert_eq!((&status["allowed"], &status["denied"]), (&json!(false), &json!(true)));
     assert!(status["evaluationError"].as_str().unwrap().contains("both allow and deny"));
-    // who asks for something else learns that it could not be decided
+    // other requests report the failure
     for (token, part) in [("both", "both allow and deny"), ("html", "not a JSON object")] {
-        let told = with(&cluster, CONFIGMAPS, token).await.code(500).text();
-        assert!(told.starts_with("Internal Server Error: \"/api/v1/") && told.contains(part), "{told}");
+        let reason = with(&cluster, CONFIGMAPS, token).await.code(500).text();
+        assert!(reason.starts_with("Internal Server Error: \"/api/v1/") && reason.contains(part), "{reason}");
     }
-    // what others permit is permitted all the same
+    // requests that another authorizer allows are allowed
     with(&cluster, "/healthz", "html").await.code(200);
     drop(hook);
     with(&cluster, CONFIGMAPS, "bob").await.code(500);
     cluster.get(CONFIGMAPS).await.code(200);
-    // who may not act as another is not told more than that
+    // a denied impersonation shows no further reason
     let ask = with(&cluster, CONFIGMAPS, "bob").header("impersonate-user", "root");
     ask.await.refused(403, "Forbidden");
     let review = json!({"spec": {"namespace": "default"}});
@@ -296,26 +301,26 @@ async fn a_server_that_fails_or_lies_permits_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_is_not_waited_for_for_ever() {
-    let hook = Elsewhere::start(by_name).await;
+async fn a_hanging_webhook_times_out() {
+    let hook = HttpsServer::start(by_name).await;
     let cluster = Cluster::with(Options {
-        identity: authentication::Options {
+        authentication: authentication::Options {
             tokens: auth::Tokens::parse("local,hang,1").unwrap(),
-            token_webhook: Some(authentication::webhook::Options::new(hook.hasty())),
+            token_webhook: Some(authentication::webhook::Options::new(hook.client_with_short_timeout())),
             ..Default::default()
         },
-        permission: authorization::Options {
+        authorization: authorization::Options {
             modes: vec![Mode::Webhook],
-            webhook: Some(authorization::webhook::Options::new(hook.hasty())),
+            webhook: Some(authorization::webhook::Options::new(hook.client_with_short_timeout())),
             ..Default::default()
         },
         ..Options::default()
     })
     .await;
     with(&cluster, CONFIGMAPS, "hang").await.refused(401, "Unauthorized");
-    let told = with(&cluster, CONFIGMAPS, "local").await.code(500).text();
-    assert!(told.contains("no response within"), "{told}");
-    // neither is asked again: it would only make others wait
+    let reason = with(&cluster, CONFIGMAPS, "local").await.code(500).text();
+    assert!(reason.contains("no response within"), "{reason}");
+    // timeouts are not retried
     assert_eq!(hook.count(), 2);
     cluster.get(CONFIGMAPS).await.code(200);
 }

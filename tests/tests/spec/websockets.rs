@@ -5,15 +5,15 @@ use apiserver::serve::Limits;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::time::Duration;
-use tests::{Cluster, Options, Protocol, Stream, Who, soon};
+use tests::{Cluster, Options, Protocol, Stream, TestUser, soon};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const UPGRADE: &str = "Connection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n";
 const HANDSHAKE: &str =
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://page\r\n";
 
-/// A connection on which this was asked, and the head of the answer in lower case.
-async fn asked(cluster: &Cluster, who: &Who, path: &str, headers: &str) -> (Stream, String) {
+/// Sends a handshake; returns the connection and the head of the response in lower case.
+async fn handshake(cluster: &Cluster, who: &TestUser, path: &str, headers: &str) -> (Stream, String) {
     let mut stream = cluster.connect(who, Protocol::Http1).await;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{UPGRADE}{headers}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -26,7 +26,7 @@ async fn asked(cluster: &Cluster, who: &Who, path: &str, headers: &str) -> (Stre
 
 /// A watch that was switched.
 async fn watch(cluster: &Cluster, path: &str, headers: &str) -> Stream {
-    let (stream, head) = asked(cluster, &Who::Admin, path, &format!("{HANDSHAKE}{headers}")).await;
+    let (stream, head) = handshake(cluster, &TestUser::Admin, path, &format!("{HANDSHAKE}{headers}")).await;
     assert!(head.starts_with("http/1.1 101 "), "{head}");
     assert!(head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{head}");
     stream
@@ -76,7 +76,7 @@ async fn events_of_a_watch_are_messages() {
 }
 
 #[tokio::test]
-async fn every_form_of_a_watch_is_told() {
+async fn every_format_of_a_watch_is_sent() {
     let cluster = Cluster::start().await;
     let at = version(&cluster.named(CONFIGMAPS, "a").await);
     // the older path, a table, partial metadata, protobuf without its own framing, the end
@@ -93,15 +93,16 @@ async fn every_form_of_a_watch_is_told() {
     let (opcode, payload) = frame(&mut stream).await;
     assert_eq!((opcode, &payload[..7]), (2, &b"\x0a\x05ADDED"[..]));
     ends(stream).await;
-    // requests that are refused, and those that are no watches, are answered as usual
-    let (_, head) = asked(&cluster, &Who::Admin, &format!("{CONFIGMAPS}?watch=1&limit=x"), HANDSHAKE).await;
+    // rejected requests and other requests get a plain response
+    let (_, head) =
+        handshake(&cluster, &TestUser::Admin, &format!("{CONFIGMAPS}?watch=1&limit=x"), HANDSHAKE).await;
     assert!(head.starts_with("http/1.1 400 "), "{head}");
-    let (_, head) = asked(&cluster, &Who::Admin, CONFIGMAPS, HANDSHAKE).await;
+    let (_, head) = handshake(&cluster, &TestUser::Admin, CONFIGMAPS, HANDSHAKE).await;
     assert!(head.starts_with("http/1.1 200 "), "{head}");
 }
 
 #[tokio::test]
-async fn handshakes_that_make_no_sense_are_refused() {
+async fn invalid_handshakes_are_rejected() {
     let cluster = Cluster::start().await;
     let path = format!("{CONFIGMAPS}?watch=1");
     for (headers, code) in [
@@ -111,28 +112,28 @@ async fn handshakes_that_make_no_sense_are_refused() {
         (HANDSHAKE.replace("http://page", "null"), 403),
         (format!("{HANDSHAKE}Sec-WebSocket-Protocol: a, b\r\n"), 400),
     ] {
-        let (_, head) = asked(&cluster, &Who::Admin, &path, &headers).await;
+        let (_, head) = handshake(&cluster, &TestUser::Admin, &path, &headers).await;
         assert!(head.starts_with(&format!("http/1.1 {code} ")), "{headers}: {head}");
     }
 }
 
 #[tokio::test]
-async fn pages_show_their_token_as_a_protocol() {
+async fn tokens_are_accepted_as_a_subprotocol() {
     let tokens = auth::Tokens::parse("secret,jane,1,system:masters").unwrap();
-    let identity = apiserver::authentication::Options { tokens, ..Default::default() };
-    let cluster = Cluster::with(Options { identity, ..Options::default() }).await;
+    let authentication = apiserver::authentication::Options { tokens, ..Default::default() };
+    let cluster = Cluster::with(Options { authentication, ..Options::default() }).await;
     cluster.named(CONFIGMAPS, "a").await;
     let token = format!("base64url.bearer.authorization.k8s.io.{}", URL_SAFE_NO_PAD.encode("secret"));
     let path = format!("{CONFIGMAPS}?watch=1");
     let headers = format!("{HANDSHAKE}Sec-WebSocket-Protocol: {token}, base64.binary.k8s.io\r\n");
-    let (mut stream, head) = asked(&cluster, &Who::Nobody, &path, &headers).await;
+    let (mut stream, head) = handshake(&cluster, &TestUser::Anonymous, &path, &headers).await;
     assert!(head.starts_with("http/1.1 101 "), "{head}");
     assert!(head.contains("sec-websocket-protocol: base64.binary.k8s.io\r\n"), "{head}");
     assert_eq!(event(&mut stream).await["object"]["metadata"]["name"], "a");
-    // nothing to agree on, and a token that nobody knows
+    // no common protocol, and an unknown token
     for protocols in [token.clone(), format!("{token}x, base64.binary.k8s.io")] {
         let headers = format!("{HANDSHAKE}Sec-WebSocket-Protocol: {protocols}\r\n");
-        let (_, head) = asked(&cluster, &Who::Nobody, &path, &headers).await;
+        let (_, head) = handshake(&cluster, &TestUser::Anonymous, &path, &headers).await;
         assert!(head.starts_with("http/1.1 401 "), "{protocols}: {head}");
     }
 }
@@ -143,7 +144,7 @@ async fn initial_events_and_bookmarks_are_messages() {
     let at = version(&cluster.named(CONFIGMAPS, "a").await);
     cluster.named(CONFIGMAPS, "b").await;
     let mut streams = Vec::new();
-    // from nothing, from any state, and from a version: what there is comes first, or only what is new
+    // without a version and from 0 initial events come first; from a version only new ones
     for (query, first) in [
         ("", &["a", "b"][..]),
         ("&resourceVersion=0", &["a", "b"]),
@@ -195,7 +196,7 @@ async fn they_count_as_connections() {
         open.push(watch(&cluster, &format!("{CONFIGMAPS}?watch=1"), "").await);
     }
     let address = cluster.address;
-    let waiting = tokio::spawn(async move { tests::ask(address, &Who::Admin, "/version").await });
+    let waiting = tokio::spawn(async move { tests::fetch(address, &TestUser::Admin, "/version").await });
     for _ in 0..50 {
         for stream in &mut open {
             stream.write_all(&[0x89, 0x80, 1, 2, 3, 4]).await.unwrap();

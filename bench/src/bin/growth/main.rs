@@ -125,7 +125,7 @@ impl Growth {
         Ok(status)
     }
 
-    /// Lets the tasks of the server do what a request left to them.
+    /// Lets background tasks of the server finish.
     async fn settle(&self) {
         for _ in 0..64 {
             tokio::task::yield_now().await;

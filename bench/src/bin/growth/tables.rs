@@ -31,7 +31,7 @@ struct Sample {
 fn samples() -> anyhow::Result<Vec<Sample>> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(SAMPLES)?.map(|entry| entry.map(|it| it.path())).collect::<Result<_, _>>()?;
-    // what others hold in templates is filled where it stands by itself
+    // templates are filled in their own kinds
     paths.sort_by_key(|path| (!path.ends_with("core.v1.Pod.yaml"), path.clone()));
     paths.into_iter().map(sample).collect()
 }
@@ -92,7 +92,7 @@ fn structure(form: &'static Form) -> Option<&'static Type> {
     }
 }
 
-/// A value of a form that can be told from those with another number.
+/// A value of a form, distinct for each number.
 fn value(form: &Form, nth: usize) -> Value {
     match form {
         Form::Struct(ty) if ty.one_of => json!(true),
@@ -140,7 +140,7 @@ fn scalar_value(scalar: Scalar, nth: usize) -> Value {
     }
 }
 
-/// Puts a value at the end of a way, making what is missing on it.
+/// Puts a value at a path, creating its parents.
 fn put(object: &mut Value, way: &[Step], last: Value) {
     let Some((step, rest)) = way.split_first() else { return };
     let Value::Object(map) = object else { return };

@@ -1,4 +1,4 @@
-//! A small loader: the same requests at any HTTPS server, and what they cost it.
+//! A small load generator: the same requests for any HTTPS server, and their cost.
 //!
 //! ```text
 //! load --server https://127.0.0.1:6443 --cert C --key K --pid PID  get /api/v1/namespaces/bench/pods/pod-000000
@@ -7,7 +7,7 @@
 //!
 //! What always holds: HTTP/2 over TLS on one thread, connections kept, answers drained without being looked at;
 //! one failed request fails the run, because its figures would not compare. CPU is user and system time of the
-//! server's process by `/proc`, on Linux only. What it does not do: check whom it talks to.
+//! server's process by `/proc`, on Linux only. Left out: verification of the server certificate.
 
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use bench::process::memory_of;
-use bench::target::{Sender, Target, Whom};
+use bench::target::{Sender, Target, TargetArgs};
 use bytes::Bytes;
 use clap::{Args, Parser, Subcommand};
 use http::{Method, Request, StatusCode};
@@ -32,12 +32,12 @@ mod watch;
 use plan::{How, Plan, pod_name};
 use report::{Clocks, Report, Tally};
 
-/// Loads a server, and says what that cost it
+/// Loads a server and reports the cost
 #[derive(Parser)]
 #[command(name = "load")]
 struct Cli {
     #[command(flatten)]
-    whom: Whom,
+    target: TargetArgs,
     /// The server's process, whose CPU time to tell; may be repeated where there are several
     #[arg(long)]
     pid: Vec<u32>,
@@ -109,7 +109,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
-    let target = Arc::new(Target::new(&cli.whom)?);
+    let target = Arc::new(Target::new(&cli.target)?);
     let pids = &cli.pid;
     let report = match cli.command {
         Command::Get(timed) => get(&target, pids, "get", &timed, (32, 4)).await?,
@@ -118,7 +118,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Change { how, namespace, count, seconds } => {
             change(&target, pids, how, &namespace, count, seconds).await?
         }
-        Command::Watch(asked) => watch::watch(&target, pids, &asked).await?,
+        Command::Watch(options) => watch::watch(&target, pids, &options).await?,
         Command::Ready { path, since, rest } => {
             let result = ready(&target, pids, &path, since, rest).await?;
             return keep(cli.out.as_deref(), &result);
@@ -146,7 +146,7 @@ async fn get(
     let connections = timed.connections.unwrap_or(connections).clamp(1, concurrency);
     let uri = target.uri(&timed.path)?;
     let senders = target.senders(concurrency, connections).await?;
-    // what only the first request meets is no part of the figures
+    // the first request is not measured
     for sender in senders.iter().take(connections) {
         exchange(sender.clone(), target.request(Method::GET, uri.clone(), Bytes::new())?).await?;
     }
@@ -205,8 +205,8 @@ async fn ready(
     let rest = Duration::try_from_secs_f64(rest).context("--rest")?;
     let until = Instant::now() + STARTS;
     let once = async || {
-        let asked = target.request(Method::GET, target.uri(path)?, Bytes::new())?;
-        exchange(target.connect().await?, asked).await
+        let request = target.request(Method::GET, target.uri(path)?, Bytes::new())?;
+        exchange(target.connect().await?, request).await
     };
     while let Err(why) = once().await {
         ensure!(Instant::now() < until, "not ready: {why:#}");

@@ -129,11 +129,11 @@ pub fn pod_name(nth: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench::target::Whom;
+    use bench::target::TargetArgs;
 
     fn target() -> Target {
         let server = "https://localhost:1".to_owned();
-        Target::new(&Whom { server, cert: None, key: None, token: None }).unwrap()
+        Target::new(&TargetArgs { server, cert: None, key: None, token: None }).unwrap()
     }
 
     #[test]

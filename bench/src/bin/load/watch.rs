@@ -1,4 +1,4 @@
-//! Many watchers of one config map that changes: what each event costs, how late it comes, and whether all come.
+//! Measures many watchers of one changing config map: cost, latency and loss of events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::report::{Clocks, Report, Tally};
 /// How many share a connection, as kept low by clients.
 const STREAMS: usize = 25;
 /// How long the last events may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
 pub struct Watch {
@@ -36,35 +36,35 @@ pub struct Watch {
     namespace: String,
 }
 
-/// An event came: which update it is about, and when.
+/// The number of the update that an event is about, and when it arrived.
 type Arrival = (u64, Instant);
 
-/// The time of an operation is that from the update's being sent to the event's being there.
-pub async fn watch(target: &Arc<Target>, pids: &[u32], asked: &Watch) -> anyhow::Result<Report> {
-    let updates = (asked.rate * asked.seconds) as u64;
-    ensure!(updates > 0 && asked.watchers > 0, "there is nothing to do");
-    let connections = asked.watchers.div_ceil(STREAMS);
+/// An operation lasts from the sending of an update to the arrival of its event.
+pub async fn watch(target: &Arc<Target>, pids: &[u32], options: &Watch) -> anyhow::Result<Report> {
+    let updates = (options.rate * options.seconds) as u64;
+    ensure!(updates > 0 && options.watchers > 0, "there is nothing to do");
+    let connections = options.watchers.div_ceil(STREAMS);
     let writer = target.connect().await?;
-    let watched = prepare(target, &writer, &asked.namespace).await?;
-    let (tell, mut told) = mpsc::unbounded_channel::<Vec<Arrival>>();
+    let watched = prepare(target, &writer, &options.namespace).await?;
+    let (output, mut arrivals) = mpsc::unbounded_channel::<Vec<Arrival>>();
     let (end, ending) = watch::channel(());
     let mut watching = JoinSet::new();
-    for mut sender in target.senders(asked.watchers, connections).await? {
+    for mut sender in target.senders(options.watchers, connections).await? {
         let uri = target.uri(&format!("{}?watch=1&resourceVersion=0", watched.collection))?;
         sender.ready().await?;
         let answer = sender.send_request(target.request(Method::GET, uri, Bytes::new())?).await?;
         ensure!(answer.status() == StatusCode::OK, "a watch was answered {}", answer.status());
-        watching.spawn(follow(sender, answer.into_body(), ending.clone(), tell.clone()));
+        watching.spawn(follow(sender, answer.into_body(), ending.clone(), output.clone()));
     }
-    drop(tell);
-    // what opening costs is no part of the figures
+    drop(output);
+    // opening the watches is not measured
     tokio::time::sleep(Duration::from_millis(500)).await;
     let clocks = Clocks::read(pids)?;
-    let sent = update(target, &writer, &watched, updates, asked.rate).await?;
-    let wanted = updates * asked.watchers as u64;
-    let tally = collect(&mut told, &sent, wanted).await;
-    let mut report = clocks.report(pids, "watch", (asked.watchers, connections), tally)?;
-    report.lost = Some(wanted.saturating_sub(report.ops() as u64));
+    let sent = update(target, &writer, &watched, updates, options.rate).await?;
+    let expected = updates * options.watchers as u64;
+    let tally = collect(&mut arrivals, &sent, expected).await;
+    let mut report = clocks.report(pids, "watch", (options.watchers, connections), tally)?;
+    report.lost = Some(expected.saturating_sub(report.ops() as u64));
     drop(end);
     watching.join_all().await;
     Ok(report)
@@ -81,8 +81,8 @@ async fn prepare(target: &Target, writer: &Sender, namespace: &str) -> anyhow::R
     let text = "a line of some length\n".repeat(50);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "watched"}, "data": {"text": text}});
     for (path, body) in [("/api/v1/namespaces", made), (collection.as_str(), map)] {
-        let asked = target.request(Method::POST, target.uri(path)?, body.to_string().into())?;
-        exchange(writer.clone(), asked).await.with_context(|| format!("cannot make anything in {path}"))?;
+        let request = target.request(Method::POST, target.uri(path)?, body.to_string().into())?;
+        exchange(writer.clone(), request).await.with_context(|| format!("cannot make anything in {path}"))?;
     }
     Ok(Watched { object: format!("{collection}/watched"), collection })
 }
@@ -101,43 +101,43 @@ async fn update(
         let due = began + Duration::from_secs_f64(nth as f64 / rate);
         tokio::time::sleep_until(due.into()).await;
         let patch = json!({"metadata": {"annotations": {"round": nth.to_string()}}}).to_string();
-        let mut asked = target.request(Method::PATCH, target.uri(&watched.object)?, patch.into())?;
+        let mut request = target.request(Method::PATCH, target.uri(&watched.object)?, patch.into())?;
         let form = HeaderValue::from_static("application/merge-patch+json");
-        asked.headers_mut().insert(header::CONTENT_TYPE, form);
+        request.headers_mut().insert(header::CONTENT_TYPE, form);
         sent.insert(nth, Instant::now());
-        exchange(writer.clone(), asked).await?;
+        exchange(writer.clone(), request).await?;
     }
     Ok(sent)
 }
 
 async fn collect(
-    told: &mut mpsc::UnboundedReceiver<Vec<Arrival>>,
+    arrivals: &mut mpsc::UnboundedReceiver<Vec<Arrival>>,
     sent: &HashMap<u64, Instant>,
-    wanted: u64,
+    expected: u64,
 ) -> Tally {
     let mut tally = Tally::default();
     let all = async {
-        while (tally.took_ns.len() as u64) < wanted
-            && let Some(arrivals) = told.recv().await
+        while (tally.took_ns.len() as u64) < expected
+            && let Some(batch) = arrivals.recv().await
         {
-            for (nth, at) in arrivals {
+            for (nth, at) in batch {
                 if let Some(sent) = sent.get(&nth) {
                     tally.took_ns.push(at.saturating_duration_since(*sent).as_nanos() as u64);
                 }
             }
         }
     };
-    // those that do not come count as lost
-    let _ = tokio::time::timeout(PATIENCE, all).await;
+    // missing events count as lost
+    let _ = tokio::time::timeout(TIMEOUT, all).await;
     tally
 }
 
-/// Tells of events until it is to end. The sender keeps the connection open.
+/// Reports events until `ending`. The sender keeps the connection open.
 async fn follow(
     _sender: Sender,
     mut body: Incoming,
     mut ending: watch::Receiver<()>,
-    tell: mpsc::UnboundedSender<Vec<Arrival>>,
+    output: mpsc::UnboundedSender<Vec<Arrival>>,
 ) {
     let mut rest = BytesMut::new();
     loop {
@@ -152,7 +152,7 @@ async fn follow(
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             arrivals.extend(round(&rest.split_to(end + 1)).map(|nth| (nth, now)));
         }
-        if !arrivals.is_empty() && tell.send(arrivals).is_err() {
+        if !arrivals.is_empty() && output.send(arrivals).is_err() {
             return;
         }
     }
@@ -176,12 +176,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_come_is_lost() {
-        let (tell, mut told) = mpsc::unbounded_channel();
+    async fn missing_events_are_lost() {
+        let (sender, mut arrivals) = mpsc::unbounded_channel();
         let now = Instant::now();
-        tell.send(vec![(0, now), (7, now)]).unwrap();
-        drop(tell);
-        let tally = collect(&mut told, &HashMap::from([(0, now)]), 2).await;
+        sender.send(vec![(0, now), (7, now)]).unwrap();
+        drop(sender);
+        let tally = collect(&mut arrivals, &HashMap::from([(0, now)]), 2).await;
         assert_eq!(tally.took_ns, [0]);
     }
 }

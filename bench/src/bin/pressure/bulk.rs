@@ -13,7 +13,7 @@ use http::{Method, StatusCode};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::ask::{once, send};
+use crate::request::{once, send};
 
 /// All objects lie here.
 const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
@@ -114,7 +114,7 @@ struct Visit {
     get: Duration,
 }
 
-/// Connects and asks, again and again, each time anew.
+/// Sends requests, each over a new connection.
 async fn visits(admin: &Target, length: Duration) -> anyhow::Result<Vec<Visit>> {
     let until = Instant::now() + length;
     let mut all = Vec::new();
@@ -123,7 +123,7 @@ async fn visits(admin: &Target, length: Duration) -> anyhow::Result<Vec<Visit>> 
         let mut sender = admin.connect().await.context("the administrator")?;
         let connect = began.elapsed();
         let status = once(admin, &mut sender, SMALL).await.context("the administrator")?;
-        ensure!(status == StatusCode::OK, "the administrator was told {status}");
+        ensure!(status == StatusCode::OK, "the administrator got {status}");
         all.push(Visit { connect, get: began.elapsed() - connect });
         sleep(Duration::from_millis(50)).await;
     }

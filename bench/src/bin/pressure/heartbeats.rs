@@ -1,4 +1,4 @@
-//! Nodes that renew their leases and write their status, as node agents do: what a renewal costs the server.
+//! Measures heartbeats: nodes renew their leases and write their status, as node agents do.
 //!
 //! The server's other work in that time is measured first, with the nodes there and silent, and is taken off.
 

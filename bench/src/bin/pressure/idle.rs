@@ -8,7 +8,7 @@ use bench::target::Target;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
-use crate::ask::settled;
+use crate::request::settled;
 
 pub async fn idle(
     target: &Arc<Target>,
@@ -24,8 +24,8 @@ pub async fn idle(
     let mut open = Vec::with_capacity(watches);
     for mut sender in senders {
         sender.ready().await?;
-        let asked = target.request(Method::GET, uri.clone(), Bytes::new())?;
-        let answer = sender.send_request(asked).await?;
+        let request = target.request(Method::GET, uri.clone(), Bytes::new())?;
+        let answer = sender.send_request(request).await?;
         ensure!(answer.status() == StatusCode::OK, "watch {}: {}", open.len(), answer.status());
         open.push((sender, answer.into_body()));
     }

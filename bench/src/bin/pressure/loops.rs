@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::ask::send;
+use crate::request::send;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 /// Requests at a time while things are made.
 const MAKERS: usize = 16;
 /// How long is waited for more to happen.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Makes namespaces with config maps in each, deletes them all, and tells how long it takes until the last is gone.
 pub async fn namespaces(
@@ -115,7 +115,7 @@ async fn make(
 
 type Requests = Vec<(Method, String, Value)>;
 
-/// Sends what is to be sent for each number, several numbers at a time, the requests of one in their order.
+/// Sends the requests of each number in order, several numbers at a time.
 async fn each(
     target: &Arc<Target>,
     count: usize,
@@ -147,8 +147,8 @@ impl Events {
     async fn open(target: &Target, path: &str) -> anyhow::Result<Self> {
         let mut sender = target.connect().await?;
         sender.ready().await?;
-        let asked = target.request(Method::GET, target.uri(path)?, Bytes::new())?;
-        let answer = sender.send_request(asked).await?;
+        let request = target.request(Method::GET, target.uri(path)?, Bytes::new())?;
+        let answer = sender.send_request(request).await?;
         ensure!(answer.status() == StatusCode::OK, "{path}: {}", answer.status());
         Ok(Events { body: answer.into_body(), begun: Vec::new() })
     }
@@ -158,7 +158,7 @@ impl Events {
         let start = format!("{{\"type\":\"{kind}\"");
         let mut seen = 0;
         while seen < count {
-            let frame = timeout(PATIENCE, self.body.frame()).await;
+            let frame = timeout(TIMEOUT, self.body.frame()).await;
             let frame = frame.with_context(|| format!("nothing happens any more after {seen} of {count}"))?;
             let frame = frame.context("the watch ended")??;
             let Ok(data) = frame.into_data() else { continue };

@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use bench::target::{Target, Whom};
+use bench::target::{Target, TargetArgs};
 use clap::{Parser, Subcommand};
 
-mod ask;
 mod bulk;
 mod heartbeats;
 mod idle;
 mod loops;
 mod neighbour;
 mod overload;
+mod request;
 mod soak;
 
 use bulk::Flood;
@@ -36,8 +36,8 @@ use soak::Soak;
 #[command(name = "pressure")]
 struct Cli {
     #[command(flatten)]
-    whom: Whom,
-    /// The server's processes, whose memory to tell
+    target: TargetArgs,
+    /// The server's processes, to measure the memory of
     #[arg(long)]
     pid: Vec<u32>,
     #[command(subcommand)]
@@ -61,7 +61,7 @@ enum Command {
     },
     /// Ask for several times as much as the server can do, as a user without privileges, while the administrator goes on
     Overload {
-        /// The token of that user, who may read what is asked for
+        /// The token of that user, that may read the path
         #[arg(long)]
         user_token: String,
         #[arg(long, default_value = "/api/v1/namespaces")]
@@ -96,7 +96,7 @@ enum Command {
     /// One user at a steady pace among others at their share, of whom one then wants ten times that: how much longer
     /// does the first one wait?
     Neighbour {
-        /// The tokens of users who may read what is asked for: the quiet one, the noisy one, others
+        /// The tokens of users that may read the path: the quiet one, the noisy one, others
         #[arg(long, value_delimiter = ',', required = true)]
         tokens: Vec<String>,
         #[arg(long, default_value = "/api/v1/namespaces/default/configmaps")]
@@ -178,18 +178,18 @@ fn length(seconds: f64) -> anyhow::Result<Duration> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
-    let target = Arc::new(Target::new(&cli.whom)?);
+    let target = Arc::new(Target::new(&cli.target)?);
     match cli.command {
         Command::Idle { watches, connections, path, at_most } => {
             idle::idle(&target, &cli.pid, watches, connections.clamp(1, watches.max(1)), &path, at_most).await
         }
         Command::Overload { user_token, path, seconds, times, at_most } => {
-            let user = Whom { token: Some(user_token), cert: None, key: None, ..cli.whom };
+            let user = TargetArgs { token: Some(user_token), cert: None, key: None, ..cli.target };
             let load = Load { user: Arc::new(Target::new(&user)?), path, length: length(seconds)?, times };
             overload::overload(&target, &cli.pid, load, at_most).await
         }
         Command::Bulk { user_token, megabytes, at_a_time, connections, seconds, at_most } => {
-            let user = Whom { token: Some(user_token), cert: None, key: None, ..cli.whom };
+            let user = TargetArgs { token: Some(user_token), cert: None, key: None, ..cli.target };
             let (user, at_most) = (Arc::new(Target::new(&user)?), length(at_most / 1e3)?);
             let length = length(seconds)?;
             let flood = Flood { user, megabytes, at_a_time, connections, length, at_most };
@@ -197,14 +197,15 @@ async fn main() -> anyhow::Result<()> {
         }
         Command::Neighbour { tokens, path, seconds, rate, share, times, at_most } => {
             let user = |token: &String| {
-                let user = Whom { token: Some(token.clone()), cert: None, key: None, ..cli.whom.clone() };
+                let user =
+                    TargetArgs { token: Some(token.clone()), cert: None, key: None, ..cli.target.clone() };
                 Target::new(&user).map(Arc::new)
             };
             let mut others = tokens.iter().map(user).collect::<anyhow::Result<Vec<_>>>()?;
             ensure!(others.len() > 1, "--tokens: it takes two, or more");
             let (quiet, length) = (others.remove(0), length(seconds)?);
-            let asked = Neighbours { quiet, others, path, length, rate, share, times, at_most };
-            neighbour::neighbours(asked).await
+            let options = Neighbours { quiet, others, path, length, rate, share, times, at_most };
+            neighbour::neighbours(options).await
         }
         Command::Namespaces { count, objects, at_most } => {
             loops::namespaces(&target, &cli.pid, count, objects, at_most).await
@@ -219,8 +220,8 @@ async fn main() -> anyhow::Result<()> {
             heartbeats::heartbeats(&target, &cli.pid, load).await
         }
         Command::Soak { seconds, rate, data_dir, growth } => {
-            let asked = Soak { length: length(seconds)?, rate, data: data_dir, growth };
-            soak::soak(&target, &cli.pid, asked).await
+            let options = Soak { length: length(seconds)?, rate, data: data_dir, growth };
+            soak::soak(&target, &cli.pid, options).await
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A noisy neighbour: what it does to the waiting time of the others when one user asks for far more than their share.
+//! Measures a noisy neighbour: latency of the other users while one sends far more than its share.
 //!
 //! All users' requests belong to the same priority level. One is quiet and asks at a steady pace; the others keep the
 //! server busy, each with so many requests at a time. Then one of these asks for ten times as much.
@@ -14,11 +14,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-use crate::ask::once;
+use crate::request::once;
 
 pub struct Neighbours {
     pub quiet: Arc<Target>,
-    /// The first is the one who becomes noisy.
+    /// The first becomes noisy.
     pub others: Vec<Arc<Target>>,
     pub path: String,
     pub length: Duration,
@@ -46,31 +46,31 @@ impl Waited {
     }
 }
 
-pub async fn neighbours(asked: Neighbours) -> anyhow::Result<()> {
-    let asked = Arc::new(asked);
-    let shares = beside(&asked, asked.share).await?;
-    tell("everybody at their share", &shares)?;
-    let noisy = beside(&asked, asked.share * asked.times).await?;
+pub async fn neighbours(options: Neighbours) -> anyhow::Result<()> {
+    let options = Arc::new(options);
+    let shares = beside(&options, options.share).await?;
+    tell("all users at their share", &shares)?;
+    let noisy = beside(&options, options.share * options.times).await?;
     tell("one at many times that", &noisy)?;
     let times = noisy.quantile(0.99).as_secs_f64() / shares.quantile(0.99).as_secs_f64().max(1e-6);
     writeln!(stdout(), "p99 is {times:.2} times what it was")?;
     ensure!(shares.refused + noisy.refused == 0, "the quiet one was refused");
-    ensure!(times <= asked.at_most, "that is more than {} times", asked.at_most);
+    ensure!(times <= options.at_most, "that is more than {} times", options.at_most);
     Ok(())
 }
 
 /// What the quiet one waits while the first of the others has so many requests at a time.
-async fn beside(asked: &Arc<Neighbours>, first: usize) -> anyhow::Result<Waited> {
-    let until = Instant::now() + asked.length + Duration::from_secs(1);
+async fn beside(options: &Arc<Neighbours>, first: usize) -> anyhow::Result<Waited> {
+    let until = Instant::now() + options.length + Duration::from_secs(1);
     let mut busy = JoinSet::new();
-    for (nth, other) in asked.others.iter().enumerate() {
-        let at_a_time = if nth == 0 { first } else { asked.share };
+    for (nth, other) in options.others.iter().enumerate() {
+        let at_a_time = if nth == 0 { first } else { options.share };
         for sender in other.senders(at_a_time, at_a_time.div_ceil(100)).await? {
-            busy.spawn(noise(other.clone(), sender, asked.path.clone(), until));
+            busy.spawn(noise(other.clone(), sender, options.path.clone(), until));
         }
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let waited = apart(asked).await?;
+    let waited = apart(options).await?;
     let (done, refused) = busy.join_all().await.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
     writeln!(stdout(), "the others: {done} answered, {refused} refused")?;
     Ok(waited)
@@ -87,30 +87,30 @@ fn tell(when: &str, waited: &Waited) -> std::io::Result<()> {
     )
 }
 
-/// The quiet one has a thread of its own: what the noisy one's client is busy with must not count.
-async fn apart(asked: &Arc<Neighbours>) -> anyhow::Result<Waited> {
-    let (asked, (tell, told)) = (asked.clone(), oneshot::channel());
+/// The quiet user has a thread of its own, so that the load of the noisy client does not count.
+async fn apart(options: &Arc<Neighbours>) -> anyhow::Result<Waited> {
+    let (options, (sender, receiver)) = (options.clone(), oneshot::channel());
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        // who asked has gone where nobody listens
-        let _ = tell.send(runtime.map_err(Into::into).and_then(|it| it.block_on(steady(&asked))));
+        // the receiver may be gone
+        let _ = sender.send(runtime.map_err(Into::into).and_then(|it| it.block_on(steady(&options))));
     });
-    told.await?
+    receiver.await?
 }
 
 /// Asks at a steady pace whatever the answers take, and counts waiting from when a request was due.
-async fn steady(asked: &Neighbours) -> anyhow::Result<Waited> {
+async fn steady(options: &Neighbours) -> anyhow::Result<Waited> {
     let mut asking = JoinSet::new();
-    let count = (asked.rate * asked.length.as_secs_f64()) as usize;
-    let mut senders = asked.quiet.senders(count, 4).await?;
-    // what only the first request meets is no part of the figures
+    let count = (options.rate * options.length.as_secs_f64()) as usize;
+    let mut senders = options.quiet.senders(count, 4).await?;
+    // the first requests are not measured
     for sender in senders.iter_mut().take(4) {
-        once(&asked.quiet, sender, &asked.path).await?;
+        once(&options.quiet, sender, &options.path).await?;
     }
     let began = Instant::now();
     for (nth, mut sender) in senders.into_iter().enumerate() {
-        let (target, path) = (asked.quiet.clone(), asked.path.clone());
-        let due = began + Duration::from_secs_f64((nth + 1) as f64 / asked.rate);
+        let (target, path) = (options.quiet.clone(), options.path.clone());
+        let due = began + Duration::from_secs_f64((nth + 1) as f64 / options.rate);
         asking.spawn(async move {
             sleep_until(due.into()).await;
             let status = once(&target, &mut sender, &path).await?;
@@ -122,7 +122,7 @@ async fn steady(asked: &Neighbours) -> anyhow::Result<Waited> {
         match one?? {
             (StatusCode::OK, took) => waited.took.push(took),
             (StatusCode::TOO_MANY_REQUESTS, _) => waited.refused += 1,
-            (status, _) => anyhow::bail!("the quiet one was told {status}"),
+            (status, _) => anyhow::bail!("the quiet one got {status}"),
         }
     }
     waited.took.sort_unstable();

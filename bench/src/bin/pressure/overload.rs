@@ -12,7 +12,7 @@ use http::StatusCode;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::ask::{once, settled};
+use crate::request::{once, settled};
 
 pub struct Load {
     pub user: Arc<Target>,
@@ -66,7 +66,7 @@ pub async fn overload(admin: &Arc<Target>, pid: &[u32], load: Load, at_most: f64
     let watching = tokio::spawn(administrator(admin.clone(), load.path.clone(), load.length, pid.to_vec()));
     let counts = run(&load, 400 + BUSY * load.times, load.length).await?;
     let ended = Instant::now();
-    let seen = watching.await??;
+    let service = watching.await??;
     let seconds = load.length.as_secs_f64();
     let rate = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 / seconds;
     writeln!(
@@ -77,14 +77,14 @@ pub async fn overload(admin: &Arc<Target>, pid: &[u32], load: Load, at_most: f64
         rate(&counts.done),
         rate(&counts.refused),
         rate(&counts.failed),
-        seen.served,
-        seen.slowest.as_secs_f64() * 1e3
+        service.served,
+        service.slowest.as_secs_f64() * 1e3
     )?;
     ensure!(counts.failed.load(Ordering::Relaxed) == 0, "requests failed other than by being refused");
     let mut sender = load.user.connect().await?;
-    let asked = Instant::now();
+    let began = Instant::now();
     ensure!(once(&load.user, &mut sender, &load.path).await? == StatusCode::OK, "not back to normal");
-    let (back, took) = (ended.elapsed(), asked.elapsed());
+    let (back, took) = (ended.elapsed(), began.elapsed());
     writeln!(
         stdout(),
         "back after {:.0} ms, an answer in {:.1} ms",
@@ -92,7 +92,7 @@ pub async fn overload(admin: &Arc<Target>, pid: &[u32], load: Load, at_most: f64
         took.as_secs_f64() * 1e3
     )?;
     ensure!(back <= RECOVERY, "that is too late");
-    if let Some((before, peak)) = before.zip(seen.peak) {
+    if let Some((before, peak)) = before.zip(service.peak) {
         let more = peak.saturating_sub(before) as f64 / 1e6;
         writeln!(
             stdout(),
@@ -105,7 +105,7 @@ pub async fn overload(admin: &Arc<Target>, pid: &[u32], load: Load, at_most: f64
     Ok(())
 }
 
-struct Seen {
+struct Service {
     served: u64,
     slowest: Duration,
     peak: Option<u64>,
@@ -117,18 +117,18 @@ async fn administrator(
     path: String,
     length: Duration,
     pid: Vec<u32>,
-) -> anyhow::Result<Seen> {
+) -> anyhow::Result<Service> {
     let mut sender = target.connect().await?;
     let until = Instant::now() + length;
-    let mut seen = Seen { served: 0, slowest: Duration::ZERO, peak: None };
+    let mut service = Service { served: 0, slowest: Duration::ZERO, peak: None };
     while Instant::now() < until {
-        let asked = Instant::now();
+        let began = Instant::now();
         let status = once(&target, &mut sender, &path).await.context("the administrator")?;
-        ensure!(status == StatusCode::OK, "the administrator was told {status}");
-        seen.served += 1;
-        seen.slowest = seen.slowest.max(asked.elapsed());
-        seen.peak = seen.peak.max(memory_of(&pid)?);
+        ensure!(status == StatusCode::OK, "the administrator got {status}");
+        service.served += 1;
+        service.slowest = service.slowest.max(began.elapsed());
+        service.peak = service.peak.max(memory_of(&pid)?);
         sleep(Duration::from_millis(100)).await;
     }
-    Ok(seen)
+    Ok(service)
 }

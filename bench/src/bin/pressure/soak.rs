@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
-use crate::ask::{once, send};
+use crate::request::{once, send};
 
 pub struct Soak {
     pub length: Duration,
@@ -23,7 +23,7 @@ pub struct Soak {
     pub rate: f64,
     /// The folder whose size to follow.
     pub data: Option<PathBuf>,
-    /// By how much memory and folder may grow after the first fifth, as a part of what they were.
+    /// The allowed relative growth of memory and folder after the first fifth.
     pub growth: f64,
 }
 
@@ -32,26 +32,27 @@ const OBJECTS: u64 = 2_000;
 const WATCHES: usize = 50;
 const COLLECTION: &str = "/api/v1/namespaces/soak/configmaps";
 
-pub async fn soak(target: &Arc<Target>, pid: &[u32], asked: Soak) -> anyhow::Result<()> {
+pub async fn soak(target: &Arc<Target>, pid: &[u32], options: Soak) -> anyhow::Result<()> {
     let mut sender = target.connect().await?;
     let made = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "soak"}}).to_string();
     let status = send(target, &mut sender, Method::POST, "/api/v1/namespaces", made.into()).await?;
     ensure!([StatusCode::CREATED, StatusCode::CONFLICT].contains(&status), "the namespace: {status}");
-    let until = Instant::now() + asked.length;
+    let until = Instant::now() + options.length;
     let mut working = JoinSet::new();
-    working.spawn(change(target.clone(), target.connect().await?, asked.rate, until));
+    working.spawn(change(target.clone(), target.connect().await?, options.rate, until));
     working.spawn(read(target.clone(), target.connect().await?, until));
     for sender in target.senders(WATCHES, 2).await? {
         working.spawn(watch(target.clone(), sender, until));
     }
     let mut samples = Vec::new();
-    let pause = (asked.length / 60).max(Duration::from_secs(1));
+    let pause = (options.length / 60).max(Duration::from_secs(1));
     while Instant::now() < until {
         sleep(pause.min(until.saturating_duration_since(Instant::now()))).await;
         while let Some(ended) = working.try_join_next() {
             ended??;
         }
-        let sample = Sample { memory: memory_of(pid)?, folder: asked.data.as_deref().map(size).transpose()? };
+        let sample =
+            Sample { memory: memory_of(pid)?, folder: options.data.as_deref().map(size).transpose()? };
         let shown =
             |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), |it| format!("{:.1}", it as f64 / 1e6));
         let left = until.saturating_duration_since(Instant::now()).as_secs();
@@ -64,7 +65,7 @@ pub async fn soak(target: &Arc<Target>, pid: &[u32], asked: Soak) -> anyhow::Res
         samples.push(sample);
     }
     working.join_all().await.into_iter().collect::<anyhow::Result<()>>()?;
-    flat(&samples, asked.growth)
+    flat(&samples, options.growth)
 }
 
 struct Sample {
@@ -138,13 +139,13 @@ async fn read(target: Arc<Target>, mut sender: Sender, until: Instant) -> anyhow
     Ok(())
 }
 
-/// Watches anew when a watch ends.
+/// Restarts a watch that ends.
 async fn watch(target: Arc<Target>, mut sender: Sender, until: Instant) -> anyhow::Result<()> {
     let path = format!("{COLLECTION}?watch=1&resourceVersion=0&timeoutSeconds=60");
     while Instant::now() < until {
         sender.ready().await?;
-        let asked = target.request(Method::GET, target.uri(&path)?, Bytes::new())?;
-        let answer = sender.send_request(asked).await?;
+        let request = target.request(Method::GET, target.uri(&path)?, Bytes::new())?;
+        let answer = sender.send_request(request).await?;
         ensure!(answer.status() == StatusCode::OK, "a watch was answered {}", answer.status());
         let mut body = answer.into_body();
         while let Ok(Some(frame)) = tokio::time::timeout_at(until.into(), body.frame()).await {
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_grows_is_told() {
+    fn growth_is_reported() {
         let of = |sizes: &[u64]| -> Vec<Sample> {
             sizes.iter().map(|size| Sample { memory: Some(*size), folder: None }).collect()
         };

@@ -11,7 +11,7 @@ mod read;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use env::{Simulated, World};
+use env::{Seeded, World};
 use names::Names;
 use rest::options::WriteOptions;
 use rest::{Api, PatchKind, Requester, Resource, Storage, WriteOutcome, WriteRequest};
@@ -23,7 +23,7 @@ use std::time::Duration;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
-struct Asked {
+struct Cli {
     /// create, merge, apply, update, cells, get or audited.
     what: String,
     /// How often.
@@ -36,12 +36,12 @@ const OBJECTS: usize = 8;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let Asked { what, times } = Asked::parse();
+    let Cli { what, times } = Cli::parse();
     if matches!(&*what, "get" | "audited") {
         let reads = read::Reads::new(what == "audited").await?;
         for _ in 0..times {
             reads.read().await?;
-            // whoever writes the record has a turn after each request, as it would
+            // the audit log gets a turn after each request, as in the server
             tokio::task::yield_now().await;
         }
         let events = reads.end().await?;
@@ -87,7 +87,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> anyhow::Result<Bench> {
-        let world: World = Simulated::new(1_700_000_000, 1);
+        let world: World = Seeded::new(1_700_000_000, 1);
         let store = Arc::new(store::memory::open(&store::Options::default(), world.clone()));
         let storage = Storage::new(store, Vec::new(), Default::default(), world.clone())?;
         let api = Api::new(Names::kubernetes(), storage, world, Vec::new());
@@ -114,18 +114,20 @@ impl Bench {
 
     async fn create(&self, body: String) -> anyhow::Result<WriteOutcome> {
         let options = WriteOptions::default();
-        told(self.api.create(&mut self.writing("", &options), &json(body)).await)
+        anyhow_result(self.api.create(&mut self.writing("", &options), &json(body)).await)
     }
 
     async fn apply(&self, nth: usize, body: String) -> anyhow::Result<WriteOutcome> {
         let (name, options) = (name(nth), WriteOptions { force: Some(true), ..WriteOptions::default() });
-        told(self.api.apply(&mut self.writing(&name, &options), &json(body)).await)
+        anyhow_result(self.api.apply(&mut self.writing(&name, &options), &json(body)).await)
     }
 
     async fn merge(&self, nth: usize, turn: usize) -> anyhow::Result<WriteOutcome> {
         let (name, options) = (name(nth), WriteOptions::default());
         let patch = format!(r#"{{"metadata":{{"annotations":{{"bench/seq":"{turn}"}}}}}}"#);
-        told(self.api.patch(&mut self.writing(&name, &options), PatchKind::Merge, &json(patch)).await)
+        anyhow_result(
+            self.api.patch(&mut self.writing(&name, &options), PatchKind::Merge, &json(patch)).await,
+        )
     }
 
     async fn update(&self, nth: usize, turn: usize) -> anyhow::Result<WriteOutcome> {
@@ -137,7 +139,7 @@ impl Bench {
             &format!("\"annotations\":{{\"a{}\":\"{turn}\",", turn % 3),
             1,
         );
-        told(self.api.update(&mut self.writing(&name, &options), &json(body)).await)
+        anyhow_result(self.api.update(&mut self.writing(&name, &options), &json(body)).await)
     }
 
     fn cells(&self, nth: usize) -> anyhow::Result<()> {
@@ -154,6 +156,6 @@ fn json(body: String) -> Input {
     Input { bytes: body.into(), format: Format::Json }
 }
 
-fn told(written: Result<WriteOutcome, rest::ApiError>) -> anyhow::Result<WriteOutcome> {
+fn anyhow_result(written: Result<WriteOutcome, rest::ApiError>) -> anyhow::Result<WriteOutcome> {
     written.map_err(|why| anyhow::anyhow!("{}", why.message))
 }

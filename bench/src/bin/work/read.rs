@@ -5,7 +5,7 @@ use apiserver::audit::{self, Batching, Format, LogOptions, Mode, Policy, Rotatio
 use apiserver::serve::{Certificate, ClientCertificate, Limits, Listen, Peer, TlsMaterial};
 use apiserver::{Config, Server, StoreChoice};
 use bytes::Bytes;
-use env::{Simulated, World};
+use env::{Seeded, World};
 use http::{Request, header};
 use http_body_util::{BodyExt, Empty, Full};
 use names::Names;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps/one";
 
-/// A server in this process, asked without a connection.
+/// A server in this process, called without a connection.
 pub struct Reads {
     server: Server,
     peer: Arc<Peer>,
@@ -24,7 +24,7 @@ pub struct Reads {
 impl Reads {
     /// With a record of every read's metadata, if that is wanted.
     pub async fn new(audited: bool) -> anyhow::Result<Self> {
-        let world: World = Simulated::new(1_700_000_000, 1);
+        let world: World = Seeded::new(1_700_000_000, 1);
         let names = Names::kubernetes();
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
         let tls = TlsMaterial {
@@ -54,7 +54,7 @@ impl Reads {
         let address = ([127, 0, 0, 1], 0).into();
         let config = Config {
             store: StoreChoice::Memory,
-            sealing: None,
+            encryption: None,
             listen: Listen {
                 address,
                 tls,
@@ -66,8 +66,8 @@ impl Reads {
             names,
             event_ttl: Duration::from_secs(3600),
             delete_workers: 1,
-            identity: Default::default(),
-            permission: apiserver::authorization::Options {
+            authentication: Default::default(),
+            authorization: apiserver::authorization::Options {
                 modes: vec![auth::Mode::Rbac],
                 ..Default::default()
             },
@@ -76,15 +76,15 @@ impl Reads {
             serving: Default::default(),
             cache: Default::default(),
             kinds: Default::default(),
-            reached_at: None,
-            found: Default::default(),
+            advertise_address: None,
+            advertise: Default::default(),
             aggregation: Default::default(),
             egress: Default::default(),
             gates: Default::default(),
-            browsers: Default::default(),
+            cors: Default::default(),
             fairness: Default::default(),
             limits: Default::default(),
-            observe: Default::default(),
+            observability: Default::default(),
             deployment: Default::default(),
         };
         let server = Server::start(config).await?;

@@ -9,7 +9,7 @@ mod write;
 
 pub(crate) use crate::object::{Kinded, Resource};
 pub use read::{ReadError, ReadResult, Reader};
-pub use scalars::{ByteString, Duration, IntOrString, MicroTime, Time};
+pub use scalars::{ByteString, Duration, FieldsV1, IntOrString, MicroTime, Time};
 pub use schema::Value;
 pub use schema::quantity::Quantity;
 pub(crate) use schema::source::Token;

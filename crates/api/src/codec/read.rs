@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use schema::Value;
-use schema::decode;
-use schema::source::{Json as Text, Source, SyntaxError, Token};
+use schema::source::{Json as Text, MapText, Source, SyntaxError, Token};
+use schema::{decode, encode};
 
 use super::{Json, Struct};
 
@@ -46,7 +47,7 @@ impl ReadError {
         ReadError::new(format!("unexpected {}", form(token)))
     }
 
-    fn expected(expected: &str, token: &Token<'_>) -> Self {
+    pub(super) fn expected(expected: &str, token: &Token<'_>) -> Self {
         ReadError::new(format!("expected {expected}, found {}", form(token)))
     }
 
@@ -126,6 +127,18 @@ impl<'a> Reader<'a> {
             Token::Json(it) => Ok(Value::Json(it)),
             Token::Map => self.rest_of_tree(&Token::Map),
             Token::List => self.rest_of_tree(&Token::List),
+        }
+    }
+
+    /// The compact text of an object whose opening brace is read.
+    pub(super) fn rest_of_object(&mut self) -> ReadResult<Arc<str>> {
+        match self.source.text()? {
+            MapText::Compact(text) => Ok(text),
+            MapText::Spaced(text) => {
+                let decoded = decode::json_untyped(text.as_bytes());
+                let decoded = decoded.map_err(|error| ReadError::new(error.to_string()))?;
+                Ok(String::from_utf8_lossy(&encode::untyped(&decoded.value)).into())
+            }
         }
     }
 

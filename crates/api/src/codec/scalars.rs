@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration as Span, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
@@ -111,6 +112,36 @@ impl fmt::Display for Duration {
 /// Bytes, which are base64 in JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteString(pub Vec<u8>);
+
+/// The fields that a manager owns, kept as JSON text: clients hand it on and seldom look inside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldsV1(Option<Arc<str>>);
+
+impl FieldsV1 {
+    /// The compact JSON text; `None` where the set is absent.
+    pub fn as_json(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl Json for FieldsV1 {
+    fn read(&mut self, token: Token<'_>, input: &mut Reader<'_>) -> ReadResult<()> {
+        self.0 = match token {
+            Token::Map => Some(input.rest_of_object()?),
+            Token::Null => None,
+            other => return Err(ReadError::expected("an object", &other)),
+        };
+        Ok(())
+    }
+
+    fn write(&self, out: &mut Writer) {
+        out.raw(self.as_json().unwrap_or("null"));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
 
 /// A number, or a text such as `25%` or the name of a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

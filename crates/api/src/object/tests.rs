@@ -51,6 +51,18 @@ fn every_kind_survives_its_struct_with_every_field_filled_in() {
 }
 
 #[test]
+fn owned_fields_stay_text_whatever_blanks_they_have() {
+    let text = br#"{"metadata":{"managedFields":[{"manager":"a","fieldsV1":{"f:spec": {"f:x\"" :{}} }},{"fieldsV1":null}]}}"#;
+    let pod: Pod = from_json(text).expect("a pod");
+    let fields = pod.metadata.managed_fields.iter().map(|it| it.fields_v1.as_json()).collect::<Vec<_>>();
+    assert_eq!(fields, [Some(r#"{"f:spec":{"f:x\"":{}}}"#), None]);
+    let again: Pod = from_json(&to_json(&pod)).expect("a pod");
+    assert_eq!(again.metadata.managed_fields, pod.metadata.managed_fields);
+    let wrong = from_json::<Pod>(br#"{"metadata":{"managedFields":[{"fieldsV1":[]}]}}"#);
+    assert!(wrong.is_err_and(|why| why.to_string().ends_with("fieldsV1: expected an object, found a list")));
+}
+
+#[test]
 fn a_struct_holds_what_the_object_says() {
     let text = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"a","creationTimestamp":"2024-01-02T03:04:05Z","labels":{"app":"web"}},
         "spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1500m"}},"ports":[{"containerPort":80}],

@@ -1,12 +1,10 @@
-//! What holds for every table, and a comparison with the reference tables where those are at hand.
+//! What holds for every table, and a comparison with the reference tables.
 
 use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map as Json, Value};
 
 use super::*;
-
-const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference/");
 
 /// The API domain that the reference is written in.
 fn domain() -> String {
@@ -20,10 +18,8 @@ fn full_name(package: &str, name: &str) -> String {
 }
 
 fn reference(file: &str) -> Option<Value> {
-    let Ok(text) = std::fs::read_to_string(format!("{REFERENCE}{file}")) else {
-        println!("skipped: there is no {file} to compare with");
-        return None;
-    };
+    let path = testdata::find(&format!("reference/{file}"))?;
+    let text = std::fs::read_to_string(path).expect("readable");
     Some(serde_json::from_str(&text).expect("the reference is JSON"))
 }
 

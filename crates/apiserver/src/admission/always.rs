@@ -1,10 +1,10 @@
-//! The two plugins that decide nothing by looking: everything is taken, or nothing is.
+//! AlwaysAdmit and AlwaysDeny.
 
 use env::MaybeReady;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::Value;
 
-/// Takes everything, as if it were not there.
+/// Admits everything.
 pub struct Admit;
 
 impl Admission for Admit {
@@ -13,7 +13,7 @@ impl Admission for Admit {
     }
 }
 
-/// Refuses every write, whoever it is from.
+/// Denies every write.
 pub struct Deny;
 
 impl Admission for Deny {

@@ -26,7 +26,7 @@ impl Decide for AlwaysPullImages {
         Ok(())
     }
 
-    /// Nobody who came later has undone it.
+    /// Checks that no later plugin has undone it.
     fn review(&self, _: &AdmissionAttributes<'_>, object: &Value, old: Option<&Value>) -> Verdict {
         if brings_no_images(object, old) {
             return Ok(());
@@ -34,13 +34,13 @@ impl Decide for AlwaysPullImages {
         let other = containers(object).find(|(_, _, it)| it.text(&["imagePullPolicy"]) != "Always");
         other.map_or(Ok(()), |(list, at, container)| {
             let policy = container.text(&["imagePullPolicy"]);
-            let what = format!("spec.{list}[{at}].imagePullPolicy");
-            Err(format!("{what}: Unsupported value: {policy:?}: supported values: \"Always\""))
+            let path = format!("spec.{list}[{at}].imagePullPolicy");
+            Err(format!("{path}: Unsupported value: {policy:?}: supported values: \"Always\""))
         })
     }
 }
 
-/// Whether an update leaves all containers with images that the pod had before.
+/// Whether an update adds no image to those of the old pod.
 fn brings_no_images(object: &Value, old: Option<&Value>) -> bool {
     let Some(old) = old else { return false };
     let had: HashSet<&str> = containers(old).map(|(_, _, it)| it.text(&["image"])).collect();

@@ -1,8 +1,8 @@
-//! Requests for certificates: who approves or signs one must be permitted to do so for its signer, and nobody
-//! becomes an administrator by having a certificate signed.
+//! Admission of CertificateSigningRequests: CertificateApproval, CertificateSigning and
+//! CertificateSubjectRestriction.
 //!
-//! The well-known signers have two spellings, that of the dialect and that of the specification; a permission
-//! for one is a permission for the other.
+//! Approval and signing need permission for the signer. Well-known signers have two spellings, that of the
+//! dialect and that of the specification; a permission for one is a permission for the other.
 
 use super::plain::is;
 use crate::reviews::user_of;
@@ -16,7 +16,7 @@ fn is_request(resource: &Resource) -> bool {
     is(resource, "certificates", "certificatesigningrequests")
 }
 
-/// Who decides about a request may approve for its signer.
+/// Approval requires the permission `approve` for the signer.
 pub struct Approval {
     pub authorizer: Arc<dyn Authorizer>,
 }
@@ -33,13 +33,13 @@ impl Admission for Approval {
         old: Option<&'a Value>,
     ) -> MaybeReady<'a, Result<(), ApiError>> {
         match old.filter(|_| write.subresource == "approval") {
-            Some(old) => MaybeReady::later(permitted(&*self.authorizer, write, "approve", old)),
+            Some(old) => MaybeReady::later(check_permission(&*self.authorizer, write, "approve", old)),
             None => Ok(()).into(),
         }
     }
 }
 
-/// Who issues a certificate, or says why not, may sign for its signer.
+/// Issuing or failing a certificate requires the permission `sign` for the signer.
 pub struct Signing {
     pub authorizer: Arc<dyn Authorizer>,
 }
@@ -58,14 +58,14 @@ impl Admission for Signing {
         let differs = |old: &Value, field| object.at(&["status", field]) != old.at(&["status", field]);
         let signs = |old: &&Value| differs(old, "certificate") || differs(old, "conditions");
         match old.filter(|_| write.subresource == "status").filter(signs) {
-            Some(old) => MaybeReady::later(permitted(&*self.authorizer, write, "sign", old)),
+            Some(old) => MaybeReady::later(check_permission(&*self.authorizer, write, "sign", old)),
             None => Ok(()).into(),
         }
     }
 }
 
-/// For this signer however it is spelled, or for all of its domain.
-async fn permitted(
+/// Whether the user has the permission for this signer in any spelling, or for all of its domain.
+async fn check_permission(
     authorizer: &dyn Authorizer,
     write: &AdmissionAttributes<'_>,
     verb: &str,
@@ -73,7 +73,7 @@ async fn permitted(
 ) -> Result<(), ApiError> {
     let user = user_of(write.user);
     let may = async |name: &str| {
-        let asked = Attributes {
+        let attributes = Attributes {
             user: &user,
             verb,
             api_group: &write.resource.group,
@@ -85,7 +85,7 @@ async fn permitted(
             path: "",
             resource_request: true,
         };
-        authorizer.authorize(&asked).get().await.is_allowed()
+        authorizer.authorize(&attributes).get().await.is_allowed()
     };
     let signer = request.text(&["spec", "signerName"]);
     let usual = write.api.names.signer(signer);
@@ -101,7 +101,7 @@ async fn permitted(
     ))
 }
 
-/// Nobody asks for a client certificate of the masters' group.
+/// Denies client certificates of the masters group.
 pub struct SubjectRestriction;
 
 impl Admission for SubjectRestriction {

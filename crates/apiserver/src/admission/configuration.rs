@@ -1,87 +1,87 @@
-//! Strict reader of plugin configuration that reports all problems at once.
+//! Strict reader of plugin configuration, which reports all problems at once.
 //!
-//! A field that nobody knows is an error, because what an operator wrote in vain is a hole that nobody sees.
+//! An unknown field is an error, because an operator's typo could otherwise disable a restriction unnoticed.
 
 use schema::Value;
 
-/// One object of a configuration, and where it is.
+/// One object of a configuration, and its path.
 #[derive(Clone)]
 pub struct Part<'v> {
     value: &'v Value,
     path: String,
 }
 
-/// What is wrong, each with its place.
+/// The problems, each with its path.
 #[derive(Debug, Default)]
-pub struct Wrong(Vec<String>);
+pub struct ConfigErrors(Vec<String>);
 
-impl Wrong {
-    pub fn say(&mut self, at: &str, why: impl AsRef<str>) {
+impl ConfigErrors {
+    pub fn add(&mut self, at: &str, why: impl AsRef<str>) {
         let why = why.as_ref();
         self.0.push(if at.is_empty() { why.to_owned() } else { format!("{at}: {why}") });
     }
 
-    /// The result, unless anything was wrong.
-    pub fn unless<T>(self, result: T) -> Result<T, String> {
+    /// The result, or the problems if there are any.
+    pub fn into_result<T>(self, result: T) -> Result<T, String> {
         if self.0.is_empty() { Ok(result) } else { Err(self.0.join("; ")) }
     }
 }
 
-/// The whole configuration, which must be of this kind and of one of these versions.
+/// The whole configuration, of this kind and one of these versions.
 pub fn whole<'v>(
     value: &'v Value,
     (group, versions, kind): (&str, &[&str], &str),
     fields: &[&str],
-    wrong: &mut Wrong,
+    problems: &mut ConfigErrors,
 ) -> Part<'v> {
     let versions: Vec<String> = versions.iter().map(|version| format!("{group}/{version}")).collect();
-    let (given, given_kind) = (value.text(&["apiVersion"]), value.text(&["kind"]));
-    if !versions.iter().any(|version| version == given) {
-        wrong.say("apiVersion", format!("{given:?} is none of {}", versions.join(", ")));
+    let (given_version, given_kind) = (value.text(&["apiVersion"]), value.text(&["kind"]));
+    if !versions.iter().any(|version| version == given_version) {
+        problems.add("apiVersion", format!("{given_version:?} is none of {}", versions.join(", ")));
     }
     if given_kind != kind {
-        wrong.say("kind", format!("{given_kind:?} is not {kind}"));
+        problems.add("kind", format!("{given_kind:?} is not {kind}"));
     }
     let part = Part { value, path: String::new() };
-    part.only(&[fields, &["apiVersion", "kind"]].concat(), wrong);
+    part.only(&[fields, &["apiVersion", "kind"]].concat(), problems);
     part
 }
 
-/// The same for a configuration whose kind is called differently in its versions.
+/// Like [`whole`], for a configuration whose kind differs by version.
 pub fn whole_of<'v>(
     value: &'v Value,
     forms: &[(String, &str)],
     fields: &[&str],
-    wrong: &mut Wrong,
+    problems: &mut ConfigErrors,
 ) -> Part<'v> {
     let given = (value.text(&["apiVersion"]), value.text(&["kind"]));
     if !forms.iter().any(|(version, kind)| (version.as_str(), *kind) == given) {
-        let known: Vec<_> = forms.iter().map(|(version, kind)| format!("{version} {kind}")).collect();
-        wrong.say("", format!("{:?} of {:?} is none of {}", given.1, given.0, known.join(", ")));
+        let expected: Vec<_> = forms.iter().map(|(version, kind)| format!("{version} {kind}")).collect();
+        problems.add("", format!("{:?} of {:?} is none of {}", given.1, given.0, expected.join(", ")));
     }
     let part = Part { value, path: String::new() };
-    part.only(&[fields, &["apiVersion", "kind"]].concat(), wrong);
+    part.only(&[fields, &["apiVersion", "kind"]].concat(), problems);
     part
 }
 
 impl<'v> Part<'v> {
-    /// The root of a configuration that has neither kind nor version.
+    /// The root of a configuration without kind and version.
     pub fn root(value: &'v Value) -> Self {
         Part { value, path: String::new() }
     }
 
-    /// Where a field of it is.
+    /// The path of a field.
     pub fn at(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
 
-    /// No other fields than these.
-    pub fn only(&self, fields: &[&str], wrong: &mut Wrong) {
+    /// Reports all fields but these.
+    pub fn only(&self, fields: &[&str], problems: &mut ConfigErrors) {
         let Some(map) = self.value.as_map() else {
-            return wrong.say(&self.path, "must be an object");
+            return problems.add(&self.path, "must be an object");
         };
         for field in map.keys().filter(|field| !fields.contains(field)) {
-            wrong.say(&self.at(field), "there is no such field");
+            problems.add(&self.at(field), "unknown field");
         }
     }
 
@@ -92,59 +92,59 @@ impl<'v> Part<'v> {
     fn typed<T>(
         &self,
         field: &str,
-        (what, read): (&str, impl Fn(&'v Value) -> Option<T>),
-        wrong: &mut Wrong,
+        (type_name, read): (&str, impl Fn(&'v Value) -> Option<T>),
+        problems: &mut ConfigErrors,
     ) -> Option<T> {
         let value = self.get(field)?;
         let read = read(value);
         if read.is_none() {
-            wrong.say(&self.at(field), format!("must be {what}"));
+            problems.add(&self.at(field), format!("must be {type_name}"));
         }
         read
     }
 
-    pub fn text(&self, field: &str, wrong: &mut Wrong) -> Option<&'v str> {
-        self.typed(field, ("a text", Value::as_str), wrong)
+    pub fn text(&self, field: &str, problems: &mut ConfigErrors) -> Option<&'v str> {
+        self.typed(field, ("a text", Value::as_str), problems)
     }
 
-    pub fn int(&self, field: &str, wrong: &mut Wrong) -> Option<i64> {
-        self.typed(field, ("a whole number", Value::as_int), wrong)
+    pub fn int(&self, field: &str, problems: &mut ConfigErrors) -> Option<i64> {
+        self.typed(field, ("a whole number", Value::as_int), problems)
     }
 
-    pub fn texts(&self, field: &str, wrong: &mut Wrong) -> Vec<&'v str> {
+    pub fn texts(&self, field: &str, problems: &mut ConfigErrors) -> Vec<&'v str> {
         let read = |value: &'v Value| value.as_list()?.iter().map(Value::as_str).collect();
-        self.typed(field, ("a list of texts", read), wrong).unwrap_or_default()
+        self.typed(field, ("a list of texts", read), problems).unwrap_or_default()
     }
 
-    /// An object below this one whose fields are not known by name.
+    /// A nested object with arbitrary fields.
     pub fn any(&self, field: &str) -> Option<Part<'v>> {
         Some(Part { value: self.get(field)?, path: self.at(field) })
     }
 
-    /// An object below this one, with no other fields than these.
-    pub fn part(&self, field: &str, fields: &[&str], wrong: &mut Wrong) -> Option<Part<'v>> {
+    /// A nested object with these fields only.
+    pub fn part(&self, field: &str, fields: &[&str], problems: &mut ConfigErrors) -> Option<Part<'v>> {
         let part = self.any(field)?;
-        part.only(fields, wrong);
+        part.only(fields, problems);
         Some(part)
     }
 
     /// The objects of a list.
-    pub fn parts(&self, field: &str, fields: &[&str], wrong: &mut Wrong) -> Vec<Part<'v>> {
-        let items = self.typed(field, ("a list", Value::as_list), wrong).unwrap_or_default();
+    pub fn parts(&self, field: &str, fields: &[&str], problems: &mut ConfigErrors) -> Vec<Part<'v>> {
+        let items = self.typed(field, ("a list", Value::as_list), problems).unwrap_or_default();
         let parts = items.iter().enumerate().map(|(at, value)| {
             let part = Part { value, path: format!("{}[{at}]", self.at(field)) };
-            part.only(fields, wrong);
+            part.only(fields, problems);
             part
         });
         parts.collect()
     }
 
-    /// All fields, each a text.
-    pub fn entries(&self, wrong: &mut Wrong) -> Vec<(&'v str, &'v str)> {
+    /// All fields, each a string.
+    pub fn entries(&self, problems: &mut ConfigErrors) -> Vec<(&'v str, &'v str)> {
         if self.value.as_map().is_none() {
-            wrong.say(&self.path, "must be an object");
+            problems.add(&self.path, "must be an object");
         }
         let fields = self.value.as_map().into_iter().flat_map(|map| map.keys());
-        fields.filter_map(|field| Some((field, self.text(field, wrong)?))).collect()
+        fields.filter_map(|field| Some((field, self.text(field, problems)?))).collect()
     }
 }

@@ -22,17 +22,17 @@ impl Admission for Creation {
         _: &'a Value,
         _: Option<&'a Value>,
     ) -> MaybeReady<'a, Result<(), ApiError>> {
-        // a request that leaves the name to the object was one to create, and has been permitted
+        // without a name in the path it was a create, which is authorized already
         if write.request_name.is_empty() {
             return Ok(()).into();
         }
-        MaybeReady::later(self.permitted(write))
+        MaybeReady::later(self.check_permission(write))
     }
 }
 
 impl Creation {
-    async fn permitted(&self, write: &AdmissionAttributes<'_>) -> Result<(), ApiError> {
-        let asked = Attributes {
+    async fn check_permission(&self, write: &AdmissionAttributes<'_>) -> Result<(), ApiError> {
+        let attributes = Attributes {
             user: &user_of(write.user),
             verb: "create",
             api_group: &write.resource.group,
@@ -44,7 +44,7 @@ impl Creation {
             path: "",
             resource_request: true,
         };
-        let decision = self.authorizer.authorize(&asked).get().await;
+        let decision = self.authorizer.authorize(&attributes).get().await;
         if decision.is_allowed() {
             return Ok(());
         }

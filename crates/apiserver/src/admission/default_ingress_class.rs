@@ -1,6 +1,6 @@
-//! Ingresses that name no class get the default one.
+//! DefaultIngressClass: sets the default class on ingresses without one.
 
-use super::plain::{Decide, Verdict, is, looking};
+use super::plain::{Decide, Verdict, is, with_context};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
@@ -12,7 +12,7 @@ impl Decide for DefaultIngressClass {
     }
 
     fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
-        looking(write, |context| kinds::networking::ingress::give_class(object, context));
+        with_context(write, |context| kinds::networking::ingress::give_class(object, context));
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
-//! Claims that say nothing about their class get the default one.
+//! DefaultStorageClass: sets the default class on claims without one.
 
-use super::plain::{Decide, Verdict, is, looking};
+use super::plain::{Decide, Verdict, is, with_context};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
@@ -12,7 +12,7 @@ impl Decide for DefaultStorageClass {
     }
 
     fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
-        looking(write, |context| kinds::core::persistentvolumeclaim::give_class(object, context));
+        with_context(write, |context| kinds::core::persistentvolumeclaim::give_class(object, context));
         Ok(())
     }
 }

@@ -1,39 +1,44 @@
 //! A value derived from all objects of a resource, rebuilt when one of them changes.
 //!
-//! What always holds: whoever writes after a change sees what came of it, without a task that follows and without a
-//! lock, but for those who find that it must be made again.
+//! Invariant: a write sees the value of all changes before it, without a background task, and without a lock
+//! except while the value is rebuilt.
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use rest::{Api, Collection, Object};
 use std::sync::{Arc, OnceLock};
 
-/// See the module.
+/// The cached value.
 pub(super) struct Derived<T> {
     plural: &'static str,
     collection: OnceLock<Arc<Collection>>,
-    now: ArcSwapOption<Made<T>>,
-    making: Mutex<()>,
+    current: ArcSwapOption<Snapshot<T>>,
+    rebuild_lock: Mutex<()>,
 }
 
-/// What was made, and the newest change that it knows of.
-pub(super) struct Made<T> {
+/// The value, and the newest change that it includes.
+pub(super) struct Snapshot<T> {
     newest: u64,
-    pub it: T,
+    pub value: T,
 }
 
 impl<T> Derived<T> {
     pub fn new(plural: &'static str) -> Self {
-        Derived { plural, collection: OnceLock::new(), now: ArcSwapOption::empty(), making: Mutex::new(()) }
+        Derived {
+            plural,
+            collection: OnceLock::new(),
+            current: ArcSwapOption::empty(),
+            rebuild_lock: Mutex::new(()),
+        }
     }
 
-    /// As things are now; nothing where the resource is not served. `make` is given all objects, in the order of
-    /// their names, and what was made before.
+    /// The current value; `None` where the resource is not served. `make` gets all objects, in order of name,
+    /// and the previous value.
     pub fn get(
         &self,
         api: &Api,
         make: impl FnOnce(&Collection, &[Arc<Object>], Option<&T>) -> T,
-    ) -> Option<Arc<Made<T>>> {
+    ) -> Option<Arc<Snapshot<T>>> {
         let collection = match self.collection.get() {
             Some(collection) => collection,
             None => {
@@ -42,22 +47,22 @@ impl<T> Derived<T> {
             }
         };
         let newest = collection.cache.newest();
-        if let Some(made) = self.now.load_full().filter(|made| made.newest == newest) {
-            return Some(made);
+        if let Some(snapshot) = self.current.load_full().filter(|snapshot| snapshot.newest == newest) {
+            return Some(snapshot);
         }
-        let _making = self.making.lock();
-        // what is read after this is at least as new
+        let _making = self.rebuild_lock.lock();
+        // later reads are at least as new
         let newest = collection.cache.newest();
-        let before = self.now.load_full();
-        if let Some(made) = before.clone().filter(|made| made.newest == newest) {
-            return Some(made);
+        let before = self.current.load_full();
+        if let Some(snapshot) = before.clone().filter(|snapshot| snapshot.newest == newest) {
+            return Some(snapshot);
         }
-        let snapshot = collection.cache.snapshot();
+        let collected = collection.cache.snapshot();
         let objects: Vec<Arc<Object>> =
-            snapshot.range(None, None).map(|(_, object)| object.clone()).collect();
-        let it = make(collection, &objects, before.as_deref().map(|made| &made.it));
-        let made = Arc::new(Made { newest, it });
-        self.now.store(Some(made.clone()));
-        Some(made)
+            collected.range(None, None).map(|(_, object)| object.clone()).collect();
+        let value = make(collection, &objects, before.as_deref().map(|snapshot| &snapshot.value));
+        let snapshot = Arc::new(Snapshot { newest, value });
+        self.current.store(Some(snapshot.clone()));
+        Some(snapshot)
     }
 }

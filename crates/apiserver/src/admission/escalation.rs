@@ -1,7 +1,7 @@
 //! Privilege escalation checks for writes of roles and bindings.
 //!
-//! A role may be written by who holds all of its permissions, or may `escalate` roles. A binding may be written
-//! by who holds all permissions of its role, or may `bind` that role. The masters' group may do anything.
+//! Writing a role requires all of its permissions, or the verb `escalate`. Writing a binding requires all
+//! permissions of its role, or the verb `bind`. The masters group is exempt.
 
 use crate::authorization::roles::read;
 use crate::reviews::user_of;
@@ -32,7 +32,7 @@ impl Admission for Escalation {
             return Ok(()).into();
         };
         let user = user_of(write.user);
-        if user.is_in(auth::MASTERS) || old.is_some_and(|old| same_but_for_owners(object, old)) {
+        if user.is_in(auth::MASTERS) || old.is_some_and(|old| differs_in_owners_only(object, old)) {
             return Ok(()).into();
         }
         MaybeReady::later(async move {
@@ -58,11 +58,11 @@ impl Escalation {
             return Ok(());
         }
         let rules = read::rules(object);
-        self.hold(write, user, &rules.iter().collect::<Vec<_>>())?;
+        self.check_held(write, user, &rules.iter().collect::<Vec<_>>())?;
         let gathers = |role: &Value| !role.items(&["aggregationRule", "clusterRoleSelectors"]).is_empty();
         if gathers(object) || old.is_some_and(gathers) {
-            let everything = everything();
-            if self.hold(write, user, &everything.iter().collect::<Vec<_>>()).is_err() {
+            let all_rules = all_rules();
+            if self.check_held(write, user, &all_rules.iter().collect::<Vec<_>>()).is_err() {
                 const WHY: &str = "must have cluster-admin privileges to use the aggregationRule";
                 return Err(ApiError::object_forbidden(write.resource.subject(write.name), WHY));
             }
@@ -77,11 +77,11 @@ impl Escalation {
         object: &Value,
     ) -> Result<(), ApiError> {
         let (role, kind) = (read::role_ref(object), object.text(&["roleRef", "kind"]));
-        let known = matches!(kind, "Role" | "ClusterRole");
-        if known && self.may(user, "bind", role.plural(), write.namespace, &role.name).await {
+        let is_known = matches!(kind, "Role" | "ClusterRole");
+        if is_known && self.may(user, "bind", role.plural(), write.namespace, &role.name).await {
             return Ok(());
         }
-        if !known {
+        if !is_known {
             return Err(ApiError::internal(format!("unsupported role reference kind: {kind:?}")));
         }
         if !role.of_cluster && write.namespace.is_empty() {
@@ -93,11 +93,11 @@ impl Escalation {
             let subject = Subject { group: self.rbac.group(), kind: role.plural(), name: &role.name };
             return Err(ApiError::not_found(subject));
         };
-        self.hold(write, user, &found.rules().collect::<Vec<_>>())
+        self.check_held(write, user, &found.rules().collect::<Vec<_>>())
     }
 
     async fn may(&self, user: &User, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
-        let asked = Attributes {
+        let attributes = Attributes {
             user,
             verb,
             api_group: self.rbac.group(),
@@ -109,30 +109,35 @@ impl Escalation {
             path: "",
             resource_request: true,
         };
-        self.authorizer.authorize(&asked).get().await.is_allowed()
+        self.authorizer.authorize(&attributes).get().await.is_allowed()
     }
 
-    /// Whether the user has all of the permissions itself.
-    fn hold(&self, write: &AdmissionAttributes<'_>, user: &User, wanted: &[&Rule]) -> Result<(), ApiError> {
+    /// Checks that the user has all of the permissions.
+    fn check_held(
+        &self,
+        write: &AdmissionAttributes<'_>,
+        user: &User,
+        requested: &[&Rule],
+    ) -> Result<(), ApiError> {
         let policy = self.rbac.policy();
         let (held, dangling) = policy.held(user, write.namespace);
         let refused = |why: &str| ApiError::object_forbidden(write.resource.subject(write.name), why);
-        let lacking = missing(&held, wanted).map_err(|why| refused(&why.to_string()))?;
+        let lacking = missing(&held, requested).map_err(|why| refused(&why.to_string()))?;
         if lacking.is_empty() {
             return Ok(());
         }
         let mut why = refusal(user, lacking);
         if !dangling.is_empty() {
-            let told = dangling
+            let messages = dangling
                 .iter()
                 .map(|role| format!("{}.{} {:?} not found", role.plural(), self.rbac.group(), role.name));
-            why.push_str(&format!("; resolution errors: [{}]", auth::authorize::joined(told)));
+            why.push_str(&format!("; resolution errors: [{}]", auth::authorize::joined(messages)));
         }
         Err(refused(&why))
     }
 }
 
-/// A role is looked up by what could be its name.
+/// Checks that a role name is a valid path segment.
 fn check_name(name: &str) -> Result<(), ApiError> {
     let why = match name {
         "" => return Err(ApiError::bad_request("Name parameter required.")),
@@ -145,8 +150,8 @@ fn check_name(name: &str) -> Result<(), ApiError> {
     Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}")))
 }
 
-/// What who may do everything has.
-fn everything() -> [Rule; 2] {
+/// The rules of cluster-admin.
+fn all_rules() -> [Rule; 2] {
     let all = || vec!["*".to_owned()];
     [
         Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() },
@@ -154,8 +159,8 @@ fn everything() -> [Rule; 2] {
     ]
 }
 
-/// Whether nothing changes but what the collection of garbage needs to change.
-fn same_but_for_owners(object: &Value, old: &Value) -> bool {
+/// Whether only metadata changes that the garbage collector changes.
+fn differs_in_owners_only(object: &Value, old: &Value) -> bool {
     let without = |value: &Value| {
         let mut value = value.clone();
         for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {

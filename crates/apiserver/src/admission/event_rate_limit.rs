@@ -1,10 +1,10 @@
 //! EventRateLimit: token buckets for events by server, namespace, user and source.
 //!
-//! Each limit keeps a bucket of tokens per key, as many as it was told to remember; of more keys the one that was
-//! not seen for longest begins anew. A write takes a token of each limit, whether others have one or not. Always
-//! true: what is remembered of a key does not depend on its length.
+//! Each limit has a token bucket per key, for a bounded number of keys; beyond it the least recently used one
+//! is dropped. A write takes a token of each limit, whether others have one or not. Invariant: the memory per
+//! key does not depend on its length.
 
-use super::configuration::{Part, Wrong, whole};
+use super::configuration::{ConfigErrors, Part, whole};
 use super::plain::is;
 use env::{MaybeReady, World};
 use names::Names;
@@ -15,8 +15,8 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// How many keys a limit remembers unless told otherwise.
-const REMEMBERED: usize = 4096;
+/// Default number of keys per limit.
+const DEFAULT_CACHE_SIZE: usize = 4096;
 
 pub struct EventRateLimit {
     world: World,
@@ -39,7 +39,7 @@ impl Scope {
         ("SourceAndObject", Scope::SourceAndObject),
     ];
 
-    /// What shares a bucket.
+    /// The key of the bucket.
     fn key(self, write: &AdmissionAttributes<'_>, event: &Value) -> String {
         match self {
             Scope::Server => String::new(),
@@ -94,7 +94,7 @@ impl Admission for EventRateLimit {
     }
 }
 
-/// Without a time to come back: whoever told it would do better to drop the event.
+/// Without a `Retry-After`: the client should rather drop the event.
 fn too_many(why: &str) -> ApiError {
     let message = format!("Too many requests: {why}");
     ApiError {
@@ -107,59 +107,59 @@ fn too_many(why: &str) -> ApiError {
 }
 
 impl EventRateLimit {
-    pub fn new(names: &Names, world: World, told: &Value) -> Result<Self, String> {
-        let mut wrong = Wrong::default();
+    pub fn new(names: &Names, world: World, configuration: &Value) -> Result<Self, String> {
+        let mut problems = ConfigErrors::default();
         let group = names.group("eventratelimit.admission");
         let kind = (group.as_str(), &["v1alpha1"][..], "Configuration");
-        let root = whole(told, kind, &["limits"], &mut wrong);
-        let parts = root.parts("limits", &["type", "qps", "burst", "cacheSize"], &mut wrong);
+        let root = whole(configuration, kind, &["limits"], &mut problems);
+        let parts = root.parts("limits", &["type", "qps", "burst", "cacheSize"], &mut problems);
         if parts.is_empty() {
-            wrong.say("limits", "must name at least one limit");
+            problems.add("limits", "must name at least one limit");
         }
-        let limits = parts.iter().filter_map(|part| Limit::read(part, &mut wrong)).collect();
-        wrong.unless(EventRateLimit { world, limits })
+        let limits = parts.iter().filter_map(|part| Limit::read(part, &mut problems)).collect();
+        problems.into_result(EventRateLimit { world, limits })
     }
 }
 
 impl Limit {
-    fn read(part: &Part<'_>, wrong: &mut Wrong) -> Option<Self> {
-        let asked = part.text("type", wrong).unwrap_or_default();
-        let found = Scope::ALL.into_iter().find(|(name, _)| *name == asked);
+    fn read(part: &Part<'_>, problems: &mut ConfigErrors) -> Option<Self> {
+        let kind_name = part.text("type", problems).unwrap_or_default();
+        let found = Scope::ALL.into_iter().find(|(name, _)| *name == kind_name);
         if found.is_none() {
-            let known = Scope::ALL.map(|(name, _)| name).join(", ");
-            wrong.say(&part.at("type"), format!("{asked:?} is none of {known}"));
+            let expected = Scope::ALL.map(|(name, _)| name).join(", ");
+            problems.add(&part.at("type"), format!("{kind_name:?} is none of {expected}"));
         }
         let mut positive = |field: &str| {
-            let number = part.int(field, wrong).and_then(|number| u32::try_from(number).ok());
+            let number = part.int(field, problems).and_then(|number| u32::try_from(number).ok());
             let number = number.filter(|number| *number > 0);
             if number.is_none() {
-                wrong.say(&part.at(field), "must be a positive number");
+                problems.add(&part.at(field), "must be a positive number");
             }
             number
         };
         let (qps, burst) = (positive("qps"), positive("burst"));
-        let remembered = match part.int("cacheSize", wrong) {
-            None | Some(0) => Some(REMEMBERED),
+        let cache_size = match part.int("cacheSize", problems) {
+            None | Some(0) => Some(DEFAULT_CACHE_SIZE),
             Some(number) => usize::try_from(number).ok(),
         };
-        if remembered.is_none() {
-            wrong.say(&part.at("cacheSize"), "must not be negative");
+        if cache_size.is_none() {
+            problems.add(&part.at("cacheSize"), "must not be negative");
         }
         let (name, scope) = found?;
-        let buckets = Buckets::new(qps?, burst?, remembered?);
+        let buckets = Buckets::new(qps?, burst?, cache_size?);
         Some(Limit { name, scope, buckets: Mutex::new(buckets) })
     }
 }
 
 type Key = [u8; 32];
 
-/// Buckets of tokens by key, the least recently used ones forgotten.
+/// Token buckets by key, with LRU eviction.
 struct Buckets {
     per_second: f64,
     burst: f64,
     most: usize,
     by_key: HashMap<Key, Bucket>,
-    /// Keys by when they were last used.
+    /// Keys by last use.
     by_use: BTreeMap<u64, Key>,
     uses: u64,
 }
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_fill_again() {
+    fn buckets_refill() {
         let (mut buckets, start) = (Buckets::new(2, 3, 10), Duration::from_secs(100));
         let mut takes = |millis: u64, expected: usize| {
             let now = start + Duration::from_millis(millis);
@@ -226,17 +226,17 @@ mod tests {
         takes(500, 1);
         takes(1500, 2);
         takes(100_000, 3);
-        // a clock that goes back gives nothing
+        // a clock that goes back adds nothing
         takes(50_000, 0);
     }
 
     #[test]
-    fn no_more_keys_are_remembered_than_told() {
+    fn the_number_of_keys_is_bounded() {
         let mut buckets = Buckets::new(1, 1, 2);
         let now = Duration::from_secs(1);
         let mut take = |key: &str| buckets.take(key, now);
         assert!(take("a") && take("b") && !take("a") && !take("b"));
-        // `a` is older than `b` and goes
+        // `a` is older than `b` and is evicted
         assert!(take("c") && !take("b") && take("a") && take("c"));
         for key in 0..1000 {
             take(&key.to_string());

@@ -16,32 +16,32 @@ impl Decide for ExtendedResourceToleration {
         let requests = containers(object).filter(|(list, ..)| *list != "ephemeralContainers");
         let requests = requests.filter_map(|(_, _, it)| it.at(&["resources", "requests"])?.as_map());
         let names = requests.flat_map(|requests| requests.keys());
-        let asked: BTreeSet<String> =
+        let requested: BTreeSet<String> =
             names.filter(|name| kinds::is_extended_resource(name)).map(str::to_owned).collect();
-        if !asked.is_empty() {
-            tolerate(object, asked);
+        if !requested.is_empty() {
+            tolerate(object, requested);
         }
         Ok(())
     }
 }
 
 fn tolerate(pod: &mut Value, mut names: BTreeSet<String>) {
-    let wanted = |name: &str| {
-        let mut wanted = Value::map();
-        wanted.set(&["key"], name);
-        wanted.set(&["operator"], "Exists");
-        wanted.set(&["effect"], "NoSchedule");
-        wanted
+    let toleration_of = |name: &str| {
+        let mut toleration_of = Value::map();
+        toleration_of.set(&["key"], name);
+        toleration_of.set(&["operator"], "Exists");
+        toleration_of.set(&["effect"], "NoSchedule");
+        toleration_of
     };
     let mut tolerations = pod.items(&["spec", "tolerations"]).to_vec();
     for toleration in &mut tolerations {
         let text = |field: &str| toleration.text(&[field]);
         let same = (text("operator"), text("value"), text("effect")) == ("Exists", "", "NoSchedule");
-        // the same but for a time limit is made the one without
+        // an equal toleration with a time limit is replaced by one without
         if same && let Some(name) = names.take(text("key")) {
-            *toleration = wanted(&name);
+            *toleration = toleration_of(&name);
         }
     }
-    tolerations.extend(names.iter().map(|name| wanted(name)));
+    tolerations.extend(names.iter().map(|name| toleration_of(name)));
     pod.set(&["spec", "tolerations"], tolerations);
 }

@@ -1,30 +1,30 @@
-//! Pods run only images that another server agrees to.
+//! ImagePolicyWebhook: asks an ImageReview webhook about the images of pods.
 //!
-//! What always holds: a server that cannot be asked agrees to nothing, unless the operator said otherwise. Its
-//! answers are kept for a while, refusals for less long than agreements, since the same images run again and again.
+//! Invariants: an unreachable webhook denies, unless `defaultAllow` is set. Responses are cached, denials for
+//! a shorter time, because the same images run again and again.
 
-use super::configuration::{Part, Wrong};
+use super::configuration::{ConfigErrors, Part};
 use super::parts::Parts;
 use super::plain::is;
 use env::MaybeReady;
 use outbound::{Backoff, HttpClient, Limits, TtlCache, Webhook, WebhookError};
-use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Shown};
+use rest::{Admission, AdmissionAttributes, ApiError, AuditDetail, Interest, Resource};
 use schema::{Map, Value, encode};
 use std::path::Path;
 use std::time::Duration;
 
-/// How many answers are kept.
-const KEPT: usize = 1024;
-const KEPT_BYTES: usize = 4 * 1024 * 1024;
+/// Bounds of the cache.
+const CACHE_ENTRIES: usize = 1024;
+const CACHE_BYTES: usize = 4 * 1024 * 1024;
 
 pub struct ImagePolicyWebhook {
     hook: Webhook,
     api_version: String,
-    /// What the keys of annotations for the other server have in them.
-    meant_for_it: String,
-    /// What the keys of its notes for the record begin with.
+    /// Infix of the keys of annotations that are sent to the webhook.
+    annotation_infix: String,
+    /// Prefix of the keys of its audit annotations.
     notes: String,
-    memory: TtlCache<Verdict>,
+    cache: TtlCache<Verdict>,
     settings: Settings,
 }
 
@@ -45,25 +45,25 @@ struct Settings {
 }
 
 impl ImagePolicyWebhook {
-    pub fn new(parts: &Parts, told: &Value) -> Result<Self, String> {
-        let settings = settings(told)?;
-        let caller = HttpClient::from_kubeconfig(Path::new(&settings.kubeconfig), Limits::REVIEW);
-        let caller = caller.map_err(|why| why.to_string())?;
-        caller.measure(&parts.calls);
+    pub fn new(parts: &Parts, configuration: &Value) -> Result<Self, String> {
+        let settings = settings(configuration)?;
+        let client = HttpClient::from_kubeconfig(Path::new(&settings.kubeconfig), Limits::REVIEW);
+        let client = client.map_err(|why| why.to_string())?;
+        client.measure(&parts.calls);
         let backoff = Backoff { first: settings.backoff, ..Backoff::default() };
         let domain = parts.names.group("image-policy");
         Ok(ImagePolicyWebhook {
-            hook: Webhook::new(caller, backoff, parts.world.clone()),
+            hook: Webhook::new(client, backoff, parts.world.clone()),
             api_version: format!("{}/v1alpha1", parts.names.group("imagepolicy")),
-            meant_for_it: format!(".{domain}/"),
+            annotation_infix: format!(".{domain}/"),
             notes: format!("imagepolicywebhook.{domain}/"),
-            memory: TtlCache::new(parts.world.clone(), KEPT, KEPT_BYTES),
+            cache: TtlCache::new(parts.world.clone(), CACHE_ENTRIES, CACHE_BYTES),
             settings,
         })
     }
 
-    /// What is asked about a pod.
-    fn question(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Value {
+    /// The spec of the review of a pod.
+    fn review_spec(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Value {
         let lists: &[&str] = match write.subresource {
             "" => &["containers", "initContainers"],
             _ => &["ephemeralContainers"],
@@ -78,7 +78,7 @@ impl ImagePolicyWebhook {
             .collect();
         let annotations = pod.at(&["metadata", "annotations"]).and_then(Value::as_map);
         let annotations = annotations.into_iter().flat_map(|map| map.iter());
-        let annotations = annotations.filter(|(key, _)| key.contains(&self.meant_for_it));
+        let annotations = annotations.filter(|(key, _)| key.contains(&self.annotation_infix));
         let annotations: Map =
             annotations.map(|(key, value)| (key.to_owned().into(), value.clone())).collect();
         let mut spec = Value::map();
@@ -92,29 +92,29 @@ impl ImagePolicyWebhook {
         spec
     }
 
-    async fn judge(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Result<(), ApiError> {
-        let spec = self.question(write, pod);
-        let key = self.memory.key([&*encode::untyped(&spec)]);
-        let verdict = match self.memory.get(&key) {
+    async fn admit(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Result<(), ApiError> {
+        let spec = self.review_spec(write, pod);
+        let key = self.cache.key([&*encode::untyped(&spec)]);
+        let verdict = match self.cache.get(&key) {
             Some(verdict) => verdict,
             None => {
                 let began = write.api.world.elapsed();
-                let asked = self.ask(spec).await;
+                let reviewed = self.review(spec).await;
                 let took = write.api.world.elapsed().saturating_sub(began);
-                write.user.notes.waited_for_webhook(took);
-                match asked {
+                write.user.notes.add_webhook_duration(took);
+                match reviewed {
                     Ok(verdict) => {
                         let ttl = if verdict.allowed { self.settings.allow } else { self.settings.deny };
                         let notes: usize =
                             verdict.notes.iter().map(|(key, value)| key.len() + value.len()).sum();
-                        self.memory.put(key, verdict.clone(), verdict.reason.len() + notes + 100, ttl);
+                        self.cache.put(key, verdict.clone(), verdict.reason.len() + notes + 100, ttl);
                         verdict
                     }
-                    Err(why) => return self.unasked(write, pod, &why),
+                    Err(why) => return self.fail(write, pod, &why),
                 }
             }
         };
-        if write.user.notes.shown() > Shown::Nothing {
+        if write.user.notes.audit_detail() > AuditDetail::Nothing {
             for (key, value) in &verdict.notes {
                 write.user.notes.annotate(format!("{}{key}", self.notes), value.as_str());
             }
@@ -129,13 +129,8 @@ impl ImagePolicyWebhook {
         Err(write.forbidden(Some(pod), &why))
     }
 
-    fn unasked(
-        &self,
-        write: &AdmissionAttributes<'_>,
-        pod: &Value,
-        why: &WebhookError,
-    ) -> Result<(), ApiError> {
-        tracing::warn!(%why, "the server that knows images could not be asked");
+    fn fail(&self, write: &AdmissionAttributes<'_>, pod: &Value, why: &WebhookError) -> Result<(), ApiError> {
+        tracing::warn!(%why, "calling the image policy webhook failed");
         if !self.settings.default_allow {
             return Err(write.forbidden(Some(pod), &why.to_string()));
         }
@@ -143,23 +138,27 @@ impl ImagePolicyWebhook {
         Ok(())
     }
 
-    async fn ask(&self, spec: Value) -> Result<Verdict, WebhookError> {
-        let mut question = Value::map();
-        question.set(&["kind"], "ImageReview");
-        question.set(&["apiVersion"], self.api_version.as_str());
-        question.set(&["metadata", "creationTimestamp"], Value::Null);
-        question.set(&["spec"], spec);
-        question.set(&["status", "allowed"], false);
-        let answer = self.hook.ask(&question).await?;
-        let allowed = match answer.at(&["status", "allowed"]) {
+    async fn review(&self, spec: Value) -> Result<Verdict, WebhookError> {
+        let mut review = Value::map();
+        review.set(&["kind"], "ImageReview");
+        review.set(&["apiVersion"], self.api_version.as_str());
+        review.set(&["metadata", "creationTimestamp"], Value::Null);
+        review.set(&["spec"], spec);
+        review.set(&["status", "allowed"], false);
+        let response = self.hook.ask(&review).await?;
+        let allowed = match response.at(&["status", "allowed"]) {
             None | Some(Value::Null) => false,
             Some(Value::Bool(allowed)) => *allowed,
             Some(_) => return Err(WebhookError::Field("status.allowed")),
         };
-        let notes = answer.at(&["status", "auditAnnotations"]).and_then(Value::as_map);
+        let notes = response.at(&["status", "auditAnnotations"]).and_then(Value::as_map);
         let notes = notes.into_iter().flat_map(|map| map.iter());
         let notes = notes.filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned())));
-        Ok(Verdict { allowed, reason: answer.text(&["status", "reason"]).to_owned(), notes: notes.collect() })
+        Ok(Verdict {
+            allowed,
+            reason: response.text(&["status", "reason"]).to_owned(),
+            notes: notes.collect(),
+        })
     }
 }
 
@@ -178,39 +177,39 @@ impl Admission for ImagePolicyWebhook {
         if !matches!(write.subresource, "" | "ephemeralcontainers") {
             return Ok(()).into();
         }
-        MaybeReady::later(self.judge(write, object))
+        MaybeReady::later(self.admit(write, object))
     }
 }
 
-/// What the operator says.
-fn settings(told: &Value) -> Result<Settings, String> {
+/// Parses the configuration.
+fn settings(configuration: &Value) -> Result<Settings, String> {
     const FIELDS: &[&str] = &["kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"];
-    let mut wrong = Wrong::default();
-    let whole = Part::root(told);
-    if told.is_null() {
+    let mut problems = ConfigErrors::default();
+    let whole = Part::root(configuration);
+    if configuration.is_null() {
         return Err("no config specified".to_owned());
     }
-    whole.only(&["imagePolicy"], &mut wrong);
+    whole.only(&["imagePolicy"], &mut problems);
     let empty = Value::map();
-    let policy = whole.part("imagePolicy", FIELDS, &mut wrong).unwrap_or(Part::root(&empty));
-    let kubeconfig = policy.text("kubeConfigFile", &mut wrong).unwrap_or_default().to_owned();
+    let policy = whole.part("imagePolicy", FIELDS, &mut problems).unwrap_or(Part::root(&empty));
+    let kubeconfig = policy.text("kubeConfigFile", &mut problems).unwrap_or_default().to_owned();
     if kubeconfig.is_empty() {
-        wrong.say(&policy.at("kubeConfigFile"), "Required value");
+        problems.add(&policy.at("kubeConfigFile"), "Required value");
     }
     const SECOND: Duration = Duration::from_secs(1);
     const MILLISECOND: Duration = Duration::from_millis(1);
     let mut time = |field: &str, unit: Duration, (least, most, usual): (Duration, Duration, Duration)| {
-        match policy.int(field, &mut wrong).unwrap_or(0) {
+        match policy.int(field, &mut problems).unwrap_or(0) {
             0 => usual,
-            // never
+            // disabled
             -1 => Duration::ZERO,
             many => {
-                let given = u32::try_from(many).map_or(Duration::MAX, |many| unit.saturating_mul(many));
-                if many < 0 || given < least || given > most {
+                let duration = u32::try_from(many).map_or(Duration::MAX, |many| unit.saturating_mul(many));
+                if many < 0 || duration < least || duration > most {
                     let why = format!("valid value is between {least:?} and {most:?}, got {many}");
-                    wrong.say(&policy.at(field), why);
+                    problems.add(&policy.at(field), why);
                 }
-                given
+                duration
             }
         }
     };
@@ -219,15 +218,15 @@ fn settings(told: &Value) -> Result<Settings, String> {
     let deny = time("denyTTL", SECOND, (SECOND, half_an_hour, Duration::from_secs(30)));
     let most = Duration::from_secs(5 * 60);
     let backoff = time("retryBackoff", MILLISECOND, (MILLISECOND, most, Duration::from_millis(500)));
-    let default_allow = match told.at(&["imagePolicy", "defaultAllow"]) {
+    let default_allow = match configuration.at(&["imagePolicy", "defaultAllow"]) {
         None | Some(Value::Null) => false,
         Some(Value::Bool(allow)) => *allow,
         Some(_) => {
-            wrong.say(&policy.at("defaultAllow"), "must be true or false");
+            problems.add(&policy.at("defaultAllow"), "must be true or false");
             false
         }
     };
-    wrong.unless(Settings { kubeconfig, allow, deny, backoff, default_allow })
+    problems.into_result(Settings { kubeconfig, allow, deny, backoff, default_allow })
 }
 
 #[cfg(test)]
@@ -256,10 +255,7 @@ mod tests {
             ),
             (r#"{"imagePolicy":{"kubeConfigFile":"/k","retryBackoff":-7}}"#, "imagePolicy.retryBackoff"),
             (r#"{"imagePolicy":{"kubeConfigFile":"/k","defaultAllow":"yes"}}"#, "imagePolicy.defaultAllow"),
-            (
-                r#"{"imagePolicy":{"kubeConfigFile":"/k","more":1}}"#,
-                "imagePolicy.more: there is no such field",
-            ),
+            (r#"{"imagePolicy":{"kubeConfigFile":"/k","more":1}}"#, "imagePolicy.more: unknown field"),
         ] {
             let why = read(text).unwrap_err();
             assert!(why.contains(part), "{text}: {why}");

@@ -1,4 +1,4 @@
-//! Pods may insist on being apart from others by node alone: whole zones must not be closed to everybody else.
+//! LimitPodHardAntiAffinityTopology: denies required anti-affinity by any topology but the node.
 
 use super::plain::{Decide, Verdict, is};
 use rest::{AdmissionAttributes, Interest, Resource};

@@ -9,7 +9,7 @@ pub struct LimitRanger;
 
 impl Decide for LimitRanger {
     fn interest(&self, resource: &Resource) -> Interest {
-        // containers never change what they ask for, so there is nothing to see in updates of pods
+        // resources of containers are immutable, so updates of pods need no check
         let claims = Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "persistentvolumeclaims"));
         claims.and(Interest::CREATE.when(is(resource, "", "pods")))
     }

@@ -1,6 +1,6 @@
 //! Matching of writes against the rules and selectors of webhooks and policies.
 //!
-//! A write of one version of a resource can be meant by a rule that names another: whoever wants that is shown the
+//! A rule for one version of a resource can match a write of another; the webhook or policy then gets the
 //! object in the version of the rule.
 
 use apimachinery::labels::{Operator, Requirement, Selector};
@@ -9,59 +9,59 @@ use schema::{Value, encode};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The words of a rule; `*` stands for all.
-struct Words(Vec<String>);
+/// A list of names; `*` matches all.
+struct NameSet(Vec<String>);
 
-impl Words {
+impl NameSet {
     fn of(rule: &Value, field: &str) -> Self {
-        Words(rule.items(&[field]).iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        NameSet(rule.items(&[field]).iter().filter_map(Value::as_str).map(str::to_owned).collect())
     }
 
-    fn has(&self, word: &str) -> bool {
-        self.0.iter().any(|it| it == "*" || it == word)
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|it| it == "*" || it == name)
     }
 }
 
 /// Operations on resources.
 pub(super) struct Rule {
-    operations: Words,
-    groups: Words,
-    versions: Words,
+    operations: NameSet,
+    groups: NameSet,
+    versions: NameSet,
     /// Resources and their subresources.
     resources: Vec<(String, String)>,
-    /// Only objects in a namespace, or only those in none.
+    /// Only namespaced, or only cluster-scoped objects.
     namespaced: Option<bool>,
-    /// Only objects of these names; all where there are none.
+    /// Only objects of these names; all if empty.
     names: Vec<String>,
 }
 
 impl Rule {
     pub fn of(rule: &Value) -> Self {
-        let resources = Words::of(rule, "resources").0.into_iter().map(|it| match it.split_once('/') {
+        let resources = NameSet::of(rule, "resources").0.into_iter().map(|it| match it.split_once('/') {
             Some((resource, sub)) => (resource.to_owned(), sub.to_owned()),
             None => (it, String::new()),
         });
         Rule {
-            operations: Words::of(rule, "operations"),
-            groups: Words::of(rule, "apiGroups"),
-            versions: Words::of(rule, "apiVersions"),
+            operations: NameSet::of(rule, "operations"),
+            groups: NameSet::of(rule, "apiGroups"),
+            versions: NameSet::of(rule, "apiVersions"),
             resources: resources.collect(),
             namespaced: match rule.text(&["scope"]) {
                 "Namespaced" => Some(true),
                 "Cluster" => Some(false),
                 _ => None,
             },
-            names: Words::of(rule, "resourceNames").0,
+            names: NameSet::of(rule, "resourceNames").0,
         }
     }
 
-    /// The resources that are named, without their subresources; nothing where all are.
+    /// The resources, without subresources; `None` if all match.
     pub fn plurals(&self) -> Option<impl Iterator<Item = &str>> {
         let plurals = || self.resources.iter().map(|(resource, _)| resource.as_str());
         plurals().all(|it| it != "*").then(plurals)
     }
 
-    fn means(&self, write: &AdmissionAttributes<'_>, resource: &Resource) -> bool {
+    fn matches(&self, write: &AdmissionAttributes<'_>, resource: &Resource) -> bool {
         let of = |(plural, sub): &(String, String)| {
             (plural == "*" || *plural == resource.kind.plural) && (sub == "*" || *sub == write.subresource)
         };
@@ -69,42 +69,42 @@ impl Rule {
             && self.resources.iter().any(of)
             && self.groups.has(&resource.group)
             && self.versions.has(&resource.kind.version)
-            // a namespace is in none, though it is called by its own name there
+            // a namespace is cluster-scoped, although its request has its own name as namespace
             && self.namespaced.is_none_or(|it| it != write.namespace.is_empty())
             && (self.names.is_empty() || self.names.iter().any(|it| it == write.name))
     }
 }
 
-/// As what a write is meant.
+/// The version in which a write matches.
 #[derive(Clone)]
-pub(super) enum Meant {
-    AsItIs,
-    /// As one of another version of the resource.
-    As(Arc<Resource>),
+pub(super) enum Match {
+    Exact,
+    /// Another version of the resource.
+    Converted(Arc<Resource>),
 }
 
-impl Meant {
+impl Match {
     pub fn resource<'a>(&'a self, write: &AdmissionAttributes<'a>) -> &'a Resource {
         match self {
-            Meant::AsItIs => write.resource,
-            Meant::As(other) => other,
+            Match::Exact => write.resource,
+            Match::Converted(other) => other,
         }
     }
 
-    /// Another version that the object is shown in.
+    /// The other version to convert to, if any.
     pub fn other(&self, write: &AdmissionAttributes<'_>) -> Option<&Arc<Resource>> {
         match (self, write.other) {
-            (Meant::As(other), None) => Some(other),
+            (Match::Converted(other), None) => Some(other),
             _ => None,
         }
     }
 
-    /// What the object is, as it is shown.
+    /// Group, version and kind in the matched version.
     pub fn form<'a>(&'a self, write: &AdmissionAttributes<'a>) -> Form<'a> {
         self.other(write).map_or(write.form(), |other| other.form())
     }
 
-    /// The object as it is shown; null where there is none.
+    /// The object in the matched version; null where there is none.
     pub async fn json(
         &self,
         write: &AdmissionAttributes<'_>,
@@ -112,22 +112,22 @@ impl Meant {
     ) -> Result<Vec<u8>, ApiError> {
         let Some(object) = object.filter(|it| !it.is_null()) else { return Ok(b"null".to_vec()) };
         let Some(other) = self.other(write) else { return Ok(encode::json(object, write.form().ty)) };
-        let shown = write.resource.convert_to(other, object.clone()).await?;
-        Ok(encode::json(&shown, &other.kind.root))
+        let converted = write.resource.convert_to(other, object.clone()).await?;
+        Ok(encode::json(&converted, &other.kind.root))
     }
 }
 
-/// Finds, by the resource of a write, those whose rules may mean it.
+/// Finds candidates by the resource of a write.
 #[derive(Default)]
 pub(super) struct Index {
-    /// Places of those whose rules name a resource, with those whose rules name all.
+    /// Indices of rules that name a resource, with those that name all.
     by_plural: HashMap<String, Vec<usize>>,
-    /// Places of those whose rules name all resources.
+    /// Indices of rules that name all resources.
     all: Vec<usize>,
 }
 
 impl Index {
-    /// Of many with their rules, in order.
+    /// From lists of rules, in order.
     pub fn of<'r>(many: impl Iterator<Item = &'r [Rule]>) -> Self {
         let mut named: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
         let mut all = Vec::new();
@@ -142,24 +142,24 @@ impl Index {
                 }
             }
         }
-        let with_all = |mut places: BTreeSet<usize>| {
-            places.extend(&all);
-            places.into_iter().collect()
+        let with_all = |mut indices: BTreeSet<usize>| {
+            indices.extend(&all);
+            indices.into_iter().collect()
         };
-        let by_plural = named.into_iter().map(|(plural, places)| (plural.to_owned(), with_all(places)));
+        let by_plural = named.into_iter().map(|(plural, indices)| (plural.to_owned(), with_all(indices)));
         Index { by_plural: by_plural.collect(), all }
     }
 
-    /// The places of those that may mean writes of a resource, in order.
+    /// The indices of candidates for a resource, in order.
     pub fn candidates(&self, plural: &str) -> impl Iterator<Item = usize> {
         self.by_plural.get(plural).unwrap_or(&self.all).iter().copied()
     }
 }
 
-/// Whether one of the rules means a write, and as what.
-pub(super) fn meant(rules: &[Rule], equivalent: bool, write: &AdmissionAttributes<'_>) -> Option<Meant> {
-    if rules.iter().any(|rule| rule.means(write, write.resource)) {
-        return Some(Meant::AsItIs);
+/// Whether one of the rules matches a write, and in which version.
+pub(super) fn find_match(rules: &[Rule], equivalent: bool, write: &AdmissionAttributes<'_>) -> Option<Match> {
+    if rules.iter().any(|rule| rule.matches(write, write.resource)) {
+        return Some(Match::Exact);
     }
     if !equivalent {
         return None;
@@ -168,10 +168,12 @@ pub(super) fn meant(rules: &[Rule], equivalent: bool, write: &AdmissionAttribute
     let served = |it: &Resource| write.subresource.is_empty() || it.subresource(write.subresource).is_some();
     let others = resources.versions_of(write.resource).iter();
     let mut others = others.filter(|it| it.api_version != write.resource.api_version && served(it));
-    others.find(|other| rules.iter().any(|rule| rule.means(write, other))).map(|it| Meant::As(it.clone()))
+    others
+        .find(|other| rules.iter().any(|rule| rule.matches(write, other)))
+        .map(|it| Match::Converted(it.clone()))
 }
 
-/// A selector over labels, as objects have it.
+/// A label selector.
 #[derive(Default)]
 pub(super) struct Labels(Selector);
 
@@ -205,14 +207,14 @@ impl Labels {
 }
 
 /// Selectors of the object and of its namespace.
-pub(super) struct Selected {
+pub(super) struct Selectors {
     namespaces: Labels,
     objects: Labels,
 }
 
-impl Selected {
+impl Selectors {
     pub fn of(value: &Value) -> Self {
-        Selected {
+        Selectors {
             namespaces: Labels::of(value.at(&["namespaceSelector"])),
             objects: Labels::of(value.at(&["objectSelector"])),
         }
@@ -227,7 +229,7 @@ impl Selected {
     ) -> Result<bool, ApiError> {
         let objects = [Some(object), old];
         let mut objects = objects.into_iter().flatten().filter(|it| !it.is_null());
-        // parameters have no labels, and no lack of them either
+        // CONNECT options have no labels, so they are always selected
         let labelled = write.operation != Operation::Connect;
         let of_object =
             self.objects.0.is_empty() || labelled && objects.any(|it| self.objects.match_object(it));
@@ -239,7 +241,7 @@ impl Selected {
         if self.namespaces.0.is_empty() || write.namespace.is_empty() && !itself {
             return Ok(true);
         }
-        // what a namespace is about to be is not to be found anywhere else
+        // the new labels of a namespace are in the object, not in the cache
         if itself
             && write.subresource.is_empty()
             && matches!(write.operation, Operation::Create | Operation::Update)
@@ -258,23 +260,23 @@ fn is_namespace(resource: &Resource) -> bool {
     super::plain::is(resource, "", "namespaces")
 }
 
-/// The namespace of a write; a namespace is in its own.
+/// The namespace of a write; a namespace belongs to itself.
 pub(super) fn namespace_of<'a>(write: &AdmissionAttributes<'a>) -> &'a str {
     if is_namespace(write.resource) { write.name } else { write.namespace }
 }
 
-/// Whoever judges writes is never asked about those that could make it stop.
+/// Whether a resource is exempt: admission configuration is, so that a broken webhook can be removed.
 pub(super) fn is_exempt(resource: &Resource) -> bool {
-    const JUDGES: [&str; 4] = [
+    const CONFIGURATIONS: [&str; 4] = [
         "validatingwebhookconfigurations",
         "mutatingwebhookconfigurations",
         "validatingadmissionpolicies",
         "validatingadmissionpolicybindings",
     ];
-    *resource.kind.group.stem == *"admissionregistration" && JUDGES.contains(&&*resource.kind.plural)
+    *resource.kind.group.stem == *"admissionregistration" && CONFIGURATIONS.contains(&&*resource.kind.plural)
 }
 
-/// Whether the request asks for a dry run, whatever becomes of the write.
+/// Whether the request is a dry run, whatever becomes of the write.
 pub(super) fn is_dry_run(write: &AdmissionAttributes<'_>) -> bool {
     match write.options {
         RequestOptions::Write(options) => options.dry_run,
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_selected_as_elsewhere() {
+    fn labels_are_selected_as_by_clients() {
         let labels = |text: &str| Labels::of(Some(&json(text)));
         let object = json(r#"{"metadata":{"labels":{"a":"1"}}}"#);
         for (selector, expected) in [
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_names_its_resources_or_means_all() {
+    fn a_rule_names_its_resources_or_matches_all() {
         let plurals = |resources: &str| {
             let rule = Rule::of(&json(&format!(r#"{{"resources":{resources}}}"#)));
             rule.plurals().map(|it| it.map(str::to_owned).collect::<Vec<_>>())

@@ -1,40 +1,39 @@
-//! A plugin whose answers are counted, with the time that they took.
+//! Metrics of admission plugins: outcomes and latencies.
 //!
-//! What is decided at once takes no time that could be told from nothing, so no clock is read for it; who must ask
-//! others is timed.
+//! Synchronous decisions take no measurable time, so the clock is read only for asynchronous ones.
 
 use env::{MaybeReady, World};
-use metrics::{About, Family, Histogram, Registry, seconds};
+use metrics::{Descriptor, Family, Histogram, Registry, seconds};
 use rest::metrics::{Outcome, Outcomes, Phase};
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
 use schema::Value;
 use std::time::Duration;
 
-const ANSWERS: About = About::stable(
+const LATENCY: Descriptor = Descriptor::stable(
     "apiserver_admission_controller_admission_duration_seconds",
     "Time that an admission plugin took to answer.",
 )
 .by(&["name", "type", "operation", "rejected"])
 .seconds(&seconds([0.005, 0.025, 0.1, 0.5, 1.0, 2.5]));
 
-/// Where the answers of all plugins are counted.
-pub(crate) struct Answers {
+/// The metrics of all plugins.
+pub(crate) struct AdmissionMetrics {
     family: Family<Histogram>,
     world: World,
 }
 
-impl Answers {
+impl AdmissionMetrics {
     pub fn new(registry: &Registry, world: &World) -> Self {
-        Answers { family: registry.family(ANSWERS), world: world.clone() }
+        AdmissionMetrics { family: registry.family(LATENCY), world: world.clone() }
     }
 
-    pub fn of(&self, name: &'static str, plugin: Box<dyn Admission>) -> Box<dyn Admission> {
+    pub fn measure(&self, name: &'static str, plugin: Box<dyn Admission>) -> Box<dyn Admission> {
         let (family, world) = (self.family.clone(), self.world.clone());
-        Box::new(Measured { name, plugin, family, world, outcomes: Outcomes::default() })
+        Box::new(MeasuredPlugin { name, plugin, family, world, outcomes: Outcomes::default() })
     }
 }
 
-struct Measured {
+struct MeasuredPlugin {
     name: &'static str,
     plugin: Box<dyn Admission>,
     family: Family<Histogram>,
@@ -42,11 +41,11 @@ struct Measured {
     outcomes: Outcomes,
 }
 
-type Answer = Result<(), ApiError>;
+type Decision = Result<(), ApiError>;
 
-impl Measured {
-    fn took(&self, phase: Phase, operation: Operation, answer: &Answer, time: Duration) {
-        let outcome = Outcome { phase, operation, rejected: answer.is_err() };
+impl MeasuredPlugin {
+    fn took(&self, phase: Phase, operation: Operation, decision: &Decision, time: Duration) {
+        let outcome = Outcome { phase, operation, rejected: decision.is_err() };
         self.outcomes.took(outcome, time, |[kind, operation, rejected]| {
             self.family.of(&[self.name, kind, operation, rejected])
         });
@@ -56,26 +55,26 @@ impl Measured {
         &'a self,
         phase: Phase,
         operation: Operation,
-        answer: MaybeReady<'a, Answer>,
-    ) -> MaybeReady<'a, Answer> {
-        match answer {
-            MaybeReady::Now(answer) => {
-                self.took(phase, operation, &answer, Duration::ZERO);
-                answer.into()
+        outcome: MaybeReady<'a, Decision>,
+    ) -> MaybeReady<'a, Decision> {
+        match outcome {
+            MaybeReady::Now(outcome) => {
+                self.took(phase, operation, &outcome, Duration::ZERO);
+                outcome.into()
             }
-            MaybeReady::Later(answer) => {
+            MaybeReady::Later(outcome) => {
                 let began = self.world.elapsed();
                 MaybeReady::later(async move {
-                    let answer = answer.await;
-                    self.took(phase, operation, &answer, self.world.elapsed().saturating_sub(began));
-                    answer
+                    let outcome = outcome.await;
+                    self.took(phase, operation, &outcome, self.world.elapsed().saturating_sub(began));
+                    outcome
                 })
             }
         }
     }
 }
 
-impl Admission for Measured {
+impl Admission for MeasuredPlugin {
     fn interest(&self, resource: &Resource) -> Interest {
         self.plugin.interest(resource)
     }
@@ -85,7 +84,7 @@ impl Admission for Measured {
         write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
         old: Option<&'a Value>,
-    ) -> MaybeReady<'a, Answer> {
+    ) -> MaybeReady<'a, Decision> {
         self.timed(Phase::Mutate, write.operation, self.plugin.mutate(write, object, old))
     }
 
@@ -94,7 +93,7 @@ impl Admission for Measured {
         write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
-    ) -> MaybeReady<'a, Answer> {
+    ) -> MaybeReady<'a, Decision> {
         self.timed(Phase::Validate, write.operation, self.plugin.validate(write, object, old))
     }
 }

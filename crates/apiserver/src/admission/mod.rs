@@ -49,7 +49,7 @@ use creation::Creation;
 use escalation::Escalation;
 use event_rate_limit::EventRateLimit;
 pub use kinds::core::pod::admit::Tolerated;
-pub(crate) use metrics::Answers;
+pub(crate) use metrics::AdmissionMetrics;
 use namespace_lifecycle::NamespaceLifecycle;
 use node_restriction::NodeRestriction;
 pub(crate) use parts::Parts;
@@ -62,26 +62,26 @@ use schema::Value;
 use service_account::ServiceAccount;
 use std::collections::BTreeMap;
 
-/// What the operator decided about plugins.
+/// Options of admission.
 #[derive(Debug, Default, Clone)]
 pub struct Options {
-    /// On although they are not by default.
+    /// Plugins to enable beyond the defaults.
     pub enable: Vec<String>,
-    /// Off although they are on by default. Wins over `enable`.
+    /// Default plugins to disable. Wins over `enable`.
     pub disable: Vec<String>,
-    /// What plugins are told, by name.
+    /// Configurations of plugins, by name.
     pub configuration: BTreeMap<String, Value>,
-    /// How long pods stay on nodes that are lost.
+    /// Default tolerations of lost nodes, in seconds.
     pub tolerated: Tolerated,
 }
 
-/// Makes a plugin from its configuration; the error says what is wrong with that.
+/// Builds a plugin from its configuration; the error lists its problems.
 type Make = fn(&Parts, &Value) -> Result<Box<dyn Admission>, String>;
 
-/// A plugin that can be switched on and off.
+/// A plugin that can be enabled and disabled.
 pub struct Plugin {
     name: &'static str,
-    /// Whether it is on unless told otherwise.
+    /// Whether it is enabled by default.
     on: bool,
     make: Make,
 }
@@ -91,28 +91,28 @@ impl Plugin {
         PLUGINS.iter().find(|plugin| plugin.name == name)
     }
 
-    /// The names of all, in the order in which they are asked.
+    /// The names of all, in the order in which they run.
     pub fn all() -> impl Iterator<Item = &'static str> {
         PLUGINS.iter().map(|plugin| plugin.name)
     }
 }
 
-/// On unless told otherwise.
+/// Enabled by default.
 const fn on(name: &'static str, make: Make) -> Plugin {
     Plugin { name, on: true, make }
 }
 
-/// Off unless told otherwise.
+/// Disabled by default.
 const fn off(name: &'static str, make: Make) -> Plugin {
     Plugin { name, on: false, make }
 }
 
-/// What decides at once.
+/// Wraps a synchronous plugin.
 fn plain<T: plain::Decide + 'static>(plugin: T) -> Result<Box<dyn Admission>, String> {
     Ok(Box::new(Plain(plugin)))
 }
 
-/// In the order in which they are asked.
+/// In the order in which they run.
 const PLUGINS: &[Plugin] = &[
     off("AlwaysAdmit", |_, _| Ok(Box::new(always::Admit))),
     off("NamespaceAutoProvision", |_, _| Ok(Box::new(namespace_auto_provision::NamespaceAutoProvision))),
@@ -127,22 +127,24 @@ const PLUGINS: &[Plugin] = &[
     off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
     on("TaintNodesByCondition", |_, _| plain(taint_nodes_by_condition::TaintNodesByCondition)),
     off("AlwaysPullImages", |_, _| plain(always_pull_images::AlwaysPullImages)),
-    off("ImagePolicyWebhook", |parts, told| {
-        Ok(Box::new(image_policy_webhook::ImagePolicyWebhook::new(parts, told)?))
+    off("ImagePolicyWebhook", |parts, configuration| {
+        Ok(Box::new(image_policy_webhook::ImagePolicyWebhook::new(parts, configuration)?))
     }),
-    on("PodSecurity", |parts, told| {
-        Ok(Box::new(PodSecurity::new(&parts.names, parts.pod_security.clone(), told)?))
+    on("PodSecurity", |parts, configuration| {
+        Ok(Box::new(PodSecurity::new(&parts.names, parts.pod_security.clone(), configuration)?))
     }),
-    off("PodNodeSelector", |parts, told| Ok(Box::new(PodNodeSelector::new(&parts.names, told)?))),
+    off("PodNodeSelector", |parts, configuration| {
+        Ok(Box::new(PodNodeSelector::new(&parts.names, configuration)?))
+    }),
     on("Priority", |_, _| plain(priority::Priority)),
     on("DefaultTolerationSeconds", |parts, _| {
         plain(default_toleration_seconds::DefaultTolerationSeconds(parts.tolerated))
     }),
-    off("PodTolerationRestriction", |parts, told| {
-        Ok(Box::new(PodTolerationRestriction::new(&parts.names, told)?))
+    off("PodTolerationRestriction", |parts, configuration| {
+        Ok(Box::new(PodTolerationRestriction::new(&parts.names, configuration)?))
     }),
-    off("EventRateLimit", |parts, told| {
-        Ok(Box::new(EventRateLimit::new(&parts.names, parts.world.clone(), told)?))
+    off("EventRateLimit", |parts, configuration| {
+        Ok(Box::new(EventRateLimit::new(&parts.names, parts.world.clone(), configuration)?))
     }),
     off("ExtendedResourceToleration", |_, _| plain(extended_resource_toleration::ExtendedResourceToleration)),
     off("PersistentVolumeLabel", |_, _| plain(persistent_volume_label::PersistentVolumeLabel)),
@@ -168,26 +170,32 @@ const PLUGINS: &[Plugin] = &[
     on("CertificateSubjectRestriction", |_, _| Ok(Box::new(certificates::SubjectRestriction))),
     on("DefaultIngressClass", |_, _| plain(default_ingress_class::DefaultIngressClass)),
     off("DenyServiceExternalIPs", |_, _| plain(deny_service_external_ips::DenyServiceExternalIps)),
-    on("MutatingAdmissionWebhook", |parts, told| Ok(Box::new(webhooks::Mutating::new(parts, told)?))),
+    on("MutatingAdmissionWebhook", |parts, configuration| {
+        Ok(Box::new(webhooks::Mutating::new(parts, configuration)?))
+    }),
     on("ValidatingAdmissionPolicy", |parts, _| Ok(Box::new(policies::ValidatingAdmissionPolicy::new(parts)))),
-    on("ValidatingAdmissionWebhook", |parts, told| Ok(Box::new(webhooks::Validating::new(parts, told)?))),
-    on("ResourceQuota", |parts, told| Ok(Box::new(resource_quota::ResourceQuota::new(&parts.names, told)?))),
+    on("ValidatingAdmissionWebhook", |parts, configuration| {
+        Ok(Box::new(webhooks::Validating::new(parts, configuration)?))
+    }),
+    on("ResourceQuota", |parts, configuration| {
+        Ok(Box::new(resource_quota::ResourceQuota::new(&parts.names, configuration)?))
+    }),
     off("AlwaysDeny", |_, _| Ok(Box::new(always::Deny))),
 ];
 
-/// Why the plugins cannot be as asked for.
+/// Why the options are invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct BadPlugins(Vec<String>);
 
-/// All that writes pass, in order.
+/// The chain of plugins, in order.
 pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admission>>, BadPlugins> {
     let named = options.enable.iter().chain(&options.disable);
     let mut wrong: Vec<String> = named
         .filter(|name| Plugin::named(name).is_none())
         .map(|name| format!("there is no admission plugin {name:?}"))
         .collect();
-    // who may create at all is asked before any plugin has its last word
+    // the create permission is checked before the validation of any plugin
     let mut chain: Vec<Box<dyn Admission>> =
         vec![Box::new(Creation { authorizer: parts.authorizer.clone() })];
     for plugin in PLUGINS {
@@ -196,11 +204,11 @@ pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admi
             continue;
         }
         match (plugin.make)(parts, options.configuration.get(plugin.name).unwrap_or(&Value::Null)) {
-            Ok(made) => chain.push(parts.answers.of(plugin.name, made)),
+            Ok(plugin_instance) => chain.push(parts.plugin_metrics.measure(plugin.name, plugin_instance)),
             Err(why) => wrong.push(format!("admission plugin {}: {why}", plugin.name)),
         }
     }
-    // what roles permit is looked at in the form that plugins have given them
+    // escalation is checked on roles as changed by plugins
     let (rbac, authorizer) = (parts.rbac.clone(), parts.authorizer.clone());
     chain.push(Box::new(Escalation { rbac, authorizer }));
     if wrong.is_empty() { Ok(chain) } else { Err(BadPlugins(wrong)) }
@@ -209,7 +217,7 @@ pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outgoing::webhook_target::Way;
+    use crate::outgoing::webhook_target::ServiceRouting;
     use auth::Rbac;
     use env::World;
     use names::Names;
@@ -223,13 +231,13 @@ mod tests {
             names,
             world: world.clone(),
             pod_security: pod_security::Counters::new(&registry),
-            answers: Answers::new(&registry, &world),
+            plugin_metrics: AdmissionMetrics::new(&registry, &world),
             rbac: rbac.clone(),
             authorizer: rbac,
             tolerated: Tolerated::default(),
             webhooks: webhooks::Counters::new(&registry),
             calls: outbound::ClientMetrics::new(&registry),
-            way: Way::default(),
+            routing: ServiceRouting::default(),
             policies: true,
             policy_counters: policy_metrics::Counters::new(&registry),
         };
@@ -237,11 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn only_plugins_that_there_are_can_be_switched() {
+    fn only_known_plugins_can_be_enabled_or_disabled() {
         let named = |name: &str| vec![name.to_owned()];
         let both = Options { enable: named("Nothing"), disable: named("NorThis"), ..Options::default() };
-        let told = wrong(both);
-        assert!(told.contains("\"Nothing\"") && told.contains("\"NorThis\""), "{told}");
+        let configuration = wrong(both);
+        assert!(
+            configuration.contains("\"Nothing\"") && configuration.contains("\"NorThis\""),
+            "{configuration}"
+        );
         assert_eq!(wrong(Options { disable: named("ResourceQuota"), ..Options::default() }), "");
     }
 }

@@ -1,4 +1,4 @@
-//! Namespaces are made when something is created in them.
+//! NamespaceAutoProvision: creates the namespace of a new object.
 
 use crate::loopback;
 use env::MaybeReady;
@@ -20,13 +20,13 @@ impl Admission for NamespaceAutoProvision {
         object: Option<&'a mut Value>,
         _: Option<&'a Value>,
     ) -> MaybeReady<'a, Result<(), ApiError>> {
-        let there = write.api.lookup_field(PLURAL, "", write.namespace, "status.phase").is_some();
-        if there || write.dry_run {
+        let exists = write.api.lookup_field(PLURAL, "", write.namespace, "status.phase").is_some();
+        if exists || write.dry_run {
             return Ok(()).into();
         }
         MaybeReady::later(async move {
-            match make(write).await {
-                // somebody else was faster, which is as good
+            match create_namespace(write).await {
+                // a concurrent request created it
                 Err(why) if why.code == 409 => Ok(()),
                 Err(why) => Err(write.forbidden(object.as_deref(), &why.message)),
                 Ok(()) => Ok(()),
@@ -35,11 +35,11 @@ impl Admission for NamespaceAutoProvision {
     }
 }
 
-async fn make(write: &AdmissionAttributes<'_>) -> Result<(), ApiError> {
+async fn create_namespace(write: &AdmissionAttributes<'_>) -> Result<(), ApiError> {
     let resources = write.api.resources();
     let Some(resource) = resources.get("v1", PLURAL) else { return Ok(()) };
     let mut namespace = Value::map();
     namespace.set(&["metadata", "name"], write.namespace);
-    let place = loopback::Place { resource, namespace: "", name: "", subresource: "" };
-    loopback::write(write.api, place, &namespace).await.map(drop)
+    let target = loopback::WriteTarget { resource, namespace: "", name: "", subresource: "" };
+    loopback::write(write.api, target, &namespace).await.map(drop)
 }

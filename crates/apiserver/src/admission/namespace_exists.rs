@@ -1,4 +1,4 @@
-//! Nothing is written into namespaces that do not exist.
+//! NamespaceExists: denies writes into namespaces that do not exist.
 
 use env::MaybeReady;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Subject};

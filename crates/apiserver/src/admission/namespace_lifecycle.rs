@@ -1,4 +1,5 @@
-//! Objects are made only in namespaces that exist and are not going away, and some namespaces never go.
+//! NamespaceLifecycle: denies creates in missing or terminating namespaces, and the deletion of system
+//! namespaces.
 
 use env::MaybeReady;
 use rest::{Admission, AdmissionAttributes, ApiError, Cause, Interest, Operation, Resource, Subject};
@@ -11,9 +12,9 @@ impl Admission for NamespaceLifecycle {
         if super::plain::is(resource, "", "namespaces") {
             return Interest::DELETE;
         }
-        // what somebody may do in a namespace must not tell whether it exists
-        let tells = resource.kind.plural == "localsubjectaccessreviews";
-        Interest::CREATE.and(Interest::PARTS).when(resource.kind.namespaced && !tells)
+        // a local access review must not reveal whether a namespace exists
+        let is_review = resource.kind.plural == "localsubjectaccessreviews";
+        Interest::CREATE.and(Interest::PARTS).when(resource.kind.namespaced && !is_review)
     }
 
     fn mutate<'a>(

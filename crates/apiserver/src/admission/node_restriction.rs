@@ -1,8 +1,8 @@
 //! NodeRestriction: limits kubelets to writes of their own node and its pods.
 //!
-//! Roles and relations say what kinds an agent may write; here is looked at what it writes: its node without
-//! labels and taints that steer pods, mirrors of pods that it runs by itself and that name nothing else, the
-//! status of pods on its node, tokens bound to them, its lease, its drivers.
+//! The node authorizer decides which kinds a kubelet may write; this plugin checks their content: its own
+//! node, without labels and taints that steer pods; mirror pods that reference nothing else; the status of
+//! pods on its node; tokens bound to them; its lease; its CSINode.
 
 use super::plain::is;
 use crate::authorization::node::node_of;
@@ -42,7 +42,7 @@ impl Admission for NodeRestriction {
     }
 }
 
-/// What an agent writes.
+/// A write of a kubelet.
 struct Write<'a> {
     write: &'a AdmissionAttributes<'a>,
     node: &'a str,
@@ -50,10 +50,10 @@ struct Write<'a> {
     old: Option<&'a Value>,
 }
 
-type Checked = Result<(), ApiError>;
+type CheckResult = Result<(), ApiError>;
 
 impl Write<'_> {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         let (write, node) = (self.write, self.node);
         if node.is_empty() {
             return self.refuse(&format!("could not determine node from user {:?}", write.user.name));
@@ -66,7 +66,7 @@ impl Write<'_> {
             ("", "pods", other) => self.refuse(&format!(
                 "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
             )),
-            ("", "nodes", _) => self.itself(),
+            ("", "nodes", _) => self.node_object(),
             ("", "persistentvolumeclaims", "status") => self.claim_status(),
             ("", "persistentvolumeclaims", _) => self.refuse("may only update PVC status"),
             ("", "serviceaccounts", "token") if write.operation == Operation::Create => self.token(),
@@ -85,11 +85,11 @@ impl Write<'_> {
         }
     }
 
-    fn refuse(&self, why: &str) -> Checked {
+    fn refuse(&self, why: &str) -> CheckResult {
         Err(self.write.forbidden(self.object, why))
     }
 
-    fn same_name(&self, why: &str) -> Checked {
+    fn same_name(&self, why: &str) -> CheckResult {
         if self.write.name == self.node { Ok(()) } else { self.refuse(why) }
     }
 
@@ -98,7 +98,7 @@ impl Write<'_> {
         pod.text(&["spec", "nodeName"]) == self.node
     }
 
-    fn pod(&self) -> Checked {
+    fn pod(&self) -> CheckResult {
         let node = self.node;
         match (self.write.operation, self.object, self.old) {
             (Operation::Create, Some(pod), _) => self.mirror(pod),
@@ -115,8 +115,8 @@ impl Write<'_> {
         }
     }
 
-    /// A pod that tells what the agent runs anyway, and names nothing that the agent could then read.
-    fn mirror(&self, pod: &Value) -> Checked {
+    /// A mirror pod must not reference objects that the kubelet could then read.
+    fn mirror(&self, pod: &Value) -> CheckResult {
         let node = self.node;
         let annotation = self.write.api.names.well_known("config.mirror");
         if pod.at(&["metadata", "annotations", &annotation]).is_none() {
@@ -128,15 +128,15 @@ impl Write<'_> {
             return self
                 .refuse(&format!("node {node:?} can only create pods with spec.nodeName set to itself"));
         }
-        self.owned(pod)?;
-        let refers = |to: ReferenceKind| references::any(pod, |what, _| what == to);
-        for (to, told) in [
+        self.check_owner(pod)?;
+        let refers = |to: ReferenceKind| references::any(pod, |kind, _| kind == to);
+        for (to, text) in [
             (ReferenceKind::ServiceAccount, "a service account"),
             (ReferenceKind::Secret, "secrets"),
             (ReferenceKind::ConfigMap, "configmaps"),
         ] {
             if refers(to) {
-                return self.refuse(&format!("node {node:?} can not create pods that reference {told}"));
+                return self.refuse(&format!("node {node:?} can not create pods that reference {text}"));
             }
         }
         let claims = |volume: &Value| volume.at(&["persistentVolumeClaim"]).is_some_and(|it| !it.is_null());
@@ -147,8 +147,8 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// What belongs to the node goes with it, and holds nothing up.
-    fn owned(&self, pod: &Value) -> Checked {
+    /// A mirror pod is owned by its node, without blocking the node's deletion.
+    fn check_owner(&self, pod: &Value) -> CheckResult {
         let node = self.node;
         let owner = match pod.items(&["metadata", "ownerReferences"]) {
             [owner] => owner,
@@ -169,31 +169,31 @@ impl Write<'_> {
                 "node {node:?} can only create pods with an owner reference set to itself"
             ));
         }
-        let says = |field: &str| owner.at(&[field]).and_then(Value::as_bool) == Some(true);
-        if !says("controller") {
+        let is_true = |field: &str| owner.at(&[field]).and_then(Value::as_bool) == Some(true);
+        if !is_true("controller") {
             return self.refuse(&format!(
                 "node {node:?} can only create pods with a controller owner reference set to itself"
             ));
         }
-        if says("blockOwnerDeletion") {
+        if is_true("blockOwnerDeletion") {
             return self
                 .refuse(&format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
         }
-        let there = self.found("nodes", "node", "", node)?;
-        let (is, told) = (there.text(&["metadata", "uid"]), owner.text(&["uid"]));
-        if is != told {
-            // told the way round in which clients know it
-            return self.refuse(&format!("node {node} UID mismatch: expected {told} got {is}"));
+        let existing = self.find("nodes", "node", "", node)?;
+        let (is, text) = (existing.text(&["metadata", "uid"]), owner.text(&["uid"]));
+        if is != text {
+            // in upstream's order
+            return self.refuse(&format!("node {node} UID mismatch: expected {text} got {is}"));
         }
         Ok(())
     }
 
-    fn found(&self, plural: &str, told: &str, namespace: &str, name: &str) -> Result<Value, ApiError> {
+    fn find(&self, plural: &str, text: &str, namespace: &str, name: &str) -> Result<Value, ApiError> {
         let found = self.write.api.lookup(plural, namespace, name);
-        found.ok_or_else(|| ApiError::not_found(Subject { group: "", kind: told, name }))
+        found.ok_or_else(|| ApiError::not_found(Subject { group: "", kind: text, name }))
     }
 
-    fn pod_status(&self) -> Checked {
+    fn pod_status(&self) -> CheckResult {
         let node = self.node;
         let (Operation::Update, Some(pod), Some(old)) = (self.write.operation, self.object, self.old) else {
             return self.refuse(&format!("unexpected operation {:?}", self.write.operation.name()));
@@ -209,30 +209,31 @@ impl Write<'_> {
         Ok(())
     }
 
-    fn eviction(&self) -> Checked {
-        // what an eviction does to its pod is not a write of the agent
+    fn eviction(&self) -> CheckResult {
+        // an eviction is not a write of the pod
         if self.write.operation != Operation::Create {
             return Ok(());
         }
-        let pod = self.found("pods", "pod", self.write.namespace, self.write.name)?;
+        let pod = self.find("pods", "pod", self.write.namespace, self.write.name)?;
         if self.has(&pod) {
             return Ok(());
         }
         self.refuse(&format!("node {} can only evict pods with spec.nodeName set to itself", self.node))
     }
 
-    fn itself(&self) -> Checked {
+    fn node_object(&self) -> CheckResult {
         let (write, node) = (self.write, self.node);
         let names = &write.api.names;
         let changed = |object: Option<&Value>, old: Option<&Value>| {
             let forbidden: Vec<_> =
                 changed_labels(object, old).into_iter().filter(|label| !may_label(label, names)).collect();
-            Some(forbidden.join(", ")).filter(|told| !told.is_empty())
+            Some(forbidden.join(", ")).filter(|text| !text.is_empty())
         };
         let owners = |object: Option<&Value>| {
             object.map(|it| it.items(&["metadata", "ownerReferences"]).to_vec()).unwrap_or_default()
         };
-        // an owner that does not exist would have the collector delete the node, and with it its taints and labels
+        // an owner that does not exist would make the garbage collector delete the node, and with it taints
+        // and labels
         if write.operation != Operation::Delete && owners(self.object) != owners(self.old) {
             return self.refuse(&format!("node {node:?} is not allowed to modify ownerReferences"));
         }
@@ -243,9 +244,9 @@ impl Write<'_> {
                     "node {node:?} is not allowed to create pods with a non-nil configSource"
                 ));
             }
-            if let Some(told) = changed(self.object, None) {
+            if let Some(text) = changed(self.object, None) {
                 return self
-                    .refuse(&format!("node {node:?} is not allowed to set the following labels: {told}"));
+                    .refuse(&format!("node {node:?} is not allowed to set the following labels: {text}"));
             }
         }
         if write.name != node {
@@ -266,13 +267,13 @@ impl Write<'_> {
         if taints(self.object) != taints(self.old) {
             return self.refuse(&format!("node {node:?} is not allowed to modify taints"));
         }
-        if let Some(told) = changed(self.object, self.old) {
-            return self.refuse(&format!("is not allowed to modify labels: {told}"));
+        if let Some(text) = changed(self.object, self.old) {
+            return self.refuse(&format!("is not allowed to modify labels: {text}"));
         }
         Ok(())
     }
 
-    fn claim_status(&self) -> Checked {
+    fn claim_status(&self) -> CheckResult {
         let (Operation::Update, Some(claim), Some(old)) = (self.write.operation, self.object, self.old)
         else {
             return self.refuse(&format!("unexpected operation {:?}", self.write.operation.name()));
@@ -294,8 +295,8 @@ impl Write<'_> {
         ))
     }
 
-    /// Tokens are for pods that run here.
-    fn token(&self) -> Checked {
+    /// Tokens are for pods on this node.
+    fn token(&self) -> CheckResult {
         let reference = self.object.and_then(|request| request.at(&["spec", "boundObjectRef"]));
         let reference = reference.filter(|it| {
             it.text(&["apiVersion"]) == "v1" && it.text(&["kind"]) == "Pod" && !it.text(&["name"]).is_empty()
@@ -307,7 +308,7 @@ impl Write<'_> {
         if uid.is_empty() {
             return self.refuse("node requested token with a pod binding without a uid");
         }
-        let pod = self.found("pods", "pod", self.write.namespace, reference.text(&["name"]))?;
+        let pod = self.find("pods", "pod", self.write.namespace, reference.text(&["name"]))?;
         if pod.text(&["metadata", "uid"]) != uid {
             return self.refuse(&format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. \
@@ -326,14 +327,14 @@ fn labels(object: Option<&Value>) -> Map {
     labels.cloned().unwrap_or_default()
 }
 
-/// Labels that come, go or change, in order.
+/// Labels that are added, removed or changed, in order.
 fn changed_labels(object: Option<&Value>, old: Option<&Value>) -> BTreeSet<String> {
     let (next, old) = (labels(object), labels(old));
     let keys = next.keys().chain(old.keys());
     keys.filter(|key| next.get(key) != old.get(key)).map(str::to_owned).collect()
 }
 
-/// Labels of the system that an agent knows better than anybody.
+/// System labels that a kubelet may set.
 const OWN_LABELS: &[(&str, &str)] = &[
     ("", "hostname"),
     ("", "os"),
@@ -347,8 +348,8 @@ const OWN_LABELS: &[(&str, &str)] = &[
     ("beta", "arch"),
 ];
 
-/// Whether an agent may label its node so: not where labels keep agents out, and of the system's labels only
-/// some.
+/// Whether a kubelet may set a label on its node: none with the restriction prefix, and only some system
+/// labels.
 fn may_label(label: &str, names: &Names) -> bool {
     let Some((of, _)) = label.split_once('/') else { return true };
     let within =

@@ -1,5 +1,6 @@
-//! Who gives an object an owner must be permitted to delete that object, since owners take it with them; and who
-//! makes an owner wait for it must be permitted to make that owner wait.
+//! OwnerReferencesPermissionEnforcement: changing owners requires the permission to delete the object,
+//! because owners take it with them; `blockOwnerDeletion` requires the permission to set finalizers of the
+//! owner.
 
 use crate::reviews::user_of;
 use auth::{Attributes, Authorizer, Decision, User};
@@ -32,14 +33,14 @@ impl Admission for OwnerReferencesPermissionEnforcement {
             return Ok(()).into();
         }
         MaybeReady::later(async move {
-            let decided = self.decide(write, object, before).await;
+            let decided = self.admit(write, object, before).await;
             decided.map_err(|why| write.forbidden(Some(object), &why))
         })
     }
 }
 
 impl OwnerReferencesPermissionEnforcement {
-    async fn decide(
+    async fn admit(
         &self,
         write: &AdmissionAttributes<'_>,
         object: &Value,
@@ -47,13 +48,13 @@ impl OwnerReferencesPermissionEnforcement {
     ) -> Result<(), String> {
         let user = user_of(write.user);
         if write.operation == Operation::Update {
-            let asked = Attributes {
+            let attributes_of = Attributes {
                 version: &write.resource.kind.version,
                 subresource: write.subresource,
                 ..attributes(&user, write.resource, "delete", write.namespace, write.name)
             };
-            let decision = self.authorizer.authorize(&asked).get().await;
-            permitted(&decision, "cannot set an ownerRef on a resource you can't delete")?;
+            let decision = self.authorizer.authorize(&attributes_of).get().await;
+            check_decision(&decision, "cannot set an ownerRef on a resource you can't delete")?;
         }
         let blocks = |owner: &Value| owner.at(&["blockOwnerDeletion"]).and_then(Value::as_bool) == Some(true);
         let blocked: HashSet<&str> =
@@ -83,13 +84,13 @@ impl OwnerReferencesPermissionEnforcement {
             ));
         };
         let namespace = if resource.kind.namespaced { write.namespace } else { "" };
-        let asked = Attributes {
+        let attributes_of = Attributes {
             subresource: "finalizers",
             ..attributes(user, resource, "update", namespace, owner.text(&["name"]))
         };
-        let decision = self.authorizer.authorize(&asked).get().await;
+        let decision = self.authorizer.authorize(&attributes_of).get().await;
         const WHY: &str = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on";
-        permitted(&decision, WHY)
+        check_decision(&decision, WHY)
     }
 }
 
@@ -114,7 +115,7 @@ fn attributes<'a>(
     }
 }
 
-fn permitted(decision: &Decision, why: &str) -> Result<(), String> {
-    // clients know these with the decision's reason and an error behind, of which there is none
+fn check_decision(decision: &Decision, why: &str) -> Result<(), String> {
+    // upstream appends the reason and an error, which is nil here
     if decision.is_allowed() { Ok(()) } else { Err(format!("{why}: {}, <nil>", decision.reason())) }
 }

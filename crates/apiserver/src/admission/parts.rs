@@ -1,22 +1,22 @@
 //! Dependencies of admission plugins.
 
-use super::metrics::Answers;
+use super::metrics::AdmissionMetrics;
 use super::{pod_security, policy_metrics, webhooks};
-use crate::outgoing::webhook_target::Way;
+use crate::outgoing::webhook_target::ServiceRouting;
 use auth::{Authorizer, Rbac};
 use env::World;
 use kinds::core::pod::admit::Tolerated;
 use names::Names;
 use std::sync::Arc;
 
-/// See the module.
+/// The dependencies.
 pub(crate) struct Parts {
     pub names: Names,
     pub world: World,
     /// Metrics of PodSecurity.
     pub pod_security: pod_security::Counters,
     /// Metrics of all plugins.
-    pub answers: Answers,
+    pub plugin_metrics: AdmissionMetrics,
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
     pub tolerated: Tolerated,
@@ -25,8 +25,8 @@ pub(crate) struct Parts {
     /// Metrics of all outgoing calls.
     pub calls: Arc<outbound::ClientMetrics>,
     /// Resolves the Services of webhooks.
-    pub way: Way,
-    /// Whether ValidatingAdmissionPolicy is on.
+    pub routing: ServiceRouting,
+    /// Whether ValidatingAdmissionPolicy is enabled.
     pub policies: bool,
     /// Metrics of ValidatingAdmissionPolicy.
     pub policy_counters: policy_metrics::Counters,

@@ -1,6 +1,6 @@
 //! PersistentVolumeClaimResize: lets a claim grow where its StorageClass allows expansion.
 
-use super::plain::{Decide, Verdict, is, looking};
+use super::plain::{Decide, Verdict, is, with_context};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
@@ -13,6 +13,6 @@ impl Decide for PersistentVolumeClaimResize {
 
     fn review(&self, write: &AdmissionAttributes<'_>, object: &Value, old: Option<&Value>) -> Verdict {
         let Some(old) = old else { return Ok(()) };
-        looking(write, |context| kinds::core::persistentvolumeclaim::check_growth(object, old, context))
+        with_context(write, |context| kinds::core::persistentvolumeclaim::check_growth(object, old, context))
     }
 }

@@ -1,7 +1,7 @@
 //! PersistentVolumeLabel: adds topology labels and node affinity to cloud volumes.
 //!
-//! Whoever makes volumes on demand is believed about their place. There is no cloud here that could be asked about
-//! the others, so those that would need one are refused.
+//! Labels of provisioned volumes are trusted. There is no cloud provider to query for the others, so those
+//! are denied.
 
 use super::plain::{Decide, Verdict, is};
 use names::Names;
@@ -10,16 +10,16 @@ use schema::Value;
 
 pub struct PersistentVolumeLabel;
 
-/// The sources that are asked about: the field, what names the volume, and what the cloud calls it.
+/// Volume sources of clouds: the field, its name field, and the name in messages.
 const SOURCES: &[(&str, &str, &str)] = &[
     ("awsElasticBlockStore", "volumeID", "AWS EBS volume"),
     ("gcePersistentDisk", "pdName", "GCE PD volume"),
     ("vsphereVolume", "volumePath", "vSphere Volume"),
 ];
-/// A volume that is being made has no place yet.
-const BEING_MADE: &str = "placeholder-for-provisioning";
-/// Zones of a volume that is in several.
-const BETWEEN_ZONES: &str = "__";
+/// A volume that is being provisioned has no zone yet.
+const PROVISIONING: &str = "placeholder-for-provisioning";
+/// Separator of several zones.
+const ZONE_SEPARATOR: &str = "__";
 
 impl Decide for PersistentVolumeLabel {
     fn interest(&self, resource: &Resource) -> Interest {
@@ -27,15 +27,15 @@ impl Decide for PersistentVolumeLabel {
     }
 
     fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
-        match place(object, &write.api.names) {
-            Some(place) => keep_to(object, place),
-            None => ask(object),
+        match topology_labels(object, &write.api.names) {
+            Some(topology_labels) => add_affinity(object, topology_labels),
+            None => deny_cloud_volume(object),
         }
     }
 }
 
-/// The labels for zone and region, where whoever made the volume has set both.
-fn place(volume: &Value, names: &Names) -> Option<[(String, String); 2]> {
+/// The zone and region labels, if the provisioner has set both.
+fn topology_labels(volume: &Value, names: &Names) -> Option<[(String, String); 2]> {
     volume.at(&["metadata", "annotations", &names.well_known_under("pv", "provisioned-by")])?;
     let labelled = |domain: &str| {
         let label = |name: &str| {
@@ -48,10 +48,10 @@ fn place(volume: &Value, names: &Names) -> Option<[(String, String); 2]> {
     labelled("topology").or_else(|| labelled("failure-domain.beta"))
 }
 
-/// A volume is used on nodes of its place, unless it says something about the place itself.
-fn keep_to(volume: &mut Value, [zone, region]: [(String, String); 2]) -> Verdict {
+/// Adds node affinity for zone and region, unless the volume has it.
+fn add_affinity(volume: &mut Value, [zone, region]: [(String, String); 2]) -> Verdict {
     const TERMS: &[&str] = &["spec", "nodeAffinity", "required", "nodeSelectorTerms"];
-    let zones: Vec<_> = zone.1.split(BETWEEN_ZONES).map(str::trim).collect();
+    let zones: Vec<_> = zone.1.split(ZONE_SEPARATOR).map(str::trim).collect();
     if zones.iter().any(|zone| zone.is_empty()) {
         return Err(format!("failed to convert label string for Zone: {} to a Set", zone.1));
     }
@@ -84,12 +84,12 @@ fn one_of(key: &str, values: Vec<Value>) -> Value {
     expression
 }
 
-/// Nobody can say where a volume of a cloud is.
-fn ask(volume: &Value) -> Verdict {
+/// Denies cloud volumes, whose zone cannot be queried.
+fn deny_cloud_volume(volume: &Value) -> Verdict {
     for (source, field, called) in SOURCES {
-        let Some(given) = volume.at(&["spec", source]).filter(|it| !it.is_null()) else { continue };
-        let name = given.text(&[field]);
-        if name == BEING_MADE && *source != "vsphereVolume" {
+        let Some(volume_source) = volume.at(&["spec", source]).filter(|it| !it.is_null()) else { continue };
+        let name = volume_source.text(&[field]);
+        if name == PROVISIONING && *source != "vsphereVolume" {
             continue;
         }
         return Err(format!("error querying {called} {name}: there is no cloud provider to ask"));

@@ -5,10 +5,10 @@ use rest::hooks::Context;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::Value;
 
-/// Why a write is refused: what stands behind `pods "x" is forbidden`.
+/// The reason of a denial: the text after `pods "x" is forbidden`.
 pub type Verdict = Result<(), String>;
 
-/// Such a plugin. Deletions are none of its business.
+/// A synchronous plugin. It does not handle deletions.
 pub trait Decide: Send + Sync {
     fn interest(&self, resource: &Resource) -> Interest;
 
@@ -17,13 +17,13 @@ pub trait Decide: Send + Sync {
         Ok(())
     }
 
-    /// Looks at the object once it is in order.
+    /// Checks the object after validation.
     fn review(&self, _: &AdmissionAttributes<'_>, _object: &Value, _old: Option<&Value>) -> Verdict {
         Ok(())
     }
 }
 
-/// Makes one that the chain can ask.
+/// Adapts a synchronous plugin to the chain.
 pub struct Plain<T>(pub T);
 
 impl<T: Decide> Admission for Plain<T> {
@@ -53,17 +53,17 @@ impl<T: Decide> Admission for Plain<T> {
     }
 }
 
-/// Whether a resource is this one of the built-in ones, in whatever version.
+/// Whether a resource is this built-in one, in any version.
 pub fn is(resource: &Resource, group: &str, plural: &str) -> bool {
     resource.kind.plural == plural && *resource.kind.group.stem == *group
 }
 
-/// Works with what the caches hold.
-pub fn looking<T>(write: &AdmissionAttributes<'_>, work: impl FnOnce(&Context<'_>) -> T) -> T {
+/// Runs work with access to the caches.
+pub fn with_context<T>(write: &AdmissionAttributes<'_>, work: impl FnOnce(&Context<'_>) -> T) -> T {
     write.api.with_context(write.user, work)
 }
 
-/// All containers of a pod, those that run first in front.
+/// All containers of a pod, init containers first.
 pub fn containers(pod: &Value) -> impl Iterator<Item = (&'static str, usize, &Value)> {
     let lists = ["initContainers", "containers", "ephemeralContainers"].into_iter();
     lists.flat_map(|list| {

@@ -1,10 +1,9 @@
-//! Pods go to the nodes of their namespace.
+//! PodNodeSelector: node selectors of namespaces.
 //!
-//! A namespace says in an annotation which labels its nodes have, or takes the cluster's default; its pods are
-//! given these and may not ask for others. The operator can name the labels that a namespace's pods may ask for
-//! at all.
+//! A namespace has a node selector in an annotation, or the cluster's default; its pods get it and must not
+//! conflict with it. The operator can limit the selectors that the pods of a namespace may use.
 
-use super::configuration::{Part, Wrong};
+use super::configuration::{ConfigErrors, Part};
 use super::plain::is;
 use env::MaybeReady;
 use names::Names;
@@ -12,7 +11,7 @@ use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resour
 use schema::{Map, Value, format};
 use std::collections::BTreeMap;
 
-/// The entry of the configuration that is no namespace.
+/// The entry of the configuration that is not a namespace.
 const DEFAULT: &str = "clusterDefaultNodeSelector";
 
 type Selector = BTreeMap<String, String>;
@@ -20,7 +19,7 @@ type Selector = BTreeMap<String, String>;
 pub struct PodNodeSelector {
     annotation: String,
     default: Selector,
-    /// What pods may ask for, by namespace.
+    /// Permitted selectors, by namespace.
     allowed: BTreeMap<String, Selector>,
 }
 
@@ -52,28 +51,28 @@ impl Admission for PodNodeSelector {
 }
 
 impl PodNodeSelector {
-    pub fn new(names: &Names, told: &Value) -> Result<Self, String> {
+    pub fn new(names: &Names, configuration: &Value) -> Result<Self, String> {
         let mut plugin = PodNodeSelector {
             annotation: names.well_known_under("scheduler.alpha", "node-selector"),
             default: Selector::new(),
             allowed: BTreeMap::new(),
         };
-        if told.is_null() {
+        if configuration.is_null() {
             return Ok(plugin);
         }
         const FIELD: &str = "podNodeSelectorPluginConfig";
-        let (mut wrong, root) = (Wrong::default(), Part::root(told));
-        root.only(&[FIELD], &mut wrong);
-        for (namespace, text) in root.any(FIELD).map(|part| part.entries(&mut wrong)).unwrap_or_default() {
+        let (mut problems, root) = (ConfigErrors::default(), Part::root(configuration));
+        root.only(&[FIELD], &mut problems);
+        for (namespace, text) in root.any(FIELD).map(|part| part.entries(&mut problems)).unwrap_or_default() {
             match parse(text) {
                 Ok(selector) if namespace == DEFAULT => plugin.default = selector,
                 Ok(selector) => {
                     plugin.allowed.insert(namespace.to_owned(), selector);
                 }
-                Err(why) => wrong.say(&format!("{FIELD}.{namespace}"), why),
+                Err(why) => problems.add(&format!("{FIELD}.{namespace}"), why),
             }
         }
-        wrong.unless(plugin)
+        problems.into_result(plugin)
     }
 
     fn complete(&self, write: &AdmissionAttributes<'_>, pod: &mut Value) -> Result<(), ApiError> {
@@ -99,7 +98,7 @@ impl PodNodeSelector {
         }
         let allowed = self.allowed.get(write.namespace).filter(|allowed| !allowed.is_empty());
         let fits = |allowed: &Selector| {
-            asked(pod).all(|(label, value)| allowed.get(label).is_some_and(|it| it == value))
+            node_selector(pod).all(|(label, value)| allowed.get(label).is_some_and(|it| it == value))
         };
         if allowed.is_some_and(|allowed| !fits(allowed)) {
             const WHY: &str = "pod node label selector labels conflict with its namespace whitelist";
@@ -119,16 +118,16 @@ impl PodNodeSelector {
 
 const CONFLICT: &str = "pod node label selector conflicts with its namespace node label selector";
 
-fn asked(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
+fn node_selector(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
     let selector = pod.at(&["spec", "nodeSelector"]).and_then(Value::as_map);
     selector.into_iter().flat_map(Map::iter).map(|(label, value)| (label, value.as_str().unwrap_or_default()))
 }
 
 fn conflicts(pod: &Value, selector: &Selector) -> bool {
-    asked(pod).any(|(label, value)| selector.get(label).is_some_and(|it| it != value))
+    node_selector(pod).any(|(label, value)| selector.get(label).is_some_and(|it| it != value))
 }
 
-/// Labels and values as `a=b,c=d`.
+/// Parses `a=b,c=d`.
 fn parse(text: &str) -> Result<Selector, String> {
     let mut selector = Selector::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
@@ -137,12 +136,12 @@ fn parse(text: &str) -> Result<Selector, String> {
             return Err(format!("invalid selector: [{}]", pieces.join(" ")));
         };
         let (label, value) = (label.trim(), value.trim());
-        let wrong = |at: &str, text: &str, complaints: Vec<String>| {
+        let problems = |at: &str, text: &str, complaints: Vec<String>| {
             (!complaints.is_empty())
                 .then(|| format!("{at}: Invalid value: {text:?}: {}", complaints.join("; ")))
         };
-        let of_label = wrong("<nil>", label, format::qualified_name(label));
-        let of_value = || wrong(&format!("[{label}]"), value, format::label_value(value));
+        let of_label = problems("<nil>", label, format::qualified_name(label));
+        let of_value = || problems(&format!("[{label}]"), value, format::label_value(value));
         if let Some(why) = of_label.or_else(of_value) {
             return Err(why);
         }

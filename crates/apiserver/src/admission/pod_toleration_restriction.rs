@@ -1,9 +1,9 @@
 //! PodTolerationRestriction: default tolerations and a whitelist per namespace.
 //!
-//! Both stand in annotations of the namespace, as JSON, or else in the plugin's configuration. Pods that ask for
-//! resources tolerate nodes that are short of memory, as those that ask for none are the first to go there.
+//! Both are JSON in annotations of the namespace, or else in the plugin's configuration. Pods with resource requests
+//! tolerate nodes with memory pressure, because pods without any are evicted first.
 
-use super::configuration::{Part, Wrong, whole};
+use super::configuration::{ConfigErrors, Part, whole};
 use super::plain::is;
 use apimachinery::qos::qos_class;
 use env::MaybeReady;
@@ -16,7 +16,7 @@ use schema::{Path, Value, decode};
 pub struct PodTolerationRestriction {
     default_annotation: String,
     allowed_annotation: String,
-    /// For namespaces that say nothing.
+    /// For namespaces without annotations.
     default: Vec<Value>,
     allowed: Vec<Value>,
     memory_pressure: Value,
@@ -52,7 +52,7 @@ fn namespace(write: &AdmissionAttributes<'_>) -> Value {
 }
 
 impl PodTolerationRestriction {
-    pub fn new(names: &Names, told: &Value) -> Result<Self, String> {
+    pub fn new(names: &Names, configuration: &Value) -> Result<Self, String> {
         let annotation = |name| names.well_known_under("scheduler.alpha", name);
         let memory_pressure = toleration([
             ("key", Value::from(names.well_known_under("node", "memory-pressure"))),
@@ -66,26 +66,26 @@ impl PodTolerationRestriction {
             allowed: Vec::new(),
             memory_pressure,
         };
-        if told.is_null() {
+        if configuration.is_null() {
             return Ok(plugin);
         }
-        let mut wrong = Wrong::default();
+        let mut problems = ConfigErrors::default();
         let group = names.group("podtolerationrestriction.admission");
         let kind = (group.as_str(), &["v1alpha1"][..], "Configuration");
-        let root = whole(told, kind, &["default", "whitelist"], &mut wrong);
-        plugin.default = configured(&root, "default", &mut wrong);
-        plugin.allowed = configured(&root, "whitelist", &mut wrong);
-        wrong.unless(plugin)
+        let root = whole(configuration, kind, &["default", "whitelist"], &mut problems);
+        plugin.default = read_tolerations(&root, "default", &mut problems);
+        plugin.allowed = read_tolerations(&root, "whitelist", &mut problems);
+        problems.into_result(plugin)
     }
 
     fn complete(&self, write: &AdmissionAttributes<'_>, pod: &mut Value) -> Result<(), ApiError> {
         let namespace = namespace(write);
         let mut next = pod.items(&["spec", "tolerations"]).to_vec();
         if write.operation == Operation::Create {
-            let given = annotated(&namespace, &self.default_annotation)?;
-            let given = given.as_deref().unwrap_or(&self.default);
-            if !given.is_empty() {
-                next = merge_tolerations(&next, given);
+            let defaults = annotated_tolerations(&namespace, &self.default_annotation)?;
+            let defaults = defaults.as_deref().unwrap_or(&self.default);
+            if !defaults.is_empty() {
+                next = merge_tolerations(&next, defaults);
             }
         }
         if qos_class(pod) != "BestEffort" {
@@ -102,9 +102,9 @@ impl PodTolerationRestriction {
         if had.is_empty() {
             return Ok(());
         }
-        let said = annotated(namespace, &self.allowed_annotation)?;
-        let (allowed, whose) = match &said {
-            Some(said) => (said, "namespace"),
+        let whitelist = annotated_tolerations(namespace, &self.allowed_annotation)?;
+        let (allowed, owner) = match &whitelist {
+            Some(whitelist) => (whitelist, "namespace"),
             None => (&self.allowed, "cluster"),
         };
         let fits = |one: &Value| allowed.iter().any(|other| covers(other, one));
@@ -112,12 +112,12 @@ impl PodTolerationRestriction {
             return Ok(());
         }
         Err(ApiError::internal(format!(
-            "pod tolerations (possibly merged with namespace default tolerations) conflict with its {whose} whitelist"
+            "pod tolerations (possibly merged with namespace default tolerations) conflict with its {owner} whitelist"
         )))
     }
 }
 
-/// The fields of a toleration.
+/// The string fields of a toleration.
 const TEXTS: [&str; 4] = ["key", "operator", "value", "effect"];
 const SECONDS: &str = "tolerationSeconds";
 
@@ -129,29 +129,29 @@ fn toleration<const N: usize>(fields: [(&'static str, Value); N]) -> Value {
     toleration
 }
 
-fn configured(root: &Part<'_>, field: &str, wrong: &mut Wrong) -> Vec<Value> {
+fn read_tolerations(root: &Part<'_>, field: &str, errors: &mut ConfigErrors) -> Vec<Value> {
     let fields = [&TEXTS[..], &[SECONDS]].concat();
     let mut read = Vec::new();
-    for part in root.parts(field, &fields, wrong) {
+    for part in root.parts(field, &fields, errors) {
         let mut one = Value::map();
         for field in TEXTS {
-            if let Some(text) = part.text(field, wrong).filter(|text| !text.is_empty()) {
+            if let Some(text) = part.text(field, errors).filter(|text| !text.is_empty()) {
                 one.set(&[field], text);
             }
         }
-        if let Some(seconds) = part.int(SECONDS, wrong) {
+        if let Some(seconds) = part.int(SECONDS, errors) {
             one.set(&[SECONDS], seconds);
         }
         read.push(one);
     }
     let mut problems = Problems::new();
     tolerations(&read, &Path::ROOT.field(field), &mut problems);
-    problems.iter().for_each(|problem| wrong.say(&problem.field, &problem.message));
+    problems.iter().for_each(|problem| errors.add(&problem.field, &problem.message));
     read
 }
 
-/// What a namespace says in an annotation; none when it says nothing, which is not the same as an empty list.
-fn annotated(namespace: &Value, key: &str) -> Result<Option<Vec<Value>>, ApiError> {
+/// The tolerations in an annotation; `None` without one, which differs from an empty list.
+fn annotated_tolerations(namespace: &Value, key: &str) -> Result<Option<Vec<Value>>, ApiError> {
     let Some(text) = namespace.at(&["metadata", "annotations", key]).and_then(Value::as_str) else {
         return Ok(None);
     };
@@ -171,7 +171,7 @@ fn annotated(namespace: &Value, key: &str) -> Result<Option<Vec<Value>>, ApiErro
         .map(Some)
 }
 
-/// Fields are known whatever the case of their names; others are passed over.
+/// Field names are matched case-insensitively; unknown ones are ignored.
 fn read_toleration(value: &Value) -> Result<Value, String> {
     let mut one = Value::map();
     let fields = match value {

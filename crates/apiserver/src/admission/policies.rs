@@ -1,11 +1,11 @@
-//! Policies: expressions that writes must fulfil, with their bindings.
+//! ValidatingAdmissionPolicy: CEL expressions that writes must fulfil, with their bindings.
 //!
-//! A policy does nothing by itself; a binding puts it to work, for some writes and with parameters. What always
-//! holds: expressions are compiled once, and what evaluating one of them costs is bounded. What cannot be evaluated
-//! refuses the write, unless the policy says that it may fail.
+//! A policy takes effect through bindings, for some writes and with parameters. Invariants: expressions are
+//! compiled once, and their evaluation has a cost limit. An evaluation error denies the write, unless the
+//! policy has `failurePolicy: Ignore`.
 
-use super::derived::{Derived, Made};
-use super::matching::{self, Index, Meant, Rule, Selected, is_exempt};
+use super::derived::{Derived, Snapshot};
+use super::matching::{self, Index, Match, Rule, Selectors, is_exempt};
 use super::parts::Parts;
 use super::policy_metrics::Counters;
 use cel::{Budget, Program, Variables};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub struct ValidatingAdmissionPolicy {
-    /// Whether the gate is open behind which all of this is.
+    /// Whether the feature gate is enabled.
     on: bool,
     policies: Derived<Policies>,
     bindings: Derived<Bindings>,
@@ -51,17 +51,17 @@ impl Admission for ValidatingAdmissionPolicy {
     ) -> MaybeReady<'a, Result<(), ApiError>> {
         let policies = self.policies.get(write.api, |collection, objects, before| {
             Policies::of(collection, objects, before, &|name, policy| {
-                self.counters.read();
+                self.counters.record_definition();
                 Policy::of(name, policy, &write.api.timing())
             })
         });
         let bindings = self.bindings.get(write.api, Bindings::of);
         let (Some(policies), Some(bindings)) = (policies, bindings) else { return Ok(()).into() };
         let plural = &write.resource.kind.plural;
-        if bindings.it.0.is_empty() || policies.it.index.candidates(plural).next().is_none() {
+        if bindings.value.0.is_empty() || policies.value.index.candidates(plural).next().is_none() {
             return Ok(()).into();
         }
-        MaybeReady::later(judge(write, object, old, policies, bindings, &self.counters))
+        MaybeReady::later(admit(write, object, old, policies, bindings, &self.counters))
     }
 }
 
@@ -78,29 +78,32 @@ impl Policies {
         before: Option<&Policies>,
         make: &dyn Fn(&str, &Value) -> Policy,
     ) -> Self {
-        let known: HashMap<&str, &(u64, Arc<Policy>)> = before
+        let previous: HashMap<&str, &(u64, Arc<Policy>)> = before
             .map(|it| it.all.iter().map(|one| (one.1.name.as_str(), one)).collect())
             .unwrap_or_default();
         let all: Vec<_> = objects
             .iter()
-            .filter_map(|object| match known.get(&*object.name) {
+            .filter_map(|object| match previous.get(&*object.name) {
                 Some((revision, policy)) if *revision == object.revision => Some((*revision, policy.clone())),
                 _ => Some((object.revision, Arc::new(make(&object.name, &read(collection, object)?)))),
             })
             .collect();
-        let index = Index::of(all.iter().map(|(_, policy)| &*policy.matches.rules));
+        let index = Index::of(all.iter().map(|(_, policy)| &*policy.constraints.rules));
         Policies { all, index }
     }
 }
 
 fn read(collection: &Collection, object: &Object) -> Option<Value> {
     let read = object.value(&collection.kind);
-    read.inspect_err(|why| tracing::error!(name = %object.name, %why, "a policy cannot be read")).ok()
+    read.inspect_err(
+        |why| tracing::error!(name = %object.name, %why, "a ValidatingAdmissionPolicy could not be decoded"),
+    )
+    .ok()
 }
 
 struct Policy {
     name: String,
-    matches: Matches,
+    constraints: Constraints,
     /// Version and kind of the parameters.
     params: Option<(String, String)>,
     checks: Vec<Check>,
@@ -117,8 +120,8 @@ struct Check {
 
 impl Policy {
     fn of(name: &str, policy: &Value, timing: &Timing<'_>) -> Self {
-        let nothing = Value::map();
-        let spec = policy.at(&["spec"]).unwrap_or(&nothing);
+        let empty = Value::map();
+        let spec = policy.at(&["spec"]).unwrap_or(&empty);
         let params = spec.at(&["paramKind"]).filter(|it| !it.is_null());
         let env = kinds::admissionregistration::admission_policy::environment(params.is_some());
         let check = |one: &Value| Check {
@@ -131,7 +134,7 @@ impl Policy {
         };
         Policy {
             name: name.to_owned(),
-            matches: Matches::of(spec.at(&["matchConstraints"]).unwrap_or(&nothing)),
+            constraints: Constraints::of(spec.at(&["matchConstraints"]).unwrap_or(&empty)),
             params: params.map(|it| (it.text(&["apiVersion"]).to_owned(), it.text(&["kind"]).to_owned())),
             checks: spec.items(&["validations"]).iter().map(check).collect(),
             may_fail: spec.text(&["failurePolicy"]) == "Ignore",
@@ -146,7 +149,7 @@ struct Binding {
     name: String,
     /// Namespace and name of the parameters.
     params: Option<(String, String)>,
-    matches: Option<Matches>,
+    constraints: Option<Constraints>,
 }
 
 impl Bindings {
@@ -156,97 +159,97 @@ impl Bindings {
             let Some(value) = read(collection, object) else { continue };
             let text = |path: &[&str]| value.text(path).to_owned();
             let params = value.at(&["spec", "paramRef"]).filter(|it| !it.is_null());
-            let matches = value.at(&["spec", "matchResources"]).filter(|it| !it.is_null());
+            let constraints = value.at(&["spec", "matchResources"]).filter(|it| !it.is_null());
             all.entry(text(&["spec", "policyName"])).or_default().push(Binding {
                 name: object.name.to_string(),
                 params: params.map(|it| (it.text(&["namespace"]).to_owned(), it.text(&["name"]).to_owned())),
-                matches: matches.map(Matches::of),
+                constraints: constraints.map(Constraints::of),
             });
         }
         Bindings(all)
     }
 }
 
-/// Which writes are meant.
-struct Matches {
-    selected: Selected,
+/// Match constraints.
+struct Constraints {
+    selectors: Selectors,
     rules: Vec<Rule>,
     excluded: Vec<Rule>,
     equivalent: bool,
 }
 
-impl Matches {
+impl Constraints {
     fn of(value: &Value) -> Self {
         let rules = |field: &str| value.items(&[field]).iter().map(Rule::of).collect();
-        Matches {
-            selected: Selected::of(value),
+        Constraints {
+            selectors: Selectors::of(value),
             rules: rules("resourceRules"),
             excluded: rules("excludeResourceRules"),
             equivalent: value.text(&["matchPolicy"]) == "Equivalent",
         }
     }
 
-    fn meant(
+    fn find_match(
         &self,
         write: &AdmissionAttributes<'_>,
         object: &Value,
         old: Option<&Value>,
-    ) -> Result<Option<Meant>, ApiError> {
-        if matching::meant(&self.excluded, self.equivalent, write).is_some() {
+    ) -> Result<Option<Match>, ApiError> {
+        if matching::find_match(&self.excluded, self.equivalent, write).is_some() {
             return Ok(None);
         }
-        let meant = match &self.rules[..] {
-            [] => Some(Meant::AsItIs),
-            rules => matching::meant(rules, self.equivalent, write),
+        let matched = match &self.rules[..] {
+            [] => Some(Match::Exact),
+            rules => matching::find_match(rules, self.equivalent, write),
         };
-        let Some(meant) = meant else { return Ok(None) };
-        Ok(self.selected.select(write, object, old)?.then_some(meant))
+        let Some(matched) = matched else { return Ok(None) };
+        Ok(self.selectors.select(write, object, old)?.then_some(matched))
     }
 }
 
-/// Why a write is refused.
-struct Denied {
+/// A denial.
+struct Denial {
     message: String,
     reason: String,
 }
 
-async fn judge(
+async fn admit(
     write: &AdmissionAttributes<'_>,
     object: &Value,
     old: Option<&Value>,
-    policies: Arc<Made<Policies>>,
-    bindings: Arc<Made<Bindings>>,
+    policies: Arc<Snapshot<Policies>>,
+    bindings: Arc<Snapshot<Bindings>>,
     counters: &Counters,
 ) -> Result<(), ApiError> {
-    for at in policies.it.index.candidates(&write.resource.kind.plural) {
-        let Some((_, policy)) = policies.it.all.get(at) else { continue };
-        let Some(bound) = bindings.it.0.get(&policy.name) else { continue };
-        let asked = Asked { write, object, old, policy, counters };
-        let meant = match policy.matches.meant(write, object, old) {
+    for at in policies.value.index.candidates(&write.resource.kind.plural) {
+        let Some((_, policy)) = policies.value.all.get(at) else { continue };
+        let Some(bound) = bindings.value.0.get(&policy.name) else { continue };
+        let evaluation = Evaluation { write, object, old, policy, counters };
+        let matched = match policy.constraints.find_match(write, object, old) {
             Ok(None) => continue,
-            Ok(Some(meant)) => meant,
+            Ok(Some(matched)) => matched,
             Err(why) => {
-                asked
-                    .unable(format!("failed to configure policy: {why}"))
-                    .map_or(Ok(()), |it| Err(asked.refusal(None, &it)))?;
+                evaluation
+                    .denial_for_error(format!("failed to configure policy: {why}"))
+                    .map_or(Ok(()), |it| Err(evaluation.error(None, &it)))?;
                 continue;
             }
         };
         for binding in bound {
-            let outcome = match asked.bound(binding, &meant).await {
+            let outcome = match evaluation.evaluate(binding, &matched).await {
                 Ok(outcome) => outcome,
-                Err(why) => asked.unable(format!("failed to configure binding: {why}")),
+                Err(why) => evaluation.denial_for_error(format!("failed to configure binding: {why}")),
             };
-            if let Some(denied) = outcome {
-                return Err(asked.refusal(Some(binding), &denied));
+            if let Some(denial) = outcome {
+                return Err(evaluation.error(Some(binding), &denial));
             }
         }
     }
     Ok(())
 }
 
-/// A policy that looks at a write.
-struct Asked<'a> {
+/// The evaluation of a policy for a write.
+struct Evaluation<'a> {
     write: &'a AdmissionAttributes<'a>,
     object: &'a Value,
     old: Option<&'a Value>,
@@ -254,31 +257,31 @@ struct Asked<'a> {
     counters: &'a Counters,
 }
 
-impl Asked<'_> {
-    /// What it means that something cannot be told.
-    fn unable(&self, message: String) -> Option<Denied> {
-        (!self.policy.may_fail).then_some(Denied { message, reason: String::new() })
+impl Evaluation<'_> {
+    /// The denial for an error, unless the policy ignores errors.
+    fn denial_for_error(&self, message: String) -> Option<Denial> {
+        (!self.policy.may_fail).then_some(Denial { message, reason: String::new() })
     }
 
-    /// Evaluates the policy for a binding; the error says why that cannot be done.
-    async fn bound(&self, binding: &Binding, meant: &Meant) -> Result<Option<Denied>, String> {
+    /// Evaluates the policy for a binding; the error is one of its configuration.
+    async fn evaluate(&self, binding: &Binding, matched: &Match) -> Result<Option<Denial>, String> {
         let (write, object, old) = (self.write, self.object, self.old);
-        if let Some(matches) = &binding.matches
-            && matches.meant(write, object, old).map_err(|why| why.to_string())?.is_none()
+        if let Some(constraints) = &binding.constraints
+            && constraints.find_match(write, object, old).map_err(|why| why.to_string())?.is_none()
         {
             return Ok(None);
         }
         let params = match (&self.policy.params, &binding.params) {
-            (Some(kind), Some(place)) => self.params(kind, place).await?,
+            (Some(kind), Some(reference)) => self.params(kind, reference).await?,
             _ => Value::Null,
         };
         let failed = |why: ApiError| format!("failed to convert object version: {why}");
-        let object = tree(&meant.json(write, Some(object)).await.map_err(failed)?);
-        let old = tree(&meant.json(write, old).await.map_err(failed)?);
-        let seen = Variables::new().with("object", &object).with("oldObject", &old);
-        let request = request(write, meant);
-        let seen = seen.with("request", &request).with("params", &params);
-        Ok(self.policy.checks.iter().find_map(|check| self.check(check, binding, &seen)))
+        let object = tree(&matched.json(write, Some(object)).await.map_err(failed)?);
+        let old = tree(&matched.json(write, old).await.map_err(failed)?);
+        let variables = Variables::new().with("object", &object).with("oldObject", &old);
+        let request = request(write, matched);
+        let variables = variables.with("request", &request).with("params", &params);
+        Ok(self.policy.checks.iter().find_map(|check| self.check(check, binding, &variables)))
     }
 
     async fn params(
@@ -296,41 +299,50 @@ impl Asked<'_> {
         Ok(tree(&resource.json(&found)))
     }
 
-    /// Evaluates one expression; what does not hold, and what cannot be told, is counted.
-    fn check(&self, check: &Check, binding: &Binding, seen: &Variables<'_>) -> Option<Denied> {
+    /// Evaluates one expression; denials and errors are counted.
+    fn check(&self, check: &Check, binding: &Binding, variables: &Variables<'_>) -> Option<Denial> {
         let (holds, took) = match &check.program {
-            Ok(program) => self.write.api.timing().evaluating(|| program.holds(seen, &mut Budget::default())),
+            Ok(program) => {
+                self.write.api.timing().evaluating(|| program.holds(variables, &mut Budget::default()))
+            }
             Err(why) => {
-                let denied = self.unable(format!("compilation error: {why}"));
-                self.counters.checked(&self.policy.name, &binding.name, denied.is_some(), Duration::ZERO);
-                return denied;
+                let denial = self.denial_for_error(format!("compilation error: {why}"));
+                self.counters.record_check(
+                    &self.policy.name,
+                    &binding.name,
+                    denial.is_some(),
+                    Duration::ZERO,
+                );
+                return denial;
             }
         };
-        let denied = match holds {
+        let denial = match holds {
             Ok(true) => return None,
-            Ok(false) => Some(Denied {
+            Ok(false) => Some(Denial {
                 message: match &*check.message {
                     "" => format!("failed expression: {}", check.expression.trim()),
                     message => message.to_owned(),
                 },
                 reason: check.reason.clone(),
             }),
-            Err(why) => self.unable(format!("expression '{}' resulted in error: {why}", check.expression)),
+            Err(why) => {
+                self.denial_for_error(format!("expression '{}' resulted in error: {why}", check.expression))
+            }
         };
-        self.counters.checked(&self.policy.name, &binding.name, denied.is_some(), took);
-        denied
+        self.counters.record_check(&self.policy.name, &binding.name, denial.is_some(), took);
+        denial
     }
 
-    fn refusal(&self, binding: Option<&Binding>, denied: &Denied) -> ApiError {
+    fn error(&self, binding: Option<&Binding>, denial: &Denial) -> ApiError {
         let name = &self.policy.name;
         let by = match binding {
             Some(binding) => format!("ValidatingAdmissionPolicy '{name}' with binding '{}'", binding.name),
             None => format!("ValidatingAdmissionPolicy '{name}'"),
         };
-        let message = format!("{by} denied request: {}", denied.message);
-        let shown = if self.object.is_null() { self.old } else { Some(self.object) };
-        let mut error = self.write.forbidden(shown, &message);
-        let (code, reason) = match &*denied.reason {
+        let message = format!("{by} denied request: {}", denial.message);
+        let named_object = if self.object.is_null() { self.old } else { Some(self.object) };
+        let mut error = self.write.forbidden(named_object, &message);
+        let (code, reason) = match &*denial.reason {
             "Forbidden" => (403, "Forbidden"),
             "Unauthorized" => (401, "Unauthorized"),
             "RequestEntityTooLarge" => (413, "RequestEntityTooLarge"),
@@ -346,22 +358,22 @@ impl Asked<'_> {
     }
 }
 
-/// Objects as expressions see them: as clients do.
+/// Objects as expressions see them, in the form of the API.
 fn tree(json: &[u8]) -> Value {
     decode::json_untyped(json).map(|it| it.value).unwrap_or_default()
 }
 
 /// The request as expressions see it.
-fn request(write: &AdmissionAttributes<'_>, meant: &Meant) -> Value {
+fn request(write: &AdmissionAttributes<'_>, matched: &Match) -> Value {
     let mut request = Value::map();
     let names = &write.api.names;
-    for (field, form) in [("kind", meant.form(write)), ("requestKind", write.form())] {
+    for (field, form) in [("kind", matched.form(write)), ("requestKind", write.form())] {
         let (group, version) = form.api_version.rsplit_once('/').unwrap_or(("", form.api_version));
         for (part, text) in [("group", group), ("version", version), ("kind", form.kind)] {
             request.set(&[field, part], text);
         }
     }
-    for (field, resource) in [("resource", meant.resource(write)), ("requestResource", write.resource)] {
+    for (field, resource) in [("resource", matched.resource(write)), ("requestResource", write.resource)] {
         for (part, text) in [
             ("group", resource.group.as_str()),
             ("version", &resource.kind.version),

@@ -1,30 +1,29 @@
 //! Metrics of ValidatingAdmissionPolicy.
 //!
-//! A check that holds is not counted, as nobody asks for it: what is, are those that refuse a write and those that
-//! could not be evaluated and let it pass.
+//! Successful checks are not counted, as upstream does: only denials, and errors that are ignored.
 
-use metrics::{About, Counter, Family, Histogram, Registry, seconds};
+use metrics::{Counter, Descriptor, Family, Histogram, Registry, seconds};
 use std::time::Duration;
 
 const BY: &[&str] = &["policy", "policy_binding", "enforcement_action", "state"];
-const CHECKS: About = About::alpha(
+const CHECKS: Descriptor = Descriptor::alpha(
     "apiserver_validating_admission_policy_check_total",
     "Expressions of policies that refused a write, or could not be evaluated and let it pass.",
 )
 .by(BY);
-const TOOK: About = About::alpha(
+const TOOK: Descriptor = Descriptor::alpha(
     "apiserver_validating_admission_policy_check_duration_seconds",
     "Time that evaluating such an expression took.",
 )
 .by(BY)
 .seconds(&seconds([0.000_000_5, 0.001, 0.01, 0.1, 1.0]));
-const DEFINITIONS: About = About::alpha(
+const DEFINITIONS: Descriptor = Descriptor::alpha(
     "apiserver_validating_admission_policy_definition_total",
     "Policies that were read, each time that they came or changed.",
 )
 .by(&["enforcement_action", "state"]);
 
-/// All policies are at work; there are no other states yet.
+/// The only state of policies in this release.
 const ACTIVE: &str = "active";
 
 #[derive(Clone)]
@@ -43,11 +42,11 @@ impl Counters {
         }
     }
 
-    pub fn read(&self) {
+    pub fn record_definition(&self) {
         self.definitions.of(&["deny", ACTIVE]).inc();
     }
 
-    pub fn checked(&self, policy: &str, binding: &str, refused: bool, took: Duration) {
+    pub fn record_check(&self, policy: &str, binding: &str, refused: bool, took: Duration) {
         let labels = [policy, binding, if refused { "deny" } else { "allow" }, ACTIVE];
         self.checks.of(&labels).inc();
         self.took.of(&labels).took(took);

@@ -1,6 +1,6 @@
 //! Priority: resolves the priority class of a pod; at most one class is the global default.
 
-use super::plain::{Decide, Verdict, is, looking};
+use super::plain::{Decide, Verdict, is, with_context};
 use kinds::{core::pod, scheduling::priorityclass};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
@@ -17,7 +17,7 @@ impl Decide for Priority {
         match old {
             _ if write.resource.kind.plural != "pods" => {}
             Some(old) => pod::admit::keep_priority(object, old),
-            None => looking(write, |context| pod::admit::give_priority(object, context))?,
+            None => with_context(write, |context| pod::admit::give_priority(object, context))?,
         }
         Ok(())
     }
@@ -26,6 +26,6 @@ impl Decide for Priority {
         if write.resource.kind.plural == "pods" {
             return Ok(());
         }
-        looking(write, |context| priorityclass::check_default(object, old, context))
+        with_context(write, |context| priorityclass::check_default(object, old, context))
     }
 }

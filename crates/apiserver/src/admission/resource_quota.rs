@@ -1,10 +1,10 @@
 //! ResourceQuota: charges new objects to the quotas of their namespace before they are stored.
 //!
-//! Always true: of two writes that would exceed a quota together, one is refused, because the sums are written
-//! with the version that they were read at. Writes of one namespace take turns, so that none of them is told of
-//! the others. A write that fails after it was charged stays charged until somebody counts again.
+//! Invariants: of two writes that would exceed a quota together, one is denied, because usage is written with
+//! the resourceVersion that it was read at. Writes of one namespace are serialized, so that they do not
+//! conflict with each other. A write that fails after it was charged stays charged until the next recount.
 
-use super::configuration::{self, Part, Wrong};
+use super::configuration::{self, ConfigErrors, Part};
 use crate::loopback;
 use apimachinery::quota::{LimitedResource, QuotaRequest, Refusal, Scope, charge, follows_changes};
 use env::MaybeReady;
@@ -15,21 +15,21 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use tokio::sync::Mutex;
 
 const PLURAL: &str = "resourcequotas";
-/// How often the sums are read again when somebody else has written them.
+/// Attempts after conflicting writes of the usage.
 const ATTEMPTS: usize = 20;
-const TURNS: usize = 64;
+const LOCKS: usize = 64;
 
 pub struct ResourceQuota {
-    /// What nobody gets without a quota for it.
+    /// Resources that require a quota.
     limited: Vec<LimitedResource>,
-    /// Namespaces that have the same number wait for each other.
-    turns: Vec<Mutex<()>>,
+    /// Locks; namespaces with the same hash share one.
+    locks: Vec<Mutex<()>>,
 }
 
 impl ResourceQuota {
-    pub fn new(names: &Names, told: &Value) -> Result<Self, String> {
-        let turns = (0..TURNS).map(|_| Mutex::new(())).collect();
-        Ok(ResourceQuota { limited: limited(names, told)?, turns })
+    pub fn new(names: &Names, configuration: &Value) -> Result<Self, String> {
+        let locks = (0..LOCKS).map(|_| Mutex::new(())).collect();
+        Ok(ResourceQuota { limited: limited(names, configuration)?, locks })
     }
 
     async fn charge(
@@ -38,8 +38,8 @@ impl ResourceQuota {
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
-        let turn = turn_of(write.namespace);
-        let _turn = self.turns[turn].lock().await;
+        let turn = lock_of(write.namespace);
+        let _turn = self.locks[turn].lock().await;
         let (group, plural) = (&*write.resource.group, &*write.resource.kind.plural);
         let written = QuotaRequest { group, plural, object, old };
         let mut last = None;
@@ -53,9 +53,9 @@ impl ResourceQuota {
             if write.dry_run {
                 return Ok(());
             }
-            match tell(write, &quotas, changed).await {
+            match write_usage(write, &quotas, changed).await {
                 Ok(()) => return Ok(()),
-                // somebody else wrote it, or the quota is gone: count again
+                // a conflict, or the quota is gone: read again
                 Err(why) if matches!(why.code, 404 | 409) => last = Some(why),
                 Err(why) => return Err(why),
             }
@@ -67,7 +67,7 @@ impl ResourceQuota {
 impl Admission for ResourceQuota {
     fn interest(&self, resource: &Resource) -> Interest {
         let updates = Interest::UPDATE.when(follows_changes(&resource.group, &resource.kind.plural));
-        // events are many and soon gone
+        // events are many and short-lived
         let counted = resource.kind.namespaced && resource.kind.plural != "events";
         Interest::CREATE.and(updates).when(counted)
     }
@@ -85,14 +85,14 @@ impl Admission for ResourceQuota {
     }
 }
 
-fn turn_of(namespace: &str) -> usize {
+fn lock_of(namespace: &str) -> usize {
     let mut hasher = DefaultHasher::new();
     namespace.hash(&mut hasher);
-    hasher.finish() as usize % TURNS
+    hasher.finish() as usize % LOCKS
 }
 
-/// Writes what is used now, unless a quota has changed since it was read.
-async fn tell(
+/// Writes the usage, unless a quota has changed since it was read.
+async fn write_usage(
     write: &AdmissionAttributes<'_>,
     quotas: &[Value],
     changed: Vec<(usize, Map)>,
@@ -103,15 +103,16 @@ async fn tell(
         let mut next = quotas[at].clone();
         next.set(&["status", "used"], Value::Map(used));
         let name = quotas[at].text(&["metadata", "name"]);
-        let place = loopback::Place { resource, namespace: write.namespace, name, subresource: "status" };
-        loopback::write(write.api, place, &next).await?;
+        let target =
+            loopback::WriteTarget { resource, namespace: write.namespace, name, subresource: "status" };
+        loopback::write(write.api, target, &next).await?;
     }
     Ok(())
 }
 
-/// What the configuration says nobody gets without a quota.
-fn limited(names: &Names, told: &Value) -> Result<Vec<LimitedResource>, String> {
-    if told.is_null() {
+/// The resources that require a quota, from the configuration.
+fn limited(names: &Names, configuration: &Value) -> Result<Vec<LimitedResource>, String> {
+    if configuration.is_null() {
         return Ok(Vec::new());
     }
     let form = |group: &str, version: &str, kind| (format!("{}/{version}", names.group(group)), kind);
@@ -120,28 +121,28 @@ fn limited(names: &Names, told: &Value) -> Result<Vec<LimitedResource>, String> 
         form("resourcequota.admission", "v1beta1", "Configuration"),
         form("resourcequota.admission", "v1alpha1", "Configuration"),
     ];
-    let mut wrong = Wrong::default();
-    let whole = configuration::whole_of(told, &forms, &["limitedResources"], &mut wrong);
+    let mut problems = ConfigErrors::default();
+    let whole = configuration::whole_of(configuration, &forms, &["limitedResources"], &mut problems);
     let fields = ["apiGroup", "resource", "matchContains", "matchScopes"];
-    let limited = whole.parts("limitedResources", &fields, &mut wrong);
-    let limited = limited.iter().map(|part| one_limited(part, &mut wrong)).collect();
-    wrong.unless(limited)
+    let limited = whole.parts("limitedResources", &fields, &mut problems);
+    let limited = limited.iter().map(|part| limited_resource(part, &mut problems)).collect();
+    problems.into_result(limited)
 }
 
-fn one_limited(part: &Part<'_>, wrong: &mut Wrong) -> LimitedResource {
-    let plural = part.text("resource", wrong).unwrap_or_default().to_owned();
+fn limited_resource(part: &Part<'_>, problems: &mut ConfigErrors) -> LimitedResource {
+    let plural = part.text("resource", problems).unwrap_or_default().to_owned();
     if plural.is_empty() {
-        wrong.say(&part.at("resource"), "Required value");
+        problems.add(&part.at("resource"), "Required value");
     }
-    let scopes = part.parts("matchScopes", &["scopeName", "operator", "values"], wrong);
+    let scopes = part.parts("matchScopes", &["scopeName", "operator", "values"], problems);
     let scopes = scopes.iter().map(|scope| Scope {
-        name: scope.text("scopeName", wrong).unwrap_or_default().to_owned(),
-        operator: scope.text("operator", wrong).unwrap_or_default().to_owned(),
-        values: scope.texts("values", wrong).into_iter().map(str::to_owned).collect(),
+        name: scope.text("scopeName", problems).unwrap_or_default().to_owned(),
+        operator: scope.text("operator", problems).unwrap_or_default().to_owned(),
+        values: scope.texts("values", problems).into_iter().map(str::to_owned).collect(),
     });
     let scopes = scopes.collect();
-    let contains = part.texts("matchContains", wrong).into_iter().map(str::to_owned).collect();
-    let group = part.text("apiGroup", wrong).unwrap_or_default().to_owned();
+    let contains = part.texts("matchContains", problems).into_iter().map(str::to_owned).collect();
+    let group = part.text("apiGroup", problems).unwrap_or_default().to_owned();
     LimitedResource { group, plural, contains, scopes }
 }
 
@@ -152,8 +153,8 @@ mod tests {
     #[test]
     fn configurations_are_read_strictly() {
         let read = |text: &str| {
-            let told = schema::decode::json_untyped(text.as_bytes()).expect("JSON").value;
-            limited(&Names::kubernetes(), &told)
+            let configuration = schema::decode::json_untyped(text.as_bytes()).expect("JSON").value;
+            limited(&Names::kubernetes(), &configuration)
         };
         let of = |rest: &str| {
             format!(
@@ -168,10 +169,10 @@ mod tests {
             (one[0].plural.as_str(), one[0].scopes[0].to_string()),
             ("pods", "{PriorityClass In [a]}".into())
         );
-        let wrong = read(&of(r#""limitedResources":[{"apiGroup":"x","matchContains":"cpu"}],"foo":1"#));
-        let wrong = wrong.unwrap_err();
+        let problems = read(&of(r#""limitedResources":[{"apiGroup":"x","matchContains":"cpu"}],"foo":1"#));
+        let problems = problems.unwrap_err();
         for part in ["limitedResources[0].resource: Required", "limitedResources[0].matchContains", "foo"] {
-            assert!(wrong.contains(part), "{part}: {wrong}");
+            assert!(problems.contains(part), "{part}: {problems}");
         }
         assert!(read(r#"{"kind":"Configuration"}"#).is_err());
     }

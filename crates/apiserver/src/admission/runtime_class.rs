@@ -1,6 +1,6 @@
 //! RuntimeClass: adds the overhead and the scheduling constraints of the runtime class to pods.
 
-use super::plain::{Decide, Verdict, is, looking};
+use super::plain::{Decide, Verdict, is, with_context};
 use kinds::core::pod::admit;
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
@@ -13,10 +13,10 @@ impl Decide for RuntimeClass {
     }
 
     fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
-        looking(write, |context| admit::use_runtime(object, context))
+        with_context(write, |context| admit::use_runtime(object, context))
     }
 
     fn review(&self, write: &AdmissionAttributes<'_>, object: &Value, _: Option<&Value>) -> Verdict {
-        looking(write, |context| admit::check_runtime(object, context))
+        with_context(write, |context| admit::check_runtime(object, context))
     }
 }

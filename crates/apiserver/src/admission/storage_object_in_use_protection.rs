@@ -1,4 +1,4 @@
-//! Volumes and claims in use are not deleted: a finalizer says so from the start.
+//! StorageObjectInUseProtection: adds the finalizer that protects volumes and claims in use.
 
 use super::plain::{Decide, Verdict, is};
 use rest::{AdmissionAttributes, Interest, Resource};

@@ -1,4 +1,4 @@
-//! New nodes take no pods before they have said that they are ready.
+//! TaintNodesByCondition: taints new nodes as not ready.
 
 use super::plain::{Decide, Verdict, is};
 use rest::{AdmissionAttributes, Interest, Resource};

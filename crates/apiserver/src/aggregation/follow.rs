@@ -1,16 +1,17 @@
 //! Follows APIServices, and keeps routes and availability up to date.
 //!
-//! What always holds: the routes are those of the objects that were seen last. Each other server has a task of its own
-//! that looks whether it answers: at once when its object, its service or the addresses behind that change, soon after
-//! it failed, and now and then otherwise; a change of any other object costs it nothing.
+//! Invariants: the routes are those of the last observed objects. Each aggregated server has a task that
+//! checks its availability: at once when its APIService, Service or Endpoints change, with a backoff after a
+//! failure, and periodically otherwise; changes of other objects cost it nothing.
 
-use super::available::{Verdict, was_available};
-use super::registered::{self, Wanted};
+use super::available::{Availability, was_available};
+use super::local_api_services::{self, LocalVersion};
 use super::remote::Remote;
 use super::resolve::FAILED;
-use super::routes::{Aggregation, Listed, Priority};
+use super::routes::{Aggregation, Priority, RouteEntry};
 use crate::loopback;
 use cache::{Event, Interest, Key, Watcher};
+use env::io::RealInstant;
 use rest::{Api, ApiError, Object, Resource};
 use schema::{Value, encode, time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,161 +22,175 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// How many changes are carried over at a time.
-const AT_ONCE: usize = 256;
+/// Changes that are applied per turn.
+const MAX_CHANGES: usize = 256;
 
-/// How often a server is looked at when nothing changes, and how soon after it failed at first.
-const EVERY: Duration = Duration::from_secs(30);
-const SOON: Duration = Duration::from_millis(250);
+/// Interval of availability checks, and the first retry delay after a failure.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// The objects that there are, and what follows from them.
+/// The APIServices, and their routes and tasks.
 pub(crate) struct Follower {
     aggregation: Arc<Aggregation>,
-    /// The objects themselves, as they are served.
+    /// The resource of APIServices.
     own: Arc<Resource>,
     watcher: Watcher<Object>,
-    known: BTreeMap<String, Known>,
-    /// The versions that are served here.
-    wanted: BTreeMap<String, Wanted>,
+    states: BTreeMap<String, ApiServiceState>,
+    /// The versions that are served locally.
+    local_versions: BTreeMap<String, LocalVersion>,
     served: watch::Receiver<u64>,
     tasks: JoinSet<()>,
 }
 
-/// What is known of an object.
-struct Known {
-    /// Stands for what it asks for.
-    mark: u64,
-    listed: Arc<Listed>,
-    tended: Option<Tended>,
+/// The state of an APIService.
+struct ApiServiceState {
+    /// Hash of its spec.
+    spec_hash: u64,
+    entry: Arc<RouteEntry>,
+    task: Option<ServerTask>,
 }
 
-/// A server that is looked after.
-struct Tended {
+/// The task of an aggregated server.
+struct ServerTask {
     task: AbortHandle,
-    /// Somebody else said something about it.
-    contradicted: Arc<Notify>,
+    /// Notified when the status was changed by another writer.
+    status_changed: Arc<Notify>,
 }
 
-impl Drop for Tended {
+impl Drop for ServerTask {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 impl Follower {
-    /// Passes on what was registered before; what changes from here on is not missed. `None` where there are no such
-    /// objects.
+    /// Publishes the routes of the current objects; later changes are not missed. `None` if APIServices are
+    /// not served.
     pub fn start(aggregation: &Arc<Aggregation>) -> Option<Self> {
         let api = &aggregation.api;
-        let version = format!("{}/v1", api.names.group(registered::OWN_GROUP));
+        let version = format!("{}/v1", api.names.group(local_api_services::OWN_GROUP));
         let own = api.resources().get(&version, "apiservices")?.clone();
         let served = api.exchanges();
-        let wanted = registered::wanted(&api.resources());
+        let local_versions = local_api_services::local_versions(&api.resources());
         let (watcher, snapshot) = own.collection.cache.watch_now(Interest::All);
         let mut all = Follower {
             aggregation: aggregation.clone(),
             own,
             watcher,
-            known: BTreeMap::new(),
-            wanted,
+            states: BTreeMap::new(),
+            local_versions,
             served,
             tasks: JoinSet::new(),
         };
         for (_, object) in snapshot.range(None, None) {
-            all.look_at(&object.name);
+            all.update(&object.name);
         }
         all.publish();
         Some(all)
     }
 
-    /// Makes the objects of everything that is served here.
+    /// Creates the APIServices of all local versions.
     pub async fn begin(&self) {
-        registered::begin(&self.aggregation.api, &self.own, &self.wanted).await;
+        local_api_services::begin(&self.aggregation.api, &self.own, &self.local_versions).await;
     }
 
-    /// Follows until the watch is ended.
+    /// Follows changes until the watch ends.
     pub async fn follow(mut self) {
         loop {
-            let mut news: Vec<Arc<Event<Object>>> = Vec::new();
+            let mut changes: Vec<Arc<Event<Object>>> = Vec::new();
             tokio::select! {
-                told = poll_fn(|cx| self.watcher.poll_batch(cx, &mut news, AT_ONCE)) => match told {
+                result = poll_fn(|cx| self.watcher.poll_batch(cx, &mut changes, MAX_CHANGES)) => match result {
                     None => return,
                     Some(Ok(_)) => {
-                        let names: BTreeSet<&str> = news.iter().map(|event| event.key.name()).collect();
-                        self.carry_over(names).await;
+                        let names: BTreeSet<&str> = changes.iter().map(|event| event.key.name()).collect();
+                        self.apply(names).await;
                     }
-                    Some(Err(_)) => self.begin_anew().await,
+                    Some(Err(_)) => self.reload().await,
                 },
-                Ok(()) = self.served.changed() => self.serve_otherwise().await,
-                // who has come to an end has been replaced
+                Ok(()) = self.served.changed() => self.update_local_versions().await,
+                // finished tasks have been replaced
                 Some(_) = self.tasks.join_next() => {}
             }
         }
     }
 
-    async fn carry_over(&mut self, names: BTreeSet<&str>) {
+    async fn apply(&mut self, names: BTreeSet<&str>) {
         let mut changed = false;
         for name in &names {
-            changed |= self.look_at(name);
+            changed |= self.update(name);
         }
         if changed {
             self.publish();
         }
         for name in names {
-            registered::settle(&self.aggregation.api, &self.own, name, self.wanted.get(name), false).await;
-            self.tell_local(name).await;
+            local_api_services::reconcile(
+                &self.aggregation.api,
+                &self.own,
+                name,
+                self.local_versions.get(name),
+                false,
+            )
+            .await;
+            self.write_local_status(name).await;
         }
     }
 
-    /// Changes were missed: everything is looked at.
-    async fn begin_anew(&mut self) {
+    /// Reloads everything, after missed changes.
+    async fn reload(&mut self) {
         let (watcher, snapshot) = self.own.collection.cache.watch_now(Interest::All);
         self.watcher = watcher;
-        let there = snapshot.range(None, None).map(|(_, object)| object.name.to_string());
-        let names: BTreeSet<String> = there.chain(self.known.keys().cloned()).collect();
-        self.carry_over(names.iter().map(String::as_str).collect()).await;
+        let existing = snapshot.range(None, None).map(|(_, object)| object.name.to_string());
+        let names: BTreeSet<String> = existing.chain(self.states.keys().cloned()).collect();
+        self.apply(names.iter().map(String::as_str).collect()).await;
     }
 
-    /// Other versions are served here than before.
-    async fn serve_otherwise(&mut self) {
-        let now = registered::wanted(&self.aggregation.api.resources());
-        let before = std::mem::replace(&mut self.wanted, now);
-        let changed = |name: &&String| before.get(*name) != self.wanted.get(*name);
-        let names: BTreeSet<&String> = before.keys().chain(self.wanted.keys()).filter(changed).collect();
+    /// The set of local versions changed.
+    async fn update_local_versions(&mut self) {
+        let now = local_api_services::local_versions(&self.aggregation.api.resources());
+        let before = std::mem::replace(&mut self.local_versions, now);
+        let changed = |name: &&String| before.get(*name) != self.local_versions.get(*name);
+        let names: BTreeSet<&String> =
+            before.keys().chain(self.local_versions.keys()).filter(changed).collect();
         for name in names {
-            registered::settle(&self.aggregation.api, &self.own, name, self.wanted.get(name), false).await;
+            local_api_services::reconcile(
+                &self.aggregation.api,
+                &self.own,
+                name,
+                self.local_versions.get(name),
+                false,
+            )
+            .await;
         }
     }
 
     fn read(&self, name: &str) -> Option<Value> {
         let object = self.own.collection.cache.get("", name)?;
         let read = object.value(&self.own.collection.kind);
-        read.inspect_err(|why| tracing::error!(name, %why, "the object of an API version cannot be read"))
-            .ok()
+        read.inspect_err(|why| tracing::error!(name, %why, "an APIService could not be decoded")).ok()
     }
 
-    /// Learns what an object asks for now. Says whether that is something else than before.
-    fn look_at(&mut self, name: &str) -> bool {
-        let Some(object) = self.read(name) else { return self.known.remove(name).is_some() };
-        let mark = mark(&object);
-        if let Some(known) = self.known.get(name).filter(|known| known.mark == mark) {
-            if let Some(tended) = &known.tended {
-                tended.contradicted.notify_one();
+    /// Reads an APIService; returns whether its spec changed.
+    fn update(&mut self, name: &str) -> bool {
+        let Some(object) = self.read(name) else { return self.states.remove(name).is_some() };
+        let spec_hash = spec_hash(&object);
+        if let Some(state) = self.states.get(name).filter(|state| state.spec_hash == spec_hash) {
+            if let Some(task) = &state.task {
+                task.status_changed.notify_one();
             }
             return false;
         }
-        let listed = Arc::new(self.listed(name, &object));
-        let tended = listed.remote.as_ref().map(|remote| {
-            let contradicted = Arc::<Notify>::default();
+        let entry = Arc::new(self.entry(name, &object));
+        let task = entry.remote.as_ref().map(|remote| {
+            let status_changed = Arc::<Notify>::default();
             let (aggregation, own) = (self.aggregation.clone(), self.own.clone());
-            let tending = tend(aggregation, own, remote.clone(), contradicted.clone());
-            Tended { task: self.tasks.spawn(tending), contradicted }
+            let tending = check_periodically(aggregation, own, remote.clone(), status_changed.clone());
+            ServerTask { task: self.tasks.spawn(tending), status_changed }
         });
-        self.known.insert(name.to_owned(), Known { mark, listed, tended });
+        self.states.insert(name.to_owned(), ApiServiceState { spec_hash, entry, task });
         true
     }
 
-    fn listed(&self, name: &str, object: &Value) -> Listed {
+    fn entry(&self, name: &str, object: &Value) -> RouteEntry {
         let empty = Value::map();
         let spec = object.at(&["spec"]).unwrap_or(&empty);
         let number = |field: &str| spec.at(&[field]).and_then(Value::as_int).unwrap_or(0);
@@ -183,11 +198,11 @@ impl Follower {
         let Aggregation { api, options, .. } = &*self.aggregation;
         let remote = service.map(|service| {
             let remote = Remote::new(name, spec, service, was_available(object), options);
-            // what is not there is told by whoever looks after it
+            // a missing service is reported by the task of the server
             let _ = remote.locate(api, options.to_endpoints);
             Arc::new(remote)
         });
-        Listed {
+        RouteEntry {
             group: spec.text(&["group"]).to_owned(),
             version: spec.text(&["version"]).to_owned(),
             priority: Priority { group: number("groupPriorityMinimum"), version: number("versionPriority") },
@@ -195,7 +210,7 @@ impl Follower {
         }
     }
 
-    /// Whether this server answers for a version whatever its object says.
+    /// Whether the version is built in, whatever its APIService says.
     fn is_built_in(&self, spec: &Value) -> bool {
         let (group, version) = (spec.text(&["group"]), spec.text(&["version"]));
         let full = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
@@ -204,104 +219,104 @@ impl Follower {
     }
 
     fn publish(&self) {
-        self.aggregation.publish(self.known.values().map(|known| known.listed.clone()).collect());
+        self.aggregation.publish(self.states.values().map(|state| state.entry.clone()).collect());
     }
 
-    /// Says of a version that is answered for here that it is.
-    async fn tell_local(&self, name: &str) {
+    /// Writes the condition of a local version.
+    async fn write_local_status(&self, name: &str) {
         let Some(object) = self.read(name) else { return };
-        let Some(known) = self.known.get(name).filter(|known| known.tended.is_none()) else { return };
-        let Listed { group, version, .. } = &*known.listed;
+        let Some(state) = self.states.get(name).filter(|state| state.task.is_none()) else { return };
+        let RouteEntry { group, version, .. } = &*state.entry;
         let api = &self.aggregation.api;
-        let verdict = match object.at(&["spec", "service"]).filter(|it| !it.is_null()) {
-            None => Verdict::local(),
-            Some(_) => Verdict::shadows(&format!("{group}/{version}"), &api.names.prefix),
+        let availability = match object.at(&["spec", "service"]).filter(|it| !it.is_null()) {
+            None => Availability::local(),
+            Some(_) => Availability::built_in(&format!("{group}/{version}"), &api.names.prefix),
         };
-        tell(api, &self.own, name, &verdict).await;
+        write_status(api, &self.own, name, &availability).await;
     }
 }
 
-/// Stands for everything that an object asks for.
-fn mark(object: &Value) -> u64 {
+/// Hash of the spec of an APIService.
+fn spec_hash(object: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     object.at(&["spec"]).map(encode::untyped).hash(&mut hasher);
     object.text(&["metadata", "uid"]).hash(&mut hasher);
     hasher.finish()
 }
 
-/// Writes what was found out into the status of an object, unless it says so already.
-async fn tell(api: &Arc<Api>, own: &Arc<Resource>, name: &str, verdict: &Verdict) {
+/// Writes the condition into the status, unless it is there already.
+async fn write_status(api: &Arc<Api>, own: &Arc<Resource>, name: &str, availability: &Availability) {
     let Some(object) = own.collection.cache.get("", name) else { return };
     let Ok(object) = object.value(&own.collection.kind) else { return };
-    if verdict.is_told(&object) {
+    if availability.is_current(&object) {
         return;
     }
     let now = time::format_time(env::unix_seconds(&api.world));
-    let place = loopback::Place { resource: own, namespace: "", name, subresource: "status" };
-    match loopback::write(api, place, &verdict.onto(&object, &now)).await {
-        // the change that was faster is looked at next
+    let target = loopback::WriteTarget { resource: own, namespace: "", name, subresource: "status" };
+    match loopback::write(api, target, &availability.apply_to(&object, &now)).await {
+        // the concurrent change is handled next
         Ok(_) | Err(ApiError { code: 404 | 409, .. }) => {}
-        Err(why) => tracing::warn!(name, %why, "the status of an API version cannot be written"),
+        Err(why) => tracing::warn!(name, %why, "the status of an APIService could not be written"),
     }
 }
 
-/// Looks after one server for as long as its object asks for it.
-async fn tend(
+/// Checks one server for as long as its APIService exists.
+async fn check_periodically(
     aggregation: Arc<Aggregation>,
     own: Arc<Resource>,
     remote: Arc<Remote>,
-    contradicted: Arc<Notify>,
+    status_changed: Arc<Notify>,
 ) {
     let api = &aggregation.api;
-    let mut after_failure = SOON;
+    let mut after_failure = RETRY_DELAY;
     loop {
-        // what changes while it is looked at is not missed
+        // subscribe first: changes during the check are not missed
         let (mut service, mut endpoints) =
-            (watching(api, "services", &remote), watching(api, "endpoints", &remote));
-        let (verdict, resources) = aggregation.examine(&remote).await;
-        let before = remote.is_available(verdict.available);
-        if let Some(lost) = aggregation.lost.get().filter(|_| before && !verdict.available) {
-            lost.of(&[&remote.name, verdict.reason]).inc();
+            (watch_object(api, "services", &remote), watch_object(api, "endpoints", &remote));
+        let (availability, resources) = aggregation.examine(&remote).await;
+        let before = remote.set_available(availability.available);
+        if let Some(lost) = aggregation.lost.get().filter(|_| before && !availability.available) {
+            lost.of(&[&remote.name, availability.reason]).inc();
         }
-        aggregation.learn(&remote, resources).await;
-        let pause = if verdict.reason == FAILED {
-            let next = (after_failure * 2).min(EVERY);
+        aggregation.update_discovery(&remote, resources).await;
+        let pause = if availability.reason == FAILED {
+            let next = (after_failure * 2).min(CHECK_INTERVAL);
             std::mem::replace(&mut after_failure, next)
         } else {
-            after_failure = SOON;
-            EVERY
+            after_failure = RETRY_DELAY;
+            CHECK_INTERVAL
         };
-        let next = tokio::time::Instant::now() + pause;
+        let next = RealInstant::after(pause);
         loop {
-            tell(api, &own, &remote.name, &verdict).await;
+            write_status(api, &own, &remote.name, &availability).await;
             let going_on = tokio::select! {
-                () = tokio::time::sleep_until(next) => break,
-                going_on = news(&mut service) => going_on,
-                going_on = news(&mut endpoints) => going_on,
-                // nothing is asked: it is only said again, if it was said otherwise
-                () = contradicted.notified() => continue,
+                () = next.sleep() => break,
+                going_on = changes(&mut service) => going_on,
+                going_on = changes(&mut endpoints) => going_on,
+                // only the status is written again, if another writer changed it
+                () = status_changed.notified() => continue,
             };
             if !going_on {
                 return;
             }
-            after_failure = SOON;
+            after_failure = RETRY_DELAY;
             break;
         }
     }
 }
 
 /// A watch of one object that a server depends on.
-fn watching(api: &Api, plural: &str, remote: &Remote) -> Option<Watcher<Object>> {
+fn watch_object(api: &Api, plural: &str, remote: &Remote) -> Option<Watcher<Object>> {
     let resources = api.resources();
     let collection = &resources.named(plural)?.collection;
-    let key = Key::new(&remote.place.namespace, &remote.place.name);
+    let key = Key::new(&remote.reference.namespace, &remote.reference.name);
     Some(collection.cache.watch_now(Interest::Object(key)).0)
 }
 
-/// Waits for a change; says whether there may be another.
-async fn news(watcher: &mut Option<Watcher<Object>>) -> bool {
+/// Waits for a change; returns whether there may be another.
+async fn changes(watcher: &mut Option<Watcher<Object>>) -> bool {
     match watcher {
-        // one that lagged has news too
+        // a lagged watch counts as a change
         Some(watcher) => watcher.recv().await.is_some(),
         None => std::future::pending().await,
     }

@@ -1,27 +1,27 @@
-//! Other API servers behind this one: whole versions of the API whose requests are passed on to a service.
+//! Aggregation layer: whole API versions that are proxied to other API servers.
 //!
-//! `registered` keeps an object for each version that is served here, `follow` learns from the objects which versions
-//! are not, `resolve` finds out where their servers are, `available` whether they answer, `learn` what they say about
-//! themselves, and `pass` hands requests over to them.
+//! `local_api_services` maintains the APIServices of local versions, `follow` follows all APIServices,
+//! `resolve` resolves their Services, `available` checks availability, `fetch` fetches discovery and OpenAPI
+//! documents, and `proxy` proxies requests.
 //!
-//! What always holds: a request comes here after it was authenticated, recorded and permitted like any other, and who
-//! is calling is said to the other server by this one and never by the client. What is built in is never passed on. A
-//! request looks at nothing but the routes of the moment: no lock, and no object is read.
+//! Invariants: a proxied request has passed authentication, audit and authorization like any other, and this
+//! server, never the client, states the user to the other server. Built-in versions are never proxied. A
+//! request only reads the current routes: it takes no lock, and reads no object.
 
 mod available;
+mod fetch;
 mod follow;
-mod learn;
+mod local_api_services;
 mod options;
 mod proxy;
-mod registered;
 mod remote;
 mod resolve;
 mod routes;
 
 pub(crate) use follow::Follower;
+pub(crate) use local_api_services::priorities;
 pub use options::Options;
-pub(crate) use proxy::Incoming;
-pub(crate) use registered::priorities;
-pub(crate) use remote::Learned;
+pub(crate) use proxy::ProxyRequest;
+pub(crate) use remote::RemoteDiscovery;
 pub use routes::Aggregation;
-pub(crate) use routes::{Listed, Priority, Routes};
+pub(crate) use routes::{Priority, RouteEntry, Routes};

@@ -2,19 +2,19 @@
 
 use std::path::PathBuf;
 
-/// How requests are passed on.
+/// Options of the proxy.
 #[derive(Clone)]
 pub struct Options {
-    /// Certificate and key, in PEM, by which other servers know that this one may say who is calling.
+    /// Client certificate and key, in PEM, by which other servers trust this one as a front proxy.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The files of the two, to be read again when they change.
+    /// Their files, to be reloaded when they change.
     pub identity_files: Option<(PathBuf, PathBuf)>,
-    /// To the addresses behind a service, rather than to that of the service.
+    /// Whether to dial endpoints rather than the cluster IP.
     pub to_endpoints: bool,
-    /// Whether answers that lead elsewhere are refused.
+    /// Whether redirects of other servers are refused.
     pub refuse_redirects: bool,
-    /// By which way.
-    pub way: outbound::Dialer,
+    /// The dialer for the cluster network.
+    pub dialer: outbound::Dialer,
 }
 
 impl Default for Options {
@@ -24,7 +24,7 @@ impl Default for Options {
             identity_files: None,
             to_endpoints: false,
             refuse_redirects: true,
-            way: outbound::Dialer::Direct,
+            dialer: outbound::Dialer::Direct,
         }
     }
 }

@@ -1,12 +1,13 @@
-//! Another server that answers for a version, as requests see it.
+//! An aggregated server that serves a version.
 
 use super::options::Options;
-use super::resolve::{self, Refusal};
-use crate::outgoing::service_resolver::Place;
+use super::resolve::{self, ResolveError};
+use crate::outgoing::service_resolver::ServiceReference;
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use env::io::RealInstant;
 use http::HeaderValue;
 use http_body_util::combinators::UnsyncBoxBody;
 use outbound::{ReverseProxy, Target};
@@ -15,64 +16,63 @@ use schema::Value;
 use schema::openapi::Other;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::time::Instant;
 
-/// The body of a request that is passed on.
-pub(super) type Sent = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+/// The body of a proxied request.
+pub(super) type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// What a server said when it was last asked.
+/// Documents last fetched from a server.
 #[derive(Clone, Default)]
-pub(crate) struct Learned {
-    /// Its resources, as its discovery lists them.
+pub(crate) struct RemoteDiscovery {
+    /// Its discovery resource list.
     pub resources: Option<Bytes>,
-    /// Whether that was said when it was last asked.
+    /// Whether the last fetch succeeded.
     pub current: bool,
-    /// Its part of the description in version 2, and what stands for the whole.
+    /// Its OpenAPI v2 part, and the ETag of its whole document.
     pub v2: Option<Arc<Other>>,
     pub(super) tag: Option<HeaderValue>,
-    /// The address of its description in version 3.
+    /// The URL of its OpenAPI v3 document.
     pub v3: Option<String>,
-    pub(super) asked: Option<Instant>,
+    pub(super) fetched: Option<RealInstant>,
 }
 
-/// See the module. What its object says never changes; where it is and whether it answers does.
+/// Its spec is immutable; its addresses and availability change.
 pub(crate) struct Remote {
-    /// Of its object.
+    /// Name of the APIService.
     pub(super) name: String,
     pub(crate) group: String,
     pub(crate) version: String,
-    pub(super) place: Place,
-    /// The way to it, or why there can be none.
-    pub(super) relay: Result<ReverseProxy<Sent>, String>,
+    pub(super) reference: ServiceReference,
+    /// The proxy client, or why it cannot be built.
+    pub(super) proxy: Result<ReverseProxy<RequestBody>, String>,
     /// As `host:port`.
     addresses: ArcSwap<Vec<String>>,
     available: AtomicBool,
-    learned: ArcSwap<Learned>,
+    discovery: ArcSwap<RemoteDiscovery>,
 }
 
 impl Remote {
-    /// What an object says, which was `available` when it was last asked.
+    /// From an APIService; `available` is its last known condition.
     pub fn new(name: &str, spec: &Value, service: &Value, available: bool, options: &Options) -> Self {
-        let place = Place::read(service);
+        let reference = ServiceReference::read(service);
         let target = Target {
             url: String::new(),
             authorities: STANDARD.decode(spec.text(&["caBundle"])).ok().filter(|it| !it.is_empty()),
             insecure: spec.at(&["insecureSkipTLSVerify"]).and_then(Value::as_bool).unwrap_or(false),
-            server_name: Some(place.server_name()),
+            server_name: Some(reference.server_name()),
             identity: options.identity.clone(),
             identity_files: options.identity_files.clone(),
-            way: options.way.clone(),
+            way: options.dialer.clone(),
             ..Target::default()
         };
         Remote {
             name: name.to_owned(),
             group: spec.text(&["group"]).to_owned(),
             version: spec.text(&["version"]).to_owned(),
-            place,
-            relay: ReverseProxy::new(&target).map_err(|why| why.to_string()),
+            reference,
+            proxy: ReverseProxy::new(&target).map_err(|why| why.to_string()),
             addresses: ArcSwap::default(),
             available: AtomicBool::new(available),
-            learned: ArcSwap::default(),
+            discovery: ArcSwap::default(),
         }
     }
 
@@ -80,19 +80,19 @@ impl Remote {
         format!("{}/{}", self.group, self.version)
     }
 
-    /// Finds out where it is.
-    pub(super) fn locate(&self, api: &Api, to_endpoints: bool) -> Result<Arc<Vec<String>>, Refusal> {
-        let look_up = |plural| api.lookup(plural, &self.place.namespace, &self.place.name);
+    /// Resolves its addresses.
+    pub(super) fn locate(&self, api: &Api, to_endpoints: bool) -> Result<Arc<Vec<String>>, ResolveError> {
+        let look_up = |plural| api.lookup(plural, &self.reference.namespace, &self.reference.name);
         let (service, endpoints) = (look_up("services"), look_up("endpoints"));
-        let found = resolve::addresses(&self.place, service.as_ref(), endpoints.as_ref(), to_endpoints);
+        let found = resolve::addresses(&self.reference, service.as_ref(), endpoints.as_ref(), to_endpoints);
         let addresses = Arc::new(found.as_ref().cloned().unwrap_or_default());
         self.addresses.store(addresses.clone());
         found.map(|_| addresses)
     }
 
-    /// One of the addresses at which it may be asked, if it may be asked at all.
+    /// A random address, if it is available.
     pub(super) fn address(&self, api: &Api) -> Option<String> {
-        if !self.answers() {
+        if !self.was_available() {
             return None;
         }
         let addresses = self.addresses.load();
@@ -103,22 +103,22 @@ impl Remote {
         }
     }
 
-    /// Whether it did when it was last asked.
-    pub(super) fn answers(&self) -> bool {
+    /// Whether it was available at the last check.
+    pub(super) fn was_available(&self) -> bool {
         self.available.load(Ordering::Acquire)
     }
 
-    /// It answers, or not; says whether it did before.
-    pub(super) fn is_available(&self, available: bool) -> bool {
+    /// Sets the availability; returns the previous one.
+    pub(super) fn set_available(&self, available: bool) -> bool {
         self.available.swap(available, Ordering::AcqRel)
     }
 
-    /// What it says about itself.
-    pub fn learned(&self) -> Arc<Learned> {
-        self.learned.load_full()
+    /// The documents last fetched.
+    pub fn discovery(&self) -> Arc<RemoteDiscovery> {
+        self.discovery.load_full()
     }
 
-    pub(super) fn learn(&self, learned: Learned) {
-        self.learned.store(Arc::new(learned));
+    pub(super) fn set_discovery(&self, discovery: RemoteDiscovery) {
+        self.discovery.store(Arc::new(discovery));
     }
 }

@@ -4,87 +4,87 @@ use super::options::Options;
 use super::remote::Remote;
 use crate::serve::Shutdown;
 use arc_swap::ArcSwap;
-use metrics::{About, Counter, Family, Gauge, Registry};
+use metrics::{Counter, Descriptor, Family, Gauge, Registry};
 use rest::Api;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The versions that objects are registered for, and who answers for them.
+/// The aggregation layer: options, and the current routes.
 pub struct Aggregation {
     pub(super) api: Arc<Api>,
     pub(super) options: Options,
     pub(super) shutdown: Shutdown,
     routes: ArcSwap<Routes>,
-    /// Grows with everything that discovery and descriptions are made from.
+    /// Increases with every change of discovery or OpenAPI documents.
     generation: AtomicU64,
-    /// How often who had answered did not, if anybody counts.
+    /// Counts lost availability, once metrics are registered.
     pub(super) lost: OnceLock<Family<Counter>>,
 }
 
-const UNAVAILABLE: About =
-    About::alpha("aggregator_unavailable_apiservice", "Versions whose server does not answer.").by(&["name"]);
+const UNAVAILABLE: Descriptor =
+    Descriptor::alpha("aggregator_unavailable_apiservice", "Unavailable APIServices.").by(&["name"]);
 
-const LOST: About = About::alpha(
+const LOST: Descriptor = Descriptor::alpha(
     "aggregator_unavailable_apiservice_total",
-    "How often the server of a version that had answered did not, and why.",
+    "Transitions of APIServices to unavailable, by reason.",
 )
 .by(&["name", "reason"]);
 
-/// Who answers for what, at a moment.
+/// The routes at a moment.
 #[derive(Default)]
 pub(crate) struct Routes {
-    /// Every version for which there is an object.
-    pub listed: Vec<Arc<Listed>>,
-    /// Those that others answer for, as `group/version`.
+    /// Every version with an APIService.
+    pub entries: Vec<Arc<RouteEntry>>,
+    /// Aggregated servers by `group/version`.
     remotes: HashMap<String, Arc<Remote>>,
 }
 
 impl Routes {
-    /// Who answers for a version, if others do.
+    /// The aggregated server of a version.
     pub fn remote(&self, group_version: &str) -> Option<&Arc<Remote>> {
         self.remotes.get(group_version)
     }
 
-    /// All others who answer for something.
+    /// All aggregated servers.
     pub fn remotes(&self) -> impl Iterator<Item = &Arc<Remote>> {
-        self.listed.iter().filter_map(|listed| listed.remote.as_ref())
+        self.entries.iter().filter_map(|entries| entries.remote.as_ref())
     }
 }
 
-/// A version for which there is an object.
-pub(crate) struct Listed {
+/// A version with an APIService.
+pub(crate) struct RouteEntry {
     pub group: String,
     pub version: String,
     pub priority: Priority,
-    /// Who answers, where this server does not.
+    /// The aggregated server; `None` for local versions.
     pub remote: Option<Arc<Remote>>,
 }
 
-/// In which order versions are listed: greater numbers first.
+/// Order of versions in discovery: greater numbers first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Priority {
-    /// The least that the whole group has.
+    /// The minimum priority of the group.
     pub group: i64,
     pub version: i64,
 }
 
 impl Aggregation {
-    /// One that passes on nothing yet.
+    /// Without routes.
     pub fn new(api: Arc<Api>, options: Options, shutdown: Shutdown) -> Self {
         let (routes, generation, lost) = (ArcSwap::default(), AtomicU64::new(0), OnceLock::new());
         Aggregation { api, options, shutdown, routes, generation, lost }
     }
 
-    /// Counts from now on.
-    pub(crate) fn measure(self: &Arc<Self>, registry: &Registry) {
+    /// Registers metrics.
+    pub(crate) fn add_metrics(self: &Arc<Self>, registry: &Registry) {
         self.lost.get_or_init(|| registry.family(LOST));
         let all = Arc::downgrade(self);
-        registry.ask::<Gauge>(UNAVAILABLE, move |samples| {
+        registry.callback::<Gauge>(UNAVAILABLE, move |samples| {
             let Some(all) = all.upgrade() else { return };
-            for listed in &all.routes().listed {
-                let Listed { group, version, remote, .. } = &**listed;
-                let lacking = remote.as_ref().is_some_and(|remote| !remote.answers());
+            for entries in &all.routes().entries {
+                let RouteEntry { group, version, remote, .. } = &**entries;
+                let lacking = remote.as_ref().is_some_and(|remote| !remote.was_available());
                 samples.add(&[&format!("{version}.{group}")], f64::from(u8::from(lacking)));
             }
         });
@@ -94,32 +94,32 @@ impl Aggregation {
         self.routes.load_full()
     }
 
-    /// Stands for everything that discovery and descriptions are made from.
+    /// Generation of the discovery and OpenAPI documents.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    pub(super) fn changed(&self) {
+    pub(super) fn bump_generation(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(super) fn publish(&self, listed: Vec<Arc<Listed>>) {
-        let remotes = listed.iter().filter_map(|one| {
+    pub(super) fn publish(&self, entries: Vec<Arc<RouteEntry>>) {
+        let remotes = entries.iter().filter_map(|one| {
             one.remote.as_ref().map(|remote| (format!("{}/{}", one.group, one.version), remote.clone()))
         });
-        self.routes.store(Arc::new(Routes { remotes: remotes.collect(), listed: listed.clone() }));
-        self.changed();
+        self.routes.store(Arc::new(Routes { remotes: remotes.collect(), entries: entries.clone() }));
+        self.bump_generation();
     }
 
-    /// Who answers for what lies at a path, if others do. With `described`, descriptions of versions count too.
-    pub(crate) fn route(&self, path: &str, described: bool) -> Option<Arc<Remote>> {
+    /// The aggregated server of a path. `with_openapi`: whether OpenAPI v3 paths count, too.
+    pub(crate) fn route(&self, path: &str, with_openapi: bool) -> Option<Arc<Remote>> {
         let routes = self.routes.load();
         if routes.remotes.is_empty() {
             return None;
         }
-        if let Some(version) = path.strip_prefix(DESCRIPTIONS).filter(|_| described) {
-            let known = routes.remote(version.trim_end_matches('/'))?;
-            return known.learned().v3.is_some().then(|| known.clone());
+        if let Some(version) = path.strip_prefix(OPENAPI_V3).filter(|_| with_openapi) {
+            let remote = routes.remote(version.trim_end_matches('/'))?;
+            return remote.discovery().v3.is_some().then(|| remote.clone());
         }
         let rest = path.strip_prefix("/apis/")?;
         let mut ends = rest.match_indices('/').map(|(at, _)| at);
@@ -128,5 +128,5 @@ impl Aggregation {
     }
 }
 
-/// Where versions are described, each by itself.
-const DESCRIPTIONS: &str = "/openapi/v3/apis/";
+/// Prefix of the OpenAPI v3 paths of versions.
+const OPENAPI_V3: &str = "/openapi/v3/apis/";

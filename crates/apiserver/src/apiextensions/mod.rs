@@ -1,15 +1,15 @@
 //! Follows CustomResourceDefinitions, and serves the resources that they define.
 //!
-//! What always holds: a definition is served from before its status says that it is established until its last
-//! object is gone. A change of a definition is carried over by itself; other definitions are looked at again only
-//! where names of their group have become free. Requests that are under way when a definition changes go on with
-//! the tables that they began with; watches end, and go on with the new ones when they come back.
+//! Invariants: a definition is served before its status is `Established`, and until its last object is gone.
+//! A change is applied incrementally; other definitions are reconsidered only when names of their group
+//! become free. Requests in flight during a change continue with the old tables; watches end, and resume with
+//! the new ones.
 
 mod cleanup;
 mod webhook;
 
 use crate::loopback;
-use crate::outgoing::webhook_target::Way;
+use crate::outgoing::webhook_target::ServiceRouting;
 use cache::{Event, Interest, Watcher};
 use futures_util::future::join_all;
 use kinds::apiextensions::{naming, serve};
@@ -20,102 +20,101 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// How many changes are carried over at a time: they are served from the same moment, and their statuses become durable
-/// together.
-const AT_ONCE: usize = 32;
+/// Changes applied per turn: they take effect at the same time, and one batch makes their statuses durable.
+const MAX_CHANGES: usize = 32;
 
-/// The definitions that there are, and what is served because of them.
+/// The definitions, and the resources served for them.
 pub(crate) struct Definitions {
     api: Arc<Api>,
-    /// The definitions themselves, as they are served.
+    /// The resource of definitions.
     own: Arc<Resource>,
-    /// How those are reached that convert.
-    way: Way,
+    /// Routing of conversion webhooks.
+    routing: ServiceRouting,
     watcher: Watcher<Object>,
-    known: BTreeMap<String, Known>,
-    /// The names that the definitions of each group have.
-    taken: HashMap<String, naming::NameIndex>,
-    /// Those that wait for names, by their group.
+    states: BTreeMap<String, DefinitionState>,
+    /// The names in use, by group.
+    names_in_use: HashMap<String, naming::NameIndex>,
+    /// Definitions that wait for names, by group.
     waiting: HashMap<String, HashSet<String>>,
-    /// Objects are being deleted for these definitions.
+    /// Running deletions of objects.
     cleaning: JoinSet<String>,
-    being_cleaned: HashSet<String>,
+    names_in_cleanup: HashSet<String>,
 }
 
-/// What is known of a definition.
-struct Known {
+/// The state of a definition.
+struct DefinitionState {
     group: String,
     accepted: Value,
     serving: Option<Serving>,
-    /// The revision at which its status was written here: nothing follows from that.
+    /// The revision of our own status write, which needs no handling.
     settled: Option<u64>,
 }
 
-/// What is served because of a definition.
+/// The resources served for a definition.
 struct Serving {
-    mark: Mark,
+    inputs: ServingInputs,
     resources: Vec<Arc<Resource>>,
     collection: Arc<Collection>,
 }
 
-/// Everything of a definition that decides how it is served: its specification, which has another generation when it
-/// changes, the names that it was given, and whether it goes away.
+/// The inputs that decide how a definition is served: the generation of its spec, its accepted names, and
+/// whether it is terminating.
 #[derive(PartialEq)]
-struct Mark {
+struct ServingInputs {
     uid: String,
     generation: Value,
     accepted: Value,
-    going: bool,
+    is_terminating: bool,
 }
 
-impl Mark {
+impl ServingInputs {
     fn of(definition: &Value, accepted: &Value) -> Self {
-        Mark {
+        ServingInputs {
             uid: definition.text(&["metadata", "uid"]).to_owned(),
             generation: definition.at(&["metadata", "generation"]).cloned().unwrap_or_default(),
             accepted: accepted.clone(),
-            going: !definition.text(&["metadata", "deletionTimestamp"]).is_empty(),
+            is_terminating: !definition.text(&["metadata", "deletionTimestamp"]).is_empty(),
         }
     }
 }
 
-/// What looking at definitions has led to, and is done for all of them at once.
+/// The collected results for several definitions, applied together.
 #[derive(Default)]
 struct Round {
     gone: Vec<Arc<Resource>>,
     new: Vec<Arc<Resource>>,
-    /// Definitions whose status must be another.
+    /// Statuses to write.
     statuses: BTreeMap<String, Status>,
 }
 
 struct Status {
-    /// The version of the definition that led to it.
+    /// The resourceVersion of the definition that it is based on.
     version: String,
     value: Value,
 }
 
 impl Definitions {
-    /// Serves what was defined before; what changes from here on is not missed. `None` where there are no definitions.
-    pub fn start(api: &Arc<Api>, way: Way) -> Option<Self> {
+    /// Serves existing definitions; later changes are not missed. `None` if definitions are not served.
+    pub fn start(api: &Arc<Api>, routing: ServiceRouting) -> Option<Self> {
         let version = format!("{}/v1", api.names.group("apiextensions"));
         let own = api.resources().get(&version, "customresourcedefinitions")?.clone();
         let (watcher, snapshot) = own.collection.cache.watch_now(Interest::All);
         let mut all = Definitions {
             api: api.clone(),
             own,
-            way,
+            routing,
             watcher,
-            known: BTreeMap::new(),
-            taken: HashMap::new(),
+            states: BTreeMap::new(),
+            names_in_use: HashMap::new(),
             waiting: HashMap::new(),
             cleaning: JoinSet::new(),
-            being_cleaned: HashSet::new(),
+            names_in_cleanup: HashSet::new(),
         };
         let mut new = Vec::new();
         for (_, object) in snapshot.range(None, None) {
             let Some(definition) = all.read(object) else { continue };
             let names = definition.at(&["status", "acceptedNames"]).cloned().unwrap_or_else(Value::map);
-            all.learn(&object.name, &definition, names.clone());
+            all.accept_names(&object.name, &definition, names.clone());
             if naming::is_true(&definition, "Established") {
                 new.extend(all.prepare(&object.name, &definition, &names));
             }
@@ -124,68 +123,68 @@ impl Definitions {
         Some(all)
     }
 
-    /// Follows until the watch is ended.
+    /// Follows changes until the watch ends.
     pub async fn follow(mut self) {
-        // what was left undone, by this server or another
-        let names: Vec<String> = self.known.keys().cloned().collect();
-        self.look_at_all(names).await;
+        // finish interrupted deletions, of this server or another
+        let names: Vec<String> = self.states.keys().cloned().collect();
+        self.update_all(names).await;
         loop {
-            let mut news: Vec<Arc<Event<Object>>> = Vec::new();
+            let mut changes: Vec<Arc<Event<Object>>> = Vec::new();
             tokio::select! {
-                told = poll_fn(|cx| self.watcher.poll_batch(cx, &mut news, AT_ONCE)) => match told {
+                result = poll_fn(|cx| self.watcher.poll_batch(cx, &mut changes, MAX_CHANGES)) => match result {
                     None => return,
                     Some(Ok(_)) => {
-                        // in their order: who came first has the first right to a name
-                        let mut seen = HashSet::new();
-                        let names = news.iter().filter(|event| !self.is_settled(event));
-                        let names = names.map(|event| event.key.name()).filter(|name| seen.insert(*name));
+                        // in order: the first definition has the first claim to a name
+                        let mut names_seen = HashSet::new();
+                        let names = changes.iter().filter(|event| !self.is_settled(event));
+                        let names = names.map(|event| event.key.name()).filter(|name| names_seen.insert(*name));
                         let names = names.map(str::to_owned).collect();
-                        self.look_at_all(names).await;
+                        self.update_all(names).await;
                     }
-                    Some(Err(_)) => self.begin_anew().await,
+                    Some(Err(_)) => self.reload().await,
                 },
                 Some(Ok(name)) = self.cleaning.join_next() => {
-                    self.being_cleaned.remove(&name);
-                    self.look_at_all(vec![name]).await;
+                    self.names_in_cleanup.remove(&name);
+                    self.update_all(vec![name]).await;
                 }
             }
         }
     }
 
-    /// Changes were missed: everything is looked at.
-    async fn begin_anew(&mut self) {
+    /// Reloads everything, after missed changes.
+    async fn reload(&mut self) {
         let (watcher, snapshot) = self.own.collection.cache.watch_now(Interest::All);
         self.watcher = watcher;
-        let there = snapshot.range(None, None).map(|(_, object)| object.name.to_string());
-        let names: HashSet<String> = there.chain(self.known.keys().cloned()).collect();
-        self.look_at_all(names.into_iter().collect()).await;
+        let existing = snapshot.range(None, None).map(|(_, object)| object.name.to_string());
+        let names: HashSet<String> = existing.chain(self.states.keys().cloned()).collect();
+        self.update_all(names.into_iter().collect()).await;
     }
 
-    async fn look_at_all(&mut self, names: Vec<String>) {
-        for some in names.chunks(AT_ONCE) {
+    async fn update_all(&mut self, names: Vec<String>) {
+        for some in names.chunks(MAX_CHANGES) {
             let mut round = Round::default();
             for name in some {
-                self.look_at(name, &mut round);
-                // there is much to read in some, and others wait for this thread, too
+                self.update(name, &mut round);
+                // yield: large definitions take long to parse
                 tokio::task::yield_now().await;
             }
-            self.conclude(round).await;
+            self.commit(round).await;
         }
     }
 
     fn is_settled(&self, event: &Event<Object>) -> bool {
-        let known = self.known.get(event.key.name());
-        !event.deleted && known.is_some_and(|known| known.settled == Some(event.revision))
+        let state = self.states.get(event.key.name());
+        !event.deleted && state.is_some_and(|state| state.settled == Some(event.revision))
     }
 
-    /// Serves first: who sees that a definition is established may use it.
-    async fn conclude(&mut self, round: Round) {
+    /// Serves before writing statuses: an established definition must be usable.
+    async fn commit(&mut self, round: Round) {
         self.exchange(&round.gone, &round.new);
         let written = round.statuses.iter().map(|(name, status)| self.write_status(name, status));
         let written = join_all(written).await;
         for (name, revision) in round.statuses.into_keys().zip(written) {
-            if let Some(known) = self.known.get_mut(&name) {
-                known.settled = revision;
+            if let Some(state) = self.states.get_mut(&name) {
+                state.settled = revision;
             }
         }
     }
@@ -195,39 +194,39 @@ impl Definitions {
             return;
         }
         self.api.exchange(gone, new);
-        // who watches what is no longer there, or is there in another form, begins again
+        // watches of removed or changed resources start again
         gone.iter().for_each(|old| old.collection.cache.end_watchers());
     }
 
     fn read(&self, object: &Object) -> Option<Value> {
         let read = object.value(&self.own.collection.kind);
-        read.inspect_err(|why| tracing::error!(name = %object.name, %why, "a definition cannot be read")).ok()
+        read.inspect_err(|why| tracing::error!(name = %object.name, %why, "a CustomResourceDefinition could not be decoded")).ok()
     }
 
-    /// Finds out what is to be served, and what its status is to say, because of what the definition asks for now.
-    fn look_at(&mut self, name: &str, round: &mut Round) {
-        let Some(object) = self.own.collection.cache.get("", name) else { return self.forget(name, round) };
+    /// Computes the resources and the status of a definition.
+    fn update(&mut self, name: &str, round: &mut Round) {
+        let Some(object) = self.own.collection.cache.get("", name) else { return self.remove(name, round) };
         let Some(mut definition) = self.read(&object) else { return };
         let now = time::format_time(env::unix_seconds(&self.api.world));
         let group = definition.text(&["spec", "group"]).to_owned();
-        let taken = self.taken.entry(group.clone()).or_default();
-        let status = naming::status(&definition, taken, &self.api.names, &now);
+        let names_in_use = self.names_in_use.entry(group.clone()).or_default();
+        let status = naming::status(&definition, names_in_use, &self.api.names, &now);
         let other = definition.at(&["status"]) != Some(&status);
         definition.set(&["status"], status.clone());
         let accepted = definition.at(&["status", "acceptedNames"]).cloned().unwrap_or_else(Value::map);
-        self.learn(name, &definition, accepted.clone());
+        self.accept_names(name, &definition, accepted.clone());
         if naming::is_true(&definition, "NamesAccepted") {
-            self.waits_no_longer(&group, name);
+            self.stop_waiting(&group, name);
         } else {
             self.waiting.entry(group).or_default().insert(name.to_owned());
         }
         if naming::is_true(&definition, "Established") {
             self.serve(name, &definition, &accepted, round);
         }
-        if cleanup::is_due(&definition, &self.api.names) && self.being_cleaned.insert(name.to_owned()) {
+        if cleanup::is_due(&definition, &self.api.names) && self.names_in_cleanup.insert(name.to_owned()) {
             self.clean(name, &definition, &accepted);
         }
-        // it may have been looked at before in this round, when names were taken that are free now
+        // it may have been handled before in this round, when the names were in use
         round.statuses.remove(name);
         if other {
             let version = definition.text(&["metadata", "resourceVersion"]).to_owned();
@@ -235,7 +234,7 @@ impl Definitions {
         }
     }
 
-    fn waits_no_longer(&mut self, group: &str, name: &str) {
+    fn stop_waiting(&mut self, group: &str, name: &str) {
         if let Some(waiting) = self.waiting.get_mut(group) {
             waiting.remove(name);
             if waiting.is_empty() {
@@ -244,39 +243,40 @@ impl Definitions {
         }
     }
 
-    fn learn(&mut self, name: &str, definition: &Value, accepted: Value) {
+    fn accept_names(&mut self, name: &str, definition: &Value, accepted: Value) {
         let group = definition.text(&["spec", "group"]).to_owned();
-        let new = || Known { group: group.clone(), accepted: Value::Null, serving: None, settled: None };
-        let known = self.known.entry(name.to_owned()).or_insert_with(new);
-        self.taken.entry(group).or_default().change(name, &known.accepted, &accepted);
-        known.accepted = accepted;
+        let new =
+            || DefinitionState { group: group.clone(), accepted: Value::Null, serving: None, settled: None };
+        let state = self.states.entry(name.to_owned()).or_insert_with(new);
+        self.names_in_use.entry(group).or_default().change(name, &state.accepted, &accepted);
+        state.accepted = accepted;
     }
 
-    /// A definition is gone; others of its group may get names that it had.
-    fn forget(&mut self, name: &str, round: &mut Round) {
-        let Some(known) = self.known.remove(name) else { return };
-        if let Some(serving) = known.serving {
+    /// Handles a deleted definition; others of its group may get its names.
+    fn remove(&mut self, name: &str, round: &mut Round) {
+        let Some(state) = self.states.remove(name) else { return };
+        if let Some(serving) = state.serving {
             self.withdraw(&serving.resources, round);
             self.exchange(&serving.resources, &[]);
             self.api.storage.forget(&serving.collection);
         }
-        self.waits_no_longer(&known.group, name);
-        if let Some(taken) = self.taken.get_mut(&known.group) {
-            taken.change(name, &known.accepted, &Value::Null);
-            if taken.is_empty() {
-                self.taken.remove(&known.group);
+        self.stop_waiting(&state.group, name);
+        if let Some(names_in_use) = self.names_in_use.get_mut(&state.group) {
+            names_in_use.change(name, &state.accepted, &Value::Null);
+            if names_in_use.is_empty() {
+                self.names_in_use.remove(&state.group);
             }
         }
-        let waiting: Vec<String> = self.waiting.get(&known.group).into_iter().flatten().cloned().collect();
+        let waiting: Vec<String> = self.waiting.get(&state.group).into_iter().flatten().cloned().collect();
         for other in waiting {
-            self.look_at(&other, round);
+            self.update(&other, round);
         }
     }
 
-    /// Serves a definition as it is now, unless it is served so already.
+    /// Serves a definition, unless its inputs are unchanged.
     fn serve(&mut self, name: &str, definition: &Value, accepted: &Value, round: &mut Round) {
-        let before = self.known.get(name).and_then(|known| known.serving.as_ref());
-        if before.is_some_and(|before| before.mark == Mark::of(definition, accepted)) {
+        let before = self.states.get(name).and_then(|state| state.serving.as_ref());
+        if before.is_some_and(|before| before.inputs == ServingInputs::of(definition, accepted)) {
             return;
         }
         let gone = before.map(|before| before.resources.clone()).unwrap_or_default();
@@ -285,73 +285,75 @@ impl Definitions {
         round.new.extend(self.prepare(name, definition, accepted));
     }
 
-    /// What was to be served from this round on, and is to be served no longer.
+    /// Removes resources that were to be served from this round on.
     fn withdraw(&self, gone: &[Arc<Resource>], round: &mut Round) {
         round.new.retain(|new| !gone.iter().any(|gone| Arc::ptr_eq(gone, new)));
     }
 
-    /// Makes the resources of a definition, which are what it is served as from then on.
+    /// Builds the resources of a definition.
     fn prepare(&mut self, name: &str, definition: &Value, accepted: &Value) -> Vec<Arc<Resource>> {
-        let converter = webhook::of(definition, &self.api, &self.way);
+        let converter = webhook::of(definition, &self.api, &self.routing);
         let versions = serve::versions(definition, accepted, &self.fetch(name), converter);
-        let there = self.api.resources();
+        let existing = self.api.resources();
         let (mut resources, mut collection) = (Vec::new(), None);
         for version in versions {
-            let made = match self.api.make(version.kind, version.stored, version.hooks) {
-                Ok(made) => made,
+            let resource = match self.api.make(version.kind, version.stored, version.hooks) {
+                Ok(resource) => resource,
                 Err(why) => {
-                    tracing::error!(name, %why, "a custom resource cannot be served");
+                    tracing::error!(name, %why, "a version of a CustomResourceDefinition could not be served");
                     continue;
                 }
             };
-            collection.get_or_insert_with(|| made.collection.clone());
-            // what the server itself has is not redefined
-            let built_in =
-                there.get(&made.api_version, &made.kind.plural).is_some_and(|it| it.kind.kind_first);
+            collection.get_or_insert_with(|| resource.collection.clone());
+            // built-in resources are not redefined
+            let built_in = existing
+                .get(&resource.api_version, &resource.kind.plural)
+                .is_some_and(|it| it.kind.kind_first);
             if version.served && !built_in {
-                resources.push(made);
+                resources.push(resource);
             }
         }
-        if let Some(known) = self.known.get_mut(name) {
-            let mark = Mark::of(definition, accepted);
+        if let Some(state) = self.states.get_mut(name) {
+            let inputs = ServingInputs::of(definition, accepted);
             let resources = resources.clone();
-            known.serving = collection.map(|collection| Serving { mark, resources, collection });
+            state.serving = collection.map(|collection| Serving { inputs, resources, collection });
         }
         resources
     }
 
-    /// The definition is looked up again when its schema is needed, rather than kept twice.
+    /// The definition is read again when its schema is needed, rather than kept in memory twice.
     fn fetch(&self, name: &str) -> serve::Fetch {
         let (definitions, name) = (self.own.collection.clone(), name.to_owned());
         Arc::new(move || definitions.cache.get("", &name)?.value(&definitions.kind).ok())
     }
 
-    /// The revision at which it is written.
+    /// Returns the revision of the write.
     async fn write_status(&self, name: &str, status: &Status) -> Option<u64> {
-        let place = loopback::Place { resource: &self.own, namespace: "", name, subresource: "status" };
+        let target =
+            loopback::WriteTarget { resource: &self.own, namespace: "", name, subresource: "status" };
         let change = |definition: &mut Value| {
             definition.set(&["metadata", "resourceVersion"], &*status.version);
             definition.set(&["status"], status.value.clone());
         };
-        match loopback::change(&self.api, place, &change).await {
+        match loopback::change(&self.api, target, &change).await {
             Ok(written) => written.revision,
-            // the change that was faster is looked at next
+            // the concurrent change is handled next
             Err(rest::ApiError { code: 404 | 409, .. }) => None,
             Err(why) => {
-                tracing::warn!(name, %why, "the status of a definition cannot be written");
+                tracing::warn!(name, %why, "the status of a CustomResourceDefinition could not be written");
                 None
             }
         }
     }
 
-    /// Deletes all objects of a definition that is going away, beside everything else.
+    /// Deletes all objects of a terminating definition, in the background.
     fn clean(&mut self, name: &str, definition: &Value, accepted: &Value) {
-        // the stored version needs nobody to convert what is going away
+        // the stored version needs no conversion
         let mut versions = serve::versions(definition, accepted, &self.fetch(name), None);
         let stored = versions.iter().position(|it| it.is_stored).map(|at| versions.swap_remove(at));
-        let made = stored.map(|it| self.api.make(it.kind, it.stored, it.hooks));
-        let objects = match made {
-            Some(Ok(made)) => Some(made),
+        let resource = stored.map(|it| self.api.make(it.kind, it.stored, it.hooks));
+        let objects = match resource {
+            Some(Ok(resource)) => Some(resource),
             _ => None,
         };
         let (api, own, name) = (self.api.clone(), self.own.clone(), name.to_owned());

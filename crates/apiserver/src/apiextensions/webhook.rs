@@ -1,27 +1,27 @@
-//! Versions that another server converts into one another.
+//! Conversion webhook of custom resources.
 //!
-//! What always holds: an object that comes back is the one that was sent, in the version that was asked for. Only
-//! its labels, its annotations and what is not metadata may have changed; everything else of the metadata is put
-//! back. A server that fails, takes too long or answers something else fails the request, and nothing is kept.
+//! Invariants: a converted object is the one that was sent, in the requested version. Only labels,
+//! annotations and non-metadata may change; other metadata is restored. A failure, a timeout or an invalid
+//! response fails the request, and nothing is cached.
 
-use crate::outgoing::webhook_target::{Reached, Way};
+use crate::outgoing::webhook_target::{ServiceRouting, WebhookTarget};
 use bytes::Bytes;
 use outbound::{Limits, Users};
-use rest::versions::{Converter, Converting};
+use rest::versions::{ConversionFuture, Converter};
 use rest::{Api, ApiError, metadata};
 use schema::problem::quoted;
 use schema::{Value, decode, encode};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// As much as clients are given for a whole list.
+/// Enough for a whole list.
 const LIMITS: Limits = Limits { time: Duration::from_secs(30), answer: 64 * 1024 * 1024 };
 
-/// The versions of the question that are spoken, best first.
+/// Supported ConversionReview versions, best first.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// Who converts the objects of a definition, where its versions differ in more than their names.
-pub(super) fn of(definition: &Value, api: &Arc<Api>, way: &Way) -> Option<Arc<dyn Converter>> {
+/// The converter of a definition with the `Webhook` strategy.
+pub(super) fn of(definition: &Value, api: &Arc<Api>, routing: &ServiceRouting) -> Option<Arc<dyn Converter>> {
     let conversion = definition.at(&["spec", "conversion"])?;
     if conversion.text(&["strategy"]) != "Webhook" {
         return None;
@@ -31,7 +31,7 @@ pub(super) fn of(definition: &Value, api: &Arc<Api>, way: &Way) -> Option<Arc<dy
     let version = spoken.iter().filter_map(Value::as_str).find(|it| VERSIONS.contains(it));
     Some(Arc::new(Hook {
         api: Arc::downgrade(api),
-        server: Reached::of(config, way.clone(), LIMITS, &Users::default()),
+        server: WebhookTarget::of(config, routing.clone(), LIMITS, &Users::default()),
         version: version.unwrap_or(VERSIONS[0]).to_owned(),
         kind: definition.text(&["spec", "names", "kind"]).to_owned(),
     }))
@@ -39,38 +39,38 @@ pub(super) fn of(definition: &Value, api: &Arc<Api>, way: &Way) -> Option<Arc<dy
 
 struct Hook {
     api: Weak<Api>,
-    server: Reached,
-    /// Of the question.
+    server: WebhookTarget,
+    /// Of the ConversionReview.
     version: String,
     kind: String,
 }
 
-/// What was converted is asked again after so many seconds: who converts may have been replaced.
-const BELIEVED_SECONDS: i64 = 300;
+/// Lifetime of conversion results in seconds: the webhook may have been replaced.
+const CACHE_SECONDS: i64 = 300;
 
 impl Converter for Hook {
     fn epoch(&self) -> u64 {
         let now = self.api.upgrade().map_or(0, |api| env::unix_seconds(&api.world));
-        u64::try_from(now / BELIEVED_SECONDS).unwrap_or(0)
+        u64::try_from(now / CACHE_SECONDS).unwrap_or(0)
     }
 
-    fn convert<'a>(&'a self, objects: Vec<Value>, version: &'a str) -> Converting<'a> {
+    fn convert<'a>(&'a self, objects: Vec<Value>, version: &'a str) -> ConversionFuture<'a> {
         Box::pin(async move {
             let from = objects.first().map(|it| it.text(&["apiVersion"]).to_owned()).unwrap_or_default();
-            let told = format!("conversion webhook for {from}, Kind={}", self.kind);
-            let failed = |why: String| ApiError::internal(format!("{told} failed: {why}"));
-            let converted = self.ask(&objects, version).await.map_err(failed)?;
+            let webhook = format!("conversion webhook for {from}, Kind={}", self.kind);
+            let failed = |why: String| ApiError::internal(format!("{webhook} failed: {why}"));
+            let converted = self.review(&objects, version).await.map_err(failed)?;
             if converted.len() != objects.len() {
-                let (found, wanted) = (converted.len(), objects.len());
+                let (found, expected) = (converted.len(), objects.len());
                 return Err(ApiError::internal(format!(
-                    "{told} returned {found} objects, expected {wanted}"
+                    "{webhook} returned {found} objects, expected {expected}"
                 )));
             }
             let both = objects.into_iter().zip(converted).enumerate();
             both.map(|(at, (sent, converted))| {
-                same_object(sent, converted, version).map_err(|why| {
+                restore_metadata(sent, converted, version).map_err(|why| {
                     ApiError::internal(format!(
-                        "{told} returned invalid converted object at index {at}: {why}"
+                        "{webhook} returned invalid converted object at index {at}: {why}"
                     ))
                 })
             })
@@ -80,7 +80,7 @@ impl Converter for Hook {
 }
 
 impl Hook {
-    async fn ask(&self, objects: &[Value], version: &str) -> Result<Vec<Value>, String> {
+    async fn review(&self, objects: &[Value], version: &str) -> Result<Vec<Value>, String> {
         let api = self.api.upgrade().ok_or("the server is going away")?;
         let group = api.names.group("apiextensions");
         let api_version = format!("{group}/{}", self.version);
@@ -91,9 +91,9 @@ impl Hook {
         review.set(&["request", "uid"], &*uid);
         review.set(&["request", "desiredAPIVersion"], version);
         review.set(&["request", "objects"], objects.to_vec());
-        let caller = self.server.caller(&api)?;
+        let client = self.server.client(&api)?;
         drop(api);
-        let answer = self.server.post_by(&caller, "", Bytes::from(encode::untyped(&review))).await?;
+        let answer = self.server.post_by(&client, "", Bytes::from(encode::untyped(&review))).await?;
         if !answer.status.is_success() {
             let code = answer.status.as_u16();
             return Err(format!("the server answered with status {code}"));
@@ -103,7 +103,7 @@ impl Hook {
     }
 }
 
-/// The objects of an answer.
+/// The objects of a response.
 fn read(mut answer: Value, api_version: &str, uid: &str) -> Result<Vec<Value>, String> {
     let found = (answer.text(&["apiVersion"]), answer.text(&["kind"]));
     if found != (api_version, "ConversionReview") {
@@ -129,8 +129,8 @@ fn read(mut answer: Value, api_version: &str, uid: &str) -> Result<Vec<Value>, S
     }
 }
 
-/// What came back, which must be what was sent in another version, with the metadata that it had.
-fn same_object(sent: Value, mut converted: Value, version: &str) -> Result<Value, String> {
+/// Checks that an object came back in the requested version, and restores its metadata.
+fn restore_metadata(sent: Value, mut converted: Value, version: &str) -> Result<Value, String> {
     let found = converted.text(&["apiVersion"]);
     if found != version {
         return Err(format!("invalid groupVersion (expected {version}, received {found})"));
@@ -181,7 +181,7 @@ mod tests {
             r#"{"apiVersion":"g/v2","kind":"T","metadata":{"name":"a","uid":"u","labels":{"a":"c"},"finalizers":[]},
                 "spec":{"x":1}}"#,
         );
-        let found = same_object(sent, converted, "g/v2").unwrap();
+        let found = restore_metadata(sent, converted, "g/v2").unwrap();
         let expected = json(
             r#"{"apiVersion":"g/v2","kind":"T","metadata":{"name":"a","uid":"u","generation":3,"finalizers":["f"],
                 "labels":{"a":"c"}},"spec":{"x":1}}"#,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn another_object_is_not_taken() {
+    fn another_object_is_refused() {
         let sent = || json(r#"{"apiVersion":"g/v1","kind":"T","metadata":{"name":"a","uid":"u"}}"#);
         for (answer, why) in [
             (r#"{"apiVersion":"g/v1","kind":"T"}"#, "invalid groupVersion (expected g/v2, received g/v1)"),
@@ -204,26 +204,26 @@ mod tests {
                 "metadata.labels must be a map of strings",
             ),
         ] {
-            assert_eq!(same_object(sent(), json(answer), "g/v2"), Err(why.to_owned()));
+            assert_eq!(restore_metadata(sent(), json(answer), "g/v2"), Err(why.to_owned()));
         }
     }
 
     #[test]
-    fn answers_are_read_with_care() {
-        let told = |response: &str| {
+    fn responses_are_validated() {
+        let webhook = |response: &str| {
             let answer =
                 format!(r#"{{"apiVersion":"g/v1","kind":"ConversionReview","response":{response}}}"#);
             read(json(&answer), "g/v1", "u")
         };
         let failed = r#"{"uid":"u","result":{"status":"Failure","message":"no"}}"#;
-        assert_eq!(told(failed), Err("no".to_owned()));
+        assert_eq!(webhook(failed), Err("no".to_owned()));
         assert_eq!(
-            told(r#"{"uid":"u","result":{}}"#),
+            webhook(r#"{"uid":"u","result":{}}"#),
             Err("response.result.status was '', expected 'Success'".to_owned())
         );
-        assert_eq!(told(r#"{"uid":"v"}"#), Err(r#"expected response.uid="u", got "v""#.to_owned()));
+        assert_eq!(webhook(r#"{"uid":"v"}"#), Err(r#"expected response.uid="u", got "v""#.to_owned()));
         let done = r#"{"uid":"u","result":{"status":"Success"},"convertedObjects":[{"a":1}]}"#;
-        assert_eq!(told(done), Ok(vec![json(r#"{"a":1}"#)]));
+        assert_eq!(webhook(done), Ok(vec![json(r#"{"a":1}"#)]));
         assert!(read(json("{}"), "g/v1", "u").is_err());
     }
 }

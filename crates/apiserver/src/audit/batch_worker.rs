@@ -3,16 +3,16 @@
 use super::batch::{Batch, Batching, Throttle};
 use super::sink::Sink;
 use bytes::Bytes;
+use env::io::RealInstant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::Instant;
 
-/// How many lists may be under way to a receiver at a time.
-const UNDER_WAY: usize = 8;
+/// Maximum number of concurrent batches.
+const MAX_CONCURRENT: usize = 8;
 
-/// Hands events on to the sink until `stopping` turns true and none are left.
+/// Delivers events to the sink until `stopping` turns true and none are left.
 pub(super) fn start(
     options: Batching,
     stopping: watch::Receiver<bool>,
@@ -20,8 +20,8 @@ pub(super) fn start(
     let (batch, events, bytes) = Batch::new(options.buffer);
     let work = move |sink: Arc<Sink>| {
         let bucket = options.throttle.map(Bucket::new);
-        let places = Arc::new(Semaphore::new(UNDER_WAY));
-        tokio::spawn(Worker { options, events, stopping, bytes, bucket, places, sink }.run())
+        let permits = Arc::new(Semaphore::new(MAX_CONCURRENT));
+        tokio::spawn(Worker { options, events, stopping, bytes, bucket, permits, sink }.run())
     };
     (batch, work)
 }
@@ -32,7 +32,7 @@ struct Worker {
     stopping: watch::Receiver<bool>,
     bytes: Arc<AtomicUsize>,
     bucket: Option<Bucket>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     sink: Arc<Sink>,
 }
 
@@ -43,19 +43,19 @@ impl Worker {
                 bucket.take(&mut self.stopping).await;
             }
             for part in self.sink.split(batch) {
-                self.hand_on(part).await;
+                self.deliver(part).await;
             }
         }
-        // an error would mean a closed semaphore, which nobody closes
-        let _ = self.places.acquire_many(UNDER_WAY as u32).await;
+        // the semaphore is never closed
+        let _ = self.permits.acquire_many(MAX_CONCURRENT as u32).await;
     }
 
-    /// The next events, or nothing at the end.
+    /// The next batch; `None` at the end.
     async fn gather(&mut self) -> Option<Vec<Bytes>> {
         let first = loop {
             tokio::select! {
                 event = self.events.recv() => break event?,
-                // what is there is still given out, and nothing more is taken
+                // deliver the rest, and accept no more
                 stopped = self.stopping.wait_for(|stopping| *stopping), if !self.events.is_closed() => {
                     drop(stopped);
                     self.events.close();
@@ -63,7 +63,7 @@ impl Worker {
             }
         };
         let mut batch = vec![first];
-        let deadline = Instant::now() + self.options.max_wait;
+        let deadline = RealInstant::after(self.options.max_wait);
         while batch.len() < self.options.max_size {
             if let Ok(event) = self.events.try_recv() {
                 batch.push(event);
@@ -77,7 +77,7 @@ impl Worker {
                     Some(event) => batch.push(event),
                     None => break,
                 },
-                () = tokio::time::sleep_until(deadline) => break,
+                () = deadline.sleep() => break,
                 stopped = self.stopping.wait_for(|stopping| *stopping), if !self.events.is_closed() => {
                     drop(stopped);
                     self.events.close();
@@ -87,44 +87,44 @@ impl Worker {
         Some(batch)
     }
 
-    async fn hand_on(&self, events: Vec<Bytes>) {
+    async fn deliver(&self, events: Vec<Bytes>) {
         let size: usize = events.iter().map(Bytes::len).sum();
         let bytes = self.bytes.clone();
         let delivered = Sink::deliver(&self.sink, events);
         match delivered {
             env::MaybeReady::Now(_) => {
                 bytes.fetch_sub(size, Ordering::Relaxed);
-                // a file takes events without ever waiting: others must have their turn
+                // a file never waits: yield to other tasks
                 tokio::task::yield_now().await;
             }
             env::MaybeReady::Later(delivery) => {
-                let place = self.places.clone().acquire_owned().await;
+                let permit = self.permits.clone().acquire_owned().await;
                 tokio::spawn(async move {
                     delivery.await;
                     bytes.fetch_sub(size, Ordering::Relaxed);
-                    drop(place);
+                    drop(permit);
                 });
             }
         }
     }
 }
 
-/// Tokens that come with time; a list takes one.
+/// A token bucket; a batch takes one token.
 struct Bucket {
     throttle: Throttle,
     tokens: f64,
-    filled: Instant,
+    filled: RealInstant,
 }
 
 impl Bucket {
     fn new(throttle: Throttle) -> Self {
-        Bucket { throttle, tokens: f64::from(throttle.burst), filled: Instant::now() }
+        Bucket { throttle, tokens: f64::from(throttle.burst), filled: RealInstant::now() }
     }
 
     async fn take(&mut self, stopping: &mut watch::Receiver<bool>) {
         loop {
-            let now = Instant::now();
-            let come = (now - self.filled).as_secs_f64() * self.throttle.per_second;
+            let now = RealInstant::now();
+            let come = now.since(self.filled).as_secs_f64() * self.throttle.per_second;
             self.tokens = (self.tokens + come).min(f64::from(self.throttle.burst));
             self.filled = now;
             if self.tokens >= 1.0 {
@@ -134,8 +134,8 @@ impl Bucket {
             let missing = (1.0 - self.tokens) / self.throttle.per_second;
             let pause = Duration::try_from_secs_f64(missing).unwrap_or(Duration::from_secs(3600));
             tokio::select! {
-                () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => {}
-                // told to stop, or nobody is left to tell
+                () = env::io::sleep(pause.max(Duration::from_millis(1))) => {}
+                // stopping, or the sender is gone
                 _ = stopping.wait_for(|stopping| *stopping) => return,
             }
         }

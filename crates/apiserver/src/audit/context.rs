@@ -1,7 +1,7 @@
 //! The audit events of one request.
 
 use super::Audit;
-use super::event::{Answered, Record, Reference, sources, takes_its_time};
+use super::event::{Outcome, Record, Reference, is_long_running, sources};
 use super::policy::{Level, Stage};
 use crate::request::RequestInfo;
 use crate::serve::{Body, Peer};
@@ -11,19 +11,19 @@ use env::MaybeReady;
 use futures_core::Stream;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Response, header};
-use rest::{RequestRecord, Shown};
+use rest::{AuditDetail, RequestRecord};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
-/// By this clients and servers speak of the same request.
+/// The id that clients and servers share.
 pub(crate) const ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// A request on its way.
+/// A request in progress.
 pub(crate) struct AuditContext<'a> {
     audit: &'a Arc<Audit>,
-    asked: &'a RequestInfo,
+    info: &'a RequestInfo,
     parts: &'a Parts,
     peer: &'a Peer,
     notes: &'a Arc<RequestRecord>,
@@ -35,36 +35,40 @@ pub(crate) struct AuditContext<'a> {
 impl<'a> AuditContext<'a> {
     pub fn begin(
         audit: &'a Arc<Audit>,
-        asked: &'a RequestInfo,
+        info: &'a RequestInfo,
         parts: &'a Parts,
         peer: &'a Peer,
         notes: &'a Arc<RequestRecord>,
     ) -> Self {
         let id = parts.headers.get(&ID).filter(|id| !id.is_empty()).cloned().unwrap_or_else(|| {
-            let made = rest::metadata::new_uid(&audit.world);
-            HeaderValue::try_from(made).unwrap_or(HeaderValue::from_static(""))
+            let id = rest::metadata::new_uid(&audit.world);
+            HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static(""))
         });
-        AuditContext { audit, asked, parts, peer, notes, id, received: audit.world.now(), open: None }
+        AuditContext { audit, info, parts, peer, notes, id, received: audit.world.now(), open: None }
     }
 
-    /// What the record calls the request.
+    /// The audit id.
     pub fn id(&self) -> &HeaderValue {
         &self.id
     }
 
-    /// The request goes no further, and nobody knows who asked. Such requests are recorded once.
-    pub fn refused(&mut self, asked: &Attributes<'_>) {
-        self.open(None, asked);
+    /// Records a request that is refused before authentication.
+    pub fn record_refusal(&mut self, attributes: &Attributes<'_>) {
+        self.open(None, attributes);
     }
 
-    /// The caller is known; says whether the request may go on.
-    pub fn received(&mut self, user: &Arc<User>, asked: &Attributes<'_>) -> MaybeReady<'static, bool> {
-        let Some(open) = self.open(Some(user), asked) else { return true.into() };
+    /// Records the receipt of a request; returns whether it may go on.
+    pub fn record_received(
+        &mut self,
+        user: &Arc<User>,
+        attributes: &Attributes<'_>,
+    ) -> MaybeReady<'static, bool> {
+        let Some(open) = self.open(Some(user), attributes) else { return true.into() };
         open.received = true;
         open.audit.emit(&open.record, Stage::RequestReceived)
     }
 
-    /// The request goes no further since it could not be recorded.
+    /// Drops a request whose event could not be recorded.
     pub fn abandon(&mut self) {
         self.audit.counters.rejected.inc();
         if let Some(open) = &mut self.open {
@@ -72,15 +76,15 @@ impl<'a> AuditContext<'a> {
         }
     }
 
-    /// The request is carried out for somebody else.
-    pub fn acts_as(&mut self, user: &Arc<User>) {
+    /// Adds the impersonated user.
+    pub fn impersonate(&mut self, user: &Arc<User>) {
         if let Some(open) = &mut self.open {
-            open.record.acts_as = Some(user.clone());
+            open.record.impersonated = Some(user.clone());
         }
     }
 
-    /// Whether it is permitted.
-    pub fn decided(&mut self, decision: &Decision) {
+    /// Adds the authorization decision.
+    pub fn record_decision(&mut self, decision: &Decision) {
         if let Some(open) = &mut self.open {
             open.record.decision = Some(match decision {
                 Decision::Allow(why) => (Some(true), why.clone()),
@@ -90,28 +94,28 @@ impl<'a> AuditContext<'a> {
         }
     }
 
-    fn open(&mut self, user: Option<&Arc<User>>, asked: &Attributes<'_>) -> Option<&mut Open> {
-        let verdict = self.audit.policy.judge(user.map(|user| &**user), asked);
-        self.audit.levels[verdict.level as usize].inc();
-        self.notes.show(match verdict.level {
+    fn open(&mut self, user: Option<&Arc<User>>, attributes: &Attributes<'_>) -> Option<&mut Open> {
+        let selection = self.audit.policy.evaluate(user.map(|user| &**user), attributes);
+        self.audit.levels[selection.level as usize].inc();
+        self.notes.set_audit_detail(match selection.level {
             Level::None => return None,
-            Level::Metadata => Shown::Reference,
-            Level::Request => Shown::Request,
-            Level::RequestResponse => Shown::Response,
+            Level::Metadata => AuditDetail::Reference,
+            Level::Request => AuditDetail::Request,
+            Level::RequestResponse => AuditDetail::Response,
         });
         let record = Record {
-            verdict,
+            selection,
             id: self.id.clone(),
             uri: self.parts.uri.clone(),
-            verb: self.asked.verb,
+            verb: self.info.verb,
             user: user.cloned(),
-            acts_as: None,
+            impersonated: None,
             sources: sources(&self.parts.headers, self.peer.remote.ip()),
             agent: self.parts.headers.get(header::USER_AGENT).cloned(),
-            object: Reference::of(asked),
+            object: Reference::of(attributes),
             received: self.received,
             decision: None,
-            answered: None,
+            outcome: None,
             traffic: Default::default(),
             annotations: Vec::new(),
         };
@@ -119,34 +123,34 @@ impl<'a> AuditContext<'a> {
         Some(self.open.insert(Box::new(Open { audit, record, notes, received: false, done: false })))
     }
 
-    /// The server made a mistake.
-    pub async fn panicked(mut self, why: &str) {
+    /// Records a panic.
+    pub async fn record_panic(mut self, why: &str) {
         if let Some(mut open) = self.open.take() {
-            open.end(Answered::Panic(why.to_owned()), Stage::Panic).get().await;
+            open.end(Outcome::Panic(why.to_owned()), Stage::Panic).get().await;
         }
     }
 
-    /// The answer is there; it carries the name of the record to the client. Long ones are recorded when they
-    /// begin and when they end.
-    pub async fn answered(mut self, mut response: Response<Body>) -> Response<Body> {
+    /// Records the response, and adds the audit id to it. Long-running ones are recorded when they begin and
+    /// when they end.
+    pub async fn complete(mut self, mut response: Response<Body>) -> Response<Body> {
         response.headers_mut().insert(ID, self.id.clone());
         let Some(mut open) = self.open.take().filter(|open| !open.done) else { return response };
-        let answered = Answered::Code(response.status().as_u16());
+        let outcome = Outcome::Code(response.status().as_u16());
         if !open.received {
-            open.end(answered, Stage::ResponseStarted).get().await;
+            open.end(outcome, Stage::ResponseStarted).get().await;
             return response;
         }
-        if !takes_its_time(self.asked) {
-            open.end(answered, Stage::ResponseComplete).get().await;
+        if !is_long_running(self.info) {
+            open.end(outcome, Stage::ResponseComplete).get().await;
             return response;
         }
-        open.learn(answered);
+        open.add_outcome(outcome);
         open.audit.emit(&open.record, Stage::ResponseStarted).get().await;
         if let Body::Stream(pieces) = response.body_mut() {
             let pieces = std::mem::replace(pieces, Box::pin(futures_util::stream::empty()));
-            *response.body_mut() = Body::stream(Recorded { pieces, open });
-        } else if response.body().lasts() {
-            response = response.map(|body| body.holding(open));
+            *response.body_mut() = Body::stream(RecordedStream { pieces, open });
+        } else if response.body().is_stream() {
+            response = response.map(|body| body.with_guard(open));
         } else {
             open.done = true;
             open.audit.emit(&open.record, Stage::ResponseComplete).get().await;
@@ -155,30 +159,30 @@ impl<'a> AuditContext<'a> {
     }
 }
 
-/// A record that lacks its end, which it gets at the latest when it is dropped.
+/// An event without its end, which it gets at the latest on drop.
 struct Open {
     audit: Arc<Audit>,
     record: Record,
     notes: Arc<RequestRecord>,
-    /// Whether the first stage is behind it.
+    /// Whether `RequestReceived` was recorded.
     received: bool,
     done: bool,
 }
 
 impl Open {
-    fn learn(&mut self, answered: Answered) {
+    fn add_outcome(&mut self, outcome: Outcome) {
         let record = &mut self.record;
-        record.answered = Some(answered);
+        record.outcome = Some(outcome);
         record.traffic = self.notes.take_traffic();
         record.annotations = self.notes.annotations();
         if let Some(object) = &mut record.object {
-            object.complete(&record.traffic.named);
+            object.complete(&record.traffic.reference);
         }
     }
 
-    fn end(&mut self, answered: Answered, stage: Stage) -> MaybeReady<'static, bool> {
+    fn end(&mut self, outcome: Outcome, stage: Stage) -> MaybeReady<'static, bool> {
         self.done = true;
-        self.learn(answered);
+        self.add_outcome(outcome);
         self.audit.emit(&self.record, stage)
     }
 }
@@ -188,25 +192,26 @@ impl Drop for Open {
         if self.done {
             return;
         }
-        let taken = match self.record.answered {
-            // the end of a long answer
+        let recorded = match self.record.outcome {
+            // the end of a long-running response
             Some(_) => self.audit.emit(&self.record, Stage::ResponseComplete),
-            None => self.end(Answered::Nobody, Stage::ResponseComplete),
+            None => self.end(Outcome::Disconnected, Stage::ResponseComplete),
         };
-        if let (MaybeReady::Later(taken), Ok(runtime)) = (taken, tokio::runtime::Handle::try_current()) {
-            runtime.spawn(taken);
+        if let (MaybeReady::Later(recorded), Ok(runtime)) = (recorded, tokio::runtime::Handle::try_current())
+        {
+            runtime.spawn(recorded);
         }
     }
 }
 
 /// A stream whose end is recorded.
-struct Recorded {
+struct RecordedStream {
     pieces: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
     #[expect(dead_code, reason = "its end is the record's")]
     open: Box<Open>,
 }
 
-impl Stream for Recorded {
+impl Stream for RecordedStream {
     type Item = Bytes;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {

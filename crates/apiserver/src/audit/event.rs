@@ -1,10 +1,10 @@
-//! The record of one request, and its two forms: JSON, and one line of text.
+//! The audit event of a request, and its two formats: JSON, and one line of text.
 //!
-//! What always holds: a form is one line, whatever callers put into paths, headers and bodies. What was sent and
-//! what was answered is in it only where the policy says so; bodies are the compact JSON that is at hand.
+//! Invariants: an event is one line, whatever clients put into paths, headers and bodies. Bodies are included
+//! only where the policy says so, as compact JSON.
 
 use super::json;
-use super::policy::{Level, Stage, Verdict};
+use super::policy::{Level, Selection, Stage};
 use crate::request::RequestInfo;
 use auth::{Attributes, User};
 use bytes::Bytes;
@@ -18,27 +18,27 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What is known of a request.
+/// The data of an event.
 pub(crate) struct Record {
-    pub verdict: Verdict,
+    pub selection: Selection,
     pub id: HeaderValue,
     pub uri: Uri,
     pub verb: &'static str,
-    /// Absent where nobody knows who calls.
+    /// `None` before authentication.
     pub user: Option<Arc<User>>,
-    pub acts_as: Option<Arc<User>>,
+    pub impersonated: Option<Arc<User>>,
     pub sources: Vec<IpAddr>,
     pub agent: Option<HeaderValue>,
     pub object: Option<Reference>,
     pub received: SystemTime,
-    /// Whether it was permitted, where that could be decided, and why.
+    /// The authorization decision, if there was one, and its reason.
     pub decision: Option<(Option<bool>, Cow<'static, str>)>,
-    pub answered: Option<Answered>,
+    pub outcome: Option<Outcome>,
     pub traffic: Traffic,
     pub annotations: Vec<(String, String)>,
 }
 
-/// Which object is meant.
+/// The object of a request.
 #[derive(Default)]
 pub(crate) struct Reference {
     resource: String,
@@ -52,56 +52,56 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    pub fn of(asked: &Attributes<'_>) -> Option<Self> {
-        asked.resource_request.then(|| Reference {
-            resource: asked.resource.to_owned(),
-            namespace: asked.namespace.to_owned(),
-            name: asked.name.to_owned(),
-            group: asked.api_group.to_owned(),
-            version: asked.version.to_owned(),
-            subresource: asked.subresource.to_owned(),
+    pub fn of(attributes: &Attributes<'_>) -> Option<Self> {
+        attributes.resource_request.then(|| Reference {
+            resource: attributes.resource.to_owned(),
+            namespace: attributes.namespace.to_owned(),
+            name: attributes.name.to_owned(),
+            group: attributes.api_group.to_owned(),
+            version: attributes.version.to_owned(),
+            subresource: attributes.subresource.to_owned(),
             ..Reference::default()
         })
     }
 
-    /// Adds what the object that was sent says of itself and the path did not.
-    pub fn complete(&mut self, named: &rest::Named) {
-        for (here, there) in [
-            (&mut self.namespace, &named.namespace),
-            (&mut self.name, &named.name),
-            (&mut self.uid, &named.uid),
-            (&mut self.resource_version, &named.resource_version),
+    /// Adds fields of the sent object that are not in the path.
+    pub fn complete(&mut self, reference: &rest::ObjectReference) {
+        for (own, sent) in [
+            (&mut self.namespace, &reference.namespace),
+            (&mut self.name, &reference.name),
+            (&mut self.uid, &reference.uid),
+            (&mut self.resource_version, &reference.resource_version),
         ] {
-            if here.is_empty() {
-                here.clone_from(there);
+            if own.is_empty() {
+                own.clone_from(sent);
             }
         }
     }
 }
 
 /// How a request ended.
-pub(crate) enum Answered {
-    /// With this code, and the `Status` that was seen, if one was.
+pub(crate) enum Outcome {
+    /// With this code, and its `Status`, if there is one.
     Code(u16),
-    /// With nothing, since the client went away.
-    Nobody,
-    /// With a mistake of the server's.
+    /// Without a response, because the client disconnected.
+    Disconnected,
+    /// With a panic.
     Panic(String),
 }
 
-impl Answered {
+impl Outcome {
     fn code(&self) -> u16 {
         match self {
-            Answered::Code(code) => *code,
-            Answered::Nobody => 200,
-            Answered::Panic(_) => 500,
+            Outcome::Code(code) => *code,
+            Outcome::Disconnected => 200,
+            Outcome::Panic(_) => 500,
         }
     }
 }
 
-/// The names that the forms are made with.
-pub(crate) struct Words {
-    /// What every event begins with when it stands alone.
+/// The names in events, by dialect.
+pub(crate) struct Dialect {
+    /// The common prefix of every event.
     pub head: Vec<u8>,
     pub api_version: String,
     decision: String,
@@ -109,11 +109,11 @@ pub(crate) struct Words {
     truncated: String,
 }
 
-impl Words {
+impl Dialect {
     pub fn new(names: &Names) -> Self {
         let (audit, authorization) = (names.group("audit"), names.group("authorization"));
         let api_version = format!("{audit}/v1");
-        Words {
+        Dialect {
             head: format!("{{\"kind\":\"Event\",\"apiVersion\":\"{api_version}\",").into_bytes(),
             api_version,
             decision: format!("{authorization}/decision"),
@@ -124,24 +124,24 @@ impl Words {
 }
 
 impl Record {
-    /// The event as one line of JSON, without the line's end. A truncated one shows no bodies and says so.
-    pub fn json(&self, stage: Stage, at: SystemTime, words: &Words, truncated: bool) -> Vec<u8> {
+    /// The event as one line of JSON, without the line break. A truncated one omits bodies and is marked.
+    pub fn json(&self, stage: Stage, at: SystemTime, dialect: &Dialect, truncated: bool) -> Vec<u8> {
         let bodies = if truncated { 0 } else { self.body_bytes() };
         let mut out = Vec::with_capacity(1024 + bodies);
-        out.extend_from_slice(&words.head);
+        out.extend_from_slice(&dialect.head);
         out.extend_from_slice(b"\"level\":\"");
-        out.extend_from_slice(self.verdict.level.name().as_bytes());
+        out.extend_from_slice(self.selection.level.name().as_bytes());
         out.extend_from_slice(b"\",\"auditID\":");
         string(&text(&self.id), &mut out);
         out.extend_from_slice(b",\"stage\":\"");
         out.extend_from_slice(stage.name().as_bytes());
         out.extend_from_slice(b"\",\"requestURI\":");
-        string(self.asked(), &mut out);
+        string(self.request_uri(), &mut out);
         out.extend_from_slice(b",\"verb\":");
         string(self.verb, &mut out);
         out.extend_from_slice(b",\"user\":");
         write_user(self.user.as_deref(), &mut out);
-        if let Some(user) = &self.acts_as {
+        if let Some(user) = &self.impersonated {
             out.extend_from_slice(b",\"impersonatedUser\":");
             write_user(Some(user), &mut out);
         }
@@ -170,13 +170,13 @@ impl Record {
         out.extend_from_slice(b"\",\"stageTimestamp\":\"");
         out.extend_from_slice(micros(at).as_bytes());
         out.push(b'"');
-        self.write_annotations(words, truncated, &mut out);
+        self.write_annotations(dialect, truncated, &mut out);
         out.push(b'}');
         out
     }
 
-    fn asked(&self) -> &str {
-        self.uri.path_and_query().map_or("/", |asked| asked.as_str())
+    fn request_uri(&self) -> &str {
+        self.uri.path_and_query().map_or("/", |uri| uri.as_str())
     }
 
     fn body_bytes(&self) -> usize {
@@ -184,19 +184,19 @@ impl Record {
     }
 
     fn write_status(&self, out: &mut Vec<u8>) {
-        let Some(answered) = &self.answered else { return };
+        let Some(outcome) = &self.outcome else { return };
         out.extend_from_slice(b",\"responseStatus\":{\"metadata\":{},");
-        let code = answered.code();
-        match answered {
-            Answered::Code(_) => {
+        let code = outcome.code();
+        match outcome {
+            Outcome::Code(_) => {
                 if let Some(status) = &self.traffic.status {
                     json::write_status_fields(status, out);
                 }
             }
-            Answered::Nobody => {
+            Outcome::Disconnected => {
                 out.extend_from_slice(b"\"status\":\"Success\",\"message\":\"Connection closed early\",");
             }
-            Answered::Panic(why) => {
+            Outcome::Panic(why) => {
                 out.extend_from_slice(b"\"status\":\"Failure\",\"message\":");
                 string(&format!("APIServer panic'd: {why}"), out);
                 out.extend_from_slice(b",\"reason\":\"InternalError\",");
@@ -206,15 +206,15 @@ impl Record {
     }
 
     fn write_bodies(&self, out: &mut Vec<u8>) {
-        let (level, traffic) = (self.verdict.level, &self.traffic);
+        let (level, traffic) = (self.selection.level, &self.traffic);
         for (name, body, least) in [
             ("requestObject", &traffic.request, Level::Request),
             ("responseObject", &traffic.response, Level::RequestResponse),
         ] {
             let Some(body) = body.as_ref().filter(|_| level >= least) else { continue };
             out.extend_from_slice(format!(",\"{name}\":").as_bytes());
-            // a patch is no object: what it says of owners is what was asked for
-            if self.verdict.without_managed_fields && (name == "responseObject" || self.verb != "patch") {
+            // a patch is no object: it keeps its managed fields
+            if self.selection.without_managed_fields && (name == "responseObject" || self.verb != "patch") {
                 json::write_without_managed_fields(body, out);
             } else {
                 out.extend_from_slice(body);
@@ -222,15 +222,15 @@ impl Record {
         }
     }
 
-    fn write_annotations(&self, words: &Words, truncated: bool, out: &mut Vec<u8>) {
+    fn write_annotations(&self, dialect: &Dialect, truncated: bool, out: &mut Vec<u8>) {
         let mut all: Vec<(&str, &str)> =
             self.annotations.iter().map(|(key, value)| (&**key, &**value)).collect();
         if let Some((allowed, reason)) = &self.decision {
-            all.extend(allowed.map(|allowed| (&*words.decision, if allowed { "allow" } else { "forbid" })));
-            all.push((&words.reason, reason));
+            all.extend(allowed.map(|allowed| (&*dialect.decision, if allowed { "allow" } else { "forbid" })));
+            all.push((&dialect.reason, reason));
         }
         if truncated {
-            all.push((&words.truncated, "true"));
+            all.push((&dialect.truncated, "true"));
         }
         if all.is_empty() {
             return;
@@ -248,7 +248,7 @@ impl Record {
         out.push(b'}');
     }
 
-    /// The event as one line of text, without the line's end.
+    /// The event as one line of text, without the line break.
     pub fn line(&self, stage: Stage) -> String {
         let lists = |groups: &[String]| groups.iter().map(|one| quoted(one)).collect::<Vec<_>>().join(",");
         let (mut name, mut groups) = ("<none>".to_owned(), "<none>".to_owned());
@@ -259,7 +259,7 @@ impl Record {
             }
         }
         let (mut as_name, mut as_groups) = ("<self>".to_owned(), "<lookup>".to_owned());
-        if let Some(user) = &self.acts_as {
+        if let Some(user) = &self.impersonated {
             as_name.clone_from(&user.name);
             if !user.groups.is_empty() {
                 as_groups = lists(&user.groups);
@@ -269,7 +269,7 @@ impl Record {
         let namespace = self.object.as_ref().map(|object| &*object.namespace).filter(|it| !it.is_empty());
         let agent = self.agent.as_ref().map(text).unwrap_or_default();
         let response =
-            self.answered.as_ref().map_or("<deferred>".to_owned(), |answered| answered.code().to_string());
+            self.outcome.as_ref().map_or("<deferred>".to_owned(), |outcome| outcome.code().to_string());
         format!(
             "{} AUDIT: id={} stage={} ip={} method={} user={} groups={} as={} asgroups={} user-agent={} \
              namespace={} uri={} response=\"{response}\"",
@@ -284,7 +284,7 @@ impl Record {
             quoted(&as_groups),
             quoted(&agent),
             quoted(namespace.unwrap_or("<none>")),
-            quoted(self.asked()),
+            quoted(self.request_uri()),
         )
     }
 }
@@ -359,7 +359,7 @@ fn write_list(values: &[String], out: &mut Vec<u8>) {
     out.push(b']');
 }
 
-/// Where a request comes from: what proxies on the way say, in their order, and the other end of the connection.
+/// The source addresses of a request: those of the forwarding headers, in order, and the remote end.
 pub(crate) fn sources(headers: &HeaderMap, remote: IpAddr) -> Vec<IpAddr> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     let address = |text: &str| text.trim().parse::<IpAddr>().ok().map(|ip| ip.to_canonical());
@@ -372,10 +372,10 @@ pub(crate) fn sources(headers: &HeaderMap, remote: IpAddr) -> Vec<IpAddr> {
     all
 }
 
-/// Whether the answer may take any time: such requests are recorded when it begins, too.
-pub(crate) fn takes_its_time(asked: &RequestInfo) -> bool {
-    let part = asked.target.as_ref().map_or("", |target| &*target.subresource);
-    asked.verb == "watch" || matches!(part, "attach" | "exec" | "proxy" | "log" | "portforward")
+/// Whether a request is long-running: such requests are recorded when the response begins, too.
+pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
+    let part = info.target.as_ref().map_or("", |target| &*target.subresource);
+    info.verb == "watch" || matches!(part, "attach" | "exec" | "proxy" | "log" | "portforward")
 }
 
 fn text(value: &HeaderValue) -> Cow<'_, str> {
@@ -387,7 +387,7 @@ fn micros(time: SystemTime) -> String {
     schema::time::format_micro_time(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// With as many digits as it takes.
+/// With as many digits as needed.
 fn nanos(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let whole = schema::time::format_time(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));

@@ -1,11 +1,11 @@
-//! Cuts bodies for audit events from JSON text.
+//! JSON scanning for bodies in audit events.
 //!
-//! Nothing here checks syntax, except where a body comes from a client.
+//! Syntax is checked only for bodies of clients.
 
 use bytes::Bytes;
 use schema::{decode, encode, yaml};
 
-/// A patch as compact JSON, if it is JSON or YAML at all.
+/// A patch as compact JSON, if it is valid JSON or YAML.
 pub(crate) fn patch(bytes: &[u8]) -> Option<Bytes> {
     if decode::json_untyped(bytes).is_ok() {
         return Some(compact(bytes).into());
@@ -14,7 +14,7 @@ pub(crate) fn patch(bytes: &[u8]) -> Option<Bytes> {
     Some(encode::untyped(&document.value).into())
 }
 
-/// JSON without blanks between its tokens, hence without line breaks.
+/// JSON without whitespace between tokens, hence without line breaks.
 fn compact(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -35,7 +35,7 @@ fn compact(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What comes after the closing quote of the string that begins at `at`.
+/// The position after the string that begins at `at`.
 fn string_end(bytes: &[u8], at: usize) -> usize {
     let mut end = at + 1;
     while end < bytes.len() {
@@ -48,7 +48,7 @@ fn string_end(bytes: &[u8], at: usize) -> usize {
     bytes.len()
 }
 
-/// What comes after the value that begins at `at`.
+/// The position after the value that begins at `at`.
 fn value_end(bytes: &[u8], at: usize) -> usize {
     let (mut depth, mut end) = (0usize, at);
     while end < bytes.len() {
@@ -76,8 +76,8 @@ fn value_end(bytes: &[u8], at: usize) -> usize {
     bytes.len()
 }
 
-/// The members of the compact object that begins at `at`: where the name begins, and the value, and where that
-/// ends.
+/// The members of the compact object that begins at `at`: start of the name, start of the value, and end of
+/// the value.
 fn members(bytes: &[u8], at: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     let mut next = at + 1;
     std::iter::from_fn(move || {
@@ -92,7 +92,7 @@ fn members(bytes: &[u8], at: usize) -> impl Iterator<Item = (usize, usize, usize
     })
 }
 
-/// The fields of a `Status` that a record holds, each followed by a comma; its code is the record's own matter.
+/// The fields of a `Status` in an event, each followed by a comma, without the code.
 pub(crate) fn write_status_fields(status: &[u8], out: &mut Vec<u8>) {
     for (name, value, end) in members(status, 0) {
         let field = &status[name..value - 1];
@@ -103,7 +103,7 @@ pub(crate) fn write_status_fields(status: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Compact JSON of an object, a list or a table, without the record of who owns which field.
+/// Compact JSON of an object, a list or a table, without managed fields.
 pub(crate) fn write_without_managed_fields(bytes: &[u8], out: &mut Vec<u8>) {
     if bytes.first() == Some(&b'{') {
         write_object(bytes, 0, out);
@@ -138,7 +138,7 @@ fn write_metadata(bytes: &[u8], at: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
 }
 
-/// A row of a table holds the object that it shows.
+/// A row of a table contains its object.
 fn write_row(bytes: &[u8], at: usize, out: &mut Vec<u8>) {
     let mut before = b'{';
     for (name, value, end) in members(bytes, at) {
@@ -170,15 +170,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patches_become_one_line_or_nothing() {
+    fn patches_become_one_line_if_valid() {
         for (patch_text, expected) in [
             ("{\"a\" :\n [1, \"x \\\" y\\n\"] }", Some("{\"a\":[1,\"x \\\" y\\n\"]}")),
             ("[ ]", Some("[]")),
             ("a: {b: \"1\"}\nc: [x]\n", Some("{\"a\":{\"b\":\"1\"},\"c\":[\"x\"]}")),
             ("{\"a\": [", None),
         ] {
-            let made = patch(patch_text.as_bytes());
-            assert_eq!(made.as_deref(), expected.map(str::as_bytes), "{patch_text}");
+            let compacted = patch(patch_text.as_bytes());
+            assert_eq!(compacted.as_deref(), expected.map(str::as_bytes), "{patch_text}");
         }
     }
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_gives_what_a_record_holds() {
+    fn a_status_yields_the_fields_of_an_event() {
         let mut out = Vec::new();
         let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{"continue":"x"},"status":"Failure","message":"a \"b\"","reason":"R","details":{"causes":[{"m":1}]},"code":410}"#;
         write_status_fields(status.as_bytes(), &mut out);

@@ -6,9 +6,9 @@
 //! audit-2026-11-14T21-03-59.001.log.gz   put aside before, and compressed
 //! ```
 //!
-//! What always holds: a line is in one file, whole, unless the disk refused a part of it; the next line then
-//! begins a new one. Files are for their owner's eyes only. Putting aside loses nothing; only files that are too
-//! old or too many are removed, and only those whose names were made here.
+//! Invariants: a line is complete in one file, unless the disk refused a part of it; the next line then
+//! begins a new one. Files are readable by their owner only. Rotation loses nothing; only rotated files
+//! beyond the limits are deleted.
 
 use env::World;
 use flate2::Compression;
@@ -21,14 +21,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Stdout,
     File(PathBuf),
 }
 
-/// When a file is full, and how long full ones stay. Nought is no limit.
+/// Limits of rotation. Zero is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rotation {
     pub max_bytes: u64,
@@ -37,13 +37,13 @@ pub struct Rotation {
     pub compress: bool,
 }
 
-/// Writes lines.
+/// The writer.
 pub(super) struct Log {
     state: Mutex<State>,
     rotation: Rotation,
     world: World,
-    /// Held by whoever tidies up, so that one does.
-    tidying: Arc<Mutex<()>>,
+    /// Held during cleanup, so that only one runs.
+    cleanup_lock: Arc<Mutex<()>>,
 }
 
 enum State {
@@ -55,8 +55,8 @@ struct Open {
     path: PathBuf,
     file: Option<File>,
     bytes: u64,
-    /// The last line may lack its end.
-    torn: bool,
+    /// Whether the last line may be incomplete.
+    is_torn: bool,
 }
 
 impl Log {
@@ -68,10 +68,10 @@ impl Log {
                     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
                 }
                 let (file, bytes) = open(path)?;
-                State::File(Open { path: path.clone(), file: Some(file), bytes, torn: false })
+                State::File(Open { path: path.clone(), file: Some(file), bytes, is_torn: false })
             }
         };
-        Ok(Log { state: Mutex::new(state), rotation, world, tidying: Arc::default() })
+        Ok(Log { state: Mutex::new(state), rotation, world, cleanup_lock: Arc::default() })
     }
 
     /// Writes whole lines.
@@ -85,35 +85,35 @@ impl Log {
             State::File(open) => {
                 let limit = self.rotation.max_bytes;
                 if limit > 0 && open.bytes > 0 && open.bytes + lines.len() as u64 > limit {
-                    self.put_aside(open)?;
+                    self.rotate(open)?;
                 }
                 open.write(lines)
             }
         }
     }
 
-    fn put_aside(&self, open: &mut Open) -> io::Result<()> {
+    fn rotate(&self, open: &mut Open) -> io::Result<()> {
         open.file = None;
         let millis = self.world.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let millis = u64::try_from(millis).unwrap_or(u64::MAX);
-        let free = |path: &PathBuf| !path.exists() && !compressed(path).exists();
+        let free = |path: &PathBuf| !path.exists() && !compressed_path(path).exists();
         let aside = (millis..).map(|millis| backup(&open.path, millis)).find(free);
         if let Some(aside) = aside {
             fs::rename(&open.path, aside)?;
         }
         open.bytes = 0;
-        open.torn = false;
+        open.is_torn = false;
         let (path, rotation, now) = (open.path.clone(), self.rotation, millis);
-        let tidying = self.tidying.clone();
-        let tidy = move || {
-            let _only = tidying.lock();
-            if let Err(error) = tidy(&path, &rotation, now) {
-                tracing::warn!(%error, "old audit logs could not be tidied up");
+        let cleanup_lock = self.cleanup_lock.clone();
+        let clean = move || {
+            let _only = cleanup_lock.lock();
+            if let Err(error) = clean_up(&path, &rotation, now) {
+                tracing::warn!(%error, "rotated audit logs could not be cleaned up");
             }
         };
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(tidy)),
-            Err(_) => tidy(),
+            Ok(runtime) => drop(runtime.spawn_blocking(clean)),
+            Err(_) => clean(),
         }
         Ok(())
     }
@@ -129,12 +129,12 @@ impl Open {
                 none.insert(file)
             }
         };
-        if self.torn {
+        if self.is_torn {
             file.write_all(b"\n")?;
         }
-        self.torn = true;
+        self.is_torn = true;
         file.write_all(lines)?;
-        self.torn = false;
+        self.is_torn = false;
         self.bytes += lines.len() as u64;
         Ok(())
     }
@@ -146,46 +146,46 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, bytes))
 }
 
-/// The beginning and the end of the names of files that were put aside.
-fn around(path: &Path) -> (String, String) {
+/// Prefix and suffix of the names of rotated files.
+fn affixes(path: &Path) -> (String, String) {
     let part = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
     let end = path.extension().map(|end| format!(".{}", end.to_string_lossy())).unwrap_or_default();
     (format!("{}-", part(path.file_stem())), end)
 }
 
 fn backup(path: &Path, millis: u64) -> PathBuf {
-    let (begin, end) = around(path);
+    let (begin, end) = affixes(path);
     let seconds = i64::try_from(millis / 1000).unwrap_or(i64::MAX);
     let time = schema::time::format_time(seconds).replace(':', "-");
     path.with_file_name(format!("{begin}{}.{:03}{end}", time.trim_end_matches('Z'), millis % 1000))
 }
 
-fn compressed(path: &Path) -> PathBuf {
+fn compressed_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".gz");
     name.into()
 }
 
-/// When a file was put aside, in seconds since 1970, if that is what its name says.
-fn put_aside_at(name: &str, (begin, end): &(String, String)) -> Option<i64> {
+/// The time of rotation, in Unix seconds, from a file name.
+fn rotated_at(name: &str, (begin, end): &(String, String)) -> Option<i64> {
     let name = name.strip_suffix(".gz").unwrap_or(name);
     let stamp = name.strip_prefix(begin.as_str())?.strip_suffix(end.as_str())?;
     let (date, time) = stamp.split_once('T')?;
     schema::time::to_unix(&format!("{date}T{}Z", time.replace('-', ":")))
 }
 
-/// Removes what is too old or too much, and compresses the rest.
-fn tidy(path: &Path, rotation: &Rotation, now_millis: u64) -> io::Result<()> {
-    let around = around(path);
+/// Deletes rotated files beyond the limits, and compresses the rest.
+fn clean_up(path: &Path, rotation: &Rotation, now_millis: u64) -> io::Result<()> {
+    let affixes = affixes(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut aside: Vec<(String, i64)> = Vec::new();
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if let Some(at) = put_aside_at(&name, &around) {
+        if let Some(at) = rotated_at(&name, &affixes) {
             aside.push((name, at));
         }
     }
-    // newest first: the names sort as their times do
+    // newest first: the names sort by time
     aside.sort_unstable_by(|one, other| other.0.cmp(&one.0));
     let oldest = (now_millis / 1000).saturating_sub(rotation.max_age.as_secs());
     for (nth, (name, at)) in aside.iter().enumerate() {
@@ -203,12 +203,12 @@ fn tidy(path: &Path, rotation: &Rotation, now_millis: u64) -> io::Result<()> {
 
 fn compress(file: &Path) -> io::Result<()> {
     let mut from = File::open(file)?;
-    let to = compressed(file);
+    let to = compressed_path(file);
     let into = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&to)?;
     let mut encoder = GzEncoder::new(into, Compression::default());
     let written = io::copy(&mut from, &mut encoder).and_then(|_| encoder.finish()).and_then(|f| f.sync_all());
     if let Err(error) = written {
-        // half of a file is worse than a large one
+        // a truncated archive is worse than a large file
         let _ = fs::remove_file(&to);
         return Err(error);
     }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn full_files_are_put_aside_compressed_and_in_the_end_removed() {
+    fn full_files_are_rotated_compressed_and_finally_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/audit.log");
         let world = Simulated::new(1_700_000_000, 1);
@@ -251,12 +251,12 @@ mod tests {
             .read_to_string(&mut text)
             .unwrap();
         assert_eq!((&*text, &*fs::read_to_string(&path).unwrap()), ("12345\n", "67890\n"));
-        // a line that is larger than a file may be has one of its own, and the same moment takes the next name
+        // a line larger than the limit gets a file of its own, and the same time takes the next name
         log.write(b"a line of its own\n").unwrap();
         world.advance(day);
         log.write(b"x\n").unwrap();
-        let kept = ["audit-2023-11-14T22-13-20.001.log.gz", "audit-2023-11-15T22-13-20.000.log.gz"];
-        assert_eq!(names(inside), [kept[0], kept[1], "audit-notes.log", "audit.log"]);
+        let rotated = ["audit-2023-11-14T22-13-20.001.log.gz", "audit-2023-11-15T22-13-20.000.log.gz"];
+        assert_eq!(names(inside), [rotated[0], rotated[1], "audit-notes.log", "audit.log"]);
         world.advance(day + day / 2);
         log.write(b"123456789\n").unwrap();
         assert_eq!(names(inside).len(), 4, "{:?}", names(inside));
@@ -268,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_is_continued_and_a_torn_line_is_ended() {
+    fn an_existing_file_is_continued_and_a_torn_line_is_ended() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         fs::write(&path, "before\n").unwrap();
         let log = Log::open(&Target::File(path.clone()), Rotation::default(), Simulated::new(0, 0)).unwrap();
         if let State::File(open) = &mut *log.state.lock() {
             open.file.as_mut().unwrap().write_all(b"half").unwrap();
-            open.torn = true;
+            open.is_torn = true;
         }
         log.write(b"after\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "before\nhalf\nafter\n");

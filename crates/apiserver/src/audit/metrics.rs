@@ -1,22 +1,21 @@
 //! Metrics of auditing.
 
-use metrics::{About, Counter, Family, Registry};
+use metrics::{Counter, Descriptor, Family, Registry};
 
-const EVENTS: About = About::alpha("apiserver_audit_event_total", "Audit events that were made.");
+const EVENTS: Descriptor = Descriptor::alpha("apiserver_audit_event_total", "Audit events.");
 
-const ERRORS: About =
-    About::alpha("apiserver_audit_error_total", "Audit events that were lost, by what lost them.")
-        .by(&["plugin"]);
+const ERRORS: Descriptor =
+    Descriptor::alpha("apiserver_audit_error_total", "Lost audit events by plugin.").by(&["plugin"]);
 
-const LEVELS: About =
-    About::alpha("apiserver_audit_level_total", "Requests by level of their record.").by(&["level"]);
+const LEVELS: Descriptor =
+    Descriptor::alpha("apiserver_audit_level_total", "Requests by level of their record.").by(&["level"]);
 
-const REJECTED: About = About::alpha(
+const REJECTED: Descriptor = Descriptor::alpha(
     "apiserver_audit_requests_rejected_total",
     "Requests that were refused since they could not be recorded.",
 );
 
-/// See the module.
+/// The metrics of auditing.
 #[derive(Clone)]
 pub struct Counters {
     pub(super) events: Counter,

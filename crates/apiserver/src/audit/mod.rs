@@ -5,12 +5,12 @@
 //!        └ refused: ResponseStarted                                    └ watches: ResponseStarted before it
 //! ```
 //!
-//! A request leaves a [`AuditContext`] while it is carried out. The policy says which requests are recorded and how much
-//! of each; what is recorded goes to a log, a webhook, or both.
+//! A request has an [`AuditContext`] while it is handled. The policy selects requests and the level of their
+//! events; events go to a log, a webhook, or both.
 //!
-//! What always holds: without a policy nothing is done per request. What is refused is recorded like what is done.
-//! Bodies are in no record below the level `Request`. A request that was received has an end in the record, also
-//! when its client goes away or the server makes a mistake.
+//! Invariants: without a policy no work is done per request. Refused requests are recorded like others. No
+//! body is recorded below the level `Request`. A received request has an end in the log, also when its client
+//! disconnects or its handler panics.
 
 mod batch;
 mod batch_worker;
@@ -32,7 +32,7 @@ pub(crate) use context::{AuditContext, ID};
 pub(crate) use json::patch as patch_body;
 pub use log::{Rotation, Target};
 pub use metrics::Counters;
-pub use options::{BadAudit, LogOptions, Options, WebhookOptions};
+pub use options::{AuditError, LogOptions, Options, WebhookOptions};
 pub use policy::{BadPolicy, Level, Policy, Stage};
 pub use recorder::Audit;
 pub use sink::{Format, Mode, Truncate};

@@ -5,7 +5,7 @@ use super::policy::Policy;
 use super::sink::{Format, Mode, Truncate};
 use std::time::Duration;
 
-/// See the module.
+/// Policy and backends.
 #[derive(Default)]
 pub struct Options {
     /// Without a policy nothing is recorded.
@@ -23,16 +23,16 @@ pub struct LogOptions {
 }
 
 pub struct WebhookOptions {
-    /// Whom to post to.
+    /// The URL and credentials of the receiver.
     pub receiver: outbound::Target,
     pub initial_backoff: Duration,
     pub mode: Mode,
     pub truncate: Option<Truncate>,
 }
 
-/// Why nothing can be recorded.
+/// Why auditing cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum BadAudit {
+pub enum AuditError {
     #[error("the audit log cannot be written: {0}")]
     Log(std::io::Error),
     #[error("the receiver of audit events cannot be called: {0}")]

@@ -1,7 +1,7 @@
 //! Audit policy: ordered rules that select requests and the level of their events.
 //!
-//! What always holds: a policy that was read has only known fields and values, so that a slip of the pen cannot
-//! leave out what somebody meant to record. A request that no rule fits is not recorded.
+//! Invariants: a parsed policy has only known fields and values, so that a typo cannot drop events. A request
+//! that matches no rule is not recorded.
 
 use auth::{Attributes, User};
 use names::Names;
@@ -10,15 +10,15 @@ use schema::value::Map;
 use schema::yaml;
 use std::fmt::Display;
 
-/// How much of a request is recorded; each level holds what those before it do.
+/// The level of an event; each level includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     None,
-    /// Who, what, when, and how it ended.
+    /// User, request, time and outcome.
     Metadata,
-    /// What was sent, too.
+    /// The request body, too.
     Request,
-    /// What was answered, too.
+    /// The response body, too.
     RequestResponse,
 }
 
@@ -35,16 +35,16 @@ impl Level {
     }
 }
 
-/// A moment of a request at which something is recorded.
+/// A stage of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// The caller is known and nothing has been done yet.
+    /// The user is authenticated and nothing has been done yet.
     RequestReceived,
-    /// The head of an answer went out whose body takes its time.
+    /// The head of a long-running response was sent.
     ResponseStarted,
-    /// All is done.
+    /// The request has ended.
     ResponseComplete,
-    /// The server made a mistake.
+    /// The handler panicked.
     Panic,
 }
 
@@ -62,7 +62,7 @@ impl Stage {
     }
 }
 
-/// Some of the stages.
+/// A set of stages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages(u8);
 
@@ -76,16 +76,16 @@ impl Stages {
     }
 }
 
-/// What is recorded of one request.
+/// The level and stages of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Selection {
     pub level: Level,
     pub omitted: Stages,
-    /// Objects are shown without the record of who owns which field.
+    /// Whether managed fields are omitted.
     pub without_managed_fields: bool,
 }
 
-/// The rules of a server.
+/// The policy of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     rules: Vec<Rule>,
@@ -93,7 +93,7 @@ pub struct Policy {
     without_managed_fields: bool,
 }
 
-/// One rule. An empty list is every one.
+/// A rule. An empty list matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Rule {
     level: Option<Level>,
@@ -114,39 +114,39 @@ struct Resources {
     names: Vec<String>,
 }
 
-/// Everything that is wrong with a policy, in one line.
+/// All errors in a policy, on one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct BadPolicy(Vec<String>);
 
 impl Policy {
-    /// What is recorded of a request; `user` is absent where nobody knows who calls.
-    pub fn judge(&self, user: Option<&User>, asked: &Attributes<'_>) -> Verdict {
-        let found = self.rules.iter().find(|rule| rule.fits(user, asked));
+    /// Evaluates the policy for a request; `user` is `None` before authentication.
+    pub fn evaluate(&self, user: Option<&User>, attributes: &Attributes<'_>) -> Selection {
+        let found = self.rules.iter().find(|rule| rule.fits(user, attributes));
         let (level, omitted) = found.map_or((Level::None, Stages::default()), |rule| {
             (rule.level.unwrap_or(Level::None), rule.omitted)
         });
         let own = found.and_then(|rule| rule.without_managed_fields);
-        Verdict {
+        Selection {
             level,
             omitted: Stages(omitted.0 | self.omitted.0),
             without_managed_fields: own.unwrap_or(self.without_managed_fields),
         }
     }
 
-    /// Reads a policy file.
+    /// Parses a policy file.
     pub fn parse(text: &str, names: &Names) -> Result<Policy, BadPolicy> {
         let document = yaml::parse(text.as_bytes(), yaml::Limits::default())
             .map_err(|why| BadPolicy(vec![why.cause().to_owned()]))?;
         let lines = rule_lines(text, document.value.items(&["rules"]).len());
-        let mut reader = Reader { wrong: document.repeated, lines };
+        let mut reader = Reader { errors: document.repeated, lines };
         let policy = reader.policy(&document.value, &format!("{}/v1", names.group("audit")));
-        if reader.wrong.is_empty() { Ok(policy) } else { Err(BadPolicy(reader.wrong)) }
+        if reader.errors.is_empty() { Ok(policy) } else { Err(BadPolicy(reader.errors)) }
     }
 }
 
 impl Rule {
-    fn fits(&self, user: Option<&User>, asked: &Attributes<'_>) -> bool {
+    fn fits(&self, user: Option<&User>, attributes: &Attributes<'_>) -> bool {
         let has = |list: &[String], text: &str| list.iter().any(|one| one == text);
         if !self.users.is_empty() && !user.is_some_and(|user| has(&self.users, &user.name)) {
             return false;
@@ -155,39 +155,40 @@ impl Rule {
         if !self.groups.is_empty() && !user.is_some_and(in_group) {
             return false;
         }
-        if !self.verbs.is_empty() && !has(&self.verbs, asked.verb) {
+        if !self.verbs.is_empty() && !has(&self.verbs, attributes.verb) {
             return false;
         }
         if !self.namespaces.is_empty() || !self.resources.is_empty() {
-            return asked.resource_request
-                && (self.namespaces.is_empty() || has(&self.namespaces, asked.namespace))
-                && (self.resources.is_empty() || self.resources.iter().any(|one| one.fit(asked)));
+            return attributes.resource_request
+                && (self.namespaces.is_empty() || has(&self.namespaces, attributes.namespace))
+                && (self.resources.is_empty() || self.resources.iter().any(|one| one.fit(attributes)));
         }
         if !self.paths.is_empty() {
-            return !asked.resource_request && self.paths.iter().any(|path| path_fits(path, asked.path));
+            return !attributes.resource_request
+                && self.paths.iter().any(|path| path_fits(path, attributes.path));
         }
         true
     }
 }
 
 impl Resources {
-    fn fit(&self, asked: &Attributes<'_>) -> bool {
-        if self.group != asked.api_group {
+    fn fit(&self, attributes: &Attributes<'_>) -> bool {
+        if self.group != attributes.api_group {
             return false;
         }
         if self.resources.is_empty() {
             return true;
         }
-        if !self.names.is_empty() && !self.names.iter().any(|name| name == asked.name) {
+        if !self.names.is_empty() && !self.names.iter().any(|name| name == attributes.name) {
             return false;
         }
-        let (resource, part) = (asked.resource, asked.subresource);
+        let (resource, part) = (attributes.resource, attributes.subresource);
         self.resources.iter().any(|pattern| match pattern.split_once('/') {
             _ if pattern == "*" => true,
             None => part.is_empty() && pattern == resource,
             Some((of, "*")) if of == resource => true,
-            Some(("*", wanted)) => !part.is_empty() && wanted == part,
-            Some((of, wanted)) => of == resource && wanted == part,
+            Some(("*", subresource)) => !part.is_empty() && subresource == part,
+            Some((of, subresource)) => of == resource && subresource == part,
         })
     }
 }
@@ -197,45 +198,45 @@ fn path_fits(pattern: &str, path: &str) -> bool {
     pattern == "*" || pattern == path || pattern.ends_with('*') && below(pattern)
 }
 
-/// Reads the tree of a policy and gathers what is wrong with it.
+/// Parses a policy and collects its errors.
 struct Reader {
-    wrong: Vec<String>,
-    /// In which line each rule begins, where that can be told.
+    errors: Vec<String>,
+    /// The line of each rule, if known.
     lines: Option<Vec<usize>>,
 }
 
 impl Reader {
-    fn complain(&mut self, place: &str, why: impl Display) {
-        self.wrong.push(if place.is_empty() { why.to_string() } else { format!("{place}: {why}") });
+    fn error(&mut self, path: &str, why: impl Display) {
+        self.errors.push(if path.is_empty() { why.to_string() } else { format!("{path}: {why}") });
     }
 
     fn policy(&mut self, value: &Value, api_version: &str) -> Policy {
         let mut policy =
             Policy { rules: Vec::new(), omitted: Stages::default(), without_managed_fields: false };
         let Some(map) = value.as_map() else {
-            self.complain("", "there is no policy in it");
+            self.error("", "the file contains no policy");
             return policy;
         };
-        let (given, kind) = (value.text(&["apiVersion"]), value.text(&["kind"]));
-        if (given, kind) != (api_version, "Policy") {
+        let (version, kind) = (value.text(&["apiVersion"]), value.text(&["kind"]));
+        if (version, kind) != (api_version, "Policy") {
             let why = format!(
-                "apiVersion and kind must be {api_version:?} and \"Policy\", not {given:?} and {kind:?}"
+                "apiVersion and kind must be {api_version:?} and \"Policy\", not {version:?} and {kind:?}"
             );
-            self.complain("", why);
+            self.error("", why);
             return policy;
         }
         for (field, value) in map.iter() {
             match field {
-                // what an object may say about itself means nothing here
+                // object metadata is ignored
                 "apiVersion" | "kind" | "metadata" => {}
                 "rules" => policy.rules = self.rules(value),
                 "omitStages" => policy.omitted = self.stages(field, value),
-                "omitManagedFields" => policy.without_managed_fields = self.truth(field, value),
-                unknown => self.complain("", format!("unknown field {unknown:?}")),
+                "omitManagedFields" => policy.without_managed_fields = self.boolean(field, value),
+                unknown => self.error("", format!("unknown field {unknown:?}")),
             }
         }
-        if policy.rules.is_empty() && self.wrong.is_empty() {
-            self.complain("rules", "there is none");
+        if policy.rules.is_empty() && self.errors.is_empty() {
+            self.error("rules", "at least one is required");
         }
         policy
     }
@@ -245,19 +246,19 @@ impl Reader {
         let mut rules = Vec::new();
         for (nth, item) in items.iter().enumerate() {
             let line = self.lines.as_ref().and_then(|lines| lines.get(nth));
-            let place = line.map_or(format!("rules[{nth}]"), |line| format!("line {line}: rules[{nth}]"));
+            let path = line.map_or(format!("rules[{nth}]"), |line| format!("line {line}: rules[{nth}]"));
             match item.as_map() {
-                Some(map) => rules.push(self.rule(&place, map)),
-                None => self.complain(&place, "must be a map"),
+                Some(map) => rules.push(self.rule(&path, map)),
+                None => self.error(&path, "must be a map"),
             }
         }
         rules
     }
 
-    fn rule(&mut self, place: &str, map: &Map) -> Rule {
+    fn rule(&mut self, path: &str, map: &Map) -> Rule {
         let mut rule = Rule::default();
         for (field, value) in map.iter() {
-            let at = format!("{place}.{field}");
+            let at = format!("{path}.{field}");
             match field {
                 "level" => rule.level = self.level(&at, value),
                 "users" => rule.users = self.texts(&at, value),
@@ -267,17 +268,17 @@ impl Reader {
                 "nonResourceURLs" => rule.paths = self.paths(&at, value),
                 "resources" => rule.resources = self.resources(&at, value),
                 "omitStages" => rule.omitted = self.stages(&at, value),
-                "omitManagedFields" => rule.without_managed_fields = Some(self.truth(&at, value)),
-                unknown => self.complain(place, format!("unknown field {unknown:?}")),
+                "omitManagedFields" => rule.without_managed_fields = Some(self.boolean(&at, value)),
+                unknown => self.error(path, format!("unknown field {unknown:?}")),
             }
         }
         if map.get("level").is_none() {
-            self.complain(&format!("{place}.level"), "it must be there");
+            self.error(&format!("{path}.level"), "is required");
         }
         let for_resources = !rule.resources.is_empty() || !rule.namespaces.is_empty();
         if for_resources && !rule.paths.is_empty() {
             let why = "a rule is either for resources or for other URLs, not for both";
-            self.complain(&format!("{place}.nonResourceURLs"), why);
+            self.error(&format!("{path}.nonResourceURLs"), why);
         }
         rule
     }
@@ -286,7 +287,7 @@ impl Reader {
         let found = Level::ALL.into_iter().find(|level| value.as_str() == Some(level.name()));
         if found.is_none() {
             let names = Level::ALL.map(Level::name).join(", ");
-            self.complain(at, format!("{} is no level; there are {names}", schema::problem::shown(value)));
+            self.error(at, format!("{} is no level; there are {names}", schema::problem::shown(value)));
         }
         found
     }
@@ -298,10 +299,7 @@ impl Reader {
                 Some(stage) => stages.add(stage),
                 None => {
                     let names = Stage::ALL.map(Stage::name).join(", ");
-                    self.complain(
-                        &format!("{at}[{nth}]"),
-                        format!("{name:?} is no stage; there are {names}"),
-                    );
+                    self.error(&format!("{at}[{nth}]"), format!("{name:?} is no stage; there are {names}"));
                 }
             }
         }
@@ -311,12 +309,12 @@ impl Reader {
     fn paths(&mut self, at: &str, value: &Value) -> Vec<String> {
         let paths = self.texts(at, value);
         for (nth, path) in paths.iter().enumerate().filter(|(_, path)| *path != "*") {
-            let place = format!("{at}[{nth}]");
+            let location = format!("{at}[{nth}]");
             if !path.starts_with('/') {
-                self.complain(&place, format!("{path:?} does not begin with a slash"));
+                self.error(&location, format!("{path:?} does not begin with a slash"));
             }
             if path.find('*').is_some_and(|star| star + 1 < path.len()) {
-                self.complain(&place, format!("in {path:?} the * is not at the end"));
+                self.error(&location, format!("in {path:?} the * is not at the end"));
             }
         }
         paths
@@ -326,19 +324,19 @@ impl Reader {
         let items = self.list(at, value).unwrap_or_default();
         let mut all = Vec::new();
         for (nth, item) in items.iter().enumerate() {
-            let place = format!("{at}[{nth}]");
+            let path = format!("{at}[{nth}]");
             let Some(map) = item.as_map() else {
-                self.complain(&place, "must be a map");
+                self.error(&path, "must be a map");
                 continue;
             };
             let mut one = Resources::default();
             for (field, value) in map.iter() {
-                let at = format!("{place}.{field}");
+                let at = format!("{path}.{field}");
                 match field {
                     "group" => one.group = self.text(&at, value),
                     "resources" => one.resources = self.texts(&at, value),
                     "resourceNames" => one.names = self.texts(&at, value),
-                    unknown => self.complain(&place, format!("unknown field {unknown:?}")),
+                    unknown => self.error(&path, format!("unknown field {unknown:?}")),
                 }
             }
             let part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -349,13 +347,10 @@ impl Reader {
                     && !label.ends_with('-')
             };
             if !one.group.is_empty() && (one.group.len() > 253 || !one.group.split('.').all(label)) {
-                self.complain(
-                    &format!("{place}.group"),
-                    format!("{:?} cannot be the name of one", one.group),
-                );
+                self.error(&format!("{path}.group"), format!("{:?} cannot be the name of one", one.group));
             }
             if !one.names.is_empty() && one.resources.is_empty() {
-                self.complain(&format!("{place}.resourceNames"), "names need resources that have them");
+                self.error(&format!("{path}.resourceNames"), "names need resources that have them");
             }
             all.push(one);
         }
@@ -368,7 +363,7 @@ impl Reader {
         }
         let list = value.as_list().map(<[Value]>::to_vec);
         if list.is_none() {
-            self.complain(at, "must be a list");
+            self.error(at, "must be a list");
         }
         list
     }
@@ -380,20 +375,20 @@ impl Reader {
 
     fn text(&mut self, at: &str, value: &Value) -> String {
         if value.as_str().is_none() && !value.is_null() {
-            self.complain(at, format!("must be text, not {}", schema::problem::shown(value)));
+            self.error(at, format!("must be text, not {}", schema::problem::shown(value)));
         }
         value.as_str().unwrap_or_default().to_owned()
     }
 
-    fn truth(&mut self, at: &str, value: &Value) -> bool {
+    fn boolean(&mut self, at: &str, value: &Value) -> bool {
         if value.as_bool().is_none() && !value.is_null() {
-            self.complain(at, format!("must be true or false, not {}", schema::problem::shown(value)));
+            self.error(at, format!("must be true or false, not {}", schema::problem::shown(value)));
         }
         value.as_bool().unwrap_or(false)
     }
 }
 
-/// In which line each of `count` rules begins, where they are written one below the other.
+/// The line of each of `count` rules, if they are in block style.
 fn rule_lines(text: &str, count: usize) -> Option<Vec<usize>> {
     let mut lines = text.lines().enumerate().skip_while(|(_, line)| !line.starts_with("rules:")).skip(1);
     let mut found = Vec::new();
@@ -422,7 +417,7 @@ mod tests {
         Policy::parse(&format!("{HEAD}{rules}"), &Names::kubernetes()).unwrap()
     }
 
-    fn asked<'a>(user: &'a User, verb: &'a str, what: &'a str) -> Attributes<'a> {
+    fn attributes<'a>(user: &'a User, verb: &'a str, request: &'a str) -> Attributes<'a> {
         let plain = Attributes {
             user,
             verb,
@@ -432,11 +427,11 @@ mod tests {
             subresource: "",
             namespace: "",
             name: "",
-            path: what,
+            path: request,
             resource_request: false,
         };
         // group:namespace:resource/part:name
-        let Some((group, rest)) = what.split_once(':') else { return plain };
+        let Some((group, rest)) = request.split_once(':') else { return plain };
         let mut parts = rest.split(':');
         let namespace = parts.next().unwrap();
         let (resource, subresource) = match parts.next().unwrap().split_once('/') {
@@ -470,9 +465,9 @@ mod tests {
         );
         let (quiet, ops) = (User::named("quiet"), User { groups: vec!["ops".into()], ..User::named("o") });
         let other = User::named("other");
-        let level = |user, verb, what| policy.judge(Some(user), &asked(user, verb, what)).level;
+        let level = |user, verb, request| policy.evaluate(Some(user), &attributes(user, verb, request)).level;
         use Level::{Metadata, Request, RequestResponse};
-        for (user, verb, what, expected) in [
+        for (user, verb, request, expected) in [
             (&quiet, "get", "batch::jobs", Level::None),
             (&quiet, "create", "batch::jobs", Request),
             (&ops, "get", "/nothing", Request),
@@ -493,26 +488,26 @@ mod tests {
             (&other, "get", "/version", Metadata),
             (&other, "get", "/versions", Level::None),
         ] {
-            assert_eq!(level(user, verb, what), expected, "{} {verb} {what}", user.name);
+            assert_eq!(level(user, verb, request), expected, "{} {verb} {request}", user.name);
         }
-        // nobody is no user and in no group
-        assert_eq!(policy.judge(None, &asked(&quiet, "get", "/version")).level, Metadata);
-        let verdict = policy.judge(Some(&ops), &asked(&ops, "get", "/x"));
-        assert!(verdict.omitted.has(Stage::Panic) && verdict.omitted.has(Stage::RequestReceived));
-        assert!(!verdict.omitted.has(Stage::ResponseComplete) && !verdict.without_managed_fields);
-        assert!(policy.judge(Some(&other), &asked(&other, "get", "/x")).without_managed_fields);
+        // no user is in no group
+        assert_eq!(policy.evaluate(None, &attributes(&quiet, "get", "/version")).level, Metadata);
+        let selection = policy.evaluate(Some(&ops), &attributes(&ops, "get", "/x"));
+        assert!(selection.omitted.has(Stage::Panic) && selection.omitted.has(Stage::RequestReceived));
+        assert!(!selection.omitted.has(Stage::ResponseComplete) && !selection.without_managed_fields);
+        assert!(policy.evaluate(Some(&other), &attributes(&other, "get", "/x")).without_managed_fields);
     }
 
     #[test]
-    fn all_mistakes_are_told_with_rule_and_line() {
+    fn all_errors_are_reported_with_rule_and_line() {
         for (text, parts) in [
-            ("", &["there is no policy in it"][..]),
+            ("", &["the file contains no policy"][..]),
             ("kind: Policy\nrules: []", &["not \"\" and \"Policy\""]),
             (
                 "apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]",
                 &["audit.k8s.io/v1beta1"],
             ),
-            (HEAD, &["rules: there is none"]),
+            (HEAD, &["rules: at least one is required"]),
             (&format!("{HEAD}rules: {{"), &["line "]),
             (&format!("{HEAD}rules: no"), &["rules: must be a list"]),
             (
@@ -522,7 +517,7 @@ mod tests {
                 &[
                     "line 4: rules[0].level: \"metadata\" is no level; there are None, Metadata, Request",
                     "line 6: rules[1]: unknown field \"verb\"",
-                    "line 6: rules[1].level: it must be there",
+                    "line 6: rules[1].level: is required",
                     "line 9: rules[2].level: 3 is no level",
                 ],
             ),
@@ -545,10 +540,10 @@ mod tests {
                 ],
             ),
         ] {
-            let told = Policy::parse(text, &Names::kubernetes()).unwrap_err().to_string();
-            assert_eq!(told.lines().count(), 1, "{told}");
+            let errors = Policy::parse(text, &Names::kubernetes()).unwrap_err().to_string();
+            assert_eq!(errors.lines().count(), 1, "{errors}");
             for part in parts {
-                assert!(told.contains(part), "{part} is not in {told}");
+                assert!(errors.contains(part), "{part} is not in {errors}");
             }
         }
     }

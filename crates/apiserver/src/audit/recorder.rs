@@ -1,10 +1,10 @@
 //! Sends the audit events of requests to all backends.
 
 use super::batch_worker;
-use super::event::{Record, Words};
+use super::event::{Dialect, Record};
 use super::log::Log;
 use super::metrics::Counters;
-use super::options::{BadAudit, Options};
+use super::options::{AuditError, Options};
 use super::policy::{Level, Policy, Stage};
 use super::sink::{Backend, Mode, Sink};
 use super::webhook::Webhook;
@@ -17,10 +17,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How long the end of the server waits for events to be taken.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+/// How long a shutdown waits for pending events.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Keeps the record.
+/// Records events.
 pub struct Audit {
     pub(super) policy: Policy,
     pub(super) sinks: Vec<Arc<Sink>>,
@@ -33,44 +33,44 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Opens what events go to. Nothing is there to be kept without a policy, or without somebody to take it.
+    /// Opens the backends. `None` without a policy, or without a backend.
     pub fn start(
         options: Options,
         names: &Names,
         world: &World,
         counters: &Counters,
         calls: &Arc<outbound::ClientMetrics>,
-    ) -> Result<Option<Arc<Self>>, BadAudit> {
+    ) -> Result<Option<Arc<Self>>, AuditError> {
         let (stopping, stopped) = watch::channel(false);
-        let words = Arc::new(Words::new(names));
-        let mut wanted = Vec::new();
+        let dialect = Arc::new(Dialect::new(names));
+        let mut backends = Vec::new();
         if let Some(log) = options.log {
-            let open = Log::open(&log.target, log.rotation, world.clone()).map_err(BadAudit::Log)?;
-            wanted.push((Backend::Log(open, log.format), log.mode, log.truncate));
+            let open = Log::open(&log.target, log.rotation, world.clone()).map_err(AuditError::Log)?;
+            backends.push((Backend::Log(open, log.format), log.mode, log.truncate));
         }
         if let Some(hook) = options.webhook {
-            let caller = outbound::HttpClient::new(&hook.receiver, outbound::Limits::default())
-                .map_err(BadAudit::Webhook)?;
-            caller.measure(calls);
+            let client = outbound::HttpClient::new(&hook.receiver, outbound::Limits::default())
+                .map_err(AuditError::Webhook)?;
+            client.measure(calls);
             let webhook = Webhook {
-                caller,
+                client,
                 initial_backoff: hook.initial_backoff,
                 world: world.clone(),
                 stopping: stopped.clone(),
             };
-            wanted.push((Backend::Webhook(Box::new(webhook)), hook.mode, hook.truncate));
+            backends.push((Backend::Webhook(Box::new(webhook)), hook.mode, hook.truncate));
         }
         let Some(policy) = options.policy else {
-            if !wanted.is_empty() {
-                tracing::warn!("there is no audit policy: nothing is recorded");
+            if !backends.is_empty() {
+                tracing::warn!("no audit policy: no events are recorded");
             }
             return Ok(None);
         };
-        if wanted.is_empty() {
+        if backends.is_empty() {
             return Ok(None);
         }
         let (mut sinks, mut workers) = (Vec::new(), Vec::new());
-        for (backend, mode, truncate) in wanted {
+        for (backend, mode, truncate) in backends {
             let strict = mode == Mode::BlockingStrict;
             let (batch, work) = match mode {
                 Mode::Batch(options) => {
@@ -79,8 +79,8 @@ impl Audit {
                 }
                 _ => (None, None),
             };
-            let (words, counters) = (words.clone(), counters.clone());
-            let sink = Arc::new(Sink { backend, truncate, strict, batch, words, counters });
+            let (dialect, counters) = (dialect.clone(), counters.clone());
+            let sink = Arc::new(Sink { backend, truncate, strict, batch, dialect, counters });
             workers.extend(work.map(|work| work(sink.clone())));
             sinks.push(sink);
         }
@@ -97,32 +97,32 @@ impl Audit {
         })))
     }
 
-    /// Hands the event of a stage to all who take events; says whether the request may go on.
+    /// Sends the event of a stage to all backends; returns whether the request may go on.
     pub(super) fn emit(&self, record: &Record, stage: Stage) -> MaybeReady<'static, bool> {
-        if record.verdict.omitted.has(stage) {
+        if record.selection.omitted.has(stage) {
             return true.into();
         }
         self.counters.events.inc();
         let at = if stage == Stage::RequestReceived { record.received } else { self.world.now() };
         let (mut json, mut go_on, mut later) = (None, true, Vec::new());
         for sink in &self.sinks {
-            match sink.take(record, stage, at, &mut json) {
-                MaybeReady::Now(taken) => go_on &= taken,
-                MaybeReady::Later(taken) => later.push(taken),
+            match sink.accept(record, stage, at, &mut json) {
+                MaybeReady::Now(delivered) => go_on &= delivered,
+                MaybeReady::Later(delivered) => later.push(delivered),
             }
         }
         if later.is_empty() {
             return go_on.into();
         }
         MaybeReady::later(async move {
-            for taken in later {
-                go_on &= taken.await;
+            for delivered in later {
+                go_on &= delivered.await;
             }
             go_on
         })
     }
 
-    /// Waits, for a while, until what waits has been taken.
+    /// Flushes pending events, within a timeout.
     pub async fn close(&self) {
         self.stopping.send_replace(true);
         let workers = std::mem::take(&mut *self.workers.lock());
@@ -131,8 +131,8 @@ impl Audit {
                 let _ = worker.await;
             }
         };
-        if tokio::time::timeout(LAST_WORDS, all).await.is_err() {
-            tracing::error!("audit events are lost: nobody took them before the end");
+        if env::io::timeout(CLOSE_TIMEOUT, all).await.is_err() {
+            tracing::error!("audit events are lost: they were not delivered before the shutdown");
         }
     }
 }

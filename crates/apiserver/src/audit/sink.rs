@@ -5,10 +5,10 @@
 //!                                            └─ blocking: handed on before the request goes on
 //! ```
 //!
-//! What always holds: whatever is lost is counted under the name of what lost it.
+//! Invariant: every lost event is counted under the plugin that lost it.
 
 use super::batch::{Batch, Batching};
-use super::event::{Record, Words};
+use super::event::{Dialect, Record};
 use super::log::Log;
 use super::metrics::Counters;
 use super::policy::{Level, Stage};
@@ -18,23 +18,23 @@ use env::MaybeReady;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Whether a request waits until its event was taken.
+/// Whether a request waits for the delivery of its event.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
     Batch(Batching),
     Blocking,
-    /// And fails if its first event was not.
+    /// A failed first event also fails the request.
     BlockingStrict,
 }
 
-/// How large an event, and a list of them, may be.
+/// Size limits of an event and of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truncate {
     pub max_event_bytes: usize,
     pub max_batch_bytes: usize,
 }
 
-/// What a line of the log looks like.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Json,
@@ -59,22 +59,23 @@ pub(super) struct Sink {
     pub backend: Backend,
     pub truncate: Option<Truncate>,
     pub strict: bool,
-    /// Absent where requests wait.
+    /// `None` in blocking modes.
     pub batch: Option<Batch>,
-    pub words: Arc<Words>,
+    pub dialect: Arc<Dialect>,
     pub counters: Counters,
 }
 
 impl Sink {
-    /// Takes the event of a stage; says whether the request may go on. `json` is made once for all sinks.
-    pub fn take(
+    /// Accepts the event of a stage; returns whether the request may go on. `json` is encoded once for all
+    /// sinks.
+    pub fn accept(
         self: &Arc<Self>,
         record: &Record,
         stage: Stage,
         at: SystemTime,
         json: &mut Option<Bytes>,
     ) -> MaybeReady<'static, bool> {
-        let Some(event) = self.form(record, stage, at, json) else {
+        let Some(event) = self.encode(record, stage, at, json) else {
             self.counters.lost("truncate", 1);
             tracing::error!("an audit event is lost: it is too large even without bodies");
             return (!self.strict).into();
@@ -87,20 +88,27 @@ impl Sink {
         }
         let strict = self.strict;
         match Sink::deliver(self, vec![event]) {
-            MaybeReady::Now(taken) => (taken || !strict).into(),
+            MaybeReady::Now(delivered) => (delivered || !strict).into(),
             MaybeReady::Later(delivery) => MaybeReady::later(async move { delivery.await || !strict }),
         }
     }
 
-    fn form(&self, record: &Record, stage: Stage, at: SystemTime, json: &mut Option<Bytes>) -> Option<Bytes> {
+    fn encode(
+        &self,
+        record: &Record,
+        stage: Stage,
+        at: SystemTime,
+        json: &mut Option<Bytes>,
+    ) -> Option<Bytes> {
         let legacy = matches!(self.backend, Backend::Log(_, Format::Legacy));
         if legacy && self.truncate.is_none() {
             return Some(record.line(stage).into());
         }
-        let mut event = json.get_or_insert_with(|| record.json(stage, at, &self.words, false).into()).clone();
+        let mut event =
+            json.get_or_insert_with(|| record.json(stage, at, &self.dialect, false).into()).clone();
         if let Some(Truncate { max_event_bytes, .. }) = self.truncate {
-            if event.len() > max_event_bytes && record.verdict.level >= Level::Request {
-                event = record.json(stage, at, &self.words, true).into();
+            if event.len() > max_event_bytes && record.selection.level >= Level::Request {
+                event = record.json(stage, at, &self.dialect, true).into();
             }
             if event.len() > max_event_bytes {
                 return None;
@@ -109,7 +117,7 @@ impl Sink {
         Some(if legacy { record.line(stage).into() } else { event })
     }
 
-    /// Events in lists that are no larger than they may be.
+    /// Splits events into batches within the size limit.
     pub fn split(&self, events: Vec<Bytes>) -> Vec<Vec<Bytes>> {
         let Some(Truncate { max_batch_bytes, .. }) = self.truncate else { return vec![events] };
         let (mut all, mut bytes) = (vec![Vec::new()], 0);
@@ -126,7 +134,7 @@ impl Sink {
         all
     }
 
-    /// Hands events on; says whether they were taken.
+    /// Delivers events; returns whether that succeeded.
     pub fn deliver(sink: &Arc<Self>, events: Vec<Bytes>) -> MaybeReady<'static, bool> {
         match &sink.backend {
             Backend::Log(log, _) => {
@@ -136,20 +144,20 @@ impl Sink {
                     lines.push(b'\n');
                 }
                 let written = log.write(&lines).map_err(|why| why.to_string());
-                sink.delivered(events.len(), written).into()
+                sink.report_delivery(events.len(), written).into()
             }
             Backend::Webhook(_) => {
                 let sink = sink.clone();
                 MaybeReady::later(async move {
                     let Backend::Webhook(webhook) = &sink.backend else { return false };
-                    let posted = webhook.post(&events, &sink.words).await;
-                    sink.delivered(events.len(), posted)
+                    let posted = webhook.post(&events, &sink.dialect).await;
+                    sink.report_delivery(events.len(), posted)
                 })
             }
         }
     }
 
-    fn delivered(&self, count: usize, outcome: Result<(), String>) -> bool {
+    fn report_delivery(&self, count: usize, outcome: Result<(), String>) -> bool {
         let Err(why) = outcome else { return true };
         let name = self.backend.name();
         self.counters.lost(name, count as u64);

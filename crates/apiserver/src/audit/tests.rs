@@ -1,5 +1,5 @@
-use super::event::{Answered, Record, Reference, Words};
-use super::policy::Verdict;
+use super::event::{Dialect, Outcome, Record, Reference};
+use super::policy::Selection;
 use super::*;
 use auth::User;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// A receiver that answers its requests with these codes, the last of them for ever; 0 is no answer.
+/// A receiver that responds with these codes, the last of them forever; 0 is no response.
 async fn receiver(codes: &'static [u16]) -> (outbound::Target, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
@@ -24,10 +24,10 @@ async fn receiver(codes: &'static [u16]) -> (outbound::Target, mpsc::UnboundedRe
         while let Ok((mut stream, _)) = listener.accept().await {
             let (sender, nth) = (sender.clone(), nth.clone());
             tokio::spawn(async move {
-                let (mut seen, mut part) = (Vec::new(), [0; 65536]);
+                let (mut received, mut part) = (Vec::new(), [0; 65536]);
                 while let Ok(count @ 1..) = stream.read(&mut part).await {
-                    seen.extend_from_slice(&part[..count]);
-                    let text = String::from_utf8_lossy(&seen).into_owned();
+                    received.extend_from_slice(&part[..count]);
+                    let text = String::from_utf8_lossy(&received).into_owned();
                     let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
                     let length = head.lines().find_map(|line| {
                         line.to_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok()
@@ -36,13 +36,13 @@ async fn receiver(codes: &'static [u16]) -> (outbound::Target, mpsc::UnboundedRe
                         continue;
                     }
                     assert!(head.starts_with("POST /hook HTTP/1.1"), "{head}");
-                    seen.clear();
+                    received.clear();
                     let at = nth.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     let code = codes[at.min(codes.len() - 1)];
                     let _ = sender.send(body.to_owned());
                     if code > 0 {
-                        let answer = format!("HTTP/1.1 {code} X\r\nContent-Length: 0\r\n\r\n");
-                        stream.write_all(answer.as_bytes()).await.unwrap();
+                        let response = format!("HTTP/1.1 {code} X\r\nContent-Length: 0\r\n\r\n");
+                        stream.write_all(response.as_bytes()).await.unwrap();
                     }
                 }
             });
@@ -51,28 +51,31 @@ async fn receiver(codes: &'static [u16]) -> (outbound::Target, mpsc::UnboundedRe
     (outbound::Target { url, ..outbound::Target::default() }, received)
 }
 
-fn everything() -> Policy {
+fn full_policy() -> Policy {
     let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]";
     Policy::parse(text, &Names::kubernetes()).unwrap()
 }
 
 fn record(id: &str) -> Record {
     let user = User { uid: "7".into(), groups: vec!["a\"b".into(), "c".into()], ..User::named("jane") };
-    let verdict =
-        Verdict { level: Level::RequestResponse, omitted: Default::default(), without_managed_fields: false };
+    let selection = Selection {
+        level: Level::RequestResponse,
+        omitted: Default::default(),
+        without_managed_fields: false,
+    };
     Record {
-        verdict,
+        selection,
         id: HeaderValue::try_from(id).unwrap(),
         uri: "/api/v1/pods?limit=1".parse().unwrap(),
         verb: "list",
         user: Some(Arc::new(user)),
-        acts_as: None,
+        impersonated: None,
         sources: vec![[127, 0, 0, 1].into()],
         agent: Some(HeaderValue::from_static("curl")),
         object: Some(Reference::default()),
         received: std::time::UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_700),
         decision: Some((Some(true), "so".into())),
-        answered: None,
+        outcome: None,
         traffic: Traffic::default(),
         annotations: vec![("z".into(), "1".into()), ("a".into(), "2".into())],
     }
@@ -89,7 +92,7 @@ fn start(options: Options) -> (Arc<Audit>, Counters) {
 fn to(receiver: outbound::Target, mode: Mode) -> Options {
     let initial_backoff = Duration::from_millis(1);
     let webhook = WebhookOptions { receiver, initial_backoff, mode, truncate: None };
-    Options { policy: Some(everything()), webhook: Some(webhook), log: None }
+    Options { policy: Some(full_policy()), webhook: Some(webhook), log: None }
 }
 
 fn lists(max_size: usize) -> Batching {
@@ -100,7 +103,7 @@ fn lost(counters: &Counters, plugin: &'static str) -> u64 {
     counters.errors.of(&[plugin]).get()
 }
 
-/// The names of the events in a list.
+/// The ids of the events in a list.
 fn ids(list: &str) -> Vec<String> {
     assert!(list.starts_with(
         "{\"kind\":\"EventList\",\"apiVersion\":\"audit.k8s.io/v1\",\"metadata\":{},\"items\":[{\"level\":"
@@ -129,14 +132,14 @@ async fn events_are_posted_in_lists_and_the_rest_at_the_end() {
     assert!(received.try_recv().is_err());
     audit.close().await;
     all.extend(ids(&received.recv().await.unwrap()));
-    // lists may overtake each other, events within one do not
+    // batches may overtake each other, events within one do not
     all.sort();
     assert_eq!(all, ["0", "1", "2", "3", "4", "5", "6"]);
     assert_eq!((counters.events.get(), lost(&counters, "webhook")), (7, 0));
 }
 
 #[tokio::test]
-async fn a_receiver_that_fails_is_tried_again_and_then_given_up() {
+async fn a_failing_receiver_is_retried_a_few_times() {
     let (target, mut received) = receiver(&[500, 404, 200]).await;
     let (audit, counters) = start(to(target, Mode::BlockingStrict));
     assert!(emit(&audit, &record("a"), Stage::RequestReceived).await);
@@ -154,7 +157,7 @@ async fn a_receiver_that_fails_is_tried_again_and_then_given_up() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_hangs_holds_nobody_up_and_takes_no_more_than_its_share() {
+async fn a_hanging_receiver_blocks_no_request_and_is_bounded() {
     let (target, _received) = receiver(&[0]).await;
     let batching = Batching { buffer: 5, ..lists(1) };
     let (audit, counters) = start(to(target, Mode::Batch(batching)));
@@ -164,13 +167,13 @@ async fn a_receiver_that_hangs_holds_nobody_up_and_takes_no_more_than_its_share(
     }
     let lost = lost(&counters, "buffered");
     assert!((150..200).contains(&lost), "{lost}");
-    // nor is the end held up: the clock runs on by itself while everybody waits
+    // nor is the shutdown delayed: the paused clock advances while all tasks wait
     tokio::time::pause();
     audit.close().await;
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_stops_requests_only_if_asked_to() {
+async fn a_full_disk_stops_requests_only_in_strict_mode() {
     for (mode, goes_on) in [(Mode::Blocking, true), (Mode::BlockingStrict, false)] {
         let log = LogOptions {
             target: Target::File(PathBuf::from("/dev/full")),
@@ -179,7 +182,7 @@ async fn a_disk_that_is_full_stops_requests_only_if_asked_to() {
             mode,
             truncate: None,
         };
-        let (audit, counters) = start(Options { policy: Some(everything()), log: Some(log), webhook: None });
+        let (audit, counters) = start(Options { policy: Some(full_policy()), log: Some(log), webhook: None });
         assert_eq!(emit(&audit, &record("a"), Stage::RequestReceived).await, goes_on);
         assert_eq!(lost(&counters, "log"), 1);
     }
@@ -196,16 +199,16 @@ async fn large_events_lose_their_bodies_and_then_themselves() {
         mode: Mode::Batch(Batching { max_wait: Duration::ZERO, ..lists(10) }),
         truncate: Some(Truncate { max_event_bytes: 1000, max_batch_bytes: 1500 }),
     };
-    let (audit, counters) = start(Options { policy: Some(everything()), log: Some(log), webhook: None });
+    let (audit, counters) = start(Options { policy: Some(full_policy()), log: Some(log), webhook: None });
     let mut large = record("large");
     large.traffic.request = Some(Bytes::from(format!("{{\"a\":\"{}\"}}", "x".repeat(1000))));
-    large.answered = Some(Answered::Code(200));
+    large.outcome = Some(Outcome::Code(200));
     emit(&audit, &large, Stage::ResponseComplete).await;
     let mut huge = record("huge");
     huge.uri = format!("/{}", "y".repeat(1000)).parse().unwrap();
     emit(&audit, &huge, Stage::ResponseComplete).await;
-    // the second line of the policy is the level: without bodies there is nothing to leave out
-    huge.verdict.level = Level::Metadata;
+    // the second line of the policy is the level: without bodies there is nothing to omit
+    huge.selection.level = Level::Metadata;
     emit(&audit, &huge, Stage::ResponseComplete).await;
     emit(&audit, &record("small"), Stage::ResponseComplete).await;
     audit.close().await;
@@ -230,7 +233,7 @@ async fn lists_are_written_no_more_often_than_allowed() {
         mode: Mode::Batch(Batching { max_wait: Duration::ZERO, throttle, ..lists(1) }),
         truncate: None,
     };
-    let (audit, _) = start(Options { policy: Some(everything()), log: Some(log), webhook: None });
+    let (audit, _) = start(Options { policy: Some(full_policy()), log: Some(log), webhook: None });
     for nth in 0..5 {
         emit(&audit, &record(&nth.to_string()), Stage::RequestReceived).await;
     }
@@ -242,29 +245,29 @@ async fn lists_are_written_no_more_often_than_allowed() {
 }
 
 #[test]
-fn the_forms_of_an_event_are_those_that_are_known() {
-    let words = Words::new(&Names::kubernetes());
+fn the_formats_of_an_event_match_upstream() {
+    let dialect = Dialect::new(&Names::kubernetes());
     let mut one = record("x\"y");
-    one.acts_as = Some(Arc::new(User { groups: vec!["g".into()], ..User::named("bob") }));
+    one.impersonated = Some(Arc::new(User { groups: vec!["g".into()], ..User::named("bob") }));
     assert_eq!(
         one.line(Stage::RequestReceived),
         r#"2023-11-14T22:13:20.1234567Z AUDIT: id="x\"y" stage="RequestReceived" ip="127.0.0.1" method="list" user="jane" groups="\"a\\\"b\",\"c\"" as="bob" asgroups="\"g\"" user-agent="curl" namespace="<none>" uri="/api/v1/pods?limit=1" response="<deferred>""#
     );
-    one.answered = Some(Answered::Nobody);
+    one.outcome = Some(Outcome::Disconnected);
     one.traffic.response = Some(Bytes::from_static(b"{\"kind\":\"X\",\"metadata\":{\"managedFields\":[]}}"));
-    one.verdict.without_managed_fields = true;
+    one.selection.without_managed_fields = true;
     let at = one.received + Duration::from_secs(1);
     assert_eq!(
-        String::from_utf8(one.json(Stage::ResponseComplete, at, &words, false)).unwrap(),
+        String::from_utf8(one.json(Stage::ResponseComplete, at, &dialect, false)).unwrap(),
         r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"x\"y","stage":"ResponseComplete","requestURI":"/api/v1/pods?limit=1","verb":"list","user":{"username":"jane","uid":"7","groups":["a\"b","c"]},"impersonatedUser":{"username":"bob","groups":["g"]},"sourceIPs":["127.0.0.1"],"userAgent":"curl","objectRef":{},"responseStatus":{"metadata":{},"status":"Success","message":"Connection closed early","code":200},"responseObject":{"kind":"X","metadata":{}},"requestReceivedTimestamp":"2023-11-14T22:13:20.123456Z","stageTimestamp":"2023-11-14T22:13:21.123456Z","annotations":{"a":"2","authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"so","z":"1"}}"#
     );
-    // whatever is in hand, a level below shows no bodies
-    one.verdict.level = Level::Request;
-    let shown = one.json(Stage::ResponseComplete, at, &words, false);
-    assert!(!String::from_utf8(shown).unwrap().contains("responseObject"));
-    one.answered = Some(Answered::Panic("why".into()));
-    let shown = String::from_utf8(one.json(Stage::Panic, at, &words, false)).unwrap();
-    assert!(shown.contains(
+    // a lower level includes no bodies, even if they are available
+    one.selection.level = Level::Request;
+    let event = one.json(Stage::ResponseComplete, at, &dialect, false);
+    assert!(!String::from_utf8(event).unwrap().contains("responseObject"));
+    one.outcome = Some(Outcome::Panic("why".into()));
+    let event = String::from_utf8(one.json(Stage::Panic, at, &dialect, false)).unwrap();
+    assert!(event.contains(
         r#""responseStatus":{"metadata":{},"status":"Failure","message":"APIServer panic'd: why","reason":"InternalError","code":500}"#
     ));
 }
@@ -280,9 +283,9 @@ async fn a_request_that_was_received_has_an_end() {
         mode: Mode::Blocking,
         truncate: None,
     };
-    let (audit, _) = start(Options { policy: Some(everything()), log: Some(log), webhook: None });
+    let (audit, _) = start(Options { policy: Some(full_policy()), log: Some(log), webhook: None });
     let (parts, ()) = http::Request::get("/version").body(()).unwrap().into_parts();
-    let asked = crate::request::RequestInfo::parse(&parts.method, "/version", "");
+    let info = crate::request::RequestInfo::parse(&parts.method, "/version", "");
     let remote = ([10, 0, 0, 9], 1).into();
     let peer = crate::serve::Peer { connection: 1, remote, certificate: None, http2: false };
     let user = Arc::new(User::named("jane"));
@@ -298,14 +301,14 @@ async fn a_request_that_was_received_has_an_end() {
         path: "/version",
         resource_request: false,
     };
-    let begin = |notes| AuditContext::begin(&audit, &asked, &parts, &peer, notes);
+    let begin = |notes| AuditContext::begin(&audit, &info, &parts, &peer, notes);
     let notes = Default::default();
-    let mut trail = begin(&notes);
-    assert!(trail.received(&user, &attributes).get().await);
-    drop(trail);
-    let mut trail = begin(&notes);
-    assert!(trail.received(&user, &attributes).get().await);
-    trail.panicked("a mistake").await;
+    let mut audit_context = begin(&notes);
+    assert!(audit_context.record_received(&user, &attributes).get().await);
+    drop(audit_context);
+    let mut audit_context = begin(&notes);
+    assert!(audit_context.record_received(&user, &attributes).get().await);
+    audit_context.record_panic("a panic").await;
     let text = std::fs::read_to_string(&path).unwrap();
     let stages: Vec<_> = text
         .lines()
@@ -320,7 +323,7 @@ async fn a_request_that_was_received_has_an_end() {
             "RequestReceived ",
             "ResponseComplete Connection closed early",
             "RequestReceived ",
-            "Panic APIServer panic'd: a mistake"
+            "Panic APIServer panic'd: a panic"
         ]
     );
 }

@@ -1,14 +1,15 @@
 //! Bootstrap tokens of new nodes: `abcdef.0123456789abcdef`, an id and a secret.
 //!
-//! Each is a secret of the system's namespace, named after its id, of a type of its own. It may say until when it
-//! is good (`expiration`), must say that it is meant for this (`usage-bootstrap-authentication`), and may put its
-//! user into groups of bootstrappers (`auth-extra-groups`).
+//! Each is a Secret of a type of its own in `kube-system`, named after its id. It may have an `expiration`,
+//! must have `usage-bootstrap-authentication`, and may put its user into groups of bootstrappers
+//! (`auth-extra-groups`).
 //!
-//! What always holds: the secret half is compared in constant time, and why a token is not good is told to nobody.
+//! Invariants: the secret half is compared in constant time, and clients do not learn why a token is
+//! rejected.
 
 use super::objects::{Objects, deleted_at};
 use auth::User;
-use auth::tokens::{Authenticator, Identified, Verdict};
+use auth::tokens::{AuthenticatedUser, Authenticator, Verdict};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use env::MaybeReady;
@@ -18,14 +19,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
-/// What the user's name begins with.
+/// Prefix of the user name.
 const USER_PREFIX: &str = "system:bootstrap:";
-/// The group of all of them, and what the names of others begin with.
+/// The group of all bootstrap users, and the prefix of further groups.
 const GROUP: &str = "system:bootstrappers";
 const ID_LENGTH: usize = 6;
 const SECRET_LENGTH: usize = 16;
 
-/// Knows these tokens.
+/// Authenticator of bootstrap tokens.
 pub struct BootstrapTokens {
     objects: Objects,
     namespace: String,
@@ -48,12 +49,12 @@ impl BootstrapTokens {
 
 impl Authenticator for BootstrapTokens {
     fn identify<'a>(&'a self, token: &'a str, _: &'a [String]) -> MaybeReady<'a, Verdict> {
-        let owner = self.owner(token).map(|user| Identified::anywhere(Arc::new(user.authenticated())));
+        let owner = self.owner(token).map(|user| AuthenticatedUser::anywhere(Arc::new(user.authenticated())));
         owner.map_or(Verdict::Unknown, Verdict::Known).into()
     }
 }
 
-/// The two halves of what has the form of such a token.
+/// Id and secret of a well-formed token.
 fn halves(token: &str) -> Option<(&str, &str)> {
     let (id, half) = token.split_once('.')?;
     let plain = |text: &str| text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -70,7 +71,7 @@ fn owner(secret: &Value, kind: &str, id: &str, half: &str, now: i64) -> Option<U
         return None;
     }
     let until = data("expiration");
-    // what cannot be read has passed
+    // an expiration that cannot be parsed has passed
     if !until.is_empty() && time::to_unix(std::str::from_utf8(&until).ok()?)? <= now {
         return None;
     }
@@ -82,7 +83,7 @@ fn owner(secret: &Value, kind: &str, id: &str, half: &str, now: i64) -> Option<U
     Some(User { groups: groups.into_iter().collect(), ..User::named(format!("{USER_PREFIX}{id}")) })
 }
 
-/// Whether a group is one that such tokens may confer.
+/// Whether bootstrap tokens may confer a group.
 fn is_bootstrapper(group: &str) -> bool {
     let edge = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let rest = group.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(':')).unwrap_or("").as_bytes();
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_while_its_secret_says_so() {
+    fn a_token_is_valid_while_its_secret_says_so() {
         assert_eq!(groups(&secret(&[])), Some(vec!["system:bootstrappers".to_owned()]));
         let later = secret(&[("expiration", "2023-11-14T22:13:21Z")]);
         assert!(groups(&later).is_some());
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_the_form_is_looked_for() {
+    fn only_well_formed_tokens_are_looked_up() {
         assert_eq!(halves("abcdef.0123456789abcdef"), Some(("abcdef", "0123456789abcdef")));
         for bad in [
             "",

@@ -1,27 +1,27 @@
-//! Users that a proxy in front of this server vouches for, in headers.
+//! Front-proxy authentication: users in the headers of a trusted proxy.
 //!
-//! What always holds: headers count only on a connection whose certificate was issued by the authority for proxies,
-//! to a proxy that may speak. From everybody else the same headers are words without meaning.
+//! Invariant: headers count only on a connection whose certificate was issued by the proxy authorities for an
+//! allowed name. Otherwise they are ignored.
 
 use auth::User;
 use auth::impersonate::unescape;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What a proxy must be, and how it says who is calling.
+/// Allowed proxies, and the headers that name the user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FrontProxy {
-    /// The common names of those who may speak; all that the authority vouches for if empty.
+    /// Allowed common names; empty allows all that the authority issued.
     pub allowed_names: Vec<String>,
-    /// The first of these that is there holds the user's name.
+    /// The first of these that is present holds the user name.
     pub username_headers: Vec<HeaderName>,
     /// Each holds groups, and may be repeated.
     pub group_headers: Vec<HeaderName>,
-    /// What the names of headers begin with that hold something else about the user, in lower case.
+    /// Prefixes, in lower case, of headers that hold extra fields of the user.
     pub extra_prefixes: Vec<String>,
 }
 
 impl FrontProxy {
-    /// Whom a proxy of this common name vouches for, if for anybody.
+    /// The user in the headers, if the proxy is allowed and names one.
     pub fn user(&self, headers: &HeaderMap, common_name: &str) -> Result<Option<User>, String> {
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|name| name == common_name) {
             return Err(format!("x509: subject with cn={common_name} is not in the allowed list"));

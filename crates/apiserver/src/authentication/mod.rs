@@ -1,7 +1,7 @@
 //! Authentication: users from tokens, certificates and headers.
 //!
-//! [`Chain`] asks all of them in order. What always holds: what cannot be believed is refused, never taken for
-//! nobody; nothing about tokens or keys is logged.
+//! [`Chain`] calls the authenticators in order. Invariants: invalid credentials are refused, never taken as
+//! anonymous; nothing about tokens or keys is logged.
 
 mod bootstrap;
 mod chain;
@@ -9,8 +9,8 @@ mod front_proxy;
 pub mod jose;
 mod objects;
 pub mod oidc;
-pub mod remembered;
 pub mod service_accounts;
+pub mod token_cache;
 mod trust_map;
 pub mod webhook;
 mod websocket;
@@ -26,48 +26,48 @@ use env::World;
 use jose::{PublicKey, Signer};
 use names::Names;
 use objects::Objects;
-use remembered::Lookups;
 use rest::Api;
-use service_accounts::{Accounts, Issuer, Published, Trust};
+use service_accounts::{Accounts, DiscoveryDocuments, Issuer, VerifierOptions};
 use std::sync::Arc;
+use token_cache::TokenCacheMetrics;
 
-/// What the operator decided about who is believed.
+/// Options of authentication.
 pub struct Options {
-    /// Bearer tokens that are known from the start.
+    /// Static bearer tokens.
     pub tokens: Tokens,
     pub service_accounts: ServiceAccounts,
-    /// For whom tokens are meant that are shown to this server; the issuers of its own tokens if nobody.
+    /// Audiences of this server; the issuers of its own tokens if empty.
     pub audiences: Vec<String>,
-    /// Whether tokens of new nodes, kept in secrets, are believed.
+    /// Whether bootstrap tokens are accepted.
     pub bootstrap_tokens: bool,
-    /// How proxies say who is calling. Whom they must be vouched for by is the listener's to know.
+    /// Front proxies. The listener holds their authorities.
     pub front_proxy: Option<FrontProxy>,
-    /// A provider whose tokens are believed.
+    /// The OIDC provider.
     pub oidc: Option<oidc::Options>,
-    /// Another server that knows tokens.
+    /// The token review webhook.
     pub token_webhook: Option<webhook::Options>,
-    /// Whether those who show nothing are answered.
+    /// Whether requests without credentials are served.
     pub anonymous: bool,
 }
 
-/// What the operator decided about tokens of service accounts.
+/// Options of service account tokens.
 pub struct ServiceAccounts {
-    /// The private key that signs tokens; without one none are given out.
+    /// The private key that signs tokens; without one none are issued.
     pub signer: Option<Signer>,
-    /// What tokens are verified with; the public half of the signer if there is nothing else.
+    /// The keys that verify tokens; the public half of the signer if empty.
     pub keys: Vec<PublicKey>,
-    /// What issuers of tokens are called. The first issues, all are believed.
+    /// Issuers of tokens. The first one issues, all are accepted.
     pub issuers: Vec<String>,
     /// Where the keys can be fetched, if not here.
-    pub keys_at: Option<String>,
-    /// The longest that a token is valid, in seconds.
-    pub longest: Option<i64>,
-    /// Whether the tokens that pods get by default are good for longer than they say.
+    pub jwks_uri: Option<String>,
+    /// The maximum lifetime of a token, in seconds.
+    pub max_seconds: Option<i64>,
+    /// Whether the default tokens of pods are valid longer than they say.
     pub extend: bool,
-    /// Whether tokens from secrets are good only while the secret and the account exist.
+    /// Whether tokens from Secrets are valid only while the Secret and the account exist.
     pub lookup: bool,
-    /// Whether it is noted on secrets when their tokens were last used.
-    pub tracked: bool,
+    /// Whether Secrets record when their tokens were last used.
+    pub tracks_use: bool,
 }
 
 impl Default for Options {
@@ -91,30 +91,30 @@ impl Default for ServiceAccounts {
             signer: None,
             keys: Vec::new(),
             issuers: Vec::new(),
-            keys_at: None,
-            longest: None,
+            jwks_uri: None,
+            max_seconds: None,
             extend: true,
             lookup: true,
-            tracked: false,
+            tracks_use: false,
         }
     }
 }
 
-/// Everything that knows callers, put together.
+/// The configured authenticators.
 pub struct Identity {
     pub chain: Arc<Chain>,
-    /// Who issues tokens, if anybody does.
+    /// The issuer of tokens, if there is a signer.
     pub issuer: Option<Arc<Issuer>>,
-    /// What others learn about the issuer, if they can learn anything.
-    pub published: Option<Arc<Published>>,
+    /// The issuer's discovery documents, if it can be discovered.
+    pub published: Option<Arc<DiscoveryDocuments>>,
     pub accounts: Option<Arc<Accounts>>,
-    /// How often it was remembered whose a token is.
-    pub lookups: Lookups,
+    /// Token cache metrics.
+    pub token_cache_metrics: TokenCacheMetrics,
     objects: Objects,
 }
 
 impl Identity {
-    /// `address` is where others find this server.
+    /// `address` is the external address of this server.
     pub fn new(options: Options, names: &Names, world: &World, address: &str) -> Self {
         let accounts = options.service_accounts;
         let objects = Objects::default();
@@ -127,8 +127,10 @@ impl Identity {
         keys.extend(own.filter(|own| !keys.contains(own)).cloned().collect::<Vec<_>>());
         let name = issuers.first().cloned().unwrap_or_default();
         let published = accounts.signer.is_some().then(|| {
-            let made = Published::new(&name, &keys, accounts.keys_at.as_deref(), address);
-            made.inspect_err(|why| tracing::warn!(%why, "verifiers elsewhere cannot find the keys of tokens"))
+            let published = DiscoveryDocuments::new(&name, &keys, accounts.jwks_uri.as_deref(), address);
+            published.inspect_err(
+                |why| tracing::warn!(%why, "the keys of service account tokens cannot be discovered"),
+            )
         });
         let issuer = accounts.signer.map(|signer| {
             Arc::new(Issuer {
@@ -136,22 +138,23 @@ impl Identity {
                 name,
                 claims: names.well_known_domain.to_string(),
                 audiences: audiences.clone(),
-                longest: accounts.longest,
+                max_seconds: accounts.max_seconds,
                 extend: accounts.extend,
             })
         });
-        let trust = Trust {
+        let verifier_options = VerifierOptions {
             keys,
             issuers,
             audiences: audiences.clone(),
             lookup: accounts.lookup,
-            tracked: accounts.tracked,
+            tracks_use: accounts.tracks_use,
             names: names.clone(),
         };
-        let lookups = Lookups::default();
-        let accounts = (!trust.keys.is_empty())
-            .then(|| Arc::new(Accounts::new(trust, objects.clone(), lookups.clone(), world)));
-        // those who know at once before those who must ask elsewhere
+        let token_cache_metrics = TokenCacheMetrics::default();
+        let accounts = (!verifier_options.keys.is_empty()).then(|| {
+            Arc::new(Accounts::new(verifier_options, objects.clone(), token_cache_metrics.clone(), world))
+        });
+        // authenticators that need no calls come first
         let mut tokens: Vec<Arc<dyn Authenticator>> = vec![Arc::new(options.tokens)];
         tokens.extend(accounts.iter().map(|it| it.clone() as Arc<dyn Authenticator>));
         if options.bootstrap_tokens {
@@ -162,7 +165,7 @@ impl Identity {
         }
         if let Some(options) = options.token_webhook {
             let mut remote = webhook::Remote::new(options, audiences.clone(), names, world);
-            remote.lookups = lookups.clone();
+            remote.metrics = token_cache_metrics.clone();
             tokens.push(Arc::new(remote));
         }
         let chain = Chain {
@@ -175,10 +178,10 @@ impl Identity {
             remaining: Default::default(),
         };
         let published = published.and_then(Result::ok).map(Arc::new);
-        Identity { chain: Arc::new(chain), issuer, published, accounts, lookups, objects }
+        Identity { chain: Arc::new(chain), issuer, published, accounts, token_cache_metrics, objects }
     }
 
-    /// From here on the objects are there that credentials speak of.
+    /// Gives the authenticators access to objects.
     pub fn connect(&self, api: &Arc<Api>) {
         self.objects.connect(api);
     }

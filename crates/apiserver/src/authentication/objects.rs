@@ -1,7 +1,7 @@
-//! The objects that credentials speak of: accounts, pods, secrets.
+//! Access to the objects that credentials refer to: accounts, pods, secrets.
 //!
-//! What always holds: what is read is what the store has acknowledged last. An object that is unchanged since it
-//! was last looked at is not decoded again.
+//! Invariants: reads return the last state that the store acknowledged. An unchanged object is not decoded
+//! again.
 
 use env::World;
 use rest::{Api, Object, Resource};
@@ -9,12 +9,12 @@ use schema::{Value, time};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Where objects are found; nowhere until the server is put together.
+/// Access to objects, once [`connect`](Self::connect) was called.
 #[derive(Clone, Default)]
 pub struct Objects(Arc<OnceLock<Weak<Api>>>);
 
-/// An object as it is now.
-pub struct Found {
+/// An object and its resource.
+pub struct StoredObject {
     resource: Arc<Resource>,
     object: Arc<Object>,
 }
@@ -32,16 +32,16 @@ impl Objects {
         self.api().map(|api| api.world.clone())
     }
 
-    /// An object of the nameless group. Others may have resources of the same name, which are not meant.
-    pub fn find(&self, plural: &str, namespace: &str, name: &str) -> Option<Found> {
+    /// An object of the core group; other groups may have resources of the same name.
+    pub fn find(&self, plural: &str, namespace: &str, name: &str) -> Option<StoredObject> {
         let resources = self.api()?.resources();
         let resource = resources.get("v1", plural)?;
         let object = resource.collection.cache.get(namespace, name)?;
-        Some(Found { resource: resource.clone(), object })
+        Some(StoredObject { resource: resource.clone(), object })
     }
 }
 
-impl Found {
+impl StoredObject {
     pub fn revision(&self) -> u64 {
         self.object.revision
     }
@@ -51,32 +51,36 @@ impl Found {
     }
 }
 
-/// When an object was asked to be deleted, in Unix seconds.
+/// The deletion timestamp of an object, in Unix seconds.
 pub fn deleted_at(object: &Value) -> Option<i64> {
     time::to_unix(object.text(&["metadata", "deletionTimestamp"]))
 }
 
-/// An object that a credential names.
-pub struct Named {
+/// An object that a credential refers to.
+pub struct ObjectReference {
     pub name: String,
     pub uid: String,
-    /// The revision at which it was found to be as it must be, for as long as it is unchanged.
+    /// The revision at which it was checked successfully.
     checked: AtomicU64,
 }
 
-impl Named {
+impl ObjectReference {
     pub fn new(name: impl Into<String>, uid: impl Into<String>) -> Self {
-        Named { name: name.into(), uid: uid.into(), checked: AtomicU64::new(0) }
+        ObjectReference { name: name.into(), uid: uid.into(), checked: AtomicU64::new(0) }
     }
 
-    /// Checks what was found, unless it is known from before. A check that depends on the time says so by `false`
-    /// and is made each time.
-    pub fn check<E>(&self, found: &Found, check: impl FnOnce(&Value) -> Result<bool, E>) -> Result<(), E> {
+    /// Checks the object, unless its revision was checked before. A check whose result depends on the time
+    /// returns `false` and is repeated each time.
+    pub fn check<E>(
+        &self,
+        found: &StoredObject,
+        check: impl FnOnce(&Value) -> Result<bool, E>,
+    ) -> Result<(), E> {
         if self.checked.load(Ordering::Relaxed) == found.revision() {
             return Ok(());
         }
-        let lasting = check(&found.value().unwrap_or_default())?;
-        self.checked.store(if lasting { found.revision() } else { 0 }, Ordering::Relaxed);
+        let cacheable = check(&found.value().unwrap_or_default())?;
+        self.checked.store(if cacheable { found.revision() } else { 0 }, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
-//! The config map that tells other servers of the cluster whom to believe: the authorities for clients and for
-//! proxies, and the headers that proxies speak in.
+//! The `extension-apiserver-authentication` ConfigMap: authorities and headers by which extension API servers
+//! trust this one.
 //!
-//! What always holds: it has what this server goes by, and what others put there is kept beside it, except
-//! certificates whose time has passed. Several servers with different authorities so end up with all of them.
+//! Invariant: it contains the authorities and headers of this server, beside those of other servers, except
+//! expired certificates. Servers with different authorities so end up with all of them.
 
 use crate::authentication::FrontProxy;
 use crate::loopback;
@@ -17,15 +17,15 @@ use std::sync::Arc;
 
 const NAME: &str = "extension-apiserver-authentication";
 
-/// What this server goes by.
+/// The authorities and headers of this server.
 pub struct TrustMap {
     pub authorities: Arc<Authorities>,
-    /// How proxies say who is calling.
+    /// Options of front proxies.
     pub front_proxy: Option<FrontProxy>,
 }
 
 impl TrustMap {
-    /// Makes the map, or adds what it lacks.
+    /// Creates the ConfigMap, or adds missing data.
     pub async fn ensure(&self, api: &Arc<Api>) -> Result<(), ApiError> {
         let clients = self.authorities.clients();
         let proxies = self.authorities.proxies().zip(self.front_proxy.as_ref());
@@ -39,7 +39,7 @@ impl TrustMap {
         let found = found.and_then(|object| object.value(&resource.collection.kind).ok());
         let now = env::unix_seconds(&api.world);
         let mut object = found.clone().unwrap_or_else(Value::map);
-        for (key, text) in wanted(found.as_ref(), clients, proxies, now) {
+        for (key, text) in desired_data(found.as_ref(), clients, proxies, now) {
             object.set(&["data", key], text);
         }
         if found.as_ref() == Some(&object) {
@@ -47,22 +47,22 @@ impl TrustMap {
         }
         object.set(&["metadata", "name"], NAME);
         let name = if found.is_some() { NAME } else { "" };
-        let place = loopback::Place { resource, namespace: &namespace, name, subresource: "" };
-        // another server that is faster leaves its own there; the next look adds what is missing
-        loopback::or_another_did(loopback::write(api, place, &object).await.map(drop))
+        let target = loopback::WriteTarget { resource, namespace: &namespace, name, subresource: "" };
+        // a concurrent server writes its own data; the next round adds the rest
+        loopback::ignore_conflict(loopback::write(api, target, &object).await.map(drop))
     }
 }
 
-/// What the map should say, where it says what is `there`.
-fn wanted(
-    there: Option<&Value>,
+/// The data of the ConfigMap, given the `existing` one.
+fn desired_data(
+    existing: Option<&Value>,
     clients: Option<Vec<u8>>,
     proxies: Option<(Vec<u8>, &FrontProxy)>,
     now: i64,
 ) -> Vec<(&'static str, String)> {
-    let held = |key: &str| there.map_or("", |it| it.text(&["data", key]));
+    let held = |key: &str| existing.map_or("", |it| it.text(&["data", key]));
     let mut out = Vec::new();
-    let bundle = |key: &'static str, own: &[u8]| (key, together(held(key), own, now));
+    let bundle = |key: &'static str, own: &[u8]| (key, merge_bundles(held(key), own, now));
     if let Some(own) = &clients {
         out.push(bundle("client-ca-file", own));
     }
@@ -82,7 +82,7 @@ fn wanted(
     out
 }
 
-/// The header as people write it: `X-Remote-User`.
+/// The canonical form of a header: `X-Remote-User`.
 fn canonical(name: &http::HeaderName) -> String {
     canonical_text(name.as_str())
 }
@@ -91,14 +91,14 @@ fn canonical_text(name: &str) -> String {
     let mut first = true;
     name.chars()
         .map(|c| {
-            let shown = if first { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() };
+            let upper_or_lower = if first { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() };
             first = c == '-';
-            shown
+            upper_or_lower
         })
         .collect()
 }
 
-/// A list in JSON: what is there already, then what is missing of one's own.
+/// A JSON list: the existing entries, then the missing own ones.
 fn list(held: &str, own: Vec<String>) -> String {
     let held = decode::json_untyped(held.as_bytes()).map(|it| it.value).unwrap_or_default();
     let held = held.as_list().unwrap_or(&[]).iter().filter_map(Value::as_str).map(str::to_owned);
@@ -107,21 +107,21 @@ fn list(held: &str, own: Vec<String>) -> String {
     String::from_utf8_lossy(&encode::untyped(&crate::reviews::texts(&all))).into_owned()
 }
 
-/// Both bundles of certificates as one, each certificate once and none whose time has passed.
-fn together(held: &str, own: &[u8], now: i64) -> String {
+/// The union of both certificate bundles, without duplicates and expired certificates.
+fn merge_bundles(held: &str, own: &[u8], now: i64) -> String {
     let mut all: Vec<CertificateDer<'static>> = Vec::new();
     for pem in [held.as_bytes(), own] {
         for certificate in CertificateDer::pem_slice_iter(pem).filter_map(Result::ok) {
-            let good = auth::x509::valid_until(&certificate).is_none_or(|until| until >= now);
-            if good && !all.contains(&certificate) {
+            let is_valid = auth::x509::valid_until(&certificate).is_none_or(|until| until >= now);
+            if is_valid && !all.contains(&certificate) {
                 all.push(certificate);
             }
         }
     }
-    all.iter().map(|it| armored(it)).collect()
+    all.iter().map(|it| pem(it)).collect()
 }
 
-fn armored(der: &[u8]) -> String {
+fn pem(der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
@@ -142,8 +142,8 @@ mod tests {
     fn what_others_put_there_is_kept_unless_its_time_has_passed() {
         let (mine, theirs, old) = (certificate(9), certificate(5), certificate(1));
         let held = format!("{old}{theirs}{mine}");
-        assert_eq!(together(&held, mine.as_bytes(), 2 * 86_400), format!("{theirs}{mine}"));
-        assert_eq!(together("", mine.as_bytes(), 0), mine);
+        assert_eq!(merge_bundles(&held, mine.as_bytes(), 2 * 86_400), format!("{theirs}{mine}"));
+        assert_eq!(merge_bundles("", mine.as_bytes(), 0), mine);
         let own = || vec!["a".to_owned(), "b".to_owned()];
         assert_eq!(list(r#"["c","a"]"#, own()), r#"["c","a","b"]"#);
         assert_eq!(list("", own()), r#"["a","b"]"#);

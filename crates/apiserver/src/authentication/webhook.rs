@@ -1,13 +1,12 @@
-//! Asks another server whose a token is, by a review of the token.
+//! Token review webhook: authenticates tokens by a TokenReview of another server.
 //!
-//! What always holds: a server that cannot be asked, or whose answer makes no sense, vouches for nobody. What it
-//! said is kept for a while, that a token is nobody's too; that something went wrong is not. Tokens are neither
-//! kept nor told: what is kept is found by a digest of them.
+//! Invariants: an unreachable server or an invalid response authenticates no user. Responses are cached,
+//! rejections too; errors are not. Tokens are neither stored nor logged: cache keys are digests.
 
-use crate::authentication::remembered::{Lookups, Present};
+use crate::authentication::token_cache::{GaugeGuard, TokenCacheMetrics};
 use crate::reviews::{list_of, texts};
 use auth::User;
-use auth::tokens::{Authenticator, Identified, Verdict};
+use auth::tokens::{AuthenticatedUser, Authenticator, Verdict};
 use env::{MaybeReady, World};
 use names::Names;
 use outbound::{Backoff, HttpClient, Key, SingleFlight, TtlCache, Version, Webhook, WebhookError};
@@ -15,15 +14,15 @@ use schema::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many answers are kept.
-const KEPT: usize = 32 * 1024;
-const KEPT_BYTES: usize = 32 * 1024 * 1024;
+/// Maximum number of cached responses.
+const CACHE_ENTRIES: usize = 32 * 1024;
+const CACHE_BYTES: usize = 32 * 1024 * 1024;
 
-/// Whom to ask, and how.
+/// Options of the webhook.
 pub struct Options {
-    pub caller: HttpClient,
+    pub client: HttpClient,
     pub version: Version,
-    /// How long answers are kept.
+    /// How long responses are cached.
     pub ttl: Duration,
     pub backoff: Backoff,
 }
@@ -31,41 +30,41 @@ pub struct Options {
 impl Options {
     pub const TTL: Duration = Duration::from_secs(2 * 60);
 
-    pub fn new(caller: HttpClient) -> Self {
-        Options { caller, version: Version::default(), ttl: Self::TTL, backoff: Backoff::default() }
+    pub fn new(client: HttpClient) -> Self {
+        Options { client, version: Version::default(), ttl: Self::TTL, backoff: Backoff::default() }
     }
 }
 
-/// Knows whom another server knows.
+/// The authenticator.
 pub struct Remote {
     hook: Webhook,
     group_version: String,
     ttl: Duration,
-    /// For whom a token is meant when the other server does not say.
+    /// Audiences of a token for which the response names none.
     audiences: Arc<[String]>,
-    memory: TtlCache<Verdict>,
-    asking: SingleFlight<Verdict>,
-    /// How often it was remembered what was answered.
-    pub lookups: Lookups,
+    cache: TtlCache<Verdict>,
+    in_flight: SingleFlight<Verdict>,
+    /// Cache metrics.
+    pub metrics: TokenCacheMetrics,
     world: World,
 }
 
 impl Remote {
     pub fn new(options: Options, audiences: Arc<[String]>, names: &Names, world: &World) -> Self {
         Remote {
-            hook: Webhook::new(options.caller, options.backoff, world.clone()),
+            hook: Webhook::new(options.client, options.backoff, world.clone()),
             group_version: format!("{}/{}", names.group("authentication"), options.version.name()),
             ttl: options.ttl,
             audiences,
-            memory: TtlCache::new(world.clone(), KEPT, KEPT_BYTES),
-            asking: SingleFlight::default(),
-            lookups: Lookups::default(),
+            cache: TtlCache::new(world.clone(), CACHE_ENTRIES, CACHE_BYTES),
+            in_flight: SingleFlight::default(),
+            metrics: TokenCacheMetrics::default(),
             world: world.clone(),
         }
     }
 
-    async fn ask(&self, token: &str, audiences: &[String], key: Key) -> Verdict {
-        let (_under_way, since) = (Present::new(&self.lookups.asking), self.world.elapsed());
+    async fn review(&self, token: &str, audiences: &[String], key: Key) -> Verdict {
+        let (_call, since) = (GaugeGuard::new(&self.metrics.calls), self.world.elapsed());
         let mut question = Value::map();
         question.set(&["apiVersion"], self.group_version.as_str());
         question.set(&["kind"], "TokenReview");
@@ -76,35 +75,36 @@ impl Remote {
         }
         question.set(&["status", "user"], Value::map());
         let answer = self.hook.ask(&question).await;
-        self.lookups.took.took(self.world.elapsed().saturating_sub(since));
+        self.metrics.latency.took(self.world.elapsed().saturating_sub(since));
         match answer.and_then(|answer| self.verdict(&answer, audiences)) {
             Ok(verdict) => {
-                self.lookups.found_out.inc();
+                self.metrics.misses.inc();
                 if !matches!(verdict, Verdict::Refused(_)) {
-                    self.memory.put(key, verdict.clone(), size(&verdict), self.ttl);
+                    self.cache.put(key, verdict.clone(), size(&verdict), self.ttl);
                 }
                 verdict
             }
             Err(why) => {
-                self.lookups.failed.inc();
-                tracing::warn!(%why, "the token webhook could not be asked");
+                self.metrics.failed.inc();
+                tracing::warn!(%why, "calling the token webhook failed");
                 Verdict::Refused(why.to_string())
             }
         }
     }
 
-    /// What an answer says to who was shown the token.
-    fn verdict(&self, answer: &Value, wanted: &[String]) -> Result<Verdict, WebhookError> {
+    /// Interprets a response for the requested audiences.
+    fn verdict(&self, answer: &Value, requested: &[String]) -> Result<Verdict, WebhookError> {
         let named = strings(answer, &["status", "audiences"], "status.audiences")?;
-        let meant = if named.is_empty() { &self.audiences[..] } else { &named[..] };
-        let audiences: Arc<[String]> = meant.iter().filter(|it| wanted.contains(it)).cloned().collect();
-        if audiences.is_empty() && !wanted.is_empty() {
+        let token_audiences = if named.is_empty() { &self.audiences[..] } else { &named[..] };
+        let audiences: Arc<[String]> =
+            token_audiences.iter().filter(|it| requested.contains(it)).cloned().collect();
+        if audiences.is_empty() && !requested.is_empty() {
             return Ok(Verdict::Unknown);
         }
         match answer.at(&["status", "authenticated"]) {
             Some(Value::Bool(true)) => {
                 let user = Arc::new(user(answer)?);
-                Ok(Verdict::Known(Identified { user, audiences, annotations: Vec::new() }))
+                Ok(Verdict::Known(AuthenticatedUser { user, audiences, annotations: Vec::new() }))
             }
             None | Some(Value::Null | Value::Bool(false)) => Ok(match answer.text(&["status", "error"]) {
                 "" => Verdict::Unknown,
@@ -115,12 +115,12 @@ impl Remote {
     }
 }
 
-/// The user whom an answer names.
+/// The user in a response.
 fn user(answer: &Value) -> Result<User, WebhookError> {
-    let part = |field: &str, told: &'static str| match answer.at(&["status", "user", field]) {
+    let part = |field: &str, path: &'static str| match answer.at(&["status", "user", field]) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(&**text),
-        Some(_) => Err(WebhookError::Field(told)),
+        Some(_) => Err(WebhookError::Field(path)),
     };
     let name = part("username", "status.user.username")?;
     if name.is_empty() {
@@ -143,22 +143,22 @@ fn user(answer: &Value) -> Result<User, WebhookError> {
     Ok(user)
 }
 
-/// A list of texts, which may be missing.
-fn strings(value: &Value, path: &[&str], told: &'static str) -> Result<Vec<String>, WebhookError> {
+/// An optional list of strings.
+fn strings(value: &Value, path: &[&str], field: &'static str) -> Result<Vec<String>, WebhookError> {
     match value.at(path) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::List(items)) if items.iter().all(|item| item.as_str().is_some()) => {
             Ok(list_of(value, path))
         }
-        Some(_) => Err(WebhookError::Field(told)),
+        Some(_) => Err(WebhookError::Field(field)),
     }
 }
 
-/// About how much memory a verdict takes.
+/// Approximate memory of a verdict.
 pub(super) fn size(verdict: &Verdict) -> usize {
-    let Verdict::Known(known) = verdict else { return 64 };
-    let user = &known.user;
-    let texts = user.groups.iter().chain(&*known.audiences).chain(user.extra.values().flatten());
+    let Verdict::Known(identified) = verdict else { return 64 };
+    let user = &identified.user;
+    let texts = user.groups.iter().chain(&*identified.audiences).chain(user.extra.values().flatten());
     let texts = texts
         .map(String::as_str)
         .chain(user.extra.keys().map(String::as_str))
@@ -173,15 +173,15 @@ impl Authenticator for Remote {
 
     fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> MaybeReady<'a, Verdict> {
         let parts = std::iter::once(token).chain(audiences.iter().map(String::as_str));
-        let key = self.memory.key(parts.map(str::as_bytes));
-        match self.memory.get(&key) {
+        let key = self.cache.key(parts.map(str::as_bytes));
+        match self.cache.get(&key) {
             Some(verdict) => {
-                self.lookups.remembered.inc();
+                self.metrics.hits.inc();
                 verdict.into()
             }
             None => MaybeReady::later(async move {
-                let _waits = Present::new(&self.lookups.waiting);
-                self.asking.ask(key, self.ask(token, audiences, key)).await
+                let _waits = GaugeGuard::new(&self.metrics.waiting);
+                self.in_flight.ask(key, self.review(token, audiences, key)).await
             }),
         }
     }

@@ -1,7 +1,7 @@
-//! Tokens of browsers: scripts cannot set headers on a websocket, but name its protocols, and one of those may be
-//! `base64url.bearer.authorization.k8s.io.<token in base64>`.
+//! Bearer tokens in WebSocket subprotocols: browsers cannot set headers on a WebSocket, but they can offer
+//! the protocol `base64url.bearer.authorization.k8s.io.<token in base64>`.
 //!
-//! What always holds: at least one other protocol must be named, so that there is one to agree on which is not the
+//! Invariant: at least one other protocol must be offered, so that one can be agreed on that is not the
 //! token.
 
 use base64::Engine;
@@ -9,14 +9,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
 use http::header::{CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
-/// The token, if the request is for a websocket and names one.
+/// The token, if the request is for a WebSocket and has one.
 pub fn token(headers: &HeaderMap, prefix: &str) -> Result<Option<String>, &'static str> {
-    // nearly no request has the header
+    // fast path: nearly no request has the header
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !is_websocket(headers) {
         return Ok(None);
     }
     let (mut tokens, others): (Vec<_>, Vec<_>) =
-        words(headers, &SEC_WEBSOCKET_PROTOCOL).partition(|word| word.starts_with(prefix));
+        header_values(headers, &SEC_WEBSOCKET_PROTOCOL).partition(|value| value.starts_with(prefix));
     let Some(encoded) = tokens.pop() else { return Ok(None) };
     if !tokens.is_empty() {
         return Err("multiple base64.bearer.authorization tokens specified");
@@ -31,25 +31,25 @@ pub fn token(headers: &HeaderMap, prefix: &str) -> Result<Option<String>, &'stat
     }
 }
 
-/// Takes the tokens out of the protocols that are named.
-pub fn forget_token(headers: &mut HeaderMap, prefix: &str) {
+/// Removes tokens from the offered protocols.
+pub fn remove_token(headers: &mut HeaderMap, prefix: &str) {
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         return;
     }
     let others: Vec<&str> =
-        words(headers, &SEC_WEBSOCKET_PROTOCOL).filter(|word| !word.starts_with(prefix)).collect();
+        header_values(headers, &SEC_WEBSOCKET_PROTOCOL).filter(|value| !value.starts_with(prefix)).collect();
     let others = http::HeaderValue::try_from(others.join(", ")).ok().filter(|it| !it.is_empty());
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
     headers.extend(others.map(|others| (SEC_WEBSOCKET_PROTOCOL, others)));
 }
 
-/// Whether a request asks for a websocket.
+/// Whether a request is for a WebSocket.
 pub fn is_websocket(headers: &HeaderMap) -> bool {
-    words(headers, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"))
-        && words(headers, &UPGRADE).any(|word| word.eq_ignore_ascii_case("websocket"))
+    header_values(headers, &CONNECTION).any(|value| value.eq_ignore_ascii_case("upgrade"))
+        && header_values(headers, &UPGRADE).any(|value| value.eq_ignore_ascii_case("websocket"))
 }
 
-fn words<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> impl Iterator<Item = &'a str> {
+fn header_values<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> impl Iterator<Item = &'a str> {
     let texts = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).map(str::trim)
 }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn one_protocol_is_the_token_and_another_is_not() {
-        let asked = |protocols: &[&str], upgrade: bool| {
+        let token_of = |protocols: &[&str], upgrade: bool| {
             let mut headers = HeaderMap::new();
             for protocol in protocols {
                 headers.append(SEC_WEBSOCKET_PROTOCOL, protocol.parse().unwrap());
@@ -72,15 +72,15 @@ mod tests {
             token(&headers, "p.")
         };
         let abc = format!("p.{}", URL_SAFE_NO_PAD.encode("abc"));
-        assert_eq!(asked(&[&format!("{abc}, other")], true), Ok(Some("abc".to_owned())));
-        assert_eq!(asked(&["other", &abc], true), Ok(Some("abc".to_owned())));
-        assert_eq!(asked(&[&abc, "other"], false), Ok(None));
-        assert_eq!(asked(&["other"], true), Ok(None));
-        assert_eq!(asked(&["p.", "other"], true), Ok(None));
-        assert!(asked(&[&abc], true).unwrap_err().contains("missing"));
-        assert!(asked(&[&abc, &abc, "other"], true).unwrap_err().contains("multiple"));
-        assert!(asked(&["p.a", "other"], true).unwrap_err().contains("encoding"));
-        assert!(asked(&["p._w", "other"], true).is_err());
+        assert_eq!(token_of(&[&format!("{abc}, other")], true), Ok(Some("abc".to_owned())));
+        assert_eq!(token_of(&["other", &abc], true), Ok(Some("abc".to_owned())));
+        assert_eq!(token_of(&[&abc, "other"], false), Ok(None));
+        assert_eq!(token_of(&["other"], true), Ok(None));
+        assert_eq!(token_of(&["p.", "other"], true), Ok(None));
+        assert!(token_of(&[&abc], true).unwrap_err().contains("missing"));
+        assert!(token_of(&[&abc, &abc, "other"], true).unwrap_err().contains("multiple"));
+        assert!(token_of(&["p.a", "other"], true).unwrap_err().contains("encoding"));
+        assert!(token_of(&["p._w", "other"], true).is_err());
     }
 
     #[test]
@@ -88,10 +88,10 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append(SEC_WEBSOCKET_PROTOCOL, "p.abc, one".parse().unwrap());
         headers.append(SEC_WEBSOCKET_PROTOCOL, "two".parse().unwrap());
-        forget_token(&mut headers, "p.");
+        remove_token(&mut headers, "p.");
         assert_eq!(headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect::<Vec<_>>(), ["one, two"]);
         headers.insert(SEC_WEBSOCKET_PROTOCOL, "p.abc".parse().unwrap());
-        forget_token(&mut headers, "p.");
+        remove_token(&mut headers, "p.");
         assert!(headers.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Authorization: the authorizers of the chosen modes, in order.
+//! Authorization: the authorizers of the configured modes, in order.
 
 pub mod node;
 pub mod policy_file;
@@ -11,18 +11,18 @@ use names::Names;
 use node::Node;
 use std::sync::Arc;
 
-/// What the operator decided about who may do what.
+/// Options of authorization.
 #[derive(Default)]
 pub struct Options {
-    /// How it is decided, in the order in which they are asked.
+    /// Modes, in order.
     pub modes: Vec<Mode>,
-    /// What the mode ABAC decides by.
+    /// Policies of the ABAC mode.
     pub policies: Abac,
-    /// Whom the mode Webhook asks. Without anybody it permits nothing.
+    /// Options of the Webhook mode. Without them it permits nothing.
     pub webhook: Option<webhook::Options>,
 }
 
-/// The authorizers of the chosen modes.
+/// The authorizers of the configured modes.
 pub(crate) fn authorizer(
     options: Options,
     rbac: &Arc<Rbac>,

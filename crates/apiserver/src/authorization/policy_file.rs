@@ -1,18 +1,18 @@
-//! Reads a file of policies: one JSON object on each line.
+//! Parser of ABAC policy files: one JSON object per line.
 //!
 //! ```text
-//! # comments and blank lines say nothing
+//! # comments and blank lines are skipped
 //! {"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": {"user": "ann", ...}}
 //! {"user": "bob", "readonly": true}
 //! ```
 //!
-//! The second form, without version, is the oldest one. Fields that no form has are ignored, as ever.
+//! The second form, without a version, is the oldest. Unknown fields are ignored.
 
 use auth::abac::{Abac, Policy};
 use names::Names;
 use schema::{Value, decode};
 
-/// A line that cannot be read.
+/// A line that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct BadLine {
@@ -20,7 +20,7 @@ pub struct BadLine {
     pub why: String,
 }
 
-/// Reads the file's text; all lines that are wrong are told.
+/// Parses a file; reports all invalid lines.
 pub fn parse(text: &str, names: &Names) -> Result<Abac, Vec<BadLine>> {
     let version = format!("abac.{}", names.well_known_under("authorization", "v1beta1"));
     let (mut policies, mut bad) = (Vec::new(), Vec::new());
@@ -42,17 +42,19 @@ fn policy(line: &str, version: &str) -> Result<Policy, String> {
     if read.as_map().is_none() {
         return Err("not a JSON object".to_owned());
     }
-    let (given, kind) = (text(&read, "apiVersion")?, text(&read, "kind")?);
-    if given.is_empty() {
-        // the kind says nothing without a version
+    let (api_version, kind) = (text(&read, "apiVersion")?, text(&read, "kind")?);
+    if api_version.is_empty() {
+        // without a version the kind is ignored
         return Ok(fields(&read)?.of_oldest_form());
     }
-    if given != version || kind != "Policy" {
-        return Err(format!("{kind:?} of {given:?} is not a policy: that is \"Policy\" of {version:?}"));
+    if api_version != version || kind != "Policy" {
+        return Err(format!(
+            "{kind:?} of {api_version:?} is not a policy: that is \"Policy\" of {version:?}"
+        ));
     }
-    let nothing = Value::map();
+    let empty = Value::map();
     let spec = match read.at(&["spec"]) {
-        None | Some(Value::Null) => &nothing,
+        None | Some(Value::Null) => &empty,
         Some(spec @ Value::Map(_)) => spec,
         Some(_) => return Err("spec must be an object".to_owned()),
     };
@@ -61,7 +63,7 @@ fn policy(line: &str, version: &str) -> Result<Policy, String> {
     Ok(policy.settled())
 }
 
-/// What both forms have.
+/// The fields of both forms.
 fn fields(of: &Value) -> Result<Policy, String> {
     let read_only = match of.at(&["readonly"]) {
         None | Some(Value::Null) => false,
@@ -130,11 +132,11 @@ mod tests {
             (&format!("{{{HEAD},\"spec\":[]}}"), "spec must be an object"),
         ];
         let text: String = bad.iter().map(|(line, _)| format!("# next\n{line}\n")).collect();
-        let told = parse(&text, &Names::kubernetes()).unwrap_err();
-        assert_eq!(told.len(), bad.len());
-        for (at, (told, (line, part))) in told.iter().zip(bad).enumerate() {
-            assert_eq!(told.line, 2 * at + 2, "{line}");
-            assert!(told.why.contains(part), "{line}: {told}");
+        let errors = parse(&text, &Names::kubernetes()).unwrap_err();
+        assert_eq!(errors.len(), bad.len());
+        for (at, (errors, (line, part))) in errors.iter().zip(bad).enumerate() {
+            assert_eq!(errors.line, 2 * at + 2, "{line}");
+            assert!(errors.why.contains(part), "{line}: {errors}");
         }
     }
 }

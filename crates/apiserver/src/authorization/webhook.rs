@@ -1,8 +1,7 @@
-//! Asks another server whether a request is permitted, by a review of the subject's access.
+//! Webhook authorizer: decides by a SubjectAccessReview of another server.
 //!
-//! What always holds: a server that cannot be asked, or whose answer makes no sense, permits nothing. Answers are
-//! kept for a while, refusals for less long than permissions; requests that are too large to be told apart
-//! cheaply are asked about each time.
+//! Invariants: an unreachable server or an invalid response permits nothing. Decisions are cached, denials
+//! for a shorter time; requests too large for a cheap cache key are reviewed each time.
 
 use crate::reviews::{extra_value, texts};
 use auth::authorize::{Failure, Rules};
@@ -13,19 +12,19 @@ use outbound::{Backoff, HttpClient, TtlCache, Version, Webhook, WebhookError};
 use schema::{Value, encode};
 use std::time::Duration;
 
-/// How many answers are kept.
-const KEPT: usize = 8192;
-const KEPT_BYTES: usize = 16 * 1024 * 1024;
-/// Answers to requests with names of so many bytes are not kept: who asks chooses them freely.
-const LONGEST: usize = 10_000;
+/// Bounds of the cache.
+const CACHE_ENTRIES: usize = 8192;
+const CACHE_BYTES: usize = 16 * 1024 * 1024;
+/// Decisions on requests with longer attributes are not cached: clients choose them freely.
+const MAX_KEY_BYTES: usize = 10_000;
 
-/// Whom to ask, and how.
+/// Options of the webhook.
 pub struct Options {
-    pub caller: HttpClient,
+    pub client: HttpClient,
     pub version: Version,
-    /// How long permissions are kept.
+    /// TTL of permissions.
     pub authorized_ttl: Duration,
-    /// How long refusals are kept.
+    /// TTL of denials.
     pub unauthorized_ttl: Duration,
     pub backoff: Backoff,
 }
@@ -34,9 +33,9 @@ impl Options {
     pub const AUTHORIZED_TTL: Duration = Duration::from_secs(5 * 60);
     pub const UNAUTHORIZED_TTL: Duration = Duration::from_secs(30);
 
-    pub fn new(caller: HttpClient) -> Self {
+    pub fn new(client: HttpClient) -> Self {
         Options {
-            caller,
+            client,
             version: Version::default(),
             authorized_ttl: Self::AUTHORIZED_TTL,
             unauthorized_ttl: Self::UNAUTHORIZED_TTL,
@@ -45,98 +44,98 @@ impl Options {
     }
 }
 
-/// Decides as another server says.
+/// The authorizer.
 pub struct Remote {
     hook: Webhook,
     version: Version,
     group_version: String,
     ttl: [Duration; 2],
-    memory: TtlCache<Decision>,
+    cache: TtlCache<Decision>,
 }
 
 impl Remote {
     pub fn new(options: Options, names: &Names, world: &World) -> Self {
         Remote {
-            hook: Webhook::new(options.caller, options.backoff, world.clone()),
+            hook: Webhook::new(options.client, options.backoff, world.clone()),
             version: options.version,
             group_version: format!("{}/{}", names.group("authorization"), options.version.name()),
             ttl: [options.unauthorized_ttl, options.authorized_ttl],
-            memory: TtlCache::new(world.clone(), KEPT, KEPT_BYTES),
+            cache: TtlCache::new(world.clone(), CACHE_ENTRIES, CACHE_BYTES),
         }
     }
 
-    fn question(&self, asked: &Attributes<'_>) -> Value {
+    fn review_spec(&self, attributes: &Attributes<'_>) -> Value {
         let mut spec = Value::map();
-        let what = if asked.resource_request { "resourceAttributes" } else { "nonResourceAttributes" };
-        spec.set(&[what], Value::map());
+        let kind = if attributes.resource_request { "resourceAttributes" } else { "nonResourceAttributes" };
+        spec.set(&[kind], Value::map());
         let mut set = |path: &[&'static str], text: &str| {
             if !text.is_empty() {
                 spec.set(path, text);
             }
         };
-        set(&["user"], &asked.user.name);
-        set(&["uid"], &asked.user.uid);
-        if asked.resource_request {
+        set(&["user"], &attributes.user.name);
+        set(&["uid"], &attributes.user.uid);
+        if attributes.resource_request {
             for (field, text) in [
-                ("namespace", asked.namespace),
-                ("verb", asked.verb),
-                ("group", asked.api_group),
-                ("version", asked.version),
-                ("resource", asked.resource),
-                ("subresource", asked.subresource),
-                ("name", asked.name),
+                ("namespace", attributes.namespace),
+                ("verb", attributes.verb),
+                ("group", attributes.api_group),
+                ("version", attributes.version),
+                ("resource", attributes.resource),
+                ("subresource", attributes.subresource),
+                ("name", attributes.name),
             ] {
-                set(&[what, field], text);
+                set(&[kind, field], text);
             }
         } else {
-            set(&[what, "path"], asked.path);
-            set(&[what, "verb"], asked.verb);
+            set(&[kind, "path"], attributes.path);
+            set(&[kind, "verb"], attributes.verb);
         }
         let groups = match self.version {
             Version::V1 => "groups",
             Version::V1beta1 => "group",
         };
-        if !asked.user.groups.is_empty() {
-            spec.set(&[groups], texts(&asked.user.groups));
+        if !attributes.user.groups.is_empty() {
+            spec.set(&[groups], texts(&attributes.user.groups));
         }
-        if !asked.user.extra.is_empty() {
-            spec.set(&["extra"], extra_value(asked.user));
+        if !attributes.user.extra.is_empty() {
+            spec.set(&["extra"], extra_value(attributes.user));
         }
         spec
     }
 
-    async fn ask(&self, spec: Value, key: Option<outbound::Key>) -> Decision {
-        let mut question = Value::map();
-        question.set(&["apiVersion"], self.group_version.as_str());
-        question.set(&["kind"], "SubjectAccessReview");
-        question.set(&["metadata", "creationTimestamp"], Value::Null);
-        question.set(&["spec"], spec);
-        question.set(&["status", "allowed"], false);
-        match self.hook.ask(&question).await.and_then(|answer| verdict(&answer)) {
+    async fn review(&self, spec: Value, key: Option<outbound::Key>) -> Decision {
+        let mut review = Value::map();
+        review.set(&["apiVersion"], self.group_version.as_str());
+        review.set(&["kind"], "SubjectAccessReview");
+        review.set(&["metadata", "creationTimestamp"], Value::Null);
+        review.set(&["spec"], spec);
+        review.set(&["status", "allowed"], false);
+        match self.hook.ask(&review).await.and_then(|response| parse_decision(&response)) {
             Ok(decision) => {
                 if let Some(key) = key {
                     let bytes = decision.reason().len() + 100;
                     let ttl = self.ttl[usize::from(decision.is_allowed())];
-                    self.memory.put(key, decision.clone(), bytes, ttl);
+                    self.cache.put(key, decision.clone(), bytes, ttl);
                 }
                 decision
             }
             Err(why) => {
-                tracing::warn!(%why, "the authorization webhook could not be asked");
+                tracing::warn!(%why, "calling the authorization webhook failed");
                 Decision::failed(why.to_string())
             }
         }
     }
 }
 
-/// What an answer says.
-fn verdict(answer: &Value) -> Result<Decision, WebhookError> {
-    let flag = |name: &'static str, field: &str| match answer.at(&["status", field]) {
+/// Parses a response.
+fn parse_decision(response: &Value) -> Result<Decision, WebhookError> {
+    let flag = |name: &'static str, field: &str| match response.at(&["status", field]) {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(set)) => Ok(*set),
         Some(_) => Err(WebhookError::Field(name)),
     };
-    let reason = match answer.at(&["status", "reason"]) {
+    let reason = match response.at(&["status", "reason"]) {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(reason)) => reason.clone(),
         Some(_) => return Err(WebhookError::Field("status.reason")),
@@ -154,23 +153,23 @@ fn verdict(answer: &Value) -> Result<Decision, WebhookError> {
 }
 
 impl Authorizer for Remote {
-    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
-        let spec = self.question(asked);
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
+        let spec = self.review_spec(attributes);
         let chosen = [
-            asked.namespace,
-            asked.verb,
-            asked.api_group,
-            asked.version,
-            asked.resource,
-            asked.subresource,
-            asked.name,
-            asked.path,
+            attributes.namespace,
+            attributes.verb,
+            attributes.api_group,
+            attributes.version,
+            attributes.resource,
+            attributes.subresource,
+            attributes.name,
+            attributes.path,
         ];
-        let short = chosen.iter().map(|it| it.len()).sum::<usize>() < LONGEST;
-        let key = short.then(|| self.memory.key([&*encode::untyped(&spec)]));
-        match key.and_then(|key| self.memory.get(&key)) {
+        let short = chosen.iter().map(|it| it.len()).sum::<usize>() < MAX_KEY_BYTES;
+        let key = short.then(|| self.cache.key([&*encode::untyped(&spec)]));
+        match key.and_then(|key| self.cache.get(&key)) {
             Some(decision) => decision.into(),
-            None => MaybeReady::later(self.ask(spec, key)),
+            None => MaybeReady::later(self.review(spec, key)),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Aggregated discovery: all groups in one document.
 //!
-//! It says what the lists of resources say, in another form: resources with their subresources inside, versions inside
-//! of groups. Of a server that did not answer when it was last asked, what it said before is told as stale.
+//! It has the content of the resource lists in another form: subresources inside of resources, versions
+//! inside of groups. The last known lists of an unavailable aggregated server are marked as stale.
 
-use crate::aggregation::Learned;
+use crate::aggregation::RemoteDiscovery;
 use bytes::Bytes;
 use names::Names;
 use schema::table::Type;
@@ -19,7 +19,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// From the list of its resources.
+    /// From its resource list.
     pub fn new(group: &str, version: &str, list: &Value, current: bool) -> Self {
         let value = object([
             ("version", version.into()),
@@ -30,15 +30,15 @@ impl Version {
     }
 }
 
-/// A version that another server answers for.
-pub(super) fn of_remote(group: &str, version: &str, learned: &Learned) -> Version {
-    let list = learned.resources.as_ref().and_then(|json| decode::json_untyped(json).ok());
-    let known = list.as_ref().is_some_and(|it| it.value.at(&["resources"]).is_some());
+/// A version of an aggregated server.
+pub(super) fn of_remote(group: &str, version: &str, discovery: &RemoteDiscovery) -> Version {
+    let list = discovery.resources.as_ref().and_then(|json| decode::json_untyped(json).ok());
+    let is_known = list.as_ref().is_some_and(|it| it.value.at(&["resources"]).is_some());
     let list = list.map_or_else(Value::map, |it| it.value);
-    Version::new(group, version, &list, known && learned.current)
+    Version::new(group, version, &list, is_known && discovery.current)
 }
 
-/// The document of some versions, those of a group one after the other.
+/// The document of some versions; those of a group must be adjacent.
 pub(super) fn document(versions: Vec<Version>, names: &Names) -> Value {
     let mut groups: Vec<(String, Vec<Value>)> = Vec::new();
     for Version { group, value } in versions {
@@ -89,7 +89,7 @@ fn resources(group: &str, version: &str, entries: &[Value]) -> Vec<Value> {
             ("verbs", texts(entry, "verbs")),
         ]);
         let at = all.iter().position(|it| it.text(&["resource"]) == name).unwrap_or_else(|| {
-            // a resource of which there are only parts
+            // a resource with subresources only
             all.push(object([
                 ("resource", name.into()),
                 ("scope", scope(entry)),
@@ -106,7 +106,7 @@ fn resources(group: &str, version: &str, entries: &[Value]) -> Vec<Value> {
 }
 
 fn kind(group: &str, version: &str, entry: &Value) -> Value {
-    // a list names only what differs from its own
+    // a list names only values that differ from its own
     let (group, version) = match entry.text(&["version"]) {
         "" => (group, version),
         other => (entry.text(&["group"]), other),
@@ -119,7 +119,7 @@ fn scope(entry: &Value) -> Value {
     if namespaced { "Namespaced" } else { "Cluster" }.into()
 }
 
-/// The texts of a field, whatever else stands there.
+/// The strings of a field.
 fn texts(entry: &Value, field: &str) -> Value {
     Value::List(entry.items(&[field]).iter().filter(|it| it.as_str().is_some()).cloned().collect())
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_stand_inside_of_their_resources() {
+    fn subresources_are_inside_their_resources() {
         let list = decode::json_untyped(
             br#"{"resources": [
                 {"name": "pods", "kind": "Pod", "namespaced": true, "verbs": ["get", 7], "shortNames": ["po"]},

@@ -1,7 +1,7 @@
 //! Debug pages: `/debug/pprof/` and `/debug/flags/`.
 //!
-//! They are there unless `--profiling` is off, for those who may read such paths. Each says what it shows; what needs
-//! a profiler is not pretended ([docs/decisions](../../../../docs/decisions/README.md)).
+//! Served unless `--profiling` is off, to users who may read these paths. Each page describes itself; pages
+//! that would need a profiler are not served ([docs/decisions](../../../../docs/decisions/README.md)).
 
 use crate::handle::plain_text::text;
 use crate::options::observability::Verbosity;
@@ -16,7 +16,7 @@ const INDEX: &str = "\
 
 cmdline    the command line that the process was started with
 goroutine  tasks: how many there are, and how many wait for a thread
-heap       what is held in memory: by resource, or by queue
+heap       memory usage by resource or by queue
 profile    where time is spent: not from inside, use a profiler on a build with symbols
 trace      not from inside: see --tracing-config-file for spans of requests
 ";
@@ -27,18 +27,18 @@ There is no profiler in the server. A build with symbols can be looked at from o
   perf record -g -p PID -- sleep 30
 ";
 
-/// What there is to look into.
-pub struct Inside<'a> {
+/// The data behind the debug pages.
+pub struct DebugData<'a> {
     /// The command line of the process.
     pub command: &'a [String],
-    /// Changes how much is logged.
+    /// Sets the log level.
     pub verbosity: Option<&'a Verbosity>,
-    /// What is held in memory, as a table for people.
-    pub holdings: &'a dyn Fn() -> String,
+    /// Memory usage, as a table.
+    pub memory_usage: &'a dyn Fn() -> String,
 }
 
-impl Inside<'_> {
-    /// A page by its path; none where there is no such page.
+impl DebugData<'_> {
+    /// The page of a path; `None` if there is no such page.
     pub fn page(&self, method: &Method, path: &str, body: &[u8]) -> Option<Response<Body>> {
         match path.strip_prefix(FLAGS) {
             Some(rest) => self.flag(method, rest, body),
@@ -56,7 +56,7 @@ impl Inside<'_> {
             "/" => text(200, INDEX.to_owned()),
             "/cmdline" => text(200, self.command.join("\0")),
             "/goroutine" => text(200, tasks()),
-            "/heap" | "/allocs" => text(200, (self.holdings)()),
+            "/heap" | "/allocs" => text(200, (self.memory_usage)()),
             "/profile" | "/trace" | "/symbol" | "/block" | "/mutex" | "/threadcreate" => {
                 text(501, NO_PROFILE.to_owned())
             }
@@ -64,7 +64,7 @@ impl Inside<'_> {
         })
     }
 
-    /// `/debug/flags/v` takes how much is logged.
+    /// `/debug/flags/v` sets the log level.
     fn flag(&self, method: &Method, rest: &str, body: &[u8]) -> Option<Response<Body>> {
         match (rest, self.verbosity) {
             ("" | "/", _) => Some(text(200, "/debug/flags/\n\nv  how much is logged\n".to_owned())),

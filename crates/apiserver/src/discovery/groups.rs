@@ -1,8 +1,8 @@
-//! Discovery of groups, versions and resources, here and on aggregated servers.
+//! Discovery documents of groups, versions and resources, local and aggregated.
 
 use super::aggregated::{self, object};
-use crate::aggregation::{Listed, Priority, Routes, priorities};
-use crate::handle::answer::meta_type;
+use crate::aggregation::{Priority, RouteEntry, Routes, priorities};
+use crate::handle::responses::meta_type;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -22,29 +22,29 @@ use std::sync::Arc;
 /// The documents of one set of resources, by path.
 #[derive(Default)]
 pub struct Documents {
-    /// The generations of what they are made from.
+    /// Generations of the sources.
     pub from: (u64, u64),
     by_path: HashMap<String, Document>,
-    /// Versions that others tell about.
-    elsewhere: Vec<String>,
-    /// Everything below `/api` and below `/apis`, each in one document.
-    pub whole: Option<[Document; 2]>,
+    /// Versions of aggregated servers.
+    remote_paths: Vec<String>,
+    /// The aggregated documents of `/api` and `/apis`.
+    pub aggregated: Option<[Document; 2]>,
 }
 
-/// What documents are made from.
-pub(crate) struct Made<'a> {
+/// The sources of the documents.
+pub(crate) struct Sources<'a> {
     pub resources: &'a Resources,
     pub routes: &'a Routes,
     pub names: &'a Names,
-    /// By which clients find the server.
+    /// The address that clients use.
     pub address: &'a str,
-    /// Whether it is said in which version objects are kept.
+    /// Whether to include storage version hashes.
     pub hashes: bool,
-    /// Whether there are documents that tell everything at once.
-    pub whole: bool,
+    /// Whether to build aggregated documents.
+    pub aggregated: bool,
 }
 
-/// A document, and what stands for it where it is asked whether it has changed.
+/// A document and its hash, for revalidation.
 #[derive(Clone)]
 pub struct Document {
     pub json: Bytes,
@@ -58,13 +58,13 @@ impl Document {
 }
 
 impl Documents {
-    /// Makes all documents: groups by their priorities.
-    pub(crate) fn new(from: (u64, u64), made: &Made<'_>) -> Self {
-        let Made { resources, routes, names, address, hashes, whole } = *made;
+    /// Builds all documents, with groups in order of priority.
+    pub(crate) fn new(from: (u64, u64), sources: &Sources<'_>) -> Self {
+        let Sources { resources, routes, names, address, hashes, aggregated } = *sources;
         let mut by_path: HashMap<String, Bytes> = HashMap::new();
         let groups = groups(resources, routes);
-        let mut elsewhere = Vec::new();
-        let mut told = Vec::new();
+        let mut remote_paths = Vec::new();
+        let mut versions_of_all = Vec::new();
         by_path.insert("/api".to_owned(), versions(address));
         let mut list = Vec::new();
         for group in groups.iter().filter(|group| !group.name.is_empty()) {
@@ -85,25 +85,30 @@ impl Documents {
                 let prefix = if group.name.is_empty() { "/api/" } else { "/apis/" };
                 let path = format!("{prefix}{group_version}");
                 if let Some(remote) = routes.remote(&group_version) {
-                    if whole {
-                        told.push(aggregated::of_remote(&group.name, version, &remote.learned()));
+                    if aggregated {
+                        versions_of_all.push(aggregated::of_remote(
+                            &group.name,
+                            version,
+                            &remote.discovery(),
+                        ));
                     }
-                    elsewhere.push(path);
+                    remote_paths.push(path);
                     continue;
                 }
                 let list = resource_list(resources, &group_version, names, hashes);
-                if whole {
-                    told.push(aggregated::Version::new(&group.name, version, &list, true));
+                if aggregated {
+                    versions_of_all.push(aggregated::Version::new(&group.name, version, &list, true));
                 }
                 by_path.insert(path, document_bytes(&list));
             }
         }
         let by_path = by_path.into_iter().map(|(path, json)| (path, Document::new(json))).collect();
-        let whole = whole.then(|| {
-            let (core, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|it| it.group.is_empty());
+        let aggregated = aggregated.then(|| {
+            let (core, others): (Vec<_>, Vec<_>) =
+                versions_of_all.into_iter().partition(|it| it.group.is_empty());
             [core, others].map(|part| Document::new(aggregated::bytes(&aggregated::document(part, names))))
         });
-        Documents { from, by_path, elsewhere, whole }
+        Documents { from, by_path, remote_paths, aggregated }
     }
 
     pub fn get(&self, path: &str) -> Option<&Document> {
@@ -111,7 +116,7 @@ impl Documents {
     }
 
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.by_path.keys().chain(&self.elsewhere).map(String::as_str)
+        self.by_path.keys().chain(&self.remote_paths).map(String::as_str)
     }
 }
 
@@ -145,15 +150,15 @@ impl Group {
     }
 }
 
-/// All groups with their versions. A group is where its most important version puts it; among equals the names of
-/// versions and groups decide.
+/// All groups with their versions. The position of a group is that of its highest version; ties are broken by
+/// the names of versions and groups.
 fn groups(resources: &Resources, routes: &Routes) -> Vec<Group> {
     let mut found: HashMap<(&str, &str), Priority> = HashMap::new();
     for resource in &resources.all {
-        let place = found.entry((&resource.group, &resource.kind.version));
+        let entry = found.entry((&resource.group, &resource.kind.version));
         let priority = priorities(&resource.kind);
-        // what is built in decides, where custom kinds are in the same version
-        place
+        // built-in kinds decide, where custom kinds share the version
+        entry
             .and_modify(|it| {
                 if it.group < priority.group {
                     *it = priority
@@ -161,18 +166,18 @@ fn groups(resources: &Resources, routes: &Routes) -> Vec<Group> {
             })
             .or_insert(priority);
     }
-    for Listed { group, version, priority, remote } in routes.listed.iter().map(|it| &**it) {
-        let known = found.contains_key(&(group, version));
-        if known || remote.is_some() {
+    for RouteEntry { group, version, priority, remote } in routes.entries.iter().map(|it| &**it) {
+        let is_local = found.contains_key(&(group, version));
+        if is_local || remote.is_some() {
             found.insert((group, version), *priority);
         }
     }
     let mut found: Vec<_> = found.into_iter().collect();
     found.sort_by_cached_key(|((group, version), it)| (Reverse(it.group), format!("{version}.{group}")));
     let mut groups: Vec<Group> = Vec::new();
-    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut positions: HashMap<&str, usize> = HashMap::new();
     for ((group, version), _) in &found {
-        let at = *places.entry(group).or_insert(groups.len());
+        let at = *positions.entry(group).or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => group.versions.push((*version).to_owned()),
             None => groups.push(Group { name: (*group).to_owned(), versions: vec![(*version).to_owned()] }),
@@ -208,7 +213,7 @@ fn resource_list(resources: &Resources, group_version: &str, names: &Names, hash
         let served = |sub: &&Subresource| crate::handle::serves(resource, &sub.name);
         for (nth, sub) in resource.kind.subresources.iter().filter(served).enumerate() {
             let name = format!("{plural}/{}", sub.name);
-            // kinds that were made while the server ran keep the order in which they tell their parts
+            // custom resources keep the order of their subresources
             let key = if resource.kind.kind_first { (name.clone(), 0) } else { (plural.clone(), nth + 1) };
             entries.push((key, subresource_entry(resource, sub, &name, names)));
         }
@@ -261,7 +266,7 @@ fn subresource_entry(resource: &Resource, sub: &Subresource, name: &str, names: 
     out
 }
 
-/// Changes when objects begin to be stored in another version.
+/// Changes when objects are stored in another version.
 fn storage_hash(kind: &Kind, names: &Names) -> String {
     let stored = kind.hashed_as.as_ref().or(kind.stored_as.as_ref());
     let (group, version) = stored.map_or((&kind.group, &kind.version), |(group, version)| (group, version));
@@ -273,7 +278,7 @@ fn texts(many: &[Text]) -> Value {
     Value::List(many.iter().map(|one| Value::from(&**one)).collect())
 }
 
-/// The text of a document, whose keys are in the order of its kind's table.
+/// The JSON of a document, with keys in the order of its kind's table.
 fn document_bytes(value: &Value) -> Bytes {
     match meta_type(value.text(&["kind"])) {
         Some(ty) => encode::json(value, ty).into(),

@@ -1,14 +1,13 @@
-//! `/openapi/v2` and `/openapi/v3`: made from the tables when first asked for, and kept until they change. What other
-//! servers say about their versions is a part of the first, and is listed in the index of the second.
+//! `/openapi/v2` and `/openapi/v3`, built from the tables on first use and cached until the resources change.
 //!
-//! Both can be revalidated by their `ETag`; a v3 document asked for by its hash never changes and may be kept
-//! for ever.
+//! v2 includes the documents of aggregated servers; the index of v3 lists them. Both support revalidation by
+//! `ETag`; a v3 document requested by its hash is immutable and may be cached forever.
 
 use super::version::{MAJOR, MINOR};
 use crate::aggregation::Aggregation;
 use crate::handle::RequestContext;
-use crate::handle::answer::ResponseFormat;
-use crate::negotiate::{gzip, tagged};
+use crate::handle::responses::ResponseFormat;
+use crate::negotiate::{gzip, with_etag};
 use crate::serve::Body;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -22,10 +21,10 @@ use schema::table::{Kind, Ref};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-/// What clients ask for has a sign in it that media types may not have; they are answered without.
-const ANSWERED_AS: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// Clients accept a media type with an invalid character; the response has this one.
+const RESPONSE_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// The documents of the present resources.
+/// The documents of the current resources.
 #[derive(Default)]
 pub struct OpenApi {
     current: ArcSwap<Documents>,
@@ -33,44 +32,44 @@ pub struct OpenApi {
 
 #[derive(Default)]
 struct Documents {
-    /// The generations of the resources, and of what others say.
+    /// Generations of the local resources and of aggregated documents.
     from: (u64, u64),
     v2: OnceLock<Document>,
     v2_proto: OnceLock<Document>,
-    v3: OnceLock<BTreeMap<String, Part>>,
-    /// Those of the resources before, of which most are still right.
-    before: Mutex<BTreeMap<String, Part>>,
+    v3: OnceLock<BTreeMap<String, V3Document>>,
+    /// The v3 documents of the previous resources, most of which are still valid.
+    previous: Mutex<BTreeMap<String, V3Document>>,
 }
 
-/// A document of version 3, and the resources that it is made from.
+/// A v3 document, and the resources that it is built from.
 #[derive(Clone)]
-struct Part {
+struct V3Document {
     document: Arc<Document>,
-    made_from: Vec<Arc<Resource>>,
+    sources: Vec<Arc<Resource>>,
 }
 
-impl Part {
-    fn is_made_from(&self, resources: &[&Arc<Resource>]) -> bool {
+impl V3Document {
+    fn has_sources(&self, resources: &[&Arc<Resource>]) -> bool {
         let same = |(a, b): (&Arc<Resource>, &&Arc<Resource>)| Arc::ptr_eq(a, b);
-        self.made_from.len() == resources.len() && self.made_from.iter().zip(resources).all(same)
+        self.sources.len() == resources.len() && self.sources.iter().zip(resources).all(same)
     }
 }
 
 struct Document {
     bytes: Bytes,
-    /// The same compressed, made when it is first asked for: these are megabytes.
-    zipped: OnceLock<Bytes>,
+    /// gzip form, built on first use: these are megabytes.
+    gzipped: OnceLock<Bytes>,
     hash: String,
 }
 
 impl Document {
     fn new(bytes: Vec<u8>) -> Self {
-        Document { hash: openapi::v3_hash(&bytes), bytes: bytes.into(), zipped: OnceLock::new() }
+        Document { hash: openapi::v3_hash(&bytes), bytes: bytes.into(), gzipped: OnceLock::new() }
     }
 
-    fn zipped(&self) -> Bytes {
+    fn gzipped(&self) -> Bytes {
         let zip = || gzip(std::iter::once(self.bytes.clone())).flatten().collect();
-        self.zipped.get_or_init(zip).clone()
+        self.gzipped.get_or_init(zip).clone()
     }
 }
 
@@ -79,57 +78,57 @@ impl OpenApi {
         &self,
         api: &Api,
         aggregation: &Aggregation,
-        call: &RequestContext<'_>,
+        context: &RequestContext<'_>,
     ) -> Result<Response<Body>, ApiError> {
-        only_get(call)?;
+        only_get(context)?;
         let documents = self.documents(api, aggregation);
         let others = || -> Vec<Arc<Other>> {
-            let mut all: Vec<_> = aggregation.routes().listed.clone();
+            let mut all: Vec<_> = aggregation.routes().entries.clone();
             all.sort_by_key(|one| std::cmp::Reverse(one.priority.group));
-            all.iter().filter_map(|one| one.remote.as_ref()?.learned().v2.clone()).collect()
+            all.iter().filter_map(|one| one.remote.as_ref()?.discovery().v2.clone()).collect()
         };
-        let accept = call.header(header::ACCEPT).unwrap_or("");
-        if accept.contains(PROTO_MEDIA_TYPE) || accept.contains(ANSWERED_AS) {
+        let accept = context.header(header::ACCEPT).unwrap_or("");
+        if accept.contains(PROTO_MEDIA_TYPE) || accept.contains(RESPONSE_TYPE) {
             let make = || with_source(api, |source| Document::new(openapi::v2_proto(source, &others())));
-            let made = documents.v2_proto.get_or_init(make);
-            return Ok(respond(made, ANSWERED_AS, call, false));
+            let built = documents.v2_proto.get_or_init(make);
+            return Ok(respond(built, RESPONSE_TYPE, context, false));
         }
         let make = || with_source(api, |source| Document::new(openapi::v2(source, &others())));
-        let made = documents.v2.get_or_init(make);
-        Ok(respond(made, "application/json", call, false))
+        let built = documents.v2.get_or_init(make);
+        Ok(respond(built, "application/json", context, false))
     }
 
     pub(crate) fn v3(
         &self,
         api: &Api,
         aggregation: &Aggregation,
-        call: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         path: &str,
     ) -> Result<Response<Body>, ApiError> {
-        only_get(call)?;
+        only_get(context)?;
         let documents = self.documents(api, aggregation);
-        let made =
-            documents.v3.get_or_init(|| v3_documents(api, std::mem::take(&mut documents.before.lock())));
+        let built =
+            documents.v3.get_or_init(|| v3_documents(api, std::mem::take(&mut documents.previous.lock())));
         if path.is_empty() {
-            let own = |(path, part): (&String, &Part)| {
+            let own = |(path, part): (&String, &V3Document)| {
                 (path.clone(), openapi::v3_address(path, &part.document.hash))
             };
-            let mut listed: BTreeMap<String, String> = made.iter().map(own).collect();
+            let mut listed: BTreeMap<String, String> = built.iter().map(own).collect();
             for remote in aggregation.routes().remotes() {
                 let path = format!("apis/{}", remote.group_version());
-                match &remote.learned().v3 {
+                match &remote.discovery().v3 {
                     Some(address) => listed.insert(path, address.clone()),
                     None => listed.remove(&path),
                 };
             }
             let listed = listed.iter().map(|(path, address)| (path.as_str(), address.as_str()));
             let index = Document::new(openapi::v3_index(listed));
-            return Ok(respond(&index, "application/json", call, false));
+            return Ok(respond(&index, "application/json", context, false));
         }
-        let document = &made.get(path).ok_or_else(ApiError::no_such_path)?.document;
-        match call.asked.query.get("hash") {
+        let document = &built.get(path).ok_or_else(ApiError::no_such_path)?.document;
+        match context.info.query.get("hash") {
             Some(hash) if hash != document.hash => {
-                // an old address leads to the present document
+                // an outdated hash redirects to the current document
                 let mut response = Response::new(Body::Empty);
                 *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
                 let address = openapi::v3_address(path, &document.hash);
@@ -138,7 +137,7 @@ impl OpenApi {
                 }
                 Ok(response)
             }
-            hash => Ok(respond(document, "application/json", call, hash.is_some())),
+            hash => Ok(respond(document, "application/json", context, hash.is_some())),
         }
     }
 
@@ -148,23 +147,23 @@ impl OpenApi {
         if current.from == from {
             return current;
         }
-        let before = current.v3.get().cloned().unwrap_or_else(|| current.before.lock().clone());
-        let fresh = Arc::new(Documents { from, before: Mutex::new(before), ..Documents::default() });
+        let previous = current.v3.get().cloned().unwrap_or_else(|| current.previous.lock().clone());
+        let fresh = Arc::new(Documents { from, previous: Mutex::new(previous), ..Documents::default() });
         self.current.store(fresh.clone());
         fresh
     }
 }
 
-fn only_get(call: &RequestContext<'_>) -> Result<(), ApiError> {
-    if matches!(call.asked.method, Method::GET | Method::HEAD) {
+fn only_get(context: &RequestContext<'_>) -> Result<(), ApiError> {
+    if matches!(context.info.method, Method::GET | Method::HEAD) {
         Ok(())
     } else {
         Err(ApiError::method_not_allowed())
     }
 }
 
-/// All documents of version 3; those whose resources are as before are not made again.
-fn v3_documents(api: &Api, mut before: BTreeMap<String, Part>) -> BTreeMap<String, Part> {
+/// All v3 documents; those with unchanged resources are reused.
+fn v3_documents(api: &Api, mut previous: BTreeMap<String, V3Document>) -> BTreeMap<String, V3Document> {
     let resources = api.resources();
     let mut versions: BTreeMap<&str, Vec<&Arc<Resource>>> = BTreeMap::new();
     let mut groups: BTreeMap<&str, Vec<&Arc<Resource>>> = BTreeMap::new();
@@ -172,30 +171,30 @@ fn v3_documents(api: &Api, mut before: BTreeMap<String, Part>) -> BTreeMap<Strin
         versions.entry(&resource.api_version).or_default().push(resource);
         groups.entry(&resource.group).or_default().push(resource);
     }
-    let mut made = BTreeMap::new();
-    let mut keep = |path: String, own: &[&Arc<Resource>], make: &dyn Fn(&Source<'_>) -> Vec<u8>| {
-        let part = before.remove(&path).filter(|part| part.is_made_from(own)).unwrap_or_else(|| {
-            let made_from = own.iter().map(|it| Arc::clone(it)).collect();
+    let mut built = BTreeMap::new();
+    let mut add = |path: String, own: &[&Arc<Resource>], make: &dyn Fn(&Source<'_>) -> Vec<u8>| {
+        let part = previous.remove(&path).filter(|part| part.has_sources(own)).unwrap_or_else(|| {
+            let sources = own.iter().map(|it| Arc::clone(it)).collect();
             let document = with_source_of(api, own, |source| Document::new(make(source)));
-            Part { document: Arc::new(document), made_from }
+            V3Document { document: Arc::new(document), sources }
         });
-        made.insert(path, part);
+        built.insert(path, part);
     };
     for own in versions.values() {
         let Some(Kind { group, version, .. }) = own.first().map(|it| &*it.kind) else { continue };
         let path = with_dialect(api, |dialect| openapi::v3_path(dialect, group, version));
-        keep(path, own, &|source| openapi::v3(source, group, version));
+        add(path, own, &|source| openapi::v3(source, group, version));
     }
     for (name, own) in &groups {
         let path = if name.is_empty() { "api".to_owned() } else { format!("apis/{name}") };
-        keep(path.clone(), own, &|source| openapi::v3_group(source, &path).unwrap_or_default());
+        add(path.clone(), own, &|source| openapi::v3_group(source, &path).unwrap_or_default());
     }
     let all: Vec<&Arc<Resource>> = resources.all.iter().filter(|it| it.kind.kind_first).collect();
-    keep("apis".to_owned(), &all, &|source| openapi::v3_group(source, "apis").unwrap_or_default());
-    made
+    add("apis".to_owned(), &all, &|source| openapi::v3_group(source, "apis").unwrap_or_default());
+    built
 }
 
-/// What documents are made from that are about some resources: these, and those that every server has.
+/// The source of documents for these resources and the types of every server.
 fn with_source_of<T>(api: &Api, own: &[&Arc<Resource>], make: impl FnOnce(&Source<'_>) -> T) -> T {
     let resources = api.resources();
     let others = resources.all.iter().filter(|it| it.kind.kind_first);
@@ -204,7 +203,7 @@ fn with_source_of<T>(api: &Api, own: &[&Arc<Resource>], make: impl FnOnce(&Sourc
     with_resources(api, &all, make)
 }
 
-/// Runs `make` with everything that documents are made from.
+/// Runs `make` with the source of all resources.
 fn with_source<T>(api: &Api, make: impl FnOnce(&Source<'_>) -> T) -> T {
     let resources = api.resources();
     with_resources(api, &resources.all.iter().collect::<Vec<_>>(), make)
@@ -244,19 +243,19 @@ fn with_resources<T>(api: &Api, resources: &[&Arc<Resource>], make: impl FnOnce(
 fn respond(
     document: &Document,
     media_type: &'static str,
-    call: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     forever: bool,
 ) -> Response<Body> {
-    let zipped = ResponseFormat::accepts_gzip(call);
-    let bytes = if zipped { document.zipped() } else { document.bytes.clone() };
+    let gzipped = ResponseFormat::accepts_gzip(context);
+    let bytes = if gzipped { document.gzipped() } else { document.bytes.clone() };
     let mut response = Response::new(Body::full(bytes));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-    let keep = if forever { "public, immutable" } else { "no-cache, private" };
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(keep));
+    let cache_control = if forever { "public, immutable" } else { "no-cache, private" };
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache_control));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
-    if zipped {
+    if gzipped {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    tagged(response, &document.hash, call.headers)
+    with_etag(response, &document.hash, context.headers)
 }

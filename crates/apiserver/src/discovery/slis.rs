@@ -1,19 +1,17 @@
-//! `/metrics/slis`: results of health checks, for service level indicators.
+//! `/metrics/slis`: results of health checks as service level indicators.
 //!
-//! What always holds: what is counted are looks at all checks of an endpoint, as load balancers and probes take
-//! them, and in them only checks that were really made. Series are as many as there are checks.
+//! Invariant: only requests for all checks of an endpoint count, as load balancers and probes send them, and
+//! only checks that were run. The number of series is bounded by that of checks.
 
 use arc_swap::ArcSwap;
-use metrics::{About, Counter, Family, Gauge, Registry};
+use metrics::{Counter, Descriptor, Family, Gauge, Registry};
 
-const NOW: About =
-    About::alpha("kubernetes_healthcheck", "Whether a health check was well when it was last made.")
-        .by(&["name", "type"]);
-const TOTAL: About =
-    About::alpha("kubernetes_healthchecks_total", "Health checks that were made, by how they went.")
-        .by(&["name", "status", "type"]);
+const NOW: Descriptor =
+    Descriptor::alpha("kubernetes_healthcheck", "Result of the last health check.").by(&["name", "type"]);
+const TOTAL: Descriptor = Descriptor::alpha("kubernetes_healthchecks_total", "Health checks by result.")
+    .by(&["name", "status", "type"]);
 
-/// See the module.
+/// The SLI metrics.
 #[derive(Default)]
 pub struct Slis(ArcSwap<SliMetrics>);
 
@@ -31,20 +29,20 @@ impl Default for SliMetrics {
 }
 
 impl Slis {
-    /// A check of an endpoint (`healthz`, `livez`, `readyz`) was made.
-    pub fn made(&self, check: &str, endpoint: &str, well: bool) {
+    /// Records the result of a check of an endpoint (`healthz`, `livez`, `readyz`).
+    pub fn record(&self, check: &str, endpoint: &str, is_healthy: bool) {
         let counted = self.0.load();
-        counted.now.of(&[check, endpoint]).set(i64::from(well));
-        let status = if well { "success" } else { "error" };
+        counted.now.of(&[check, endpoint]).set(i64::from(is_healthy));
+        let status = if is_healthy { "success" } else { "error" };
         counted.total.of(&[check, status, endpoint]).inc();
     }
 
-    /// Everything, as collectors read it.
+    /// The metrics in text form.
     pub fn text(&self) -> String {
         self.0.load().registry.text()
     }
 
-    /// Forgets everything.
+    /// Clears all metrics.
     pub fn reset(&self) {
         self.0.store(Default::default());
     }
@@ -55,12 +53,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checks_are_counted_and_the_last_one_is_shown() {
+    fn checks_are_counted_and_the_last_result_is_kept() {
         let slis = Slis::default();
-        slis.made("etcd", "readyz", false);
-        slis.made("etcd", "readyz", true);
-        slis.made("ping", "livez", true);
-        slis.made("ping", "livez", false);
+        slis.record("etcd", "readyz", false);
+        slis.record("etcd", "readyz", true);
+        slis.record("ping", "livez", true);
+        slis.record("ping", "livez", false);
         let text = slis.text();
         for line in [
             "# TYPE kubernetes_healthcheck gauge",

@@ -17,7 +17,7 @@ pub fn compatible() -> String {
     format!("v{MAJOR}.{MINOR}.4")
 }
 
-/// Everything that it says: a name as metrics have it, the same as JSON has it, and the value.
+/// The fields: metric label, JSON name, and value.
 pub fn parts() -> [(&'static str, &'static str, String); 9] {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     let arch = match arch {
@@ -40,7 +40,7 @@ pub fn parts() -> [(&'static str, &'static str, String); 9] {
 }
 
 pub fn json() -> Bytes {
-    // no value has anything that would need to be escaped
+    // no value needs escapes
     let fields = parts().map(|(_, name, value)| format!("\"{name}\":\"{value}\""));
     format!("{{{}}}", fields.join(",")).into()
 }

@@ -1,7 +1,7 @@
 //! CORS: allowed origins, and Strict-Transport-Security.
 //!
-//! What always holds: pages that nobody allowed get the answer of anybody else, without the headers that would let a
-//! browser show it to them. Nothing here decides who is calling.
+//! Invariant: a page of an origin that is not allowed gets the ordinary response, without the headers that
+//! would let its browser read it. Nothing here authenticates.
 
 use crate::serve::Body;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -13,16 +13,16 @@ const HEADERS: HeaderValue = HeaderValue::from_static(
 );
 const EXPOSED: HeaderValue = HeaderValue::from_static("Date");
 
-/// What the operator decided.
+/// CORS and HSTS options.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Origins of pages that may ask.
+    /// Origins whose pages may send requests.
     pub origins: Vec<Origin>,
     /// Directives of `Strict-Transport-Security`.
     pub transport_security: Vec<String>,
 }
 
-/// A pattern of origins, found anywhere in one unless it says where.
+/// A regular expression for origins, unanchored.
 #[derive(Debug, Clone)]
 pub struct Origin(Regex);
 
@@ -32,21 +32,21 @@ impl Origin {
     }
 }
 
-/// What the operator decided, ready to be told.
+/// The configured headers.
 #[derive(Debug, Default)]
-pub(crate) struct Browsers {
+pub(crate) struct Cors {
     origins: Vec<Origin>,
     transport_security: Option<HeaderValue>,
 }
 
-impl Browsers {
+impl Cors {
     pub fn new(options: Options) -> Self {
         let directives = options.transport_security.join("; ");
         let transport_security = HeaderValue::from_str(&directives).ok().filter(|it| !it.is_empty());
-        Browsers { origins: options.origins, transport_security }
+        Cors { origins: options.origins, transport_security }
     }
 
-    /// The origin of a request, if its pages may ask.
+    /// The origin of a request, if it is allowed.
     pub fn allowed(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         if self.origins.is_empty() {
             return None;
@@ -56,17 +56,17 @@ impl Browsers {
         self.origins.iter().any(|Origin(pattern)| pattern.is_match(text)).then(|| origin.clone())
     }
 
-    /// The answer to a browser that asks whether it may ask.
+    /// The response to a CORS preflight request.
     pub fn preflight(&self, method: &Method, allowed: Option<&HeaderValue>) -> Option<Response<Body>> {
         (*method == Method::OPTIONS && allowed.is_some()).then(|| {
-            let mut answer = Response::new(Body::Empty);
-            *answer.status_mut() = StatusCode::NO_CONTENT;
-            answer
+            let mut response = Response::new(Body::Empty);
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response
         })
     }
 
-    /// Adds what browsers look at.
-    pub fn tell(&self, headers: &mut HeaderMap, allowed: Option<HeaderValue>) {
+    /// Adds the CORS and HSTS headers.
+    pub fn add_headers(&self, headers: &mut HeaderMap, allowed: Option<HeaderValue>) {
         if let Some(directives) = &self.transport_security {
             headers.insert(header::STRICT_TRANSPORT_SECURITY, directives.clone());
         }

@@ -1,15 +1,14 @@
 //! Request filters: one linear list, run before a request is dispatched.
 //!
-//! 1. authentication: who is calling, by whatever was shown (`identity`). First, because everything below speaks of
-//!    a user.
-//! 2. audit: the request was received. Here, because the policy of the record speaks of the caller, and because
-//!    whatever is refused below is recorded too.
-//! 3. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
-//!    the user that the request is for.
-//! 4. room: whether it is that user's turn (`fairness`), or whether that many requests are carried out at a time
-//!    (`in_flight`). After impersonation, because turns are those of users; before authorization, which may have to
-//!    ask others.
-//! 5. authorization: whether that user may do this.
+//! 1. authentication: identifies the user by credentials (`authentication`). First, because all others depend
+//!    on the user.
+//! 2. audit: records that the request was received. Here, because the policy depends on the user, and because
+//!    refusals of the filters below are recorded too.
+//! 3. impersonation: replaces the user, if permitted. Before authorization, which must see the effective
+//!    user.
+//! 4. flow control: priority and fairness (`flowcontrol`), or limits of requests in flight (`in_flight`).
+//!    After impersonation, because flows belong to users; before authorization, which may call a webhook.
+//! 5. authorization: decides whether the user may perform the request.
 
 pub mod cors;
 pub mod in_flight;
@@ -28,27 +27,27 @@ use rest::{Api, ApiError, RequestRecord, Step, Subject};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a request goes no further.
+/// Why a filter refuses a request.
 #[derive(Debug)]
-pub enum Refused {
+pub enum Refusal {
     Api(ApiError),
-    /// The headers of impersonation make no sense; clients are told so in plain text.
+    /// Invalid impersonation headers; answered in plain text.
     Impersonation(AuthError),
-    /// It could not be recorded, and the operator wants no request that is not.
-    Unrecorded,
-    /// Too many requests are being carried out; told in plain text too.
-    NoRoom,
-    /// Nobody could say whether this is permitted, and why; told in plain text too.
+    /// The audit event could not be written, and the operator requires it.
+    AuditFailed,
+    /// Too many requests in flight; answered in plain text too.
+    TooManyRequests,
+    /// The authorizers failed to decide, with the error; answered in plain text too.
     Undecided(String),
 }
 
-impl From<ApiError> for Refused {
+impl From<ApiError> for Refusal {
     fn from(error: ApiError) -> Self {
-        Refused::Api(error)
+        Refusal::Api(error)
     }
 }
 
-/// Those who decide.
+/// The components that the filters call.
 pub struct FilterContext<'a> {
     pub callers: &'a Chain,
     pub authorizer: &'a dyn Authorizer,
@@ -56,10 +55,10 @@ pub struct FilterContext<'a> {
     pub in_flight: &'a Arc<InFlight>,
     pub fairness: Option<&'a Fairness>,
     pub api: &'a Api,
-    /// Where the time that all this takes is counted.
-    pub counted: &'a Callers,
-    /// When the request came.
-    pub came: Duration,
+    /// Metrics of authentication and filters.
+    pub metrics: &'a Callers,
+    /// When the request arrived.
+    pub received: Duration,
 }
 
 /// Time from filter to filter: the end of one is the beginning of the next.
@@ -70,7 +69,7 @@ struct Laps<'a> {
 }
 
 impl Laps<'_> {
-    /// A filter is behind the request; gives how long it took.
+    /// Ends a step; returns how long it took.
     fn lap(&mut self, step: Step) -> Duration {
         let now = self.api.world.elapsed();
         self.notes.reached(step, now);
@@ -78,81 +77,81 @@ impl Laps<'_> {
     }
 }
 
-/// Runs the list; gives the user that the request is carried out for. Its seat is kept until it is done.
+/// Runs the filters; returns the effective user. The seat is held until the request ends.
 pub async fn pass(
-    asked: &RequestInfo,
+    info: &RequestInfo,
     headers: &HeaderMap,
     peer: &Peer,
-    gate: &FilterContext<'_>,
+    context: &FilterContext<'_>,
     notes: &RequestRecord,
     seat: &mut Seat,
-    mut trail: Option<&mut AuditContext<'_>>,
-) -> Result<Arc<User>, Refused> {
-    let FilterContext { authorizer, names, in_flight, fairness, api, counted, came, .. } = *gate;
-    let mut laps = Laps { api, notes, last: came };
-    let caller = match authenticate(headers, peer, gate, notes, &mut laps).await {
+    mut audit: Option<&mut AuditContext<'_>>,
+) -> Result<Arc<User>, Refusal> {
+    let FilterContext { authorizer, names, in_flight, fairness, api, metrics, received, .. } = *context;
+    let mut laps = Laps { api, notes, last: received };
+    let caller = match authenticate(headers, peer, context, notes, &mut laps).await {
         Ok(caller) => caller,
         Err(error) => {
-            unidentified(asked, trail);
+            record_unauthenticated(info, audit);
             return Err(error.into());
         }
     };
-    if let Some(trail) = &mut trail {
-        if !trail.received(&caller, &attributes(asked, &caller)).get().await {
-            trail.abandon();
-            return Err(Refused::Unrecorded);
+    if let Some(audit) = &mut audit {
+        if !audit.record_received(&caller, &attributes(info, &caller)).get().await {
+            audit.abandon();
+            return Err(Refusal::AuditFailed);
         }
-        counted.filters.audit.took(laps.lap(Step::Recorded));
+        metrics.filters.audit.took(laps.lap(Step::Recorded));
     }
-    let user = act_as(caller.clone(), headers, authorizer, names, trail.as_deref_mut()).await?;
+    let user = act_as(caller.clone(), headers, authorizer, names, audit.as_deref_mut()).await?;
     if !Arc::ptr_eq(&user, &caller) {
-        counted.filters.impersonation.took(laps.lap(Step::Impersonated));
+        metrics.filters.impersonation.took(laps.lap(Step::Impersonated));
     }
-    if !in_flight::lasts(asked) {
-        seat.place = Some(in_flight.enter(asked, &user).ok_or(Refused::NoRoom)?);
+    if !in_flight::is_long_running(info) {
+        seat.slot = Some(in_flight.enter(info, &user).ok_or(Refusal::TooManyRequests)?);
     }
-    let wanted = attributes(asked, &user);
+    let attributes = attributes(info, &user);
     if let Some(fairness) = fairness {
-        let entered = fairness.enter(asked, &wanted, api, (seat, laps.last)).await;
-        counted.filters.room.took(laps.lap(Step::Admissible));
-        entered.map_err(|Busy| Refused::NoRoom)?;
+        let entered = fairness.enter(info, &attributes, api, (seat, laps.last)).await;
+        metrics.filters.flow_control.took(laps.lap(Step::Admissible));
+        entered.map_err(|Busy| Refusal::TooManyRequests)?;
     }
-    let decision = authorizer.authorize(&wanted).get().await;
-    counted.filters.authorization.took(laps.lap(Step::Authorized));
-    if let Some(trail) = trail {
-        trail.decided(&decision);
+    let decision = authorizer.authorize(&attributes).get().await;
+    metrics.filters.authorization.took(laps.lap(Step::Authorized));
+    if let Some(audit) = audit {
+        audit.record_decision(&decision);
     }
     match decision.error() {
-        Some(why) => return Err(Refused::Undecided(why.to_owned())),
-        None => permitted(&wanted, &decision)?,
+        Some(why) => return Err(Refusal::Undecided(why.to_owned())),
+        None => check_decision(&attributes, &decision)?,
     }
     Ok(user)
 }
 
-/// Records a request that is refused before anybody knows who asked.
-pub fn unidentified(asked: &RequestInfo, trail: Option<&mut AuditContext<'_>>) {
-    if let Some(trail) = trail {
-        trail.refused(&attributes(asked, &User::default()));
+/// Records a request that is refused before authentication.
+pub fn record_unauthenticated(info: &RequestInfo, audit: Option<&mut AuditContext<'_>>) {
+    if let Some(audit) = audit {
+        audit.record_refusal(&attributes(info, &User::default()));
     }
 }
 
 async fn authenticate(
     headers: &HeaderMap,
     peer: &Peer,
-    gate: &FilterContext<'_>,
+    context: &FilterContext<'_>,
     notes: &RequestRecord,
     laps: &mut Laps<'_>,
 ) -> Result<Arc<User>, ApiError> {
-    let found = gate.callers.caller(headers, peer, notes).await;
+    let found = context.callers.authenticate(headers, peer, notes).await;
     let took = laps.lap(Step::Authenticated);
-    gate.counted.filters.authentication.took(took);
+    context.metrics.filters.authentication.took(took);
     match &found {
-        Ok(user) => gate.counted.is(&user.name, took),
-        Err(why) if why.is_nothing_shown() => gate.counted.unknown.took(took),
-        Err(_) => gate.counted.refused.took(took),
+        Ok(user) => context.metrics.record(&user.name, took),
+        Err(why) if why.has_no_credentials() => context.metrics.anonymous.took(took),
+        Err(_) => context.metrics.refused.took(took),
     }
     found.map_err(|why| {
-        tracing::debug!(remote = %peer.remote, %why, "a caller was not believed");
+        tracing::debug!(remote = %peer.remote, %why, "authentication failed");
         ApiError::unauthorized()
     })
 }
@@ -162,39 +161,39 @@ async fn act_as(
     headers: &HeaderMap,
     authorizer: &dyn Authorizer,
     names: &Names,
-    trail: Option<&mut AuditContext<'_>>,
-) -> Result<Arc<User>, Refused> {
+    audit: Option<&mut AuditContext<'_>>,
+) -> Result<Arc<User>, Refusal> {
     let listed = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let group = names.group("authentication");
-    let wanted = match impersonate::requested(listed, &group) {
+    let attributes = match impersonate::requested(listed, &group) {
         None => return Ok(caller),
-        Some(wanted) => wanted.map_err(Refused::Impersonation)?,
+        Some(attributes) => attributes.map_err(Refusal::Impersonation)?,
     };
-    for needed in wanted.needed(&caller, &group) {
-        // what cannot be decided is not told here: who may not act as another learns no more than that
-        permitted(&needed, &authorizer.authorize(&needed).get().await)?;
+    for needed in attributes.needed(&caller, &group) {
+        // authorizer errors are hidden here: a user who may not impersonate learns no more than that
+        check_decision(&needed, &authorizer.authorize(&needed).get().await)?;
     }
-    let user = Arc::new(wanted.user);
-    if let Some(trail) = trail {
-        trail.acts_as(&user);
+    let user = Arc::new(attributes.user);
+    if let Some(audit) = audit {
+        audit.impersonate(&user);
     }
     Ok(user)
 }
 
-fn permitted(asked: &Attributes<'_>, decision: &Decision) -> Result<(), ApiError> {
+fn check_decision(info: &Attributes<'_>, decision: &Decision) -> Result<(), ApiError> {
     if decision.is_allowed() {
         return Ok(());
     }
-    let subject = Subject { group: asked.api_group, kind: asked.resource, name: asked.name };
-    Err(ApiError::forbidden(forbidden_message(asked, decision.reason()), subject))
+    let subject = Subject { group: info.api_group, kind: info.resource, name: info.name };
+    Err(ApiError::forbidden(forbidden_message(info, decision.reason()), subject))
 }
 
-/// The one name that a request for many objects selects: that counts as naming it.
-fn selected_name(asked: &RequestInfo) -> &str {
-    if !matches!(asked.verb, "list" | "watch" | "deletecollection") {
+/// The one name that a field selector of a collection request selects, which counts as the request's name.
+fn selected_name(info: &RequestInfo) -> &str {
+    if !matches!(info.verb, "list" | "watch" | "deletecollection") {
         return "";
     }
-    let selector = asked.query.get("fieldSelector").unwrap_or("");
+    let selector = info.query.get("fieldSelector").unwrap_or("");
     let named = selector.split(',').find_map(|term| {
         let value = term.strip_prefix("metadata.name=")?;
         Some(value.strip_prefix('=').unwrap_or(value))
@@ -203,20 +202,20 @@ fn selected_name(asked: &RequestInfo) -> &str {
     named.filter(usable).unwrap_or("")
 }
 
-fn attributes<'a>(asked: &'a RequestInfo, user: &'a User) -> Attributes<'a> {
+fn attributes<'a>(info: &'a RequestInfo, user: &'a User) -> Attributes<'a> {
     let plain = Attributes {
         user,
-        verb: asked.verb,
+        verb: info.verb,
         api_group: "",
         version: "",
         resource: "",
         subresource: "",
         namespace: "",
         name: "",
-        path: &asked.path,
+        path: &info.path,
         resource_request: false,
     };
-    match &asked.target {
+    match &info.target {
         None => plain,
         Some(target) => Attributes {
             api_group: &target.group,
@@ -224,7 +223,7 @@ fn attributes<'a>(asked: &'a RequestInfo, user: &'a User) -> Attributes<'a> {
             resource: &target.resource,
             subresource: &target.subresource,
             namespace: &target.namespace,
-            name: if target.name.is_empty() { selected_name(asked) } else { &target.name },
+            name: if target.name.is_empty() { selected_name(info) } else { &target.name },
             resource_request: true,
             ..plain
         },

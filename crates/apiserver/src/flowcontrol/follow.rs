@@ -1,4 +1,4 @@
-//! Waits for changes of flow schemas and priority levels.
+//! Watches flow schemas and priority levels.
 
 use cache::{Interest, Watcher};
 use rest::{Collection, Object};
@@ -6,14 +6,14 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Changes of some collections, taken together: who follows looks at the whole state each time.
+/// Changes of several collections, merged: the receiver reads the whole state each time.
 pub(crate) struct Changes {
     collections: Vec<Arc<Collection>>,
     watchers: Vec<Watcher<Object>>,
 }
 
 impl Changes {
-    /// Those from now on.
+    /// Watches from now on.
     pub fn of(collections: Vec<Arc<Collection>>) -> Self {
         let mut changes = Changes { collections, watchers: Vec::new() };
         changes.watch();
@@ -25,7 +25,7 @@ impl Changes {
         self.watchers = self.collections.iter().map(watch).collect();
     }
 
-    /// Waits for changes and takes all that wait; `false` when there will be no more.
+    /// Waits for changes and takes all that are pending; `false` when there will be no more.
     pub async fn next(&mut self) -> bool {
         match next(&mut self.watchers).await {
             None => false,
@@ -39,21 +39,21 @@ impl Changes {
     }
 }
 
-/// Whether some were missed, or nothing when a watch has ended.
+/// Whether changes were missed; `None` when a watch has ended.
 async fn next(watchers: &mut [Watcher<Object>]) -> Option<bool> {
     if watchers.is_empty() {
         return None;
     }
-    let mut taken = Vec::new();
+    let mut events = Vec::new();
     poll_fn(|cx| {
-        let (mut news, mut missed) = (false, false);
+        let (mut changed, mut missed) = (false, false);
         for watcher in watchers.iter_mut() {
             loop {
-                taken.clear();
-                match watcher.poll_batch(cx, &mut taken, 256) {
+                events.clear();
+                match watcher.poll_batch(cx, &mut events, 256) {
                     Poll::Pending => break,
                     Poll::Ready(None) => return Poll::Ready(None),
-                    Poll::Ready(Some(Ok(_))) => news = true,
+                    Poll::Ready(Some(Ok(_))) => changed = true,
                     Poll::Ready(Some(Err(_))) => {
                         missed = true;
                         break;
@@ -61,7 +61,7 @@ async fn next(watchers: &mut [Watcher<Object>]) -> Option<bool> {
                 }
             }
         }
-        if news || missed { Poll::Ready(Some(missed)) } else { Poll::Pending }
+        if changed || missed { Poll::Ready(Some(missed)) } else { Poll::Pending }
     })
     .await
 }

@@ -1,87 +1,87 @@
-//! Whose request is carried out next: flow schemas and priority levels at work.
+//! API priority and fairness: dispatches requests by flow schemas and priority levels.
 //!
-//! A request belongs to the first flow schema that takes it, and to the priority level which that names. The level
-//! has a part of the server's seats; when they are taken the request waits in one of its queues, or is refused
-//! ([`fair`]). Every few seconds levels lend each other the seats that they do not need.
+//! A request belongs to the first flow schema that matches it, and to the priority level of that schema. The
+//! level has a share of the server's seats; when they are in use the request waits in one of its queues, or
+//! is rejected. Every few seconds levels lend each other unused seats.
 //!
-//! What always holds: the masters' group and probes never wait; a request that may not wait any longer is told when
-//! to try again; what is mandatory is there, whoever removed it.
+//! Invariants: the masters group and probes never wait; a rejected request gets a `Retry-After`; mandatory
+//! objects are recreated if they are deleted.
 
+mod debug_pages;
 mod follow;
 mod metrics;
 mod objects;
 mod plan;
 mod priority_level;
 mod rules;
-mod shown;
 mod width;
 
-use crate::filters::in_flight::Place;
+use crate::filters::in_flight::Slot;
 use crate::options::limits;
 use crate::request::RequestInfo;
 use crate::serve::Body;
 use ::metrics::Registry;
 use arc_swap::ArcSwap;
 use auth::Attributes;
-use env::World;
+use env::{Interval, World};
 use flowcontrol::{Entry, Ticket};
 use follow::Changes;
 use http::{HeaderName, Response};
-use metrics::{Counters, Lent, Moment};
-use plan::{Course, Plan};
+use metrics::{Borrowing, Counters, Snapshot};
+use plan::{Classification, Plan};
 use rest::Api;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often levels lend each other seats.
-const LENDING: Duration = Duration::from_secs(10);
-/// How often the objects that must be there are looked after, changes aside.
-const UPKEEP: Duration = Duration::from_secs(60);
-/// The headers that say where a request belonged.
+/// Interval of borrowing between levels.
+const BORROWING_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval of reconciliation of the mandatory objects, beside changes.
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
+/// Response headers with the uids of schema and level.
 const SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
-/// What the operator decided.
+/// Options of flow control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Whether requests are told apart at all.
+    /// Whether it is enabled.
     pub on: bool,
-    /// The longest that a request waits for its turn.
-    pub patience: Duration,
+    /// Maximum waiting time of a request.
+    pub queue_timeout: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { on: true, patience: Duration::from_secs(15) }
+        Options { on: true, queue_timeout: Duration::from_secs(15) }
     }
 }
 
-/// See the module.
+/// The dispatcher.
 pub(crate) struct Fairness {
     plan: ArcSwap<Plan>,
     seats: u32,
-    /// The longest that a request waits.
-    patience: Duration,
+    /// Maximum waiting time of a request.
+    queue_timeout: Duration,
     world: World,
     counters: Arc<Counters>,
-    /// How seats were lent for the last time.
-    lent: ArcSwap<(f64, Arc<Vec<Lent>>)>,
+    /// The last borrowing.
+    borrowings: ArcSwap<(f64, Arc<Vec<Borrowing>>)>,
 }
 
-/// The place of a request while it is carried out: where it belongs, and the seats that it has.
+/// The classification of a request, and the seats that it holds.
 #[derive(Default)]
 pub(crate) struct Seat {
     running: Option<Running>,
-    /// Where it belongs, although it is not carried out.
-    belongs: Option<Arc<Course>>,
+    /// The classification of a request that is not executing.
+    classified: Option<Arc<Classification>>,
     ticket: Option<Ticket>,
-    /// Counts it among those that are carried out.
-    pub place: Option<Place>,
+    /// The slot among the requests in flight.
+    pub slot: Option<Slot>,
 }
 
-/// A request that has its turn. However it ends, that it does is counted.
+/// An executing request; its end is counted on drop.
 struct Running {
-    course: Arc<Course>,
+    classification: Arc<Classification>,
     seats: u32,
     watches: bool,
     since: Duration,
@@ -91,114 +91,128 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let took = self.world.elapsed().saturating_sub(self.since);
-        self.course.counted.ends(self.seats, took, self.watches);
+        self.classification.metrics.record_end(self.seats, took, self.watches);
     }
 }
 
 impl Seat {
-    /// Whether its request waits for no other.
+    /// Whether the request is exempt.
     pub fn is_exempt(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.course.placed.is_exempt())
+        self.running.as_ref().is_some_and(|running| running.classification.level.is_exempt())
     }
 
-    /// Hands the seats over to who carries the request out; where it belongs stays known here.
-    pub fn hand_over(&mut self) -> Seat {
-        let belongs = self.running.as_ref().map(|running| running.course.clone());
-        std::mem::replace(self, Seat { belongs, ..Seat::default() })
+    /// Moves the seats to the worker of the request; the classification stays here.
+    pub fn take_seats(&mut self) -> Seat {
+        let classified = self.running.as_ref().map(|running| running.classification.clone());
+        std::mem::replace(self, Seat { classified, ..Seat::default() })
     }
 
-    /// The request is answered: says where it belonged, and gives the seats back when all is done. A large answer
-    /// keeps them until it is sent, which the deadlines of its connection bound.
-    pub fn answered(mut self, response: &mut Response<Body>) {
-        let running = self.running.as_ref().map(|running| &running.course);
-        if let Some(course) = running.or(self.belongs.as_ref()) {
+    /// Adds the headers, and releases the seats when the response ends. A large response holds them until it
+    /// is sent, which the timeouts of its connection bound.
+    pub fn complete(mut self, response: &mut Response<Body>) {
+        let running = self.running.as_ref().map(|running| &running.classification);
+        if let Some(classification) = running.or(self.classified.as_ref()) {
             let headers = response.headers_mut();
-            headers.insert(SCHEMA, course.schema.header.clone());
-            headers.insert(LEVEL, course.placed.header.clone());
+            headers.insert(SCHEMA, classification.schema.header.clone());
+            headers.insert(LEVEL, classification.level.header.clone());
         }
         let body = std::mem::take(response.body_mut());
-        *response.body_mut() = match body.takes_room() {
-            true => body.holding((self.running.take(), self.ticket.take(), self.place.take())),
-            // what is still to be sent is still being carried out
-            false => body.holding(self.place.take()),
+        *response.body_mut() = match body.occupies_seat() {
+            true => body.with_guard((self.running.take(), self.ticket.take(), self.slot.take())),
+            // a stream counts as in flight until it ends
+            false => body.with_guard(self.slot.take()),
         };
         drop(self.running);
         if let Some((long, ticket)) = self.ticket.and_then(Ticket::answered) {
             tokio::spawn(async move {
-                tokio::time::sleep(long).await;
+                env::io::sleep(long).await;
                 drop(ticket);
             });
         }
     }
 }
 
-/// A request may not be carried out now, and may try again.
+/// A rejected request, which may be retried.
 #[derive(Debug)]
 pub(crate) struct Busy;
 
 impl Fairness {
-    /// What may be carried out at a time in all are the seats.
+    /// The total number of seats is the limit of requests in flight.
     pub fn new(options: Options, limits: &limits::Options, world: World, registry: &Registry) -> Arc<Self> {
         let seats = limits.reading.saturating_add(limits.writing).max(1);
-        let (plan, lent, counters) = (ArcSwap::default(), ArcSwap::default(), Counters::new(registry));
-        let made = Arc::new(Fairness { plan, seats, patience: options.patience, world, counters, lent });
-        let known = Arc::downgrade(&made);
-        metrics::tell(registry, move || known.upgrade().map(|it| it.moment()));
-        made
+        let (plan, borrowings, counters) = (ArcSwap::default(), ArcSwap::default(), Counters::new(registry));
+        let fairness = Arc::new(Fairness {
+            plan,
+            seats,
+            queue_timeout: options.queue_timeout,
+            world,
+            counters,
+            borrowings,
+        });
+        let weak = Arc::downgrade(&fairness);
+        metrics::add_level_metrics(registry, move || weak.upgrade().map(|it| it.snapshot()));
+        fairness
     }
 
-    fn moment(&self) -> Moment {
-        let (plan, lent) = (self.plan.load(), self.lent.load());
-        let flows = plan.courses.iter().map(|course| course.counted.clone()).collect();
-        Moment { flows, levels: plan.levels.clone(), fraction: lent.0, lent: lent.1.clone() }
+    fn snapshot(&self) -> Snapshot {
+        let (plan, borrowings) = (self.plan.load(), self.borrowings.load());
+        let flows =
+            plan.classifications.iter().map(|classification| classification.metrics.clone()).collect();
+        Snapshot {
+            flows,
+            levels: plan.levels.clone(),
+            fraction: borrowings.0,
+            borrowings: borrowings.1.clone(),
+        }
     }
 
-    /// Asks for the seats that a request takes, and waits for them if need be.
+    /// Waits for the seats that a request needs.
     pub async fn enter(
         &self,
-        asked: &RequestInfo,
+        info: &RequestInfo,
         attributes: &Attributes<'_>,
         api: &Api,
         (seat, now): (&mut Seat, Duration),
     ) -> Result<(), Busy> {
         let plan = self.plan.load();
-        let Some(course) = plan.place(attributes).cloned() else { return Ok(()) };
+        let Some(classification) = plan.classify(attributes).cloned() else { return Ok(()) };
         drop(plan);
-        let (placed, watches) = (&course.placed, asked.verb == "watch");
-        let begins = |course: Arc<Course>, seats: u32, since: Duration, waited: Duration| {
-            course.counted.begins(seats, waited);
-            Running { course, seats, watches, since, world: self.world.clone() }
+        let (level, watches) = (&classification.level, info.verb == "watch");
+        let begins = |classification: Arc<Classification>, seats: u32, since: Duration, waited: Duration| {
+            classification.metrics.record_start(seats, waited);
+            Running { classification, seats, watches, since, world: self.world.clone() }
         };
-        if placed.is_exempt() {
-            seat.running = Some(begins(course, 1, now, Duration::ZERO));
+        if level.is_exempt() {
+            seat.running = Some(begins(classification, 1, now, Duration::ZERO));
             return Ok(());
         }
-        let (width, watchers) = width::of(asked, api, placed.bounds.nominal);
+        let (width, watchers) = width::of(info, api, level.bounds.nominal);
         if let Some(watchers) = watchers {
-            course.counted.is_told_to(watchers);
+            classification.metrics.record_watchers(watchers);
         }
-        let about = || shown::about(&course.schema, attributes);
-        let (ticket, why) = match placed.level.ask(course.schema.flow(attributes), width, about) {
+        let description = || debug_pages::description(&classification.schema, attributes);
+        let (ticket, why) = match level.level.ask(classification.schema.flow(attributes), width, description)
+        {
             Entry::Go(ticket) => (Some(ticket), None),
             Entry::Rejected(why) => (None, Some(why)),
             Entry::Wait(waiting) => {
-                let reads = matches!(asked.verb, "get" | "list" | "watch");
-                let _waits = course.counted.waits(waiting.queue_length(), reads);
-                (tokio::time::timeout(self.patience, waiting).await.ok().flatten(), None)
+                let reads = matches!(info.verb, "get" | "list" | "watch");
+                let _waits = classification.metrics.record_wait(waiting.queue_length(), reads);
+                (env::io::timeout(self.queue_timeout, waiting).await.ok().flatten(), None)
             }
         };
         let Some(ticket) = ticket else {
-            course.counted.refused(why, self.world.elapsed().saturating_sub(now));
-            seat.belongs = Some(course);
+            classification.metrics.record_rejection(why, self.world.elapsed().saturating_sub(now));
+            seat.classified = Some(classification);
             return Err(Busy);
         };
         let waited = ticket.waited();
         seat.ticket = Some(ticket);
-        seat.running = Some(begins(course, width.most(), now + waited, waited));
+        seat.running = Some(begins(classification, width.most(), now + waited, waited));
         Ok(())
     }
 
-    /// Reads the objects as they are.
+    /// Reads the current objects.
     fn read(&self, api: &Api) {
         let group_version = format!("{}/v1beta3", api.names.group(objects::GROUP));
         let all = |plural| objects::all(api, &group_version, plural);
@@ -213,18 +227,18 @@ impl Fairness {
         )));
     }
 
-    /// Makes what must be there and reads everything, before the first request.
+    /// Creates the mandatory and suggested objects and reads all, before the first request.
     pub async fn begin(&self, api: &Arc<Api>) {
         objects::ensure(api).await;
-        objects::tell_all(api).await;
+        objects::update_statuses(api).await;
         self.read(api);
     }
 
-    /// Follows the objects, keeps those that must be there, and lends seats, until the server ends.
+    /// Follows the objects, reconciles the mandatory ones, and lends seats, until the server ends.
     pub async fn follow(self: Arc<Self>, api: Arc<Api>) {
         let mut changes = Changes::of(objects::collections(&api));
-        let mut lending = tokio::time::interval(LENDING);
-        let mut upkeep = tokio::time::interval(UPKEEP);
+        let mut lending = Interval::new(&self.world, BORROWING_INTERVAL);
+        let mut upkeep = Interval::new(&self.world, RECONCILE_INTERVAL);
         loop {
             tokio::select! {
                 more = changes.next() => {
@@ -232,21 +246,21 @@ impl Fairness {
                         return;
                     }
                     objects::ensure(&api).await;
-                    objects::tell_all(&api).await;
+                    objects::update_statuses(&api).await;
                     self.read(&api);
                 }
                 _ = lending.tick() => {
-                    let (fraction, lent) = self.plan.load().lend(self.seats);
-                    self.lent.store(Arc::new((fraction, Arc::new(lent))));
+                    let (fraction, borrowings) = self.plan.load().lend(self.seats);
+                    self.borrowings.store(Arc::new((fraction, Arc::new(borrowings))));
                 }
                 _ = upkeep.tick() => objects::ensure(&api).await,
             }
         }
     }
 
-    /// What an operator may look at while it runs, by the last part of the path.
-    pub fn shown(&self, what: &str, details: bool) -> Option<String> {
-        shown::page(what, details, &self.plan.load())
+    /// A debug page, by the last segment of its path.
+    pub fn debug_page(&self, page: &str, details: bool) -> Option<String> {
+        debug_pages::page(page, details, &self.plan.load())
     }
 }
 

@@ -1,7 +1,7 @@
-//! The flow schemas and priority levels of every cluster, and the status of flow schemas.
+//! The mandatory and suggested flow schemas and priority levels, and the status of flow schemas.
 //!
-//! Mandatory ones are kept exactly as they are here. Suggested ones are made where they are missing, and kept as long
-//! as their annotation says so.
+//! Mandatory ones are kept exactly as defined here. Suggested ones are created if missing, and updated while
+//! their annotation permits it.
 
 use crate::loopback;
 use futures_util::{StreamExt, stream};
@@ -13,21 +13,21 @@ use std::sync::Arc;
 pub(super) const GROUP: &str = "flowcontrol.apiserver";
 pub(super) const SCHEMAS: &str = "flowschemas";
 pub(super) const LEVELS: &str = "prioritylevelconfigurations";
-/// Who owns the fields of these objects, and who owns what is said about schemas.
+/// Field managers of the objects and of the status.
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
-/// The condition that says whether a schema names a level that there is.
+/// The condition of a schema whose level does not exist.
 const DANGLING: &str = "Dangling";
 
-/// How many are written side by side, so that the store takes them in few batches.
-const AT_ONCE: usize = 8;
+/// Concurrent writes, so that the store batches them.
+const CONCURRENCY: usize = 8;
 
 struct Level {
     name: &'static str,
     mandatory: bool,
-    /// Shares and percent that may be lent; none for the one without limits.
+    /// Shares and lendable percent; `None` for the exempt level.
     limits: Option<(i64, i64)>,
-    /// Queues and the size of a hand; without queues requests are refused.
+    /// Queues and hand size; without queues requests are rejected.
     queues: Option<(i64, i64)>,
 }
 
@@ -51,13 +51,13 @@ struct Schema {
     level: &'static str,
     precedence: i64,
     distinguisher: &'static str,
-    /// Subjects with spaces between: `group:NAME`, `user:NAME`, `account:NAME` in the system's namespace.
+    /// Subjects separated by spaces: `group:NAME`, `user:NAME`, `account:NAME` in `kube-system`.
     subjects: &'static str,
-    /// `verbs groups: resources`, `GET paths`; nothing is everything.
+    /// `verbs groups: resources`, `GET paths`; empty matches everything.
     rules: &'static [&'static str],
 }
 
-const EVERYBODY: &str = "group:system:unauthenticated group:system:authenticated";
+const ALL_USERS: &str = "group:system:unauthenticated group:system:authenticated";
 const HOLD: &str = "get,create,update";
 
 const ALL_SCHEMAS: &[Schema] = &[
@@ -74,7 +74,7 @@ const ALL_SCHEMAS: &[Schema] = &[
         level: "catch-all",
         precedence: 10000,
         distinguisher: "ByUser",
-        subjects: EVERYBODY,
+        subjects: ALL_USERS,
         rules: &[],
     },
     Schema {
@@ -98,7 +98,7 @@ const ALL_SCHEMAS: &[Schema] = &[
         level: "exempt",
         precedence: 2,
         distinguisher: "",
-        subjects: EVERYBODY,
+        subjects: ALL_USERS,
         rules: &["get /healthz,/readyz,/livez"],
     },
     Schema {
@@ -162,7 +162,7 @@ const ALL_SCHEMAS: &[Schema] = &[
         level: "global-default",
         precedence: 9900,
         distinguisher: "ByUser",
-        subjects: EVERYBODY,
+        subjects: ALL_USERS,
         rules: &[],
     },
 ];
@@ -220,7 +220,7 @@ impl Schema {
 
 fn subject(text: &str, names: &Names) -> Value {
     let (kind, name) = text.split_once(':').unwrap_or(("user", text));
-    let name = spelled(name, names);
+    let name = with_names(name, names);
     let mut out = Value::map();
     match kind {
         "group" => {
@@ -240,14 +240,14 @@ fn subject(text: &str, names: &Names) -> Value {
     out
 }
 
-/// The list that a rule belongs to, and the rule.
+/// The field of a rule, and the rule.
 fn rule_of(text: &str, names: &Names) -> (&'static str, Value) {
-    let words: Vec<&str> = text.split(' ').collect();
-    let verbs = if words[0] == "HOLD" { HOLD } else { words[0] };
+    let fields: Vec<&str> = text.split(' ').collect();
+    let verbs = if fields[0] == "HOLD" { HOLD } else { fields[0] };
     let mut out = Value::map();
     out.set(&["verbs"], texts(verbs));
-    let [_, group, resources, scope @ ..] = &words[..] else {
-        out.set(&["nonResourceURLs"], texts(words.get(1).unwrap_or(&"*")));
+    let [_, group, resources, scope @ ..] = &fields[..] else {
+        out.set(&["nonResourceURLs"], texts(fields.get(1).unwrap_or(&"*")));
         return ("nonResourceRules", out);
     };
     let group = match *group {
@@ -264,28 +264,28 @@ fn rule_of(text: &str, names: &Names) -> (&'static str, Value) {
     ("resourceRules", out)
 }
 
-fn spelled(text: &str, names: &Names) -> String {
+fn with_names(text: &str, names: &Names) -> String {
     text.replace("{prefix}", &names.prefix)
 }
 
-/// An object that should be there.
-pub(super) struct Wanted {
+/// A mandatory or suggested object.
+pub(super) struct BootstrapObject {
     pub(super) plural: &'static str,
     name: String,
     mandatory: bool,
     spec: Value,
 }
 
-pub(super) fn wanted(names: &Names) -> Vec<Wanted> {
-    let levels = ALL_LEVELS.iter().map(|level| Wanted {
+pub(super) fn bootstrap_objects(names: &Names) -> Vec<BootstrapObject> {
+    let levels = ALL_LEVELS.iter().map(|level| BootstrapObject {
         plural: LEVELS,
         name: level.name.to_owned(),
         mandatory: level.mandatory,
         spec: level.spec(),
     });
-    let schemas = ALL_SCHEMAS.iter().map(|schema| Wanted {
+    let schemas = ALL_SCHEMAS.iter().map(|schema| BootstrapObject {
         plural: SCHEMAS,
-        name: spelled(schema.name, names),
+        name: with_names(schema.name, names),
         mandatory: matches!(schema.name, "exempt" | "catch-all"),
         spec: schema.spec(names),
     });
@@ -311,82 +311,91 @@ pub(super) fn all(api: &Api, group_version: &str, plural: &str) -> Vec<Value> {
     objects.filter_map(|(_, object)| resource.tree(object).ok()).collect()
 }
 
-/// Makes and mends what should be there. What cannot be written is told and tried again later.
+/// Creates and reconciles the objects. Failures are logged and retried later.
 pub(super) async fn ensure(api: &Arc<Api>) {
     let annotation = format!("apf.{}/autoupdate-spec", api.names.well_known_domain);
     let (schemas, levels) = (all(api, &version(api), SCHEMAS), all(api, &version(api), LEVELS));
-    let writes = wanted(&api.names).into_iter().filter_map(|wanted| {
-        let there = if wanted.plural == LEVELS { &levels } else { &schemas };
-        let there = there.iter().find(|it| it.text(&["metadata", "name"]) == wanted.name);
-        let next = mended(there, &wanted, &annotation)?;
-        let exists = there.is_some();
+    let writes = bootstrap_objects(&api.names).into_iter().filter_map(|desired| {
+        let existing = if desired.plural == LEVELS { &levels } else { &schemas };
+        let existing = existing.iter().find(|it| it.text(&["metadata", "name"]) == desired.name);
+        let next = reconciled(existing, &desired, &annotation)?;
+        let exists = existing.is_some();
         Some(async move {
-            // a server of the same store that is faster writes the same
-            if let Err(why) = loopback::or_another_did(write(api, &wanted, exists, &next).await) {
-                tracing::warn!(name = wanted.name, %why, "an object of priority and fairness could not be kept");
+            // a concurrent server of the same store writes the same
+            if let Err(why) = loopback::ignore_conflict(write(api, &desired, exists, &next).await) {
+                tracing::warn!(name = desired.name, %why, "a flow control object could not be reconciled");
             }
         })
     });
-    stream::iter(writes).buffer_unordered(AT_ONCE).collect::<()>().await
+    stream::iter(writes).buffer_unordered(CONCURRENCY).collect::<()>().await
 }
 
-/// The next state of an object, if it is not as it should be.
-pub(super) fn mended(there: Option<&Value>, wanted: &Wanted, annotation: &str) -> Option<Value> {
-    let Some(there) = there else {
+/// The next state of an object; `None` if it is up to date.
+pub(super) fn reconciled(
+    existing: Option<&Value>,
+    desired: &BootstrapObject,
+    annotation: &str,
+) -> Option<Value> {
+    let Some(existing) = existing else {
         let mut object = Value::map();
-        object.set(&["metadata", "name"], wanted.name.as_str());
+        object.set(&["metadata", "name"], desired.name.as_str());
         annotate(&mut object, annotation, "true");
-        object.set(&["spec"], wanted.spec.clone());
+        object.set(&["spec"], desired.spec.clone());
         return Some(object);
     };
-    let annotated = there.at(&["metadata", "annotations"]).and_then(|all| all.at(&[annotation]));
+    let annotated = existing.at(&["metadata", "annotations"]).and_then(|all| all.at(&[annotation]));
     let annotated = annotated.and_then(Value::as_str);
-    let untouched = there.at(&["metadata", "generation"]).and_then(Value::as_int) == Some(1);
-    let keeps = wanted.mandatory || annotated == Some("true") || annotated.is_none() && untouched;
-    let says = if keeps { "true" } else { "false" };
-    let mut next = there.clone();
-    if keeps {
-        next.set(&["spec"], wanted.spec.clone());
+    let untouched = existing.at(&["metadata", "generation"]).and_then(Value::as_int) == Some(1);
+    let is_managed = desired.mandatory || annotated == Some("true") || annotated.is_none() && untouched;
+    let value = if is_managed { "true" } else { "false" };
+    let mut next = existing.clone();
+    if is_managed {
+        next.set(&["spec"], desired.spec.clone());
     }
-    if annotated != Some(says) {
-        annotate(&mut next, annotation, says);
+    if annotated != Some(value) {
+        annotate(&mut next, annotation, value);
     }
-    (next != *there).then_some(next)
+    (next != *existing).then_some(next)
 }
 
 fn annotate(object: &mut Value, key: &str, text: &str) {
-    let there = object.at(&["metadata", "annotations"]).and_then(Value::as_map);
-    let mut annotations = there.cloned().unwrap_or_default();
+    let existing = object.at(&["metadata", "annotations"]).and_then(Value::as_map);
+    let mut annotations = existing.cloned().unwrap_or_default();
     annotations.insert(key.to_owned(), text);
     object.set(&["metadata", "annotations"], annotations);
 }
 
-async fn write(api: &Arc<Api>, wanted: &Wanted, exists: bool, object: &Value) -> Result<(), ApiError> {
+async fn write(
+    api: &Arc<Api>,
+    desired: &BootstrapObject,
+    exists: bool,
+    object: &Value,
+) -> Result<(), ApiError> {
     let resources = api.resources();
-    let Some(resource) = resources.get(&version(api), wanted.plural) else { return Ok(()) };
-    let name = if exists { &*wanted.name } else { "" };
-    let place = loopback::Place { resource, namespace: "", name, subresource: "" };
-    loopback::write_as(api, place, PRODUCER, object).await.map(drop)
+    let Some(resource) = resources.get(&version(api), desired.plural) else { return Ok(()) };
+    let name = if exists { &*desired.name } else { "" };
+    let target = loopback::WriteTarget { resource, namespace: "", name, subresource: "" };
+    loopback::write_as(api, target, PRODUCER, object).await.map(drop)
 }
 
-/// Says of every schema whether it names a level that there is.
-pub(super) async fn tell_all(api: &Arc<Api>) {
+/// Updates the `Dangling` condition of every schema.
+pub(super) async fn update_statuses(api: &Arc<Api>) {
     let (schemas, levels) = (all(api, &version(api), SCHEMAS), all(api, &version(api), LEVELS));
     let now = env::unix_seconds(&api.world);
     let writes = schemas.into_iter().filter_map(|schema| {
         let level = schema.text(&["spec", "priorityLevelConfiguration", "name"]);
         let exists = levels.iter().any(|it| it.text(&["metadata", "name"]) == level);
-        let told = dangling(&schema, level, exists, now)?;
+        let condition = dangling(&schema, level, exists, now)?;
         Some(async move {
-            if let Err(why) = tell(api, &schema, told).await {
+            if let Err(why) = apply_condition(api, &schema, condition).await {
                 tracing::debug!(%why, "the status of a flow schema could not be written");
             }
         })
     });
-    stream::iter(writes).buffer_unordered(AT_ONCE).collect::<()>().await
+    stream::iter(writes).buffer_unordered(CONCURRENCY).collect::<()>().await
 }
 
-/// The condition, if it is not what the schema already says.
+/// The condition; `None` if the schema has it already.
 pub(super) fn dangling(schema: &Value, level: &str, exists: bool, now: i64) -> Option<Value> {
     let (status, reason, rest) = match exists {
         true => ("False", "Found", "and it exists"),
@@ -394,12 +403,13 @@ pub(super) fn dangling(schema: &Value, level: &str, exists: bool, now: i64) -> O
     };
     let message =
         format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?} {rest}");
-    let said = schema.items(&["status", "conditions"]).iter().find(|it| it.text(&["type"]) == DANGLING);
-    let same = said.is_some_and(|it| it.text(&["status"]) == status && it.text(&["message"]) == message);
+    let current = schema.items(&["status", "conditions"]).iter().find(|it| it.text(&["type"]) == DANGLING);
+    let same = current.is_some_and(|it| it.text(&["status"]) == status && it.text(&["message"]) == message);
     if same {
         return None;
     }
-    let since = said.filter(|it| it.text(&["status"]) == status).map(|it| it.text(&["lastTransitionTime"]));
+    let since =
+        current.filter(|it| it.text(&["status"]) == status).map(|it| it.text(&["lastTransitionTime"]));
     let since = since.map_or_else(|| schema::time::format_time(now), str::to_owned);
     let mut condition = Value::map();
     for (field, text) in [
@@ -414,7 +424,7 @@ pub(super) fn dangling(schema: &Value, level: &str, exists: bool, now: i64) -> O
     Some(condition)
 }
 
-async fn tell(api: &Arc<Api>, schema: &Value, condition: Value) -> Result<(), ApiError> {
+async fn apply_condition(api: &Arc<Api>, schema: &Value, condition: Value) -> Result<(), ApiError> {
     let resources = api.resources();
     let Some(resource) = resources.get(&version(api), SCHEMAS) else { return Ok(()) };
     let name = schema.text(&["metadata", "name"]);
@@ -423,19 +433,19 @@ async fn tell(api: &Arc<Api>, schema: &Value, condition: Value) -> Result<(), Ap
     object.set(&["kind"], "FlowSchema");
     object.set(&["metadata", "name"], name);
     object.set(&["status", "conditions"], Value::List(vec![condition]));
-    let place = loopback::Place { resource, namespace: "", name, subresource: "status" };
-    loopback::apply(api, place, CONSUMER, &object).await.map(drop)
+    let target = loopback::WriteTarget { resource, namespace: "", name, subresource: "status" };
+    loopback::apply(api, target, CONSUMER, &object).await.map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What the names of the objects look like when they stand beside each other.
+    /// The expanded rules of some objects.
     #[test]
-    fn rules_say_what_they_say() {
+    fn rules_are_expanded() {
         let names = Names::kubernetes();
-        let all = wanted(&names);
+        let all = bootstrap_objects(&names);
         let spec =
             |name: &str| all.iter().find(|it| it.plural == SCHEMAS && it.name == name).map(|it| &it.spec);
         let high = spec("system-node-high").unwrap();
@@ -449,11 +459,11 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_changed_stays_unless_it_is_mandatory() {
-        let all = wanted(&Names::kubernetes());
+    fn changes_of_operators_stay_unless_mandatory() {
+        let all = bootstrap_objects(&Names::kubernetes());
         let (mandatory, suggested) = (&all[0], &all[2]);
-        let there = |wanted: &Wanted, annotation: Option<&str>, generation: i64| {
-            let mut object = mended(None, wanted, "k").unwrap();
+        let existing = |desired: &BootstrapObject, annotation: Option<&str>, generation: i64| {
+            let mut object = reconciled(None, desired, "k").unwrap();
             object.set(&["metadata", "generation"], generation);
             object.set(&["spec", "type"], "Other");
             object.unset(&["metadata", "annotations"]);
@@ -462,8 +472,8 @@ mod tests {
             }
             object
         };
-        let spec_type = |wanted, annotation, generation| {
-            let next = mended(Some(&there(wanted, annotation, generation)), wanted, "k");
+        let spec_type = |desired, annotation, generation| {
+            let next = reconciled(Some(&existing(desired, annotation, generation)), desired, "k");
             next.map(|next| next.text(&["spec", "type"]).to_owned()).unwrap_or_default()
         };
         assert_eq!(spec_type(mandatory, Some("false"), 5), "Exempt");

@@ -1,6 +1,6 @@
-//! The current flow schemas and priority levels: classifies requests.
+//! The current flow schemas and priority levels, which classify requests.
 
-use super::metrics::{Counters, Flow, Lent};
+use super::metrics::{Borrowing, Counters, Flow};
 use super::priority_level::PriorityLevel;
 use super::rules::{Schema, uid};
 use auth::Attributes;
@@ -10,25 +10,25 @@ use flowcontrol::{Level, Shape};
 use schema::Value;
 use std::sync::Arc;
 
-/// The level for requests that no other takes.
+/// The level of last resort.
 pub(super) const CATCH_ALL: &str = "catch-all";
 
-/// Where requests go that a schema takes.
-pub(super) struct Course {
+/// The schema and level of a request.
+pub(super) struct Classification {
     pub schema: Schema,
-    pub placed: Arc<PriorityLevel>,
-    pub counted: Arc<Flow>,
+    pub level: Arc<PriorityLevel>,
+    pub metrics: Arc<Flow>,
 }
 
 #[derive(Default)]
 pub(super) struct Plan {
-    /// In the order in which they are tried.
-    pub courses: Vec<Arc<Course>>,
+    /// In order of precedence.
+    pub classifications: Vec<Arc<Classification>>,
     pub levels: Vec<Arc<PriorityLevel>>,
 }
 
 impl Plan {
-    /// Reads all objects. Levels that stay as they are keep those who run and wait in them.
+    /// Reads all objects. Unchanged levels keep their executing and waiting requests.
     pub fn read(
         schemas: &[Value],
         levels: &[Value],
@@ -40,67 +40,71 @@ impl Plan {
             levels.iter().map(|object| (object, shape(object), share(object))).collect();
         let shares: Vec<Share> = read.iter().map(|(_, _, share)| share.clone()).collect();
         let bounds = limits::bounds(&shares, server);
-        let placed = read.into_iter().zip(bounds).map(|((object, shape, _), bounds)| {
+        let priority_levels = read.into_iter().zip(bounds).map(|((object, shape, _), bounds)| {
             let name = object.text(&["metadata", "name"]);
-            let kept = before.levels.iter().find(|it| it.name == name && it.level.shape() == shape);
-            let level = match kept {
-                Some(kept) => {
-                    if kept.bounds != bounds {
-                        kept.level.set_nominal(bounds.nominal);
+            let previous = before.levels.iter().find(|it| it.name == name && it.level.shape() == shape);
+            let level = match previous {
+                Some(previous) => {
+                    if previous.bounds != bounds {
+                        previous.level.set_nominal(bounds.nominal);
                     }
-                    kept.level.clone()
+                    previous.level.clone()
                 }
                 None => Level::new(shape, bounds.nominal, world.clone()),
             };
             Arc::new(PriorityLevel { name: name.to_owned(), header: uid(object), level, bounds })
         });
-        let levels: Vec<_> = placed.collect();
+        let levels: Vec<_> = priority_levels.collect();
         let mut schemas: Vec<_> = schemas.iter().map(Schema::read).collect();
         schemas.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
-        let course = |schema: Schema| {
-            let placed = levels.iter().find(|it| it.name == schema.level)?.clone();
-            let kept = before
-                .courses
+        let classification = |schema: Schema| {
+            let level = levels.iter().find(|it| it.name == schema.level)?.clone();
+            let previous = before
+                .classifications
                 .iter()
-                .find(|it| it.schema.name == schema.name && it.placed.name == placed.name)
-                .map(|it| it.counted.clone());
-            let counted = kept.unwrap_or_else(|| Arc::new(Flow::new(counters, &placed.name, &schema.name)));
-            Some(Arc::new(Course { schema, placed, counted }))
+                .find(|it| it.schema.name == schema.name && it.level.name == level.name)
+                .map(|it| it.metrics.clone());
+            let metrics =
+                previous.unwrap_or_else(|| Arc::new(Flow::new(counters, &level.name, &schema.name)));
+            Some(Arc::new(Classification { schema, level, metrics }))
         };
-        Plan { courses: schemas.into_iter().filter_map(course).collect(), levels }
+        Plan { classifications: schemas.into_iter().filter_map(classification).collect(), levels }
     }
 
-    /// Where a request belongs: to the first schema that takes it, or to the last one.
-    pub fn place(&self, asked: &Attributes<'_>) -> Option<&Arc<Course>> {
-        let found = self.courses.iter().find(|course| course.schema.matches(asked));
-        found.or_else(|| self.courses.iter().find(|course| course.schema.name == CATCH_ALL))
+    /// The classification of a request: the first matching schema, or the last one.
+    pub fn classify(&self, attributes: &Attributes<'_>) -> Option<&Arc<Classification>> {
+        let found =
+            self.classifications.iter().find(|classification| classification.schema.matches(attributes));
+        found.or_else(|| {
+            self.classifications.iter().find(|classification| classification.schema.name == CATCH_ALL)
+        })
     }
 
-    /// Gives every level the seats that it should have now, given what all wanted of late. Tells the part of its
-    /// target that each got, and what that follows from.
-    pub fn lend(&self, server: u32) -> (f64, Vec<Lent>) {
-        let limited: Vec<_> = self.levels.iter().filter(|placed| !placed.is_exempt()).collect();
-        let demands: Vec<_> = limited.iter().map(|placed| placed.level.look_at_demand()).collect();
-        let wanted: Vec<LevelDemand> = limited
+    /// Redistributes seats by recent demand. Returns the fair fraction, and the result of each level.
+    pub fn lend(&self, server: u32) -> (f64, Vec<Borrowing>) {
+        let limited: Vec<_> = self.levels.iter().filter(|level| !level.is_exempt()).collect();
+        let demands: Vec<_> = limited.iter().map(|level| level.level.look_at_demand()).collect();
+        let demands_of_levels: Vec<LevelDemand> = limited
             .iter()
             .zip(&demands)
-            .map(|(placed, demand)| LevelDemand {
-                bounds: placed.bounds,
+            .map(|(level, demand)| LevelDemand {
+                bounds: level.bounds,
                 most: demand.most,
                 smooth: demand.smooth,
             })
             .collect();
-        let (fraction, limits) = limits::lend(&wanted, server);
-        for (placed, limit) in limited.iter().zip(limits) {
-            if placed.level.limit() != limit {
-                placed.level.set_limit(limit);
+        let (fraction, limits) = limits::lend(&demands_of_levels, server);
+        for (level, limit) in limited.iter().zip(limits) {
+            if level.level.limit() != limit {
+                level.level.set_limit(limit);
             }
         }
-        let lent =
-            |((placed, demand), wanted): ((&&Arc<PriorityLevel>, flowcontrol::DemandStats), &LevelDemand)| {
-                Lent { level: placed.name.clone(), demand, target: wanted.target() }
-            };
-        (fraction, limited.iter().zip(demands).zip(&wanted).map(lent).collect())
+        let borrowing =
+            |((level, demand), level_demand): (
+                (&&Arc<PriorityLevel>, flowcontrol::DemandStats),
+                &LevelDemand,
+            )| { Borrowing { level: level.name.clone(), demand, target: level_demand.target() } };
+        (fraction, limited.iter().zip(demands).zip(&demands_of_levels).map(borrowing).collect())
     }
 }
 

@@ -5,7 +5,7 @@ use flowcontrol::{Level, Shape};
 use http::HeaderValue;
 use std::sync::Arc;
 
-/// See the module.
+/// A priority level.
 pub(super) struct PriorityLevel {
     pub name: String,
     /// Its uid, as a response header.

@@ -5,11 +5,11 @@ use http::HeaderValue;
 use schema::Value;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A flow schema, read once.
+/// A parsed flow schema.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Schema {
     pub name: String,
-    /// Its uid, as answers tell it.
+    /// Its uid, as a response header.
     pub header: HeaderValue,
     pub precedence: i64,
     pub level: String,
@@ -53,7 +53,7 @@ struct PathRule {
     paths: Vec<String>,
 }
 
-/// The uid of an object, for a header.
+/// The uid of an object as a header value.
 pub(super) fn uid(object: &Value) -> HeaderValue {
     HeaderValue::from_str(object.text(&["metadata", "uid"])).unwrap_or(HeaderValue::from_static(""))
 }
@@ -81,23 +81,23 @@ impl Schema {
         }
     }
 
-    pub fn matches(&self, asked: &Attributes<'_>) -> bool {
-        self.rules.iter().any(|rule| rule.matches(asked))
+    pub fn matches(&self, attributes: &Attributes<'_>) -> bool {
+        self.rules.iter().any(|rule| rule.matches(attributes))
     }
 
-    /// What tells the flows of this schema apart.
-    pub fn distinguisher<'a>(&self, asked: &'a Attributes<'a>) -> &'a str {
+    /// The flow distinguisher of a request.
+    pub fn distinguisher<'a>(&self, attributes: &'a Attributes<'a>) -> &'a str {
         match self.distinguisher {
             Distinguisher::None => "",
-            Distinguisher::User => &asked.user.name,
-            Distinguisher::Namespace => asked.namespace,
+            Distinguisher::User => &attributes.user.name,
+            Distinguisher::Namespace => attributes.namespace,
         }
     }
 
-    /// A number for the flow that a request belongs to.
-    pub fn flow(&self, asked: &Attributes<'_>) -> u64 {
+    /// The hash of a request's flow.
+    pub fn flow(&self, attributes: &Attributes<'_>) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (&self.name, self.distinguisher(asked)).hash(&mut hasher);
+        (&self.name, self.distinguisher(attributes)).hash(&mut hasher);
         hasher.finish()
     }
 }
@@ -132,12 +132,12 @@ impl Rule {
         }
     }
 
-    fn matches(&self, asked: &Attributes<'_>) -> bool {
-        self.subjects.iter().any(|subject| subject.is(asked.user))
-            && if asked.resource_request {
-                self.resources.iter().any(|rule| rule.matches(asked))
+    fn matches(&self, attributes: &Attributes<'_>) -> bool {
+        self.subjects.iter().any(|subject| subject.is(attributes.user))
+            && if attributes.resource_request {
+                self.resources.iter().any(|rule| rule.matches(attributes))
             } else {
-                self.paths.iter().any(|rule| rule.matches(asked))
+                self.paths.iter().any(|rule| rule.matches(attributes))
             }
     }
 }
@@ -153,35 +153,35 @@ impl Subject {
     }
 }
 
-fn holds(list: &[String], wanted: &str) -> bool {
-    list.iter().any(|one| one == ALL || one == wanted)
+fn contains(list: &[String], value: &str) -> bool {
+    list.iter().any(|one| one == ALL || one == value)
 }
 
 impl ResourceRule {
-    fn matches(&self, asked: &Attributes<'_>) -> bool {
-        let place = match asked.namespace {
+    fn matches(&self, attributes: &Attributes<'_>) -> bool {
+        let matches_namespace = match attributes.namespace {
             "" => self.of_cluster,
-            namespace => holds(&self.namespaces, namespace),
+            namespace => contains(&self.namespaces, namespace),
         };
-        place
-            && holds(&self.verbs, asked.verb)
-            && holds(&self.groups, asked.api_group)
-            && self.resources.iter().any(|one| one == ALL || is_resource(one, asked))
+        matches_namespace
+            && contains(&self.verbs, attributes.verb)
+            && contains(&self.groups, attributes.api_group)
+            && self.resources.iter().any(|one| one == ALL || is_resource(one, attributes))
     }
 }
 
-/// `pods`, or `pods/status` for a part.
-fn is_resource(text: &str, asked: &Attributes<'_>) -> bool {
-    match asked.subresource {
-        "" => text == asked.resource,
-        part => text.split_once('/') == Some((asked.resource, part)),
+/// `pods`, or `pods/status` for a subresource.
+fn is_resource(text: &str, attributes: &Attributes<'_>) -> bool {
+    match attributes.subresource {
+        "" => text == attributes.resource,
+        part => text.split_once('/') == Some((attributes.resource, part)),
     }
 }
 
 impl PathRule {
-    fn matches(&self, asked: &Attributes<'_>) -> bool {
-        let path = asked.path;
-        holds(&self.verbs, asked.verb)
+    fn matches(&self, attributes: &Attributes<'_>) -> bool {
+        let path = attributes.path;
+        contains(&self.verbs, attributes.verb)
             && self.paths.iter().any(|one| match one.strip_suffix('*') {
                 Some(start) => path.starts_with(start),
                 None => one == path,

@@ -5,12 +5,13 @@ use flowcontrol::Shape;
 use names::Names;
 use schema::Value;
 
-/// All of them as objects.
-fn of_every_cluster(names: &Names) -> (Vec<Value>, Vec<Value>) {
+/// The mandatory and suggested objects.
+fn default_objects(names: &Names) -> (Vec<Value>, Vec<Value>) {
     let (levels, schemas): (Vec<_>, Vec<_>) =
-        objects::wanted(names).into_iter().partition(|it| it.plural == objects::LEVELS);
-    let objects =
-        |all: Vec<objects::Wanted>| all.iter().filter_map(|it| objects::mended(None, it, "k")).collect();
+        objects::bootstrap_objects(names).into_iter().partition(|it| it.plural == objects::LEVELS);
+    let objects = |all: Vec<objects::BootstrapObject>| {
+        all.iter().filter_map(|it| objects::reconciled(None, it, "k")).collect()
+    };
     (objects(schemas), objects(levels))
 }
 
@@ -18,21 +19,21 @@ fn counters() -> Arc<Counters> {
     Counters::new(&Registry::default())
 }
 
-/// The plan of a cluster to which nobody has added anything.
+/// The plan of a new cluster.
 fn plan() -> Plan {
     let names = Names::kubernetes();
-    let (schemas, levels) = of_every_cluster(&names);
+    let (schemas, levels) = default_objects(&names);
     let world: World = env::Simulated::new(0, 1);
     Plan::read(&schemas, &levels, 600, (&Plan::default(), &counters()), &world)
 }
 
-fn place(plan: &Plan, user: &str, groups: &[&str], text: &str) -> (String, String) {
+fn classify(plan: &Plan, user: &str, groups: &[&str], text: &str) -> (String, String) {
     let groups = groups.iter().map(|group| (*group).to_owned()).collect();
     let user = User { groups, ..User::named(user) }.authenticated();
-    let words: Vec<&str> = text.split(' ').collect();
+    let fields: Vec<&str> = text.split(' ').collect();
     let blank = Attributes {
         user: &user,
-        verb: words[0],
+        verb: fields[0],
         api_group: "",
         version: "v1",
         resource: "",
@@ -42,7 +43,7 @@ fn place(plan: &Plan, user: &str, groups: &[&str], text: &str) -> (String, Strin
         path: "",
         resource_request: false,
     };
-    let asked = match words[1..] {
+    let attributes = match fields[1..] {
         [path] => Attributes { path, ..blank },
         [group, resource, namespace] => {
             let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
@@ -52,12 +53,12 @@ fn place(plan: &Plan, user: &str, groups: &[&str], text: &str) -> (String, Strin
         }
         _ => panic!("{text}"),
     };
-    let course = plan.place(&asked).unwrap();
-    (course.schema.name.clone(), course.placed.name.clone())
+    let classification = plan.classify(&attributes).unwrap();
+    (classification.schema.name.clone(), classification.level.name.clone())
 }
 
 #[test]
-fn requests_belong_where_clients_of_other_servers_find_them() {
+fn requests_are_classified_as_upstream_does() {
     let plan = plan();
     let node = &["system:nodes"][..];
     let account = &["system:serviceaccounts"][..];
@@ -106,7 +107,11 @@ fn requests_belong_where_clients_of_other_servers_find_them() {
         ),
         ("system:serviceaccount:ns:x", account, "list - pods -", "service-accounts", "workload-low"),
     ] {
-        assert_eq!(place(&plan, user, groups, text), (schema.to_owned(), level.to_owned()), "{user} {text}");
+        assert_eq!(
+            classify(&plan, user, groups, text),
+            (schema.to_owned(), level.to_owned()),
+            "{user} {text}"
+        );
     }
 }
 
@@ -116,7 +121,7 @@ fn seats_are_shared_out_and_levels_outlive_changes() {
     let level = |plan: &Plan, name: &str| plan.levels.iter().find(|it| it.name == name).unwrap().clone();
     assert_eq!(level(&first, "workload-low").bounds.nominal, 245);
     assert_eq!(level(&first, CATCH_ALL).level.shape(), Shape::Refuse);
-    let (schemas, mut levels) = of_every_cluster(&Names::kubernetes());
+    let (schemas, mut levels) = default_objects(&Names::kubernetes());
     let at = levels.iter().position(|it| it.text(&["metadata", "name"]) == "system").unwrap();
     levels[at].set(&["spec", "limited", "nominalConcurrencyShares"], 60);
     let world: World = env::Simulated::new(0, 1);
@@ -124,16 +129,16 @@ fn seats_are_shared_out_and_levels_outlive_changes() {
     let (before, after) = (level(&first, "system"), level(&second, "system"));
     assert!(Arc::ptr_eq(&before.level, &after.level));
     assert!(after.level.limit() > before.bounds.nominal);
-    // another shape is another level
+    // a level with another queue configuration is a new one
     levels[at].set(&["spec", "limited", "limitResponse", "queuing", "queues"], 7);
     let third = Plan::read(&schemas, &levels, 600, (&second, &counters()), &world);
     assert!(!Arc::ptr_eq(&level(&third, "system").level, &after.level));
     second.lend(600);
-    assert!(second.levels.iter().all(|placed| placed.is_exempt() || placed.level.limit() >= 1));
+    assert!(second.levels.iter().all(|level| level.is_exempt() || level.level.limit() >= 1));
 }
 
 #[test]
-fn pages_show_levels_queues_and_who_waits() {
+fn pages_show_levels_queues_and_requests() {
     let plan = plan();
     let system = plan.levels.iter().find(|it| it.name == "leader-election").unwrap();
     let held: Vec<_> = (0..system.bounds.nominal)
@@ -142,7 +147,7 @@ fn pages_show_levels_queues_and_who_waits() {
     let about =
         || ["schema", "bob", "bob", "get", "/p", "ns", "n", "v1", "pods", ""].map(str::to_owned).to_vec();
     let waiting = system.level.ask(1, flowcontrol::Width::default(), about);
-    let page = |what: &str| shown::page(what, true, &plan).unwrap();
+    let page = |name: &str| debug_pages::page(name, true, &plan).unwrap();
     let levels = page("dump_priority_levels");
     assert!(
         levels.lines().any(|line| line.starts_with("leader-election,") && line.ends_with("25")),
@@ -152,17 +157,17 @@ fn pages_show_levels_queues_and_who_waits() {
     assert_eq!(page("dump_queues").lines().filter(|line| line.starts_with("leader-election,")).count(), 16);
     let requests = page("dump_requests");
     assert!(requests.lines().any(|line| line.contains("bob") && line.contains("pods")), "{requests}");
-    assert!(shown::page("other", false, &plan).is_none());
+    assert!(debug_pages::page("other", false, &plan).is_none());
     drop((held, waiting));
 }
 
 #[test]
-fn a_schema_says_when_its_level_is_missing() {
+fn a_schema_without_level_is_dangling() {
     let mut schema = Value::map();
-    let told = objects::dangling(&schema, "gone", false, 0).unwrap();
-    assert_eq!((told.text(&["status"]), told.text(&["reason"])), ("True", "NotFound"));
-    schema.set(&["status", "conditions"], Value::List(vec![told]));
+    let condition = objects::dangling(&schema, "gone", false, 0).unwrap();
+    assert_eq!((condition.text(&["status"]), condition.text(&["reason"])), ("True", "NotFound"));
+    schema.set(&["status", "conditions"], Value::List(vec![condition]));
     assert_eq!(objects::dangling(&schema, "gone", false, 9), None);
-    let told = objects::dangling(&schema, "gone", true, 9).unwrap();
-    assert_eq!(told.text(&["lastTransitionTime"]), "1970-01-01T00:00:09Z");
+    let condition = objects::dangling(&schema, "gone", true, 9).unwrap();
+    assert_eq!(condition.text(&["lastTransitionTime"]), "1970-01-01T00:00:09Z");
 }

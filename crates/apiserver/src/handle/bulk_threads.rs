@@ -1,8 +1,8 @@
-//! Threads for requests that compute for long, apart from the I/O threads.
+//! Threads for bulk requests, apart from the I/O threads.
 
 use crate::serve::Bulk;
 
-/// See the module. Exempt requests have threads of their own.
+/// Exempt requests have threads of their own.
 pub struct Threads {
     pub(super) exempt: Bulk,
     pub(super) others: Bulk,

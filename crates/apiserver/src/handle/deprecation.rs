@@ -4,7 +4,7 @@ use names::Names;
 use rest::{RequestRecord, Resource};
 use schema::table::Release;
 
-/// The warning, where this release is one in which the version is deprecated.
+/// The warning, if the version is deprecated in this release.
 pub(crate) fn warning(resource: &Resource, names: &Names, now: Release) -> Option<String> {
     let kind = &resource.kind;
     let life = &kind.lifecycle;
@@ -26,7 +26,7 @@ pub(crate) fn warning(resource: &Resource, names: &Names, now: Release) -> Optio
     Some(text)
 }
 
-/// Notes for the record that the version is going away, and when.
+/// Records for audit in which release the version is removed.
 pub(crate) fn annotate(resource: &Resource, names: &Names, notes: &RequestRecord) {
     let (domain, removed) = (&names.api_domain, &resource.kind.lifecycle.removed);
     notes.annotate(format!("{domain}/deprecated"), "true");

@@ -1,12 +1,12 @@
-//! Lists as responses: a head, the items' bytes, a tail, sent in pieces as the client takes them.
+//! Lists as responses: a head, the bytes of the items, a tail, sent in pieces as the client reads them.
 //!
-//! No tree is built for the whole form: JSON items are the stored bytes, protobuf items are made once per
-//! object and kept.
+//! No tree is built for whole objects: JSON items are the stored bytes, protobuf items are encoded once per
+//! object and cached.
 
-use super::answer::{self, ResponseFormat};
 use super::request_context::RequestContext;
+use super::responses::{self, ResponseFormat};
 use crate::negotiate::table::{self, Layout};
-use crate::negotiate::{Form, Indenter, Transform, WORTH_IT, gzip};
+use crate::negotiate::{Form, Indenter, MIN_BYTES, Transform, gzip};
 use crate::serve::Body;
 use bytes::{Bytes, BytesMut};
 use http::Response;
@@ -17,30 +17,30 @@ use std::sync::Arc;
 
 /// Lists are sent in pieces of about this size.
 const PIECE: usize = 64 * 1024;
-/// So many items that are not sent as they are stored take about a millisecond.
+/// Producing this many items that are not sent as stored takes about a millisecond.
 const BULK_ROWS: usize = 100;
-/// Compressing so many bytes takes longer.
+/// Compressing this many bytes takes longer.
 const BULK_BYTES: usize = 256 * 1024;
 
-pub(crate) fn answer(
+pub(crate) fn respond(
     page: Page,
     resource: &Arc<Resource>,
-    manner: &ResponseFormat,
-    call: &RequestContext<'_>,
+    format: &ResponseFormat,
+    context: &RequestContext<'_>,
     api: &Api,
 ) -> Result<Response<Body>, ApiError> {
-    if let Some(plain) = manner.for_record() {
-        let shown = answer(page.clone(), resource, &plain, call, api)?;
-        manner.record(&shown.into_body().gathered());
+    if let Some(plain) = format.for_record() {
+        let audited = respond(page.clone(), resource, &plain, context, api)?;
+        format.record(&audited.into_body().into_bytes());
     }
     let names = &api.names;
-    let form = manner.output.form;
-    let pieces = match (manner.output.transform, form) {
+    let form = format.output.form;
+    let pieces = match (format.output.transform, form) {
         (Transform::Partial { .. }, _) => {
             let custom = !resource.kind.kind_first;
             let name = if custom { "Unstructured" } else { &resource.kind.name };
-            let kind = format!("*{}.{name}List", answer::home(resource));
-            return Err(answer::wrong_shape("PartialObjectMetadata", &format!("is a list ({kind})")));
+            let kind = format!("*{}.{name}List", responses::go_package(resource));
+            return Err(responses::wrong_shape("PartialObjectMetadata", &format!("is a list ({kind})")));
         }
         (Transform::Whole, Form::Protobuf) => messages(page, resource),
         (Transform::Whole, _) => items(page, resource),
@@ -58,7 +58,7 @@ pub(crate) fn answer(
             rows(page, head.into_bytes(), Box::new(row)).or_null()
         }
         (Transform::Table { beta }, _) => {
-            let layout = answer::layout(resource, beta, call, api)?;
+            let layout = responses::layout(resource, beta, context, api)?;
             let head = layout.head(&list_metadata(&page, false));
             let (include, now, is_plain) = (layout.include, layout.now, layout.is_plain());
             let (resource, names) = (resource.clone(), names.clone());
@@ -72,30 +72,30 @@ pub(crate) fn answer(
         }
     };
     let is_bulk = pieces.items.len() >= BULK_ROWS || pieces.total.is_some_and(|total| total >= BULK_BYTES);
-    let total = pieces.total.filter(|_| !manner.pretty && form != Form::Yaml);
+    let total = pieces.total.filter(|_| !format.pretty && form != Form::Yaml);
     let pieces: Box<dyn Iterator<Item = Bytes> + Send> = match form {
-        Form::Yaml => Box::new(YamlPieces::new(pieces, list_key(manner.output.transform))),
-        _ if manner.pretty => {
+        Form::Yaml => Box::new(YamlPieces::new(pieces, list_key(format.output.transform))),
+        _ if format.pretty => {
             let mut indenter = Indenter::default();
             Box::new(pieces.map(move |piece| indenter.indent(&piece)))
         }
         _ => Box::new(pieces),
     };
-    if manner.gzip && total.is_none_or(|total| total > WORTH_IT) {
+    if format.gzip && total.is_none_or(|total| total > MIN_BYTES) {
         // few bytes are sent, but many are compressed
         let body = Body::frames(gzip(pieces));
         let body = if is_bulk { body.in_bulk() } else { body };
-        return Ok(answer::compressed(answer::response(200, form, body, names)));
+        return Ok(responses::compress(responses::response(200, form, body, names)));
     }
     let body = match total {
         Some(total) => Body::frames_of(total as u64, pieces),
         None if is_bulk => Body::frames(pieces).in_bulk(),
         None => Body::frames(pieces),
     };
-    Ok(answer::response(200, form, body, names))
+    Ok(responses::response(200, form, body, names))
 }
 
-/// The objects' own bytes.
+/// The stored bytes of the objects.
 fn items(page: Page, resource: &Arc<Resource>) -> Pieces {
     let mut head = resource.list_header.to_vec();
     let metadata = list_metadata(&page, !resource.kind.kind_first);
@@ -115,8 +115,8 @@ fn items(page: Page, resource: &Arc<Resource>) -> Pieces {
     }
 }
 
-fn rows(page: Page, head: Vec<u8>, make: Box<dyn Fn(&Object) -> Bytes + Send>) -> Pieces {
-    let (items, row) = (page.items.into_iter(), Row::Made(make));
+fn rows(page: Page, head: Vec<u8>, encode: Box<dyn Fn(&Object) -> Bytes + Send>) -> Pieces {
+    let (items, row) = (page.items.into_iter(), Row::Json(encode));
     Pieces { head: Some(head), items, row, tail: b"]}", total: None, first: true, done: false }
 }
 
@@ -133,7 +133,7 @@ fn partial_messages(page: Page, resource: &Arc<Resource>, beta: bool, api: &Api)
     let resource = resource.clone();
     let message = move |object: &Object| {
         let json = table::partial(&resource.outline(&resource.json(object)), &names, beta);
-        let ty = answer::meta_type("PartialObjectMetadata");
+        let ty = responses::meta_type("PartialObjectMetadata");
         let decoded = ty.and_then(|ty| Some((schema::decode::json(&json, ty).ok()?.value, ty)));
         decoded.map(|(value, ty)| proto::encode(&value, ty)).unwrap_or_default().into()
     };
@@ -160,18 +160,18 @@ fn protobuf(
     Pieces { head: Some(head), items: page.items.into_iter(), row, tail, total, first: true, done: false }
 }
 
-/// The protobuf message of an object in this version, made once.
+/// The protobuf message of an object in this version, encoded once.
 pub(crate) fn message(resource: &Resource, object: &Object) -> Bytes {
     let slot = if resource.hooks.storage.convert.is_some() { 2 } else { 1 };
     object.form(slot, || {
         let json = resource.json(object);
         let value = schema::decode::json(&json, &resource.kind.root).map(|decoded| decoded.value);
-        // kept for as long as the object is, so not a byte more than it needs
+        // cached with the object, so without spare capacity
         Bytes::copy_from_slice(&proto::encode(&value.unwrap_or_default(), &resource.kind.root))
     })
 }
 
-/// Lists of kinds that were made while the server ran always say where to go on, though it be nowhere.
+/// Lists of custom resources always have a `continue`, even if it is empty.
 fn list_metadata(page: &Page, always: bool) -> String {
     if page.revision == 0 {
         return "{}".to_owned();
@@ -187,21 +187,21 @@ fn list_metadata(page: &Page, always: bool) -> String {
     out
 }
 
-/// How an item of a list is written.
+/// The encoding of an item.
 enum Row {
-    /// The object's own bytes.
+    /// The stored bytes.
     Item(Arc<Resource>),
-    /// JSON made from the object.
-    Made(Box<dyn Fn(&Object) -> Bytes + Send>),
-    /// A message made from the object.
+    /// JSON computed from the object.
+    Json(Box<dyn Fn(&Object) -> Bytes + Send>),
+    /// A protobuf message computed from the object.
     Message(Box<dyn Fn(&Object) -> Bytes + Send>),
 }
 
 impl Row {
-    /// What stands between two rows.
+    /// The separator of two rows.
     fn separator(&self) -> &'static [u8] {
         match self {
-            Row::Item(_) | Row::Made(_) => b",",
+            Row::Item(_) | Row::Json(_) => b",",
             Row::Message(_) => b"",
         }
     }
@@ -212,9 +212,9 @@ impl Row {
                 out.extend_from_slice(b"{");
                 out.extend_from_slice(&resource.json_item(object));
             }
-            Row::Made(make) => out.extend_from_slice(&make(object)),
-            Row::Message(make) => {
-                let message = make(object);
+            Row::Json(encode) => out.extend_from_slice(&encode(object)),
+            Row::Message(encode) => {
+                let message = encode(object);
                 out.extend_from_slice(&ItemHead::of(message.len()));
                 out.extend_from_slice(&message);
             }
@@ -222,20 +222,20 @@ impl Row {
     }
 }
 
-/// The bytes of a list, piece by piece.
+/// The bytes of a list in pieces.
 struct Pieces {
     head: Option<Vec<u8>>,
     items: std::vec::IntoIter<Arc<Object>>,
     row: Row,
     tail: &'static [u8],
-    /// How long all pieces are together, where that is known.
+    /// Total length, where it is known.
     total: Option<usize>,
     first: bool,
     done: bool,
 }
 
 impl Pieces {
-    /// Where there is nothing to list, null: clients know the absence of some lists so.
+    /// An empty list becomes null, as some clients expect.
     fn or_null(mut self) -> Self {
         if self.items.len() == 0 {
             self.head = self.head.map(|mut head| {
@@ -274,7 +274,7 @@ impl Iterator for Pieces {
     }
 }
 
-/// The field that has the items of a list.
+/// The field of the items in a list.
 fn list_key(transform: Transform) -> &'static str {
     match transform {
         Transform::Table { .. } => "rows",
@@ -282,10 +282,10 @@ fn list_key(transform: Transform) -> &'static str {
     }
 }
 
-/// The bytes of a list as YAML, piece by piece.
+/// The bytes of a list as YAML in pieces.
 struct YamlPieces {
     pieces: Pieces,
-    /// Gone after the end was written.
+    /// `None` after the end was written.
     writer: Option<yaml::ListWriter>,
 }
 

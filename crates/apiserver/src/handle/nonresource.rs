@@ -1,15 +1,15 @@
-//! Paths that name no resource: discovery, OpenAPI, health, metrics, version, debugging.
+//! Nonresource paths: discovery, OpenAPI, health, metrics, version, debugging.
 
-use super::answer::{self, ResponseFormat};
 use super::plain_text::{not_found, text};
 use super::request_context::RequestContext;
+use super::responses::{self, ResponseFormat};
 use super::service::Service;
 use crate::authentication::service_accounts::{CONFIGURATION_PATH, KEYS_PATH};
 use crate::discovery::aggregated;
-use crate::discovery::debug::Inside;
-use crate::discovery::groups::{Documents, Made};
+use crate::discovery::debug::DebugData;
+use crate::discovery::groups::{Documents, Sources};
 use crate::discovery::{health, version};
-use crate::negotiate::{gzip, prefers_whole, tagged};
+use crate::negotiate::{gzip, prefers_aggregated, with_etag};
 use crate::serve::Body;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -23,13 +23,13 @@ use std::sync::Arc;
 const FAIRNESS_PAGES: &str = "/debug/api_priority_and_fairness/";
 
 impl Service {
-    pub(super) async fn how_it_is(
+    pub(super) async fn health_check(
         &self,
         endpoint: &'static str,
         check: Option<&str>,
-        call: &RequestContext<'_>,
+        context: &RequestContext<'_>,
     ) -> Response<Body> {
-        match self.health.answer(endpoint, check, &call.asked.query).await {
+        match self.health.respond(endpoint, check, &context.info.query).await {
             None => not_found(),
             Some(report) => {
                 if !report.failed.is_empty() {
@@ -40,36 +40,36 @@ impl Service {
         }
     }
 
-    /// Paths that name no resource.
-    pub(super) fn plain(self: &Arc<Self>, call: &RequestContext<'_>) -> Result<Response<Body>, ApiError> {
-        let path = call.asked.path.as_str();
+    /// Dispatches nonresource paths.
+    pub(super) fn plain(self: &Arc<Self>, context: &RequestContext<'_>) -> Result<Response<Body>, ApiError> {
+        let path = context.info.path.as_str();
         let trimmed = path.trim_end_matches('/');
         match trimmed {
-            "/metrics" => return Ok(self.numbers(call)),
-            "/metrics/slis" if self.gates.slis => return Ok(self.levels(call)),
-            "/openapi/v2" => return self.discovery.openapi.v2(&self.api, &self.aggregation, call),
-            CONFIGURATION_PATH | KEYS_PATH => return self.about_issuer(call, trimmed),
+            "/metrics" => return Ok(self.numbers(context)),
+            "/metrics/slis" if self.gates.slis => return Ok(self.sli_metrics(context)),
+            "/openapi/v2" => return self.discovery.openapi.v2(&self.api, &self.aggregation, context),
+            CONFIGURATION_PATH | KEYS_PATH => return self.issuer_documents(context, trimmed),
             _ => {}
         }
         if self.debug.profiling
-            && let Some(page) = debug_page(self, call)
+            && let Some(page) = debug_page(self, context)
         {
             return Ok(page);
         }
-        if let (Some(what), Some(fairness)) = (trimmed.strip_prefix(FAIRNESS_PAGES), &self.access.fairness) {
-            let details = call.asked.query.flag("includeRequestDetails");
-            return Ok(fairness.shown(what, details).map_or_else(not_found, |page| text(200, page)));
+        if let (Some(page), Some(fairness)) = (trimmed.strip_prefix(FAIRNESS_PAGES), &self.access.fairness) {
+            let details = context.info.query.flag("includeRequestDetails");
+            return Ok(fairness.debug_page(page, details).map_or_else(not_found, |page| text(200, page)));
         }
         if let Some(rest) = trimmed.strip_prefix("/openapi/v3").filter(|_| self.gates.openapi_v3) {
             return self.discovery.openapi.v3(
                 &self.api,
                 &self.aggregation,
-                call,
+                context,
                 rest.trim_start_matches('/'),
             );
         }
-        if let Some(whole) = self.whole_discovery(call, trimmed) {
-            return whole;
+        if let Some(aggregated) = self.aggregated_discovery(context, trimmed) {
+            return aggregated;
         }
         let document = match trimmed {
             "/version" => Some((version::json(), None)),
@@ -78,28 +78,28 @@ impl Service {
         };
         match document {
             Some((json, hash)) => {
-                // the same distinction that clients know from elsewhere
+                // as upstream distinguishes them
                 let groups = trimmed.starts_with("/apis") && trimmed.matches('/').count() < 3;
                 let head =
-                    call.asked.method == Method::HEAD && (groups || matches!(trimmed, "" | "/index.html"));
-                if !head && call.asked.method != Method::GET {
+                    context.info.method == Method::HEAD && (groups || matches!(trimmed, "" | "/index.html"));
+                if !head && context.info.method != Method::GET {
                     return Err(ApiError::method_not_allowed());
                 }
                 let names = &self.api.names;
-                let manner = match trimmed {
-                    "/version" => ResponseFormat::of_plain(call)?.indented().unrecorded(),
-                    "" | "/index.html" => ResponseFormat::of_page(call).indented().unrecorded(),
-                    _ => ResponseFormat::of_document(call, names)?,
+                let format = match trimmed {
+                    "/version" => ResponseFormat::of_plain(context)?.indented().unrecorded(),
+                    "" | "/index.html" => ResponseFormat::of_page(context).indented().unrecorded(),
+                    _ => ResponseFormat::of_document(context, names)?,
                 };
-                let response = answer::document(200, json.clone(), document_type(&json), &manner, names);
+                let response = responses::document(200, json.clone(), document_type(&json), &format, names);
                 Ok(match hash {
-                    // each form is a document of its own
-                    Some(hash) => tagged(response, &(hash + manner.mark()), call.headers),
+                    // each encoding has an ETag of its own
+                    Some(hash) => with_etag(response, &(hash + format.etag_suffix()), context.headers),
                     None => response,
                 })
             }
             None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
-            // a version that a known group does not have
+            // an unknown version of a known group
             None if trimmed.strip_prefix("/apis/").is_some_and(|rest| {
                 rest.split_once('/').is_some_and(|(group, _)| {
                     self.documents().get(&format!("/apis/{group}")).is_some()
@@ -113,24 +113,24 @@ impl Service {
         }
     }
 
-    /// Everything that is counted.
-    fn numbers(&self, call: &RequestContext<'_>) -> Response<Body> {
-        numbers(self.metrics.registry.pages().map(Bytes::from), call)
+    /// The metrics of the server.
+    fn numbers(&self, context: &RequestContext<'_>) -> Response<Body> {
+        numbers(self.metrics.registry.pages().map(Bytes::from), context)
     }
 
-    /// How health checks went, or, where somebody deletes that, nothing from now on.
-    fn levels(&self, call: &RequestContext<'_>) -> Response<Body> {
-        if call.asked.method == Method::DELETE {
+    /// The SLI metrics of health checks; DELETE resets them.
+    fn sli_metrics(&self, context: &RequestContext<'_>) -> Response<Body> {
+        if context.info.method == Method::DELETE {
             self.health.slis.reset();
             return text(200, "metrics reset\n".to_owned());
         }
-        numbers(std::iter::once(Bytes::from(self.health.slis.text())), call)
+        numbers(std::iter::once(Bytes::from(self.health.slis.text())), context)
     }
 
-    /// What verifiers of tokens elsewhere need to know.
-    fn about_issuer(&self, call: &RequestContext<'_>, path: &str) -> Result<Response<Body>, ApiError> {
+    /// The OpenID discovery documents of the token issuer.
+    fn issuer_documents(&self, context: &RequestContext<'_>, path: &str) -> Result<Response<Body>, ApiError> {
         let Some(issuer) = &self.discovery.issuer else { return Ok(not_found()) };
-        if call.asked.method != Method::GET {
+        if context.info.method != Method::GET {
             return Err(ApiError::method_not_allowed());
         }
         let (json, media) = match path {
@@ -144,7 +144,7 @@ impl Service {
         Ok(response)
     }
 
-    /// Discovery, made anew when the resources have changed.
+    /// The discovery documents, rebuilt when the resources have changed.
     pub(super) fn documents(&self) -> Arc<Documents> {
         let resources = self.api.resources();
         let from = (resources.generation, self.aggregation.generation());
@@ -155,11 +155,12 @@ impl Service {
         let routes = self.aggregation.routes();
         let (names, address, hashes) =
             (&self.api.names, &*self.discovery.advertised, self.gates.storage_hash);
-        let whole = self.gates.whole_discovery;
-        let made = Made { resources: &resources, routes: &routes, names, address, hashes, whole };
-        let made = Arc::new(Documents::new(from, &made));
-        self.discovery.documents.store(made.clone());
-        made
+        let aggregated = self.gates.aggregated_discovery;
+        let documents =
+            Sources { resources: &resources, routes: &routes, names, address, hashes, aggregated };
+        let documents = Arc::new(Documents::new(from, &documents));
+        self.discovery.documents.store(documents.clone());
+        documents
     }
 
     fn index(&self) -> Bytes {
@@ -184,49 +185,55 @@ impl Service {
         schema::encode::untyped(&out).into()
     }
 
-    /// Everything below `/api` or `/apis` at once, where that is asked for.
-    fn whole_discovery(
+    /// The aggregated discovery document of `/api` or `/apis`, if the client prefers it.
+    fn aggregated_discovery(
         &self,
-        call: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         path: &str,
     ) -> Option<Result<Response<Body>, ApiError>> {
         let at = ["/api", "/apis"].iter().position(|it| *it == path)?;
-        if !self.gates.whole_discovery || !matches!(call.asked.method, Method::GET | Method::HEAD) {
+        if !self.gates.aggregated_discovery || !matches!(context.info.method, Method::GET | Method::HEAD) {
             return None;
         }
         let names = &self.api.names;
-        let form = prefers_whole(call.header(header::ACCEPT), names)?;
+        let form = prefers_aggregated(context.header(header::ACCEPT), names)?;
         let documents = self.documents();
-        let document = &documents.whole.as_ref()?[at];
-        let mut manner = ResponseFormat::forgiving(call, names);
-        manner.output.form = form;
+        let document = &documents.aggregated.as_ref()?[at];
+        let mut format = ResponseFormat::lenient(context, names);
+        format.output.form = form;
         let ty = aggregated::document_type();
-        let mut response = answer::document(200, document.json.clone(), ty, &manner, names);
+        let mut response = responses::document(200, document.json.clone(), ty, &format, names);
         let group = names.group("apidiscovery");
-        let said = response.headers().get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
-        let media =
-            format!("{};g={group};v=v2beta1;as={}", said.unwrap_or("application/json"), aggregated::KIND);
+        let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        let media = format!(
+            "{};g={group};v=v2beta1;as={}",
+            content_type.unwrap_or("application/json"),
+            aggregated::KIND
+        );
         if let Ok(media) = HeaderValue::try_from(media) {
             response.headers_mut().insert(header::CONTENT_TYPE, media);
         }
-        Some(Ok(tagged(response, &format!("{}{}", document.hash, manner.mark()), call.headers)))
+        Some(Ok(with_etag(response, &format!("{}{}", document.hash, format.etag_suffix()), context.headers)))
     }
 }
 
 /// A page below `/debug`.
-fn debug_page(service: &Service, call: &RequestContext<'_>) -> Option<Response<Body>> {
-    let inside = Inside {
+fn debug_page(service: &Service, context: &RequestContext<'_>) -> Option<Response<Body>> {
+    let inside = DebugData {
         command: &service.debug.command,
         verbosity: service.debug.verbosity.as_ref(),
-        holdings: &|| holdings(service),
+        memory_usage: &|| memory_usage(service),
     };
-    inside.page(&call.asked.method, &call.asked.path, &call.body)
+    inside.page(&context.info.method, &context.info.path, &context.body)
 }
 
-/// What collectors read.
-fn numbers(pages: impl Iterator<Item = Bytes> + Send + 'static, call: &RequestContext<'_>) -> Response<Body> {
-    let mut response = match ResponseFormat::accepts_gzip(call) {
-        true => answer::compressed(Response::new(Body::frames(gzip(pages)))),
+/// Metrics in text form.
+fn numbers(
+    pages: impl Iterator<Item = Bytes> + Send + 'static,
+    context: &RequestContext<'_>,
+) -> Response<Body> {
+    let mut response = match ResponseFormat::accepts_gzip(context) {
+        true => responses::compress(Response::new(Body::frames(gzip(pages)))),
         false => Response::new(Body::frames(pages)),
     };
     let media = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -236,13 +243,13 @@ fn numbers(pages: impl Iterator<Item = Bytes> + Send + 'static, call: &RequestCo
     response
 }
 
-/// The type of a discovery document, by the kind it names itself.
+/// The type of a discovery document, by its `kind`.
 fn document_type(json: &[u8]) -> Option<&'static schema::table::Type> {
     let decoded = schema::decode::json_untyped(json).ok()?;
-    answer::meta_type(decoded.value.text(&["kind"]))
+    responses::meta_type(decoded.value.text(&["kind"]))
 }
 
-fn holdings(service: &Service) -> String {
+fn memory_usage(service: &Service) -> String {
     let mut lines: Vec<_> = service
         .api
         .storage

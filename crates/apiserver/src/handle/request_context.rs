@@ -1,4 +1,4 @@
-//! A request with its caller, its body and its record.
+//! A request with its user, body and record.
 
 use crate::request::RequestInfo;
 use bytes::Bytes;
@@ -6,9 +6,9 @@ use http::{HeaderMap, header};
 use rest::RequestRecord;
 use std::sync::Arc;
 
-/// See the module.
+/// The context of a request.
 pub(crate) struct RequestContext<'a> {
-    pub asked: &'a RequestInfo,
+    pub info: &'a RequestInfo,
     pub headers: &'a HeaderMap,
     pub user: Arc<auth::User>,
     pub body: Bytes,

@@ -1,14 +1,14 @@
 //! Metrics, log lines and spans of one request, from its arrival to its response.
 //!
-//! However a request ends, it is counted once: when it is answered, when its client is gone, or when the server made
-//! a mistake. One that took long leaves a line that says where the time went, every request does with `-v 3`.
+//! Each request is counted once, however it ends: with a response, with a disconnect, or with a panic. A slow
+//! one is logged with the time of each step, and every request is with `-v 3`.
 
 use super::service::Service;
 use crate::audit::ID;
 use crate::discovery::metrics::Labels;
 use crate::request::RequestInfo;
 use crate::serve::{Body, Peer};
-use crate::trace::{Told, Traced};
+use crate::trace::{RequestSpan, SpanAttributes};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, header};
 use rest::RequestRecord;
@@ -16,78 +16,78 @@ use std::fmt::Write as _;
 use std::time::Duration;
 use tracing::Level;
 
-/// From here on a request took long.
+/// Minimum duration of a slow request.
 const LONG: Duration = Duration::from_millis(500);
 
-/// A request that is not answered yet.
+/// A request without a response yet.
 pub(super) struct RequestScope<'a> {
     pub service: &'a Service,
-    pub asked: &'a RequestInfo,
+    pub info: &'a RequestInfo,
     pub parts: &'a Parts,
     pub peer: &'a Peer,
-    pub came: Duration,
-    traced: Option<Traced>,
-    answered: bool,
+    pub received: Duration,
+    span: Option<RequestSpan>,
+    is_complete: bool,
 }
 
 impl<'a> RequestScope<'a> {
     pub fn new(
         service: &'a Service,
-        asked: &'a RequestInfo,
+        info: &'a RequestInfo,
         parts: &'a Parts,
         peer: &'a Peer,
-        came: Duration,
+        received: Duration,
     ) -> Self {
-        let traced = service.tracing.as_ref().and_then(|tracing| tracing.begin(&parts.headers, came));
-        RequestScope { service, asked, parts, peer, came, traced, answered: false }
+        let span = service.tracing.as_ref().and_then(|tracing| tracing.begin(&parts.headers, received));
+        RequestScope { service, info, parts, peer, received, span, is_complete: false }
     }
 
-    /// What calls on its behalf say, if it is traced.
+    /// The `traceparent` of outgoing calls, if the request is traced.
     pub fn traceparent(&self) -> Option<HeaderValue> {
-        self.traced.as_ref().and_then(Traced::header)
+        self.span.as_ref().and_then(RequestSpan::header)
     }
 
     pub fn labels(&self) -> Labels<'a> {
-        Labels::of(self.asked, &self.parts.headers, &self.service.api)
+        Labels::of(self.info, &self.parts.headers, &self.service.api)
     }
 
     fn took(&self) -> Duration {
-        self.service.api.world.elapsed().saturating_sub(self.came)
+        self.service.api.world.elapsed().saturating_sub(self.received)
     }
 
-    /// There is an answer. What lasts is counted when it ends.
-    pub fn answered(mut self, notes: &RequestRecord, response: Response<Body>) -> Response<Body> {
-        self.answered = true;
+    /// Counts the response. A long-running one is counted when it ends.
+    pub fn complete(mut self, notes: &RequestRecord, response: Response<Body>) -> Response<Body> {
+        self.is_complete = true;
         let took = self.took();
-        self.tell(took, &response);
+        self.log(took, &response);
         self.end_span(took, notes, &response);
-        if self.asked.verb == "watch" && matches!(response.body(), Body::Stream(_)) {
+        if self.info.verb == "watch" && matches!(response.body(), Body::Stream(_)) {
             return response;
         }
         if took >= LONG {
-            self.tell_where_the_time_went(took, notes, &response);
+            self.log_steps(took, notes, &response);
         }
         let (labels, code) = (self.labels(), response.status());
         let requests = &self.service.metrics.requests;
-        response.map(|body| requests.answered(&labels, code, (took, notes.elsewhere()), body))
+        response.map(|body| requests.record_response(&labels, code, (took, notes.webhook_duration()), body))
     }
 
-    /// The server made a mistake.
-    pub fn broke(mut self) {
-        self.answered = true;
-        self.service.metrics.requests.broke(&self.labels(), self.took());
+    /// Counts and logs a panic.
+    pub fn record_panic(mut self) {
+        self.is_complete = true;
+        self.service.metrics.requests.record_panic(&self.labels(), self.took());
         tracing::error!(
             verb = self.labels().verb(),
             URI = self.uri(),
             "audit-ID" = text(self.parts.headers.get(ID)),
             srcIP = %self.peer.remote,
-            "the server made a mistake with this request",
+            "a request handler panicked",
         );
     }
 
     fn end_span(&self, took: Duration, notes: &RequestRecord, response: &Response<Body>) {
-        let (Some(tracing), Some(traced)) = (&self.service.tracing, &self.traced) else { return };
-        let told = Told {
+        let (Some(tracing), Some(span)) = (&self.service.tracing, &self.span) else { return };
+        let attributes = SpanAttributes {
             method: self.parts.method.as_str(),
             target: self.uri(),
             agent: text(self.parts.headers.get(header::USER_AGENT)),
@@ -95,15 +95,15 @@ impl<'a> RequestScope<'a> {
             id: text(id(response.headers(), &self.parts.headers)),
             code: response.status().as_u16(),
         };
-        tracing.end(traced, took, notes, &told);
+        tracing.end(span, took, notes, &attributes);
     }
 
     fn uri(&self) -> &str {
         self.parts.uri.path_and_query().map_or("/", |it| it.as_str())
     }
 
-    /// The line of a request among those of all.
-    fn tell(&self, took: Duration, response: &Response<Body>) {
+    /// The log line of a request.
+    fn log(&self, took: Duration, response: &Response<Body>) {
         if !tracing::enabled!(target: "access", Level::INFO) {
             return;
         }
@@ -120,15 +120,15 @@ impl<'a> RequestScope<'a> {
         );
     }
 
-    fn tell_where_the_time_went(&self, took: Duration, notes: &RequestRecord, response: &Response<Body>) {
-        let Some(kept_back) = self.service.slow.now() else { return };
-        let (mut steps, mut before) = (String::new(), self.came);
+    fn log_steps(&self, took: Duration, notes: &RequestRecord, response: &Response<Body>) {
+        let Some(suppressed) = self.service.slow.now() else { return };
+        let (mut steps, mut before) = (String::new(), self.received);
         for (step, at) in notes.steps() {
             // writing to a string cannot fail
             let _ = write!(steps, "{}={:?} ", step.name(), at.saturating_sub(before));
             before = before.max(at);
         }
-        let _ = write!(steps, "answer={:?}", (self.came + took).saturating_sub(before));
+        let _ = write!(steps, "answer={:?}", (self.received + took).saturating_sub(before));
         tracing::warn!(
             verb = self.labels().verb(),
             URI = self.uri(),
@@ -138,13 +138,13 @@ impl<'a> RequestScope<'a> {
             "audit-ID" = text(id(response.headers(), &self.parts.headers)),
             srcIP = %self.peer.remote,
             resp = response.status().as_u16(),
-            kept_back,
+            suppressed,
             "a request took long",
         );
     }
 }
 
-/// The name of a request that client and server share: that of the record, or what the client calls it.
+/// The request id that client and server share: the audit id, or the client's own.
 fn id<'a>(answer: &'a HeaderMap, request: &'a HeaderMap) -> Option<&'a HeaderValue> {
     answer.get(ID).or_else(|| request.get(ID))
 }
@@ -155,8 +155,8 @@ fn text(value: Option<&HeaderValue>) -> &str {
 
 impl Drop for RequestScope<'_> {
     fn drop(&mut self) {
-        if !self.answered {
-            self.service.metrics.requests.aborted(&self.labels());
+        if !self.is_complete {
+            self.service.metrics.requests.record_abort(&self.labels());
         }
     }
 }

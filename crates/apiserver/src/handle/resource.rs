@@ -1,9 +1,9 @@
 //! Requests for resources: dispatch over verbs, and their options.
 
-use super::answer::{self, ResponseFormat};
-use super::place::{Misplaced, Place, check_segment};
 use super::plain_text::not_found;
 use super::request_context::RequestContext;
+use super::resource_path::{PathError, ResourcePath, check_segment};
+use super::responses::{self, ResponseFormat};
 use super::service::Service;
 use super::subresources::on_node;
 use super::{deprecation, lists, watch};
@@ -15,7 +15,7 @@ use http::{Method, Response, header};
 use merge::managed::default_manager;
 use rest::hooks::VirtualSubresource;
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
-use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Shown, WriteRequest};
+use rest::{ApiError, AuditDetail, Deleted, Details, PatchKind, Requester, Resource, WriteRequest};
 use rest::{Format, Input};
 use schema::{Value, proto};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 impl Service {
     pub(crate) async fn resource(
         self: &Arc<Self>,
-        call: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         target: &Target,
     ) -> Result<Response<Body>, ApiError> {
         let resources = self.api.resources();
@@ -38,366 +38,397 @@ impl Service {
             }
             None => return Ok(not_found()),
         };
-        let place = match resource.kind.kind_first {
-            true => Place::find(&resource, target, call.asked)?,
-            false => match Place::find_custom(&resource, target, call.asked.verb) {
-                Ok(place) => place,
-                // a path that is of no custom resource is of nothing else either
-                Err(Misplaced::Path) => return Ok(not_found()),
+        let path = match resource.kind.kind_first {
+            true => ResourcePath::find(&resource, target, context.info)?,
+            false => match ResourcePath::find_custom(&resource, target, context.info.verb) {
+                Ok(path) => path,
+                // a path of no custom resource exists nowhere else either
+                Err(PathError::Path) => return Ok(not_found()),
                 Err(misplaced) => {
                     let deprecated = deprecation::warning(&resource, &self.api.names, self.release);
-                    call.notes.warn_first(deprecated.into_iter().collect());
+                    context.notes.warn_first(deprecated.into_iter().collect());
                     return Err(match misplaced {
-                        Misplaced::Verb => not_supported(&resource, target, call.asked.verb),
+                        PathError::Verb => not_supported(&resource, target, context.info.verb),
                         _ => ApiError::not_found(resource.subject(&target.name)),
                     });
                 }
             },
         };
-        check_segment(place.name)?;
-        if call.asked.method == Method::HEAD && resource.kind.kind_first {
+        check_segment(path.name)?;
+        if context.info.method == Method::HEAD && resource.kind.kind_first {
             return Err(ApiError::method_not_allowed());
         }
-        if !call.body.is_empty() {
+        if !context.body.is_empty() {
             let verb =
-                if call.asked.verb == "deletecollection" { "delete_collection" } else { call.asked.verb };
-            self.metrics.requests.body(&resource, verb, call.body.len());
+                if context.info.verb == "deletecollection" { "delete_collection" } else { context.info.verb };
+            self.metrics.requests.body(&resource, verb, context.body.len());
         }
-        let answered = self.verb(call, &place).await;
+        let result = self.verb(context, &path).await;
         let Some(deprecated) = deprecation::warning(&resource, &self.api.names, self.release) else {
-            return answered;
+            return result;
         };
-        self.metrics.deprecated(&resource, &target.subresource);
-        if call.notes.shown() > Shown::Nothing {
-            deprecation::annotate(&resource, &self.api.names, &call.notes);
+        self.metrics.record_deprecated(&resource, &target.subresource);
+        if context.notes.audit_detail() > AuditDetail::Nothing {
+            deprecation::annotate(&resource, &self.api.names, &context.notes);
         }
-        let response = match answered {
+        let response = match result {
             Ok(response) => response,
-            // refused before anything of the resource was asked
+            // refused before the resource was reached
             Err(error) if error.is_about_media() => return Err(error),
-            Err(error) => answer::failure(&error, call, &self.api.names),
+            Err(error) => responses::failure(&error, context, &self.api.names),
         };
-        call.notes.warn_first(vec![deprecated]);
+        context.notes.warn_first(vec![deprecated]);
         Ok(response)
     }
 
     async fn verb(
         self: &Arc<Self>,
-        call: &RequestContext<'_>,
-        place: &Place<'_>,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
     ) -> Result<Response<Body>, ApiError> {
-        if !matches!(call.asked.verb, "get" | "list" | "watch") {
-            // what is changed, and what decides about it, is the newest; reads say themselves what they want
+        if !matches!(context.info.verb, "get" | "list" | "watch") {
+            // writes and their admission read the newest state; reads state their own requirement
             self.api.catch_up().await?;
         }
-        match (call.asked.verb, place.subresource) {
-            (_, sub) if on_node(sub) => self.connect(call, place).await,
-            ("create", sub) if !sub.is_empty() => self.act(call, place).await,
-            ("get", _) => self.get(call, place).await,
-            ("list", _) => self.list(call, place).await,
-            ("watch", _) if !place.resource.kind.verbs.iter().any(|one| one == "watch") => {
-                Err(ApiError::no_watch(&place.resource.kind.plural))
+        match (context.info.verb, path.subresource) {
+            (_, sub) if on_node(sub) => self.connect(context, path).await,
+            ("create", sub) if !sub.is_empty() => self.act(context, path).await,
+            ("get", _) => self.get(context, path).await,
+            ("list", _) => self.list(context, path).await,
+            ("watch", _) if !path.resource.kind.verbs.iter().any(|one| one == "watch") => {
+                Err(ApiError::no_watch(&path.resource.kind.plural))
             }
-            ("watch", _) => watch::start(self, call, place).await,
-            ("create", _) => self.create(call, place).await,
-            ("update", _) => self.update(call, place).await,
-            ("patch", _) => self.patch(call, place).await,
-            ("delete", _) => self.delete(call, place).await,
-            ("deletecollection", _) => self.delete_collection(call, place).await,
+            ("watch", _) => watch::start(self, context, path).await,
+            ("create", _) => self.create(context, path).await,
+            ("update", _) => self.update(context, path).await,
+            ("patch", _) => self.patch(context, path).await,
+            ("delete", _) => self.delete(context, path).await,
+            ("deletecollection", _) => self.delete_collection(context, path).await,
             _ => Err(ApiError::method_not_allowed()),
         }
     }
 
-    async fn get(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
-        let version = call.asked.query.get("resourceVersion").unwrap_or("");
-        if call.asked.query.get("export").is_some_and(|_| call.asked.query.flag("export")) {
+    async fn get(
+        &self,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
+    ) -> Result<Response<Body>, ApiError> {
+        let format = ResponseFormat::of(context, &self.api.names, path.resource, false)?;
+        let version = context.info.query.get("resourceVersion").unwrap_or("");
+        if context.info.query.get("export").is_some_and(|_| context.info.query.flag("export")) {
             return Err(ApiError::bad_request(
                 "the export parameter, deprecated since v1.14, is no longer supported",
             ));
         }
-        let (resource, names) = (place.resource, &self.api.names);
-        if let Some((_, served)) = resource.view(place.subresource) {
-            let (namespace, name) = (place.namespace, place.name);
-            let json = self.api.get_view(resource, place.subresource, namespace, name, version).await?;
-            return answer::object(200, json, served, &manner, call, &self.api);
+        let (resource, names) = (path.resource, &self.api.names);
+        if let Some((_, served)) = resource.view(path.subresource) {
+            let (namespace, name) = (path.namespace, path.name);
+            let json = self.api.get_view(resource, path.subresource, namespace, name, version).await?;
+            return responses::object(200, json, served, &format, context, &self.api);
         }
         let object = match &resource.hooks.virtual_resource {
-            Some(answer) => self.api.get_virtual(resource, &**answer, place.name)?,
-            None => self.api.get(resource, place.namespace, place.name, version).await?,
+            Some(virtual_resource) => self.api.get_virtual(resource, &**virtual_resource, path.name)?,
+            None => self.api.get(resource, path.namespace, path.name, version).await?,
         };
-        if manner.output == Output::PROTOBUF {
-            manner.record(&resource.json(&object));
+        if format.output == Output::PROTOBUF {
+            format.record(&resource.json(&object));
             let message = lists::message(resource, &object);
             let sealed = proto::envelope(&resource.api_version, &resource.kind.name, &message);
-            return Ok(answer::response(200, Form::Protobuf, Body::full(sealed), names));
+            return Ok(responses::response(200, Form::Protobuf, Body::full(sealed), names));
         }
-        answer::object(200, resource.json(&object), resource, &manner, call, &self.api)
+        responses::object(200, resource.json(&object), resource, &format, context, &self.api)
     }
 
-    async fn list(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = ResponseFormat::of(call, &self.api.names, place.resource, true)?;
-        let options = ListOptions::parse(&call.asked.query, &self.api.names)?;
-        let mut page = match &place.resource.hooks.virtual_resource {
-            Some(answer) => self.api.list_virtual(place.resource, &**answer, &options)?,
-            None => self.api.list(place.resource, place.namespace, &options).await?,
+    async fn list(
+        &self,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
+    ) -> Result<Response<Body>, ApiError> {
+        let format = ResponseFormat::of(context, &self.api.names, path.resource, true)?;
+        let options = ListOptions::parse(&context.info.query, &self.api.names)?;
+        let mut page = match &path.resource.hooks.virtual_resource {
+            Some(virtual_resource) => self.api.list_virtual(path.resource, &**virtual_resource, &options)?,
+            None => self.api.list(path.resource, path.namespace, &options).await?,
         };
-        if !self.gates.remaining {
+        if !self.gates.remaining_item_count {
             page.remaining = None;
         }
-        lists::answer(page, place.resource, &manner, call, &self.api)
+        lists::respond(page, path.resource, &format, context, &self.api)
     }
 
-    async fn create(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        if place.resource.hooks.create.acts_on.is_some() {
-            return self.act(call, place).await;
+    async fn create(
+        &self,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
+    ) -> Result<Response<Body>, ApiError> {
+        if path.resource.hooks.create.acts_on.is_some() {
+            return self.act(context, path).await;
         }
-        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
-        let input = self.input(call)?;
-        let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
-        if let Some(answer) = &place.resource.hooks.virtual_resource {
-            let work = async |writing: &mut WriteRequest<'_>| {
-                self.api.create_virtual(writing, &**answer, &input).await
+        let format = ResponseFormat::of(context, &self.api.names, path.resource, false)?;
+        let input = self.input(context)?;
+        let options = WriteOptions::parse(&context.info.query, "CreateOptions", &self.api.names)?;
+        if let Some(virtual_resource) = &path.resource.hooks.virtual_resource {
+            let work = async |write: &mut WriteRequest<'_>| {
+                self.api.create_virtual(write, &**virtual_resource, &input).await
             };
-            return self.write(call, place, &options, &manner, work).await;
+            return self.write(context, path, &options, &format, work).await;
         }
-        self.write(call, place, &options, &manner, async |writing| self.api.create(writing, &input).await)
-            .await
+        self.write(context, path, &options, &format, async |write| self.api.create(write, &input).await).await
     }
 
-    /// A post that changes an object elsewhere, or takes it away.
-    async fn act(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = ResponseFormat::of_action(call, &self.api.names)?;
+    /// A create that changes or deletes another object.
+    async fn act(
+        &self,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
+    ) -> Result<Response<Body>, ApiError> {
+        let format = ResponseFormat::of_action(context, &self.api.names)?;
         if let Some(part) =
-            place.resource.hooks.subresources.virtuals.iter().find(|one| one.name == place.subresource)
+            path.resource.hooks.subresources.virtuals.iter().find(|one| one.name == path.subresource)
         {
-            return self.answer_part(call, place, part, &manner).await;
+            return self.create_virtual_subresource(context, path, part, &format).await;
         }
-        let action =
-            place.resource.hooks.subresources.actions.iter().find(|one| one.name == place.subresource);
-        let there = place.resource.hooks.create.acts_on.filter(|_| place.subresource.is_empty());
-        let input = self.input(call)?;
-        let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
-        let (user, manager) = (requester(call), manager(call, &options));
-        let mut writing = WriteRequest {
-            resource: place.resource,
-            namespace: place.namespace,
-            name: place.name,
-            subresource: place.subresource,
+        let action = path.resource.hooks.subresources.actions.iter().find(|one| one.name == path.subresource);
+        let target_resource = path.resource.hooks.create.acts_on.filter(|_| path.subresource.is_empty());
+        let input = self.input(context)?;
+        let options = WriteOptions::parse(&context.info.query, "CreateOptions", &self.api.names)?;
+        let (user, manager) = (requester(context), manager(context, &options));
+        let mut write = WriteRequest {
+            resource: path.resource,
+            namespace: path.namespace,
+            name: path.name,
+            subresource: path.subresource,
             options: &options,
             user: &user,
             manager: &manager,
             owned: false,
             warnings: Vec::new(),
         };
-        match (action, there) {
-            (Some(action), _) => self.api.act(&mut writing, action, &input).await?,
-            (None, Some(there)) => self.api.act_elsewhere(&mut writing, there, &input).await?,
+        match (action, target_resource) {
+            (Some(action), _) => self.api.act(&mut write, action, &input).await?,
+            (None, Some(target_resource)) => {
+                self.api.act_elsewhere(&mut write, target_resource, &input).await?
+            }
             (None, None) => return Err(ApiError::method_not_allowed()),
         }
-        let status = crate::negotiate::status::done(201);
-        let response = answer::document(201, status, answer::meta_type("Status"), &manner, &self.api.names);
-        call.notes.warn_first(writing.warnings);
+        let status = crate::negotiate::status::empty_success(201);
+        let response =
+            responses::document(201, status, responses::meta_type("Status"), &format, &self.api.names);
+        context.notes.warn_first(write.warnings);
         Ok(response)
     }
 
-    /// A post to a part of an object that is answered and changes nothing.
-    async fn answer_part(
+    /// A create of a virtual subresource, which changes nothing.
+    async fn create_virtual_subresource(
         &self,
-        call: &RequestContext<'_>,
-        place: &Place<'_>,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
         part: &VirtualSubresource,
-        manner: &ResponseFormat,
+        format: &ResponseFormat,
     ) -> Result<Response<Body>, ApiError> {
-        let input = self.input(call)?;
-        let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
-        let (user, manager) = (requester(call), manager(call, &options));
-        let mut writing = WriteRequest {
-            resource: place.resource,
-            namespace: place.namespace,
-            name: place.name,
-            subresource: place.subresource,
+        let input = self.input(context)?;
+        let options = WriteOptions::parse(&context.info.query, "CreateOptions", &self.api.names)?;
+        let (user, manager) = (requester(context), manager(context, &options));
+        let mut write = WriteRequest {
+            resource: path.resource,
+            namespace: path.namespace,
+            name: path.name,
+            subresource: path.subresource,
             options: &options,
             user: &user,
             manager: &manager,
             owned: false,
             warnings: Vec::new(),
         };
-        let written = self.api.create_virtual_part(&mut writing, part, &input).await?;
-        let response = answer::typed(201, written.json, &part.kind.root, manner, &self.api.names)?;
-        call.notes.warn_first(writing.warnings);
+        let written = self.api.create_virtual_part(&mut write, part, &input).await?;
+        let response = responses::typed_object(201, written.json, &part.kind.root, format, &self.api.names)?;
+        context.notes.warn_first(write.warnings);
         Ok(response)
     }
 
-    async fn update(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        check_named(place)?;
-        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
-        let input = self.input(call)?;
-        let options = WriteOptions::parse(&call.asked.query, "UpdateOptions", &self.api.names)?;
-        self.write(call, place, &options, &manner, async |writing| self.api.update(writing, &input).await)
-            .await
+    async fn update(
+        &self,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
+    ) -> Result<Response<Body>, ApiError> {
+        check_named(path)?;
+        let format = ResponseFormat::of(context, &self.api.names, path.resource, false)?;
+        let input = self.input(context)?;
+        let options = WriteOptions::parse(&context.info.query, "UpdateOptions", &self.api.names)?;
+        self.write(context, path, &options, &format, async |write| self.api.update(write, &input).await).await
     }
 
-    async fn patch(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let merges_lists = place.resource.kind.kind_first;
-        let kind = match patch_type(call.header(header::CONTENT_TYPE)) {
+    async fn patch(
+        &self,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
+    ) -> Result<Response<Body>, ApiError> {
+        let merges_lists = path.resource.kind.kind_first;
+        let kind = match patch_type(context.header(header::CONTENT_TYPE)) {
             "application/json-patch+json" => Some(PatchKind::Json),
             "application/merge-patch+json" => Some(PatchKind::Merge),
-            // only tables of built-in kinds say how lists merge
+            // only tables of built-in kinds define how lists merge
             "application/strategic-merge-patch+json" if merges_lists => Some(PatchKind::Strategic),
             "application/apply-patch+yaml" => None,
             _ if !merges_lists => return Err(ApiError::unsupported_media_type(&ACCEPTED_BY_ALL)),
-            // without a body nothing is of the wrong type, and no patch gives anything to accept
-            _ if call.body.is_empty() => return Err(ApiError::nothing_acceptable(&[])),
+            // without a body the media type is irrelevant, and no patch type is acceptable
+            _ if context.body.is_empty() => return Err(ApiError::nothing_acceptable(&[])),
             _ => return Err(ApiError::unknown_media_type()),
         };
-        check_named(place)?;
-        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
-        let options = WriteOptions::parse_patch(&call.asked.query, kind.is_none(), &self.api.names)?;
-        let input = Input { bytes: call.body.clone(), format: Format::Json };
-        call.notes.saw_request(|| audit::patch_body(&call.body));
-        let work = async |writing: &mut WriteRequest<'_>| match kind {
-            Some(kind) => self.api.patch(writing, kind, &input).await,
-            None => self.api.apply(writing, &input).await,
+        check_named(path)?;
+        let format = ResponseFormat::of(context, &self.api.names, path.resource, false)?;
+        let options = WriteOptions::parse_patch(&context.info.query, kind.is_none(), &self.api.names)?;
+        let input = Input { bytes: context.body.clone(), format: Format::Json };
+        context.notes.record_request(|| audit::patch_body(&context.body));
+        let work = async |write: &mut WriteRequest<'_>| match kind {
+            Some(kind) => self.api.patch(write, kind, &input).await,
+            None => self.api.apply(write, &input).await,
         };
-        self.write(call, place, &options, &manner, work).await
+        self.write(context, path, &options, &format, work).await
     }
 
     async fn write(
         &self,
-        call: &RequestContext<'_>,
-        place: &Place<'_>,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
         options: &WriteOptions,
-        manner: &ResponseFormat,
+        format: &ResponseFormat,
         work: impl AsyncFnOnce(&mut WriteRequest<'_>) -> Result<rest::WriteOutcome, ApiError>,
     ) -> Result<Response<Body>, ApiError> {
-        let user = requester(call);
-        let manager = manager(call, options);
-        let mut writing = WriteRequest {
-            resource: place.resource,
-            namespace: place.namespace,
-            name: place.name,
-            subresource: place.subresource,
+        let user = requester(context);
+        let manager = manager(context, options);
+        let mut write = WriteRequest {
+            resource: path.resource,
+            namespace: path.namespace,
+            name: path.name,
+            subresource: path.subresource,
             options,
             user: &user,
             manager: &manager,
             owned: false,
             warnings: Vec::new(),
         };
-        let written = work(&mut writing).await;
-        let warnings = std::mem::take(&mut writing.warnings);
+        let written = work(&mut write).await;
+        let warnings = std::mem::take(&mut write.warnings);
         let response = match written {
             Ok(written) => {
                 let code = if written.created { 201 } else { 200 };
-                let served = place.resource.view(place.subresource).map(|(_, served)| served);
-                let resource = served.unwrap_or(place.resource);
-                answer::object(code, written.json, resource, manner, call, &self.api)
+                let served = path.resource.view(path.subresource).map(|(_, served)| served);
+                let resource = served.unwrap_or(path.resource);
+                responses::object(code, written.json, resource, format, context, &self.api)
             }
-            Err(error) => Ok(answer::failure(&error, call, &self.api.names)),
+            Err(error) => Ok(responses::failure(&error, context, &self.api.names)),
         };
-        call.notes.warn_first(warnings);
+        context.notes.warn_first(warnings);
         response
     }
 
-    async fn delete(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
-        let options = DeleteOptions::parse(&call.asked.query, &self.delete_body(call)?, &self.api.names)?;
-        let (resource, name) = (place.resource, place.name);
-        let deleted = self.api.delete(resource, place.namespace, name, &options, &requester(call)).await;
-        let answered = deleted.and_then(|deleted| self.deleted(call, place, &options, &manner, deleted));
-        Ok(self.warn_of_orphans(call, resource, &options, answered))
+    async fn delete(
+        &self,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
+    ) -> Result<Response<Body>, ApiError> {
+        let format = ResponseFormat::of(context, &self.api.names, path.resource, false)?;
+        let options =
+            DeleteOptions::parse(&context.info.query, &self.delete_body(context)?, &self.api.names)?;
+        let (resource, name) = (path.resource, path.name);
+        let deleted = self.api.delete(resource, path.namespace, name, &options, &requester(context)).await;
+        let result =
+            deleted.and_then(|deleted| self.delete_response(context, path, &options, &format, deleted));
+        Ok(self.warn_of_orphans(context, resource, &options, result))
     }
 
-    fn deleted(
+    fn delete_response(
         &self,
-        call: &RequestContext<'_>,
-        place: &Place<'_>,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
         options: &DeleteOptions,
-        manner: &ResponseFormat,
+        format: &ResponseFormat,
         deleted: Deleted,
     ) -> Result<Response<Body>, ApiError> {
-        let (resource, name) = (place.resource, place.name);
+        let (resource, name) = (path.resource, path.name);
         match deleted {
             Deleted::Object { json, gone } => {
                 let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
-                answer::object(code, json, resource, manner, call, &self.api)
+                responses::object(code, json, resource, format, context, &self.api)
             }
             Deleted::Gone { uid } => {
                 let (group, kind) = (resource.group.clone(), resource.kind.plural.to_string());
                 let details = Details { name: name.to_owned(), group, kind, uid, ..Details::default() };
                 let status = crate::negotiate::status::success(&details);
-                Ok(answer::document(200, status, answer::meta_type("Status"), manner, &self.api.names))
+                Ok(responses::document(200, status, responses::meta_type("Status"), format, &self.api.names))
             }
         }
     }
 
-    /// Tells a client that left open what becomes of dependents, whatever the answer is.
+    /// Warns a client that left the propagation policy open.
     fn warn_of_orphans(
         &self,
-        call: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         resource: &Resource,
         options: &DeleteOptions,
-        answered: Result<Response<Body>, ApiError>,
+        result: Result<Response<Body>, ApiError>,
     ) -> Response<Body> {
         let warning = resource.hooks.delete.warning;
         if !warning.is_empty() && options.propagation.is_none() && options.orphan_dependents.is_none() {
-            call.notes.warn_first(vec![warning.to_owned()]);
+            context.notes.warn_first(vec![warning.to_owned()]);
         }
-        answered.unwrap_or_else(|error| answer::failure(&error, call, &self.api.names))
+        result.unwrap_or_else(|error| responses::failure(&error, context, &self.api.names))
     }
 
     async fn delete_collection(
         &self,
-        call: &RequestContext<'_>,
-        place: &Place<'_>,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
     ) -> Result<Response<Body>, ApiError> {
-        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
-        let list = ListOptions::parse(&call.asked.query, &self.api.names)?;
-        let options = DeleteOptions::parse(&call.asked.query, &self.delete_body(call)?, &self.api.names)?;
-        let user = requester(call);
+        let format = ResponseFormat::of(context, &self.api.names, path.resource, false)?;
+        let list = ListOptions::parse(&context.info.query, &self.api.names)?;
+        let options =
+            DeleteOptions::parse(&context.info.query, &self.delete_body(context)?, &self.api.names)?;
+        let user = requester(context);
         let page = self
             .api
-            .delete_collection(place.resource, place.namespace, &list, &options, &user, self.delete_workers)
+            .delete_collection(path.resource, path.namespace, &list, &options, &user, self.delete_workers)
             .await;
-        let answered = page.and_then(|page| lists::answer(page, place.resource, &manner, call, &self.api));
-        Ok(self.warn_of_orphans(call, place.resource, &options, answered))
+        let result = page.and_then(|page| lists::respond(page, path.resource, &format, context, &self.api));
+        Ok(self.warn_of_orphans(context, path.resource, &options, result))
     }
 
-    fn input(&self, call: &RequestContext<'_>) -> Result<Input, ApiError> {
-        let format = body_format(call.header(header::CONTENT_TYPE), &self.api.names)?;
-        Ok(Input { bytes: call.body.clone(), format })
+    fn input(&self, context: &RequestContext<'_>) -> Result<Input, ApiError> {
+        let format = body_format(context.header(header::CONTENT_TYPE), &self.api.names)?;
+        Ok(Input { bytes: context.body.clone(), format })
     }
 
-    /// The options in the body of a delete, `Null` when there is none.
-    fn delete_body(&self, call: &RequestContext<'_>) -> Result<Value, ApiError> {
-        if call.body.is_empty() {
+    /// The options in the body of a delete; `Null` without a body.
+    fn delete_body(&self, context: &RequestContext<'_>) -> Result<Value, ApiError> {
+        if context.body.is_empty() {
             return Ok(Value::Null);
         }
-        let Some(ty) = answer::meta_type("DeleteOptions") else { return Ok(Value::Null) };
-        let options = self.input(call)?.options(ty, "DeleteOptions", &self.api.names.meta_group())?;
-        call.notes.saw_request(|| {
-            let mut shown = options.clone();
-            shown.set(&["kind"], "DeleteOptions");
-            shown.set(&["apiVersion"], format!("{}/__internal", self.api.names.meta_group()));
-            Some(schema::encode::json(&shown, ty).into())
+        let Some(ty) = responses::meta_type("DeleteOptions") else { return Ok(Value::Null) };
+        let options = self.input(context)?.options(ty, "DeleteOptions", &self.api.names.meta_group())?;
+        context.notes.record_request(|| {
+            let mut audited = options.clone();
+            audited.set(&["kind"], "DeleteOptions");
+            audited.set(&["apiVersion"], format!("{}/__internal", self.api.names.meta_group()));
+            Some(schema::encode::json(&audited, ty).into())
         });
         Ok(options)
     }
 }
 
-/// Refuses to change an object that the path does not name.
-fn check_named(place: &Place<'_>) -> Result<(), ApiError> {
-    match place.name {
+/// Refuses to change an object without a name in the path.
+fn check_named(path: &ResourcePath<'_>) -> Result<(), ApiError> {
+    match path.name {
         "" => Err(ApiError::bad_request("name must be provided")),
         _ => Ok(()),
     }
 }
 
-/// Patches that every kind takes.
+/// Patch types of every kind.
 const ACCEPTED_BY_ALL: [&str; 3] =
     ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
-/// A kind that was made while the server ran does not have this verb here, or has it no longer.
+/// A custom resource does not have this verb, or has it no longer.
 fn not_supported(resource: &Resource, target: &Target, verb: &str) -> ApiError {
     let mut error = ApiError::method_not_supported(resource.subject(""), verb);
     if verb == "create" && target.subresource.is_empty() {
@@ -406,21 +437,21 @@ fn not_supported(resource: &Resource, target: &Target, verb: &str) -> ApiError {
     error
 }
 
-/// Who owns what is written.
-fn manager(call: &RequestContext<'_>, options: &WriteOptions) -> String {
+/// The field manager of a write.
+fn manager(context: &RequestContext<'_>, options: &WriteOptions) -> String {
     match &*options.field_manager {
-        "" => default_manager(call.header(header::USER_AGENT).unwrap_or("")),
-        given => given.to_owned(),
+        "" => default_manager(context.header(header::USER_AGENT).unwrap_or("")),
+        name => name.to_owned(),
     }
 }
 
-pub(super) fn requester(call: &RequestContext<'_>) -> Requester {
-    let user = &call.user;
+pub(super) fn requester(context: &RequestContext<'_>) -> Requester {
+    let user = &context.user;
     Requester {
         name: user.name.clone(),
         uid: user.uid.clone(),
         groups: user.groups.clone(),
         extra: user.extra.iter().map(|(key, values)| (key.clone(), values.clone())).collect(),
-        notes: call.notes.clone(),
+        notes: context.notes.clone(),
     }
 }

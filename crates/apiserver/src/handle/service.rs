@@ -4,12 +4,12 @@ use super::bulk_threads::Threads;
 use crate::aggregation::Aggregation;
 use crate::audit::Audit;
 use crate::authentication::Chain;
-use crate::authentication::service_accounts::Published;
+use crate::authentication::service_accounts::DiscoveryDocuments;
 use crate::discovery::groups::Documents;
 use crate::discovery::health::Health;
 use crate::discovery::metrics::Metrics;
 use crate::discovery::openapi::OpenApi;
-use crate::filters::cors::Browsers;
+use crate::filters::cors::Cors;
 use crate::filters::in_flight::InFlight;
 use crate::flowcontrol::Fairness;
 use crate::options::gates::Gates;
@@ -51,7 +51,7 @@ pub struct Service {
     pub(crate) debug: DebugPages,
 }
 
-/// What the filters consult about a request and its caller.
+/// The components that the filters call.
 pub(crate) struct AccessControl {
     /// The authenticators.
     pub callers: Arc<Chain>,
@@ -60,26 +60,26 @@ pub(crate) struct AccessControl {
     pub fairness: Option<Arc<Fairness>>,
     /// Records audit events, where there is a policy.
     pub audit: Option<Arc<Audit>>,
-    pub cors: Browsers,
+    pub cors: Cors,
 }
 
 /// Documents that describe the API, built on demand.
 pub(crate) struct Discovery {
-    /// Host and port at which clients find the server.
+    /// Host and port by which clients reach the server.
     pub advertised: String,
     /// OpenID discovery of the issuer of service account tokens.
-    pub issuer: Option<Arc<Published>>,
+    pub issuer: Option<Arc<DiscoveryDocuments>>,
     pub documents: ArcSwap<Documents>,
     pub openapi: OpenApi,
 }
 
 impl Discovery {
-    pub fn new(advertised: String, issuer: Option<Arc<Published>>) -> Self {
+    pub fn new(advertised: String, issuer: Option<Arc<DiscoveryDocuments>>) -> Self {
         Discovery { advertised, issuer, documents: ArcSwap::default(), openapi: OpenApi::default() }
     }
 }
 
-/// What the pages below `/debug` show and change.
+/// State of the pages below `/debug`.
 pub(crate) struct DebugPages {
     /// Whether the pages exist.
     pub profiling: bool,

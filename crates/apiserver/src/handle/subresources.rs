@@ -1,8 +1,8 @@
-//! Subresources that a resource serves, by name.
+//! Subresources of resources, by name.
 
 use rest::Resource;
 
-/// Subresources that the kubelet of a node answers.
+/// Subresources that the kubelet serves.
 pub const ON_NODE: [&str; 5] = ["log", "exec", "attach", "portforward", "proxy"];
 
 pub fn on_node(subresource: &str) -> bool {
@@ -11,11 +11,11 @@ pub fn on_node(subresource: &str) -> bool {
 
 /// Whether a resource serves a subresource.
 pub fn serves(resource: &Resource, name: &str) -> bool {
-    part_number(resource, name).is_some_and(|number| number > 0)
+    subresource_index(resource, name).is_some_and(|number| number > 0)
 }
 
 /// Index of a subresource by name, counted from one; 0 is the resource itself.
-pub(crate) fn part_number(resource: &Resource, name: &str) -> Option<usize> {
+pub(crate) fn subresource_index(resource: &Resource, name: &str) -> Option<usize> {
     if name.is_empty() {
         return Some(0);
     }

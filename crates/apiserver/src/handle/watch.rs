@@ -1,38 +1,38 @@
-//! Watches as streams of events, each encoded once however many clients get it.
+//! Watch responses: streams of events, each encoded once for all clients.
 
-use super::answer::{self, ResponseFormat};
 use super::lists;
-use super::place::Place;
 use super::request_context::RequestContext;
+use super::resource_path::ResourcePath;
+use super::responses::{self, ResponseFormat};
 use super::service::Service;
-use crate::discovery::metrics::{self, Labels, Lasting};
+use crate::discovery::metrics::{self, Labels, LongRunning};
 use crate::negotiate::status;
 use crate::negotiate::table::{self, Include, Layout};
 use crate::negotiate::{Form, Transform};
 use crate::serve::Body;
 use bytes::Bytes;
+use env::{Sleep, World};
 use futures_core::Stream;
 use http::{HeaderValue, Response, header};
 use rest::options::ListOptions;
-use rest::{ApiError, Change, Object, Resource, Seen, Watch};
+use rest::{ApiError, Change, Object, Resource, Watch, WatchEvent};
 use schema::proto;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep};
 
-/// How often a client that wants bookmarks gets one.
+/// Interval of bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) async fn start(
     service: &Arc<Service>,
-    call: &RequestContext<'_>,
-    place: &Place<'_>,
+    context: &RequestContext<'_>,
+    path: &ResourcePath<'_>,
 ) -> Result<Response<Body>, ApiError> {
-    let ResponseFormat { output, .. } = ResponseFormat::of(call, &service.api.names, place.resource, true)?;
-    // events come as JSON documents or protobuf frames
+    let ResponseFormat { output, .. } = ResponseFormat::of(context, &service.api.names, path.resource, true)?;
+    // events are JSON documents or protobuf frames
     let form = output.form;
     let streams = |form: Form| match form {
         Form::Yaml => {
@@ -41,62 +41,65 @@ pub(crate) async fn start(
         }
         _ => Ok(()),
     };
-    let options = ListOptions::parse(&call.asked.query, &service.api.names)?;
+    let options = ListOptions::parse(&context.info.query, &service.api.names)?;
     let include = match output.transform {
-        Transform::Table { .. } => Include::parse(&call.asked.query)?,
+        Transform::Table { .. } => Include::parse(&context.info.query)?,
         _ => Include::Nothing,
     };
-    let watch = match service.api.watch(place.resource, place.namespace, &options, call.connection).await {
+    let watch = match service.api.watch(path.resource, path.namespace, &options, context.connection).await {
         Ok(watch) => watch,
-        // what is too old to begin from is told as an event, so that clients handle it as such
+        // an expired resourceVersion becomes an ERROR event, as clients expect
         Err(error) if error.code == 410 => {
             streams(form)?;
             let json = status::failure(&error);
-            let event = match (form, answer::meta_type("Status")) {
-                (Form::Protobuf, Some(ty)) => proto::watch_frame("ERROR", &answer::sealed(&json, ty)).into(),
+            let event = match (form, responses::meta_type("Status")) {
+                (Form::Protobuf, Some(ty)) => {
+                    proto::watch_frame("ERROR", &responses::protobuf_envelope(&json, ty)).into()
+                }
                 _ => event_text("ERROR", &json),
             };
-            return Ok(streamed(form, Body::full(event), service));
+            return Ok(stream_response(form, Body::full(event), service));
         }
         Err(error) => return Err(error),
     };
     streams(form)?;
-    if place.resource.hooks.storage.fit.is_some() {
-        place.resource.ready(&watch.initial_objects()).await?;
+    if path.resource.hooks.storage.fit.is_some() {
+        path.resource.ready(&watch.initial_objects()).await?;
     }
     let shortest = service.limits.min_request_timeout;
     let limit = match options.timeout_seconds {
-        // less than no time is over at once
+        // a negative timeout ends at once
         Some(seconds) if seconds != 0 => Duration::from_secs(seconds.try_into().unwrap_or(0)),
-        _ => shortest.mul_f64(1.0 + (env::random_u64(&service.api.world) % 1000) as f64 / 1000.0),
+        _ => default_timeout(shortest, env::random_u64(&service.api.world)),
     };
-    let (requests, labels) = (&service.metrics.requests, Labels::of(call.asked, call.headers, &service.api));
-    let lasting = requests.lasts(&labels, service.api.world.elapsed());
-    let counted = requests.events(place.resource);
-    counted.initial.inc_by(watch.initial() as u64);
-    let end = Instant::now() + limit;
+    let (requests, labels) =
+        (&service.metrics.requests, Labels::of(context.info, context.headers, &service.api));
+    let long_running = requests.start_long_running(&labels, service.api.world.elapsed());
+    let metrics_events = requests.events(path.resource);
+    metrics_events.initial.inc_by(watch.initial() as u64);
+    let end = service.api.world.elapsed().saturating_add(limit);
     let bookmarks = options.allow_bookmarks;
     let events = Events {
         watch,
         service: service.clone(),
-        resource: place.resource.clone(),
+        resource: path.resource.clone(),
         form,
         transform: output.transform,
         include,
         first: true,
-        lasting,
-        counted,
+        long_running,
+        metrics_events,
         bookmarks,
         end,
-        timer: Box::pin(tokio::time::sleep_until(due(end, bookmarks))),
+        timer: Box::pin(service.api.world.sleep_until(due(&service.api.world, end, bookmarks))),
         waker: None,
         converting: None,
     };
-    Ok(streamed(form, Body::stream(events), service))
+    Ok(stream_response(form, Body::stream(events), service))
 }
 
-fn streamed(form: Form, body: Body, service: &Service) -> Response<Body> {
-    let mut response = answer::response(200, form, body, &service.api.names);
+fn stream_response(form: Form, body: Body, service: &Service) -> Response<Body> {
+    let mut response = responses::response(200, form, body, &service.api.names);
     if form == Form::Protobuf
         && let Ok(value) =
             HeaderValue::from_str(&format!("{};stream=watch", service.api.names.protobuf_media_type()))
@@ -113,33 +116,34 @@ struct Events {
     form: Form,
     transform: Transform,
     include: Include,
-    /// Whether nothing has been sent yet: the first table tells its columns.
+    /// Whether no event was sent yet: the first table has the column definitions.
     first: bool,
-    lasting: Lasting,
-    counted: metrics::Events,
+    long_running: LongRunning,
+    metrics_events: metrics::Events,
     bookmarks: bool,
-    end: Instant,
-    /// Rings for the next bookmark or at the end, whichever is first. A server that stops ends the watch
-    /// itself, through the cache.
+    /// When the watch ends, by the clock of the world.
+    end: Duration,
+    /// Fires for the next bookmark or at the end, whichever is first. The cache ends the watch when the
+    /// server stops.
     timer: Pin<Box<Sleep>>,
-    /// Whom the timer wakes, once it is set.
+    /// The waker registered with the timer.
     waker: Option<Waker>,
-    /// An event that another server is asked about before it can be told.
-    converting: Option<Converting>,
+    /// An event whose object is being converted by a webhook.
+    converting: Option<PendingConversion>,
 }
 
-struct Converting {
-    seen: Seen,
+struct PendingConversion {
+    event: WatchEvent,
     work: Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send>>,
 }
 
-fn due(end: Instant, bookmarks: bool) -> Instant {
-    if bookmarks { end.min(Instant::now() + BOOKMARK_EVERY) } else { end }
+fn due(world: &World, end: Duration, bookmarks: bool) -> Duration {
+    if bookmarks { end.min(world.elapsed() + BOOKMARK_EVERY) } else { end }
 }
 
 impl Drop for Events {
     fn drop(&mut self) {
-        self.lasting.end(self.service.api.world.elapsed());
+        self.long_running.end(self.service.api.world.elapsed());
     }
 }
 
@@ -149,28 +153,31 @@ impl Stream for Events {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let this = &mut *self;
         if this.converting.is_some() {
-            return this.converted(cx);
+            return this.poll_conversion(cx);
         }
         match this.watch.poll_next(cx) {
-            Poll::Ready(Some(Ok(seen))) if !this.resource.is_ready(seen.object()) => {
-                let (resource, object) = (this.resource.clone(), seen.object().clone());
+            Poll::Ready(Some(Ok(event))) if !this.resource.is_ready(event.object()) => {
+                let (resource, object) = (this.resource.clone(), event.object().clone());
                 let work = Box::pin(async move { resource.ready(&[object]).await });
-                this.converting = Some(Converting { seen, work });
-                return this.converted(cx);
+                this.converting = Some(PendingConversion { event, work });
+                return this.poll_conversion(cx);
             }
-            Poll::Ready(Some(Ok(seen))) => return Poll::Ready(Some(this.told(&seen))),
+            Poll::Ready(Some(Ok(event))) => return Poll::Ready(Some(this.send(&event))),
             Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(None),
             Poll::Pending => {}
         }
-        // between two events the timer is neither due nor to be set again
-        if this.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) && !this.timer.is_elapsed() {
+        // between two events the timer is neither due nor to be reset
+        if this.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()))
+            && !env::is_elapsed(&this.timer)
+        {
             return Poll::Pending;
         }
         while this.timer.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= this.end {
+            if this.service.api.world.elapsed() >= this.end {
                 return Poll::Ready(None);
             }
-            this.timer.as_mut().reset(due(this.end, this.bookmarks));
+            let world = &this.service.api.world;
+            this.timer.set(world.sleep_until(due(world, this.end, this.bookmarks)));
             this.waker = None;
             if let Some(revision) = this.watch.progress() {
                 return Poll::Ready(Some(this.bookmark(revision)));
@@ -180,23 +187,23 @@ impl Stream for Events {
         Poll::Pending
     }
 
-    /// The objects that were there when the watch began are there to be sent.
+    /// The initial objects are available at once.
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.watch.initial(), None)
     }
 }
 
 impl Events {
-    /// The event that is being asked about. One that cannot be told ends the watch, and says why.
-    fn converted(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    /// The event that is being converted. A failed conversion ends the watch with an error.
+    fn poll_conversion(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some(converting) = &mut self.converting else { return Poll::Ready(None) };
         let done = std::task::ready!(converting.work.as_mut().poll(cx));
-        let seen = self.converting.take();
-        Poll::Ready(match (done, seen) {
-            (Ok(()), Some(Converting { seen, .. })) => Some(self.told(&seen)),
+        let event = self.converting.take();
+        Poll::Ready(match (done, event) {
+            (Ok(()), Some(PendingConversion { event, .. })) => Some(self.send(&event)),
             (Err(error), _) => {
-                // nothing follows
-                self.end = Instant::now();
+                // no event follows
+                self.end = self.service.api.world.elapsed();
                 self.watch.close();
                 Some(event_text("ERROR", &status::failure(&error)))
             }
@@ -204,17 +211,17 @@ impl Events {
         })
     }
 
-    fn told(&mut self, seen: &Seen) -> Bytes {
-        let event = self.encode(seen);
-        self.counted.sizes.observe(event.len() as u64);
+    fn send(&mut self, event: &WatchEvent) -> Bytes {
+        let event = self.encode(event);
+        self.metrics_events.sizes.observe(event.len() as u64);
         event
     }
 
-    fn encode(&mut self, seen: &Seen) -> Bytes {
-        let (change, object) = match seen {
-            Seen::Initial(object) => (Change::Added, object),
-            Seen::Left(object) => (Change::Deleted, object),
-            Seen::Event(change, event) => {
+    fn encode(&mut self, event: &WatchEvent) -> Bytes {
+        let (change, object) = match event {
+            WatchEvent::Initial(object) => (Change::Added, object),
+            WatchEvent::Left(object) => (Change::Deleted, object),
+            WatchEvent::Event(change, event) => {
                 if let Some(slot) = self.slot(*change, &event.entry) {
                     let make = || self.event(change.name(), &event.entry);
                     return event.encoded(slot, make);
@@ -227,15 +234,15 @@ impl Events {
         text
     }
 
-    /// Where the encoded event is kept for other watchers; tables differ from client to client, and the older
-    /// form of metadata is hardly asked for.
+    /// The index at which the encoded event is cached for other watches; tables differ by client, and the
+    /// beta form of metadata is rare.
     fn slot(&self, change: Change, object: &Object) -> Option<usize> {
         let form = match self.transform {
             Transform::Whole => 0,
             Transform::Partial { beta: false } | Transform::PartialList { beta: false } => 1,
             _ => return None,
         };
-        // what is fitted differs from version to version
+        // converted objects differ from version to version
         if !self.resource.shows_stored(object) {
             return None;
         }
@@ -249,16 +256,16 @@ impl Events {
             return event_text(kind, &self.json(object));
         }
         let (api_version, name) = (&self.resource.api_version, &self.resource.kind.name);
-        let sealed = match self.transform {
+        let envelope = match self.transform {
             Transform::Whole => {
                 proto::envelope(api_version, name, &lists::message(&self.resource, object)).into()
             }
-            _ => match answer::meta_type("PartialObjectMetadata") {
-                Some(ty) => answer::sealed(&self.json(object), ty),
+            _ => match responses::meta_type("PartialObjectMetadata") {
+                Some(ty) => responses::protobuf_envelope(&self.json(object), ty),
                 None => Bytes::new(),
             },
         };
-        proto::watch_frame(kind, &sealed).into()
+        proto::watch_frame(kind, &envelope).into()
     }
 
     fn json(&self, object: &Object) -> Bytes {
@@ -287,7 +294,7 @@ impl Events {
         }
     }
 
-    /// An object of the kind with nothing but a version.
+    /// An object of the kind with nothing but a resourceVersion.
     fn bookmark(&self, revision: u64) -> Bytes {
         let resource = &self.resource;
         let mut object = schema::decode::zero_struct(&resource.kind.root);
@@ -311,4 +318,24 @@ fn event_text(kind: &str, object: &[u8]) -> Bytes {
     out.extend_from_slice(object);
     out.extend_from_slice(b"}\n");
     out.into()
+}
+
+/// The timeout of a watch whose client names none: one to two times the shortest, so that watches that begin together
+/// end one by one.
+fn default_timeout(shortest: Duration, random: u64) -> Duration {
+    shortest.mul_f64(1.0 + (random % 1000) as f64 / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_timeouts_are_spread() {
+        let timeouts: std::collections::BTreeSet<_> =
+            (0..1000).map(|random| default_timeout(Duration::from_secs(1800), random)).collect();
+        assert_eq!(timeouts.len(), 1000);
+        assert_eq!(timeouts.first(), Some(&Duration::from_secs(1800)));
+        assert!(timeouts.last() < Some(&Duration::from_secs(3600)));
+    }
 }

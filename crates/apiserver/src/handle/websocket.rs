@@ -1,9 +1,9 @@
-//! Watches over a WebSocket (RFC 6455): each event is one message, text or binary as its encoding is.
+//! Watches over a WebSocket (RFC 6455): each event is one message, text or binary by its encoding.
 //!
-//! What always holds: the watch was authorized and begun like any other before the connection is switched, and ends
-//! with the connection. Clients have nothing to say: what they send is read and dropped, but pings are answered. A
-//! client that takes nothing for a while is cut off. At the end of the watch, and when the server stops, the connection is
-//! closed properly. A connection that was switched keeps its place among the listener's connections until it is closed.
+//! Invariants: the watch is authorized and started like any other before the upgrade, and ends with the
+//! connection. Messages of clients are read and dropped; pings are answered. A client that reads nothing for
+//! a while is cut. At the end of the watch, and when the server stops, the connection is closed with a close
+//! frame. An upgraded connection keeps its permit until it is closed.
 
 use super::plain_text::text;
 use crate::authentication::is_websocket;
@@ -23,16 +23,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-/// What a key is joined with before its digest is sent back.
+/// Constant that is appended to the key before hashing.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// How long a client may take for one message.
+/// Timeout of one message.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest payload of a control frame.
+/// Maximum payload of a control frame.
 const CONTROL_LIMIT: u64 = 125;
 
-/// Bytes before each message of a watch in protobuf, which a frame of a WebSocket replaces.
+/// Length prefix of protobuf watch frames, which WebSocket frames replace.
 const LENGTH_PREFIX: usize = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +47,8 @@ enum Opcode {
 const NORMAL_CLOSURE: u16 = 1000;
 const PROTOCOL_ERROR: u16 = 1002;
 
-/// Whether the answer to a request is to be switched: that to a watch, where the client asks for it and can.
-pub(super) fn is_wanted(verb: &str, parts: &Parts, response: &Response<Body>) -> bool {
+/// Whether to upgrade: a watch, whose client requests it.
+pub(super) fn is_upgrade(verb: &str, parts: &Parts, response: &Response<Body>) -> bool {
     verb == "watch"
         && parts.headers.contains_key(header::UPGRADE)
         && parts.method == Method::GET
@@ -58,7 +58,7 @@ pub(super) fn is_wanted(verb: &str, parts: &Parts, response: &Response<Body>) ->
         && is_websocket(&parts.headers)
 }
 
-/// Answers that the connection is switched, and sends the body of the answer over it.
+/// Responds with 101, and sends the body over the connection.
 pub(super) fn switch(
     parts: &Parts,
     token_prefix: &str,
@@ -80,11 +80,11 @@ pub(super) fn switch(
     tokio::spawn(async move {
         let sent = async {
             let connection = upgrade.await.map_err(io::Error::other)?;
-            send(TokioIo::new(connection), body, opcode, shutdown.stopping()).await
+            send(TokioIo::new(connection), body, opcode, shutdown.wait_for_stop()).await
         };
         tokio::select! {
             sent = sent => sent.unwrap_or_else(|why| tracing::debug!(%why, "a WebSocket broke")),
-            () = shutdown.reached(Phase::Cut) => {}
+            () = shutdown.wait_for(Phase::Cut) => {}
         }
     });
     let mut switched = Response::new(Body::Empty);
@@ -93,29 +93,29 @@ pub(super) fn switch(
     switched
 }
 
-/// The headers of the answer, or a refusal.
-fn handshake(asked: &HeaderMap, token_prefix: &str) -> Result<HeaderMap, Box<Response<Body>>> {
+/// The headers of the response, or a refusal.
+fn handshake(request: &HeaderMap, token_prefix: &str) -> Result<HeaderMap, Box<Response<Body>>> {
     let refused = |code, why: &str| {
         let mut refused = text(code, why.to_owned());
         refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         Box::new(refused)
     };
-    let word = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    if word(header::SEC_WEBSOCKET_VERSION) != Some("13") {
+    let text = |name| request.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    if text(header::SEC_WEBSOCKET_VERSION) != Some("13") {
         let mut bad = refused(400, "missing or bad WebSocket Version");
         bad.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         return Err(bad);
     }
-    let Some(key) = word(header::SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty()) else {
+    let Some(key) = text(header::SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty()) else {
         return Err(refused(400, "mismatch challenge/response"));
     };
     let has_origin = |origin: &str| origin != "null" && url::parse(origin).is_ok();
-    if !word(header::ORIGIN).is_some_and(has_origin) {
+    if !text(header::ORIGIN).is_some_and(has_origin) {
         return Err(refused(403, ""));
     }
-    let lists = asked.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|it| it.to_str().ok());
+    let lists = request.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|it| it.to_str().ok());
     let protocols = lists.flat_map(|list| list.split(',')).map(str::trim);
-    // a token is no protocol that could be spoken
+    // a token is not a protocol
     let mut protocols = protocols.filter(|it| !it.is_empty() && !it.starts_with(token_prefix));
     let protocol = protocols.next();
     if protocols.next().is_some() {
@@ -130,7 +130,7 @@ fn handshake(asked: &HeaderMap, token_prefix: &str) -> Result<HeaderMap, Box<Res
     Ok(headers)
 }
 
-/// What proves that a key was read by a server that speaks the protocol.
+/// The `Sec-WebSocket-Accept` of a key.
 fn accept(key: &str) -> String {
     let mut digest = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
     digest.update(key.as_bytes());
@@ -146,15 +146,15 @@ async fn send(
     stop: impl Future<Output = ()>,
 ) -> Result<(), io::Error> {
     let (reader, mut writer) = tokio::io::split(connection);
-    let (controls, mut answers) = mpsc::channel(1);
+    let (controls, mut replies) = mpsc::channel(1);
     let reading = read(reader, controls);
     tokio::pin!(reading, stop);
     let mut is_open = true;
     loop {
         tokio::select! {
-            // the client's word comes first
+            // control frames of the client come first
             biased;
-            Some((opcode, payload)) = answers.recv() => {
+            Some((opcode, payload)) = replies.recv() => {
                 write(&mut writer, opcode, &payload).await?;
                 if opcode == Opcode::Close {
                     return writer.shutdown().await;
@@ -202,13 +202,13 @@ async fn write(
         writer.write_all(payload).await?;
         writer.flush().await
     };
-    tokio::time::timeout(WRITE_TIMEOUT, whole).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    env::io::timeout(WRITE_TIMEOUT, whole).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Reads what a client sends, and says what is to be answered, until it closes the connection.
+/// Reads frames of the client and queues replies, until the client closes the connection.
 async fn read(
     mut reader: impl AsyncRead + Unpin,
-    answers: mpsc::Sender<(Opcode, Bytes)>,
+    replies: mpsc::Sender<(Opcode, Bytes)>,
 ) -> Result<(), io::Error> {
     let close = |code: u16| (Opcode::Close, Bytes::copy_from_slice(&code.to_be_bytes()));
     loop {
@@ -222,20 +222,20 @@ async fn read(
         };
         let is_control = opcode & 0x8 != 0;
         if !is_masked || is_control && length > CONTROL_LIMIT {
-            // the receiver is there as long as this is
-            let _ = answers.send(close(PROTOCOL_ERROR)).await;
+            // the receiver lives as long as this future
+            let _ = replies.send(close(PROTOCOL_ERROR)).await;
             return Ok(());
         }
         let mask = reader.read_u32().await?.to_be_bytes();
         if opcode == Opcode::Close as u8 {
-            let _ = answers.send(close(NORMAL_CLOSURE)).await;
+            let _ = replies.send(close(NORMAL_CLOSURE)).await;
             return Ok(());
         }
         if opcode == Opcode::Ping as u8 {
             let mut payload = vec![0; usize::try_from(length).unwrap_or_default()];
             reader.read_exact(&mut payload).await?;
             payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
-            let _ = answers.send((Opcode::Pong, payload.into())).await;
+            let _ = replies.send((Opcode::Pong, payload.into())).await;
             continue;
         }
         let mut dropped = (&mut reader).take(length);
@@ -256,7 +256,7 @@ mod tests {
         [&[0x80 | opcode, 0x80 | length][..], &mask].concat().into_iter().chain(payload).collect()
     }
 
-    /// Everything that a client gets that sends this at once.
+    /// Everything that a client receives after it sent this.
     async fn received(sent: Vec<u8>, body: Body, opcode: Opcode) -> Vec<u8> {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         client.write_all(&sent).await.unwrap();
@@ -274,22 +274,22 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_answered() {
+    fn the_accept_key_is_computed() {
         // the example of RFC 6455
         assert_eq!(accept("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     #[tokio::test]
-    async fn pieces_are_messages_and_the_end_is_told() {
+    async fn pieces_are_messages_and_the_end_is_a_close_frame() {
         let got = received(Vec::new(), events(&[b"one\n", &[b'x'; 300]]), Opcode::Text).await;
-        let wanted = [b"\x81\x04one\n\x81\x7e\x01\x2c", &[b'x'; 300][..], b"\x88\x02\x03\xe8"].concat();
-        assert_eq!(got, wanted);
+        let expected = [b"\x81\x04one\n\x81\x7e\x01\x2c", &[b'x'; 300][..], b"\x88\x02\x03\xe8"].concat();
+        assert_eq!(got, expected);
         let got = received(Vec::new(), events(&[b"\0\0\0\x02ab"]), Opcode::Binary).await;
         assert_eq!(got, b"\x82\x02ab\x88\x02\x03\xe8");
     }
 
     #[tokio::test]
-    async fn clients_are_answered_at_any_time() {
+    async fn control_frames_are_answered_at_any_time() {
         let silent = || Body::stream(futures_util::stream::pending());
         let close = masked(8, b"\x03\xe8");
         let sent = [masked(9, b"hi"), masked(1, b"dropped"), close.clone()].concat();

@@ -1,16 +1,16 @@
-//! Reading `Accept`.
+//! Negotiation by the `Accept` header.
 
 use names::Names;
 use rest::ApiError;
 
-/// What the client will get.
+/// The negotiated output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     pub form: Form,
     pub transform: Transform,
 }
 
-/// The encoding of an answer.
+/// The encoding of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Json,
@@ -18,15 +18,15 @@ pub enum Form {
     Protobuf,
 }
 
-/// What of the objects is sent.
+/// The representation of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transform {
     Whole,
-    /// Rows for people; the flag says the older version of the table's kind.
+    /// A table; the flag selects the beta version of its kind.
     Table {
         beta: bool,
     },
-    /// Metadata alone; the flag as above.
+    /// Metadata only; the flag as above.
     Partial {
         beta: bool,
     },
@@ -35,18 +35,18 @@ pub enum Transform {
     },
 }
 
-/// What can be had at a place.
+/// The representations that are available.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer {
     /// Partial metadata.
     pub transforms: bool,
-    /// Tables, which only what can be read has.
+    /// Tables, which only readable resources have.
     pub tables: bool,
     /// A watch.
     pub stream: bool,
     /// Whole objects in protobuf, which only kinds with numbered fields have.
     pub protobuf: bool,
-    /// A route that refuses unknown media types before it negotiates: those of custom resources do not.
+    /// Whether unknown media types are refused before negotiation; custom resources do not do so.
     pub route: bool,
 }
 
@@ -54,14 +54,14 @@ impl Output {
     pub const PROTOBUF: Output = Output { form: Form::Protobuf, transform: Transform::Whole };
     pub const JSON: Output = Output { form: Form::Json, transform: Transform::Whole };
 
-    /// The first acceptable clause wins, by weight and then by order, those with wildcards last.
+    /// The first acceptable clause wins, by weight and then by order; wildcards come last.
     pub fn parse(accept: Option<&str>, names: &Names, offer: Offer) -> Result<Self, ApiError> {
         let Some(accept) = accept.filter(|text| !text.trim().is_empty()) else { return Ok(Self::JSON) };
         let clauses = Clause::sorted(accept);
         let protobuf = names.protobuf_media_type();
         let mut available = vec!["application/json", "application/yaml", &*protobuf];
-        let known = |clause: &Clause<'_>| clause.media == "*/*" || available.contains(&clause.media);
-        if offer.route && !clauses.iter().any(known) {
+        let is_available = |clause: &Clause<'_>| clause.media == "*/*" || available.contains(&clause.media);
+        if offer.route && !clauses.iter().any(is_available) {
             let protobuf_stream = format!("{protobuf};stream=watch");
             if offer.stream {
                 available.extend(["application/json;stream=watch", &protobuf_stream]);
@@ -80,20 +80,20 @@ impl Output {
     }
 }
 
-/// In which form a client prefers discovery in one document, if it does.
-pub(crate) fn prefers_whole(accept: Option<&str>, names: &Names) -> Option<Form> {
+/// The encoding in which a client prefers aggregated discovery, if it does.
+pub(crate) fn prefers_aggregated(accept: Option<&str>, names: &Names) -> Option<Form> {
     let clauses = Clause::sorted(accept?);
     let (protobuf, group) = (names.protobuf_media_type(), names.group("apidiscovery"));
-    let wanted = |clause: &Clause<'_>| {
-        let asked = ["as", "g", "v"].map(|key| clause.get(key));
+    let encoding = |clause: &Clause<'_>| {
+        let parameters = ["as", "g", "v"].map(|key| clause.get(key));
         let form = clause.form(&protobuf)?;
-        match asked {
+        match parameters {
             ["APIGroupDiscoveryList", of, "v2beta1"] if of == group => Some(Some(form)),
             ["", "", ""] => Some(None),
             _ => None,
         }
     };
-    clauses.iter().find_map(wanted).flatten()
+    clauses.iter().find_map(encoding).flatten()
 }
 
 struct Clause<'a> {
@@ -134,7 +134,7 @@ impl<'a> Clause<'a> {
         match self.media {
             media if media == protobuf => Some(Form::Protobuf),
             "application/json" | "*/*" => Some(Form::Json),
-            // nothing streams in this form
+            // not for streams
             "application/yaml" if self.get("stream").is_empty() => Some(Form::Yaml),
             _ => None,
         }
@@ -160,7 +160,7 @@ impl<'a> Clause<'a> {
             return None;
         }
         match self.get("as") {
-            // rows have no protobuf form
+            // tables have no protobuf encoding
             "Table" if form == Form::Protobuf || !offer.tables => None,
             "Table" => Some(Transform::Table { beta }),
             "PartialObjectMetadata" => Some(Transform::Partial { beta }),

@@ -7,11 +7,11 @@ mod revalidate;
 pub(crate) mod status;
 pub mod table;
 
-pub(crate) use accept::prefers_whole;
+pub(crate) use accept::prefers_aggregated;
 pub use accept::{Form, Offer, Output, Transform};
-pub use compress::{WORTH_IT, accepts_gzip, gzip};
-pub use pretty::{Indenter, pretty, wants_pretty};
-pub use revalidate::tagged;
+pub use compress::{MIN_BYTES, accepts_gzip, gzip};
+pub use pretty::{Indenter, is_pretty_requested, pretty};
+pub use revalidate::with_etag;
 
 use http::{HeaderMap, header};
 use names::Names;
@@ -24,7 +24,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 pub fn body_format(content_type: Option<&str>, names: &Names) -> Result<Format, ApiError> {
     let mut parts = content_type.unwrap_or("application/json").split(';').map(str::trim);
     let media = parts.next().unwrap_or("").to_ascii_lowercase();
-    // what follows are settings, `name=value` each, or it is no media type
+    // parameters must be `name=value`, otherwise it is no media type
     let proper = parts.all(|part| part.is_empty() || part.split_once('=').is_some());
     let protobuf = names.protobuf_media_type();
     match &*media {
@@ -35,10 +35,10 @@ pub fn body_format(content_type: Option<&str>, names: &Names) -> Result<Format, 
     }
 }
 
-/// Whether a patch says what its sender wants to own.
+/// Whether a patch is a server-side apply.
 pub fn is_apply(headers: &HeaderMap) -> bool {
-    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    patch_type(given) == APPLY
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    patch_type(content_type) == APPLY
 }
 
 /// The media type of a patch, without parameters.

@@ -1,10 +1,10 @@
-//! JSON laid out for people.
+//! Indented JSON.
 
 use bytes::Bytes;
 use rest::options::Query;
 
-/// Whether the client is a person at a terminal or asked for it.
-pub fn wants_pretty(query: &Query, user_agent: &str) -> bool {
+/// Whether to indent: the client requests it, or is a command-line tool or browser.
+pub fn is_pretty_requested(query: &Query, user_agent: &str) -> bool {
     match query.get("pretty") {
         Some(text) => !matches!(text, "false" | "0"),
         None => ["curl", "Wget", "Mozilla/5.0"].iter().any(|agent| user_agent.starts_with(agent)),
@@ -16,7 +16,7 @@ pub fn pretty(json: &[u8]) -> Bytes {
     Indenter::default().indent(json)
 }
 
-/// Indents JSON that comes in pieces, cut anywhere. Strings are copied as they are; nothing is parsed.
+/// Indents JSON in pieces, cut anywhere. Strings are copied; nothing is parsed.
 #[derive(Default)]
 pub struct Indenter {
     depth: usize,
@@ -27,7 +27,7 @@ pub struct Indenter {
 enum State {
     #[default]
     Between,
-    /// After an opening bracket: whether it closes at once is not known yet.
+    /// After an opening bracket that may close at once.
     Opened,
     InString,
     /// In a string, after a backslash.

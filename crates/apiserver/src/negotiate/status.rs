@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rest::{ApiError, Details};
 use schema::encode::string;
 
-/// How the JSON of every one begins.
+/// The common prefix of the JSON.
 pub const HEAD: &[u8] = b"{\"kind\":\"Status\",\"apiVersion\":\"v1\",";
 
 /// The JSON of an error.
@@ -29,7 +29,7 @@ pub fn failure(error: &ApiError) -> Bytes {
     out.into()
 }
 
-/// The JSON of a success that has no object to show.
+/// The JSON of a success with details.
 pub fn success(details: &Details) -> Bytes {
     let mut out = Vec::with_capacity(160);
     out.extend_from_slice(
@@ -40,8 +40,8 @@ pub fn success(details: &Details) -> Bytes {
     out.into()
 }
 
-/// The JSON of a success that speaks of nothing.
-pub fn done(code: u16) -> Bytes {
+/// The JSON of a success without details.
+pub fn empty_success(code: u16) -> Bytes {
     format!("{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Success\",\"code\":{code}}}").into()
 }
 
@@ -92,7 +92,7 @@ impl Fields<'_> {
         self.out.push(b':');
     }
 
-    /// Written unless it is empty.
+    /// Omitted if empty.
     fn text(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.name(name);

@@ -1,4 +1,4 @@
-//! Rows for people: the columns of a kind and the cells of its objects.
+//! Tables: column definitions of a kind and cells of its objects.
 
 use bytes::Bytes;
 use names::Names;
@@ -10,13 +10,13 @@ use schema::table::Column;
 use schema::{Value, decode, time};
 use std::time::Duration;
 
-/// Which of an object's forms is the text of what its row reads.
-const READ_BY_ROWS: usize = 3;
+/// Index of an object's cached form that holds the fields of its row.
+const ROW_FIELDS: usize = 3;
 
-/// The last column of kinds that have none of their own.
+/// The last column of kinds without own columns.
 const CREATED: &str = "Created At";
 
-/// How much of each object goes along with its row.
+/// How much of each object a row includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Include {
     Nothing,
@@ -38,20 +38,20 @@ impl Include {
     }
 }
 
-/// Everything about a table but its rows.
+/// A table without its rows.
 pub struct Layout<'a> {
     pub resource: &'a Resource,
     pub names: &'a Names,
     pub beta: bool,
     pub include: Include,
-    /// Since the epoch.
+    /// Time since the epoch.
     pub now: Duration,
-    /// Later events of a watch repeat no columns.
+    /// Only the first table of a watch has column definitions.
     pub headers: bool,
 }
 
 impl Layout<'_> {
-    /// Whether the table has no more than every kind's could have.
+    /// Whether the kind has no columns of its own.
     pub fn is_plain(&self) -> bool {
         let kind = &self.resource.kind;
         !kind.root.loose && kind.columns.last().is_none_or(|column| column.name == CREATED)
@@ -78,14 +78,14 @@ impl Layout<'_> {
         out
     }
 
-    /// One object of a list. What its row reads is kept with the object, where that is little.
+    /// One row of a list. The fields of the row are cached with the object, if they are small.
     pub fn row_of(&self, object: &Object) -> Vec<u8> {
         let Resource { hooks, row_reads, kind, .. } = self.resource;
         let json = self.resource.json(object);
         if hooks.storage.convert.is_some() || hooks.storage.fit.is_some() || row_reads.is_all() {
             return self.row(&json);
         }
-        let read = object.form(READ_BY_ROWS, || {
+        let read = object.form(ROW_FIELDS, || {
             let value = decode::canonical_parts(&json, &kind.root, row_reads).unwrap_or_default();
             let read = encode::json(&value, &kind.root);
             if read.len() > json.len() / 2 { Bytes::new() } else { Bytes::copy_from_slice(&read) }
@@ -93,19 +93,25 @@ impl Layout<'_> {
         self.row_from(&json, if read.is_empty() { &json } else { &read })
     }
 
-    /// One object, given as its JSON, with its cells.
+    /// A row for an object given as its JSON.
     pub fn row(&self, json: &[u8]) -> Vec<u8> {
         self.row_from(json, json)
     }
 
-    /// The same, with the text of at least the fields that its row reads.
+    /// The same, with the JSON of at least the fields of the row.
     fn row_from(&self, json: &[u8], read: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(b"{\"cells\":");
         let root = &self.resource.kind.root;
         let value = decode::canonical_parts(read, root, &self.resource.row_reads).unwrap_or_default();
         out.extend_from_slice(&encode::untyped(&Value::List(self.cells(&value))));
-        let conditions = self.resource.hooks.read.row_conditions.map(|told| told(&value)).unwrap_or_default();
+        let conditions = self
+            .resource
+            .hooks
+            .read
+            .row_conditions
+            .map(|conditions_of| conditions_of(&value))
+            .unwrap_or_default();
         if !conditions.is_empty() {
             out.extend_from_slice(b",\"conditions\":");
             out.extend_from_slice(&encode::untyped(&Value::List(conditions)));
@@ -132,14 +138,14 @@ impl Layout<'_> {
         let paths = &self.resource.column_paths;
         let each = kind.columns.iter().zip(paths);
         each.map(|(column, path)| match path {
-            Some(path) => self.found(column, path.find(value).first().copied()),
+            Some(path) => self.path_cell(column, path.find(value).first().copied()),
             None => self.cell(column, value),
         })
         .collect()
     }
 
-    /// A cell that a path leads to: what is not of the column's form is not shown.
-    fn found(&self, column: &Column, value: Option<&Value>) -> Value {
+    /// The cell of a JSONPath column: values of another type are omitted.
+    fn path_cell(&self, column: &Column, value: Option<&Value>) -> Value {
         match (&*column.kind, value) {
             ("string", Some(Value::Null)) => "<no value>".into(),
             (_, None | Some(Value::Null)) => Value::Null,
@@ -150,7 +156,7 @@ impl Layout<'_> {
                 Some(_) => time::age(Some(text), self.now.as_secs() as i64).into(),
                 None => "<invalid>".into(),
             },
-            // as clients know it: what is too large is the smallest
+            // as upstream: overflow wraps to the minimum
             ("integer", Some(Value::Float(number))) if number.abs() >= i64::MAX as f64 => i64::MIN.into(),
             ("integer", Some(Value::Float(number))) => (*number as i64).into(),
             ("integer" | "number", Some(number @ (Value::Int(_) | Value::Float(_)))) => number.clone(),
@@ -159,7 +165,7 @@ impl Layout<'_> {
         }
     }
 
-    /// A cell that is a plain field.
+    /// The cell of a plain field.
     fn cell(&self, column: &Column, value: &Value) -> Value {
         if column.path.is_empty() || column.path.starts_with('.') {
             return if column.kind == "string" { "".into() } else { Value::Null };
@@ -194,7 +200,7 @@ fn columns(resource: &Resource, out: &mut Vec<u8>) {
             format: "".into(),
             priority: 0,
             path: "".into(),
-            doc: "When the object was made.".into(),
+            doc: "When the object was created.".into(),
         },
     ];
     let declared = &resource.kind.columns;
@@ -223,7 +229,7 @@ pub fn version(beta: bool) -> &'static str {
     if beta { "v1beta1" } else { "v1" }
 }
 
-/// The metadata of an object as an object of its own.
+/// The PartialObjectMetadata of an object.
 pub fn partial(json: &[u8], names: &Names, beta: bool) -> Bytes {
     let mut out = Vec::with_capacity(4096);
     write_partial(json, names, beta, &mut out);
@@ -238,7 +244,7 @@ fn write_partial(json: &[u8], names: &Names, beta: bool, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// The text of `metadata` within canonical JSON: found by stepping over the rest, nothing is decoded.
+/// The text of `metadata` within canonical JSON, found by scanning, without decoding.
 fn metadata_of(json: &[u8]) -> &[u8] {
     find_metadata(json).unwrap_or(b"{}")
 }

@@ -1,52 +1,52 @@
 //! Feature gates of the server.
 //!
-//! What always holds: a gate is looked at where the feature begins, so that behind it nothing needs to know. What a
-//! closed gate takes away from a request is taken away before anybody has looked at it.
+//! Invariant: a gate is checked where its feature begins. Request options of a disabled feature are removed
+//! before the request is handled.
 
 use crate::request::RequestInfo;
 use http::{HeaderMap, header};
-use metrics::{About, Gauge, Registry};
+use metrics::{Descriptor, Gauge, Registry};
 
-/// The gates that something stands behind, and all of them as they are shown.
+/// The gates that the server implements, and the list of all gates for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gates {
-    /// Lists come in chunks.
-    pub chunks: bool,
-    /// Chunks say how much is left.
-    pub remaining: bool,
+    /// Lists are paginated.
+    pub list_chunking: bool,
+    /// Pages have a `remainingItemCount`.
+    pub remaining_item_count: bool,
     pub compression: bool,
-    /// Unknown and repeated fields are warned of or refused.
+    /// Unknown and duplicate fields are warned of or refused.
     pub field_validation: bool,
-    /// The server says in a lease that it is there.
-    pub identity: bool,
+    /// The server has an identity lease.
+    pub apiserver_identity: bool,
     pub openapi_v3: bool,
-    /// How health checks went is told.
+    /// Health checks have SLI metrics.
     pub slis: bool,
-    /// Discovery says in which version objects are kept.
+    /// Discovery has the hash of the storage version.
     pub storage_hash: bool,
-    /// The server says in objects in which versions it keeps others.
+    /// The server publishes its StorageVersions.
     pub storage_versions: bool,
-    /// Requests wait for their turn.
-    pub turns: bool,
-    /// Requests are recorded.
-    pub record: bool,
+    /// API priority and fairness.
+    pub priority_and_fairness: bool,
+    /// Audit.
+    pub auditing: bool,
     /// Spans of requests are sent to a collector.
     pub tracing: bool,
-    /// Writes must fulfil admission policies.
-    pub policies: bool,
-    /// Discovery tells everything in one document, if asked to.
-    pub whole_discovery: bool,
-    /// It is noted when tokens that secrets hold were last used.
-    pub tracking: bool,
-    /// Key servers of the second version may be asked.
-    pub key_servers: bool,
-    /// Every gate there is, for those who collect numbers.
-    pub shown: Vec<Shown>,
+    /// ValidatingAdmissionPolicies.
+    pub validating_admission_policy: bool,
+    /// Aggregated discovery documents.
+    pub aggregated_discovery: bool,
+    /// Secrets record when their service account tokens were last used.
+    pub legacy_token_tracking: bool,
+    /// KMS v2 providers.
+    pub kms_v2: bool,
+    /// All gates, for metrics.
+    pub all: Vec<FeatureGate>,
 }
 
-/// A gate, its stage (`alpha`, `beta`, `ga`), and whether it is open.
+/// A gate, its stage (`alpha`, `beta`, `ga`), and whether it is enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shown {
+pub struct FeatureGate {
     pub name: &'static str,
     pub stage: &'static str,
     pub open: bool,
@@ -55,56 +55,58 @@ pub struct Shown {
 impl Default for Gates {
     fn default() -> Self {
         Gates {
-            chunks: true,
-            remaining: true,
+            list_chunking: true,
+            remaining_item_count: true,
             compression: true,
             field_validation: true,
-            identity: true,
+            apiserver_identity: true,
             openapi_v3: true,
             slis: false,
             storage_hash: true,
             storage_versions: false,
-            turns: true,
-            record: true,
+            priority_and_fairness: true,
+            auditing: true,
             tracing: false,
-            policies: false,
-            whole_discovery: false,
-            tracking: false,
-            key_servers: false,
-            shown: Vec::new(),
+            validating_admission_policy: false,
+            aggregated_discovery: false,
+            legacy_token_tracking: false,
+            kms_v2: false,
+            all: Vec::new(),
         }
     }
 }
 
-const SHOWN: About =
-    About::alpha("kubernetes_feature_enabled", "Feature gates with their stages, and whether they are open.")
-        .by(&["name", "stage"]);
+const ENABLED: Descriptor = Descriptor::alpha(
+    "kubernetes_feature_enabled",
+    "Feature gates with their stages, and whether they are open.",
+)
+.by(&["name", "stage"]);
 
 impl Gates {
-    /// Takes out of a request what asks for something that is switched off.
-    pub(crate) fn narrow(&self, asked: &mut RequestInfo, headers: &mut HeaderMap) {
-        if !self.chunks {
-            asked.query.pairs.retain(|(key, _)| key != "limit" && key != "continue");
+    /// Removes the options of disabled features from a request.
+    pub(crate) fn narrow(&self, info: &mut RequestInfo, headers: &mut HeaderMap) {
+        if !self.list_chunking {
+            info.query.pairs.retain(|(key, _)| key != "limit" && key != "continue");
         }
         if !self.field_validation {
-            asked.query.pairs.retain(|(key, _)| key != "fieldValidation");
-            asked.query.pairs.push(("fieldValidation".to_owned(), "Ignore".to_owned()));
+            info.query.pairs.retain(|(key, _)| key != "fieldValidation");
+            info.query.pairs.push(("fieldValidation".to_owned(), "Ignore".to_owned()));
         }
         if !self.compression {
             headers.remove(header::ACCEPT_ENCODING);
         }
     }
 
-    /// The gates before what a role permits: those of kinds that are open, and the server's own.
-    pub(crate) fn opened(&self, of_kinds: &[String]) -> Vec<String> {
-        let own = (self.storage_versions && self.identity).then(|| "StorageVersionAPI".to_owned());
+    /// The enabled gates that RBAC bootstrap policy depends on: those of kinds, and the server's own.
+    pub(crate) fn enabled_names(&self, of_kinds: &[String]) -> Vec<String> {
+        let own = (self.storage_versions && self.apiserver_identity).then(|| "StorageVersionAPI".to_owned());
         of_kinds.iter().cloned().chain(own).collect()
     }
 
-    /// Shows every gate among the metrics. A finished feature has no stage there.
-    pub(crate) fn tell(&self, registry: &Registry) {
-        let family = registry.family::<Gauge>(SHOWN);
-        for gate in &self.shown {
+    /// Exposes all gates as metrics. A GA feature has no stage there.
+    pub(crate) fn add_metrics(&self, registry: &Registry) {
+        let family = registry.family::<Gauge>(ENABLED);
+        for gate in &self.all {
             let stage = if gate.stage == "ga" { String::new() } else { gate.stage.to_uppercase() };
             family.of(&[gate.name, &stage]).set(i64::from(gate.open));
         }

@@ -1,33 +1,32 @@
-//! What an operator bounds: how many requests there are at a time and how long they take, how much history is kept,
-//! how the server begins and how it ends.
+//! Limits that an operator sets: requests in flight, timeouts, history, startup and shutdown.
 
 use std::time::Duration;
 
-/// See the module. Zero requests at a time, and a chance of zero, mean no bound.
+/// Zero requests in flight, and a chance of zero, mean no limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// How many requests that only read are carried out at a time, watches and the like aside.
+    /// Read requests in flight, except long-running ones.
     pub reading: u32,
-    /// The same of those that write.
+    /// Write requests in flight.
     pub writing: u32,
-    /// How long a request may take, watches aside.
+    /// Timeout of requests, except long-running ones.
     pub request_timeout: Duration,
-    /// Watches end after at least this long, at most twice as long.
+    /// Minimum time until a watch ends; the maximum is twice as long.
     pub min_request_timeout: Duration,
-    /// How likely a request over HTTP/2 is to be the last on its connection, so that clients spread over servers.
+    /// Probability that an HTTP/2 request is the last of its connection, so that clients spread over servers.
     pub goaway_chance: f64,
-    /// How long replaced and deleted objects can still be read, and watches can go back.
+    /// How long replaced and deleted objects stay readable, and watches can go back.
     pub history: Duration,
-    /// How long `/livez` believes that the start will succeed.
+    /// Grace period of `/livez` during startup.
     pub livez_grace: Duration,
-    /// How long the store may take to answer before it counts as down.
+    /// Timeout of the store's liveness check.
     pub store_health_timeout: Duration,
-    /// The same for readiness.
+    /// Timeout of the store's readiness check.
     pub store_ready_timeout: Duration,
-    /// How long the server goes on as ever, but not ready, once it was told to end.
+    /// How long the server keeps serving, but not ready, after the start of a shutdown.
     pub shutdown_delay: Duration,
-    /// Whether new requests are then told to come back later until the present ones are done, rather than finding
-    /// the port closed.
+    /// Whether new requests are then refused with `Retry-After` until those in flight are done, rather than
+    /// closing the port.
     pub send_retry_after: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Options of the server that several of its parts read.
+//! Server options that several modules read.
 
 pub mod deployment;
 pub mod gates;

@@ -4,18 +4,18 @@ use crate::trace;
 use metrics::Registry;
 use std::sync::Arc;
 
-/// Changes how much is logged; gives what it is now, or what is wrong with what was asked for.
+/// Sets the log level; returns the new one, or why the value is invalid.
 pub type Verbosity = Arc<dyn Fn(&str) -> Result<u8, String> + Send + Sync>;
 
 #[derive(Clone)]
 pub struct Options {
-    /// Where everything is counted: that of the whole process, whatever else runs in it.
+    /// The metrics registry of the whole process.
     pub metrics: Arc<Registry>,
-    /// How much is logged, where that can be changed.
+    /// Changes the log level, where that is possible.
     pub verbosity: Option<Verbosity>,
-    /// Where spans of requests go, if anywhere.
+    /// Exporter of request spans, if any.
     pub tracing: Option<trace::Configuration>,
-    /// Whether there are pages that show the inside of the server.
+    /// Whether debug pages are served.
     pub profiling: bool,
     /// The command line of the process.
     pub command: Vec<String>,

@@ -1,18 +1,18 @@
 //! Clients of webhooks that objects name by URL or Service.
 //!
-//! What always holds: a service is looked up for every call, so that one that moves is found; connections are kept
-//! for as long as it does not. Whoever answers as a service shows a certificate of the service's name. Services are
-//! found as other API servers are, at their own addresses or at those behind them.
+//! Invariants: a Service is resolved for every call, so that changes take effect; connections are kept while
+//! it does not change. A Service must present a certificate for its own DNS name. Services are resolved as
+//! for aggregated API servers, to the cluster IP or to the endpoints.
 
 use crate::outgoing::egress::Egress;
-use crate::outgoing::service_resolver::Place;
+use crate::outgoing::service_resolver::ServiceReference;
 use crate::self_registration::kubernetes_service;
 use arc_swap::ArcSwapOption;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use names::DEFAULT_NAMESPACE;
-use outbound::{Answer, CallError, ClientMetrics, Dialer, HttpClient, Limits, Target, Users};
+use outbound::{CallError, ClientMetrics, Dialer, HttpClient, HttpResponse, Limits, Target, Users};
 use rest::{Api, Object};
 use schema::Value;
 use schema::problem::quoted;
@@ -20,193 +20,201 @@ use schema::url;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// How services are reached.
+/// How Services are resolved and dialed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Way {
-    /// At the addresses behind them, rather than at their own.
+pub(crate) struct ServiceRouting {
+    /// Whether to dial endpoints rather than the cluster IP.
     pub to_endpoints: bool,
-    /// Where this server listens, so that the service that stands for it is reached without any network.
+    /// The listener of this server, which stands for the `kubernetes` Service.
     pub own: Option<SocketAddr>,
-    /// By which way.
+    /// The dialers.
     pub egress: Egress,
 }
 
-/// Such a server.
-pub(crate) struct Reached {
-    at: At,
-    way: Way,
-    /// What it is called by, whatever its address is.
+/// A webhook with its client configuration.
+pub(crate) struct WebhookTarget {
+    location: Location,
+    routing: ServiceRouting,
+    /// The URL in error messages, independent of the address.
     pub url: String,
     authorities: Option<Vec<u8>>,
-    shown: outbound::ClientCredentials,
+    credentials: outbound::ClientCredentials,
     limits: Limits,
-    counted: Option<Arc<ClientMetrics>>,
-    /// Who was called last.
-    known: ArcSwapOption<Known>,
+    metrics: Option<Arc<ClientMetrics>>,
+    /// The client of the last call.
+    resolved: ArcSwapOption<ResolvedTarget>,
 }
 
-/// Where a server was found.
-pub(crate) struct Known {
-    /// The revisions of the objects that said so.
-    told_by: [u64; 2],
+/// A resolved webhook.
+pub(crate) struct ResolvedTarget {
+    /// The revisions of the Service and Endpoints that it was resolved from.
+    sources: [u64; 2],
     url: String,
-    /// There are others that could be called as well.
-    one_of_many: bool,
-    caller: Arc<HttpClient>,
+    /// Whether there are alternative addresses.
+    has_alternatives: bool,
+    client: Arc<HttpClient>,
 }
 
-enum At {
+enum Location {
     Url,
-    Service { place: Place, path: String },
+    Service { reference: ServiceReference, path: String },
 }
 
-impl Reached {
-    /// As a `clientConfig` says it.
-    pub fn of(config: &Value, way: Way, limits: Limits, users: &Users) -> Self {
-        let (at, url, server) = match config.at(&["service"]).filter(|it| !it.is_null()) {
+impl WebhookTarget {
+    /// From a `clientConfig`.
+    pub fn of(config: &Value, routing: ServiceRouting, limits: Limits, users: &Users) -> Self {
+        let (location, url, server) = match config.at(&["service"]).filter(|it| !it.is_null()) {
             None => {
                 let text = config.text(&["url"]);
-                // what does not parse cannot be registered, and is refused when it is called
+                // an invalid URL cannot be registered, and is refused when it is called
                 let url = url::base(text).unwrap_or_else(|_| text.to_owned());
                 let server = server_of(&url);
-                (At::Url, url, server)
+                (Location::Url, url, server)
             }
             Some(service) => {
-                let (place, path) = (Place::read(service), service.text(&["path"]));
-                let server = format!("{}:{}", place.server_name(), place.port);
+                let (reference, path) = (ServiceReference::read(service), service.text(&["path"]));
+                let server = format!("{}:{}", reference.server_name(), reference.port);
                 let path = url::escape_path(&url::clean_path(path.as_bytes()));
                 let url = format!("https://{server}{path}");
-                (At::Service { place, path }, url, server)
+                (Location::Service { reference, path }, url, server)
             }
         };
-        Reached {
-            at,
-            way,
+        WebhookTarget {
+            location,
+            routing,
             url,
             authorities: STANDARD.decode(config.text(&["caBundle"])).ok().filter(|it| !it.is_empty()),
-            shown: users.of(&server),
+            credentials: users.of(&server),
             limits,
-            counted: None,
-            known: ArcSwapOption::empty(),
+            metrics: None,
+            resolved: ArcSwapOption::empty(),
         }
     }
 
-    /// The same, with its calls counted there.
-    pub fn counted_in(self, counted: &Arc<ClientMetrics>) -> Self {
-        Reached { counted: Some(counted.clone()), ..self }
+    /// Records the metrics of calls.
+    pub fn with_metrics(self, metrics: &Arc<ClientMetrics>) -> Self {
+        WebhookTarget { metrics: Some(metrics.clone()), ..self }
     }
 
     /// Posts JSON to it.
-    pub async fn post(&self, api: &Api, query: &str, body: Bytes) -> Result<Answer, String> {
-        let caller = self.caller(api).map_err(|why| self.told(query, &why))?;
-        self.post_by(&caller, query, body).await
+    pub async fn post(&self, api: &Api, query: &str, body: Bytes) -> Result<HttpResponse, String> {
+        let client = self.client(api).map_err(|why| self.objects(query, &why))?;
+        self.post_by(&client, query, body).await
     }
 
-    /// The same by a caller that was found before.
-    pub async fn post_by(&self, known: &Known, query: &str, body: Bytes) -> Result<Answer, String> {
-        let answer = known.caller.post(query, body).await;
-        if answer.is_err() && known.one_of_many {
-            // the next call may find another one
-            self.known.store(None);
+    /// Like [`post`](Self::post), with a client that is resolved already.
+    pub async fn post_by(
+        &self,
+        resolved: &ResolvedTarget,
+        query: &str,
+        body: Bytes,
+    ) -> Result<HttpResponse, String> {
+        let result = resolved.client.post(query, body).await;
+        if result.is_err() && resolved.has_alternatives {
+            // the next call may pick another address
+            self.resolved.store(None);
         }
-        answer.map_err(|why| match why {
-            CallError::Late(_) => self.told(query, "context deadline exceeded"),
-            other => self.told(query, &other.to_string()),
+        result.map_err(|why| match why {
+            CallError::Late(_) => self.objects(query, "context deadline exceeded"),
+            other => self.objects(query, &other.to_string()),
         })
     }
 
-    fn told(&self, query: &str, why: &str) -> String {
+    fn objects(&self, query: &str, why: &str) -> String {
         format!("Post {}: {why}", quoted(&format!("{}{query}", self.url)))
     }
 
-    /// Who to call, as services are now.
-    pub fn caller(&self, api: &Api) -> Result<Arc<Known>, String> {
-        let told = self.told_by(api);
-        let told_by = told.each_ref().map(|it| it.as_ref().map_or(0, |object| object.revision));
-        let before = self.known.load_full();
-        if let Some(known) = before.as_ref().filter(|known| known.told_by == told_by) {
-            return Ok(known.clone());
+    /// The client for the current state of the Service.
+    pub fn client(&self, api: &Api) -> Result<Arc<ResolvedTarget>, String> {
+        let objects = self.sources(api);
+        let sources = objects.each_ref().map(|it| it.as_ref().map_or(0, |object| object.revision));
+        let before = self.resolved.load_full();
+        if let Some(resolved) = before.as_ref().filter(|resolved| resolved.sources == sources) {
+            return Ok(resolved.clone());
         }
-        let urls = self.urls(api, told)?;
-        let one_of_many = urls.len() > 1;
-        let same = before.filter(|known| urls.contains(&known.url));
-        let (url, caller) = match same {
-            Some(known) => (known.url.clone(), known.caller.clone()),
+        let urls = self.urls(api, objects)?;
+        let has_alternatives = urls.len() > 1;
+        let same = before.filter(|resolved| urls.contains(&resolved.url));
+        let (url, client) = match same {
+            Some(resolved) => (resolved.url.clone(), resolved.client.clone()),
             None => {
-                let at = if one_of_many { env::random_u64(&api.world) as usize % urls.len() } else { 0 };
-                let url = urls.into_iter().nth(at).unwrap_or_default();
-                (url.clone(), Arc::new(self.new_caller(api, url)?))
+                let index =
+                    if has_alternatives { env::random_u64(&api.world) as usize % urls.len() } else { 0 };
+                let url = urls.into_iter().nth(index).unwrap_or_default();
+                (url.clone(), Arc::new(self.new_client(api, url)?))
             }
         };
-        let known = Arc::new(Known { told_by, url, one_of_many, caller });
-        self.known.store(Some(known.clone()));
-        Ok(known)
+        let resolved = Arc::new(ResolvedTarget { sources, url, has_alternatives, client });
+        self.resolved.store(Some(resolved.clone()));
+        Ok(resolved)
     }
 
-    fn new_caller(&self, api: &Api, url: String) -> Result<HttpClient, String> {
-        let (server_name, way) = match &self.at {
-            At::Url => (None, self.way.egress.control_plane.clone()),
-            At::Service { place, .. } if self.is_here(place, api) => {
-                (Some(place.server_name()), Dialer::Direct)
+    fn new_client(&self, api: &Api, url: String) -> Result<HttpClient, String> {
+        let (server_name, dialer) = match &self.location {
+            Location::Url => (None, self.routing.egress.control_plane.clone()),
+            Location::Service { reference, .. } if self.is_this_server(reference, api) => {
+                (Some(reference.server_name()), Dialer::Direct)
             }
-            At::Service { place, .. } => (Some(place.server_name()), self.way.egress.cluster.clone()),
+            Location::Service { reference, .. } => {
+                (Some(reference.server_name()), self.routing.egress.cluster.clone())
+            }
         };
         let target = Target {
             url,
             authorities: self.authorities.clone(),
             server_name,
-            identity: self.shown.identity.clone(),
-            identity_files: self.shown.identity_files.clone(),
-            credentials: self.shown.credentials.clone(),
-            way,
+            identity: self.credentials.identity.clone(),
+            identity_files: self.credentials.identity_files.clone(),
+            credentials: self.credentials.credentials.clone(),
+            way: dialer,
             ..Target::default()
         };
-        let caller = HttpClient::new(&target, self.limits).map_err(|why| why.to_string())?;
-        if let Some(counted) = &self.counted {
-            caller.measure(counted);
+        let client = HttpClient::new(&target, self.limits).map_err(|why| why.to_string())?;
+        if let Some(metrics) = &self.metrics {
+            client.measure(metrics);
         }
-        Ok(caller)
+        Ok(client)
     }
 
-    /// The objects that say where it is: a service, and the addresses behind it where those are called.
-    fn told_by(&self, api: &Api) -> [Option<Arc<Object>>; 2] {
-        let At::Service { place, .. } = &self.at else { return [None, None] };
-        let find = |plural| api.find(plural, &place.namespace, &place.name);
-        [find("services"), if self.way.to_endpoints { find("endpoints") } else { None }]
+    /// The objects that it is resolved from: a Service, and its Endpoints where those are dialed.
+    fn sources(&self, api: &Api) -> [Option<Arc<Object>>; 2] {
+        let Location::Service { reference, .. } = &self.location else { return [None, None] };
+        let find = |plural| api.find(plural, &reference.namespace, &reference.name);
+        [find("services"), if self.routing.to_endpoints { find("endpoints") } else { None }]
     }
 
-    /// Whether it is this very server, which is reached without any network.
-    fn is_here(&self, place: &Place, api: &Api) -> bool {
-        self.way.own.is_some() && is_own(place, api)
+    /// Whether it is this server itself, which is called by its listener.
+    fn is_this_server(&self, reference: &ServiceReference, api: &Api) -> bool {
+        self.routing.own.is_some() && is_own(reference, api)
     }
 
-    /// Where it can be called.
-    fn urls(&self, api: &Api, told: [Option<Arc<Object>>; 2]) -> Result<Vec<String>, String> {
-        let At::Service { place, path } = &self.at else { return Ok(vec![self.url.clone()]) };
-        if let Some(own) = self.way.own.filter(|_| self.is_here(place, api)) {
+    /// The URLs at which it can be called.
+    fn urls(&self, api: &Api, objects: [Option<Arc<Object>>; 2]) -> Result<Vec<String>, String> {
+        let Location::Service { reference, path } = &self.location else { return Ok(vec![self.url.clone()]) };
+        if let Some(own) = self.routing.own.filter(|_| self.is_this_server(reference, api)) {
             return Ok(vec![format!("https://{own}{path}")]);
         }
         let resources = api.resources();
         let read = |plural, object: Option<Arc<Object>>| {
             object?.value(&resources.named(plural)?.collection.kind).ok()
         };
-        let [service, endpoints] = told;
+        let [service, endpoints] = objects;
         let service = read("services", service);
-        let service = service.ok_or_else(|| format!("service {} not found", quoted(&place.name)))?;
+        let service = service.ok_or_else(|| format!("service {} not found", quoted(&reference.name)))?;
         let endpoints = read("endpoints", endpoints);
-        let addresses = place.addresses(&service, endpoints.as_ref(), self.way.to_endpoints)?;
+        let addresses = reference.addresses(&service, endpoints.as_ref(), self.routing.to_endpoints)?;
         Ok(addresses.into_iter().map(|address| format!("https://{address}{path}")).collect())
     }
 }
 
-/// Whether a service is the one that stands for this server.
-fn is_own(place: &Place, api: &Api) -> bool {
-    place.namespace == DEFAULT_NAMESPACE
-        && place.name == *api.names.vendor
-        && place.port == i64::from(kubernetes_service::PORT)
+/// Whether a Service is the one of this server.
+fn is_own(reference: &ServiceReference, api: &Api) -> bool {
+    reference.namespace == DEFAULT_NAMESPACE
+        && reference.name == *api.names.vendor
+        && reference.port == i64::from(kubernetes_service::PORT)
 }
 
-/// Host and port of an address.
+/// Host and port of a URL.
 fn server_of(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let server = rest.split(['/', '?', '#']).next().unwrap_or(rest);
@@ -232,16 +240,17 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_called_by_its_name() {
+    fn urls_name_the_service() {
         for (path, sent) in
             [("x", "/x"), ("/x/", "/x"), ("", "/"), ("/a//b/../c", "/a/c"), ("/%2F", "/%252F")]
         {
             let service = format!(r#"{{"service":{{"namespace":"n","name":"s","path":"{path}"}}}}"#);
             let config = schema::decode::json_untyped(service.as_bytes()).unwrap().value;
-            let reached = Reached::of(&config, Way::default(), Limits::REVIEW, &Users::default());
-            assert_eq!(reached.url, format!("https://s.n.svc:443{sent}"));
-            let told = format!("Post \"https://s.n.svc:443{sent}?timeout=1s\": no");
-            assert_eq!(reached.told("?timeout=1s", "no"), told);
+            let webhook =
+                WebhookTarget::of(&config, ServiceRouting::default(), Limits::REVIEW, &Users::default());
+            assert_eq!(webhook.url, format!("https://s.n.svc:443{sent}"));
+            let objects = format!("Post \"https://s.n.svc:443{sent}?timeout=1s\": no");
+            assert_eq!(webhook.objects("?timeout=1s", "no"), objects);
         }
     }
 }

@@ -1,20 +1,20 @@
-//! RequestInfo: verb, group, resource, name and subresource of a request.
+//! `RequestInfo`: verb, group, resource, name and subresource of a request.
 //!
-//! A path is taken apart the same way whether or not the resource exists; that is for the dispatcher to say. It is
-//! decoded before it is taken apart: an escaped slash separates segments like any other.
+//! Parsing does not depend on whether the resource exists. A path is unescaped before it is split: an escaped
+//! slash separates segments like any other.
 
 use http::Method;
 use rest::options::Query;
 use schema::url::unescape_path;
 
-/// A request as the pipeline sees it.
+/// The parsed request line.
 #[derive(Debug, Clone)]
 pub struct RequestInfo {
     pub method: Method,
-    /// Without escapes; what is not UTF-8 is replaced.
+    /// Unescaped; bytes that are not UTF-8 are replaced.
     pub path: String,
     pub query: Query,
-    /// The API verb, or the method in lower case where no resource is meant.
+    /// The API verb, or the method in lower case for nonresource paths.
     pub verb: &'static str,
     /// Present when the path names a resource.
     pub target: Option<Target>,
@@ -31,11 +31,11 @@ pub struct Target {
     pub resource: String,
     pub name: String,
     pub subresource: String,
-    /// What follows the subresource; only proxies have such a thing.
+    /// The path after the subresource, for proxies.
     pub rest: String,
-    /// The path begins with the old form of watching, `/watch/`.
+    /// Whether the path has the deprecated `/watch/` prefix.
     pub watching: bool,
-    /// The path is `/namespaces/<name>`: a namespace, as if it lay in itself.
+    /// Whether the path is `/namespaces/<name>`: the namespace counts as namespaced by itself.
     pub is_namespace: bool,
 }
 
@@ -74,7 +74,7 @@ fn plain_verb(method: &Method) -> &'static str {
 
 fn verb(method: &Method, target: &Target, query: &Query) -> &'static str {
     match (method.as_str(), target.name.is_empty()) {
-        // whatever the method is
+        // for every method
         _ if target.watching => "watch",
         ("GET" | "HEAD", true) if query.flag("watch") => "watch",
         ("GET" | "HEAD", true) => "list",
@@ -118,7 +118,7 @@ fn target(path: &str) -> Option<Target> {
         target.is_namespace =
             part.as_deref().is_none_or(|part| matches!(part, "status" | "finalize") && rest.peek().is_none());
         match part {
-            // the namespace itself, or a part of it
+            // the namespace itself, or a subresource of it
             part if target.is_namespace => {
                 (target.resource, target.name) = (first, namespace);
                 target.subresource = part.unwrap_or_default();
@@ -142,19 +142,19 @@ mod tests {
 
     fn check(method: &str, path: &str, expect: &str) {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let asked = RequestInfo::parse(&Method::from_bytes(method.as_bytes()).unwrap(), path, query);
-        let shown = match &asked.target {
-            None => format!("{} {}", asked.verb, asked.path),
+        let info = RequestInfo::parse(&Method::from_bytes(method.as_bytes()).unwrap(), path, query);
+        let text = match &info.target {
+            None => format!("{} {}", info.verb, info.path),
             Some(t) => format!(
                 "{} {} ns={} {} {} {}{}",
-                asked.verb, t.group_version, t.namespace, t.resource, t.name, t.subresource, t.rest
+                info.verb, t.group_version, t.namespace, t.resource, t.name, t.subresource, t.rest
             ),
         };
-        assert_eq!(shown, expect, "{method} {path}");
+        assert_eq!(text, expect, "{method} {path}");
     }
 
     #[test]
-    fn paths_are_taken_apart() {
+    fn paths_are_parsed() {
         check("GET", "/healthz", "get /healthz");
         check("GET", "/api/v1", "get /api/v1");
         check("GET", "/api/v1/pods", "list v1 ns= pods  ");

@@ -1,4 +1,4 @@
-//! Access reviews: may this user do that.
+//! Access reviews: whether a user may perform a request.
 
 use super::sources::Sources;
 use super::user_info::{list_of, user_of};
@@ -8,20 +8,20 @@ use rest::{ApiError, Subject, VirtualRequest, VirtualResource};
 use schema::problem::{Problem, Problems, Reason};
 use schema::{Path, Value, encode};
 
-/// Whose rights are asked for.
+/// The user of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    /// Those of a user whom the review names.
-    Named,
-    /// The same, within the namespace of the review.
-    NamedHere,
-    /// Those of who asks.
-    Own,
+pub enum ReviewedUser {
+    /// The user in its spec.
+    InSpec,
+    /// The user in its spec, within the namespace of the review.
+    InSpecOfNamespace,
+    /// The user of the request.
+    Requester,
 }
 
 pub struct Review {
     pub sources: Sources,
-    pub whose: Whose,
+    pub reviewed_user: ReviewedUser,
 }
 
 impl VirtualResource for Review {
@@ -30,21 +30,25 @@ impl VirtualResource for Review {
         review: Value,
         request: &'a VirtualRequest<'a>,
     ) -> MaybeReady<'a, Result<Value, ApiError>> {
-        MaybeReady::later(self.answer(review, request))
+        MaybeReady::later(self.review_access(review, request))
     }
 }
 
 impl Review {
-    async fn answer(&self, mut review: Value, request: &VirtualRequest<'_>) -> Result<Value, ApiError> {
+    async fn review_access(
+        &self,
+        mut review: Value,
+        request: &VirtualRequest<'_>,
+    ) -> Result<Value, ApiError> {
         let problems = self.problems(&review, request.namespace);
         if !problems.is_empty() {
-            // reviews have no name, and clients are not told the kind either
+            // reviews have no name, and upstream's error omits the kind, too
             let subject = Subject { group: request.subject.group, kind: "", name: "" };
             return Err(ApiError::invalid(subject, problems));
         }
-        let user = match self.whose {
-            Whose::Own => user_of(request.user),
-            Whose::Named | Whose::NamedHere => named(&review),
+        let user = match self.reviewed_user {
+            ReviewedUser::Requester => user_of(request.user),
+            ReviewedUser::InSpec | ReviewedUser::InSpecOfNamespace => user_in_spec(&review),
         };
         let decision = self.sources.authorizer.authorize(&attributes(&review, &user)).get().await;
         let mut status = Value::map();
@@ -65,14 +69,14 @@ impl Review {
     fn problems(&self, review: &Value, namespace: &str) -> Problems {
         let spec = Path::ROOT.field("spec");
         let (resource, other) = (spec.field("resourceAttributes"), spec.field("nonResourceAttributes"));
-        let wanted = review.at(&["spec", "resourceAttributes"]);
-        let path_wanted = review.at(&["spec", "nonResourceAttributes"]);
+        let attributes = review.at(&["spec", "resourceAttributes"]);
+        let path = review.at(&["spec", "nonResourceAttributes"]);
         let mut problems = Problems::new();
-        match (wanted, path_wanted) {
-            (Some(_), Some(given)) => {
+        match (attributes, path) {
+            (Some(_), Some(attributes_value)) => {
                 problems.push(wrong(
                     &other,
-                    &shown(given),
+                    &debug_text(attributes_value),
                     "cannot be specified in combination with resourceAttributes",
                 ));
             }
@@ -83,7 +87,7 @@ impl Review {
             )),
             _ => {}
         }
-        if self.whose != Whose::Own
+        if self.reviewed_user != ReviewedUser::Requester
             && review.text(&["spec", "user"]).is_empty()
             && list_of(review, &["spec", "groups"]).is_empty()
         {
@@ -94,26 +98,30 @@ impl Review {
             ));
         }
         self.metadata_problems(review, &mut problems);
-        if self.whose == Whose::NamedHere {
-            let given = review.text(&["spec", "resourceAttributes", "namespace"]);
-            if wanted.is_some() && given != namespace {
+        if self.reviewed_user == ReviewedUser::InSpecOfNamespace {
+            let attributes_value = review.text(&["spec", "resourceAttributes", "namespace"]);
+            if attributes.is_some() && attributes_value != namespace {
                 problems.push(wrong(
                     &resource.field("namespace"),
-                    &format!("{given:?}"),
+                    &format!("{attributes_value:?}"),
                     "must match metadata.namespace",
                 ));
             }
-            if let Some(given) = path_wanted {
-                problems.push(wrong(&other, &shown(given), "disallowed on this kind of request"));
+            if let Some(attributes_value) = path {
+                problems.push(wrong(
+                    &other,
+                    &debug_text(attributes_value),
+                    "disallowed on this kind of request",
+                ));
             }
         }
         problems
     }
 
-    /// A review is about its spec: it has no metadata but its place and the record of who wrote it.
+    /// A review has no metadata except namespace and managed fields.
     fn metadata_problems(&self, review: &Value, problems: &mut Problems) {
         let Some(Value::Map(metadata)) = review.at(&["metadata"]) else { return };
-        let here = self.whose == Whose::NamedHere;
+        let here = self.reviewed_user == ReviewedUser::InSpecOfNamespace;
         let may = |key: &str| key == "managedFields" || here && key == "namespace";
         if metadata.iter().any(|(key, value)| !may(key) && !value.is_null()) {
             let value = String::from_utf8_lossy(&encode::untyped(&Value::Map(metadata.clone()))).into_owned();
@@ -131,13 +139,13 @@ fn wrong(path: &Path<'_>, value: &str, detail: &str) -> Problem {
     }
 }
 
-/// As clients have always been shown such attributes.
-fn shown(attributes: &Value) -> String {
+/// Attributes in upstream's debug format.
+fn debug_text(attributes: &Value) -> String {
     let (path, verb) = (attributes.text(&["path"]), attributes.text(&["verb"]));
     format!("authorization.NonResourceAttributes{{Path:{path:?}, Verb:{verb:?}}}")
 }
 
-fn named(review: &Value) -> User {
+fn user_in_spec(review: &Value) -> User {
     let mut user = User {
         uid: review.text(&["spec", "uid"]).to_owned(),
         groups: list_of(review, &["spec", "groups"]),

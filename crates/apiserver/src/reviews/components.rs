@@ -1,4 +1,4 @@
-//! ComponentStatus: health of the control plane, as far as this process knows.
+//! ComponentStatus: health of the control plane, as far as this process knows it.
 
 use super::sources::Sources;
 use rest::{ApiError, Subject, VirtualResource};

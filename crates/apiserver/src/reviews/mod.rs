@@ -1,14 +1,14 @@
 //! Virtual resources: access reviews, token reviews, component statuses.
 //!
-//! Always true: an answer says what the authenticators and the authorizer of this server would decide, by
-//! asking them. What is asked is checked first; nothing here decides anything itself.
+//! Invariant: a response is the decision of this server's authenticators or authorizer. Reviews are validated
+//! first; no decision is made here.
 
 mod access;
+mod authentication;
 mod components;
 mod rules;
 mod sources;
 mod user_info;
-mod who;
 
 pub use sources::Sources;
 pub(crate) use user_info::{extra_value, list_of, texts, user_of, user_value};
@@ -17,22 +17,22 @@ use rest::VirtualResource;
 use schema::table::Kind;
 use std::sync::Arc;
 
-/// What answers for a kind, if it is one of these.
+/// The virtual resource of a kind, if it has one.
 pub fn of(kind: &Kind, sources: &Sources) -> Option<Arc<dyn VirtualResource>> {
     let sources = sources.clone();
     Some(match (&*kind.group.stem, &*kind.name) {
         ("authorization", "SubjectAccessReview") => {
-            Arc::new(access::Review { sources, whose: access::Whose::Named })
+            Arc::new(access::Review { sources, reviewed_user: access::ReviewedUser::InSpec })
         }
         ("authorization", "LocalSubjectAccessReview") => {
-            Arc::new(access::Review { sources, whose: access::Whose::NamedHere })
+            Arc::new(access::Review { sources, reviewed_user: access::ReviewedUser::InSpecOfNamespace })
         }
         ("authorization", "SelfSubjectAccessReview") => {
-            Arc::new(access::Review { sources, whose: access::Whose::Own })
+            Arc::new(access::Review { sources, reviewed_user: access::ReviewedUser::Requester })
         }
         ("authorization", "SelfSubjectRulesReview") => Arc::new(rules::Review { sources }),
-        ("authentication", "TokenReview") => Arc::new(who::TokenReview { sources }),
-        ("authentication", "SelfSubjectReview") => Arc::new(who::SelfReview),
+        ("authentication", "TokenReview") => Arc::new(authentication::TokenReview { sources }),
+        ("authentication", "SelfSubjectReview") => Arc::new(authentication::SelfReview),
         ("", "ComponentStatus") => Arc::new(components::Components { sources }),
         _ => return None,
     })

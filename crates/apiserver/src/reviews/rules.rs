@@ -1,4 +1,4 @@
-//! SelfSubjectRulesReview: the rules of the caller in a namespace.
+//! SelfSubjectRulesReview: the rules of the requesting user in a namespace.
 
 use super::sources::Sources;
 use super::user_info::{texts, user_of};
@@ -17,12 +17,12 @@ impl VirtualResource for Review {
         review: Value,
         request: &'a VirtualRequest<'a>,
     ) -> MaybeReady<'a, Result<Value, ApiError>> {
-        self.answer(review, request).into()
+        self.review_rules(review, request).into()
     }
 }
 
 impl Review {
-    fn answer(&self, review: Value, request: &VirtualRequest<'_>) -> Result<Value, ApiError> {
+    fn review_rules(&self, review: Value, request: &VirtualRequest<'_>) -> Result<Value, ApiError> {
         let namespace = review.text(&["spec", "namespace"]);
         if namespace.is_empty() {
             return Err(ApiError::bad_request("no namespace on request"));
@@ -35,16 +35,16 @@ impl Review {
         if !rules.problem.is_empty() {
             status.set(&["evaluationError"], rules.problem.as_str());
         }
-        // nothing of what was sent comes back
-        let mut answered = Value::map();
+        // the response contains nothing of the request
+        let mut response = Value::map();
         for field in ["kind", "apiVersion"] {
-            answered.set(&[field], review.text(&[field]));
+            response.set(&[field], review.text(&[field]));
         }
-        answered.set(&["metadata"], Value::map());
-        answered.set(&["metadata", "creationTimestamp"], Value::Null);
-        answered.set(&["spec"], Value::map());
-        answered.set(&["status"], status);
-        Ok(answered)
+        response.set(&["metadata"], Value::map());
+        response.set(&["metadata", "creationTimestamp"], Value::Null);
+        response.set(&["spec"], Value::map());
+        response.set(&["status"], status);
+        Ok(response)
     }
 }
 

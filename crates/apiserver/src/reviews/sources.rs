@@ -1,4 +1,4 @@
-//! Authenticators, authorizer and components that reviews ask.
+//! The components that reviews consult.
 
 use crate::authentication::Chain;
 use crate::options::deployment::ComponentHealth;
@@ -6,7 +6,7 @@ use auth::Authorizer;
 use std::sync::Arc;
 use store::Store;
 
-/// See the module.
+/// Authenticators, authorizer and components.
 #[derive(Clone)]
 pub struct Sources {
     pub authorizer: Arc<dyn Authorizer>,

@@ -31,8 +31,8 @@ fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
     )
 }
 
-/// The answer to a creation by bob, in the namespace `ns`.
-fn ask_with(authorizer: Arc<dyn Authorizer>, kind: &str, spec: &str) -> Result<Value, ApiError> {
+/// The response to a create by bob in the namespace `ns`.
+fn review_with(authorizer: Arc<dyn Authorizer>, kind: &str, spec: &str) -> Result<Value, ApiError> {
     let (api, sources) = sources(authorizer);
     let kind = kinds::tables::KINDS.iter().find(|one| one.name == kind).unwrap();
     let resource: Arc<Resource> = api.register(Ref::Static(*kind), Hooks::default()).unwrap();
@@ -54,17 +54,17 @@ fn ask_with(authorizer: Arc<dyn Authorizer>, kind: &str, spec: &str) -> Result<V
     futures_util::FutureExt::now_or_never(of(kind, &sources).unwrap().create(object, &request).get()).unwrap()
 }
 
-fn ask(kind: &str, spec: &str) -> Result<Value, String> {
+fn review(kind: &str, spec: &str) -> Result<Value, String> {
     let roles = Arc::new(auth::Rbac::new(&Names::kubernetes()));
-    let (cluster_roles, bindings) = crate::authorization::roles::tests::policy_of_every_cluster();
+    let (cluster_roles, bindings) = crate::authorization::roles::tests::bootstrap_policy();
     roles.replace(auth::rbac::Policy::compile(cluster_roles, bindings));
-    ask_with(Arc::new(Chain { authorizers: vec![roles] }), kind, spec).map_err(|why| why.message)
+    review_with(Arc::new(Chain { authorizers: vec![roles] }), kind, spec).map_err(|why| why.message)
 }
 
 #[test]
-fn access_is_what_the_authorizer_says() {
+fn access_reviews_follow_the_authorizer() {
     let pods = r#""resourceAttributes":{"verb":"get","resource":"pods","namespace":"ns"}"#;
-    let allowed = |kind, spec: String| ask(kind, &spec).unwrap().at(&["status", "allowed"]).cloned();
+    let allowed = |kind, spec: String| review(kind, &spec).unwrap().at(&["status", "allowed"]).cloned();
     assert_eq!(allowed("SelfSubjectAccessReview", format!("{{{pods}}}")), Some(false.into()));
     let path = r#"{"nonResourceAttributes":{"verb":"get","path":"/api"}}"#;
     assert_eq!(allowed("SelfSubjectAccessReview", path.to_owned()), Some(true.into()));
@@ -75,11 +75,11 @@ fn access_is_what_the_authorizer_says() {
     }
 }
 
-struct Refuses;
+struct DenyAll;
 
-impl Authorizer for Refuses {
-    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
-        Decision::Deny(format!("not {} with {:?}", asked.user.name, asked.user.extra).into()).into()
+impl Authorizer for DenyAll {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
+        Decision::Deny(format!("not {} with {:?}", attributes.user.name, attributes.user.extra).into()).into()
     }
 
     fn rules(&self, _: &User, _: &str) -> Rules {
@@ -88,21 +88,21 @@ impl Authorizer for Refuses {
 }
 
 #[test]
-fn refusals_and_gaps_are_told() {
+fn denials_and_incomplete_rules_are_reported() {
     let spec = r#"{"user":"x","extra":{"K":["v"]},"resourceAttributes":{}}"#;
-    let answered = ask_with(Arc::new(Refuses), "SubjectAccessReview", spec).unwrap();
-    assert_eq!(answered.at(&["status", "denied"]), Some(&true.into()));
-    assert_eq!(answered.text(&["status", "reason"]), r#"not x with {"k": ["v"]}"#);
-    let answered = ask_with(Arc::new(Refuses), "SelfSubjectRulesReview", r#"{"namespace":"ns"}"#).unwrap();
-    assert_eq!(answered.text(&["status", "evaluationError"]), "cannot tell");
-    assert_eq!(answered.at(&["status", "incomplete"]), Some(&true.into()));
+    let response = review_with(Arc::new(DenyAll), "SubjectAccessReview", spec).unwrap();
+    assert_eq!(response.at(&["status", "denied"]), Some(&true.into()));
+    assert_eq!(response.text(&["status", "reason"]), r#"not x with {"k": ["v"]}"#);
+    let response = review_with(Arc::new(DenyAll), "SelfSubjectRulesReview", r#"{"namespace":"ns"}"#).unwrap();
+    assert_eq!(response.text(&["status", "evaluationError"]), "cannot tell");
+    assert_eq!(response.at(&["status", "incomplete"]), Some(&true.into()));
 }
 
 #[test]
 fn reviews_are_checked_first() {
     let both = r#"{"resourceAttributes":{"namespace":"other"},"nonResourceAttributes":{"path":"/"}}"#;
-    let told = ask_with(Arc::new(Refuses), "LocalSubjectAccessReview", both).unwrap_err();
-    let causes: Vec<_> = told.details.unwrap().causes.into_iter().map(|cause| cause.field).collect();
+    let error = review_with(Arc::new(DenyAll), "LocalSubjectAccessReview", both).unwrap_err();
+    let causes: Vec<_> = error.details.unwrap().causes.into_iter().map(|cause| cause.field).collect();
     let expected = [
         "spec.nonResourceAttributes",
         "spec.user",
@@ -110,15 +110,15 @@ fn reviews_are_checked_first() {
         "spec.nonResourceAttributes",
     ];
     assert_eq!(causes, expected);
-    assert!(ask("SubjectAccessReview", "{\"user\":\"x\"}").unwrap_err().contains("exactly one of"));
-    assert_eq!(ask("SelfSubjectRulesReview", "{}").unwrap_err(), "no namespace on request");
-    assert!(ask("TokenReview", "{}").unwrap_err().starts_with("token is required"));
+    assert!(review("SubjectAccessReview", "{\"user\":\"x\"}").unwrap_err().contains("exactly one of"));
+    assert_eq!(review("SelfSubjectRulesReview", "{}").unwrap_err(), "no namespace on request");
+    assert!(review("TokenReview", "{}").unwrap_err().starts_with("token is required"));
 }
 
 #[test]
-fn tokens_are_identified_for_those_they_are_meant_for() {
+fn tokens_are_reviewed_by_audience() {
     let user =
-        |spec: &str| ask("TokenReview", spec).unwrap().text(&["status", "user", "username"]).to_owned();
+        |spec: &str| review("TokenReview", spec).unwrap().text(&["status", "user", "username"]).to_owned();
     assert_eq!(user(r#"{"token":"t"}"#), "bob");
     assert_eq!(user(r#"{"token":"t","audiences":["there","here"]}"#), "bob");
     assert_eq!(user(r#"{"token":"t","audiences":["there"]}"#), "");
@@ -127,17 +127,17 @@ fn tokens_are_identified_for_those_they_are_meant_for() {
 
 #[test]
 fn components_are_listed_with_their_health() {
-    let (api, sources) = sources(Arc::new(Refuses));
+    let (api, sources) = sources(Arc::new(DenyAll));
     let kind = kinds::tables::KINDS.iter().find(|one| one.name == "ComponentStatus").unwrap();
     let resource = api.register(Ref::Static(*kind), Hooks::default()).unwrap();
-    let answer = of(kind, &sources).unwrap();
+    let virtual_resource = of(kind, &sources).unwrap();
     let options =
         rest::options::ListOptions { field_selector: "metadata.name=etcd-0".into(), ..Default::default() };
-    let page = api.list_virtual(&resource, &*answer, &options).unwrap();
+    let page = api.list_virtual(&resource, &*virtual_resource, &options).unwrap();
     assert_eq!(page.items.len(), 1);
     assert!(String::from_utf8_lossy(&page.items[0].json).contains(r#""status":"True""#));
-    assert_eq!(api.get_virtual(&resource, &*answer, "x").unwrap_err().code, 500);
-    let all = api.list_virtual(&resource, &*answer, &Default::default()).unwrap().items;
+    assert_eq!(api.get_virtual(&resource, &*virtual_resource, "x").unwrap_err().code, 500);
+    let all = api.list_virtual(&resource, &*virtual_resource, &Default::default()).unwrap().items;
     let of = |name: &str| {
         let named = format!("\"name\":\"{name}\"");
         let texts = all.iter().map(|it| String::from_utf8_lossy(&it.json).into_owned());

@@ -4,7 +4,7 @@ use auth::User;
 use rest::Requester;
 use schema::{Map, Value};
 
-/// The user behind a request, as authorizers know users.
+/// The user of a request, for authorizers.
 pub(crate) fn user_of(requester: &Requester) -> User {
     User {
         name: requester.name.clone(),
@@ -14,7 +14,7 @@ pub(crate) fn user_of(requester: &Requester) -> User {
     }
 }
 
-/// A user as the API writes one down.
+/// A user as UserInfo.
 pub(crate) fn user_value(user: &User) -> Value {
     let mut out = Value::map();
     for (field, text) in [("username", &user.name), ("uid", &user.uid)] {
@@ -31,7 +31,7 @@ pub(crate) fn user_value(user: &User) -> Value {
     out
 }
 
-/// What else is known of a user, as the API writes it down.
+/// The extra fields of a user.
 pub(crate) fn extra_value(user: &User) -> Value {
     let extra = user.extra.iter().map(|(key, values)| (key.clone().into(), texts(values)));
     Value::Map(extra.collect::<Map>())
@@ -41,7 +41,7 @@ pub(crate) fn texts(many: &[String]) -> Value {
     Value::List(many.iter().map(|one| Value::from(one.as_str())).collect())
 }
 
-/// The texts of a list.
+/// The strings of a list.
 pub(crate) fn list_of(value: &Value, path: &[&str]) -> Vec<String> {
     let Some(Value::List(items)) = value.at(path) else { return Vec::new() };
     items.iter().filter_map(Value::as_str).map(str::to_owned).collect()

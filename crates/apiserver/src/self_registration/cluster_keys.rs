@@ -1,7 +1,7 @@
-//! The identities of the keys that all servers of one etcd must share, published in a config map.
+//! The `cluster-keys` ConfigMap: digests of the keys that all servers of one etcd must share.
 //!
-//! A token that one server signs is of use only if the others accept it, and so for certificates. Each server
-//! publishes the keys that it accepts, and does not start where none of its own is among those of the others.
+//! Other servers must accept a token that this server signs, and likewise certificates. Each server publishes
+//! the keys that it accepts, and does not start if it shares none with the others.
 //!
 //! ```text
 //! published   this server   it starts  published then
@@ -11,8 +11,8 @@
 //! k2          k1            no         k2
 //! ```
 //!
-//! What always holds: only digests of public keys and certificates are published. Upstream's servers publish nothing,
-//! and are not compared. Keys that end with the process are not published.
+//! Invariants: only digests of public keys and certificates are published. Upstream's servers publish
+//! nothing, and are not compared. Ephemeral keys are not published.
 
 use crate::authentication::ServiceAccounts;
 use crate::loopback;
@@ -29,11 +29,11 @@ use std::time::Duration;
 
 const NAME: &str = "cluster-keys";
 
-/// How often a write is tried again that another server was faster with, and how long is waited in between.
+/// Retries of a write after a conflict, and the pause between them.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The field of the map, what it is about, and the flags that set it.
+/// The field of the ConfigMap, a description, and the flags that set it.
 const SERVICE_ACCOUNTS: (&str, &str, &str) = (
     "service-account-keys",
     "keys of service-account tokens",
@@ -47,22 +47,22 @@ const PROXIES: (&str, &str, &str) =
 struct Keys {
     field: (&'static str, &'static str, &'static str),
     own: BTreeSet<String>,
-    /// The keys end with this process, so that no other server can have them.
+    /// Whether the keys exist only in this process, so that no other server can have them.
     ephemeral: bool,
 }
 
-/// All that a server must share with the others.
+/// All keys that servers share.
 pub(crate) struct ClusterKeys(Vec<Keys>);
 
 /// The servers of the cluster use other keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the other servers of this cluster have other {what} (config map {namespace}/cluster-keys): give this server the same \
+    "the other servers of this cluster have other {subject} (config map {namespace}/cluster-keys): give this server the same \
      by {flags}, or the data directory's folder pki of one of them; or, to replace the keys of the cluster for good, \
      delete that config map first"
 )]
 pub struct ForeignKeys {
-    what: &'static str,
+    subject: &'static str,
     flags: &'static str,
     namespace: String,
 }
@@ -87,7 +87,7 @@ impl ClusterKeys {
         };
         let keys = |field, own, ephemeral| Keys { field, own, ephemeral };
         let mut all = vec![keys(SERVICE_ACCOUNTS, tokens, ephemeral_signer)];
-        // a server that was given none accepts its own only, which is no contradiction to the others
+        // a server without configured authorities accepts only its own, which does not contradict the others
         if !ephemeral_authorities {
             all.push(keys(CLIENTS, of_bundle(authorities.clients()), false));
             all.push(keys(PROXIES, of_bundle(authorities.proxies()), false));
@@ -95,7 +95,7 @@ impl ClusterKeys {
         ClusterKeys(all)
     }
 
-    /// Compares the keys with what is published, and publishes them.
+    /// Compares the keys with the published ones, and publishes them.
     pub async fn publish(&self, api: &Arc<Api>) -> Result<(), Failure> {
         let namespace = api.names.system_namespace();
         let resources = api.resources();
@@ -106,33 +106,33 @@ impl ClusterKeys {
             let next = self.next(found.as_ref(), &namespace).map_err(Failure::Foreign)?;
             let Some(next) = next else { return Ok(()) };
             let name = if found.is_some() { NAME } else { "" };
-            let place = loopback::Place { resource, namespace: &namespace, name, subresource: "" };
-            match loopback::write(api, place, &next).await {
-                // another server published at the same time: its keys are compared next
+            let target = loopback::WriteTarget { resource, namespace: &namespace, name, subresource: "" };
+            match loopback::write(api, target, &next).await {
+                // another server published concurrently: compare with its keys next
                 Err(why) if matches!(why.code, 404 | 409) && tries < TRIES => tries += 1,
                 done => return done.map(drop).map_err(Failure::Api),
             }
-            tokio::time::sleep(PAUSE).await;
+            env::io::sleep(PAUSE).await;
         }
     }
 
-    /// The map as it should be, if it is not so yet.
+    /// The updated ConfigMap; `None` if it is up to date.
     fn next(&self, found: Option<&Value>, namespace: &str) -> Result<Option<Value>, ForeignKeys> {
         let mut next = found.cloned().unwrap_or_else(Value::map);
         next.set(&["metadata", "name"], NAME);
         for Keys { field, own, ephemeral } in &self.0 {
-            let (field, what, flags) = *field;
+            let (field, subject, flags) = *field;
             let published = found.map_or("", |it| it.text(&["data", field]));
             let published: BTreeSet<_> = published.lines().map(str::to_owned).collect();
             if own.is_empty() {
                 continue;
             }
             if !published.is_empty() && published.is_disjoint(own) {
-                return Err(ForeignKeys { what, flags, namespace: namespace.to_owned() });
+                return Err(ForeignKeys { subject, flags, namespace: namespace.to_owned() });
             }
             if *ephemeral {
                 tracing::warn!(
-                    "the {what} end with this process, and other servers do not know them: set {flags}"
+                    "the {subject} exist only in this process, and other servers do not know them: set {flags}"
                 );
                 continue;
             }
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(keys(&["k1"], true).next(None, "s"), Ok(None));
         let first = keys(&["k1"], false).next(None, "s").unwrap().unwrap();
         assert!(keys(&["k9"], true).next(Some(&first), "s").is_err());
-        // a server without keys of its own signs nothing and accepts nothing
+        // a server without keys neither signs nor accepts
         assert_eq!(keys(&[], false).next(Some(&first), "s"), Ok(None));
     }
 }

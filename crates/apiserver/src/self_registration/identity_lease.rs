@@ -1,8 +1,8 @@
-//! The identity lease of this server, and the removal of expired ones.
+//! The identity lease of this server, and the garbage collection of expired ones.
 //!
-//! Whoever wants to know which servers a cluster has looks at these leases, as upstream's servers keep them, too. What
-//! always holds: the name follows from the machine, so that a server that starts again goes on with its lease; only
-//! leases that say of themselves that they are a server's are removed, an hour after they were last renewed.
+//! The leases list the servers of a cluster, as upstream's servers do. Invariants: the name is derived from
+//! the hostname, so that a restarted server continues its lease; only leases labelled as those of servers are
+//! deleted, an hour after their last renewal.
 
 use crate::loopback;
 use rest::options::DeleteOptions;
@@ -12,51 +12,51 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// How long others may take a server to be there after it was last seen to be.
-const LASTS: Duration = Duration::from_secs(3600);
-/// How often it is looked for leases that nobody renews.
-const LOOKS: Duration = Duration::from_secs(3600);
+/// Lease duration.
+const LEASE_DURATION: Duration = Duration::from_secs(3600);
+/// Interval of garbage collection.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(3600);
 
 const PLURAL: &str = "leases";
 
-/// See the module.
-pub(crate) struct OwnLease {
+/// The lease of this server.
+pub(crate) struct IdentityLease {
     name: String,
     /// This run of the server.
     holder: String,
-    machine: String,
-    /// When, by the world's clock, it is looked for others' again.
-    looks_at: Duration,
+    hostname: String,
+    /// When the next garbage collection is due, by the world's clock.
+    next_collection: Duration,
 }
 
-impl OwnLease {
-    pub fn new(machine: String, api: &Api) -> Self {
-        let name = format!("{}-{}", component(api), short_hash(&machine));
+impl IdentityLease {
+    pub fn new(hostname: String, api: &Api) -> Self {
+        let name = format!("{}-{}", component(api), short_hash(&hostname));
         let holder = format!("{name}_{}", rest::metadata::new_uid(&api.world));
-        OwnLease { name, holder, machine, looks_at: Duration::ZERO }
+        IdentityLease { name, holder, hostname, next_collection: Duration::ZERO }
     }
 
-    /// Its name, which is also how the server is called.
+    /// Its name, which identifies the server.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Says that the server is there; now and then removes what others left.
-    pub async fn keep(&mut self, api: &Arc<Api>) {
+    /// Renews the lease; periodically deletes expired ones.
+    pub async fn maintain(&mut self, api: &Arc<Api>) {
         if let Err(why) = self.renew(api).await {
-            tracing::warn!(%why, lease = self.name, "the lease of the server itself cannot be renewed");
+            tracing::warn!(%why, lease = self.name, "the identity lease could not be renewed");
         }
         let now = api.world.elapsed();
-        if now >= self.looks_at {
-            self.looks_at = now.saturating_add(LOOKS);
-            if let Err(why) = self.collect(api).await {
-                tracing::warn!(%why, "leases of servers that are gone cannot be removed");
+        if now >= self.next_collection {
+            self.next_collection = now.saturating_add(COLLECT_INTERVAL);
+            if let Err(why) = self.delete_expired(api).await {
+                tracing::warn!(%why, "expired identity leases could not be deleted");
             }
         }
     }
 
     async fn renew(&self, api: &Arc<Api>) -> Result<(), ApiError> {
-        let (group_version, namespace) = place(api);
+        let (group_version, namespace) = lease_location(api);
         let resources = api.resources();
         let Some(resource) = resources.get(&group_version, PLURAL) else { return Ok(()) };
         let found = api.lookup(PLURAL, &namespace, &self.name);
@@ -66,30 +66,30 @@ impl OwnLease {
         if let Some(metadata) = lease.at_mut(&["metadata"]) {
             let labels = metadata.make_map().entry("labels").make_map();
             labels.insert(component_label(api), component(api));
-            labels.insert(api.names.well_known("hostname"), &*self.machine);
+            labels.insert(api.names.well_known("hostname"), &*self.hostname);
         }
         lease.set(&["spec", "holderIdentity"], &*self.holder);
-        lease.set(&["spec", "leaseDurationSeconds"], LASTS.as_secs() as i64);
+        lease.set(&["spec", "leaseDurationSeconds"], LEASE_DURATION.as_secs() as i64);
         lease.set(&["spec", "renewTime"], time::format_micro_time(unix_micros(api)));
-        let place = loopback::Place { resource, namespace: &namespace, name, subresource: "" };
-        loopback::write(api, place, &lease).await.map(drop)
+        let target = loopback::WriteTarget { resource, namespace: &namespace, name, subresource: "" };
+        loopback::write(api, target, &lease).await.map(drop)
     }
 
-    async fn collect(&self, api: &Arc<Api>) -> Result<(), ApiError> {
-        let (group_version, namespace) = place(api);
+    async fn delete_expired(&self, api: &Arc<Api>) -> Result<(), ApiError> {
+        let (group_version, namespace) = lease_location(api);
         let resources = api.resources();
         let Some(resource) = resources.get(&group_version, PLURAL) else { return Ok(()) };
         let (label, now) = (component_label(api), unix_micros(api));
         for lease in api.list_of(PLURAL, Some(&namespace)) {
             let name = lease.text(&["metadata", "name"]);
-            if lease.text(&["metadata", "labels", &label]) != component(api) || !has_run_out(&lease, now) {
+            if lease.text(&["metadata", "labels", &label]) != component(api) || !has_expired(&lease, now) {
                 continue;
             }
-            // only what was looked at: it may be renewed meanwhile
+            // only in the state that was read: it may be renewed meanwhile
             let revision = lease.text(&["metadata", "resourceVersion"]).to_owned();
             let options = DeleteOptions { resource_version: Some(revision), ..DeleteOptions::default() };
-            tracing::info!(lease = name, "a server is gone");
-            match api.delete(resource, &namespace, name, &options, &loopback::itself()).await {
+            tracing::info!(lease = name, "deleted the expired identity lease of a server");
+            match api.delete(resource, &namespace, name, &options, &loopback::own_user()).await {
                 Err(why) if !matches!(why.code, 404 | 409) => return Err(why),
                 _ => {}
             }
@@ -98,11 +98,11 @@ impl OwnLease {
     }
 }
 
-fn place(api: &Api) -> (String, String) {
+fn lease_location(api: &Api) -> (String, String) {
     (format!("{}/v1", api.names.group("coordination")), api.names.system_namespace())
 }
 
-/// What a lease is a server's by.
+/// The label that marks the leases of servers.
 fn component_label(api: &Api) -> String {
     format!("{}/component", api.names.api_domain)
 }
@@ -116,17 +116,17 @@ fn unix_micros(api: &Api) -> i64 {
     i64::try_from(now.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Whether nobody has renewed a lease for as long as it lasts; one that does not say so never was.
-fn has_run_out(lease: &Value, now: i64) -> bool {
+/// Whether a lease has expired; one without a renewal time or duration has.
+fn has_expired(lease: &Value, now: i64) -> bool {
     let renewed = time::to_unix_micros(lease.text(&["spec", "renewTime"]));
-    let lasts = lease.at(&["spec", "leaseDurationSeconds"]).and_then(Value::as_int);
-    match (renewed, lasts) {
-        (Some(renewed), Some(lasts)) => renewed.saturating_add(lasts.saturating_mul(1_000_000)) < now,
+    let duration = lease.at(&["spec", "leaseDurationSeconds"]).and_then(Value::as_int);
+    match (renewed, duration) {
+        (Some(renewed), Some(duration)) => renewed.saturating_add(duration.saturating_mul(1_000_000)) < now,
         _ => true,
     }
 }
 
-/// Half of the hash of a text, in letters and digits that names may have.
+/// Half of the hash of a text, in base32.
 fn short_hash(text: &str) -> String {
     const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let hash = Sha256::digest(text.as_bytes());
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_upstream_gives() {
+    fn names_match_upstream() {
         assert_eq!(short_hash("vm"), "lphjr5z7h3imqn7sokpnsue3ha");
     }
 
@@ -153,7 +153,7 @@ mod tests {
     fn leases_run_out_when_their_time_has_passed() {
         let check = |spec: &str, expected: bool| {
             let lease = schema::decode::json_untyped(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
-            assert_eq!(has_run_out(&lease.value, 1_700_000_000_000_000), expected, "{spec}");
+            assert_eq!(has_expired(&lease.value, 1_700_000_000_000_000), expected, "{spec}");
         };
         check(r#"{"renewTime":"2023-11-14T22:13:00.000000Z","leaseDurationSeconds":20}"#, false);
         check(r#"{"renewTime":"2023-11-14T22:13:00.000000Z","leaseDurationSeconds":19}"#, true);

@@ -1,7 +1,6 @@
-//! Objects by which the server describes itself, kept up to date while it runs.
+//! Self-registration: objects by which the server describes itself, maintained while it runs.
 //!
-//! What always holds: nothing of it can stop the server. One without its service still serves all who know its
-//! address; what cannot be kept right is logged and tried again.
+//! Invariant: no failure here stops the server; failures are logged and retried.
 
 pub(crate) mod cluster_keys;
 pub(crate) mod identity_lease;
@@ -11,71 +10,72 @@ pub(crate) mod storage_versions;
 pub use cluster_keys::ForeignKeys;
 
 use crate::authentication::TrustMap;
-use identity_lease::OwnLease;
-use kubernetes_service::OwnService;
+use env::Interval;
+use identity_lease::IdentityLease;
+use kubernetes_service::KubernetesService;
 use rest::Api;
 use std::sync::Arc;
 use std::time::Duration;
 use storage_versions::StorageVersions;
 
-/// How often everything is looked at.
-const EVERY: Duration = Duration::from_secs(10);
+/// Interval of reconciliation.
+const INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often a write is tried again that another server was faster with, and how long is waited in between.
+/// Retries of a write after a conflict, and the pause between them.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// See the module.
-pub(crate) struct Upkeep {
-    pub service: Option<OwnService>,
+/// The objects of this server.
+pub(crate) struct SelfRegistration {
+    pub service: Option<KubernetesService>,
     pub trusted: TrustMap,
-    pub lease: Option<OwnLease>,
+    pub lease: Option<IdentityLease>,
     pub versions: Option<StorageVersions>,
 }
 
-impl Upkeep {
-    /// What must be there before the first request.
+impl SelfRegistration {
+    /// Creates the objects that must exist before the first request.
     pub async fn begin(&mut self, api: &Arc<Api>) {
-        self.keep_found(api).await;
+        self.reconcile_discovery(api).await;
         if let (Some(versions), Some(lease)) = (&mut self.versions, &mut self.lease) {
-            lease.keep(api).await;
-            versions.keep(api).await;
+            lease.maintain(api).await;
+            versions.maintain(api).await;
         }
     }
 
-    pub async fn go_on(mut self, api: Arc<Api>) {
-        let mut every = tokio::time::interval(EVERY);
+    pub async fn run(mut self, api: Arc<Api>) {
+        let mut every = Interval::new(&api.world, INTERVAL);
         loop {
             every.tick().await;
             api.storage.trim();
-            self.keep_found(&api).await;
+            self.reconcile_discovery(&api).await;
             if let Some(lease) = &mut self.lease {
-                lease.keep(&api).await;
+                lease.maintain(&api).await;
             }
             if let Some(versions) = &mut self.versions {
-                versions.keep(&api).await;
+                versions.maintain(&api).await;
             }
         }
     }
 
-    /// How others find the server, and whom they believe.
-    async fn keep_found(&self, api: &Arc<Api>) {
+    /// Reconciles the Service and the trust ConfigMap.
+    async fn reconcile_discovery(&self, api: &Arc<Api>) {
         if let Err(why) = self.trusted.ensure(api).await {
-            tracing::warn!(%why, "other servers of the cluster cannot read whom to believe");
+            tracing::warn!(%why, "the extension-apiserver-authentication ConfigMap could not be reconciled");
         }
         let Some(service) = &self.service else { return };
         let mut tries = 1;
         loop {
             match service.ensure(api).await {
                 Ok(()) => return,
-                // a server of the same store that starts at the same time was faster: its change is looked at next
+                // another server of the same store wrote concurrently: read its change and retry
                 Err(why) if why.code == 409 && tries < TRIES => tries += 1,
                 Err(why) => {
-                    tracing::warn!(%why, "the service of the server itself is not as it should be");
+                    tracing::warn!(%why, "the kubernetes Service could not be reconciled");
                     return;
                 }
             }
-            tokio::time::sleep(PAUSE).await;
+            env::io::sleep(PAUSE).await;
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Activity of one connection, and the deadlines that follow from it.
+//! Request accounting of one connection, and the transport timeouts derived from it.
 //!
-//! What always holds: a request is in flight from the moment its head was read until its answer's last byte
-//! was handed on or given up, so a watch counts for as long as it lasts.
+//! Invariant: a request is in flight from the moment its head was read until the last byte of its response
+//! was passed on or dropped, so a watch counts until it ends.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,15 +11,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use env::io::{RealInstant, Sleep};
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
-use tokio::time::{Instant, Sleep};
 
 use super::body::Body;
 use super::bulk::{self, BULK_BYTES};
 use super::limits::Limits;
-use super::rate_limit::Pace;
+use super::rate_limit::RateLimit;
 use super::stream_driver;
 
 /// The bytes with which every HTTP/2 connection begins.
@@ -30,21 +30,21 @@ const HTTP2_PREFACE_BYTES: usize = 24;
 pub(super) struct Activity {
     started: AtomicU64,
     in_flight: AtomicUsize,
-    /// Answers with an end that are being sent: those begun in this round, and those of the round before.
+    /// Finite responses being sent: those begun in the current round, and those of the round before.
     sending: [AtomicUsize; 2],
     round: AtomicUsize,
-    /// Large answers that are being sent.
+    /// Large responses being sent.
     bulk: AtomicUsize,
     upgraded: AtomicBool,
     leaving: Notify,
-    /// How fast answers that last may go, if that is bounded.
-    pace: Option<Pace>,
+    /// Rate limit of streaming responses, if there is one.
+    rate_limit: Option<RateLimit>,
 }
 
 impl Activity {
-    /// Of a connection that gets so many bytes per second of what lasts; zero is no bound.
-    pub(super) fn new(lasting_bytes_per_second: u64) -> Self {
-        Activity { pace: Pace::new(lasting_bytes_per_second), ..Activity::default() }
+    /// `stream_bytes_per_second` limits the streaming responses of the connection; zero is no limit.
+    pub(super) fn new(stream_bytes_per_second: u64) -> Self {
+        Activity { rate_limit: RateLimit::new(stream_bytes_per_second), ..Activity::default() }
     }
 
     /// A request's head was read. It is in flight until the result is dropped.
@@ -54,45 +54,45 @@ impl Activity {
         InFlight(self.clone())
     }
 
-    /// From here on the connection speaks something other than HTTP.
+    /// Marks the connection as one that no longer speaks HTTP.
     pub(super) fn upgrade(&self) {
         self.upgraded.store(true, Ordering::Relaxed);
     }
 
-    /// The connection is to take no further requests.
+    /// Asks the connection to take no further requests.
     pub(super) fn leave(&self) {
         self.leaving.notify_one();
     }
 
-    /// Waits until the connection is to take no further requests.
+    /// Waits for [`leave`](Self::leave).
     pub(super) async fn leaving(&self) {
         self.leaving.notified().await;
     }
 
-    /// How many requests there were so far.
+    /// Number of requests so far.
     pub(super) fn started(&self) -> u64 {
         self.started.load(Ordering::Relaxed)
     }
 
-    /// How many requests are being answered.
+    /// Number of requests in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// An answer with an end begins to be sent. Gives the round that it belongs to.
+    /// Counts a finite response that begins to be sent. Returns its round.
     fn send(&self) -> usize {
         let round = self.round.load(Ordering::Relaxed) % 2;
         self.sending[round].fetch_add(1, Ordering::Relaxed);
         round
     }
 
-    /// Begins the next round. Says whether an answer that was being sent when this one began still is.
+    /// Ends the round. Returns whether a response that began before it is still being sent.
     pub(super) fn next_round(&self) -> bool {
         let now = self.round.fetch_add(1, Ordering::Relaxed);
         self.sending[(now + 1) % 2].load(Ordering::Relaxed) > 0
     }
 
-    /// Whether no request is being answered.
+    /// Whether no request is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight() == 0 && !self.is_upgraded()
     }
@@ -108,7 +108,7 @@ impl bulk::Load for Arc<Activity> {
     }
 }
 
-/// One request being answered.
+/// A request in flight; it ends on drop.
 #[derive(Debug)]
 pub(super) struct InFlight(Arc<Activity>);
 
@@ -118,23 +118,23 @@ impl Drop for InFlight {
     }
 }
 
-/// A body that keeps its request in flight.
+/// A response body that keeps its request in flight.
 #[derive(Debug)]
-pub(super) struct Tracked {
+pub(super) struct TrackedBody {
     body: Body,
     in_flight: InFlight,
-    /// The round in which an answer with an end began.
+    /// The round in which a finite response began.
     round: Option<usize>,
-    /// Until when nothing more is sent.
+    /// Pause of a rate-limited response.
     pause: Option<Pin<Box<Sleep>>>,
-    /// How much of an answer with an end was sent.
+    /// Bytes sent of a finite response.
     sent: u64,
     is_bulk: bool,
-    /// Whether an answer that lasts has still to send the many pieces that it began with.
+    /// Whether a stream has not yet sent its large initial backlog.
     begins_in_bulk: bool,
 }
 
-impl Drop for Tracked {
+impl Drop for TrackedBody {
     fn drop(&mut self) {
         if let Some(round) = self.round {
             self.in_flight.0.sending[round].fetch_sub(1, Ordering::Relaxed);
@@ -143,11 +143,11 @@ impl Drop for Tracked {
     }
 }
 
-impl Tracked {
+impl TrackedBody {
     pub(super) fn new(body: Body, in_flight: InFlight) -> Self {
-        let round = (!body.lasts()).then(|| in_flight.0.send());
+        let round = (!body.is_stream()).then(|| in_flight.0.send());
         let begins_in_bulk = body.begins_in_bulk();
-        Tracked { body, in_flight, round, pause: None, sent: 0, is_bulk: false, begins_in_bulk }
+        TrackedBody { body, in_flight, round, pause: None, sent: 0, is_bulk: false, begins_in_bulk }
     }
 
     fn end_bulk(&mut self) {
@@ -156,16 +156,16 @@ impl Tracked {
         }
     }
 
-    /// Says so where the answer turns out to be large on a thread that is not for such answers: the task goes
-    /// elsewhere, and asks again there.
-    fn moves(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Announces bulk work where the response turns out to be large on an I/O thread. The task then moves to
+    /// a bulk thread and is polled again there.
+    fn moves_to_bulk(&mut self, cx: &mut Context<'_>) -> bool {
         if self.begins_in_bulk && self.body.backlog() == 0 {
-            // the rest comes in its own time
+            // the rest of the stream comes at its own pace
             self.begins_in_bulk = false;
             self.end_bulk();
-            stream_driver::streaming();
+            stream_driver::mark_streaming();
             if bulk::is_bulk_thread() {
-                // the task goes back before anything else is made
+                // the task moves back before the next piece is produced
                 cx.waker().wake_by_ref();
                 return true;
             }
@@ -179,7 +179,7 @@ impl Tracked {
             self.is_bulk = true;
             self.in_flight.0.bulk.fetch_add(1, Ordering::Relaxed);
         }
-        // the library may ask more than once before it lets the task go
+        // hyper may poll more than once before the task yields
         if bulk::is_bulk_thread() {
             return false;
         }
@@ -188,13 +188,13 @@ impl Tracked {
         true
     }
 
-    /// The pace of a body that lasts, where there is one.
-    fn pace(&self) -> Option<&Pace> {
-        self.in_flight.0.pace.as_ref().filter(|_| self.body.lasts())
+    /// The rate limit that applies to this body.
+    fn rate_limit(&self) -> Option<&RateLimit> {
+        self.in_flight.0.rate_limit.as_ref().filter(|_| self.body.is_stream())
     }
 }
 
-impl http_body::Body for Tracked {
+impl http_body::Body for TrackedBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -202,9 +202,9 @@ impl http_body::Body for Tracked {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        match self.pace().and_then(|pace| pace.busy_until(Instant::now())) {
+        match self.rate_limit().and_then(|rate_limit| rate_limit.busy_until(RealInstant::now())) {
             Some(until) => {
-                let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+                let pause = self.pause.get_or_insert_with(|| Box::pin(until.sleep()));
                 if pause.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -212,15 +212,15 @@ impl http_body::Body for Tracked {
             }
             None => self.pause = None,
         }
-        if self.moves(cx) {
+        if self.moves_to_bulk(cx) {
             return Poll::Pending;
         }
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             let bytes = frame.data_ref().map_or(0, Bytes::len);
             self.sent += bytes as u64;
-            if let Some(pace) = self.pace() {
-                pace.spend(bytes, Instant::now());
+            if let Some(rate_limit) = self.rate_limit() {
+                rate_limit.spend(bytes, RealInstant::now());
             }
         }
         polled
@@ -235,24 +235,24 @@ impl http_body::Body for Tracked {
     }
 }
 
-/// A transport whose reads fail when the client takes too long over what it must say in one go.
+/// A transport whose reads fail when the client is too slow with data that it must send in one go.
 ///
-/// In HTTP/2 that is the preface; afterwards the protocol's own pings tell the living from the dead. In
-/// HTTP/1 it is each request's head: the time runs from the start of the connection, or from the first byte
-/// that comes while no request is in flight, until a request begins. Between requests no time runs here.
+/// In HTTP/2 that is the preface; afterwards the protocol's pings detect dead peers. In HTTP/1 it is each
+/// request head: the timeout runs from the start of the connection, or from the first byte received while no
+/// request is in flight, until a request begins. No timeout runs between requests.
 ///
-/// Writes fail when the client takes nothing of what it is sent for too long.
-pub(super) struct Prompt<S> {
+/// Writes fail when the client accepts no data for too long.
+pub(super) struct TimedTransport<S> {
     transport: S,
     activity: Arc<Activity>,
     limit: Duration,
     waiting: Option<Waiting>,
     preface_left: Option<usize>,
     stall_limit: Duration,
-    /// Runs while the transport takes nothing.
+    /// Runs while the transport accepts no data.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// The place among all connections, which is free once the transport is closed.
-    _place: OwnedSemaphorePermit,
+    /// The connection's permit, released once the transport is closed.
+    _permit: OwnedSemaphorePermit,
 }
 
 struct Waiting {
@@ -260,11 +260,11 @@ struct Waiting {
     requests_before: u64,
 }
 
-impl<S> Prompt<S> {
+impl<S> TimedTransport<S> {
     pub(super) fn new(
         transport: S,
         activity: Arc<Activity>,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
         limits: &Limits,
         http2: bool,
     ) -> Self {
@@ -272,14 +272,14 @@ impl<S> Prompt<S> {
         let (limit, stall_limit) = (limits.header_timeout, limits.send_timeout);
         let (waiting, stalled) = (None, None);
         let mut prompt =
-            Self { transport, activity, limit, waiting, preface_left, stall_limit, stalled, _place: place };
+            Self { transport, activity, limit, waiting, preface_left, stall_limit, stalled, _permit: permit };
         prompt.start();
         prompt
     }
 
     fn start(&mut self) {
         self.waiting = Some(Waiting {
-            deadline: Box::pin(tokio::time::sleep_until(Instant::now() + self.limit)),
+            deadline: Box::pin(env::io::sleep(self.limit)),
             requests_before: self.activity.started(),
         });
     }
@@ -308,14 +308,14 @@ impl<S> Prompt<S> {
         }
     }
 
-    /// Passes on how a write went, unless the client has taken nothing for too long.
-    fn after_write<T>(&mut self, cx: &mut Context<'_>, went: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if went.is_ready() {
+    /// Passes on the result of a write, unless the client has accepted no data for too long.
+    fn after_write<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
             self.stalled = None;
-            return went;
+            return result;
         }
         let limit = self.stall_limit;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(env::io::sleep(limit)));
         stalled.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -330,7 +330,7 @@ impl<S> Prompt<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Prompt<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedTransport<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -348,10 +348,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prompt<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Prompt<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedTransport<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let went = Pin::new(&mut self.transport).poll_write(cx, buf);
-        self.after_write(cx, went)
+        let result = Pin::new(&mut self.transport).poll_write(cx, buf);
+        self.after_write(cx, result)
     }
 
     fn poll_write_vectored(
@@ -359,8 +359,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prompt<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let went = Pin::new(&mut self.transport).poll_write_vectored(cx, bufs);
-        self.after_write(cx, went)
+        let result = Pin::new(&mut self.transport).poll_write_vectored(cx, bufs);
+        self.after_write(cx, result)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -368,8 +368,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prompt<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let went = Pin::new(&mut self.transport).poll_flush(cx);
-        self.after_write(cx, went)
+        let result = Pin::new(&mut self.transport).poll_flush(cx);
+        self.after_write(cx, result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,11 +1,12 @@
-//! The authorities that vouch for clients and for proxies, read again when their files change.
+//! Certificate authorities for clients and for front proxies, reloaded when their files change.
 //!
-//! What always holds: a bundle that cannot be used never replaces one that can.
+//! Invariant: an unusable bundle never replaces a usable one.
 
 use super::error::ServeError;
 use super::pem::{certificates, problem};
 use arc_swap::ArcSwapOption;
 use auth::x509;
+use env::{Interval, World};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorityFile {
     pub path: PathBuf,
-    /// Authorities, in PEM, that are trusted besides those in the file.
+    /// Authorities in PEM that are trusted in addition to those in the file.
     pub besides: Vec<u8>,
 }
 
@@ -30,37 +31,37 @@ impl AuthorityFile {
     }
 }
 
-/// Certificates of authorities, and what verifies chains by them.
+/// Certificates of authorities, in PEM and parsed for verification.
 pub(super) struct Bundle {
     pub(super) pem: Vec<u8>,
     pub(super) authorities: x509::Authorities,
 }
 
 impl Bundle {
-    fn new(what: &'static str, pem: Vec<u8>) -> Result<Self, ServeError> {
-        let authorities = x509::Authorities::new(certificates(what, &pem)?).map_err(problem(what))?;
+    fn new(subject: &'static str, pem: Vec<u8>) -> Result<Self, ServeError> {
+        let authorities = x509::Authorities::new(certificates(subject, &pem)?).map_err(problem(subject))?;
         Ok(Bundle { pem, authorities })
     }
 }
 
-/// The bundle of the moment, and where it comes from.
+/// The current bundle and the file it is read from.
 pub(super) struct Source {
-    what: &'static str,
+    subject: &'static str,
     current: ArcSwapOption<Bundle>,
     file: Option<AuthorityFile>,
 }
 
 impl Source {
     fn new(
-        what: &'static str,
+        subject: &'static str,
         pem: &Option<Vec<u8>>,
         file: &Option<AuthorityFile>,
     ) -> Result<Self, ServeError> {
-        let bundle = pem.clone().map(|pem| Bundle::new(what, pem)).transpose()?;
-        Ok(Source { what, current: ArcSwapOption::from_pointee(bundle), file: file.clone() })
+        let bundle = pem.clone().map(|pem| Bundle::new(subject, pem)).transpose()?;
+        Ok(Source { subject, current: ArcSwapOption::from_pointee(bundle), file: file.clone() })
     }
 
-    /// Whether an operator named a file.
+    /// Whether the operator named a file.
     pub(super) fn has_file(&self) -> bool {
         self.file.is_some()
     }
@@ -69,23 +70,24 @@ impl Source {
         self.current.load_full()
     }
 
-    /// Reads the file again; says whether the bundle changed. `refused` is the last content that could not be used.
+    /// Reads the file again; returns whether the bundle changed. `refused` is the last content that could not
+    /// be used.
     async fn refresh(&self, refused: &mut Option<Vec<u8>>) -> bool {
         let Some(file) = &self.file else { return false };
-        // a file that is gone for the moment is about to be replaced
+        // a missing file is about to be replaced
         let Some(pem) = file.read().await else { return false };
         let is_current = self.current.load().as_ref().is_some_and(|it| it.pem == pem);
         if is_current || refused.as_ref() == Some(&pem) {
             return false;
         }
-        match Bundle::new(self.what, pem.clone()) {
+        match Bundle::new(self.subject, pem.clone()) {
             Ok(bundle) => {
                 self.current.store(Some(Arc::new(bundle)));
-                tracing::info!(file = %file.path.display(), "authorities were read anew");
+                tracing::info!(file = %file.path.display(), "reloaded the certificate authorities");
                 true
             }
             Err(why) => {
-                tracing::warn!(%why, file = %file.path.display(), "a changed file of authorities cannot be used: the last one stays");
+                tracing::warn!(%why, file = %file.path.display(), "reloading the certificate authorities failed: the old ones stay in use");
                 *refused = Some(pem);
                 false
             }
@@ -93,7 +95,7 @@ impl Source {
     }
 }
 
-/// Whose certificates are accepted.
+/// The authorities for client certificates and for front-proxy certificates.
 pub struct Authorities {
     pub(super) clients: Source,
     pub(super) proxies: Source,
@@ -124,7 +126,7 @@ impl Authorities {
         self.proxies.current().map(|it| it.pem.clone())
     }
 
-    /// Grows with each change.
+    /// Increases with each change.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -138,9 +140,9 @@ impl Authorities {
         [&self.clients, &self.proxies].into_iter().filter_map(Source::current)
     }
 
-    /// Reads files again when they change, without end; calls `changed` after each change.
-    pub(super) async fn follow(&self, interval: std::time::Duration, changed: impl Fn()) {
-        let mut every = tokio::time::interval(interval);
+    /// Reloads files when they change, without end; calls `changed` after each change.
+    pub(super) async fn follow(&self, world: &World, interval: std::time::Duration, changed: impl Fn()) {
+        let mut every = Interval::new(world, interval);
         let mut refused = (None, None);
         loop {
             every.tick().await;

@@ -1,9 +1,8 @@
-//! The body of an answer: nothing, one piece, pieces made as they are wanted, a stream without known end, or what
-//! another server answers.
+//! The response body: empty, one piece, pieces produced on demand, an endless stream, or a proxied body.
 //!
-//! What always holds: bytes are passed on as they are, never copied or joined, so whoever makes the pieces
-//! decides their size; a few tens of kilobytes are right. Pieces are asked for only as fast as the client
-//! takes them. A panic while a piece is made ends the answer with an error, which the client sees as a broken
+//! Invariants: bytes are passed on as they are, never copied or joined, so the producer of the pieces decides
+//! their size; a few tens of kilobytes are right. Pieces are produced only as fast as the client reads them.
+//! A panic while a piece is produced ends the response with an error, which the client sees as a broken
 //! transfer rather than as a complete, shorter one.
 
 use std::fmt;
@@ -19,46 +18,46 @@ use metrics::Histogram;
 
 use super::bulk::BULK_BYTES;
 
-/// Large bodies are handed on in pieces of this size.
+/// Large bodies are passed on in pieces of this size.
 const SLICE: usize = 64 << 10;
-/// Making so many pieces of a stream takes about a millisecond.
+/// Producing this many pieces of a stream takes about a millisecond.
 const BULK_PIECES: usize = 500;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Default)]
 pub enum Body {
-    /// Nothing (any more).
+    /// No (more) data.
     #[default]
     Empty,
     /// One piece.
     Full(Bytes),
-    /// Pieces made one by one, such as the items of a list.
+    /// Pieces produced one by one, such as the items of a list.
     Frames {
-        /// Makes them; empty ones are passed over.
+        /// Produces the pieces; empty ones are skipped.
         pieces: Box<dyn Iterator<Item = Bytes> + Send>,
-        /// How many bytes they will come to, where that is known: it becomes the `Content-Length`.
+        /// The total size, where it is known: it becomes the `Content-Length`.
         remaining: Option<u64>,
-        /// Whether making them takes long, however few bytes they come to.
+        /// Whether producing them takes long, regardless of their size.
         is_bulk: bool,
     },
-    /// Pieces that come in their own time, such as the events of a watch.
+    /// Pieces that arrive over time, such as the events of a watch.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
-    /// The body of another server's answer, as it comes.
-    Passed {
+    /// The body of another server's response, passed on as it arrives.
+    Proxied {
         /// The body.
         body: Pin<Box<dyn http_body::Body<Data = Bytes, Error = io::Error> + Send>>,
         /// Whether it has no end of its own.
-        lasts: bool,
+        is_stream: bool,
     },
 }
 
-/// A body that keeps something until it has come to its end.
-struct Keeping<B, K> {
+/// A body that holds a guard until it ends.
+struct GuardedBody<B, K> {
     body: B,
-    _kept: K,
+    _guard: K,
 }
 
-impl<B, K> http_body::Body for Keeping<B, K>
+impl<B, K> http_body::Body for GuardedBody<B, K>
 where
     B: http_body::Body<Data = Bytes, Error = io::Error> + Unpin,
     K: Unpin,
@@ -82,12 +81,12 @@ where
     }
 }
 
-struct Holding<K> {
+struct GuardedPieces<K> {
     pieces: Box<dyn Iterator<Item = Bytes> + Send>,
-    _kept: K,
+    _guard: K,
 }
 
-impl<K> Iterator for Holding<K> {
+impl<K> Iterator for GuardedPieces<K> {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
@@ -95,7 +94,7 @@ impl<K> Iterator for Holding<K> {
     }
 }
 
-/// A large body in one piece, piece by piece.
+/// Splits a large body into pieces.
 fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send {
     std::iter::from_fn(move || {
         let piece = bytes.split_to(SLICE.min(bytes.len()));
@@ -103,14 +102,14 @@ fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send {
     })
 }
 
-/// Pieces that are counted until the last was made, or nobody wants more.
-struct Sized {
+/// Pieces whose total size is observed when the last one was produced or the body is dropped.
+struct SizeObserver {
     pieces: Box<dyn Iterator<Item = Bytes> + Send>,
     bytes: u64,
     sizes: Histogram,
 }
 
-impl Iterator for Sized {
+impl Iterator for SizeObserver {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
@@ -120,7 +119,7 @@ impl Iterator for Sized {
     }
 }
 
-impl Drop for Sized {
+impl Drop for SizeObserver {
     fn drop(&mut self) {
         self.sizes.observe(self.bytes);
     }
@@ -132,17 +131,17 @@ impl Body {
         Self::Full(bytes.into())
     }
 
-    /// Pieces made as they are wanted, of unknown total size.
+    /// Pieces produced on demand, of unknown total size.
     pub fn frames(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
         Self::Frames { pieces: Box::new(pieces), remaining: None, is_bulk: false }
     }
 
-    /// Pieces made as they are wanted, which come to exactly `total` bytes.
+    /// Pieces produced on demand, of exactly `total` bytes.
     pub fn frames_of(total: u64, pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
         Self::Frames { pieces: Box::new(pieces), remaining: Some(total), is_bulk: false }
     }
 
-    /// The same body, whose pieces take long to make.
+    /// Marks the pieces as slow to produce.
     #[must_use]
     pub fn in_bulk(mut self) -> Self {
         if let Self::Frames { is_bulk, .. } = &mut self {
@@ -151,18 +150,18 @@ impl Body {
         self
     }
 
-    /// Whether making and sending all of it takes long.
+    /// Whether producing and sending all of it takes long.
     pub(super) fn is_bulk(&self) -> bool {
         let sent_long = || http_body::Body::size_hint(self).exact().unwrap_or(0) >= BULK_BYTES;
         matches!(self, Self::Frames { is_bulk: true, .. }) || sent_long()
     }
 
-    /// Whether a stream begins with so many pieces that making them takes long.
+    /// Whether a stream begins with so many pieces that producing them takes long.
     pub(super) fn begins_in_bulk(&self) -> bool {
         self.backlog() >= BULK_PIECES
     }
 
-    /// How many pieces of a stream are there already.
+    /// How many pieces of a stream are available already.
     pub(super) fn backlog(&self) -> usize {
         match self {
             Self::Stream(pieces) => pieces.size_hint().0,
@@ -170,43 +169,43 @@ impl Body {
         }
     }
 
-    /// Whether a request takes up room until its answer is sent: the answer is large, or that of another server, and
-    /// has an end.
-    pub(crate) fn takes_room(&self) -> bool {
-        !self.lasts() && (self.is_bulk() || matches!(self, Self::Passed { .. }))
+    /// Whether a request occupies its seat until its response is sent: a large or proxied response that is
+    /// not a stream.
+    pub(crate) fn occupies_seat(&self) -> bool {
+        !self.is_stream() && (self.is_bulk() || matches!(self, Self::Proxied { .. }))
     }
 
-    /// The same body, with something that is kept until the last piece was made.
+    /// Holds `guard` until the last piece was produced.
     #[must_use]
-    pub fn holding(self, kept: impl Send + Unpin + 'static) -> Self {
+    pub fn with_guard(self, guard: impl Send + Unpin + 'static) -> Self {
         match self {
-            Self::Passed { body, lasts } => {
-                Self::Passed { body: Box::pin(Keeping { body, _kept: kept }), lasts }
+            Self::Proxied { body, is_stream } => {
+                Self::Proxied { body: Box::pin(GuardedBody { body, _guard: guard }), is_stream }
             }
             Self::Frames { pieces, remaining, is_bulk } => {
-                Self::Frames { pieces: Box::new(Holding { pieces, _kept: kept }), remaining, is_bulk }
+                Self::Frames { pieces: Box::new(GuardedPieces { pieces, _guard: guard }), remaining, is_bulk }
             }
             Self::Full(bytes) if bytes.len() as u64 >= BULK_BYTES => {
                 let (total, pieces) = (bytes.len() as u64, Box::new(slices(bytes)));
-                Self::frames_of(total, Holding { pieces, _kept: kept })
+                Self::frames_of(total, GuardedPieces { pieces, _guard: guard })
             }
-            // what is there already needs nothing more
+            // a body in memory has nothing to hold the guard for
             whole => whole,
         }
     }
 
-    /// The same body, whose size is observed once it is known; that of a stream never is.
+    /// Observes the size of the body once it is known; never that of a stream.
     #[must_use]
-    pub fn sized(self, sizes: &Histogram) -> Self {
+    pub fn observe_size(self, sizes: &Histogram) -> Self {
         match self {
             Self::Frames { pieces, remaining: None, is_bulk } => {
-                let pieces = Box::new(Sized { pieces, bytes: 0, sizes: sizes.clone() });
+                let pieces = Box::new(SizeObserver { pieces, bytes: 0, sizes: sizes.clone() });
                 return Self::Frames { pieces, remaining: None, is_bulk };
             }
             Self::Empty => sizes.observe(0),
             Self::Full(ref bytes) => sizes.observe(bytes.len() as u64),
             Self::Frames { remaining: Some(bytes), .. } => sizes.observe(bytes),
-            Self::Passed { ref body, .. } => {
+            Self::Proxied { ref body, .. } => {
                 body.size_hint().exact().into_iter().for_each(|it| sizes.observe(it))
             }
             Self::Stream(_) => {}
@@ -215,19 +214,19 @@ impl Body {
     }
 
     /// Whether it has no end of its own.
-    pub fn lasts(&self) -> bool {
-        matches!(self, Self::Stream(_) | Self::Passed { lasts: true, .. })
+    pub fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Proxied { is_stream: true, .. })
     }
 
-    /// Pieces that come in their own time.
+    /// Pieces that arrive over time.
     pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self::Stream(Box::pin(pieces))
     }
 
-    /// All of it, where it has an end of its own; nothing of a stream.
-    pub fn gathered(self) -> Bytes {
+    /// The whole body, unless it is a stream, which yields nothing.
+    pub fn into_bytes(self) -> Bytes {
         match self {
-            Self::Empty | Self::Stream(_) | Self::Passed { .. } => Bytes::new(),
+            Self::Empty | Self::Stream(_) | Self::Proxied { .. } => Bytes::new(),
             Self::Full(bytes) => bytes,
             Self::Frames { pieces, .. } => pieces.flatten().collect(),
         }
@@ -249,7 +248,7 @@ impl Body {
                 piece
             }
             Self::Stream(pieces) => std::task::ready!(pieces.as_mut().poll_next(cx)),
-            Self::Passed { body, .. } => return body.as_mut().poll_frame(cx),
+            Self::Proxied { body, .. } => return body.as_mut().poll_frame(cx),
         };
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
@@ -263,12 +262,12 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        // what made the pieces is dropped after a panic and never asked again
+        // after a panic the producer is dropped and never polled again
         let polled = catch_unwind(AssertUnwindSafe(|| self.poll_piece(cx)));
         let piece = match polled.map_or_else(|_| Err(()), Ok) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(piece)) => piece,
-            Err(()) => Some(Err(io::Error::other("the answer could not be completed"))),
+            Err(()) => Some(Err(io::Error::other("the response could not be completed"))),
         };
         if !matches!(piece, Some(Ok(_))) {
             *self = Self::Empty;
@@ -281,7 +280,7 @@ impl http_body::Body for Body {
             Self::Empty => true,
             Self::Full(bytes) => bytes.is_empty(),
             Self::Frames { .. } | Self::Stream(_) => false,
-            Self::Passed { body, .. } => body.is_end_stream(),
+            Self::Proxied { body, .. } => body.is_end_stream(),
         }
     }
 
@@ -291,7 +290,7 @@ impl http_body::Body for Body {
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Frames { remaining, .. } => remaining.map_or_else(SizeHint::new, SizeHint::with_exact),
             Self::Stream(_) => SizeHint::new(),
-            Self::Passed { body, .. } => body.size_hint(),
+            Self::Proxied { body, .. } => body.size_hint(),
         }
     }
 }
@@ -310,7 +309,7 @@ impl fmt::Debug for Body {
             Self::Full(_) => "Full",
             Self::Frames { .. } => "Frames",
             Self::Stream(_) => "Stream",
-            Self::Passed { .. } => "Passed",
+            Self::Proxied { .. } => "Passed",
         };
         write!(f, "{name}({})", size.map_or("?".to_owned(), |bytes| bytes.to_string()))
     }
@@ -336,9 +335,9 @@ mod tests {
             (Body::frames(pieces(&["a", "", "bc"])), "abc", None),
             (Body::frames_of(3, pieces(&["", "a", "bc"])), "abc", Some(3)),
         ] {
-            let shown = format!("{body:?}");
-            assert_eq!(body.size_hint().exact(), exact, "{shown}");
-            assert_eq!(body.collect().await.unwrap().to_bytes(), expected, "{shown}");
+            let debug = format!("{body:?}");
+            assert_eq!(body.size_hint().exact(), exact, "{debug}");
+            assert_eq!(body.collect().await.unwrap().to_bytes(), expected, "{debug}");
         }
     }
 

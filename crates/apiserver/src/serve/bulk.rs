@@ -1,4 +1,4 @@
-//! Threads for bulk work: requests that compute for long, and answers of many bytes.
+//! Threads for bulk work: slow computations of requests, and large responses.
 //!
 //! The I/O threads accept connections, complete TLS handshakes and carry out ordinary requests, each of which takes
 //! microseconds. Work that takes milliseconds runs on the threads of a [`Bulk`], so that no ordinary request waits for
@@ -10,9 +10,9 @@
 //! bulk thread                   └─ poll ─ poll┘
 //! ```
 //!
-//! What always holds: the I/O runtime is the current one wherever a future is polled, so the timers, sockets and tasks
-//! that it makes belong to the I/O runtime. The threads start with the first bulk work; where the system allows it,
-//! their priority is lower than that of the I/O threads.
+//! Invariant: a future is always polled with the I/O runtime as the current one, so the timers, sockets and
+//! tasks that it creates belong to the I/O runtime. The threads start with the first bulk work; where the
+//! system allows it, their priority is lower than that of the I/O threads.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -26,11 +26,11 @@ use tokio::task::JoinHandle;
 /// From this many bytes on a body is bulk: receiving, decoding or sending it takes about a millisecond.
 pub(super) const BULK_BYTES: u64 = 256 << 10;
 
-/// How much lower the priority is: a third of the processor time of an I/O thread, where both want all of it.
+/// Priority difference: a third of the processor time of an I/O thread, where both are fully busy.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 5;
 
-/// Deep objects need deep stacks where nothing is optimized; pages that are not used cost nothing.
+/// Deep objects need deep stacks in unoptimized builds; unused pages cost nothing.
 const STACK_BYTES: usize = 8 << 20;
 
 thread_local! {
@@ -39,12 +39,12 @@ thread_local! {
     static HAS_BULK_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// To be called within the poll in which a task turns out to have bulk work to do.
+/// Called within the poll in which a task turns out to have bulk work to do.
 pub(super) fn announce() {
     HAS_BULK_WORK.set(true);
 }
 
-/// Polls a future, and says whether bulk work was announced meanwhile.
+/// Polls a future; returns whether bulk work was announced meanwhile.
 pub(super) fn poll_announcing<T>(poll: impl FnOnce() -> T) -> (T, bool) {
     let before = HAS_BULK_WORK.replace(false);
     let polled = poll();
@@ -56,7 +56,7 @@ pub(super) fn is_bulk_thread() -> bool {
     IS_BULK_THREAD.get()
 }
 
-/// As many threads as there are processors, from the first use on. Cheap to clone.
+/// A pool with one thread per processor, started on first use. Cheap to clone.
 #[derive(Clone)]
 pub struct Bulk(Arc<Threads>);
 
@@ -68,7 +68,7 @@ struct Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // this may be one of its own threads, which cannot wait for itself
+            // this may be one of the pool's own threads, which cannot wait for itself
             runtime.shutdown_background();
         }
     }
@@ -86,18 +86,18 @@ impl Bulk {
 
     /// Takes over a task of the I/O runtime, to its end.
     pub(super) fn take_over(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        self.spawn(Entered { io: Handle::current(), future: task });
+        self.spawn(InIoRuntime { io: Handle::current(), future: task });
     }
 
-    /// Does some work on these threads. Where the result is no longer awaited the work ends at its next `await`.
+    /// Runs work on these threads. Dropping the result ends the work at its next `await`.
     pub(crate) async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
-        let task = self.spawn(Entered { io: Handle::current(), future: Box::pin(work) });
+        let task = self.spawn(InIoRuntime { io: Handle::current(), future: Box::pin(work) });
         let mut task = AbortOnDrop(task);
         match (&mut task.0).await {
             Ok(done) => done,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // only the end of the process ends the threads before their work
+                // the threads end before their work only when the process ends
                 Err(_) => std::future::pending().await,
             },
         }
@@ -120,17 +120,17 @@ fn start(name: &'static str) -> Runtime {
 
 fn lower_priority() {
     #[cfg(target_os = "linux")]
-    // a priority that cannot be lowered is no reason to refuse work
+    // failing to lower the priority is no reason to refuse work
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
 }
 
-/// A future for which the I/O runtime is the current one.
-struct Entered<F: ?Sized> {
+/// A future that is polled with the I/O runtime as the current one.
+struct InIoRuntime<F: ?Sized> {
     io: Handle,
     future: Pin<Box<F>>,
 }
 
-impl<F: Future + ?Sized> Future for Entered<F> {
+impl<F: Future + ?Sized> Future for InIoRuntime<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -148,19 +148,19 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// Says whether the work at hand is bulk; asked before and after each poll.
+/// Whether the current work is bulk; checked before and after each poll.
 pub(super) trait Load: Send + Unpin + 'static {
     fn is_bulk(&self) -> bool;
 }
 
-/// A future that moves between the I/O threads and those for bulk work.
+/// A future that moves between the I/O threads and the bulk threads.
 struct Movable<L> {
     future: Option<(Pin<Box<dyn Future<Output = ()> + Send>>, L)>,
     bulk: Bulk,
     io: Handle,
 }
 
-/// Runs a future on the threads where it belongs. To be called on the I/O runtime.
+/// Runs a future, moving it between I/O and bulk threads by its load. Must be called on the I/O runtime.
 pub(super) fn spawn<L: Load>(bulk: Bulk, load: L, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
     let io = Handle::current();
     let movable = Movable { future: Some((future, load)), bulk, io: io.clone() };
@@ -208,27 +208,27 @@ mod tests {
     async fn a_future_moves_to_where_it_belongs_and_back() {
         let (switch, bulk) = (Switch::default(), Bulk::new("bulk"));
         let (poke, mut poked) = mpsc::unbounded_channel::<bool>();
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
         let placed = switch.clone();
         spawn(
             bulk,
             placed.clone(),
             Box::pin(async move {
                 while let Some(next) = poked.recv().await {
-                    // what is made on the way belongs to the I/O runtime
+                    // tasks spawned here belong to the I/O runtime
                     let here = is_bulk_thread();
-                    let there = tokio::spawn(async { is_bulk_thread() }).await.unwrap();
+                    let spawned = tokio::spawn(async { is_bulk_thread() }).await.unwrap();
                     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
                     placed.0.store(next, Ordering::SeqCst);
-                    tell.send((here, there)).unwrap();
-                    // a future moves between two polls, so this one ends before the next poke is received
+                    sender.send((here, spawned)).unwrap();
+                    // a future moves between two polls, so this poll ends before the next poke is received
                     tokio::task::yield_now().await;
                 }
             }),
         );
         for (next, here) in [(true, false), (false, true), (true, false), (true, true)] {
             poke.send(next).unwrap();
-            assert_eq!(told.recv().await, Some((here, false)));
+            assert_eq!(receiver.recv().await, Some((here, false)));
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "of the work")]
-    async fn a_panic_is_that_of_who_waits() {
+    async fn a_panic_reaches_the_waiting_task() {
         Bulk::new("bulk").run(async { panic!("of the work") }).await
     }
 }

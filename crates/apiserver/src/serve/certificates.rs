@@ -1,15 +1,16 @@
-//! Which certificate a client is shown: by the name it asks for, else by the address it came to, else the one for
-//! all. Certificates that were read from files are read again when these change.
+//! Serving certificates, chosen by SNI name, else by local address, else the default. Certificates read from
+//! files are reloaded when the files change.
 //!
-//! What always holds: a certificate and its key fit together, and there is one for everybody. What cannot be used
-//! never takes the place of what can: while files are being replaced the old ones stay.
+//! Invariants: a certificate matches its key, and there is a default certificate. An unusable pair never
+//! replaces a usable one: while files are being replaced the old pair stays.
 //!
-//! Names beat wildcards; names that the operator gave beat those that stand in a certificate; of two that are equal
-//! in this the first counts.
+//! Names beat wildcards; names configured by the operator beat those in a certificate; among equals the first
+//! wins.
 
 use super::error::ServeError;
 use super::pem::{certificates, problem};
 use arc_swap::ArcSwap;
+use env::{Interval, World};
 use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -23,23 +24,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often files are looked at.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often files are checked.
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
-    /// The address that a client came to, while the certificate for it is chosen.
-    pub(super) static CAME_TO: IpAddr;
+    /// The local address of the connection while its certificate is chosen.
+    pub(super) static LOCAL_IP: IpAddr;
 }
 
 /// A certificate with its key, in PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Pair {
-    /// The certificate, followed by those between it and its root.
+    /// The certificate, followed by its intermediates.
     pub certificate: Vec<u8>,
     pub key: Vec<u8>,
-    /// Where the two were read from, to be read again when they change.
+    /// The files of certificate and key, to be reloaded when they change.
     pub files: Option<(PathBuf, PathBuf)>,
-    /// Whom it is for: names, `*.names` and addresses. Those in the certificate if there are none.
+    /// SNI names, `*.names` and addresses that it serves. Empty: those in the certificate.
     pub names: Vec<String>,
 }
 
@@ -47,56 +48,56 @@ impl Pair {
     /// Whether certificate and key can be used together.
     pub fn check(&self) -> Result<(), String> {
         let provider = rustls::crypto::ring::default_provider();
-        self.certified(&provider).map(drop).map_err(|why| why.to_string())
+        self.certified_key(&provider).map(drop).map_err(|why| why.to_string())
     }
 
-    fn certified(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, ServeError> {
+    fn certified_key(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, ServeError> {
         let chain = certificates("server certificate", &self.certificate)?;
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(problem("server key"))?;
-        let certified =
+        let certified_key =
             CertifiedKey::from_der(chain, key, provider).map_err(problem("server certificate"))?;
-        Ok(Arc::new(certified))
+        Ok(Arc::new(certified_key))
     }
 }
 
 /// The certificates of a listener.
 pub(super) struct Certificates {
-    current: ArcSwap<Choice>,
-    /// The first is for everybody.
+    current: ArcSwap<CertificateIndex>,
+    /// The first is the default.
     pairs: Mutex<Vec<Pair>>,
     provider: Arc<CryptoProvider>,
 }
 
-/// Who is shown what.
-struct Choice {
-    everybody: Arc<CertifiedKey>,
+/// Certificates by name, and the default.
+struct CertificateIndex {
+    default: Arc<CertifiedKey>,
     by_name: HashMap<String, Arc<CertifiedKey>>,
 }
 
 impl Certificates {
     pub fn new(pairs: Vec<Pair>, provider: Arc<CryptoProvider>) -> Result<Self, ServeError> {
-        let current = ArcSwap::from_pointee(Choice::new(&pairs, &provider)?);
+        let current = ArcSwap::from_pointee(CertificateIndex::new(&pairs, &provider)?);
         Ok(Certificates { current, pairs: Mutex::new(pairs), provider })
     }
 
-    /// Reads files again when they change, without end.
-    pub async fn follow(&self) {
-        let mut every = tokio::time::interval(LOOK_EVERY);
+    /// Reloads files when they change, without end.
+    pub async fn follow(&self, world: &World) {
+        let mut every = Interval::new(world, CHECK_INTERVAL);
         let mut refused = None;
         loop {
             every.tick().await;
             let mut pairs = self.pairs.lock().clone();
-            if !read_again(&mut pairs).await || refused.as_ref() == Some(&pairs) {
+            if !reload(&mut pairs).await || refused.as_ref() == Some(&pairs) {
                 continue;
             }
-            match Choice::new(&pairs, &self.provider) {
+            match CertificateIndex::new(&pairs, &self.provider) {
                 Ok(choice) => {
                     self.current.store(Arc::new(choice));
                     *self.pairs.lock() = pairs;
-                    tracing::info!("certificates were read anew");
+                    tracing::info!("reloaded the serving certificates");
                 }
                 Err(why) => {
-                    tracing::warn!(%why, "changed certificates cannot be used: the old ones stay");
+                    tracing::warn!(%why, "reloading the serving certificates failed: the old ones stay in use");
                     refused = Some(pairs);
                 }
             }
@@ -104,12 +105,12 @@ impl Certificates {
     }
 }
 
-/// Reads the files of the pairs that have some; says whether anything is different.
-async fn read_again(pairs: &mut [Pair]) -> bool {
+/// Reloads the pairs that have files; returns whether any changed.
+async fn reload(pairs: &mut [Pair]) -> bool {
     let mut different = false;
     for pair in pairs {
         let Some((certificate, key)) = &pair.files else { continue };
-        // a file that is gone for the moment is about to be replaced
+        // a missing file is about to be replaced
         let (Ok(certificate), Ok(key)) = (tokio::fs::read(certificate).await, tokio::fs::read(key).await)
         else {
             continue;
@@ -121,38 +122,39 @@ async fn read_again(pairs: &mut [Pair]) -> bool {
     different
 }
 
-impl Choice {
+impl CertificateIndex {
     fn new(pairs: &[Pair], provider: &CryptoProvider) -> Result<Self, ServeError> {
-        let missing = || ServeError::Tls { what: "server certificate", problem: "there is none".to_owned() };
+        let missing =
+            || ServeError::Tls { subject: "server certificate", problem: "there is none".to_owned() };
         let (first, others) = pairs.split_first().ok_or_else(missing)?;
-        let everybody = first.certified(provider)?;
+        let default = first.certified_key(provider)?;
         let mut by_name = HashMap::new();
         let mut found = Vec::new();
         for pair in others {
-            let certified = pair.certified(provider)?;
+            let certified_key = pair.certified_key(provider)?;
             for name in &pair.names {
-                by_name.entry(name.to_ascii_lowercase()).or_insert_with(|| certified.clone());
+                by_name.entry(name.to_ascii_lowercase()).or_insert_with(|| certified_key.clone());
             }
             if pair.names.is_empty() {
-                let leaf = certified.cert.first().map(|leaf| auth::x509::names(leaf)).unwrap_or_default();
-                found.extend(leaf.into_iter().map(|name| (name, certified.clone())));
+                let leaf = certified_key.cert.first().map(|leaf| auth::x509::names(leaf)).unwrap_or_default();
+                found.extend(leaf.into_iter().map(|name| (name, certified_key.clone())));
             }
         }
-        for (name, certified) in found {
-            by_name.entry(name.to_ascii_lowercase()).or_insert(certified);
+        for (name, certified_key) in found {
+            by_name.entry(name.to_ascii_lowercase()).or_insert(certified_key);
         }
-        Ok(Choice { everybody, by_name })
+        Ok(CertificateIndex { default, by_name })
     }
 
-    fn of(&self, name: Option<&str>, came_to: Option<IpAddr>) -> Arc<CertifiedKey> {
+    fn of(&self, name: Option<&str>, local_ip: Option<IpAddr>) -> Arc<CertifiedKey> {
         let found = match name.map(str::to_ascii_lowercase) {
             Some(name) => self.by_name.get(&name).or_else(|| {
                 let (_, rest) = name.split_once('.')?;
                 self.by_name.get(&format!("*.{rest}"))
             }),
-            None => came_to.and_then(|ip| self.by_name.get(&ip.to_canonical().to_string())),
+            None => local_ip.and_then(|ip| self.by_name.get(&ip.to_canonical().to_string())),
         };
-        found.unwrap_or(&self.everybody).clone()
+        found.unwrap_or(&self.default).clone()
     }
 }
 
@@ -160,9 +162,9 @@ impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let current = self.current.load();
         if current.by_name.is_empty() {
-            return Some(current.everybody.clone());
+            return Some(current.default.clone());
         }
-        Some(current.of(hello.server_name(), CAME_TO.try_with(|ip| *ip).ok()))
+        Some(current.of(hello.server_name(), LOCAL_IP.try_with(|ip| *ip).ok()))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Verification of client certificates, by the current authorities.
 //!
-//! What always holds: a chain is verified once per connection and generation of the authorities, never per request. A
-//! connection that was made under an authority that is trusted no longer loses its identity with the next request, and
-//! gets it back with the authority.
+//! Invariant: a chain is verified once per connection and generation of the authorities, never per request. A
+//! connection whose authority is no longer trusted loses its identity with the next request, and regains it
+//! if the authority returns.
 
 use super::authorities::{Authorities, Bundle};
 use arc_swap::{ArcSwap, Guard};
@@ -12,53 +12,53 @@ use rustls_pki_types::CertificateDer;
 use std::fmt;
 use std::sync::Arc;
 
-/// The identity that a client certificate gives.
+/// The identity in a client certificate.
 #[derive(Debug, Clone)]
 pub struct Certificate {
     /// The user that it names, or why the client authorities do not verify it; `None` without a user name or without
     /// such authorities.
     pub user: Option<Result<Arc<User>, String>>,
-    /// The common name of a proxy that may say who is calling, or why the authorities for proxies do not vouch for
-    /// it; `None` where there are no such authorities, or none that an operator named.
+    /// The common name of a front proxy, or why the proxy authorities do not verify it; `None` without proxy
+    /// authorities, or without a configured file of them.
     pub proxy: Option<Result<String, String>>,
-    /// The last second, in Unix time, at which it is worth anything.
+    /// End of validity, in Unix seconds.
     pub until: i64,
 }
 
-/// The certificate that a client showed on a connection.
+/// The certificate that a client presented on a connection.
 pub struct ClientCertificate {
     current: ArcSwap<Verified>,
-    /// What it takes to verify the chain again; `None` where the authorities never change.
-    again: Option<Again>,
+    /// Inputs to verify the chain again; `None` where the authorities never change.
+    reverification: Option<Reverification>,
 }
 
-/// What a certificate is worth by one generation of the authorities.
+/// The result of a verification by one generation of the authorities.
 #[derive(Debug)]
 pub struct Verified {
     pub certificate: Certificate,
     generation: u64,
 }
 
-struct Again {
+struct Reverification {
     clients: Arc<Clients>,
     chain: Vec<CertificateDer<'static>>,
 }
 
 impl ClientCertificate {
-    /// A certificate that is worth the same at any time.
+    /// A certificate whose verification never changes.
     pub fn new(certificate: Certificate) -> Self {
         let verified = Verified { certificate, generation: 0 };
-        ClientCertificate { current: ArcSwap::from_pointee(verified), again: None }
+        ClientCertificate { current: ArcSwap::from_pointee(verified), reverification: None }
     }
 
-    /// What it is worth by the authorities of the moment.
+    /// The verification by the current authorities.
     pub fn current(&self) -> Guard<Arc<Verified>> {
         let current = self.current.load();
-        let Some(again) = &self.again else { return current };
-        if current.generation == again.clients.authorities.generation() {
+        let Some(reverification) = &self.reverification else { return current };
+        if current.generation == reverification.clients.authorities.generation() {
             return current;
         }
-        self.current.store(Arc::new(again.clients.verify(&again.chain)));
+        self.current.store(Arc::new(reverification.clients.verify(&reverification.chain)));
         self.current.load()
     }
 }
@@ -69,7 +69,7 @@ impl fmt::Debug for ClientCertificate {
     }
 }
 
-/// Checks and reads the certificates of clients.
+/// Verifies client certificates.
 pub(super) struct Clients {
     authorities: Arc<Authorities>,
     world: World,
@@ -84,21 +84,21 @@ impl Clients {
         &self.authorities
     }
 
-    /// The certificate of a connection on which a client showed this chain.
+    /// The certificate of a connection on which a client presented this chain.
     pub(super) fn identify(self: &Arc<Self>, chain: &[CertificateDer<'_>]) -> Option<ClientCertificate> {
         if chain.is_empty() {
             return None;
         }
-        let again = self.authorities.have_files().then(|| Again {
+        let reverification = self.authorities.have_files().then(|| Reverification {
             clients: self.clone(),
             chain: chain.iter().map(|one| one.clone().into_owned()).collect(),
         });
-        Some(ClientCertificate { current: ArcSwap::from_pointee(self.verify(chain)), again })
+        Some(ClientCertificate { current: ArcSwap::from_pointee(self.verify(chain)), reverification })
     }
 
-    /// What a chain is worth.
+    /// Verifies a chain.
     fn verify(&self, chain: &[CertificateDer<'_>]) -> Verified {
-        // read first: authorities that change meanwhile are asked with the next request
+        // read first: if the authorities change meanwhile, the next request verifies again
         let generation = self.authorities.generation();
         let Some((leaf, intermediates)) = chain.split_first() else {
             let certificate = Certificate { user: None, proxy: None, until: i64::MIN };
@@ -122,7 +122,7 @@ impl Clients {
             verify(&bundle)?;
             auth::x509::common_name(leaf).ok_or_else(|| "the certificate cannot be read".to_owned())
         });
-        // where the operator names no authority for proxies, being none of them is no fault
+        // without configured proxy authorities, a certificate of no proxy is no error
         let proxy = proxy.filter(|proxy| proxy.is_ok() || proxies.has_file());
         let until = auth::x509::valid_until(leaf).unwrap_or(i64::MIN);
         Verified { certificate: Certificate { user, proxy, until }, generation }

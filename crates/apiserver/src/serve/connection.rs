@@ -1,8 +1,8 @@
-//! The life of one connection: handshake, identity, requests, end.
+//! One connection: handshake, identity, requests, close.
 //!
-//! What always holds: whatever a client does ends in this file's task, which returns in bounded time once the
-//! client stops making progress or the server is cut. HTTP/2 is spoken where the handshake agreed on it and
-//! HTTP/1.1 otherwise. A client that closes its sending side is taken to have gone.
+//! Invariant: the task of a connection returns in bounded time once the client stops making progress or the
+//! server is cut. HTTP/2 is spoken where ALPN agreed on it and HTTP/1.1 otherwise. A client that closes its
+//! sending side counts as gone.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -19,6 +19,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use env::World;
+use env::io::{RealInstant, sleep, timeout};
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -27,48 +28,47 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::server::TlsStream;
 
-use super::activity::{Activity, Prompt, Tracked};
+use super::activity::{Activity, TimedTransport, TrackedBody};
 use super::bulk::Bulk;
-use super::certificates::CAME_TO;
-use super::connection_limit::Crowd;
+use super::certificates::LOCAL_IP;
+use super::connection_limit::ConnectionLimit;
 use super::cork::{Release, cork};
 use super::frame_limit::FrameLimit;
 use super::handler::{Handler, Leave, Peer};
 use super::host;
 use super::limits::Limits;
 use super::quiet::quiet;
-use super::stream_driver::{self, Lasting, Requests};
+use super::stream_driver::{self, Requests, StreamDriver};
 use super::tls::Tls;
 use super::{Body, LogThrottle, Phase, Shutdown};
 
 /// More headers than any client sends; beyond it HTTP/1 answers 431.
 const MAX_HEADERS: usize = 256;
-/// The least room that HTTP/1 needs for its buffers beside the head.
+/// Minimal size of HTTP/1 buffers beside the head.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// What all connections of a listener share.
+/// State shared by all connections of a listener.
 pub(super) struct Server<H> {
     tls: Tls,
     limits: Limits,
     handler: Arc<H>,
     shutdown: Shutdown,
-    pub(super) crowd: Crowd,
-    /// Clients that did not take their answers.
+    pub(super) connection_limit: ConnectionLimit,
+    /// Clients that did not read their responses.
     overdue: LogThrottle,
-    /// Clients that ask as nobody should.
-    odd: LogThrottle,
-    /// Connections that never became safe.
-    unsafe_ones: LogThrottle,
-    /// Requests that have come and are not answered yet.
+    /// Clients that violate the protocol.
+    violations: LogThrottle,
+    /// Connections without a completed handshake.
+    handshake_failures: LogThrottle,
+    /// Requests that were received and have no response yet.
     pending: Arc<AtomicUsize>,
-    swamped: LogThrottle,
-    /// How many there have been.
+    overload: LogThrottle,
+    /// Number of connections so far; numbers the next one.
     connections: AtomicU64,
     http1: http1::Builder,
-    /// Sends large answers.
+    /// Sends large responses.
     pub(super) bulk: Bulk,
     world: World,
 }
@@ -76,18 +76,18 @@ pub(super) struct Server<H> {
 impl<H> Server<H> {
     pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown, world: World) -> Self {
         let http1 = http1_of(&limits);
-        let crowd = Crowd::new(limits.max_connections);
+        let connection_limit = ConnectionLimit::new(limits.max_connections);
         Self {
             tls,
             limits,
             handler,
             shutdown,
-            crowd,
+            connection_limit,
             overdue: LogThrottle::default(),
-            odd: LogThrottle::default(),
-            unsafe_ones: LogThrottle::default(),
+            violations: LogThrottle::default(),
+            handshake_failures: LogThrottle::default(),
             pending: Arc::default(),
-            swamped: LogThrottle::default(),
+            overload: LogThrottle::default(),
             connections: AtomicU64::new(1),
             http1,
             bulk: Bulk::new("bulk-send"),
@@ -95,15 +95,15 @@ impl<H> Server<H> {
         }
     }
 
-    /// What is going on in a new connection.
+    /// The activity of a new connection.
     pub(super) fn activity(&self) -> Arc<Activity> {
-        Arc::new(Activity::new(self.limits.lasting_bytes_per_second))
+        Arc::new(Activity::new(self.limits.stream_bytes_per_second))
     }
 }
 
 fn http1_of(limits: &Limits) -> http1::Builder {
     let mut http1 = http1::Builder::new();
-    // the library's own deadline would also cut connections that merely rest between requests
+    // hyper's own timeout would also cut connections that are idle between requests
     http1
         .header_read_timeout(None)
         .max_headers(MAX_HEADERS)
@@ -128,45 +128,48 @@ fn http2_of(limits: &Limits, requests: Requests) -> http2::Builder<Requests> {
     http2
 }
 
-/// Serves a connection to its end, or until it speaks something other than HTTP. Its place among all connections is
-/// free once its socket is closed.
+/// Serves a connection to its end, or until it is upgraded. Its permit is released once its socket is closed.
 pub(super) async fn serve<H: Handler>(
     server: Arc<Server<H>>,
     tcp: TcpStream,
     remote: SocketAddr,
     activity: Arc<Activity>,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) {
     let handshake = timeout(server.limits.handshake_timeout, handshake(&server, tcp));
     let stream = tokio::select! {
         done = handshake => match done {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return server.is_unsafe(remote, &error),
-            Err(_) => return server.is_unsafe(remote, &"the handshake took too long"),
+            Ok(Err(error)) => return server.report_handshake_failure(remote, &error),
+            Err(_) => return server.report_handshake_failure(remote, &"the handshake took too long"),
         },
-        () = server.shutdown.stopping() => return,
+        () = server.shutdown.wait_for_stop() => return,
     };
     let peer = Arc::new(peer_of(&server, &stream, remote));
-    let io = Prompt::new(stream, activity.clone(), place, &server.limits, peer.http2);
+    let io = TimedTransport::new(stream, activity.clone(), permit, &server.limits, peer.http2);
     let service = service_fn({
         let (server, activity, peer) = (server.clone(), activity.clone(), peer.clone());
-        move |request: Request<Incoming>| -> Answering {
+        move |request: Request<Incoming>| -> ResponseFuture {
             let refused = match peer.http2 {
                 false => host::refuse(request.version(), request.headers()),
                 true => None,
             };
             if let Some(refused) = refused {
-                return Box::pin(ready(Ok(refused.map(|body| Tracked::new(body, activity.begin())))));
+                return Box::pin(ready(Ok(refused.map(|body| TrackedBody::new(body, activity.begin())))));
             }
             match Pending::enter(&server.pending, server.limits.max_pending_requests) {
-                Some(pending) => {
-                    Box::pin(answer(server.handler.clone(), request, peer.clone(), activity.clone(), pending))
-                }
+                Some(pending) => Box::pin(respond(
+                    server.handler.clone(),
+                    request,
+                    peer.clone(),
+                    activity.clone(),
+                    pending,
+                )),
                 None => {
-                    if let Some(kept_back) = server.swamped.now() {
-                        tracing::warn!(kept_back, "too many requests wait to be looked at: they are refused");
+                    if let Some(suppressed) = server.overload.now() {
+                        tracing::warn!(suppressed, "too many pending requests: new ones are refused");
                     }
-                    let refused = Tracked::new(Body::full(TOO_MANY), activity.begin());
+                    let refused = TrackedBody::new(Body::full(TOO_MANY), activity.begin());
                     Box::pin(ready(Ok(too_many(refused))))
                 }
             }
@@ -176,40 +179,40 @@ pub(super) async fn serve<H: Handler>(
         let (io, release) = cork(FrameLimit::new(io, server.world.clone()));
         let (requests, streams) = stream_driver::requests(server.bulk.clone());
         let connection = http2_of(&server.limits, requests).serve_connection(TokioIo::new(io), service);
-        let multiplexed = Multiplexed { release, streams };
-        drive(&server, &activity, connection, Some(multiplexed), |c| c.graceful_shutdown()).await
+        let http2_state = Http2State { release, streams };
+        drive(&server, &activity, connection, Some(http2_state), |c| c.graceful_shutdown()).await
     } else {
         let connection = server.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
         drive(&server, &activity, connection, None, |c| c.graceful_shutdown()).await
     };
     match ended {
-        Err(error) if is_odd(&error) => server.is_odd(remote, &error),
+        Err(error) if is_client_violation(&error) => server.report_violation(remote, &error),
         Err(error) => tracing::debug!(%remote, %error, "connection broke"),
         Ok(()) => {}
     }
 }
 
 impl<H: Handler> Server<H> {
-    /// A connection ends before it is safe.
-    fn is_unsafe(&self, remote: SocketAddr, why: &dyn fmt::Display) {
-        self.handler.unsafe_connection();
-        if let Some(kept_back) = self.unsafe_ones.now() {
-            tracing::info!(%remote, %why, kept_back, "no TLS connection");
+    /// Logs and counts a connection that ends before its handshake completes.
+    fn report_handshake_failure(&self, remote: SocketAddr, why: &dyn fmt::Display) {
+        self.handler.count_handshake_failure();
+        if let Some(suppressed) = self.handshake_failures.now() {
+            tracing::info!(%remote, %why, suppressed, "TLS handshake failed");
         }
     }
 
-    /// A connection ends because of what its client did.
-    fn is_odd(&self, remote: SocketAddr, why: &dyn fmt::Display) {
-        self.handler.odd_connection();
-        if let Some(kept_back) = self.odd.now() {
-            tracing::warn!(%remote, %why, kept_back, "a client asks as nobody should; its connection is closed");
+    /// Logs and counts a connection that ends because of its client's behaviour.
+    fn report_violation(&self, remote: SocketAddr, why: &dyn fmt::Display) {
+        self.handler.count_protocol_violation();
+        if let Some(suppressed) = self.violations.now() {
+            tracing::warn!(%remote, %why, suppressed, "closing a connection: the client violates the protocol");
         }
     }
 }
 
-/// Whether a connection ended because of what its client did, rather than because the client was gone: what it sent
-/// makes no sense, is too much, or comes too slowly.
-fn is_odd(error: &hyper::Error) -> bool {
+/// Whether a connection ended because of its client's behaviour rather than because the client was gone: it
+/// sent invalid, excessive or too slow data.
+fn is_client_violation(error: &hyper::Error) -> bool {
     let slow = |why: &io::Error| why.kind() == io::ErrorKind::TimedOut;
     let source = error.source();
     let http2 = source.and_then(|it| it.downcast_ref::<h2::Error>());
@@ -224,13 +227,13 @@ fn is_odd(error: &hyper::Error) -> bool {
 async fn handshake<H>(server: &Server<H>, mut tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
     tcp.set_nodelay(true)?;
     let mut start = [0; 5];
-    let seen = tcp.peek(&mut start).await?;
-    if is_plain_http(&start[..seen]) {
+    let peeked = tcp.peek(&mut start).await?;
+    if is_plain_http(&start[..peeked]) {
         let _ = tcp.write_all(PLAIN_HTTP_ANSWER).await;
         return Err(io::Error::other("client sent an HTTP request to an HTTPS server"));
     }
     let came_to = tcp.local_addr()?.ip();
-    CAME_TO.scope(came_to, server.tls.acceptor.accept(tcp)).await
+    LOCAL_IP.scope(came_to, server.tls.acceptor.accept(tcp)).await
 }
 
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
@@ -248,12 +251,12 @@ fn peer_of<H>(server: &Server<H>, stream: &TlsStream<TcpStream>, remote: SocketA
     Peer { connection, remote, certificate, http2: session.alpn_protocol() == Some(b"h2") }
 }
 
-/// Lets the connection run until it ends, and sees to it that it does when it should.
+/// Drives the connection until it ends or must be closed.
 async fn drive<H, C>(
     server: &Server<H>,
     activity: &Activity,
     connection: C,
-    mut multiplexed: Option<Multiplexed>,
+    mut http2_state: Option<Http2State>,
     wind_down: impl Fn(Pin<&mut C>),
 ) -> hyper::Result<()>
 where
@@ -261,19 +264,19 @@ where
     C: Future<Output = hyper::Result<()>>,
 {
     let mut connection = pin!(connection);
-    let unwanted = tokio::select! {
-        ended = turns(connection.as_mut(), &mut multiplexed, activity) => return ended,
-        unwanted = quiet(until_unwanted(server, activity)) => unwanted,
+    let reason = tokio::select! {
+        ended = turns(connection.as_mut(), &mut http2_state, activity) => return ended,
+        reason = quiet(until_close(server, activity)) => reason,
     };
-    let farewell = match unwanted {
-        Unwanted::Leaving => None,
-        Unwanted::Idle(farewell) => Some(farewell),
-        Unwanted::Overdue => {
-            server.handler.odd_connection();
-            if let Some(kept_back) = server.overdue.now() {
+    let grace = match reason {
+        CloseReason::Leaving => None,
+        CloseReason::Idle(grace) => Some(grace),
+        CloseReason::Overdue => {
+            server.handler.count_protocol_violation();
+            if let Some(suppressed) = server.overdue.now() {
                 tracing::warn!(
-                    kept_back,
-                    "a client did not take its answer in time; its connection is closed"
+                    suppressed,
+                    "closing a connection: the client did not read its response in time"
                 );
             }
             return Ok(());
@@ -281,36 +284,36 @@ where
     };
     wind_down(connection.as_mut());
     tokio::select! {
-        ended = turns(connection, &mut multiplexed, activity) => ended,
-        () = server.shutdown.reached(Phase::Cut) => Ok(()),
-        () = farewell_over(farewell) => Ok(()),
+        ended = turns(connection, &mut http2_state, activity) => ended,
+        () = server.shutdown.wait_for(Phase::Cut) => Ok(()),
+        () = close_timeout(grace) => Ok(()),
     }
 }
 
-/// What a connection with several requests at a time has besides.
-struct Multiplexed {
-    release: Release<FrameLimit<Prompt<TlsStream<TcpStream>>>>,
-    streams: Lasting,
+/// Additional state of an HTTP/2 connection.
+struct Http2State {
+    release: Release<FrameLimit<TimedTransport<TlsStream<TcpStream>>>>,
+    streams: StreamDriver,
 }
 
-/// With more requests than this in tasks of their own, their answers are worth gathering.
-const CROWD: usize = 8;
+/// With more non-streaming requests than this, their responses are worth gathering.
+const GATHER_ABOVE: usize = 8;
 
-/// Lets the connection and its streams run, and its gathered writes go.
+/// Drives the connection and its streams, and flushes gathered writes.
 async fn turns<C: Future<Output = hyper::Result<()>>>(
     mut connection: Pin<&mut C>,
-    multiplexed: &mut Option<Multiplexed>,
+    http2_state: &mut Option<Http2State>,
     activity: &Activity,
 ) -> hyper::Result<()> {
-    let Some(Multiplexed { release, streams }) = multiplexed else { return connection.await };
-    // the streams first: what they have to say is sent in the same turn, so nobody has to wait for them
-    let lasting = AtomicUsize::new(0);
+    let Some(Http2State { release, streams }) = http2_state else { return connection.await };
+    // streams first: their frames are sent in the same turn
+    let streaming = AtomicUsize::new(0);
     let turn = poll_fn(|cx| {
         streams.turn(cx);
-        lasting.store(streams.count(), Ordering::Relaxed);
+        streaming.store(streams.count(), Ordering::Relaxed);
         connection.as_mut().poll(cx)
     });
-    let crowded = || activity.in_flight() > CROWD + lasting.load(Ordering::Relaxed);
+    let crowded = || activity.in_flight() > GATHER_ABOVE + streaming.load(Ordering::Relaxed);
     let broken = |error| {
         tracing::debug!(%error, "connection broke");
         Ok(())
@@ -318,65 +321,64 @@ async fn turns<C: Future<Output = hyper::Result<()>>>(
     release.after_each_turn(pin!(turn), crowded, broken).await
 }
 
-/// Why a connection is to end.
-enum Unwanted {
-    /// What is under way may take as long as the end of the server lets it.
+/// Why a connection must close.
+enum CloseReason {
+    /// Graceful: requests in flight may take as long as the shutdown allows.
     Leaving,
-    /// Nothing is under way; there is a little time to say farewell.
+    /// No request is in flight; there is a short time for the closing handshake.
     Idle(Duration),
-    /// An answer is not being taken.
+    /// The client does not read a response.
     Overdue,
 }
 
-/// Waits until the connection is to end: the server stops, it was told to leave, nobody used it for a while, there are
-/// too many and nobody uses this one, or an answer takes too long to be sent.
-async fn until_unwanted<H>(server: &Server<H>, activity: &Activity) -> Unwanted {
+/// Waits until the connection must close: the server stops, it got a GOAWAY, it was idle for too long,
+/// it is idle under connection pressure, or a response takes too long to be sent.
+async fn until_close<H>(server: &Server<H>, activity: &Activity) -> CloseReason {
     let Limits { idle_timeout, send_timeout, header_timeout, .. } = server.limits;
-    let mut stopping = pin!(server.shutdown.stopping());
-    let (mut looked, mut requests_before) = (Instant::now(), 0);
+    let mut stopping = pin!(server.shutdown.wait_for_stop());
+    let (mut looked, mut requests_before) = (RealInstant::now(), 0);
     let mut round_ends = looked + send_timeout;
     loop {
         let next_look = looked + idle_timeout;
         let crowded = tokio::select! {
-            () = stopping.as_mut() => return Unwanted::Leaving,
-            () = activity.leaving() => return Unwanted::Leaving,
-            () = server.crowd.felt() => true,
-            () = sleep_until(next_look.min(round_ends)) => false,
+            () = stopping.as_mut() => return CloseReason::Leaving,
+            () = activity.leaving() => return CloseReason::Leaving,
+            () = server.connection_limit.pressure() => true,
+            () = next_look.min(round_ends).sleep() => false,
         };
-        let now = Instant::now();
+        let now = RealInstant::now();
         if now >= round_ends {
             if activity.next_round() {
-                return Unwanted::Overdue;
+                return CloseReason::Overdue;
             }
             round_ends = now + send_timeout;
         }
-        // whoever has asked for nothing yet is no better than one who rests
+        // a connection without a first request counts as idle
         if crowded && activity.is_idle() {
-            return Unwanted::Idle(header_timeout);
+            return CloseReason::Idle(header_timeout);
         }
         if now >= next_look {
-            // idle for a whole round: nothing in flight now and nothing begun since the last look
+            // idle for a whole round: nothing in flight now and nothing begun since the last check
             if activity.is_idle() && activity.started() == requests_before {
-                return Unwanted::Idle(header_timeout);
+                return CloseReason::Idle(header_timeout);
             }
             (looked, requests_before) = (now, activity.started());
         }
     }
 }
 
-async fn farewell_over(limit: Option<Duration>) {
+async fn close_timeout(limit: Option<Duration>) {
     match limit {
         Some(limit) => sleep(limit).await,
         None => pending().await,
     }
 }
 
-/// What becomes of a request. It lies apart from the stream, so that it is gone once there is an answer: a watch lasts,
-/// and how it was asked for need not.
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Tracked>, Infallible>> + Send>>;
+/// The handling of a request, boxed apart from its stream so that its memory is freed once there is a
+/// response: a watch is long-lived, its request need not be.
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<TrackedBody>, Infallible>> + Send>>;
 
-/// A request that has come and is not answered yet. What it takes in memory is its own, so there is a bound to how many
-/// there are, whoever they are from.
+/// A request that was received and has no response yet. Each takes memory, so their number is bounded.
 struct Pending(Arc<AtomicUsize>);
 
 impl Pending {
@@ -395,7 +397,7 @@ impl Drop for Pending {
 
 const TOO_MANY: &str = "Too many requests, please try again later.\n";
 
-fn too_many(body: Tracked) -> Response<Tracked> {
+fn too_many(body: TrackedBody) -> Response<TrackedBody> {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     let headers = response.headers_mut();
@@ -405,15 +407,15 @@ fn too_many(body: Tracked) -> Response<Tracked> {
     response
 }
 
-async fn answer<H: Handler>(
+async fn respond<H: Handler>(
     handler: Arc<H>,
     request: Request<Incoming>,
     peer: Arc<Peer>,
     activity: Arc<Activity>,
     _pending: Pending,
-) -> Result<Response<Tracked>, Infallible> {
+) -> Result<Response<TrackedBody>, Infallible> {
     let (in_flight, http2) = (activity.begin(), peer.http2);
-    let handled = unpanicked(async { handler.handle(request, peer).await }).await;
+    let handled = catch_panic(async { handler.handle(request, peer).await }).await;
     let mut response = handled.unwrap_or_else(|panic| {
         tracing::error!(panic = panic_text(panic.as_ref()), "a request handler panicked");
         internal_error()
@@ -422,7 +424,7 @@ async fn answer<H: Handler>(
         activity.upgrade();
     }
     if matches!(response.body(), Body::Stream(_)) {
-        stream_driver::streaming();
+        stream_driver::mark_streaming();
     }
     if response.extensions_mut().remove::<Leave>().is_some() {
         match http2 {
@@ -433,11 +435,11 @@ async fn answer<H: Handler>(
             }
         }
     }
-    Ok(response.map(|body| Tracked::new(body, in_flight)))
+    Ok(response.map(|body| TrackedBody::new(body, in_flight)))
 }
 
-/// Runs a future whose panic is a value. Nothing of the future is used after it panicked.
-pub(crate) async fn unpanicked<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+/// Runs a future and turns a panic into a value. The future is not used after it panicked.
+pub(crate) async fn catch_panic<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Ok),
@@ -451,7 +453,7 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(not a text)")
 }
 
-/// What the client is told: that it was us, and nothing of our insides.
+/// The response after a panic: it hides internals.
 fn internal_error() -> Response<Body> {
     const STATUS: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Internal error occurred: the request could not be completed","reason":"InternalError","details":{"causes":[{"message":"the request could not be completed"}]},"code":500}"#;
     let mut response = Response::new(Body::full(STATUS));

@@ -1,66 +1,69 @@
 //! Limit on the connections of a listener.
 //!
-//! A flood of connections that ask for nothing must not keep out those that do. So each connection says when it comes
-//! and goes; when only a quarter of the places is left, all that have no request under way are told, and leave.
+//! A flood of idle connections must not keep out active ones. When only a quarter of the permits is left, all
+//! connections without a request in flight are notified, and close.
 
 use super::LogThrottle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-pub(super) struct Crowd {
+pub(super) struct ConnectionLimit {
     all: u32,
-    places: Arc<Semaphore>,
-    /// Fewer free places than this are few.
-    few: usize,
-    /// How many may come before the others are told again.
-    until_told: AtomicUsize,
-    told: Notify,
-    seldom: LogThrottle,
+    permits: Arc<Semaphore>,
+    /// Below this number of free permits the limit is under pressure.
+    low_water: usize,
+    /// New connections until the next notification.
+    until_notified: AtomicUsize,
+    notify: Notify,
+    throttle: LogThrottle,
 }
 
-impl Crowd {
+impl ConnectionLimit {
     pub(super) fn new(all: u32) -> Self {
-        let places = Arc::new(Semaphore::new(all as usize));
-        let (few, until_told) = (all as usize / 4, AtomicUsize::new(0));
-        Crowd { all, places, few, until_told, told: Notify::new(), seldom: LogThrottle::default() }
+        let permits = Arc::new(Semaphore::new(all as usize));
+        let (low_water, until_notified) = (all as usize / 4, AtomicUsize::new(0));
+        ConnectionLimit {
+            all,
+            permits,
+            low_water,
+            until_notified,
+            notify: Notify::new(),
+            throttle: LogThrottle::default(),
+        }
     }
 
-    /// A place for one more connection, as soon as there is one.
+    /// Waits for a permit.
     pub(super) async fn enter(&self) -> Option<OwnedSemaphorePermit> {
-        let free = self.places.available_permits();
-        if free <= self.few {
-            self.feel(free);
+        let free = self.permits.available_permits();
+        if free <= self.low_water {
+            self.notify_idle(free);
         }
-        // an error would mean a closed semaphore, which nobody closes
-        self.places.clone().acquire_owned().await.ok()
+        // the semaphore is never closed
+        self.permits.clone().acquire_owned().await.ok()
     }
 
-    /// Telling everybody costs everybody a turn, so it is done for every so many newcomers only, or when it is full.
-    fn feel(&self, free: usize) {
-        let left = self.until_told.load(Ordering::Relaxed);
+    /// Notifying wakes every connection, so it happens once per several new connections, or when no permit is
+    /// left.
+    fn notify_idle(&self, free: usize) {
+        let left = self.until_notified.load(Ordering::Relaxed);
         if left > 0 && free > 0 {
-            return self.until_told.store(left - 1, Ordering::Relaxed);
+            return self.until_notified.store(left - 1, Ordering::Relaxed);
         }
-        self.until_told.store((self.few / 8).max(1), Ordering::Relaxed);
-        if let Some(kept_back) = self.seldom.now() {
-            tracing::warn!(
-                free,
-                all = self.all,
-                kept_back,
-                "many connections: those without a request are closed"
-            );
+        self.until_notified.store((self.low_water / 8).max(1), Ordering::Relaxed);
+        if let Some(suppressed) = self.throttle.now() {
+            tracing::warn!(free, all = self.all, suppressed, "many connections: closing idle ones");
         }
-        self.told.notify_waiters();
+        self.notify.notify_waiters();
     }
 
-    /// Waits until there are too many.
-    pub(super) async fn felt(&self) {
-        self.told.notified().await;
+    /// Waits until the limit is under pressure.
+    pub(super) async fn pressure(&self) {
+        self.notify.notified().await;
     }
 
-    /// Waits until nobody is left.
-    pub(super) async fn gone(&self) {
-        let _ = self.places.acquire_many(self.all).await;
+    /// Waits until every connection has closed.
+    pub(super) async fn drained(&self) {
+        let _ = self.permits.acquire_many(self.all).await;
     }
 }

@@ -1,14 +1,13 @@
-//! Gathers small writes: what the requests of one connection have to say at the same time goes out together.
+//! Write coalescing: frames of concurrent requests of one connection are sent together.
 //!
 //! An event of a watch is a frame of a kilobyte or two, and one change makes such a frame on every watch of a
-//! connection. The HTTP/2 library asks for a flush after each frame; done as asked, each would cost a TLS
-//! record and a system call. So a flush is only noted, and the task that drives the connection lets go of what
-//! was gathered at the end of its turn. Before it does, it steps back once: it goes to the end of the run
-//! queue, the tasks of the other requests that are ready run before it, and their frames join. Nothing waits
-//! for time to pass, and an idle connection loses nothing.
+//! connection. The HTTP/2 library flushes after each frame, which would cost a TLS record and a system call
+//! each. So a flush is deferred to the end of the turn of the task that drives the connection. Before it
+//! flushes, that task yields once to the end of the run queue, so that ready tasks of other requests add
+//! their frames. No timer is involved, and an idle connection loses nothing.
 //!
-//! What always holds: bytes keep their order; at most [`LIMIT`] of them are held; large writes are passed on
-//! without being copied; a client that does not read still stops the writer.
+//! Invariants: bytes keep their order; at most [`LIMIT`] of them are buffered; large writes are passed on
+//! without a copy; backpressure of the client still stops the writer.
 
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
@@ -19,32 +18,31 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// As much as a few TLS records.
+/// The size of a few TLS records.
 const LIMIT: usize = 64 * 1024;
-/// Writes from this size on are worth a record of their own.
+/// Writes from this size on get a record of their own.
 const LARGE: usize = 16 * 1024;
 
-/// The stream as the HTTP library sees it.
-pub(super) struct Cork<S>(Arc<Mutex<Held<S>>>);
+/// The HTTP library's end of the stream.
+pub(super) struct Cork<S>(Arc<Mutex<Buffered<S>>>);
 
-/// The same stream as the task sees it that drives the connection. Both are used by that one task only, so the
-/// lock is never waited for.
-pub(super) struct Release<S>(Arc<Mutex<Held<S>>>);
+/// The connection task's end of the same stream. That one task uses both, so the lock is never contended.
+pub(super) struct Release<S>(Arc<Mutex<Buffered<S>>>);
 
-struct Held<S> {
+struct Buffered<S> {
     inner: S,
     bytes: BytesMut,
-    /// Whether the task has stepped back since the first of the bytes came.
-    stepped_back: bool,
+    /// Whether the task has yielded since the first byte was buffered.
+    yielded: bool,
 }
 
 /// Both ends of a corked stream.
 pub(super) fn cork<S>(inner: S) -> (Cork<S>, Release<S>) {
-    let held = Arc::new(Mutex::new(Held { inner, bytes: BytesMut::new(), stepped_back: false }));
-    (Cork(held.clone()), Release(held))
+    let buffered = Arc::new(Mutex::new(Buffered { inner, bytes: BytesMut::new(), yielded: false }));
+    (Cork(buffered.clone()), Release(buffered))
 }
 
-impl<S: AsyncWrite + Unpin> Held<S> {
+impl<S: AsyncWrite + Unpin> Buffered<S> {
     fn release(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.bytes.is_empty() {
             let written = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.bytes))?;
@@ -53,14 +51,14 @@ impl<S: AsyncWrite + Unpin> Held<S> {
             }
             self.bytes.advance(written);
         }
-        self.stepped_back = false;
+        self.yielded = false;
         Poll::Ready(Ok(()))
     }
 }
 
 impl<S: AsyncWrite + Unpin> Release<S> {
-    /// Drives `connection` and lets go of what it wrote at the end of each turn. A stream that breaks ends it.
-    /// `crowded` says whether others may have something to add, so that stepping back is worth a turn.
+    /// Drives `connection` and flushes its writes at the end of each turn. A broken stream ends it. `crowded`
+    /// tells whether other tasks may add frames, so that yielding is worthwhile.
     pub async fn after_each_turn<T>(
         &self,
         mut connection: Pin<&mut impl Future<Output = T>>,
@@ -69,16 +67,16 @@ impl<S: AsyncWrite + Unpin> Release<S> {
     ) -> T {
         poll_fn(|cx| {
             let turn = connection.as_mut().poll(cx);
-            let mut held = self.0.lock();
-            if turn.is_pending() && !held.bytes.is_empty() && !held.stepped_back && crowded() {
-                held.stepped_back = true;
+            let mut buffered = self.0.lock();
+            if turn.is_pending() && !buffered.bytes.is_empty() && !buffered.yielded && crowded() {
+                buffered.yielded = true;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            match (turn, held.release(cx)) {
+            match (turn, buffered.release(cx)) {
                 (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(broken(error)),
                 (Poll::Pending, Poll::Ready(Ok(()))) => {
-                    let flushed = Pin::new(&mut held.inner).poll_flush(cx);
+                    let flushed = Pin::new(&mut buffered.inner).poll_flush(cx);
                     if let Poll::Ready(Err(error)) = flushed {
                         Poll::Ready(broken(error))
                     } else {
@@ -108,16 +106,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let mut held = self.0.lock();
+        let mut buffered = self.0.lock();
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
-        if total >= LARGE || held.bytes.len() + total > LIMIT {
-            ready!(held.release(cx))?;
+        if total >= LARGE || buffered.bytes.len() + total > LIMIT {
+            ready!(buffered.release(cx))?;
         }
         if total >= LARGE {
-            return Pin::new(&mut held.inner).poll_write_vectored(cx, slices);
+            return Pin::new(&mut buffered.inner).poll_write_vectored(cx, slices);
         }
         for slice in slices {
-            held.bytes.extend_from_slice(slice);
+            buffered.bytes.extend_from_slice(slice);
         }
         Poll::Ready(Ok(total))
     }
@@ -126,15 +124,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
         true
     }
 
-    /// Noted: the bytes leave at the end of the turn.
+    /// Deferred to the end of the turn.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut held = self.0.lock();
-        ready!(held.release(cx))?;
-        Pin::new(&mut held.inner).poll_shutdown(cx)
+        let mut buffered = self.0.lock();
+        ready!(buffered.release(cx))?;
+        Pin::new(&mut buffered.inner).poll_shutdown(cx)
     }
 }
 
@@ -180,7 +178,7 @@ mod tests {
                 stream.flush().await.unwrap();
                 expected.extend(piece);
             }
-            // the turn ends here, and the bytes leave
+            // the turn ends here, and the bytes are flushed
             let mut got = vec![0; expected.len()];
             far.read_exact(&mut got).await.unwrap();
             assert_eq!(got, expected);

@@ -3,26 +3,26 @@
 use std::io;
 use std::net::SocketAddr;
 
-/// Why the server cannot listen.
+/// Failure to open a listener.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Another process has the port.
     #[error("address {0} is already in use")]
     AddressInUse(SocketAddr),
-    /// The address is not ours, the port is privileged, …
+    /// The address is not local, the port is privileged, …
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// The address asked for.
+        /// The configured address.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Certificates or keys that cannot be used.
-    #[error("{what}: {problem}")]
+    /// Unusable certificates or keys.
+    #[error("{subject}: {problem}")]
     Tls {
-        /// Which of the inputs.
-        what: &'static str,
-        /// What is wrong with it.
+        /// Which input is unusable.
+        subject: &'static str,
+        /// The problem with it.
         problem: String,
     },
 }

@@ -1,9 +1,9 @@
-//! Bounds the control frames of an HTTP/2 connection.
+//! Rate limit for the control frames of an HTTP/2 connection.
 //!
 //! A frame of SETTINGS, PING, PRIORITY, WINDOW_UPDATE or RST_STREAM costs the client nothing and the server
-//! microseconds, and the HTTP/2 library takes any number of them. So a connection has credit for control frames. Proper
-//! clients send them in proportion to requests and to the bytes that they receive, and so these earn credit, as time
-//! does:
+//! microseconds, and the HTTP/2 library accepts any number of them. So a connection has credit for control
+//! frames. Proper clients send them in proportion to requests and received bytes, so both earn credit, as
+//! time does:
 //!
 //! ```text
 //! at the start       10,000 frames
@@ -12,12 +12,12 @@
 //! per second         + 1,000
 //! ```
 //!
-//! What always holds: only the heads of frames are read, and nothing of what they hold; the clock is asked only when
-//! the credit is used up. The library bounds what else a client can flood with: CONTINUATION, small DATA, requests that
-//! are reset before they are seen.
+//! Invariants: only frame heads are inspected, never payloads; the clock is read only when the credit is used
+//! up. The library itself bounds other floods: CONTINUATION, small DATA, requests that are reset before they
+//! are handled.
 //!
-//! Only the library can say farewell in the right place of what is sent. A connection without credit is therefore
-//! given up by handing the library, from the end of the last frame on, a header block that never ends: it sends GOAWAY
+//! Only the library can send GOAWAY at the right point of the stream. So a connection without credit is
+//! closed by feeding the library, from the end of the last frame on, an endless header block: it sends GOAWAY
 //! with ENHANCE_YOUR_CALM, and closes.
 
 use std::io::{self, IoSlice};
@@ -39,10 +39,10 @@ const START: u64 = 10_000;
 const PER_REQUEST: u64 = 4;
 const BYTES_PER_FRAME: u64 = 128;
 const PER_SECOND: u64 = 1_000;
-/// No connection saves up more than this.
-const MOST: u64 = 10 * START;
+/// Upper bound of the credit.
+const MAX: u64 = 10 * START;
 
-/// The stream of the header block without an end; no client has come so far.
+/// Stream id of the endless header block; the highest one, unused by clients.
 const LAST_STREAM: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
 
 /// A transport of HTTP/2 whose control frames are counted.
@@ -56,7 +56,7 @@ pub(super) struct FrameLimit<S> {
     credit: u64,
     /// Bytes sent that have not earned credit yet.
     sent: u64,
-    /// Until when time has earned credit.
+    /// The time up to which credit was earned.
     earned_until: Duration,
     state: State,
 }
@@ -64,9 +64,9 @@ pub(super) struct FrameLimit<S> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Counting,
-    /// The credit is used up; the present frame ends first.
+    /// The credit is used up; the current frame is completed first.
     LastFrame,
-    /// The header block without an end, at this byte.
+    /// Position in the endless header block.
     Farewell(usize),
 }
 
@@ -78,7 +78,7 @@ impl<S> FrameLimit<S> {
         FrameLimit { inner, world, skip, head, head_filled: 0, credit, sent: 0, earned_until, state }
     }
 
-    /// Looks at what was read; gives how much of it may be passed on.
+    /// Inspects the bytes read; returns how many may be passed on.
     fn read(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() {
@@ -86,9 +86,9 @@ impl<S> FrameLimit<S> {
                 let skipped = self.skip.min(bytes.len() - at);
                 (self.skip, at) = (self.skip - skipped, at + skipped);
             } else {
-                let taken = (HEAD_BYTES - self.head_filled).min(bytes.len() - at);
-                self.head[self.head_filled..][..taken].copy_from_slice(&bytes[at..at + taken]);
-                (self.head_filled, at) = (self.head_filled + taken, at + taken);
+                let copied = (HEAD_BYTES - self.head_filled).min(bytes.len() - at);
+                self.head[self.head_filled..][..copied].copy_from_slice(&bytes[at..at + copied]);
+                (self.head_filled, at) = (self.head_filled + copied, at + copied);
                 if self.head_filled == HEAD_BYTES {
                     self.frame();
                 }
@@ -101,23 +101,23 @@ impl<S> FrameLimit<S> {
         at
     }
 
-    /// The head of a frame is here.
+    /// Handles a complete frame head.
     fn frame(&mut self) {
         self.head_filled = 0;
         let [a, b, c, kind, ..] = self.head;
         self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
         match kind {
-            HEADERS => self.credit = (self.credit + PER_REQUEST).min(MOST),
+            HEADERS => self.credit = (self.credit + PER_REQUEST).min(MAX),
             DATA | CONTINUATION => {}
             _ if self.credit > 0 => self.credit -= 1,
             _ => match self.earn() {
                 0 => self.state = State::LastFrame,
-                earned => self.credit = (earned - 1).min(MOST),
+                earned => self.credit = (earned - 1).min(MAX),
             },
         }
     }
 
-    /// What bytes and time have earned since it was asked last.
+    /// Credit earned by bytes and time since the last call.
     fn earn(&mut self) -> u64 {
         let by_bytes = self.sent / BYTES_PER_FRAME;
         self.sent %= BYTES_PER_FRAME;
@@ -132,17 +132,17 @@ impl<S> FrameLimit<S> {
 
     fn after_write(&mut self, written: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(bytes)) = written {
-            self.sent = self.sent.saturating_add(*bytes as u64).min(MOST * BYTES_PER_FRAME);
+            self.sent = self.sent.saturating_add(*bytes as u64).min(MAX * BYTES_PER_FRAME);
         }
     }
 }
 
-/// The byte at a place of the header block without an end: frames without content, none of which is the last.
+/// The byte at a position of the endless header block: empty frames, none of which is the last.
 fn farewell(at: usize) -> u8 {
     match at % HEAD_BYTES {
         3 if at < HEAD_BYTES => HEADERS,
         3 => CONTINUATION,
-        place @ 5.. => LAST_STREAM[place - 5],
+        index @ 5.. => LAST_STREAM[index - 5],
         _ => 0,
     }
 }
@@ -154,7 +154,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for FrameLimit<S> {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if let State::Farewell(at) = self.state {
-            // more than the library takes, and whole frames
+            // more than the library reads at once, in whole frames
             let bytes: Vec<u8> = (at..at + into.remaining().min(64 * HEAD_BYTES)).map(farewell).collect();
             into.put_slice(&bytes);
             self.state = State::Farewell(at + bytes.len());
@@ -221,7 +221,7 @@ mod tests {
         (limit, world)
     }
 
-    /// How many frames are passed on before the connection is given up.
+    /// Number of frames passed on before the connection is closed.
     fn flood(limit: &mut FrameLimit<()>, kind: u8, most: u64) -> u64 {
         let one = frame(kind, 4);
         (0..most).take_while(|_| limit.read(&one) == one.len() && limit.state == State::Counting).count()
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_ask_and_receive_are_never_cut() {
+    fn clients_in_normal_use_are_never_cut() {
         let (mut limit, _) = limit();
         // two updates for each kilobyte of a download
         for _ in 0..100_000 {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_found_however_the_bytes_come() {
+    fn heads_are_found_in_any_split_of_the_bytes() {
         let sent: Vec<u8> = (0..100).flat_map(|n| frame(6, n * 7 % 50)).collect();
         for piece in [1, 2, 8, 9, 10, 4096] {
             let (mut limit, _) = limit();
@@ -279,7 +279,7 @@ mod tests {
                     break;
                 }
             }
-            // the frame that is one too many ends first
+            // the frame that exceeds the credit is completed first
             let expected: usize = (0..61).map(|n| HEAD_BYTES + n * 7 % 50).sum();
             assert_eq!(passed_on, expected, "{piece}");
         }

@@ -9,33 +9,32 @@ use std::sync::Arc;
 
 /// Handles the requests of all connections.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request. Dropped when the client goes away before the answer is there.
+    /// Handles one request. The future is dropped when the client disconnects before the response.
     fn handle(
         self: &Arc<Self>,
         request: Request<Incoming>,
         peer: Arc<Peer>,
     ) -> impl Future<Output = Response<Body>> + Send;
 
-    /// A connection ended before it was safe.
-    fn unsafe_connection(&self) {}
+    /// Counts a connection without a completed handshake.
+    fn count_handshake_failure(&self) {}
 
-    /// A connection ended because of what its client sent, or how slowly, or did not take.
-    fn odd_connection(&self) {}
+    /// Counts a connection that was closed for its client's behaviour.
+    fn count_protocol_violation(&self) {}
 }
 
-/// Put among an answer's extensions: its request is the last that the connection takes. Those that are being
-/// answered go on to their end.
+/// Response extension: the connection takes no request after this one. Requests in flight run to their end.
 #[derive(Debug, Clone, Copy)]
 pub struct Leave;
 
-/// The other end of a connection.
+/// The remote end of a connection.
 #[derive(Debug)]
 pub struct Peer {
-    /// Tells connections apart.
+    /// Id of the connection.
     pub connection: u64,
-    /// Where the connection comes from.
+    /// The remote address.
     pub remote: SocketAddr,
-    /// The client's certificate; `None` where none was shown or none could be worth anything.
+    /// The client's certificate; `None` without one, or without authorities to verify it.
     pub certificate: Option<ClientCertificate>,
     /// Whether requests are multiplexed.
     pub http2: bool,

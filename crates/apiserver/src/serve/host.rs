@@ -1,17 +1,17 @@
-//! The `Host` header of HTTP/1: there is one, and it could be a host. Everything else is 400, in the words that clients
-//! know from upstream.
+//! Validation of HTTP/1 `Host` headers. Exactly one valid host is required; otherwise 400 with upstream's
+//! texts.
 
 use super::Body;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
 use hyper::ext::ReasonPhrase;
 
-/// The answer to a request whose host is not said properly.
+/// The response to a request without a valid host.
 pub(super) fn refuse(version: Version, headers: &HeaderMap) -> Option<Response<Body>> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let text = match (hosts.next(), hosts.next()) {
         (Some(_), Some(_)) => "400 Bad Request",
         (None, _) if version >= Version::HTTP_11 => "400 Bad Request: missing required Host header",
-        (Some(host), None) if !host.as_bytes().iter().all(is_of_hosts) => {
+        (Some(host), None) if !host.as_bytes().iter().all(is_host_byte) => {
             "400 Bad Request: malformed Host header"
         }
         _ => return None,
@@ -27,7 +27,7 @@ pub(super) fn refuse(version: Version, headers: &HeaderMap) -> Option<Response<B
     Some(response)
 }
 
-/// Whether a byte may be part of a host as URLs have it, with its port.
-fn is_of_hosts(byte: &u8) -> bool {
+/// Whether a byte may be part of a URL host with its port.
+fn is_host_byte(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!$%&()*+,-.:;=['_]~".contains(byte)
 }

@@ -1,7 +1,7 @@
-//! Calls from within the process: the same requests and answers, without a connection.
+//! In-process transport: requests and responses without a connection.
 //!
-//! Components that run beside the server use it as the transport of their client. Who calls is said by whoever makes
-//! the transport, so nothing needs to be proved.
+//! Components in the same process use it as the transport of their client. The creator of the transport sets
+//! the user, so no credentials are needed.
 
 use crate::handle::Service;
 use crate::serve::{Body, Certificate, ClientCertificate, Peer};
@@ -17,10 +17,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Connections of the network are numbered from one.
+/// Network connections are numbered from one.
 const NO_CONNECTION: u64 = 0;
 
-/// A way to the server for one user. Cheap to clone.
+/// A transport for one user. Cheap to clone.
 #[derive(Clone)]
 pub struct InMemory {
     service: Arc<Service>,
@@ -29,7 +29,7 @@ pub struct InMemory {
 }
 
 impl InMemory {
-    /// `agent` is what the caller calls itself, and owns the fields that it writes.
+    /// `agent` is the user agent, which owns the fields that it writes.
     pub fn new(service: Arc<Service>, user: User, agent: &str) -> Self {
         let certificate = Certificate { user: Some(Ok(Arc::new(user))), proxy: None, until: i64::MAX };
         let peer = Peer {
@@ -60,8 +60,8 @@ where
         request.headers_mut().entry(USER_AGENT).or_insert_with(|| self.agent.clone());
         let (service, peer) = (self.service.clone(), self.peer.clone());
         Box::pin(async move {
-            let answered = AssertUnwindSafe(service.respond(request, peer)).catch_unwind().await;
-            Ok(answered.unwrap_or_else(|_| {
+            let response = AssertUnwindSafe(service.respond(request, peer)).catch_unwind().await;
+            Ok(response.unwrap_or_else(|_| {
                 let mut broken = Response::new(Body::Empty);
                 *broken.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
                 broken

@@ -1,43 +1,43 @@
-//! Limits on what clients take of a listener.
+//! Limits on the resources that clients of a listener use.
 
 use std::time::Duration;
 
-/// What a client may take of the server before and beside its requests.
+/// Limits of connections, before and beside requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// From the connection to the end of the TLS handshake.
     pub handshake_timeout: Duration,
     /// For an HTTP/2 preface, and for an HTTP/1 request head from its first byte to its last.
     pub header_timeout: Duration,
-    /// How long a connection without a request stays open at least; at most twice as long.
+    /// Minimum time that an idle connection stays open; the maximum is twice as long.
     pub idle_timeout: Duration,
-    /// How long an answer with an end may take to be sent, and how long a client may take nothing of what it is sent;
-    /// at least, and at most twice as long.
+    /// Minimum time for a finite response to be sent, and for a client to read nothing; the maximum is twice
+    /// as long.
     pub send_timeout: Duration,
-    /// How often an HTTP/2 connection is asked whether it lives.
+    /// Interval of HTTP/2 pings.
     pub keep_alive_interval: Duration,
-    /// How long it may take to say so.
+    /// Timeout of their acknowledgement.
     pub keep_alive_timeout: Duration,
-    /// Requests at the same time on one HTTP/2 connection.
+    /// Concurrent requests of one HTTP/2 connection.
     pub max_concurrent_streams: u32,
     /// All headers of a request together.
     pub max_header_bytes: u32,
-    /// What a client may send of one HTTP/2 request body before the handler has read it.
+    /// Bytes that a client may send of one HTTP/2 request body before the handler reads it.
     pub stream_window_bytes: u32,
     /// The same over all requests of a connection.
     pub connection_window_bytes: u32,
-    /// The largest HTTP/2 frame taken.
+    /// The largest HTTP/2 frame accepted.
     pub max_frame_bytes: u32,
-    /// Requests over all connections that have come and are not answered yet; those beyond are refused unseen.
+    /// Requests without a response yet, over all connections; further ones are refused unread.
     pub max_pending_requests: usize,
-    /// What is held of one HTTP/2 answer before the client has taken it.
+    /// Bytes buffered of one HTTP/2 response until the client reads it.
     pub max_send_buffer_bytes: usize,
-    /// What a connection gets per second of answers that last, such as watches; zero is no limit.
-    pub lasting_bytes_per_second: u64,
-    /// Connections at the same time; more wait in the listener's queue. When a quarter of the places is left, those
-    /// without a request are closed.
+    /// Bytes per second of the streaming responses of a connection, such as watches; zero is no limit.
+    pub stream_bytes_per_second: u64,
+    /// Concurrent connections; more wait in the listener's queue. When a quarter of the permits is left, idle
+    /// connections are closed.
     pub max_connections: u32,
-    /// How long requests may take to finish after the stop was asked for.
+    /// Time for requests to finish after the stop.
     pub shutdown_grace: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Default for Limits {
             max_frame_bytes: 256 << 10,
             max_pending_requests: 8192,
             max_send_buffer_bytes: 1 << 20,
-            lasting_bytes_per_second: 0,
+            stream_bytes_per_second: 0,
             max_connections: 32_768,
             shutdown_grace: Duration::from_secs(10),
         }

@@ -1,29 +1,29 @@
 //! Throttle for log lines of events that are frequent under pressure.
 
+use env::io::RealInstant;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::time::Instant;
 
-/// How often the same thing is told.
+/// Minimum interval of a log line.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Lets one of many through, and counts the others.
+/// Lets one of many lines through, and counts the suppressed ones.
 #[derive(Debug)]
 pub struct LogThrottle {
-    began: Instant,
-    /// When it may be told again, in milliseconds since then.
+    began: RealInstant,
+    /// When the next line may be logged, in milliseconds since `began`.
     next_ms: AtomicU64,
-    kept_back: AtomicU64,
+    suppressed: AtomicU64,
 }
 
 impl Default for LogThrottle {
     fn default() -> Self {
-        LogThrottle { began: Instant::now(), next_ms: AtomicU64::new(0), kept_back: AtomicU64::new(0) }
+        LogThrottle { began: RealInstant::now(), next_ms: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
     }
 }
 
 impl LogThrottle {
-    /// Whether to tell it now; gives how many times it was kept back before.
+    /// Whether to log now; returns the number of lines suppressed before.
     pub fn now(&self) -> Option<u64> {
         self.at(self.began.elapsed())
     }
@@ -35,9 +35,9 @@ impl LogThrottle {
         let mine = now_ms >= due
             && self.next_ms.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if mine {
-            return Some(self.kept_back.swap(0, Ordering::Relaxed));
+            return Some(self.suppressed.swap(0, Ordering::Relaxed));
         }
-        self.kept_back.fetch_add(1, Ordering::Relaxed);
+        self.suppressed.fetch_add(1, Ordering::Relaxed);
         None
     }
 }
@@ -47,9 +47,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_many_is_told() {
-        let seldom = LogThrottle::default();
-        let at = |ms| seldom.at(Duration::from_millis(ms));
+    fn one_line_of_many_is_logged() {
+        let throttle = LogThrottle::default();
+        let at = |ms| throttle.at(Duration::from_millis(ms));
         assert_eq!((at(5), at(6), at(9_000)), (Some(0), None, None));
         assert_eq!((at(10_005), at(10_006), at(90_000)), (Some(2), None, Some(1)));
     }

@@ -6,18 +6,18 @@
 //!                          Body, polled as the client takes it ◄───────────┘
 //! ```
 //!
-//! What always holds:
-//! - A connection costs little before it has said something sensible: the handshake, the HTTP/2 preface and
-//!   every request head have a deadline, and a connection without requests is closed after a while.
-//! - A panic of a handler becomes a 500 on its own request; other requests of the connection go on.
+//! Invariants:
+//! - A connection costs little before its first valid data: the handshake, the HTTP/2 preface and every
+//!   request head have a deadline, and an idle connection is closed.
+//! - A panic in a handler becomes a 500 of its own request; other requests of the connection go on.
 //! - The client certificate is verified and read once per connection, and again after the authorities have changed,
 //!   not per request.
-//! - A connection counts until its socket is closed, also where it speaks something other than HTTP by then.
-//! - After [`run`] returns no connection is open and no request is being answered.
+//! - A connection counts until its socket is closed, also after an upgrade.
+//! - After [`run`] returns no connection is open and no request is in flight.
 //!
-//! What it does not do: look at a request, or decide anything from who sent it. A client certificate that
-//! does not verify is not refused here: the handshake succeeds and [`Certificate`] says what was wrong,
-//! so that the caller gets an answer of the API instead of a broken connection.
+//! It does not inspect requests, nor decide by identity. A client certificate that does not verify is not
+//! refused here: the handshake succeeds and [`Certificate`] holds the error, so that the client gets an API
+//! response instead of a broken connection.
 
 mod activity;
 mod authorities;
@@ -58,7 +58,7 @@ pub use body::Body;
 pub use bulk::Bulk;
 pub use certificates::Pair;
 pub use client_certificate::{Certificate, ClientCertificate, Verified};
-pub(crate) use connection::{panic_text, unpanicked};
+pub(crate) use connection::{catch_panic, panic_text};
 pub use error::ServeError;
 pub use handler::{Handler, Leave, Peer};
 pub use in_memory::InMemory;
@@ -67,22 +67,22 @@ pub use log_throttle::LogThrottle;
 pub use shutdown::{Phase, Shutdown};
 pub use tls::{TlsMaterial, suites};
 
-/// Where to listen, and how.
+/// Configuration of a listener.
 #[derive(Clone)]
 pub struct Listen {
     /// Port 0 takes any free one.
     pub address: SocketAddr,
     /// Certificates and keys.
     pub tls: TlsMaterial,
-    /// What clients may do.
+    /// Limits of clients.
     pub limits: Limits,
     /// Whether other processes may listen on the same port; connections are then spread over all.
     pub share_port: bool,
-    /// The clock by which certificates are valid or not, and floods are told from use.
+    /// The clock for certificate validity and frame limits.
     pub world: World,
 }
 
-/// A listener that holds its port but does not answer yet: connections wait until [`run`].
+/// A bound listener that does not accept yet: connections wait until [`run`].
 pub struct Bound {
     listener: TcpListener,
     local: SocketAddr,
@@ -92,18 +92,18 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Where it listens, with the real port where any was asked for.
+    /// The local address, with the actual port.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Whose certificates are accepted.
+    /// The authorities for client certificates.
     pub fn authorities(&self) -> Arc<Authorities> {
         self.tls.authorities()
     }
 }
 
-/// Takes the port and reads the certificates.
+/// Binds the port and reads the certificates.
 pub async fn bind(listen: Listen) -> Result<Bound, ServeError> {
     let address = listen.address;
     let tls = tls::Tls::new(&listen.tls, listen.world.clone())?;
@@ -119,7 +119,7 @@ pub async fn bind(listen: Listen) -> Result<Bound, ServeError> {
 fn listener(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
     const WAITING: u32 = 1024;
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // a port that connections of before still linger on is free
+    // a port is free even while old connections linger on it
     socket.set_reuseaddr(true)?;
     #[cfg(unix)]
     socket.set_reuseport(share_port)?;
@@ -127,7 +127,7 @@ fn listener(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
     socket.listen(WAITING)
 }
 
-/// Answers requests until `shutdown` says stop and what was going on then has ended.
+/// Serves until `shutdown` stops it and all requests have ended.
 pub async fn run<H: Handler>(bound: Bound, handler: Arc<H>, shutdown: Shutdown) {
     let Bound { listener, local, tls, limits, world } = bound;
     let grace = limits.shutdown_grace;
@@ -136,44 +136,44 @@ pub async fn run<H: Handler>(bound: Bound, handler: Arc<H>, shutdown: Shutdown) 
     tokio::select! {
         () = files => {}
         () = accept(&listener, &server) => {}
-        () = shutdown.stopping() => {}
+        () = shutdown.wait_for_stop() => {}
     }
     drop(listener);
-    if tokio::time::timeout(grace, server.crowd.gone()).await.is_err() {
+    if env::io::timeout(grace, server.connection_limit.drained()).await.is_err() {
         tracing::warn!(%local, "requests did not finish in time, closing their connections");
         shutdown.cut();
-        server.crowd.gone().await;
+        server.connection_limit.drained().await;
     }
     tracing::debug!(%local, "listener closed");
 }
 
 async fn accept<H: Handler>(listener: &TcpListener, server: &Arc<connection::Server<H>>) {
-    while let Some(place) = server.crowd.enter().await {
-        let (tcp, remote) = accepted(listener).await;
+    while let Some(permit) = server.connection_limit.enter().await {
+        let (tcp, remote) = accept_next(listener).await;
         let server = server.clone();
         let activity = server.activity();
-        let (bulk, known) = (server.bulk.clone(), activity.clone());
-        let connection = Box::pin(connection::serve(server, tcp, remote, activity, place));
-        bulk::spawn(bulk, known, connection);
+        let (bulk, load) = (server.bulk.clone(), activity.clone());
+        let connection = Box::pin(connection::serve(server, tcp, remote, activity, permit));
+        bulk::spawn(bulk, load, connection);
     }
 }
 
-/// The next connection. Errors of accepting are the connection's, or a shortage that passes.
-async fn accepted(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+/// The next connection. Errors concern that connection, or a shortage that passes.
+async fn accept_next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
-            Err(error) if is_of_the_connection(&error) => {}
+            Err(error) if is_connection_error(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections for now");
-                // out of file descriptors: asking again at once would only spin
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                // out of file descriptors: retrying at once would only spin
+                env::io::sleep(Duration::from_millis(50)).await;
             }
         }
     }
 }
 
-fn is_of_the_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

@@ -1,32 +1,32 @@
-//! Rate limit for the long-lasting responses of one connection.
+//! Rate limit for the streaming responses of one connection.
 //!
-//! A piece is sent whole and pays afterwards: the next waits until the time that its bytes take at the agreed speed
-//! has passed. The answers of one connection share the speed.
+//! A piece is sent whole and paid for afterwards: the next one waits until the time that its bytes take at
+//! the limit has passed. The responses of one connection share the limit.
 
+use env::io::RealInstant;
 use parking_lot::Mutex;
 use std::time::Duration;
-use tokio::time::Instant;
 
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateLimit {
     bytes_per_second: u64,
-    /// When everything that was sent is paid for.
-    paid: Mutex<Instant>,
+    /// When all sent bytes are paid for.
+    paid: Mutex<RealInstant>,
 }
 
-impl Pace {
-    /// None where zero bytes are allowed, which means that all are.
+impl RateLimit {
+    /// `None` for zero, which means no limit.
     pub(super) fn new(bytes_per_second: u64) -> Option<Self> {
-        (bytes_per_second > 0).then(|| Pace { bytes_per_second, paid: Mutex::new(Instant::now()) })
+        (bytes_per_second > 0).then(|| RateLimit { bytes_per_second, paid: Mutex::new(RealInstant::now()) })
     }
 
-    /// Until when nothing may be sent, if not now.
-    pub(super) fn busy_until(&self, now: Instant) -> Option<Instant> {
+    /// The end of the pause, if nothing may be sent now.
+    pub(super) fn busy_until(&self, now: RealInstant) -> Option<RealInstant> {
         let paid = *self.paid.lock();
         (paid > now).then_some(paid)
     }
 
-    pub(super) fn spend(&self, bytes: usize, now: Instant) {
+    pub(super) fn spend(&self, bytes: usize, now: RealInstant) {
         let takes =
             Duration::from_nanos((bytes as u64).saturating_mul(1_000_000_000) / self.bytes_per_second);
         let mut paid = self.paid.lock();
@@ -39,17 +39,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_is_paid_for_in_time() {
-        assert!(Pace::new(0).is_none());
-        let pace = Pace::new(1000).unwrap();
-        let began = Instant::now();
+    fn sent_bytes_are_paid_for_in_time() {
+        assert!(RateLimit::new(0).is_none());
+        let pace = RateLimit::new(1000).unwrap();
+        let began = RealInstant::now();
         let mut now = began;
         for _ in 0..10 {
             now = pace.busy_until(now).unwrap_or(now);
             pace.spend(500, now);
         }
         // the last piece is sent when the nine before it are paid for
-        assert_eq!(now - began, Duration::from_millis(4500));
+        assert_eq!(now.since(began), Duration::from_millis(4500));
         let later = now + Duration::from_secs(60);
         assert_eq!(pace.busy_until(later), None);
         pace.spend(500, later);

@@ -1,39 +1,39 @@
-//! Phases of a shutdown, as one value that only moves forward.
+//! Shutdown phases, which only advance.
 //!
 //! ```text
 //! Serving ──drain──► Draining ──refuse──► Refusing ──stop──► Stopping ──cut──► Cut
 //! ```
 //!
-//! Draining: requests are answered as ever, but readiness says no, so that balancers look elsewhere.
-//! Refusing: what is going on goes on, but new requests are told to come back later. May be left out.
-//! Stopping: no new connections, clients are told to send no further requests, watches end.
-//! Cut: what has not ended by now is closed.
+//! - Draining: requests are served as before, but readiness fails, so that load balancers pick other servers.
+//! - Refusing: requests in flight go on, new ones get 429. Optional.
+//! - Stopping: no new connections; clients get a GOAWAY; watches end.
+//! - Cut: connections that are still open are closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
-/// How far the end has come.
+/// A phase of the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Not begun.
     Serving,
-    /// Announced: still answering, no longer ready.
+    /// Announced: still serving, no longer ready.
     Draining,
-    /// Still answering, but no new requests.
+    /// Serving requests in flight only.
     Refusing,
-    /// Finishing what is going on.
+    /// Finishing requests in flight.
     Stopping,
-    /// Closing whatever is left.
+    /// Closing all remaining connections.
     Cut,
 }
 
-/// The handle that everybody who starts, or waits for, the end holds a clone of.
+/// A shared handle to start the shutdown or to wait for its phases.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     phase: Arc<watch::Sender<Phase>>,
-    /// The same for those who look at every request.
+    /// The same for checks on every request.
     refusing: Arc<AtomicBool>,
 }
 
@@ -44,55 +44,55 @@ impl Default for Shutdown {
 }
 
 impl Shutdown {
-    /// A server that serves.
+    /// The initial phase, serving.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Announces the end.
+    /// Announces the shutdown.
     pub fn drain(&self) {
         self.advance(Phase::Draining);
     }
 
-    /// Lets no new requests in.
+    /// Refuses new requests.
     pub fn refuse(&self) {
         self.advance(Phase::Refusing);
         self.refusing.store(true, Ordering::Relaxed);
     }
 
-    /// Begins the end.
+    /// Begins to stop.
     pub fn stop(&self) {
         self.advance(Phase::Stopping);
     }
 
-    /// Closes whatever is still open.
+    /// Closes all open connections.
     pub fn cut(&self) {
         self.advance(Phase::Cut);
     }
 
-    /// How far the end has come.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         *self.phase.borrow()
     }
 
-    /// Whether the end was announced: readiness is then denied.
+    /// Whether the shutdown was announced: readiness fails.
     pub fn is_draining(&self) -> bool {
         self.phase() >= Phase::Draining
     }
 
-    /// Whether new requests are turned away.
+    /// Whether new requests are refused.
     pub fn is_refusing(&self) -> bool {
         self.refusing.load(Ordering::Relaxed)
     }
 
-    /// Waits until streams without an end of their own, such as watches, are to end.
-    pub async fn stopping(&self) {
-        self.reached(Phase::Stopping).await;
+    /// Waits until streams, such as watches, must end.
+    pub async fn wait_for_stop(&self) {
+        self.wait_for(Phase::Stopping).await;
     }
 
-    /// Waits until `phase` or a later one.
-    pub async fn reached(&self, phase: Phase) {
-        // the error would mean that the sender is gone, but `self` holds it
+    /// Waits for `phase` or a later one.
+    pub async fn wait_for(&self, phase: Phase) {
+        // the sender cannot be gone: `self` holds it
         let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
     }
 
@@ -116,10 +116,10 @@ mod tests {
         shutdown.stop();
         shutdown.drain();
         assert_eq!(shutdown.phase(), Phase::Stopping);
-        shutdown.stopping().await;
+        shutdown.wait_for_stop().await;
         let waiting = tokio::spawn({
             let shutdown = shutdown.clone();
-            async move { shutdown.reached(Phase::Cut).await }
+            async move { shutdown.wait_for(Phase::Cut).await }
         });
         shutdown.cut();
         waiting.await.unwrap();

@@ -1,17 +1,17 @@
-//! Answers without an end live in the task of their connection.
+//! Drives the streaming responses of a connection in the connection's own task.
 //!
-//! The HTTP/2 library gives each request a task of its own, so that requests of one connection run on several
-//! cores. For a watch that is waste: an event would wake a task per watch, each would hand one frame to the
-//! connection, and the connection would be woken to send them. So a request whose answer turns out to be a
-//! stream moves, once it has begun to wait, from its task into its connection's. An event then wakes that one
-//! task, which asks its streams for their frames and sends them in the same turn.
+//! The HTTP/2 library spawns a task per request, so that requests of one connection run on several cores. For
+//! watches that is a waste: an event would wake a task per watch, each would hand one frame to the
+//! connection, and the connection would be woken to send them. So a request whose response turns out to be a
+//! stream moves, once it is pending, from its task into its connection's. An event then wakes that one task,
+//! which polls its streams and sends their frames in the same turn.
 //!
-//! What always holds: a request that computes something never runs here, only answers that wait for events; they
-//! end with their connection. A stream is asked only after somebody woke it, and nobody's waking is lost: its
-//! bell is silent again before it is asked.
+//! Invariants: requests that compute never run here, only responses that wait for events; they end with their
+//! connection. A stream is polled only after it was woken, and no wake-up is lost: its flag is cleared before
+//! it is polled.
 //!
-//! A request whose answer is large moves too, to the threads for bulk work (`bulk.rs`). So does a stream that begins
-//! with many pieces, and goes from there to its connection once they are sent.
+//! A request with a large response moves too, to the bulk threads (`bulk.rs`). So does a stream with a large
+//! initial backlog, which moves from there to its connection once the backlog is sent.
 
 use super::bulk::{self, Bulk};
 use futures_util::task::AtomicWaker;
@@ -25,33 +25,33 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio::sync::mpsc;
 
 thread_local! {
-    /// Whether the request that is being polled on this thread has begun to answer with a stream.
+    /// Whether the request that is being polled on this thread has begun to stream its response.
     static STREAMING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// To be called within the poll in which a request's answer turns out to be a stream.
-pub(super) fn streaming() {
+/// Called within the poll in which a response turns out to be a stream.
+pub(super) fn mark_streaming() {
     STREAMING.set(true);
 }
 
 type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs the requests of one connection.
+/// Executor of the requests of one connection.
 #[derive(Clone)]
 pub(super) struct Requests {
     moving: mpsc::UnboundedSender<Request>,
     bulk: Bulk,
 }
 
-/// The answers of one connection that last.
-pub(super) struct Lasting {
+/// The streaming responses of one connection.
+pub(super) struct StreamDriver {
     moved: mpsc::UnboundedReceiver<Request>,
     streams: Vec<Option<Stream>>,
-    /// Places in `streams` that are empty.
+    /// Free indices of `streams`.
     free: Vec<usize>,
-    board: Arc<Board>,
-    /// Bells that are being answered; kept for its memory.
-    answered: Vec<Arc<Bell>>,
+    queue: Arc<WakeQueue>,
+    /// Wakers being handled; kept to reuse its memory.
+    handled: Vec<Arc<StreamWaker>>,
 }
 
 struct Stream {
@@ -59,63 +59,63 @@ struct Stream {
     waker: Waker,
 }
 
-/// Where bells show.
+/// The woken streams of a connection.
 #[derive(Default)]
-struct Board {
-    rung: Mutex<Vec<Arc<Bell>>>,
+struct WakeQueue {
+    woken: Mutex<Vec<Arc<StreamWaker>>>,
     connection: AtomicWaker,
 }
 
 /// The waker of one stream.
-struct Bell {
-    place: usize,
-    rings: AtomicBool,
-    board: Arc<Board>,
+struct StreamWaker {
+    index: usize,
+    is_woken: AtomicBool,
+    queue: Arc<WakeQueue>,
 }
 
-impl Wake for Bell {
+impl Wake for StreamWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.rings.swap(true, Ordering::AcqRel) {
+        if self.is_woken.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut rung = self.board.rung.lock();
-        rung.push(self.clone());
-        let first = rung.len() == 1;
-        drop(rung);
-        // who comes later finds the connection on its way
+        let mut woken = self.queue.woken.lock();
+        woken.push(self.clone());
+        let first = woken.len() == 1;
+        drop(woken);
+        // a later wake-up finds the connection already woken
         if first {
-            self.board.connection.wake();
+            self.queue.connection.wake();
         }
     }
 }
 
-/// How requests of one connection are run, and where those go that last.
-pub(super) fn requests(bulk: Bulk) -> (Requests, Lasting) {
-    // no more come in than the connection may have requests
+/// The executor of a connection's requests, and the driver of those that become streams.
+pub(super) fn requests(bulk: Bulk) -> (Requests, StreamDriver) {
+    // bounded by the connection's limit of concurrent requests
     let (moving, moved) = mpsc::unbounded_channel();
-    let (streams, free, answered) = (Vec::new(), Vec::new(), Vec::new());
-    (Requests { moving, bulk }, Lasting { moved, streams, free, board: Arc::default(), answered })
+    let (streams, free, handled) = (Vec::new(), Vec::new(), Vec::new());
+    (Requests { moving, bulk }, StreamDriver { moved, streams, free, queue: Arc::default(), handled })
 }
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Requests {
     fn execute(&self, request: F) {
         let (to, bulk) = (self.moving.clone(), self.bulk.clone());
-        tokio::spawn(Moving { request: Some(Box::pin(request)), to, bulk });
+        tokio::spawn(MovableRequest { request: Some(Box::pin(request)), to, bulk });
     }
 }
 
-/// A request that moves on when it has become a stream and waits, or when its answer is large.
-struct Moving {
+/// A request that moves once it is a pending stream, or once its response is large.
+struct MovableRequest {
     request: Option<Request>,
     to: mpsc::UnboundedSender<Request>,
     bulk: Bulk,
 }
 
-impl Future for Moving {
+impl Future for MovableRequest {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -128,61 +128,62 @@ impl Future for Moving {
         }
         let Some(request) = self.request.take() else { return Poll::Ready(()) };
         match is_bulk {
-            // a stream that begins with much comes back from there
+            // a stream with a large backlog comes back from there
             true => {
                 let (to, bulk) = (self.to.clone(), self.bulk.clone());
-                self.bulk.take_over(Box::pin(Moving { request: Some(request), to, bulk }));
+                self.bulk.take_over(Box::pin(MovableRequest { request: Some(request), to, bulk }));
             }
-            // where the connection is gone the request ends with it
+            // without a connection the request ends
             false => drop(self.to.send(request)),
         }
         Poll::Ready(())
     }
 }
 
-impl Lasting {
-    /// Takes in who has come, and asks those that were woken.
+impl StreamDriver {
+    /// Adopts new streams, and polls those that were woken.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
-        self.board.connection.register(cx.waker());
+        self.queue.connection.register(cx.waker());
         while let Poll::Ready(Some(request)) = self.moved.poll_recv(cx) {
-            self.take_in(request);
+            self.adopt(request);
         }
-        let mut bells = std::mem::take(&mut self.answered);
-        std::mem::swap(&mut bells, &mut *self.board.rung.lock());
-        for bell in bells.drain(..) {
-            bell.rings.store(false, Ordering::Release);
-            self.ask(bell.place);
+        let mut wakers = std::mem::take(&mut self.handled);
+        std::mem::swap(&mut wakers, &mut *self.queue.woken.lock());
+        for waker in wakers.drain(..) {
+            waker.is_woken.store(false, Ordering::Release);
+            self.poll_stream(waker.index);
         }
-        self.answered = bells;
-        // some were woken meanwhile, if only by their own frames: after the others, in the next turn
-        if !self.board.rung.lock().is_empty() {
+        self.handled = wakers;
+        // streams woken meanwhile, if only by their own frames, are polled in the next turn
+        if !self.queue.woken.lock().is_empty() {
             cx.waker().wake_by_ref();
         }
     }
 
-    fn take_in(&mut self, request: Request) {
-        let place = self.free.pop().unwrap_or(self.streams.len());
-        let bell = Arc::new(Bell { place, rings: AtomicBool::new(false), board: self.board.clone() });
-        let stream = Some(Stream { request, waker: bell.clone().into() });
-        match self.streams.get_mut(place) {
+    fn adopt(&mut self, request: Request) {
+        let index = self.free.pop().unwrap_or(self.streams.len());
+        let waker =
+            Arc::new(StreamWaker { index, is_woken: AtomicBool::new(false), queue: self.queue.clone() });
+        let stream = Some(Stream { request, waker: waker.clone().into() });
+        match self.streams.get_mut(index) {
             Some(free) => *free = stream,
             None => self.streams.push(stream),
         }
-        // it was woken by its former task, and has to leave another waker
-        bell.wake();
+        // its waker is still that of its former task: poll it once to replace it
+        waker.wake();
     }
 
-    fn ask(&mut self, place: usize) {
-        // a bell may be kept by somebody longer than its stream lasts
-        let Some(Some(stream)) = self.streams.get_mut(place) else { return };
+    fn poll_stream(&mut self, index: usize) {
+        // a waker may outlive its stream
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let polled = stream.request.as_mut().poll(&mut Context::from_waker(&stream.waker));
         if polled.is_ready() {
-            self.streams[place] = None;
-            self.free.push(place);
+            self.streams[index] = None;
+            self.free.push(index);
         }
     }
 
-    /// How many there are.
+    /// Number of streams.
     pub(super) fn count(&self) -> usize {
         self.streams.len() - self.free.len()
     }
@@ -197,28 +198,28 @@ mod tests {
 
     #[tokio::test]
     async fn streams_move_into_their_connection_and_other_requests_do_not() {
-        let (requests, mut lasting) = requests(Bulk::new("bulk"));
-        let (event, told) = oneshot::channel::<()>();
+        let (requests, mut driver) = requests(Bulk::new("bulk"));
+        let (event, received) = oneshot::channel::<()>();
         let (ended, end) = oneshot::channel::<()>();
         requests.execute(async move {
-            streaming();
-            let _ = told.await;
+            mark_streaming();
+            let _ = received.await;
             let _ = ended.send(());
         });
-        let (answered, answer) = oneshot::channel::<()>();
+        let (handled, answer) = oneshot::channel::<()>();
         requests.execute(async move {
             tokio::task::yield_now().await;
-            let _ = answered.send(());
+            let _ = handled.send(());
         });
         let mut until = async |count: usize| {
             poll_fn(|cx| {
-                lasting.turn(cx);
-                if lasting.count() == count { Poll::Ready(()) } else { Poll::Pending }
+                driver.turn(cx);
+                if driver.count() == count { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
         };
         until(1).await;
-        // nobody takes turns, and yet it runs
+        // no turn is taken, and yet it runs
         answer.await.unwrap();
         event.send(()).unwrap();
         until(0).await;
@@ -227,12 +228,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_ends_with_its_connection() {
-        let (requests, lasting) = requests(Bulk::new("bulk"));
-        drop(lasting);
+        let (requests, driver) = requests(Bulk::new("bulk"));
+        drop(driver);
         let (held, dropped) = oneshot::channel::<()>();
         requests.execute(async move {
             let _held = held;
-            streaming();
+            mark_streaming();
             std::future::pending::<()>().await;
         });
         assert!(dropped.await.is_err());

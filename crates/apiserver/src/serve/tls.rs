@@ -1,10 +1,10 @@
-//! TLS: what is spoken, and what is made of the client's certificate. Which one the server shows is in
-//! [`certificates`](super::certificates).
+//! TLS configuration of a listener: versions, cipher suites, client certificates.
+//! Serving certificates are chosen in [`certificates`](super::certificates).
 //!
-//! What always holds: only TLS 1.2 and 1.3; a client certificate is asked for whenever there is an authority
-//! to check it against, never demanded; the client has proved that it holds the key of whatever certificate
-//! it shows. The chain is verified after the handshake, also on resumed sessions
-//! ([`client_certificate`](super::client_certificate)), by the clock of the [`World`] handed in.
+//! Invariants: only TLS 1.2 and 1.3; a client certificate is requested whenever there is an authority to
+//! verify it, never required; the client has proved possession of the key of the certificate that it
+//! presents. The chain is verified after the handshake, also on resumed sessions
+//! ([`client_certificate`](super::client_certificate)), by the clock of the [`World`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ use tokio_rustls::{Accept, TlsAcceptor};
 use webpki::RawPublicKeyEntity;
 
 use super::authorities::{Authorities, AuthorityFile};
-use super::certificates::{Certificates, LOOK_EVERY, Pair};
+use super::certificates::{CHECK_INTERVAL, Certificates, Pair};
 use super::client_certificate::Clients;
 use super::error::ServeError;
 use super::pem::problem;
@@ -38,33 +38,34 @@ use super::pem::problem;
 /// Certificates and keys as PEM text.
 #[derive(Clone, Default)]
 pub struct TlsMaterial {
-    /// The server's certificate, followed by those between it and its root.
+    /// The server's certificate, followed by its intermediates.
     pub certificate_chain: Vec<u8>,
     /// The key of the first of them.
     pub private_key: Vec<u8>,
-    /// The authorities for clients; without any no certificate names anybody.
+    /// The authorities for clients; without them client certificates are ignored.
     pub client_authorities: Option<Vec<u8>>,
-    /// The authorities for proxies that say who is calling; without any there are no such proxies.
+    /// The authorities for front proxies; without them no front proxy is trusted.
     pub proxy_authorities: Option<Vec<u8>>,
-    /// The file with authorities for clients, to be read again when it changes.
+    /// The file of client authorities, to be reloaded when it changes.
     pub client_authority_file: Option<AuthorityFile>,
-    /// The file with authorities for proxies, to be read again when it changes.
+    /// The file of proxy authorities, to be reloaded when it changes.
     pub proxy_authority_file: Option<AuthorityFile>,
-    /// Where certificate and key were read from, to be read again when they change.
+    /// The files of certificate and key, to be reloaded when they change.
     pub files: Option<(PathBuf, PathBuf)>,
-    /// Further certificates, for clients that ask for certain names.
+    /// Further certificates, for certain SNI names.
     pub by_name: Vec<Pair>,
-    /// TLS 1.3 is the least that is spoken.
+    /// Whether TLS 1.3 is the minimum version.
     pub newest_only: bool,
-    /// The cipher suites to choose from; of a version of which none is named, all that are good. Empty is all.
+    /// The permitted cipher suites; all of a version of which none is named. Empty permits all.
     pub suites: Vec<CipherSuite>,
 }
 
-/// What the handshakes of one listener need.
+/// The TLS state of one listener.
 pub(super) struct Tls {
     pub(super) acceptor: Arc<Acceptor>,
     pub(super) clients: Arc<Clients>,
     certificates: Arc<Certificates>,
+    world: World,
 }
 
 impl Tls {
@@ -74,13 +75,13 @@ impl Tls {
             (&material.client_authorities, &material.client_authority_file),
             (&material.proxy_authorities, &material.proxy_authority_file),
         )?);
-        let everybody = Pair {
+        let default = Pair {
             certificate: material.certificate_chain.clone(),
             key: material.private_key.clone(),
             files: material.files.clone(),
             names: Vec::new(),
         };
-        let pairs = std::iter::once(everybody).chain(material.by_name.iter().cloned()).collect();
+        let pairs = std::iter::once(default).chain(material.by_name.iter().cloned()).collect();
         let certificates = Arc::new(Certificates::new(pairs, provider.clone())?);
         let handshakes = Handshakes {
             provider,
@@ -90,27 +91,27 @@ impl Tls {
             ticketer: rustls::crypto::ring::Ticketer::new().map_err(problem("session tickets"))?,
         };
         let acceptor = Arc::new(Acceptor::new(handshakes, authorities.clone())?);
-        let clients = Arc::new(Clients::new(authorities, world));
-        Ok(Self { acceptor, clients, certificates })
+        let clients = Arc::new(Clients::new(authorities, world.clone()));
+        Ok(Self { acceptor, clients, certificates, world })
     }
 
-    /// The authorities of the moment.
+    /// The current authorities.
     pub(super) fn authorities(&self) -> Arc<Authorities> {
         self.clients.authorities().clone()
     }
 
-    /// Reads certificates and authorities again when their files change, without end.
+    /// Reloads certificates and authorities when their files change, without end.
     pub(super) fn follow_files(&self) -> impl Future<Output = ()> + Send + use<> {
         let (certificates, authorities) = (self.certificates.clone(), self.authorities());
-        let acceptor = self.acceptor.clone();
+        let (acceptor, world) = (self.acceptor.clone(), self.world.clone());
         async move {
             let renew = || acceptor.renew();
-            tokio::join!(certificates.follow(), authorities.follow(LOOK_EVERY, renew));
+            tokio::join!(certificates.follow(&world), authorities.follow(&world, CHECK_INTERVAL, renew));
         }
     }
 }
 
-/// What every handshake of a listener has in common.
+/// The configuration that all handshakes of a listener share.
 struct Handshakes {
     provider: Arc<CryptoProvider>,
     newest_only: bool,
@@ -127,7 +128,7 @@ impl Handshakes {
             .with_protocol_versions(versions)
             .map_err(problem("TLS versions and cipher suites"))?;
         let builder = match AnyChain::new(authorities, &self.provider) {
-            Some(asking) => builder.with_client_cert_verifier(Arc::new(asking)),
+            Some(verifier) => builder.with_client_cert_verifier(Arc::new(verifier)),
             None => builder.with_no_client_auth(),
         };
         let mut config = builder.with_cert_resolver(self.certificates.clone());
@@ -138,7 +139,7 @@ impl Handshakes {
     }
 }
 
-/// Accepts connections by the configuration of the moment.
+/// Accepts connections by the current configuration.
 pub(super) struct Acceptor {
     handshakes: Handshakes,
     authorities: Arc<Authorities>,
@@ -155,30 +156,30 @@ impl Acceptor {
         TlsAcceptor::from(self.current.load_full()).accept(tcp)
     }
 
-    /// Tells clients of the authorities of the moment: they choose a certificate by them.
+    /// Rebuilds the configuration: it names the accepted authorities, by which clients choose a certificate.
     fn renew(&self) {
         match self.handshakes.config(&self.authorities) {
             Ok(config) => self.current.store(Arc::new(config)),
-            Err(why) => tracing::warn!(%why, "clients are not told of changed authorities"),
+            Err(why) => tracing::warn!(%why, "cannot announce changed authorities to clients"),
         }
     }
 }
 
-/// The cipher suites that there are.
+/// All supported cipher suites.
 pub fn suites() -> Vec<CipherSuite> {
     rustls::crypto::ring::default_provider().cipher_suites.iter().map(|one| one.suite()).collect()
 }
 
-/// What handshakes are made with.
+/// The cryptography of handshakes.
 fn provider(material: &TlsMaterial) -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
-    let wanted = |one: &SupportedCipherSuite| material.suites.contains(&one.suite());
+    let is_permitted = |one: &SupportedCipherSuite| material.suites.contains(&one.suite());
     let all = provider.cipher_suites.clone();
-    let named = |version| all.iter().any(|one| one.version() == version && wanted(one));
-    // who names suites of the older version only does not mean to do without the newer one
+    let named = |version| all.iter().any(|one| one.version() == version && is_permitted(one));
+    // naming only TLS 1.2 suites does not disable TLS 1.3
     let (older, newer) = (named(&TLS12), named(&TLS13));
     if older || newer {
-        provider.cipher_suites.retain(|one| wanted(one) || one.version() == &TLS13 && !newer);
+        provider.cipher_suites.retain(|one| is_permitted(one) || one.version() == &TLS13 && !newer);
     }
     provider
 }
@@ -197,18 +198,18 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Lets every chain pass the handshake, so that a bad one can be answered with a 401. That the client holds
-/// the leaf's key is still verified, by the signature over the handshake; a leaf whose key is not supported passes
-/// without it, and [`Clients`] refuses it in every case.
+/// Accepts every chain in the handshake, so that a bad one can be answered with a 401. Possession of the
+/// leaf's key is still verified, by the signature over the handshake; a leaf whose key is not supported
+/// passes without it, and [`Clients`] refuses it in every case.
 #[derive(Debug)]
 struct AnyChain {
     algorithms: WebPkiSupportedAlgorithms,
-    /// Whose certificates are worth showing.
+    /// The authorities that clients choose a certificate by.
     hints: Vec<DistinguishedName>,
 }
 
 impl AnyChain {
-    /// What asks for certificates, if there is an authority that could vouch for one.
+    /// `None` without any authority.
     fn new(authorities: &Authorities, provider: &CryptoProvider) -> Option<Self> {
         let bundles: Vec<_> = authorities.bundles().collect();
         let hints = bundles.iter().flat_map(|it| it.authorities.subjects());
@@ -218,7 +219,7 @@ impl AnyChain {
     }
 }
 
-/// What becomes of a signature that the TLS library does not verify itself.
+/// Verifies signatures that the TLS library does not verify itself.
 fn verify_otherwise(
     leaf: &[u8],
     message: &[u8],
@@ -273,9 +274,9 @@ impl ClientCertVerifier for AnyChain {
         let key = auth::x509::public_key(leaf).ok_or_else(bad)?;
         let key = SubjectPublicKeyInfoDer::from(key);
         let key = RawPublicKeyEntity::try_from(&key).map_err(|_| bad())?;
-        let known = self.algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme);
-        // a scheme of this version names no curve, so that several algorithms may be meant
-        let mut algorithms = known.map_or(&[][..], |(_, algorithms)| *algorithms).iter();
+        let matching = self.algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme);
+        // a TLS 1.2 scheme names no curve, so several algorithms may match
+        let mut algorithms = matching.map_or(&[][..], |(_, algorithms)| *algorithms).iter();
         let verified = algorithms.any(|it| key.verify_signature(*it, message, signed.signature()).is_ok());
         verified.then(HandshakeSignatureValid::assertion).ok_or_else(bad)
     }

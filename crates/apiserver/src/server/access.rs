@@ -6,21 +6,21 @@ use crate::admission;
 use crate::authentication::{self, Identity};
 use crate::authorization::node::Node;
 use crate::authorization::{self};
-use crate::outgoing::webhook_target::Way;
+use crate::outgoing::webhook_target::ServiceRouting;
 use auth::{Authorizer, Rbac};
 use env::World;
 use names::Names;
 use rest::Admission;
 use std::sync::Arc;
 
-/// The authorizer of all modes, and its parts that read objects.
+/// The authorizer of all modes, and those of its parts that read objects.
 pub(super) struct Authorization {
     pub rbac: Arc<Rbac>,
     pub node: Arc<Node>,
     pub authorizer: Arc<dyn Authorizer>,
 }
 
-/// Builds the authorizers of the chosen modes.
+/// Builds the authorizers of the configured modes.
 pub(super) fn load_authorization(
     options: authorization::Options,
     names: &Names,
@@ -39,7 +39,7 @@ pub(super) fn load_authentication(
     (names, world, telemetry): (&Names, &World, &Telemetry),
 ) -> Identity {
     let identity = Identity::new(options, names, world, advertised);
-    identity.chain.measure(&telemetry.registry);
+    identity.chain.add_metrics(&telemetry.registry);
     identity
 }
 
@@ -48,7 +48,7 @@ pub(super) fn load_admission(
     options: &admission::Options,
     policies: bool,
     authorization: &Authorization,
-    way: &Way,
+    routing: &ServiceRouting,
     (names, world, telemetry): (&Names, &World, &Telemetry),
 ) -> Result<Vec<Box<dyn Admission>>, StartError> {
     let registry = &telemetry.registry;
@@ -56,13 +56,13 @@ pub(super) fn load_admission(
         names: names.clone(),
         world: world.clone(),
         pod_security: admission::pod_security::Counters::new(registry),
-        answers: admission::Answers::new(registry, world),
+        plugin_metrics: admission::AdmissionMetrics::new(registry, world),
         rbac: authorization.rbac.clone(),
         authorizer: authorization.authorizer.clone(),
         tolerated: options.tolerated,
         webhooks: admission::webhooks::Counters::new(registry),
         calls: telemetry.calls.clone(),
-        way: way.clone(),
+        routing: routing.clone(),
         policies,
         policy_counters: admission::policy_metrics::Counters::new(registry),
     };

@@ -1,10 +1,14 @@
-//! Addresses of the server: as clients find it, and as it reaches itself.
+//! Addresses of the server: the advertised one, and the one by which it calls itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Host and port for clients: the configured name, else the address for pods, else that of the listener.
-pub(super) fn advertised(listener: SocketAddr, reached_at: Option<IpAddr>, name: Option<String>) -> String {
-    let address = match reached_at {
+pub(super) fn advertised(
+    listener: SocketAddr,
+    advertise_address: Option<IpAddr>,
+    name: Option<String>,
+) -> String {
+    let address = match advertise_address {
         Some(ip) if listener.ip().is_unspecified() => SocketAddr::new(ip, listener.port()),
         _ => listener,
     };
@@ -15,7 +19,7 @@ pub(super) fn advertised(listener: SocketAddr, reached_at: Option<IpAddr>, name:
     }
 }
 
-/// The address at which the server reaches its own listener.
+/// The address by which the server calls its own listener.
 pub(super) fn loopback_address(listener: SocketAddr) -> SocketAddr {
     let ip = match listener.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

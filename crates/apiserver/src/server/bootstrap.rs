@@ -1,4 +1,5 @@
-//! Creates the objects that every cluster has, while requests wait: namespaces, priority classes, roles, flow schemas.
+//! Post-start bootstrap: creates the objects of every cluster while requests wait: namespaces, priority
+//! classes, roles, flow schemas.
 
 use super::error::StartError;
 use super::post_start_hooks::Hook;
@@ -7,7 +8,7 @@ use crate::authorization::roles::{self, Follower};
 use crate::handle::Service;
 use crate::loopback;
 use crate::options::deployment::BeforeReady;
-use crate::self_registration::Upkeep;
+use crate::self_registration::SelfRegistration;
 use crate::self_registration::cluster_keys::{ClusterKeys, Failure};
 use auth::Rbac;
 use rest::Api;
@@ -20,18 +21,18 @@ pub(super) struct Bootstrap {
     /// The keys that all servers of one etcd share.
     pub keys: Option<ClusterKeys>,
     pub before_ready: Option<BeforeReady>,
-    /// Of the listener.
+    /// Address of the listener.
     pub address: SocketAddr,
 }
 
 impl Bootstrap {
-    /// Runs all post-start hooks; gives the follower of roles.
+    /// Runs all post-start hooks; returns the follower of roles.
     pub async fn run(
         self,
         service: &Service,
-        upkeep: &mut Upkeep,
+        self_registration: &mut SelfRegistration,
         rbac: Arc<Rbac>,
-        registered: Option<&aggregation::Follower>,
+        api_services: Option<&aggregation::Follower>,
     ) -> Result<Follower, StartError> {
         let (api, start) = (&service.api, &service.start);
         create_namespaces(api).await?;
@@ -43,18 +44,18 @@ impl Bootstrap {
         }
         create_priority_classes(api).await?;
         start.finish(Hook::PriorityClasses);
-        roles::ensure(api, &service.gates.opened(&api.opened)).await?;
+        roles::ensure(api, &service.gates.enabled_names(&api.opened)).await?;
         let follower = Follower::start(api, rbac);
         start.finish(Hook::Roles);
         if let Some(fairness) = &service.access.fairness {
             fairness.begin(api).await;
         }
         start.finish(Hook::Fairness);
-        if let Some(registered) = registered {
-            registered.begin().await;
+        if let Some(api_services) = api_services {
+            api_services.begin().await;
         }
         start.finish(Hook::Registration);
-        upkeep.begin(api).await;
+        self_registration.begin(api).await;
         if let Some(before_ready) = self.before_ready {
             before_ready(self.address).map_err(StartError::BeforeReady)?;
         }
@@ -99,7 +100,7 @@ async fn create_missing(
     if resource.collection.cache.get("", name).is_some() {
         return Ok(());
     }
-    let place = loopback::Place { resource, namespace: "", name: "", subresource: "" };
-    let created = loopback::write(api, place, &object).await.map(drop);
-    loopback::or_another_did(created).map_err(|why| StartError::System { name: name.to_owned(), why })
+    let target = loopback::WriteTarget { resource, namespace: "", name: "", subresource: "" };
+    let created = loopback::write(api, target, &object).await.map(drop);
+    loopback::ignore_conflict(created).map_err(|why| StartError::System { name: name.to_owned(), why })
 }

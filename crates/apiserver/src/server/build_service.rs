@@ -1,4 +1,4 @@
-//! Joins all parts to the service that handles requests.
+//! Builds the service that handles requests from its parts.
 
 use super::error::StartError;
 use super::storage::OpenKeys;
@@ -7,8 +7,8 @@ use crate::aggregation::Aggregation;
 use crate::audit::{self, Audit};
 use crate::authentication::Identity;
 use crate::discovery::health::Health;
-use crate::discovery::metrics::{Metrics, about_component};
-use crate::filters::cors::{self, Browsers};
+use crate::discovery::metrics::{Metrics, add_component_metrics};
+use crate::filters::cors::{self, Cors};
 use crate::filters::in_flight::InFlight;
 use crate::flowcontrol::Fairness;
 use crate::handle::{AccessControl, DebugPages, Discovery, Service};
@@ -20,7 +20,7 @@ use rest::Api;
 use schema::table::Release;
 use std::sync::Arc;
 
-/// Parts of the service, by what they are for.
+/// The parts of the service.
 pub(super) struct ServiceParts<'a> {
     pub api: Arc<Api>,
     pub shutdown: Shutdown,
@@ -36,7 +36,7 @@ pub(super) struct ServiceParts<'a> {
     pub audit: audit::Options,
     pub aggregation: Arc<Aggregation>,
     pub keys: &'a OpenKeys,
-    pub observe: observability::Options,
+    pub observability: observability::Options,
     pub telemetry: Telemetry,
 }
 
@@ -47,34 +47,34 @@ pub(super) fn build_service(parts: ServiceParts<'_>) -> Result<Service, StartErr
     let (store, world) = (api.storage.store.clone(), api.world.clone());
     let mut health = Health::new(store, shutdown.clone(), Arc::clone(&start), world, &limits);
     if let Some(keyring) = &parts.keys.keyring {
-        health.look_at_keys(keyring, parts.keys.reload.is_some());
+        health.add_keyring(keyring, parts.keys.reload.is_some());
     }
     let mut metrics = Metrics::new(telemetry.registry);
-    aggregation.measure(&metrics.registry);
-    metrics.tell_of_lookups(&identity.lookups);
+    aggregation.add_metrics(&metrics.registry);
+    metrics.add_token_cache_metrics(&identity.token_cache_metrics);
     if let Some(accounts) = &identity.accounts {
-        metrics.tell_of_tokens(&accounts.uses);
+        metrics.add_token_metrics(&accounts.uses);
     }
-    about_component(&metrics.registry, &gates);
+    add_component_metrics(&metrics.registry, &gates);
     if !gates.field_validation {
-        metrics.requests.check_nothing();
+        metrics.requests.disable_field_validation();
     }
-    let audit = if gates.record { parts.audit } else { audit::Options::default() };
+    let audit = if gates.auditing { parts.audit } else { audit::Options::default() };
     let audit = Audit::start(audit, &api.names, &api.world, &metrics.audit, &telemetry.calls)?;
     // with priority and fairness, no request is rejected for the number in flight alone
     let in_flight = match fairness {
         Some(_) => Arc::default(),
         None => Arc::new(InFlight::new(limits.reading, limits.writing)),
     };
-    metrics.tell_of(&api, &in_flight);
+    metrics.add_api_metrics(&api, &in_flight);
     let access = AccessControl {
         callers: identity.chain.clone(),
         authorizer: parts.authorizer,
         fairness,
         audit,
-        cors: Browsers::new(parts.cors),
+        cors: Cors::new(parts.cors),
     };
-    let observability::Options { verbosity, profiling, command, .. } = parts.observe;
+    let observability::Options { verbosity, profiling, command, .. } = parts.observability;
     Ok(Service {
         api,
         shutdown,

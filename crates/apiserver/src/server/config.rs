@@ -19,11 +19,11 @@ use names::Names;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// See the module.
+/// The configuration of a server.
 pub struct Config {
     pub store: StoreChoice,
     /// Encryption at rest.
-    pub sealing: Option<encryption_at_rest::Options>,
+    pub encryption: Option<encryption_at_rest::Options>,
     pub listen: Listen,
     pub world: World,
     pub names: Names,
@@ -31,12 +31,12 @@ pub struct Config {
     pub event_ttl: Duration,
     /// Objects of a collection that are deleted in parallel.
     pub delete_workers: usize,
-    pub identity: authentication::Options,
-    pub permission: authorization::Options,
+    pub authentication: authentication::Options,
+    pub authorization: authorization::Options,
     pub admission: admission::Options,
     pub fairness: flowcontrol::Options,
     pub audit: audit::Options,
-    /// Which kinds are served.
+    /// The kinds that are served.
     pub serving: kinds::Serving,
     /// Limits on requests, history, start and shutdown.
     pub limits: limits::Options,
@@ -44,36 +44,37 @@ pub struct Config {
     pub cache: cache::Options,
     /// Options of the built-in kinds.
     pub kinds: kinds::Options,
-    /// Address for pods, behind the `kubernetes` Service. Without one there is no such Service.
-    pub reached_at: Option<IpAddr>,
-    pub found: Found,
+    /// Address of this server in the endpoints of the `kubernetes` Service. Without one there is no such
+    /// Service.
+    pub advertise_address: Option<IpAddr>,
+    pub advertise: AdvertiseOptions,
     /// Dialers of outgoing calls.
     pub egress: Egress,
     /// Options of the aggregation layer.
     pub aggregation: aggregation::Options,
     pub gates: Gates,
-    pub browsers: cors::Options,
+    pub cors: cors::Options,
     /// Metrics, tracing, verbosity, profiling.
-    pub observe: observability::Options,
+    pub observability: observability::Options,
     /// Callbacks and facts of the surrounding process.
     pub deployment: Deployment,
 }
 
-/// How clients and pods find the server.
+/// How the server is advertised to clients and pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct AdvertiseOptions {
     /// External host name, with or without a port; the address of the listener by default.
     pub name: Option<String>,
     /// Node port of the `kubernetes` Service; 0 is none.
     pub node_port: u16,
     /// Whether the server maintains the endpoints of the `kubernetes` Service.
-    pub keeps_addresses: bool,
+    pub reconcile_endpoints: bool,
     /// Host name, which names the identity lease. Without one there is no lease.
-    pub machine: Option<String>,
+    pub hostname: Option<String>,
 }
 
-impl Default for Found {
+impl Default for AdvertiseOptions {
     fn default() -> Self {
-        Found { name: None, node_port: 0, keeps_addresses: true, machine: None }
+        AdvertiseOptions { name: None, node_port: 0, reconcile_endpoints: true, hostname: None }
     }
 }

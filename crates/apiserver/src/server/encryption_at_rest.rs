@@ -12,14 +12,14 @@ use schema::table::Kind;
 use std::sync::Arc;
 use store::{Recovered, Store};
 
-/// What an operator says.
+/// Options of encryption at rest.
 pub struct Options {
     pub configuration: Configuration,
-    /// Whether, and where from, it is read again when it changes.
-    pub again: Option<ConfigReloader>,
+    /// Reloads the configuration when its file changes.
+    pub reload: Option<ConfigReloader>,
 }
 
-/// The keyring of a configuration. One that keeps everything as it is, for good, needs none.
+/// The keyring of a configuration. `None` for plaintext without a reload.
 pub(crate) fn keyring(
     options: &Options,
     names: &Names,
@@ -27,28 +27,28 @@ pub(crate) fn keyring(
     registry: &Registry,
     rename: Option<Rename>,
 ) -> Option<Arc<Keyring>> {
-    let Options { configuration, again } = options;
-    if configuration.is_plaintext() && again.is_none() {
+    let Options { configuration, reload } = options;
+    if configuration.is_plaintext() && reload.is_none() {
         return None;
     }
     for (resource, group) in configuration.resources() {
-        // groups of custom resources have a dot
+        // groups of custom resources contain a dot
         if built_in(resource, group, names).is_none() && !group.contains('.') {
-            tracing::warn!(resource, group, "a resource that is to be encrypted is not there");
+            tracing::warn!(resource, group, "the encryption configuration names an unknown resource");
         }
     }
-    let parts = Parts { rename, reloads: again.is_some(), ..parts(names, world, registry) };
+    let parts = Parts { rename, reloads: reload.is_some(), ..parts(names, world, registry) };
     Some(Arc::new(Keyring::new(configuration, parts)))
 }
 
-/// Puts a store behind a keyring, and opens what was recovered from it.
+/// Puts a store behind a keyring, and decrypts the recovered objects.
 pub(crate) async fn over(
     (store, recovered): (Arc<dyn Store>, Vec<Recovered>),
     keyring: Option<Arc<Keyring>>,
     names: &Names,
     world: &World,
 ) -> Result<(Arc<dyn Store>, Vec<Recovered>), DecryptError> {
-    // without keys, what is sealed is told apart from what is broken
+    // without keys, encrypted values are still distinguished from corrupt ones
     let empty = || Keyring::empty(parts(names, world, &Registry::default()));
     EncryptedStore::over(store, recovered, keyring, empty).await
 }
@@ -58,7 +58,7 @@ fn parts<'a>(names: &'a Names, world: &World, registry: &'a Registry) -> Parts<'
     Parts { world: world.clone(), registry, names, locate, rename: None, reloads: false }
 }
 
-/// Where objects are kept: those of built-in kinds as their tables say, all others by group.
+/// The store key of resources: by the table of built-in kinds, by group otherwise.
 fn locate(names: &Names) -> Locate {
     let names = names.clone();
     Box::new(move |resource, group| match built_in(resource, group, &names) {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resources_are_found_where_they_are_kept() {
+    fn resources_are_located_by_their_store_keys() {
         let locate = locate(&Names::kubernetes());
         for (resource, group, expected) in [
             ("secrets", "", "/registry/secrets/"),

@@ -1,12 +1,12 @@
 //! Errors of starting a server.
 
 use crate::admission::BadPlugins;
-use crate::audit::BadAudit;
+use crate::audit::AuditError;
 use crate::self_registration::cluster_keys::ForeignKeys;
 use crate::serve::ServeError;
 use encryption::DecryptError;
 use rest::ApiError;
-use rest::storage::Unreadable;
+use rest::storage::UnreadableObject;
 use store::StoreError;
 
 /// Why a server could not start.
@@ -19,9 +19,9 @@ pub enum StartError {
     #[error(transparent)]
     Plugins(#[from] BadPlugins),
     #[error(transparent)]
-    Audit(#[from] BadAudit),
+    Audit(#[from] AuditError),
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    Unreadable(#[from] UnreadableObject),
     #[error(transparent)]
     Decrypt(#[from] DecryptError),
     #[error(transparent)]
@@ -29,6 +29,6 @@ pub enum StartError {
     /// The `before_ready` callback failed.
     #[error("{0}")]
     BeforeReady(String),
-    #[error("{name:?}, which every cluster has, could not be made: {why}")]
+    #[error("the bootstrap object {name:?} could not be created: {why}")]
     System { name: String, why: ApiError },
 }

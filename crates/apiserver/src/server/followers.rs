@@ -11,16 +11,16 @@ use tokio::task::JoinSet;
 
 /// Followers that are not started yet.
 pub(super) struct Followers {
-    /// Of custom resource definitions.
+    /// Follows custom resource definitions.
     pub definitions: Option<Definitions>,
-    /// Of APIServices.
-    pub registered: Option<aggregation::Follower>,
-    /// Of the configuration of encryption at rest.
+    /// Follows APIServices.
+    pub api_services: Option<aggregation::Follower>,
+    /// Reloads the configuration of encryption at rest.
     pub keys: OpenKeys,
 }
 
 impl Followers {
-    /// Starts all, with those of roles and of flow control. They end with the set.
+    /// Starts all, with those of roles and of flow control. They end when the set is dropped.
     pub fn spawn(
         self,
         roles: roles::Follower,
@@ -35,8 +35,8 @@ impl Followers {
         if let Some(definitions) = self.definitions {
             tasks.spawn(definitions.follow());
         }
-        if let Some(registered) = self.registered {
-            tasks.spawn(registered.follow());
+        if let Some(api_services) = self.api_services {
+            tasks.spawn(api_services.follow());
         }
         if let Some(fairness) = fairness {
             tasks.spawn(fairness.clone().follow(api.clone()));

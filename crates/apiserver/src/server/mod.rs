@@ -1,4 +1,4 @@
-//! A whole API server: store, caches, resources and listener, started and stopped as one.
+//! A whole API server: store, caches, resources and listener, started and stopped together.
 
 mod access;
 mod advertise;
@@ -14,7 +14,7 @@ pub(crate) mod post_start_hooks;
 mod storage;
 mod telemetry;
 
-pub use config::{Config, Found};
+pub use config::{AdvertiseOptions, Config};
 pub use error::StartError;
 pub use open_store::StoreChoice;
 
@@ -25,12 +25,12 @@ use crate::flowcontrol::Fairness;
 use crate::handle::Service;
 use crate::options::deployment::Deployment;
 use crate::options::gates::Gates;
-use crate::outgoing::webhook_target::Way;
+use crate::outgoing::webhook_target::ServiceRouting;
 use crate::reviews::Sources;
-use crate::self_registration::Upkeep;
+use crate::self_registration::SelfRegistration;
 use crate::self_registration::cluster_keys::ClusterKeys;
-use crate::self_registration::identity_lease::OwnLease;
-use crate::self_registration::kubernetes_service::OwnService;
+use crate::self_registration::identity_lease::IdentityLease;
+use crate::self_registration::kubernetes_service::KubernetesService;
 use crate::self_registration::storage_versions::StorageVersions;
 use crate::serve::{self, Shutdown};
 use access::{load_admission, load_authentication, load_authorization};
@@ -56,45 +56,47 @@ pub struct Server {
     address: SocketAddr,
     shutdown: Shutdown,
     serving: JoinHandle<()>,
-    upkeep: JoinHandle<()>,
+    self_registration: JoinHandle<()>,
     /// The `kubernetes` Service, with the endpoint of this server.
-    own: Option<OwnService>,
+    own: Option<KubernetesService>,
     /// Tasks that follow objects and files.
     following: JoinSet<()>,
 }
 
 impl Server {
-    /// Opens the store, fills the caches, creates what every cluster has, and listens. Ready when it returns.
+    /// Opens the store, fills the caches, bootstraps, and listens. Ready when it returns.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let telemetry = start_telemetry(&config);
         let (names, world, registry) = (config.names, config.world, telemetry.registry.clone());
-        // the port before the store: a second server must fail before it touches anything
+        // bind before the store is opened: a second server must fail before it touches anything
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
-        let trusted =
-            TrustMap { authorities: bound.authorities(), front_proxy: config.identity.front_proxy.clone() };
-        let accounts = &config.identity.service_accounts;
+        let trusted = TrustMap {
+            authorities: bound.authorities(),
+            front_proxy: config.authentication.front_proxy.clone(),
+        };
+        let accounts = &config.authentication.service_accounts;
         let (tracked, cluster_keys) =
-            (accounts.tracked, cluster_keys(&config.store, accounts, &trusted, &config.deployment));
+            (accounts.tracks_use, cluster_keys(&config.store, accounts, &trusted, &config.deployment));
         let (storage, keys) = open_storage(
             config.store,
-            config.sealing,
+            config.encryption,
             config.cache,
             config.limits.history,
             (&names, &world, &registry),
         )
         .await?;
-        let authorization = load_authorization(config.permission, &names, &world);
-        let way = Way {
+        let authorization = load_authorization(config.authorization, &names, &world);
+        let routing = ServiceRouting {
             to_endpoints: config.aggregation.to_endpoints,
             own: Some(loopback_address(address)),
             egress: config.egress.clone(),
         };
         let shared = (&names, &world, &telemetry);
-        let policies = config.gates.policies;
-        let admission = load_admission(&config.admission, policies, &authorization, &way, shared)?;
-        let advertised = advertised(address, config.reached_at, config.found.name.clone());
-        let identity = load_authentication(config.identity, &advertised, shared);
+        let policies = config.gates.validating_admission_policy;
+        let admission = load_admission(&config.admission, policies, &authorization, &routing, shared)?;
+        let advertised = advertised(address, config.advertise_address, config.advertise.name.clone());
+        let identity = load_authentication(config.authentication, &advertised, shared);
         let sources = Sources {
             authorizer: authorization.authorizer.clone(),
             callers: identity.chain.clone(),
@@ -106,22 +108,23 @@ impl Server {
             KindOptions { serving: &config.serving, kinds: config.kinds, event_ttl: config.event_ttl };
         let api = build_api(api, &kinds, &sources, identity.issuer.as_ref(), &registry)?;
         // before the first request: custom resources are served from the start
-        let definitions = Definitions::start(&api, way);
+        let definitions = Definitions::start(&api, routing);
         identity.connect(&api);
-        authorization.node.look_into(&api);
-        let is_fair = config.fairness.on && config.gates.turns;
+        authorization.node.connect(&api);
+        let is_fair = config.fairness.on && config.gates.priority_and_fairness;
         let fairness = is_fair.then(|| Fairness::new(config.fairness, &config.limits, world, &registry));
-        let service = config.reached_at.map(|ip| OwnService {
-            reached_at: SocketAddr::new(ip, address.port()),
+        let service = config.advertise_address.map(|ip| KubernetesService {
+            address: SocketAddr::new(ip, address.port()),
             services: config.kinds.services,
-            node_port: config.found.node_port,
-            keeps_addresses: config.found.keeps_addresses,
+            node_port: config.advertise.node_port,
+            reconcile_endpoints: config.advertise.reconcile_endpoints,
         });
-        let mut upkeep = load_upkeep(service, trusted, config.found.machine, &config.gates, &api);
+        let mut self_registration =
+            load_self_registration(service, trusted, config.advertise.hostname, &config.gates, &api);
         let shutdown = Shutdown::new();
-        let aggregation = aggregation::Options { way: config.egress.cluster, ..config.aggregation };
+        let aggregation = aggregation::Options { dialer: config.egress.cluster, ..config.aggregation };
         let aggregation = Arc::new(Aggregation::new(api.clone(), aggregation, shutdown.clone()));
-        let registered = aggregation::Follower::start(&aggregation);
+        let api_services = aggregation::Follower::start(&aggregation);
         let service = Arc::new(build_service(ServiceParts {
             api: api.clone(),
             shutdown: shutdown.clone(),
@@ -133,17 +136,19 @@ impl Server {
             identity: &identity,
             authorizer: authorization.authorizer,
             fairness,
-            cors: config.browsers,
+            cors: config.cors,
             audit: config.audit,
             aggregation,
             keys: &keys,
-            observe: config.observe,
+            observability: config.observability,
             telemetry,
         })?);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let before_ready = config.deployment.before_ready;
         let bootstrap = Bootstrap { keys: cluster_keys, before_ready, address };
-        let roles = match bootstrap.run(&service, &mut upkeep, authorization.rbac, registered.as_ref()).await
+        let roles = match bootstrap
+            .run(&service, &mut self_registration, authorization.rbac, api_services.as_ref())
+            .await
         {
             Ok(roles) => roles,
             Err(why) => {
@@ -152,14 +157,14 @@ impl Server {
                 return Err(why);
             }
         };
-        let followers = Followers { definitions, registered, keys };
+        let followers = Followers { definitions, api_services, keys };
         let following = followers.spawn(roles, service.access.fairness.as_ref(), &api);
-        if let Err(why) = service_accounts::tracking::keep_since(&api, tracked).await {
+        if let Err(why) = service_accounts::tracking::maintain_start(&api, tracked).await {
             tracing::warn!(%why, "the start of the tracking of service account tokens could not be stored");
         }
-        let own = upkeep.service;
-        let upkeep = tokio::spawn(upkeep.go_on(api));
-        Ok(Server { service, address, shutdown, serving, upkeep, own, following })
+        let own = self_registration.service;
+        let self_registration = tokio::spawn(self_registration.run(api));
+        Ok(Server { service, address, shutdown, serving, self_registration, own, following })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -168,7 +173,7 @@ impl Server {
 
     /// Waits until the server no longer listens: after a shutdown, or a fatal error.
     pub async fn ended(&self) {
-        self.shutdown.reached(serve::Phase::Stopping).await;
+        self.shutdown.wait_for(serve::Phase::Stopping).await;
     }
 
     /// Fails readiness, waits for the shutdown delay, ends watches, lets requests finish, closes the store: nothing
@@ -176,21 +181,23 @@ impl Server {
     pub async fn shutdown(mut self) {
         let limits = self.service.limits.clone();
         self.shutdown.drain();
-        self.upkeep.abort();
+        self.self_registration.abort();
         if let Some(own) = &self.own {
-            let left = tokio::time::timeout(TIMEOUT, own.leave(&self.service.api)).await;
+            let left = env::io::timeout(TIMEOUT, own.leave(&self.service.api)).await;
             if !matches!(left, Ok(Ok(()))) {
-                tracing::warn!("others may look for this server for a few seconds more");
+                tracing::warn!(
+                    "the endpoint of this server could not be removed: clients may try it for a few more seconds"
+                );
             }
         }
         if !limits.shutdown_delay.is_zero() {
-            tracing::info!(delay = ?limits.shutdown_delay, "no longer ready, going on for a while");
-            tokio::time::sleep(limits.shutdown_delay).await;
+            tracing::info!(delay = ?limits.shutdown_delay, "no longer ready; serving until the shutdown delay has passed");
+            env::io::sleep(limits.shutdown_delay).await;
         }
         if limits.send_retry_after {
             self.shutdown.refuse();
             let done = self.service.in_flight.wait_for_none();
-            if tokio::time::timeout(limits.request_timeout, done).await.is_err() {
+            if env::io::timeout(limits.request_timeout, done).await.is_err() {
                 tracing::warn!("requests did not finish in time");
             }
         }
@@ -216,16 +223,17 @@ fn cluster_keys(
     matches!(store, StoreChoice::Etcd(_)).then(|| ClusterKeys::new(accounts, &trusted.authorities, ephemeral))
 }
 
-/// Collects the objects that the server keeps about itself. `machine` names its identity lease.
-fn load_upkeep(
-    service: Option<OwnService>,
+/// The objects by which the server registers itself. `hostname` names its identity lease.
+fn load_self_registration(
+    service: Option<KubernetesService>,
     trusted: TrustMap,
-    machine: Option<String>,
+    hostname: Option<String>,
     gates: &Gates,
     api: &Api,
-) -> Upkeep {
-    let lease = machine.filter(|_| gates.identity).map(|machine| OwnLease::new(machine, api));
+) -> SelfRegistration {
+    let lease =
+        hostname.filter(|_| gates.apiserver_identity).map(|hostname| IdentityLease::new(hostname, api));
     let publisher = lease.as_ref().filter(|_| gates.storage_versions);
     let versions = publisher.map(|lease| StorageVersions::new(lease.name().to_owned()));
-    Upkeep { service, trusted, lease, versions }
+    SelfRegistration { service, trusted, lease, versions }
 }

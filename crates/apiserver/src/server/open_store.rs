@@ -1,4 +1,4 @@
-//! Choice of the store, and its opening.
+//! Selection and opening of the store.
 
 use env::World;
 use std::path::PathBuf;
@@ -6,27 +6,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Recovered, Store, StoreError};
 
-/// Where objects are kept.
+/// The store to use.
 pub enum StoreChoice {
-    /// Nowhere: all is gone with the process.
+    /// In memory, lost with the process.
     Memory,
     /// In a file below this directory.
     Directory(PathBuf),
-    /// In an etcd, which others may use as well.
+    /// In an etcd cluster.
     Etcd(Box<store_etcd::Options>),
-    /// In a store that was opened elsewhere and is empty.
+    /// In a store that is already open, and empty.
     Opened(Arc<dyn Store>),
 }
 
 impl StoreChoice {
-    /// How keys are called there, where that is not how they are called here.
+    /// Maps keys to their names in that store, where they differ.
     pub(crate) fn renames(&self) -> Option<encryption::Rename> {
         let StoreChoice::Etcd(options) = self else { return None };
         options.renames().map(|rename| Box::new(rename) as encryption::Rename)
     }
 }
 
-/// Opens a store that keeps what was replaced for so long, and gives what is in it.
+/// Opens a store with this retention of history, and returns its objects.
 pub(crate) async fn open(
     choice: StoreChoice,
     retention: Duration,
@@ -62,14 +62,14 @@ mod tests {
     use schema::{Value, decode, encode, proto, yaml};
     use store::Revision;
 
-    /// The object as it is served once a value was found in a store.
-    fn found(kind: &'static Kind, value: Vec<u8>) -> Bytes {
+    /// The object as served after a value was recovered from a store.
+    fn served(kind: &'static Kind, value: Vec<u8>) -> Bytes {
         let (names, world): (_, World) = (Names::kubernetes(), env::Simulated::new(0, 1));
         let group = kind.group.full(&names.api_domain);
-        let place = if kind.namespaced { "n/o" } else { "o" };
+        let path = if kind.namespaced { "n/o" } else { "o" };
         let record = Recovered {
             revision: Revision(7),
-            key: format!("/registry/{}/{place}", kind.store_key.replace("{group}", &group)).into(),
+            key: format!("/registry/{}/{path}", kind.store_key.replace("{group}", &group)).into(),
             value: Some(value.into()),
             previous: None,
             at: 0,
@@ -80,12 +80,12 @@ mod tests {
         let storage = Storage::new(store, vec![record], Default::default(), world.clone()).unwrap();
         let api = Api::new(names, storage, world, Vec::new());
         let resource = api.register(Ref::Static(kind), Hooks::default()).unwrap();
-        let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+        let (namespace, name) = path.split_once('/').unwrap_or(("", path));
         resource.collection.cache.get(namespace, name).unwrap_or_else(|| panic!("{}", kind.name)).json.clone()
     }
 
-    /// JSON as others may write it: in another order, and not packed.
-    fn otherwise(value: &Value, out: &mut String) {
+    /// JSON as other writers may encode it: reordered, and with whitespace.
+    fn reencode(value: &Value, out: &mut String) {
         match value {
             Value::Map(map) => {
                 let mut fields: Vec<_> = map.iter().collect();
@@ -94,7 +94,7 @@ mod tests {
                 for (at, (key, value)) in fields.into_iter().enumerate() {
                     out.push_str(if at == 0 { "\n" } else { " ,\n" });
                     out.push_str(&format!("  {key:?} : "));
-                    otherwise(value, out);
+                    reencode(value, out);
                 }
                 out.push_str(" }\n");
             }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_read_in_every_form_that_others_store_them_in() {
+    fn objects_are_read_in_every_stored_form() {
         let samples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/samples");
         let mut read = 0;
         for file in std::fs::read_dir(samples).unwrap().map(|it| it.unwrap().path()) {
@@ -127,13 +127,13 @@ mod tests {
                 object.set(&["metadata", "namespace"], "n");
             }
             let mut text = String::new();
-            otherwise(&object, &mut text);
+            reencode(&object, &mut text);
             let message = proto::seal(&object, &kind.root);
             object.set(&["metadata", "resourceVersion"], "");
-            let own = found(kind, encode::as_stored(&object, &kind.root, EmptyLists::Kept));
+            let own = served(kind, encode::as_stored(&object, &kind.root, EmptyLists::Kept));
             assert!(memchr::memmem::find(&own, br#""resourceVersion":"7""#).is_some(), "{own:?}");
-            assert_eq!(found(kind, message), own, "{}", kind.name);
-            assert_eq!(found(kind, text.into_bytes()), own, "{}", kind.name);
+            assert_eq!(served(kind, message), own, "{}", kind.name);
+            assert_eq!(served(kind, text.into_bytes()), own, "{}", kind.name);
             read += 1;
         }
         assert!(read > 40, "{read}");

@@ -1,22 +1,22 @@
 //! Post-start hooks: work between opening the port and the first request.
 //!
-//! What always holds: a request that needs any of it waits until all of it is done; health is told meanwhile.
+//! Invariant: API requests wait until all hooks are done; health endpoints respond meanwhile.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::watch;
 
-/// A piece of that work.
+/// A post-start hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// The namespaces of every cluster, and the service by which pods reach the server.
+    /// System namespaces, and the `kubernetes` Service.
     Bootstrap,
-    /// The roles of every cluster, and the policy made from them.
+    /// RBAC bootstrap roles, and the compiled policy.
     Roles,
-    /// The priority classes of every cluster.
+    /// System priority classes.
     PriorityClasses,
-    /// The flow schemas and priority levels of every cluster.
+    /// Mandatory and suggested flow schemas and priority levels.
     Fairness,
-    /// The objects of the API versions that are served here.
+    /// APIServices of the local API versions.
     Registration,
 }
 
@@ -24,7 +24,7 @@ impl Hook {
     pub const ALL: [Hook; 5] =
         [Hook::Bootstrap, Hook::Roles, Hook::PriorityClasses, Hook::Fairness, Hook::Registration];
 
-    /// What its health checks are called.
+    /// Names of its health checks.
     pub fn checks(self) -> &'static [&'static str] {
         match self {
             Hook::Bootstrap => &["poststarthook/bootstrap-controller"],
@@ -46,7 +46,7 @@ impl Hook {
     }
 }
 
-/// How far the start has come.
+/// Progress of the start.
 #[derive(Debug)]
 pub struct Start {
     left: AtomicU32,
@@ -76,10 +76,10 @@ impl Start {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// Waits until everything is done.
+    /// Waits until all hooks are done.
     pub async fn over(&self) {
         if !self.is_over() {
-            // the error would mean that the sender is gone, but `self` holds it
+            // the sender cannot be gone: `self` holds it
             let _ = self.over.subscribe().wait_for(|over| *over).await;
         }
     }

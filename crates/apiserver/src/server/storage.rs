@@ -34,5 +34,5 @@ pub(super) async fn open_storage(
     // the caches need no history that the store has dropped
     let cache = cache::Options { retention, ..cache };
     let storage = Storage::new(store, recovered, cache, world.clone())?;
-    Ok((storage, OpenKeys { keyring, reload: encryption.and_then(|it| it.again) }))
+    Ok((storage, OpenKeys { keyring, reload: encryption.and_then(|it| it.reload) }))
 }

@@ -6,7 +6,7 @@ use metrics::Registry;
 use outbound::ClientMetrics;
 use std::sync::Arc;
 
-/// See the module.
+/// Registry, metrics of calls, and tracing.
 pub(super) struct Telemetry {
     pub registry: Arc<Registry>,
     /// Metrics of all outgoing calls.
@@ -16,18 +16,18 @@ pub(super) struct Telemetry {
 
 /// Starts the egress proxies and the span exporter, and measures outgoing calls.
 pub(super) fn start_telemetry(config: &Config) -> Telemetry {
-    let registry = config.observe.metrics.clone();
+    let registry = config.observability.metrics.clone();
     config.egress.begin(&registry, &config.world);
-    let tracing = config.observe.tracing.clone().map(|configuration| {
+    let tracing = config.observability.tracing.clone().map(|configuration| {
         let instance = rest::metadata::new_uid(&config.world);
-        let way = config.egress.control_plane.clone();
-        Tracing::start(configuration, way, instance, config.world.clone(), &registry)
+        let dialer = config.egress.control_plane.clone();
+        Tracing::start(configuration, dialer, instance, config.world.clone(), &registry)
     });
     let calls = ClientMetrics::new(&registry);
     let clients = [
-        config.permission.webhook.as_ref().map(|it| &it.caller),
-        config.identity.token_webhook.as_ref().map(|it| &it.caller),
-        config.identity.oidc.as_ref().map(|it| &it.caller),
+        config.authorization.webhook.as_ref().map(|it| &it.client),
+        config.authentication.token_webhook.as_ref().map(|it| &it.client),
+        config.authentication.oidc.as_ref().map(|it| &it.client),
     ];
     clients.into_iter().flatten().for_each(|client| client.measure(&calls));
     Telemetry { registry, calls, tracing }

@@ -1,9 +1,10 @@
-//! What services hold under races, failures and restarts, through the verbs themselves.
+//! Allocation of service addresses and ports under races, failures and restarts, through the verbs
+//! themselves.
 //!
-//! The networks here are so small that anything lost or given twice shows: a range that is neither leaking
-//! nor overbooked can be used up exactly.
+//! The networks are so small that leaks and double allocations show: a range without either can be used up
+//! exactly.
 
-use super::shared_store::Shared;
+use super::shared_store::SharedStore;
 use apimachinery::net::Network;
 use env::Simulated;
 use kinds::ServiceOptions;
@@ -44,12 +45,12 @@ fn node_ports(service: &Value) -> Vec<i64> {
 /// Addresses .1 to .30 and as many ports.
 const SIZE: usize = 30;
 
-fn serving_nothing(store: Arc<dyn Store>, recovered: Vec<store::Recovered>, world: env::World) -> Arc<Api> {
+fn unserved_api(store: Arc<dyn Store>, recovered: Vec<store::Recovered>, world: env::World) -> Arc<Api> {
     let storage = Storage::new(store, recovered, Default::default(), world.clone()).unwrap();
     Arc::new(Api::new(Names::kubernetes(), storage, world, Vec::new()))
 }
 
-/// Serves services from now on.
+/// Starts to serve services.
 fn serve(api: &Api) -> Arc<Resource> {
     let services = ServiceOptions {
         network: Network::parse("10.0.0.0/27").unwrap(),
@@ -78,12 +79,12 @@ impl Cluster {
     }
 
     /// One of several servers on a store.
-    fn among(shared: &Arc<Shared>, seed: u64) -> Self {
+    fn on_shared_store(shared: &Arc<SharedStore>, seed: u64) -> Self {
         Self::on(Arc::new(shared.front()), Vec::new(), Simulated::new(1_700_000_000, seed))
     }
 
     fn on(store: Arc<dyn Store>, recovered: Vec<store::Recovered>, world: env::World) -> Self {
-        let api = serving_nothing(store.clone(), recovered, world);
+        let api = unserved_api(store.clone(), recovered, world);
         Cluster { services: serve(&api), api, store }
     }
 
@@ -123,21 +124,21 @@ impl Cluster {
         self.api.list_of("services", None)
     }
 
-    /// Every address and port that is stored belongs to one service.
+    /// Checks that every stored address and port belongs to one service.
     fn check_distinct(&self) {
         let stored = self.stored();
-        let given: Vec<_> = stored.iter().flat_map(addresses).collect();
-        assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), given.len(), "{given:?}");
+        let allocated: Vec<_> = stored.iter().flat_map(addresses).collect();
+        assert_eq!(allocated.iter().collect::<BTreeSet<_>>().len(), allocated.len(), "{allocated:?}");
         let ports: Vec<_> = stored.iter().flat_map(node_ports).collect();
         assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), ports.len(), "{ports:?}");
     }
 
-    /// Creates until nothing is left, and finds that exactly everything was to be had.
+    /// Creates until the range is used up, and checks that exactly all of it was available.
     async fn use_up(&self) {
         let free = SIZE - self.stored().iter().filter(|it| !it.text(ADDRESS).is_empty()).count();
         for at in 0..free {
-            let made = self.create(&format!("filler-{at}"), r#"{"ports":[{"port":1}]}"#).await;
-            made.unwrap_or_else(|why| panic!("{at} of {free}: {why}"));
+            let created = self.create(&format!("filler-{at}"), r#"{"ports":[{"port":1}]}"#).await;
+            created.unwrap_or_else(|why| panic!("{at} of {free}: {why}"));
         }
         let full = self.create("too-many", r#"{"ports":[{"port":1}]}"#).await.unwrap_err();
         assert_eq!(full.message, "Internal error occurred: failed to allocate a serviceIP: range is full");
@@ -146,20 +147,20 @@ impl Cluster {
 }
 
 const ON_NODES: &str = r#"{"type":"NodePort","ports":[{"port":80}]}"#;
-const INSIDE: &str = r#"{"ports":[{"port":80}]}"#;
-const ELSEWHERE: &str = r#"{"type":"ExternalName","externalName":"a.b","ports":[{"port":80}]}"#;
+const CLUSTER_IP: &str = r#"{"ports":[{"port":80}]}"#;
+const EXTERNAL: &str = r#"{"type":"ExternalName","externalName":"a.b","ports":[{"port":80}]}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn parallel_writers_never_share_and_nothing_leaks() {
+async fn concurrent_writers_never_share_and_nothing_leaks() {
     let cluster = Arc::new(Cluster::start(None, 11));
     let writers = (0..12).map(|writer| {
         let cluster = cluster.clone();
         tokio::spawn(async move {
             for round in 0..20 {
-                // two writers fight for each name
+                // two writers compete for each name
                 let name = format!("s{}", (writer / 2 + round) % 6);
                 let _ = cluster.create(&name, ON_NODES).await;
-                let next = [INSIDE, ELSEWHERE, ON_NODES][(writer + round) % 3];
+                let next = [CLUSTER_IP, EXTERNAL, ON_NODES][(writer + round) % 3];
                 let _ = cluster.write(&name, next, false, false).await;
                 cluster.check_distinct();
                 if (writer + round) % 4 == 0 {
@@ -179,21 +180,21 @@ async fn parallel_writers_never_share_and_nothing_leaks() {
 async fn writers_that_go_away_leave_no_doubt() {
     let cluster = Arc::new(Cluster::start(None, 12));
     for at in 0..20 {
-        let (there, name) = (cluster.clone(), format!("s{at}"));
-        let writer = tokio::spawn(async move { there.create(&name, INSIDE).await.map(|_| ()) });
+        let (server, name) = (cluster.clone(), format!("s{at}"));
+        let writer = tokio::spawn(async move { server.create(&name, CLUSTER_IP).await.map(|_| ()) });
         for _ in 0..at {
             tokio::task::yield_now().await;
         }
         writer.abort();
         let _ = writer.await;
     }
-    // a write behind the others: once it is through, so are they, or they never will be
-    cluster.create("last", INSIDE).await.unwrap();
+    // a write behind the others: once it is done, so are they, or they never will be
+    cluster.create("last", CLUSTER_IP).await.unwrap();
     cluster.use_up().await;
 }
 
 #[tokio::test]
-async fn what_is_refused_holds_nothing() {
+async fn refused_writes_allocate_nothing() {
     let cluster = Cluster::start(None, 13);
     cluster.create("there", ON_NODES).await.unwrap();
     for _ in 0..SIZE {
@@ -204,54 +205,54 @@ async fn what_is_refused_holds_nothing() {
             .await
             .unwrap_err();
         cluster.write("dry", ON_NODES, true, true).await.unwrap();
-        cluster.write("there", INSIDE, true, false).await.unwrap();
+        cluster.write("there", CLUSTER_IP, true, false).await.unwrap();
     }
     let ports: Vec<_> = cluster.stored().iter().flat_map(node_ports).collect();
-    let taken = format!(r#"{{"type":"NodePort","ports":[{{"port":1,"nodePort":{}}}]}}"#, ports[0]);
-    let why = cluster.create("other", &taken).await.unwrap_err();
+    let used_port = format!(r#"{{"type":"NodePort","ports":[{{"port":1,"nodePort":{}}}]}}"#, ports[0]);
+    let why = cluster.create("other", &used_port).await.unwrap_err();
     assert!(why.message.ends_with("provided port is already allocated"), "{}", why.message);
     cluster.use_up().await;
 }
 
 #[tokio::test]
-async fn a_restart_knows_what_was_given() {
+async fn allocations_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let first = Cluster::start(Some(directory.path()), 14);
-    let made = first.create("a", ON_NODES).await.unwrap();
-    first.create("b", INSIDE).await.unwrap();
-    first.create("c", INSIDE).await.unwrap();
+    let created = first.create("a", ON_NODES).await.unwrap();
+    first.create("b", CLUSTER_IP).await.unwrap();
+    first.create("c", CLUSTER_IP).await.unwrap();
     first.delete("c").await;
     first.store.close().await;
     drop(first);
     let second = Cluster::start(Some(directory.path()), 14);
-    let (address, port) = (made.text(ADDRESS), node_ports(&made)[0]);
-    let wanted = format!(r#"{{"clusterIP":"{address}","ports":[{{"port":1}}]}}"#);
-    let why = second.create("d", &wanted).await.unwrap_err();
+    let (address, port) = (created.text(ADDRESS), node_ports(&created)[0]);
+    let same_address = format!(r#"{{"clusterIP":"{address}","ports":[{{"port":1}}]}}"#);
+    let why = second.create("d", &same_address).await.unwrap_err();
     assert!(why.message.ends_with("provided IP is already allocated"), "{}", why.message);
-    let wanted_port = format!(r#"{{"type":"NodePort","ports":[{{"port":1,"nodePort":{port}}}]}}"#);
-    second.create("d", &wanted_port).await.unwrap_err();
+    let same_port = format!(r#"{{"type":"NodePort","ports":[{{"port":1,"nodePort":{port}}}]}}"#);
+    second.create("d", &same_port).await.unwrap_err();
     second.delete("a").await;
-    second.create("d", &wanted).await.unwrap();
-    second.create("e", &wanted_port).await.unwrap();
+    second.create("d", &same_address).await.unwrap();
+    second.create("e", &same_port).await.unwrap();
     second.use_up().await;
 }
 
 #[tokio::test]
-async fn a_change_of_type_gives_and_takes() {
+async fn a_change_of_type_allocates_and_releases() {
     let cluster = Cluster::start(None, 15);
     let balanced = r#"{"type":"LoadBalancer","externalTrafficPolicy":"Local","ports":[{"port":80}]}"#;
     let first = cluster.create("s", balanced).await.unwrap();
     let health = first.at(HEALTH_PORT).and_then(Value::as_int).unwrap_or(0);
     assert!(health != 0 && !node_ports(&first).contains(&health));
-    // left out, they stay
+    // omitted fields stay
     let same = cluster.write("s", balanced, false, false).await.unwrap();
     assert_eq!(same.at(&["spec"]), first.at(&["spec"]));
-    let inside = cluster.write("s", INSIDE, false, false).await.unwrap();
+    let inside = cluster.write("s", CLUSTER_IP, false, false).await.unwrap();
     assert_eq!(inside.text(ADDRESS), first.text(ADDRESS));
     assert!(node_ports(&inside).is_empty() && inside.at(HEALTH_PORT).is_none());
-    let away = cluster.write("s", ELSEWHERE, false, false).await.unwrap();
-    assert!(away.at(ADDRESS).is_none() && away.at(&["spec", "ipFamilyPolicy"]).is_none());
-    // what was given back is there for others
+    let external = cluster.write("s", EXTERNAL, false, false).await.unwrap();
+    assert!(external.at(ADDRESS).is_none() && external.at(&["spec", "ipFamilyPolicy"]).is_none());
+    // released addresses are available again
     for port in [health, node_ports(&first)[0]] {
         let body = format!(r#"{{"type":"NodePort","ports":[{{"port":1,"nodePort":{port}}}]}}"#);
         cluster.create(&format!("p{port}"), &body).await.unwrap();
@@ -260,31 +261,31 @@ async fn a_change_of_type_gives_and_takes() {
 }
 
 #[tokio::test]
-async fn several_servers_never_give_the_same_thing() {
-    let shared = Arc::new(Shared::default());
-    // they choose the same numbers, and see each other only when they must
-    let servers: Vec<_> = (0..3).map(|_| Cluster::among(&shared, 16)).collect();
+async fn servers_never_allocate_the_same_address() {
+    let shared = Arc::new(SharedStore::default());
+    // they choose the same numbers, and catch up only when they must
+    let servers: Vec<_> = (0..3).map(|_| Cluster::on_shared_store(&shared, 16)).collect();
     for round in 0..SIZE / 3 {
         for (at, server) in servers.iter().enumerate() {
-            let made = server.create(&format!("s{round}-{at}"), ON_NODES).await;
-            made.unwrap_or_else(|why| panic!("{round} at {at}: {why}"));
+            let created = server.create(&format!("s{round}-{at}"), ON_NODES).await;
+            created.unwrap_or_else(|why| panic!("{round} at {at}: {why}"));
         }
     }
-    assert!(shared.collisions() > 0, "nobody ever wanted what another had");
+    assert!(shared.collisions() > 0, "no server ever chose an allocated address");
     for server in &servers {
         server.api.catch_up().await.unwrap();
         server.check_distinct();
         assert_eq!(server.stored().len(), SIZE);
-        let full = server.create("too-many", INSIDE).await.unwrap_err();
+        let full = server.create("too-many", CLUSTER_IP).await.unwrap_err();
         assert!(full.message.ends_with("range is full"), "{}", full.message);
     }
-    assert_eq!(shared.holds().len(), 2 * SIZE);
-    // what one gives back another can have, and what one has another cannot
-    let wanted = servers[0].stored()[0].clone();
-    let body = format!(r#"{{"clusterIP":"{}","ports":[{{"port":1}}]}}"#, wanted.text(ADDRESS));
+    assert_eq!(shared.allocations().len(), 2 * SIZE);
+    // an address that one server releases another can allocate, but not one in use
+    let same_address = servers[0].stored()[0].clone();
+    let body = format!(r#"{{"clusterIP":"{}","ports":[{{"port":1}}]}}"#, same_address.text(ADDRESS));
     let why = servers[1].create("other", &body).await.unwrap_err();
     assert!(why.message.ends_with("provided IP is already allocated"), "{}", why.message);
-    servers[0].delete(wanted.text(&["metadata", "name"])).await;
+    servers[0].delete(same_address.text(&["metadata", "name"])).await;
     servers[1].api.catch_up().await.unwrap();
     servers[1].create("other", &body).await.unwrap();
     servers[2].api.catch_up().await.unwrap();
@@ -297,30 +298,30 @@ async fn several_servers_never_give_the_same_thing() {
         servers[1].api.catch_up().await.unwrap();
         servers[1].delete(name).await;
     }
-    assert_eq!(shared.holds(), Vec::<String>::new());
+    assert_eq!(shared.allocations(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn what_others_wrote_is_there_once_it_is_served() {
-    let shared = Arc::new(Shared::default());
-    let first = Cluster::among(&shared, 17);
+async fn writes_of_other_servers_are_visible_once_served() {
+    let shared = Arc::new(SharedStore::default());
+    let first = Cluster::on_shared_store(&shared, 17);
     let (store, world) = (Arc::new(shared.front()), Simulated::new(1_700_000_000, 18));
-    let api = serving_nothing(store.clone(), Vec::new(), world);
+    let api = unserved_api(store.clone(), Vec::new(), world);
     for name in ["a", "b", "c"] {
         first.create(name, ON_NODES).await.unwrap();
     }
     api.catch_up().await.unwrap();
     let before = api.storage.published.get();
-    first.write("a", INSIDE, false, false).await.unwrap();
+    first.write("a", CLUSTER_IP, false, false).await.unwrap();
     first.delete("b").await;
     api.catch_up().await.unwrap();
     let late = Cluster { services: serve(&api), api, store };
     let all = |cluster: &Cluster| cluster.api.list_of("services", None);
     assert_eq!(all(&late), all(&first));
     assert_eq!(all(&late).len(), 2);
-    // what happened before is not known, and nobody is told that it was nothing
+    // earlier history is unknown, and must not be reported as empty
     let options = ListOptions { resource_version: before.to_string(), ..ListOptions::default() };
-    let gone = late.api.watch(&late.services, "", &options, 0).await.err().unwrap();
-    assert_eq!(gone.code, 410);
+    let expired = late.api.watch(&late.services, "", &options, 0).await.err().unwrap();
+    assert_eq!(expired.code, 410);
     late.use_up().await;
 }

@@ -1,4 +1,4 @@
-//! A store that several servers write to, each of which sees what the others wrote only when it must.
+//! A store shared by several servers, each of which sees the writes of the others only when it must.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use store::{BoxFuture, Change, Expect, Op, Revision, Stats, Store, StoreError, Subscriber, Write};
 
 #[derive(Default)]
-pub struct Shared(Mutex<State>);
+pub struct SharedStore(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     revision: u64,
     keys: BTreeMap<Arc<str>, (u64, Bytes)>,
     fronts: Vec<Arc<Front>>,
-    /// How often two took the same thing.
+    /// Number of conflicting allocations.
     pub collisions: usize,
 }
 
@@ -25,24 +25,24 @@ struct Front {
 }
 
 /// The store as one server sees it.
-pub struct Seen {
-    shared: Arc<Shared>,
+pub struct SharedStoreView {
+    shared: Arc<SharedStore>,
     front: Arc<Front>,
 }
 
-impl Shared {
-    pub fn front(self: &Arc<Self>) -> Seen {
+impl SharedStore {
+    pub fn front(self: &Arc<Self>) -> SharedStoreView {
         let front = Arc::new(Front::default());
         self.0.lock().fronts.push(front.clone());
-        Seen { shared: self.clone(), front }
+        SharedStoreView { shared: self.clone(), front }
     }
 
     pub fn collisions(&self) -> usize {
         self.0.lock().collisions
     }
 
-    /// Keys that say who holds something.
-    pub fn holds(&self) -> Vec<String> {
+    /// Keys of allocations.
+    pub fn allocations(&self) -> Vec<String> {
         let state = self.0.lock();
         state.keys.keys().filter(|key| key.starts_with("/registry/holds/")).map(|it| it.to_string()).collect()
     }
@@ -61,14 +61,14 @@ impl Front {
 impl State {
     fn check(&self, write: &Write) -> Result<(), StoreError> {
         let current = self.keys.get(&write.key).map(|it| Revision(it.0));
-        let holds = match write.expect {
+        let allocations = match write.expect {
             Expect::Absent => current.is_none(),
-            Expect::Revision(asked) => current == Some(asked),
+            Expect::Revision(expected) => current == Some(expected),
             Expect::Present => current.is_some(),
             Expect::Any => true,
         };
         let conflict = |key: &Arc<str>, current| Err(StoreError::Conflict { key: key.clone(), current });
-        if !holds {
+        if !allocations {
             return conflict(&write.key, current);
         }
         let mut taken = write.holds.iter().flat_map(|it| &it.taken);
@@ -96,7 +96,7 @@ impl State {
     }
 }
 
-impl Store for Seen {
+impl Store for SharedStoreView {
     fn start(&self, subscriber: Subscriber) -> Result<(), StoreError> {
         *self.front.subscriber.lock() = Some(subscriber);
         Ok(())
@@ -113,12 +113,12 @@ impl Store for Seen {
                         Op::Delete => None,
                     };
                     state.set(&self.front, &write.key, value, write.note);
-                    if let Some(holds) = write.holds {
-                        holds
+                    if let Some(allocations) = write.holds {
+                        allocations
                             .taken
                             .iter()
                             .for_each(|key| state.set(&self.front, key, Some(Bytes::new()), None));
-                        holds.freed.iter().for_each(|key| state.set(&self.front, key, None, None));
+                        allocations.freed.iter().for_each(|key| state.set(&self.front, key, None, None));
                     }
                     Revision(state.revision)
                 })

@@ -1,4 +1,4 @@
-//! Configuration file of tracing.
+//! The tracing configuration file.
 //!
 //! ```yaml
 //! apiVersion: apiserver.config.k8s.io/v1alpha1
@@ -12,19 +12,19 @@ use outbound::Endpoint;
 use rest::{Format, Input};
 use schema::Value;
 
-/// Where spans go unless somebody says otherwise.
+/// The default collector endpoint.
 const ENDPOINT: &str = "localhost:4317";
-const MOST: i64 = 1_000_000;
+const MAX_PER_MILLION: i64 = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configuration {
-    /// Where the collector is.
+    /// The collector.
     pub endpoint: Endpoint,
-    /// So many of a million requests are traced of which no client has decided.
+    /// How many of a million requests are sampled, unless their client decides.
     pub per_million: u32,
 }
 
-/// What is wrong with a file.
+/// The errors in a file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct BadConfiguration(Vec<String>);
@@ -37,8 +37,8 @@ impl Configuration {
         let mut wrong = Vec::new();
         let group = names.group("apiserver.config");
         let version = value.text(&["apiVersion"]);
-        let known = ["v1alpha1", "v1beta1"].iter().any(|one| version == format!("{group}/{one}"));
-        if !known || value.text(&["kind"]) != "TracingConfiguration" {
+        let is_known_version = ["v1alpha1", "v1beta1"].iter().any(|one| version == format!("{group}/{one}"));
+        if !is_known_version || value.text(&["kind"]) != "TracingConfiguration" {
             wrong.push(format!("it is not a TracingConfiguration of {group}/v1alpha1 or v1beta1"));
         }
         let fields = value.as_map().into_iter().flat_map(|map| map.iter());
@@ -49,14 +49,14 @@ impl Configuration {
         }
         let endpoint = match value.at(&["endpoint"]) {
             None | Some(Value::Null) => ENDPOINT.parse(),
-            Some(given) => given.as_str().unwrap_or("").parse(),
+            Some(value) => value.as_str().unwrap_or("").parse(),
         };
         let endpoint = endpoint.map_err(|why: String| wrong.push(format!("endpoint: {why}"))).ok();
         let per_million = match value.at(&["samplingRatePerMillion"]) {
             None | Some(Value::Null) => 0,
-            Some(given) => given.as_int().unwrap_or(-1),
+            Some(value) => value.as_int().unwrap_or(-1),
         };
-        if !(0..=MOST).contains(&per_million) {
+        if !(0..=MAX_PER_MILLION).contains(&per_million) {
             wrong.push("samplingRatePerMillion: a number from 0 to 1000000 is needed".to_owned());
         }
         match (endpoint, wrong.is_empty()) {
@@ -78,21 +78,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_usual() {
+    fn missing_fields_have_defaults() {
         let usual = parse("").unwrap();
         assert_eq!(
             usual,
             Configuration { endpoint: Endpoint::Tcp("localhost:4317".to_owned()), per_million: 0 }
         );
-        let said = parse("endpoint: unix:///run/otel\nsamplingRatePerMillion: 100\n").unwrap();
-        assert_eq!(said, Configuration { endpoint: Endpoint::Unix("/run/otel".into()), per_million: 100 });
+        let configuration = parse("endpoint: unix:///run/otel\nsamplingRatePerMillion: 100\n").unwrap();
+        assert_eq!(
+            configuration,
+            Configuration { endpoint: Endpoint::Unix("/run/otel".into()), per_million: 100 }
+        );
     }
 
     #[test]
-    fn everything_wrong_is_told() {
-        let told = parse("endpoint: http://x\nsamplingRatePerMillion: 1000001\nmore: 1\n").unwrap_err();
+    fn all_errors_are_reported() {
+        let errors = parse("endpoint: http://x\nsamplingRatePerMillion: 1000001\nmore: 1\n").unwrap_err();
         for part in ["endpoint:", "samplingRatePerMillion:", "\"more\""] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(errors.contains(part), "{part}: {errors}");
         }
         let other = Configuration::parse("apiVersion: v1\nkind: Pod\n", &Names::kubernetes());
         assert!(other.unwrap_err().to_string().contains("not a TracingConfiguration"));

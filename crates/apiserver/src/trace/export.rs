@@ -4,22 +4,24 @@ use super::otlp;
 use super::span::Span;
 use crate::serve::LogThrottle;
 use grpc::otlp::trace_service_client::TraceServiceClient;
-use metrics::{About, Counter, Registry};
+use metrics::{Counter, Descriptor, Registry};
 use outbound::{Channel, Dialer, Endpoint, RpcError};
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 /// How many requests' spans may be queued.
 const MAX_QUEUED: usize = 2048;
-/// How many spans one batch has at most, and how long it waits for more.
+/// Maximum number of spans of a batch, and how long it waits for more.
 const BATCH: usize = 512;
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest response.
 const MAX_RESPONSE: usize = 64 * 1024;
 
-const SENT: About = About::alpha("pintle_trace_spans_sent_total", "Spans that a collector accepted.");
-const LOST: About = About::alpha("pintle_trace_spans_lost_total", "Spans that no collector accepted.");
+const SENT: Descriptor =
+    Descriptor::alpha("pintle_trace_spans_sent_total", "Spans that a collector accepted.");
+const LOST: Descriptor =
+    Descriptor::alpha("pintle_trace_spans_lost_total", "Spans that no collector accepted.");
 
 /// The queue of spans to export.
 pub(super) struct Exporter {
@@ -28,21 +30,21 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    pub fn start(endpoint: Endpoint, way: Dialer, instance: String, registry: &Registry) -> Self {
-        let (queue, waiting) = mpsc::channel(MAX_QUEUED);
+    pub fn start(endpoint: Endpoint, dialer: Dialer, instance: String, registry: &Registry) -> Self {
+        let (queue, receiver) = mpsc::channel(MAX_QUEUED);
         let lost: Counter = registry.one(LOST);
         let worker = Worker {
-            channel: Channel::plain(&endpoint, way).map_err(|why| why.to_string()),
+            channel: Channel::plain(&endpoint, dialer).map_err(|why| why.to_string()),
             instance,
             sent: registry.one(SENT),
             lost: lost.clone(),
             throttle: LogThrottle::default(),
         };
-        tokio::spawn(worker.run(waiting));
+        tokio::spawn(worker.run(receiver));
         Exporter { queue, lost }
     }
 
-    /// Takes spans, unless too many wait.
+    /// Queues spans, unless the queue is full.
     pub fn take(&self, spans: Vec<Span>) {
         let count = spans.len() as u64;
         if self.queue.try_send(spans).is_err() {
@@ -60,18 +62,18 @@ struct Worker {
 }
 
 impl Worker {
-    async fn run(self, mut waiting: Receiver<Vec<Span>>) {
+    async fn run(self, mut queue: Receiver<Vec<Span>>) {
         let mut gathered = Vec::new();
-        while let Some(first) = waiting.recv().await {
+        while let Some(first) = queue.recv().await {
             gathered.extend(first);
             let full = async {
                 while gathered.len() < BATCH
-                    && let Some(more) = waiting.recv().await
+                    && let Some(more) = queue.recv().await
                 {
                     gathered.extend(more);
                 }
             };
-            let _ = tokio::time::timeout(BATCH_DELAY, full).await;
+            let _ = env::io::timeout(BATCH_DELAY, full).await;
             self.send(&std::mem::take(&mut gathered)).await;
         }
     }
@@ -82,8 +84,8 @@ impl Worker {
             Ok(()) => self.sent.inc_by(count),
             Err(why) => {
                 self.lost.inc_by(count);
-                if let Some(kept_back) = self.throttle.now() {
-                    tracing::warn!(%why, spans = count, kept_back, "the trace collector did not accept the spans");
+                if let Some(suppressed) = self.throttle.now() {
+                    tracing::warn!(%why, spans = count, suppressed, "the trace collector did not accept the spans");
                 }
             }
         }

@@ -1,14 +1,14 @@
-//! Traces of requests: one span for each request and for each of its steps, sent to a collector.
+//! Tracing of requests: one span per request and per step, sent to a collector.
 //!
 //! ```text
 //! KubernetesAPI ─ authentication ─ priorityandfairness ─ authorization ─ admission ─ store
 //! ```
 //!
-//! A client that traces says so in `traceparent`, and what it decided about sampling holds; of the others a part is
-//! drawn by lot. Calls that a traced request makes to webhooks carry its span on.
+//! A client that traces sends `traceparent`, and its sampling decision holds; other requests are sampled
+//! randomly. Webhook calls of a traced request carry its span on.
 //!
-//! What always holds: without a configuration nothing of this is done. Requests never wait for the collector: spans
-//! that it does not take in time are lost, and counted.
+//! Invariants: without a configuration nothing is traced. Requests never wait for the collector: spans that
+//! it does not accept in time are lost, and counted.
 
 mod configuration;
 mod export;
@@ -28,23 +28,23 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// Traces requests.
 pub(crate) struct Tracing {
-    /// So many of a million requests are traced of which nobody has decided yet.
+    /// How many of a million requests are sampled, unless their client decides.
     per_million: u32,
     exporter: Exporter,
     world: World,
 }
 
-/// A request that is traced.
-pub(crate) struct Traced {
+/// The span of a request.
+pub(crate) struct RequestSpan {
     context: Context,
     parent: Option<SpanId>,
-    /// When it came: since the epoch, and by the clock that never goes back.
+    /// Start of the request: since the epoch, and by the monotonic clock.
     began: Duration,
-    came: Duration,
+    received: Duration,
 }
 
-/// What is told of a request besides its steps.
-pub(crate) struct Told<'a> {
+/// Attributes of a request's span.
+pub(crate) struct SpanAttributes<'a> {
     pub method: &'a str,
     pub target: &'a str,
     pub agent: &'a str,
@@ -54,23 +54,23 @@ pub(crate) struct Told<'a> {
 }
 
 impl Tracing {
-    /// Spans are sent from now on, until all who could make some are gone.
+    /// Starts the exporter, which runs until all senders are dropped.
     pub fn start(
         configuration: Configuration,
-        way: Dialer,
+        dialer: Dialer,
         instance: String,
         world: World,
         registry: &Registry,
     ) -> Self {
         let per_million = configuration.per_million;
-        let exporter = Exporter::start(configuration.endpoint, way, instance, registry);
+        let exporter = Exporter::start(configuration.endpoint, dialer, instance, registry);
         Tracing { per_million, exporter, world }
     }
 
-    /// Whether a request is traced, and as what.
-    pub fn begin(&self, headers: &HeaderMap, came: Duration) -> Option<Traced> {
-        let given = headers.get(TRACEPARENT).and_then(|value| Context::parse(value.to_str().ok()?));
-        let sampled = match given {
+    /// Starts a span, if the request is sampled.
+    pub fn begin(&self, headers: &HeaderMap, received: Duration) -> Option<RequestSpan> {
+        let remote = headers.get(TRACEPARENT).and_then(|value| Context::parse(value.to_str().ok()?));
+        let sampled = match remote {
             Some(parent) => parent.sampled,
             None => {
                 self.per_million > 0 && env::random_u64(&self.world) % 1_000_000 < u64::from(self.per_million)
@@ -79,28 +79,34 @@ impl Tracing {
         if !sampled {
             return None;
         }
-        let trace = given.map_or_else(|| self.random(), |parent| parent.trace);
+        let trace = remote.map_or_else(|| self.random(), |parent| parent.trace);
         let context = Context { trace, span: self.random(), sampled };
         let began = self.world.now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Some(Traced { context, parent: given.map(|parent| parent.span), began, came })
+        Some(RequestSpan { context, parent: remote.map(|parent| parent.span), began, received })
     }
 
     fn random<const N: usize>(&self) -> [u8; N] {
         let mut out = [0; N];
         self.world.fill(&mut out);
-        // nothing but zeros would mean that there is none
+        // an all-zero id is invalid
         out[N - 1] |= u8::from(out == [0; N]);
         out
     }
 
-    /// A request is answered: hands over its span, and one for each of its steps.
-    pub fn end(&self, traced: &Traced, took: Duration, notes: &RequestRecord, told: &Told<'_>) {
-        let since = |at: Duration| traced.began + at.saturating_sub(traced.came);
-        let (mut spans, mut before) = (Vec::with_capacity(8), traced.came);
+    /// Exports the span of a request, and one for each of its steps.
+    pub fn end(
+        &self,
+        span: &RequestSpan,
+        took: Duration,
+        notes: &RequestRecord,
+        attributes: &SpanAttributes<'_>,
+    ) {
+        let since = |at: Duration| span.began + at.saturating_sub(span.received);
+        let (mut spans, mut before) = (Vec::with_capacity(8), span.received);
         for (step, at) in notes.steps() {
             spans.push(Span {
-                context: Context { span: self.random(), ..traced.context },
-                parent: Some(traced.context.span),
+                context: Context { span: self.random(), ..span.context },
+                parent: Some(span.context.span),
                 name: step.name(),
                 served: false,
                 began: since(before),
@@ -112,28 +118,28 @@ impl Tracing {
         }
         let text = |text: &str| Attribute::Text(text.to_owned());
         spans.push(Span {
-            context: traced.context,
-            parent: traced.parent,
+            context: span.context,
+            parent: span.parent,
             name: "KubernetesAPI",
             served: true,
-            began: traced.began,
-            ended: traced.began + took,
+            began: span.began,
+            ended: span.began + took,
             attributes: vec![
-                ("http.method", text(told.method)),
-                ("http.target", text(told.target)),
-                ("http.user_agent", text(told.agent)),
-                ("net.peer.name", text(&told.peer)),
-                ("audit-id", text(told.id)),
-                ("http.status_code", Attribute::Number(told.code.into())),
+                ("http.method", text(attributes.method)),
+                ("http.target", text(attributes.target)),
+                ("http.user_agent", text(attributes.agent)),
+                ("net.peer.name", text(&attributes.peer)),
+                ("audit-id", text(attributes.id)),
+                ("http.status_code", Attribute::Number(attributes.code.into())),
             ],
-            failed: told.code >= 500,
+            failed: attributes.code >= 500,
         });
         self.exporter.take(spans);
     }
 }
 
-impl Traced {
-    /// What calls on its behalf say.
+impl RequestSpan {
+    /// The `traceparent` of outgoing calls.
     pub fn header(&self) -> Option<HeaderValue> {
         self.context.header()
     }
@@ -143,24 +149,24 @@ impl Traced {
 mod tests {
     use super::*;
 
-    const GIVEN: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const TRACE_HEADER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
     fn contexts_are_read_and_written() {
-        let read = Context::parse(GIVEN).unwrap();
+        let read = Context::parse(TRACE_HEADER).unwrap();
         assert!(read.sampled && read.trace[0] == 0x0a && read.span[7] == 0x31);
-        assert_eq!(read.header().unwrap(), GIVEN);
-        assert!(!Context::parse(&GIVEN.replace("-01", "-00")).unwrap().sampled);
-        assert!(Context::parse(&format!("{}-more", GIVEN.replacen("00", "01", 1))).is_some());
+        assert_eq!(read.header().unwrap(), TRACE_HEADER);
+        assert!(!Context::parse(&TRACE_HEADER.replace("-01", "-00")).unwrap().sampled);
+        assert!(Context::parse(&format!("{}-more", TRACE_HEADER.replacen("00", "01", 1))).is_some());
         for wrong in [
             "",
             "00",
-            &format!("{GIVEN}-more"),
-            &GIVEN.replacen("00", "ff", 1),
-            &GIVEN.replace('a', "A"),
-            &GIVEN.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
-            &GIVEN.replace("b7ad6b7169203331", &"0".repeat(16)),
-            &GIVEN[..GIVEN.len() - 1],
+            &format!("{TRACE_HEADER}-more"),
+            &TRACE_HEADER.replacen("00", "ff", 1),
+            &TRACE_HEADER.replace('a', "A"),
+            &TRACE_HEADER.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
+            &TRACE_HEADER.replace("b7ad6b7169203331", &"0".repeat(16)),
+            &TRACE_HEADER[..TRACE_HEADER.len() - 1],
             "00-0af-b7-01",
         ] {
             assert_eq!(Context::parse(wrong), None, "{wrong}");
@@ -168,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_decide_and_else_the_lot_does() {
+    async fn clients_decide_and_otherwise_sampling_does() {
         let world: World = env::Simulated::new(1_700_000_000, 3);
         let start = |per_million| {
             let endpoint = "localhost:1".parse().unwrap();
@@ -177,14 +183,14 @@ mod tests {
         };
         let with = |text: &str| HeaderMap::from_iter([(TRACEPARENT, text.parse().unwrap())]);
         let (never, always, half) = (start(0), start(1_000_000), start(500_000));
-        let traced = never.begin(&with(GIVEN), Duration::ZERO).unwrap();
-        let given = Context::parse(GIVEN).unwrap();
-        assert_eq!((traced.context.trace, traced.parent), (given.trace, Some(given.span)));
-        assert_ne!(traced.context.span, given.span);
-        assert!(always.begin(&with(&GIVEN.replace("-01", "-00")), Duration::ZERO).is_none());
+        let span = never.begin(&with(TRACE_HEADER), Duration::ZERO).unwrap();
+        let remote = Context::parse(TRACE_HEADER).unwrap();
+        assert_eq!((span.context.trace, span.parent), (remote.trace, Some(remote.span)));
+        assert_ne!(span.context.span, remote.span);
+        assert!(always.begin(&with(&TRACE_HEADER.replace("-01", "-00")), Duration::ZERO).is_none());
         assert!(never.begin(&HeaderMap::new(), Duration::ZERO).is_none());
-        let traced = always.begin(&with("nonsense"), Duration::ZERO).unwrap();
-        assert!(traced.parent.is_none() && traced.context.trace != given.trace);
+        let span = always.begin(&with("nonsense"), Duration::ZERO).unwrap();
+        assert!(span.parent.is_none() && span.context.trace != remote.trace);
         let drawn = (0..1000).filter(|_| half.begin(&HeaderMap::new(), Duration::ZERO).is_some()).count();
         assert!((400..600).contains(&drawn), "{drawn}");
     }

@@ -1,4 +1,4 @@
-//! Spans as the trace service of OTLP takes them.
+//! OTLP encoding of spans.
 
 use super::span::{Attribute, Span};
 use grpc::otlp::any_value::Value;

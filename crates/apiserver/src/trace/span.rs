@@ -4,7 +4,7 @@ use http::HeaderValue;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// What all spans of a trace share.
+/// The id that all spans of a trace share.
 pub(super) type TraceId = [u8; 16];
 pub(super) type SpanId = [u8; 8];
 
@@ -17,12 +17,12 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// What a header says; nothing of one that makes no sense.
+    /// Parses a header; `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.trim().split('-');
         let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let version = u8::from_str_radix(version, 16).ok().filter(|_| version.len() == 2)?;
-        // later versions may say more at the end
+        // later versions may append fields
         if version == 0xff || (version == 0 && parts.next().is_some()) || flags.len() != 2 {
             return None;
         }
@@ -46,7 +46,7 @@ impl Context {
     }
 }
 
-/// Exactly so many bytes, in small hexadecimal letters.
+/// Exactly `N` bytes, in lower-case hexadecimal.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |c: u8| match c {
         b'0'..=b'9' => Some(c - b'0'),
@@ -64,7 +64,7 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(out)
 }
 
-/// A span that is over.
+/// A finished span.
 pub(super) struct Span {
     pub context: Context,
     pub parent: Option<SpanId>,

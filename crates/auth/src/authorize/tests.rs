@@ -3,15 +3,15 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::*;
-use crate::rbac::tests::for_everybody;
+use crate::rbac::tests::bootstrap_rbac;
 
 fn authorize(attributes: &Attributes<'_>) -> Decision {
-    everybody().authorize(attributes).now().unwrap()
+    default_chain().authorize(attributes).now().unwrap()
 }
 
-/// As a server decides where no roles are given but those that everybody has.
-fn everybody() -> Chain {
-    Chain { authorizers: vec![Arc::new(for_everybody())] }
+/// The authorizer chain with the bootstrap roles only.
+fn default_chain() -> Chain {
+    Chain { authorizers: vec![Arc::new(bootstrap_rbac())] }
 }
 
 fn path_request<'a>(user: &'a User, verb: &'a str, path: &'a str) -> Attributes<'a> {
@@ -70,7 +70,7 @@ fn a_resource_needs_a_role() {
 
 #[test]
 fn identified_users_may_ask_what_they_may_do() {
-    let rules = everybody();
+    let rules = default_chain();
     let (bob, anonymous) = (User::named("bob").authenticated(), User::anonymous());
     let ask = |user, resource| {
         let plain = path_request(user, "create", "");
@@ -85,12 +85,12 @@ fn identified_users_may_ask_what_they_may_do() {
 }
 
 #[test]
-fn a_chain_ends_where_somebody_decides() {
+fn a_chain_ends_at_the_first_decision() {
     let bob = User::named("bob");
     let attributes = path_request(&bob, "get", "/metrics");
     let of = |authorizers: Vec<Arc<dyn Authorizer>>| Chain { authorizers };
     let refused =
-        of(vec![Arc::new(AlwaysDeny), Arc::new(for_everybody())]).authorize(&attributes).now().unwrap();
+        of(vec![Arc::new(AlwaysDeny), Arc::new(bootstrap_rbac())]).authorize(&attributes).now().unwrap();
     assert_eq!(refused, Decision::NoOpinion("Everything is forbidden.".into()));
     let open = of(vec![Arc::new(AlwaysDeny), Arc::new(AlwaysAllow)]);
     assert!(
@@ -173,12 +173,9 @@ impl Parsed {
 
 #[test]
 fn refusals_read_as_recorded() {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/recorded/auth"));
-    let Ok(files) = std::fs::read_dir(folder) else {
-        return eprintln!("skipped: no recordings at {}", folder.display());
-    };
+    let Some(folder) = testdata::find("recorded/auth") else { return };
     let mut compared = 0;
-    for file in files {
+    for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
         if !path.file_name().unwrap().to_string_lossy().starts_with("forbidden-") {
             continue;

@@ -34,8 +34,8 @@ fn group(name: &str) -> Subject {
     Subject::Group(name.to_owned())
 }
 
-/// What everybody may do in every cluster.
-pub(crate) fn for_everybody() -> Rbac {
+/// The bootstrap roles of all users.
+pub(crate) fn bootstrap_rbac() -> Rbac {
     let health = "/healthz,/livez,/readyz,/version,/version/";
     let discovery = "/api,/api/*,/apis,/apis/*,/openapi,/openapi/*";
     let reviews = "create authorization.k8s.io selfsubjectaccessreviews,selfsubjectrulesreviews";
@@ -56,7 +56,7 @@ pub(crate) fn for_everybody() -> Rbac {
     rbac
 }
 
-fn asked<'a>(user: &'a User, text: &'a str) -> Attributes<'a> {
+fn attributes<'a>(user: &'a User, text: &'a str) -> Attributes<'a> {
     let mut parts = text.split(' ').map(|one| if one == "-" { "" } else { one });
     let mut next = || parts.next().unwrap_or("");
     let (verb, api_group, resource, namespace, name) = (next(), next(), next(), next(), next());
@@ -97,9 +97,9 @@ fn a_rule_permits_what_it_names() {
         ("get - pods x,y", "get - pods a z", false),
         ("get - pods x,y", "get - pods a", false),
     ] {
-        assert_eq!(rule(given).allows(&asked(&bob, wanted)), expected, "{given}: {wanted}");
+        assert_eq!(rule(given).allows(&attributes(&bob, wanted)), expected, "{given}: {wanted}");
     }
-    let path = |path| Attributes { path, resource_request: false, ..asked(&bob, "get") };
+    let path = |path| Attributes { path, resource_request: false, ..attributes(&bob, "get") };
     for (given, wanted, expected) in [
         ("/a", "/a", true),
         ("/a", "/a/b", false),
@@ -109,7 +109,7 @@ fn a_rule_permits_what_it_names() {
     ] {
         assert_eq!(paths("get", given).allows(&path(wanted)), expected, "{given}: {wanted}");
     }
-    assert!(!rule("* * *").allows(&path("/a")) && !paths("*", "*").allows(&asked(&bob, "get - pods")));
+    assert!(!rule("* * *").allows(&path("/a")) && !paths("*", "*").allows(&attributes(&bob, "get - pods")));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn bindings_reach_subjects_where_they_count() {
             binding("b", "lost", (false, "read"), vec![user("eve"), group("staff")]),
         ],
     ));
-    let decide = |user: &User, text: &str| match rbac.authorize(&asked(user, text)).now().unwrap() {
+    let decide = |user: &User, text: &str| match rbac.authorize(&attributes(user, text)).now().unwrap() {
         Decision::Allow(reason) => format!("+{reason}"),
         refused => format!("-{}", refused.reason()),
     };
@@ -179,7 +179,7 @@ fn what_is_gained_is_reported() {
     assert_eq!(missing(&[&rule("* * *")], &[&huge]), Ok(Vec::new()));
 }
 
-/// Changes carried over one by one give what compiling everything gives.
+/// Incremental changes equal a full compilation.
 #[test]
 fn a_policy_that_follows_is_the_policy_of_what_there_is() {
     (1..=6).for_each(follow_at_random);

@@ -1,4 +1,4 @@
-//! What is kept, for how long, and at what price.
+//! Bounds of the ring and of pins: age, count and bytes.
 
 use super::{Bench, delete, listed, put};
 use crate::{Gone, Interest, Options};

@@ -1,4 +1,4 @@
-//! Tests of the cache as a whole, and what they share.
+//! Tests of the cache as a whole, and their helpers.
 
 mod bounds;
 mod model;

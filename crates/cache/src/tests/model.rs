@@ -224,7 +224,7 @@ impl Run {
         assert!(stats.ring_events <= 150 && stats.ring_bytes <= 40_000 && stats.pins <= 3);
     }
 
-    /// A snapshot against the model, in all the ways it can be asked.
+    /// A snapshot against the model, by all its queries.
     fn check_snapshot(&self, snapshot: &Snapshot<Doc>) {
         let model = &self.history[snapshot.revision() as usize];
         assert_eq!(&state_of(snapshot), model);

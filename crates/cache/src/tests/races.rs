@@ -153,7 +153,7 @@ impl Server {
     }
 }
 
-/// The next revision after `from` that a watch of cache `parity` must be told of.
+/// The next revision after `from` that a watch of cache `parity` must receive.
 fn next(from: u64, parity: u64, object: u64, step: u64) -> u64 {
     let interested = |revision: &u64| match step {
         2 => true,

@@ -1,4 +1,4 @@
-//! Who is told what: the hub's index, cut-offs, ends and leaving.
+//! Watchers and their events: the hub's index, lag, ends and removal.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -53,7 +53,7 @@ fn a_changed_term_concerns_the_watchers_of_both() {
     for (watcher, expected) in watchers.iter_mut().zip(expected) {
         assert_eq!(waiting(watcher), expected);
     }
-    // a late watcher is told the same from the ring
+    // a late watcher receives the same from the ring
     for (value, expected) in ["", "n1", "n2"].into_iter().zip(expected) {
         assert_eq!(waiting(&mut bench.cache.watch_after(0, term(value)).unwrap()), expected);
     }
@@ -184,7 +184,7 @@ fn loading_again_cuts_watchers_off() {
     assert_eq!(bench.cache.at(8).err(), Some(Gone { oldest: 20 }));
     assert_eq!(super::listed(&bench.cache.snapshot()), [("a/z".to_owned(), 12)]);
     assert_eq!(bench.cache.snapshot().with_term("n1").count(), 0);
-    // what the new state includes already is not told again
+    // changes that the new state includes are not sent again
     bench.publish(vec![put("a/z", 12), put("a/z", 21)]);
     assert_eq!(waiting(&mut bench.cache.watch_after(20, Interest::All).unwrap()), [21]);
 }

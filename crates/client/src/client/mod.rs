@@ -19,8 +19,8 @@ use tower_service::Service;
 
 /// The body of a request: bytes that are known as a whole.
 pub type Body = http_body_util::Full<Bytes>;
-type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
-type Pending = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
+type ServerResponse = Response<UnsyncBoxBody<Bytes, BoxError>>;
+type Pending = Pin<Box<dyn Future<Output = Result<ServerResponse, BoxError>> + Send>>;
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -42,8 +42,8 @@ impl Client {
             let mut service = service.clone();
             Box::pin(async move {
                 std::future::poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
-                let answer = service.call(request).await.map_err(Into::into)?;
-                Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+                let response = service.call(request).await.map_err(Into::into)?;
+                Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
             })
         };
         Client { send: Arc::new(send) }
@@ -65,19 +65,19 @@ impl Client {
     }
 
     /// Sends a request. An answer with an error status is an error.
-    async fn send(&self, request: Request<Vec<u8>>) -> Result<Answer, Error> {
-        let answer = (self.send)(request.map(Body::from)).await.map_err(Error::Transport)?;
-        let code = answer.status();
+    async fn send(&self, request: Request<Vec<u8>>) -> Result<ServerResponse, Error> {
+        let response = (self.send)(request.map(Body::from)).await.map_err(Error::Transport)?;
+        let code = response.status();
         if !code.is_client_error() && !code.is_server_error() {
-            return Ok(answer);
+            return Ok(response);
         }
-        let body = collect(answer).await?;
+        let body = collect(response).await?;
         Err(Error::Api(Box::new(status(code, &body))))
     }
 }
 
-async fn collect(answer: Answer) -> Result<Bytes, Error> {
-    Ok(answer.into_body().collect().await.map_err(Error::Transport)?.to_bytes())
+async fn collect(response: ServerResponse) -> Result<Bytes, Error> {
+    Ok(response.into_body().collect().await.map_err(Error::Transport)?.to_bytes())
 }
 
 /// The `Status` in the body of an error; one with the text of the body where there is none.

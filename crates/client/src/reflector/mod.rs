@@ -87,7 +87,7 @@ pub async fn list_and_watch(source: Source, sink: Box<dyn Sink>) {
             Ok(version) => version,
             Err(why) => {
                 tracing::warn!(path, %why, "cannot list");
-                tokio::time::sleep(backoff.pause()).await;
+                env::io::sleep(backoff.pause()).await;
                 continue;
             }
         };
@@ -101,14 +101,14 @@ pub async fn list_and_watch(source: Source, sink: Box<dyn Sink>) {
             match ended {
                 // the usual end of a watch, after minutes and with a bookmark at the latest
                 Ok(WatchEnd::Closed) if began != version => {}
-                Ok(WatchEnd::Closed) => tokio::time::sleep(backoff.pause()).await,
+                Ok(WatchEnd::Closed) => env::io::sleep(backoff.pause()).await,
                 Ok(WatchEnd::Expired) => {
-                    tokio::time::sleep(backoff.pause()).await;
+                    env::io::sleep(backoff.pause()).await;
                     break;
                 }
                 Err(why) => {
                     tracing::debug!(path, %why, "a watch broke");
-                    tokio::time::sleep(backoff.pause()).await;
+                    env::io::sleep(backoff.pause()).await;
                 }
             }
         }

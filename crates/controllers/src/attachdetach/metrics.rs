@@ -10,26 +10,26 @@ use api::Resource;
 use api::storage::v1::{VolumeAttachment, VolumeError};
 use client::metrics::Metrics;
 use client::{Change, Informer};
-use metrics::{About, Counter, Family, Gauge, Histogram};
+use metrics::{Counter, Descriptor, Family, Gauge, Histogram};
 use names::Names;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-const FORCED: About = About::alpha(
+const FORCED: Descriptor = Descriptor::alpha(
     "attachdetach_controller_forced_detaches",
     "Volumes that were detached although their node may have used them.",
 );
-const TOTAL: About = About::alpha(
+const TOTAL: Descriptor = Descriptor::alpha(
     "attachdetach_controller_total_volumes",
     "Volumes that pods use, and volumes that are attached.",
 )
 .by(&["plugin_name", "state"]);
-const IN_USE: About =
-    About::alpha("storage_count_attachable_volumes_in_use", "Volumes that the pods of a node use.")
+const IN_USE: Descriptor =
+    Descriptor::alpha("storage_count_attachable_volumes_in_use", "Volumes that the pods of a node use.")
         .by(&["node", "volume_plugin"]);
-const TOOK: About = About::alpha(
+const TOOK: Descriptor = Descriptor::alpha(
     "storage_operation_duration_seconds",
     "Time to attach or detach a volume, or until that failed.",
 )
@@ -55,7 +55,7 @@ impl AttachMetrics {
         let plugin = names.well_known("csi");
         let plugin_name = move |driver: &str| format!("{plugin}:{driver}");
         let (counts, all, named) = (desired.clone(), attachments.clone(), plugin_name.clone());
-        metrics.registry().ask::<Gauge>(TOTAL, move |out| {
+        metrics.registry().callback::<Gauge>(TOTAL, move |out| {
             let (mut desired, mut actual) = (BTreeMap::<String, u32>::new(), BTreeMap::<String, u32>::new());
             for (driver, number) in counts.lock().values().flatten() {
                 *desired.entry(driver.clone()).or_default() += number;
@@ -70,7 +70,7 @@ impl AttachMetrics {
             }
         });
         let counts = desired.clone();
-        metrics.registry().ask::<Gauge>(IN_USE, move |out| {
+        metrics.registry().callback::<Gauge>(IN_USE, move |out| {
             for (node, by_driver) in &*counts.lock() {
                 by_driver
                     .iter()

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub async fn run(context: Context, options: Options) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let (nodes, attachments) = (context.informer::<Node>(), context.informer::<VolumeAttachment>());
     let attacher = Arc::new(Attacher {
         metrics: AttachMetrics::new(&context, &attachments),

@@ -9,7 +9,7 @@
 //! There is a signature for every token that may sign, and no other; the content is not changed.
 
 use crate::Context;
-use crate::bootstrap_token::{good_until, signing};
+use crate::bootstrap_token::{expiration, signing};
 use api::core::v1::{ConfigMap, Secret};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -31,7 +31,7 @@ struct Signer {
 }
 
 pub async fn run(context: Context) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let names = &context.names;
     let key = Key::new(names.public_namespace(), MAP);
     let maps = context.informer_of::<ConfigMap>(&key.namespace, &format!("metadata.name={MAP}"));
@@ -70,7 +70,7 @@ impl Reconcile for Signer {
         }
         // the signature of an expired token is removed
         let first_expiry =
-            secrets.iter().filter_map(|secret| good_until(secret)).filter(|until| *until > now).min();
+            secrets.iter().filter_map(|secret| expiration(secret)).filter(|until| *until > now).min();
         Ok(match first_expiry {
             Some(until) => Action::Requeue(Duration::from_secs((until - now).unsigned_abs())),
             None => Action::AwaitChange,

@@ -19,7 +19,7 @@ struct Roles {
 
 pub async fn run(context: Context) {
     // few roles are aggregated: all of them are reconciled when any role changes
-    let queue = Queue::<&'static str>::default();
+    let queue = Queue::<&'static str>::new(&context.world);
     let roles = context.informer::<ClusterRole>();
     roles.index(AGGREGATED, |role| role.aggregation_rule.iter().map(|_| String::new()).collect());
     let changed = queue.clone();

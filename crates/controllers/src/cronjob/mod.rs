@@ -17,7 +17,7 @@ use client::{
 };
 use decide::{Verdict, decide};
 use env::World;
-use metrics::{About, Histogram, counts};
+use metrics::{Descriptor, Histogram, counts};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -25,7 +25,7 @@ use std::time::{Duration, UNIX_EPOCH};
 /// The delay of a sync after its time: clocks and timers need not agree to the millisecond.
 const LATE: Duration = Duration::from_millis(100);
 
-const CREATION_SKEW: About = About::stable(
+const CREATION_SKEW: Descriptor = Descriptor::stable(
     "cronjob_controller_job_creation_skew_duration_seconds",
     "Time between the start times of jobs and their creation.",
 )
@@ -39,7 +39,7 @@ struct CronJobs {
 }
 
 pub async fn run(context: Context) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let (crons, jobs) = (context.informer::<CronJob>(), context.informer::<Job>());
     controller_ref::index(&jobs);
     listen(&context.world, &crons, &queue);

@@ -34,7 +34,7 @@ struct Approving {
 }
 
 pub async fn run(context: Context) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let requests = context.informer::<CertificateSigningRequest>();
     let approving = Arc::new(Approving { context, requests: requests.clone() });
     let changed = queue.clone();

@@ -21,7 +21,7 @@ struct Cleaner {
 }
 
 pub async fn run(context: Context) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let requests = context.informer::<CertificateSigningRequest>();
     let cleaner = Arc::new(Cleaner { context, requests: requests.clone() });
     let changed = queue.clone();

@@ -40,7 +40,7 @@ pub struct Options {
     pub agent_serving: Option<Source>,
     pub legacy: Option<Source>,
     /// The longest validity of a certificate.
-    pub lasts: Duration,
+    pub max_duration: Duration,
     pub workers: usize,
 }
 
@@ -51,7 +51,7 @@ impl Default for Options {
             agent_client: None,
             agent_serving: None,
             legacy: None,
-            lasts: Duration::from_secs(365 * 86_400),
+            max_duration: Duration::from_secs(365 * 86_400),
             workers: 5,
         }
     }
@@ -118,7 +118,7 @@ pub async fn run(context: Context, options: Options) {
         tracing::info!(controller = "csrsigning", "disabled: no signing authority is configured");
         return std::future::pending().await;
     }
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let requests = context.informer::<CertificateSigningRequest>();
     let workers = options.workers;
     let signing = Arc::new(Signing { context, options, requests: requests.clone() });
@@ -196,7 +196,7 @@ impl Signing {
         seconds: Option<i32>,
     ) -> CertificateTemplate<'a> {
         let now = self.context.now();
-        let (not_before, not_after) = validity(now, self.options.lasts.as_secs(), seconds);
+        let (not_before, not_after) = validity(now, self.options.max_duration.as_secs(), seconds);
         let mut serial = [0; 16];
         self.context.world.fill(&mut serial);
         CertificateTemplate { request, usages, now, not_before, not_after, serial }
@@ -206,14 +206,14 @@ impl Signing {
 /// Start and end of a certificate's validity: as long as requested, within the limits.
 fn validity(now: i64, longest: u64, requested: Option<i32>) -> (i64, i64) {
     let longest = i64::try_from(longest).unwrap_or(i64::MAX);
-    let lasts = match requested.map(i64::from) {
+    let duration = match requested.map(i64::from) {
         None => longest,
         Some(requested) if requested > longest => longest,
         Some(requested) => requested.max(SHORTEST),
     };
     let not_before = now - BACKDATED;
-    let end = if lasts < SHORT { now } else { not_before };
-    (not_before, end.saturating_add(lasts))
+    let end = if duration < SHORT { now } else { not_before };
+    (not_before, end.saturating_add(duration))
 }
 
 #[cfg(test)]
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn certificates_last_as_long_as_requested_within_limits() {
         const YEAR: u64 = 365 * 86_400;
-        for (longest, requested, lasts) in [
+        for (longest, requested, duration) in [
             (YEAR, None, YEAR as i64 - 300),
             (YEAR, Some(3600), 3600),
             (YEAR, Some(8 * 3600), 8 * 3600 - 300),
@@ -234,7 +234,7 @@ mod tests {
         ] {
             assert_eq!(
                 validity(10_000, longest, requested),
-                (9700, 10_000 + lasts),
+                (9700, 10_000 + duration),
                 "{longest} {requested:?}"
             );
         }

@@ -46,7 +46,7 @@ struct DaemonSets {
 }
 
 pub async fn run(context: Context) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let context = context.of(context.client.clone(), "daemonset-controller");
     let (sets, pods) = (context.informer::<DaemonSet>(), context.informer::<Pod>());
     let nodes = context.informer::<Node>();

@@ -239,7 +239,8 @@ fn statuses() {
 
 #[tokio::test]
 async fn a_changed_node_queues_only_sets_with_another_fit() {
-    let (placements, queue) = (Placements::default(), Queue::<Key>::default());
+    let (placements, queue) =
+        (Placements::default(), Queue::<Key>::new(&(env::Simulated::new(0, 0) as env::World)));
     let names = Names::kubernetes();
     let mut by_set = placements.by_set.write();
     for at in 0..1000 {

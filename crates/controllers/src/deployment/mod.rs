@@ -44,7 +44,7 @@ struct Deployments {
 }
 
 pub async fn run(context: Context, workers: usize) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let context = context.of(context.client.clone(), "deployment-controller");
     let deployments = context.informer::<Deployment>();
     let (sets, pods) = (context.informer::<ReplicaSet>(), context.informer::<Pod>());

@@ -27,7 +27,7 @@ struct Budgets {
 }
 
 pub async fn run(context: Context) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let (budgets, pods) = (context.informer::<PodDisruptionBudget>(), context.informer::<Pod>());
     let changed = queue.clone();
     budgets.listen(move |change| {

@@ -32,8 +32,11 @@ fn left(pod: &Pod, now: SystemTime) -> Option<Duration> {
 impl StaleConditions {
     /// Queues pods with the condition from now on.
     pub fn listen(context: &Context) -> Arc<Self> {
-        let stale =
-            StaleConditions { context: context.clone(), pods: context.informer(), queue: Queue::default() };
+        let stale = StaleConditions {
+            context: context.clone(),
+            pods: context.informer(),
+            queue: Queue::new(&context.world),
+        };
         let (changed, world) = (stale.queue.clone(), context.world.clone());
         stale.pods.listen(move |change| {
             if !change.is_deletion()

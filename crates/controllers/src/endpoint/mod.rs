@@ -42,7 +42,7 @@ struct EndpointsController {
 }
 
 pub async fn run(context: Context, options: Options) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let backends = Backends::watch(&context, &queue, options.batch_period);
     let endpoints = context.informer::<Endpoints>();
     let changed = queue.clone();

@@ -1,38 +1,39 @@
 //! Metrics of the endpoint slice controller.
 
 use crate::slices::metrics::{self, Changes, Writes};
-use ::metrics::{About, Counter, Family, Histogram, counts};
+use ::metrics::{Counter, Descriptor, Family, Histogram, counts};
 use api::discovery::v1::EndpointSlice;
 use client::Informer;
 use client::metrics::Metrics;
 use names::Names;
 use std::sync::Arc;
 
-const ADDED: About = About::alpha(
+const ADDED: Descriptor = Descriptor::alpha(
     "endpoint_slice_controller_endpoints_added_per_sync",
     "Endpoints added by a reconciliation of a service.",
 )
 .sizes(&counts::<15>(2, 2));
-const REMOVED: About = About {
+const REMOVED: Descriptor = Descriptor {
     name: "endpoint_slice_controller_endpoints_removed_per_sync",
     help: "Endpoints removed by a reconciliation of a service.",
     ..ADDED
 };
-const CHANGED: About = About::alpha(
+const CHANGED: Descriptor = Descriptor::alpha(
     "endpoint_slice_controller_endpointslices_changed_per_sync",
     "Slices written by a reconciliation of a service.",
 )
 .by(&["topology"])
 .in_thousandths(&[5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000]);
-const CHANGES: About =
-    About::alpha("endpoint_slice_controller_changes", "Writes of slices.").by(&["operation"]);
-const SYNCS: About =
-    About::alpha("endpoint_slice_controller_syncs", "Reconciliations of services.").by(&["result"]);
-const SLICES: About = About::alpha("endpoint_slice_controller_num_endpoint_slices", "Existing slices.");
-const DESIRED: About =
-    About::alpha("endpoint_slice_controller_desired_endpoint_slices", "Slices if all were full.");
-const ENDPOINTS: About =
-    About::alpha("endpoint_slice_controller_endpoints_desired", "Endpoints in all slices.");
+const CHANGES: Descriptor =
+    Descriptor::alpha("endpoint_slice_controller_changes", "Writes of slices.").by(&["operation"]);
+const SYNCS: Descriptor =
+    Descriptor::alpha("endpoint_slice_controller_syncs", "Reconciliations of services.").by(&["result"]);
+const SLICES: Descriptor =
+    Descriptor::alpha("endpoint_slice_controller_num_endpoint_slices", "Existing slices.");
+const DESIRED: Descriptor =
+    Descriptor::alpha("endpoint_slice_controller_desired_endpoint_slices", "Slices if all were full.");
+const ENDPOINTS: Descriptor =
+    Descriptor::alpha("endpoint_slice_controller_endpoints_desired", "Endpoints in all slices.");
 
 pub(super) struct SliceMetrics {
     added: Histogram,

@@ -40,7 +40,7 @@ fn manager(names: &Names) -> String {
 }
 
 pub async fn run(context: Context, options: slices::Options) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let backends = Backends::watch(&context, &queue, options.batch_period);
     let nodes = context.informer::<Node>();
     let slices = slices::follow(&context, &queue, manager(&context.names));

@@ -2,7 +2,7 @@
 
 use super::mirror::SkippedAddresses;
 use crate::slices::metrics::{self, Changes, Writes};
-use ::metrics::{About, Histogram, counts};
+use ::metrics::{Descriptor, Histogram, counts};
 use api::discovery::v1::EndpointSlice;
 use client::Informer;
 use client::metrics::Metrics;
@@ -10,39 +10,41 @@ use names::Names;
 use std::sync::Arc;
 use std::time::Duration;
 
-const ADDED: About = About::alpha(
+const ADDED: Descriptor = Descriptor::alpha(
     "endpoint_slice_mirroring_controller_endpoints_added_per_sync",
     "Endpoints added by a reconciliation.",
 )
 .sizes(&counts::<15>(2, 2));
-const UPDATED: About = About {
+const UPDATED: Descriptor = Descriptor {
     name: "endpoint_slice_mirroring_controller_endpoints_updated_per_sync",
     help: "Endpoints updated by a reconciliation.",
     ..ADDED
 };
-const REMOVED: About = About {
+const REMOVED: Descriptor = Descriptor {
     name: "endpoint_slice_mirroring_controller_endpoints_removed_per_sync",
     help: "Endpoints removed by a reconciliation.",
     ..ADDED
 };
-const SKIPPED: About = About {
+const SKIPPED: Descriptor = Descriptor {
     name: "endpoint_slice_mirroring_controller_addresses_skipped_per_sync",
     help: "Addresses that a reconciliation skipped, because they are invalid or too many.",
     ..ADDED
 };
-const TOOK: About = About::alpha(
+const TOOK: Descriptor = Descriptor::alpha(
     "endpoint_slice_mirroring_controller_endpoints_sync_duration",
     "Duration of reconciliations, in seconds.",
 )
 .seconds(&counts::<15>(1_000_000, 2));
-const CHANGES: About =
-    About::alpha("endpoint_slice_mirroring_controller_changes", "Writes of slices.").by(&["operation"]);
-const SLICES: About =
-    About::alpha("endpoint_slice_mirroring_controller_num_endpoint_slices", "Existing slices.");
-const DESIRED: About =
-    About::alpha("endpoint_slice_mirroring_controller_desired_endpoint_slices", "Slices if all were full.");
-const ENDPOINTS: About =
-    About::alpha("endpoint_slice_mirroring_controller_endpoints_desired", "Endpoints in all slices.");
+const CHANGES: Descriptor =
+    Descriptor::alpha("endpoint_slice_mirroring_controller_changes", "Writes of slices.").by(&["operation"]);
+const SLICES: Descriptor =
+    Descriptor::alpha("endpoint_slice_mirroring_controller_num_endpoint_slices", "Existing slices.");
+const DESIRED: Descriptor = Descriptor::alpha(
+    "endpoint_slice_mirroring_controller_desired_endpoint_slices",
+    "Slices if all were full.",
+);
+const ENDPOINTS: Descriptor =
+    Descriptor::alpha("endpoint_slice_mirroring_controller_endpoints_desired", "Endpoints in all slices.");
 
 pub(super) struct MirrorMetrics {
     added: Histogram,

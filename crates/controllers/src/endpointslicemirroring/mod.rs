@@ -48,7 +48,7 @@ fn selects(service: &Service) -> bool {
 }
 
 pub async fn run(context: Context, options: slices::Options) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let services = context.informer::<Service>();
     let endpoints = context.informer::<Endpoints>();
     let slices = slices::follow(&context, &queue, manager(&context.names));

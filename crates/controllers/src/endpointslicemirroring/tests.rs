@@ -4,7 +4,7 @@
 use super::*;
 use bytes::Bytes;
 use client::{Body, Client};
-use env::{Simulated, World, random_u64};
+use env::{Seeded, World, random_u64};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use parking_lot::Mutex;
@@ -194,7 +194,7 @@ fn bytes(mut body: Body) -> Bytes {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_changes_are_mirrored_without_waiting_for_a_timer() {
     let seed = 15;
-    let world: World = Simulated::new(0, seed);
+    let world: World = Seeded::new(0, seed);
     let server = Server { state: Arc::default(), changed: Arc::default(), world: world.clone() };
     for nth in 0..SERVICES {
         let name = format!("s{nth}");

@@ -8,15 +8,17 @@ use api::Resource;
 use api::core::v1::{PersistentVolumeClaim, Pod, Volume};
 use api::meta::v1::ObjectMeta;
 use client::{Action, Api, EventType, Failure, Informer, Key, Queue, Reconcile, is_terminating, run};
-use metrics::{About, Counter};
+use metrics::{Counter, Descriptor};
 use std::sync::Arc;
 
-const CREATED: About = About::alpha(
+const CREATED: Descriptor = Descriptor::alpha(
     "ephemeral_volume_controller_create_total",
     "Claims that were created for pods, or refused.",
 );
-const FAILED: About =
-    About::alpha("ephemeral_volume_controller_create_failures_total", "Claims for pods that were refused.");
+const FAILED: Descriptor = Descriptor::alpha(
+    "ephemeral_volume_controller_create_failures_total",
+    "Claims for pods that were refused.",
+);
 
 struct Ephemeral {
     context: Context,
@@ -28,7 +30,7 @@ struct Ephemeral {
 
 pub async fn run(context: Context, workers: usize) {
     let context = context.of(context.client.clone(), "ephemeral_volume");
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let (claims, pods) = (context.informer::<PersistentVolumeClaim>(), context.informer::<Pod>());
     claims::index(&pods);
     let changed = queue.clone();

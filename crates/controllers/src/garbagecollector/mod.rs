@@ -1,7 +1,7 @@
 //! The garbage collector: deletes objects whose owners are gone, and carries out foreground and orphan deletions.
 //!
 //! ```text
-//! monitors ──metadata──► graph ──► to delete ──► state of owners ──► decide ──► delete, patch or keep
+//! metadata informers ──► graph ──► to delete ──► state of owners ──► decide ──► delete, patch or keep
 //!                              └─► to orphan ──► remove the owner from dependents ──► finalize the owner
 //! ```
 //!
@@ -15,20 +15,20 @@ mod graph;
 mod identity;
 
 use crate::Context;
-use crate::monitors::{Listener, Monitors};
+use crate::metadata_informers::{Listener, MetadataInformers};
 use api::core::v1::ObjectReference;
 use api::meta::v1::ObjectMeta;
 use client::discovery::{ApiResources, Discovery, Resource};
 use client::events::{EventType, Recorder};
 use client::{Action, Failure, Queue, Reconcile, run};
+use env::io::RealInstant;
 use graph::{Graph, Owner, OwnerState, Todo, View};
 use identity::{Identity, Type, Uid};
-use metrics::{About, Counter};
+use metrics::{Counter, Descriptor};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// How long the start waits for the first lists; work that needs all of them waits longer.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,10 +36,10 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const UNOBSERVED: Duration = Duration::from_secs(30);
 /// The limit of the age of a discovery that lacks a kind.
 const DISCOVERY_AGE: Duration = Duration::from_secs(10);
-/// The interval at which work that needs synced monitors is retried.
+/// The interval at which work that needs synced metadata informers is retried.
 const UNSYNCED: Duration = Duration::from_millis(200);
 
-const SYNC_ERRORS: About = About::alpha(
+const SYNC_ERRORS: Descriptor = Descriptor::alpha(
     "garbagecollector_controller_resources_sync_error_total",
     "Failed discoveries, and periods in which not all resources were listed.",
 );
@@ -67,7 +67,7 @@ struct Shared {
 
 struct Collector {
     context: Context,
-    monitors: Monitors,
+    metadata_informers: MetadataInformers,
     discovery: Arc<Discovery>,
     shared: Arc<Shared>,
 }
@@ -76,21 +76,26 @@ pub async fn run(context: Context, options: Options) {
     if !options.on {
         return std::future::pending().await;
     }
-    let monitors = context.monitors();
+    let metadata_informers = context.metadata_informers();
     let shared = Arc::new(Shared {
         graph: Mutex::default(),
-        to_delete: Queue::default(),
-        to_orphan: Queue::default(),
+        to_delete: Queue::new(&context.world),
+        to_orphan: Queue::new(&context.world),
         events: context.events.clone(),
     });
-    monitors.listen(shared.clone());
-    let counted = monitors.clone();
-    let count = move |out: &mut metrics::Samples<'_>| out.add(&[], counted.troubles() as f64);
-    context.metrics.registry().ask::<Counter>(SYNC_ERRORS, count);
+    metadata_informers.listen(shared.clone());
+    let informers = metadata_informers.clone();
+    let count = move |out: &mut metrics::Samples<'_>| out.add(&[], informers.sync_failures() as f64);
+    context.metrics.registry().callback::<Counter>(SYNC_ERRORS, count);
     let (to_delete, to_orphan) = (shared.to_delete.clone(), shared.to_orphan.clone());
-    let _ = tokio::time::timeout(TIMEOUT, monitors.synced()).await;
-    tracing::debug!(nodes = shared.graph.lock().len(), synced = monitors.is_synced(), "the collector starts");
-    let collector = Arc::new(Collector { discovery: context.discovery(), context, monitors, shared });
+    let _ = env::io::timeout(TIMEOUT, metadata_informers.synced()).await;
+    tracing::debug!(
+        nodes = shared.graph.lock().len(),
+        synced = metadata_informers.is_synced(),
+        "the collector starts"
+    );
+    let collector =
+        Arc::new(Collector { discovery: context.discovery(), context, metadata_informers, shared });
     let deleting = run::run(Arc::new(Deleting(collector.clone())), to_delete, options.workers);
     let orphaning = run::run(Arc::new(Orphaning(collector)), to_orphan, options.workers);
     tokio::join!(deleting, orphaning);
@@ -124,14 +129,12 @@ impl Shared {
 impl Collector {
     /// The resource of a kind.
     async fn resource(&self, of: &Type) -> Result<Arc<Resource>, Failure> {
-        let now = Instant::now();
-        let recent = now.checked_sub(DISCOVERY_AGE).unwrap_or(now);
         let latest = self.discovery.latest();
         let known = |served: &ApiResources| served.of_kind(&of.api_version, &of.kind).cloned();
         if let Some(found) = latest.as_deref().and_then(known) {
             return Ok(found);
         }
-        let served = self.discovery.since(recent).await?;
+        let served = self.discovery.since(RealInstant::ago(DISCOVERY_AGE)).await?;
         known(&served).ok_or_else(|| Failure::Other(format!("no resource is known for {of:?}")))
     }
 
@@ -194,7 +197,7 @@ impl Collector {
         if !item.observed {
             return self.check_unobserved(&item).await;
         }
-        if item.deletion.waits() && !self.monitors.is_synced() {
+        if item.deletion.waits() && !self.metadata_informers.is_synced() {
             return Ok(Action::Requeue(UNSYNCED));
         }
         if item.deletion.deleting && !item.deletion.waits() {
@@ -206,7 +209,7 @@ impl Collector {
     }
 
     async fn try_orphan(&self, uid: &Uid) -> Result<Action, Failure> {
-        if !self.monitors.is_synced() {
+        if !self.metadata_informers.is_synced() {
             return Ok(Action::Requeue(UNSYNCED));
         }
         let (item, dependents) = {

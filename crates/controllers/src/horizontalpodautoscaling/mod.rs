@@ -45,7 +45,7 @@ struct Autoscalers<M> {
 }
 
 pub async fn run(context: Context, options: Options) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let (autoscalers, pods) = (context.informer::<HorizontalPodAutoscaler>(), context.informer::<Pod>());
     let changed = queue.clone();
     autoscalers.listen(move |change| match change {

@@ -7,7 +7,7 @@ use api::batch::v1::{Job, JobStatus};
 use api::core::v1::Pod;
 use client::metrics::Metrics;
 use client::{Change, Informer};
-use metrics::{About, Counter, Family, Histogram, counts};
+use metrics::{Counter, Descriptor, Family, Histogram, counts};
 use std::time::Duration;
 
 /// The `action` label of a sync.
@@ -21,29 +21,29 @@ pub(super) enum SyncAction {
     PodsDeleted,
 }
 
-const SYNC_DURATION: About =
-    About::stable("job_controller_job_sync_duration_seconds", "Duration of job syncs in seconds.")
+const SYNC_DURATION: Descriptor =
+    Descriptor::stable("job_controller_job_sync_duration_seconds", "Duration of job syncs in seconds.")
         .by(&["action", "completion_mode", "result"])
         .seconds(&counts::<15>(1_000_000, 2));
-const SYNCS: About =
-    About { name: "job_controller_job_syncs_total", help: "Number of job syncs.", ..SYNC_DURATION };
-const JOBS_FINISHED: About =
-    About::stable("job_controller_jobs_finished_total", "Jobs that ended, by result and reason.").by(&[
+const SYNCS: Descriptor =
+    Descriptor { name: "job_controller_job_syncs_total", help: "Number of job syncs.", ..SYNC_DURATION };
+const JOBS_FINISHED: Descriptor =
+    Descriptor::stable("job_controller_jobs_finished_total", "Jobs that ended, by result and reason.").by(&[
         "completion_mode",
         "reason",
         "result",
     ]);
-const PODS_FINISHED: About = About::stable(
+const PODS_FINISHED: Descriptor = Descriptor::stable(
     "job_controller_job_pods_finished_total",
     "Pods that ended and were counted for their job.",
 )
 .by(&["completion_mode", "result"]);
-const POLICY_ACTIONS: About = About::alpha(
+const POLICY_ACTIONS: Descriptor = Descriptor::alpha(
     "job_controller_pod_failures_handled_by_failure_policy_total",
     "Failed pods that a rule of the failure policy matched, by its action.",
 )
 .by(&["action"]);
-const TRACKED_PODS: About = About::alpha(
+const TRACKED_PODS: Descriptor = Descriptor::alpha(
     "job_controller_terminated_pods_tracking_finalizer_total",
     "Ended pods with the tracking finalizer: added when a pod becomes one, deleted when it is one no longer.",
 )

@@ -56,7 +56,7 @@ struct Jobs {
 }
 
 pub async fn run(context: Context) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let (jobs, pods) = (context.informer::<Job>(), context.informer::<Pod>());
     controller_ref::follow(
         &pods,

@@ -27,7 +27,7 @@ impl Orphans {
             jobs: context.informer(),
             pods: context.informer(),
             tracking: TrackingNames::new(&context.names),
-            queue: Queue::default(),
+            queue: Queue::new(&context.world),
         };
         let (changed, tracking, jobs) =
             (orphans.queue.clone(), orphans.tracking.clone(), orphans.jobs.clone());

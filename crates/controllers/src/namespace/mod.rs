@@ -7,18 +7,18 @@ mod conditions;
 mod content;
 
 use crate::Context;
-use crate::monitors::Listener;
+use crate::metadata_informers::Listener;
 use api::Resource as _;
 use api::core::v1::Namespace;
 use api::meta::v1::ObjectMeta;
 use client::discovery::{ApiResources, Discovery, Resource};
 use client::{Action, Api, Failure, Key, Queue, Reconcile, run, unless};
 use conditions::DeletionReport;
+use env::io::RealInstant;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// The limit of attempts of one write after conflicts.
 const TRIES: usize = 5;
@@ -47,7 +47,7 @@ struct Namespaces {
 }
 
 /// When each namespace was first seen terminating.
-type Terminating = Arc<Mutex<HashMap<String, Instant>>>;
+type Terminating = Arc<Mutex<HashMap<String, RealInstant>>>;
 
 /// Queues a terminating namespace when an object in it is gone.
 struct ContentListener {
@@ -74,7 +74,7 @@ fn is_terminating(namespace: &Namespace) -> bool {
 }
 
 pub async fn run(context: Context, options: Options) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let namespaces = context.informer::<Namespace>();
     let terminating = Terminating::default();
     let (changed, seen, settle) = (queue.clone(), terminating.clone(), options.settle);
@@ -83,18 +83,18 @@ pub async fn run(context: Context, options: Options) {
         if change.is_deletion() {
             seen.lock().remove(&name);
         } else if is_terminating(change.object()) {
-            seen.lock().entry(name).or_insert_with(Instant::now);
+            seen.lock().entry(name).or_insert_with(RealInstant::now);
             changed.add_after(change.key(), settle);
         }
     });
     let listener = ContentListener { terminating: terminating.clone(), queue: queue.clone() };
-    context.monitors().listen(Arc::new(listener));
+    context.metadata_informers().listen(Arc::new(listener));
     namespaces.synced().await;
-    let (resynced, period) = (queue.clone(), options.sync_period);
+    let (resynced, period, world) = (queue.clone(), options.sync_period, context.world.clone());
     let controller = Namespaces { discovery: context.discovery(), context, terminating };
     let resync = async move {
         loop {
-            tokio::time::sleep(period).await;
+            env::sleep(&world, period).await;
             let all = namespaces.all();
             all.iter().filter(|it| is_terminating(it)).for_each(|it| resynced.add(Key::of(&**it)));
         }
@@ -129,7 +129,7 @@ impl Reconcile for Namespaces {
         self.update_conditions(&api, &namespace, &report).await;
         if let Some(why) = report.problem() {
             // the next attempt needs a new discovery
-            self.terminating.lock().insert(key.name.clone(), Instant::now());
+            self.terminating.lock().insert(key.name.clone(), RealInstant::now());
             return Err(why);
         }
         if report.seconds > 0 || served.is_none() {
@@ -144,7 +144,7 @@ impl Namespaces {
     /// Deletes the content of a namespace. The resources are missing if discovery failed.
     async fn delete_content(&self, name: &str) -> (DeletionReport, Option<Arc<ApiResources>>) {
         let mut report = DeletionReport::default();
-        let since = *self.terminating.lock().entry(name.to_owned()).or_insert_with(Instant::now);
+        let since = *self.terminating.lock().entry(name.to_owned()).or_insert_with(RealInstant::now);
         let served = match self.discovery.since(since).await {
             Ok(served) => served,
             Err(why) => {

@@ -2,19 +2,19 @@
 
 use super::cidrs::Cidrs;
 use client::metrics::Metrics;
-use metrics::{About, Counter, Family, Gauge, Histogram, counts};
+use metrics::{Counter, Descriptor, Family, Gauge, Histogram, counts};
 
 const NETWORK: &[&str] = &["clusterCIDR"];
-const ALLOCATED: About =
-    About::alpha("node_ipam_controller_cidrset_cidrs_allocations_total", "Ranges allocated to nodes.")
+const ALLOCATED: Descriptor =
+    Descriptor::alpha("node_ipam_controller_cidrset_cidrs_allocations_total", "Ranges allocated to nodes.")
         .by(NETWORK);
-const RELEASED: About =
-    About::alpha("node_ipam_controller_cidrset_cidrs_releases_total", "Ranges that were released.")
+const RELEASED: Descriptor =
+    Descriptor::alpha("node_ipam_controller_cidrset_cidrs_releases_total", "Ranges that were released.")
         .by(NETWORK);
-const USED: About =
-    About::alpha("node_ipam_controller_cidrset_usage_cidrs", "Share of the ranges that are allocated.")
+const USED: Descriptor =
+    Descriptor::alpha("node_ipam_controller_cidrset_usage_cidrs", "Share of the ranges that are allocated.")
         .by(NETWORK);
-const TRIES: About = About::alpha(
+const TRIES: Descriptor = Descriptor::alpha(
     "node_ipam_controller_cidrset_allocation_tries_per_request",
     "Ranges that were tried until one was free.",
 )
@@ -50,7 +50,7 @@ impl CidrMetrics {
 
 /// Registers the gauge of usage. `each` visits the ranges of every network at each scrape.
 pub(super) fn show_usage(metrics: &Metrics, each: impl Fn(&mut dyn FnMut(&Cidrs)) + Send + Sync + 'static) {
-    metrics.registry().ask::<Gauge>(USED, move |out| {
+    metrics.registry().callback::<Gauge>(USED, move |out| {
         each(&mut |cidrs| out.add(&[&cidrs.pool.to_string()], cidrs.usage()));
     });
 }

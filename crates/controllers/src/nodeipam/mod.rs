@@ -36,7 +36,7 @@ pub async fn run(context: Context, options: Options) {
         return std::future::pending().await;
     }
     let allocations = Allocations::new(&options, CidrMetrics::new(&context.metrics));
-    let (allocations, queue) = (Arc::new(Mutex::new(allocations)), Queue::default());
+    let (allocations, queue) = (Arc::new(Mutex::new(allocations)), Queue::new(&context.world));
     let shown = allocations.clone();
     metrics::show_usage(&context.metrics, move |visit| shown.lock().each(visit));
     let nodes = context.informer::<Node>();

@@ -146,7 +146,7 @@ impl Evictor {
             context: context.clone(),
             pods: pods.clone(),
             nodes: nodes.clone(),
-            queue: Queue::default(),
+            queue: Queue::new(&context.world),
             timers: Mutex::default(),
             timer_set: Notify::new(),
             startup: Startup { at: context.world.now(), grace: options.grace_period },
@@ -202,7 +202,7 @@ impl Evictor {
                     let pause = if left.is_zero() { self.period } else { left.min(self.period) };
                     tokio::select! {
                         () = self.timer_set.notified() => {}
-                        () = tokio::time::sleep(pause) => {}
+                        () = env::sleep(&self.context.world, pause) => {}
                     }
                 }
             }

@@ -2,26 +2,28 @@
 
 use super::zones::Count;
 use client::metrics::Metrics;
-use metrics::{About, Counter, Family, Gauge, Histogram, seconds};
+use metrics::{Counter, Descriptor, Family, Gauge, Histogram, seconds};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 const ZONE: &[&str] = &["zone"];
-const HEALTH: About =
-    About::alpha("node_collector_zone_health", "Percentage of the nodes of a zone that are ready.").by(ZONE);
-const SIZE: About = About::alpha("node_collector_zone_size", "Nodes of a zone.").by(ZONE);
-const NOT_READY: About =
-    About::alpha("node_collector_unhealthy_nodes_in_zone", "Nodes of a zone that are not ready.").by(ZONE);
-const EVICTIONS: About =
-    About::stable("node_collector_evictions_total", "Nodes whose pods were evicted.").by(ZONE);
-const ONE: About = About::alpha(
+const HEALTH: Descriptor =
+    Descriptor::alpha("node_collector_zone_health", "Percentage of the nodes of a zone that are ready.")
+        .by(ZONE);
+const SIZE: Descriptor = Descriptor::alpha("node_collector_zone_size", "Nodes of a zone.").by(ZONE);
+const NOT_READY: Descriptor =
+    Descriptor::alpha("node_collector_unhealthy_nodes_in_zone", "Nodes of a zone that are not ready.")
+        .by(ZONE);
+const EVICTIONS: Descriptor =
+    Descriptor::stable("node_collector_evictions_total", "Nodes whose pods were evicted.").by(ZONE);
+const ONE: Descriptor = Descriptor::alpha(
     "node_collector_update_node_health_duration_seconds",
     "Duration of the check of a node, averaged over all nodes.",
 )
 .seconds(&seconds([0.001, 0.004, 0.016, 0.064, 0.256, 1.024, 4.096, 16.384]));
-const ALL: About = About::alpha(
+const ALL: Descriptor = Descriptor::alpha(
     "node_collector_update_all_nodes_health_duration_seconds",
     "Duration of the check of all nodes.",
 )
@@ -37,9 +39,9 @@ pub(super) struct ZoneMetrics {
 impl ZoneMetrics {
     pub fn new(metrics: &Metrics) -> Self {
         let (registry, counts) = (metrics.registry(), Arc::<Mutex<BTreeMap<String, Count>>>::default());
-        let show = |about: About, value: fn(&Count) -> f64| {
+        let show = |about: Descriptor, value: fn(&Count) -> f64| {
             let counts = counts.clone();
-            registry.ask::<Gauge>(about, move |out| {
+            registry.callback::<Gauge>(about, move |out| {
                 for (zone, count) in &*counts.lock() {
                     out.add(&[zone], value(count));
                 }

@@ -16,6 +16,7 @@ use api::coordination::v1::Lease;
 use api::core::v1::Node;
 use client::events::EventType;
 use client::{Failure, Informer, Key};
+use env::{Interval, World};
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -23,7 +24,6 @@ use std::future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::MissedTickBehavior;
 
 /// A check is late if more periods than this have passed since the last one.
 const LATE: u32 = 2;
@@ -81,18 +81,18 @@ impl Monitor {
 
     /// Checks for ever; `node_added` ends the wait for a first node.
     pub async fn run(mut self, node_added: Arc<Notify>) {
-        let mut ticks = tokio::time::interval(self.options.period.max(Duration::from_millis(1)));
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let world = self.context.world.clone();
+        let period = self.options.period.max(Duration::from_millis(1));
+        let mut ticks = Interval::new(&world, period);
         loop {
             if self.known.is_empty() && self.nodes.is_empty() {
                 node_added.notified().await;
                 ticks.reset_immediately();
                 continue;
             }
-            let next = self.zones.next().map(|at| at.saturating_sub(self.context.world.elapsed()));
             tokio::select! {
-                _ = ticks.tick() => self.check().await,
-                () = after(next) => {}
+                () = ticks.tick() => self.check().await,
+                () = reached(&world, self.zones.next()) => {}
             }
             self.evict_due().await;
         }
@@ -276,9 +276,9 @@ async fn at_once(writing: Vec<impl Future<Output = Option<Node>>>) -> Vec<Node> 
     stream::iter(writing).buffer_unordered(AT_ONCE).filter_map(future::ready).collect().await
 }
 
-async fn after(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => tokio::time::sleep(pause).await,
+async fn reached(world: &World, at: Option<Duration>) {
+    match at {
+        Some(at) => world.sleep_until(at).await,
         None => future::pending().await,
     }
 }

@@ -29,7 +29,7 @@ fn is_unready(node: &Node) -> bool {
 impl Unready {
     /// Queues nodes that are lost, and pods that are bound to such nodes. `nodes` is synced.
     pub fn listen(context: &Context, nodes: &Informer<Node>, pods: &Informer<Pod>) -> Arc<Self> {
-        let queue = Queue::default();
+        let queue = Queue::new(&context.world);
         let changed = queue.clone();
         nodes.listen(move |change| {
             if let Change::Updated { old, new } = change

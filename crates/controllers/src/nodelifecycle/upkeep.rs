@@ -20,7 +20,7 @@ pub(super) struct Upkeep {
 impl Upkeep {
     /// Queues nodes that need a change.
     pub fn listen(context: &Context, nodes: &Informer<Node>, taint_names: &Arc<TaintNames>) -> Arc<Self> {
-        let queue = Queue::default();
+        let queue = Queue::new(&context.world);
         let (changed, names, world) = (queue.clone(), taint_names.clone(), context.world.clone());
         nodes.listen(move |change| {
             let node = change.object();

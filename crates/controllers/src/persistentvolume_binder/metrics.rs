@@ -8,7 +8,7 @@ use api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use api::storage::v1::StorageClass;
 use client::metrics::Metrics;
 use client::{Informer, Key};
-use metrics::{About, Counter, Family, Gauge, Histogram};
+use metrics::{Counter, Descriptor, Family, Gauge, Histogram};
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,32 +16,36 @@ use std::time::Duration;
 
 const CLASS: &[&str] = &["storage_class"];
 const NAMESPACE: &[&str] = &["namespace"];
-const BOUND_VOLUMES: About =
-    About::alpha("pv_collector_bound_pv_count", "Volumes that are bound to a claim.").by(CLASS);
-const UNBOUND_VOLUMES: About =
-    About::alpha("pv_collector_unbound_pv_count", "Volumes that are not bound to a claim.").by(CLASS);
-const BOUND_CLAIMS: About =
-    About::alpha("pv_collector_bound_pvc_count", "Claims that are bound to a volume.").by(NAMESPACE);
-const UNBOUND_CLAIMS: About =
-    About::alpha("pv_collector_unbound_pvc_count", "Claims that are not bound to a volume.").by(NAMESPACE);
-const ALL_VOLUMES: About = About::alpha("pv_collector_total_pv_count", "Volumes, by plugin and mode.")
-    .by(&["plugin_name", "volume_mode"]);
+const BOUND_VOLUMES: Descriptor =
+    Descriptor::alpha("pv_collector_bound_pv_count", "Volumes that are bound to a claim.").by(CLASS);
+const UNBOUND_VOLUMES: Descriptor =
+    Descriptor::alpha("pv_collector_unbound_pv_count", "Volumes that are not bound to a claim.").by(CLASS);
+const BOUND_CLAIMS: Descriptor =
+    Descriptor::alpha("pv_collector_bound_pvc_count", "Claims that are bound to a volume.").by(NAMESPACE);
+const UNBOUND_CLAIMS: Descriptor =
+    Descriptor::alpha("pv_collector_unbound_pvc_count", "Claims that are not bound to a volume.")
+        .by(NAMESPACE);
+const ALL_VOLUMES: Descriptor =
+    Descriptor::alpha("pv_collector_total_pv_count", "Volumes, by plugin and mode.")
+        .by(&["plugin_name", "volume_mode"]);
 
-const LATE: About =
-    About::alpha("retroactive_storageclass_total", "Claims that got the default class after their creation.");
-const LATE_FAILED: About = About::alpha(
+const LATE: Descriptor = Descriptor::alpha(
+    "retroactive_storageclass_total",
+    "Claims that got the default class after their creation.",
+);
+const LATE_FAILED: Descriptor = Descriptor::alpha(
     "retroactive_storageclass_errors_total",
     "Claims whose default class could not be written after their creation.",
 );
 
-const TOOK: About = About::alpha(
+const TOOK: Descriptor = Descriptor::alpha(
     "volume_operation_total_seconds",
     "Time from a request for a volume to its binding, and from a volume's release to its deletion.",
 )
 .by(&["operation_name", "plugin_name"])
 .seconds(BOUNDS);
-const FAILED: About =
-    About::alpha("volume_operation_total_errors", "Failed attempts to provision or delete a volume.")
+const FAILED: Descriptor =
+    Descriptor::alpha("volume_operation_total_errors", "Failed attempts to provision or delete a volume.")
         .by(&["operation_name", "plugin_name"]);
 
 /// The plugin of a volume.
@@ -143,14 +147,14 @@ pub fn register(
     names: &Arc<Names>,
 ) {
     let (all, names) = (volumes.clone(), names.clone());
-    metrics.registry().ask::<Gauge>(ALL_VOLUMES, move |out| {
+    metrics.registry().callback::<Gauge>(ALL_VOLUMES, move |out| {
         let mode = |it: &PersistentVolume| it.spec.volume_mode.clone().unwrap_or_default();
         let labels = all.all().into_iter().map(|it| (plugin(&it, &names), mode(&it)));
         count(labels).iter().for_each(|((plugin, mode), number)| out.add(&[plugin, mode], *number));
     });
     for (about, bound) in [(BOUND_VOLUMES, true), (UNBOUND_VOLUMES, false)] {
         let (volumes, keys) = (volumes.clone(), keys.clone());
-        metrics.registry().ask::<Gauge>(about, move |out| {
+        metrics.registry().callback::<Gauge>(about, move |out| {
             let all = volumes.all();
             let counted = all.iter().filter(|it| (it.status.phase == "Bound") == bound);
             count(counted.map(|it| keys.class_of_volume(it).to_owned()))
@@ -160,7 +164,7 @@ pub fn register(
     }
     for (about, bound) in [(BOUND_CLAIMS, true), (UNBOUND_CLAIMS, false)] {
         let claims = claims.clone();
-        metrics.registry().ask::<Gauge>(about, move |out| {
+        metrics.registry().callback::<Gauge>(about, move |out| {
             let all = claims.all();
             let counted = all.iter().filter(|it| (it.status.phase == "Bound") == bound);
             count(counted.map(|it| it.namespace()))

@@ -55,7 +55,7 @@ pub async fn run(context: Context, options: Options) {
         operations: Arc::new(OperationMetrics::new(&context.metrics)),
         options,
         free_volumes: Arc::default(),
-        claim_queue: Queue::default(),
+        claim_queue: Queue::new(&context.world),
         wrote_claims: WriteTracker::new(claims.clone()),
         wrote_volumes: WriteTracker::new(volumes.clone()),
         claims,
@@ -64,7 +64,7 @@ pub async fn run(context: Context, options: Options) {
         pods,
         context,
     });
-    let volume_queue = Queue::<Key>::default();
+    let volume_queue = Queue::<Key>::new(&binder.context.world);
     listen::listen(&binder, &volume_queue);
     let (metrics, names) = (&binder.context.metrics, &binder.context.names);
     metrics::register(metrics, &binder.claims, &binder.volumes, &binder.keys, names);

@@ -23,7 +23,7 @@ struct Expander {
 
 pub async fn run(context: Context) {
     let context = context.of(context.client.clone(), "volume_expand");
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let claims = context.informer::<PersistentVolumeClaim>();
     let volumes = context.informer::<PersistentVolume>();
     let changed = queue.clone();

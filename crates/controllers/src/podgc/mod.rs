@@ -10,7 +10,7 @@ use crate::pods::{placed, remove, state};
 use api::Resource;
 use api::core::v1::{Node, Pod};
 use client::{Action, Api, Change, Failure, Informer, Key, Queue, Reconcile, run};
-use metrics::{About, Counter};
+use metrics::{Counter, Descriptor};
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
@@ -61,11 +61,11 @@ impl fmt::Display for Task {
     }
 }
 
-const FORCED: About = About::alpha(
+const FORCED: Descriptor = Descriptor::alpha(
     "pod_gc_collector_force_delete_pods_total",
     "Pods that were deleted from nodes that are out of service.",
 );
-const FAILED: About = About::alpha(
+const FAILED: Descriptor = Descriptor::alpha(
     "pod_gc_collector_force_delete_pod_errors_total",
     "Failed deletions of pods from nodes that are out of service.",
 );
@@ -81,7 +81,7 @@ struct Collector {
 }
 
 pub async fn run(context: Context, options: Options) {
-    let queue = Queue::<Task>::default();
+    let queue = Queue::<Task>::new(&context.world);
     let (pods, nodes) = (context.informer::<Pod>(), context.informer::<Node>());
     placed::index(&pods);
     pods.index(ENDED, |pod| if has_ended(pod) { vec![String::new()] } else { Vec::new() });

@@ -13,7 +13,7 @@ struct Protection {
 }
 
 pub async fn run(context: Context) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let finalizer = context.names.well_known("pv-protection");
     let volumes = context.informer::<PersistentVolume>();
     let (changed, own) = (queue.clone(), finalizer.clone());

@@ -40,7 +40,7 @@ struct PodClaims {
 type Holder = Option<String>;
 
 pub async fn run(context: Context) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let finalizer = context.names.well_known("pvc-protection");
     let (claims, pods) = (context.informer::<PersistentVolumeClaim>(), context.informer::<Pod>());
     let (changed, own) = (queue.clone(), finalizer.clone());

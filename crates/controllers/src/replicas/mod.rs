@@ -18,14 +18,14 @@ use crate::pods::{Pods, slow_start};
 use api::core::v1::Pod;
 use client::{Action, Failure, Informer, Key, Queue, Reconcile, WriteTracker, retry_on_conflict, run};
 use futures_util::future::join_all;
-use metrics::{About, Histogram};
+use metrics::{Descriptor, Histogram};
 use plan::{Plan, plan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Also for replication controllers.
-const AGES: About = About::alpha(
+const AGES: Descriptor = Descriptor::alpha(
     "replicaset_controller_sorting_deletion_age_ratio",
     "The age of a ready pod that is deleted while others stay, divided by the age of the youngest ready pod.",
 )
@@ -41,7 +41,7 @@ struct Sets<K> {
 }
 
 pub async fn run<K: Replicated>(context: Context, workers: usize) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let context = context.of(context.client.clone(), K::COMPONENT);
     let (sets, pods) = (context.informer::<K>(), context.informer::<Pod>());
     if K::HAS_SIBLINGS {

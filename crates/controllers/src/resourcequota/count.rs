@@ -5,11 +5,11 @@ use api::{Quantity, Resource, Value};
 use apimachinery::quota;
 use client::discovery::{self, ApiResources, Discovery};
 use client::{Api, Client, Failure, ListParams};
+use env::io::RealInstant;
 use names::Names;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// The number of objects in a page.
 const PAGE: u32 = 500;
@@ -129,8 +129,7 @@ impl UsageCounter<'_> {
         if let Some(known) = self.discovery.latest().and_then(|it| found(&it)) {
             return Ok(Some(known));
         }
-        let now = Instant::now();
-        let served = self.discovery.since(now.checked_sub(DISCOVERY_AGE).unwrap_or(now)).await?;
+        let served = self.discovery.since(RealInstant::ago(DISCOVERY_AGE)).await?;
         Ok(found(&served))
     }
 }

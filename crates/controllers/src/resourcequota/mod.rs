@@ -8,7 +8,7 @@
 mod count;
 
 use crate::Context;
-use crate::monitors::Listener;
+use crate::metadata_informers::Listener;
 use api::Resource;
 use api::core::v1::{Pod, ResourceQuota, Service};
 use api::meta::v1::ObjectMeta;
@@ -93,7 +93,7 @@ fn has_ended(pod: &Pod, now: i64) -> bool {
 }
 
 pub async fn run(context: Context, options: Options) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let quotas = context.informer::<ResourceQuota>();
     let changed = queue.clone();
     quotas.listen(move |change| {
@@ -125,13 +125,14 @@ pub async fn run(context: Context, options: Options) {
             of_services.release("", "services", &change.key().namespace);
         }
     });
-    context.monitors().listen(Arc::new(replenishment));
+    context.metadata_informers().listen(Arc::new(replenishment));
     quotas.synced().await;
+    let world = context.world.clone();
     let controller = Arc::new(Quotas { discovery: context.discovery(), context, quotas });
     let (due, quotas) = (queue.clone(), controller.quotas.clone());
     let resync = async move {
         loop {
-            tokio::time::sleep(options.sync_period).await;
+            env::sleep(&world, options.sync_period).await;
             quotas.all().iter().for_each(|it| due.add(Key::of(&**it)));
         }
     };

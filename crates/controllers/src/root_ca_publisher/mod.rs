@@ -4,7 +4,7 @@ use crate::Context;
 use api::core::v1::{ConfigMap, Namespace};
 use api::meta::v1::ObjectMeta;
 use client::{Action, Api, Failure, Informer, Key, Queue, Reconcile, is_terminating, run};
-use metrics::{About, Family, Histogram, counts};
+use metrics::{Descriptor, Family, Histogram, counts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ const DATA: &str = "ca.crt";
 const DESCRIPTION: &str = "The certificate authority by which pods of this namespace recognize the API server at its \
                            service address. It is not meant for anything else.";
 
-const TOOK: About =
-    About::alpha("root_ca_cert_publisher_sync_duration_seconds", "Time to reconcile a namespace.")
+const TOOK: Descriptor =
+    Descriptor::alpha("root_ca_cert_publisher_sync_duration_seconds", "Time to reconcile a namespace.")
         .by(&["code"])
         .seconds(&counts::<15>(1_000_000, 2));
-const SYNCS: About =
-    About { name: "root_ca_cert_publisher_sync_total", help: "Reconciliations of namespaces.", ..TOOK };
+const SYNCS: Descriptor =
+    Descriptor { name: "root_ca_cert_publisher_sync_total", help: "Reconciliations of namespaces.", ..TOOK };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -52,7 +52,7 @@ pub async fn run(context: Context, options: Options) {
         );
         return std::future::pending().await;
     };
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let name = context.names.root_authority_map();
     let namespaces = context.informer::<Namespace>();
     let maps = context.informer_of::<ConfigMap>("", &format!("metadata.name={name}"));

@@ -27,7 +27,7 @@ struct Accounts {
 }
 
 pub async fn run(context: Context, options: Options) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let (namespaces, accounts) = (context.informer::<Namespace>(), context.informer::<ServiceAccount>());
     let controller = Arc::new(Accounts {
         context,

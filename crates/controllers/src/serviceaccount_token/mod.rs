@@ -126,7 +126,7 @@ pub async fn run(context: Context, options: Options) {
         tracing::info!(controller = "serviceaccount-token", "disabled: there is no key that signs tokens");
         return std::future::pending().await;
     };
-    let queue = Queue::<Work>::default();
+    let queue = Queue::<Work>::new(&context.world);
     let annotations = Annotations::new(&context.names);
     let accounts = context.informer::<ServiceAccount>();
     let secrets = context.informer_of::<Secret>("", &format!("type={}", context.names.account_token_type()));
@@ -136,7 +136,7 @@ pub async fn run(context: Context, options: Options) {
         let names = annotations.filter(|(key, _)| key.ends_with("/service-account.name"));
         names.map(|(_, name)| Key::new(secret.namespace(), name).to_string()).collect()
     });
-    let (changed, generates_tokens) = (queue.clone(), !context.gates.asked_tokens);
+    let (changed, generates_tokens) = (queue.clone(), !context.gates.no_token_auto_generation);
     accounts.listen(move |change| {
         if change.is_deletion() {
             let uid = change.object().uid().to_owned();

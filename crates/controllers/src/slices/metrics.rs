@@ -8,7 +8,7 @@ use api::Resource;
 use api::discovery::v1::{Endpoint, EndpointSlice};
 use client::metrics::Metrics;
 use client::{Informer, Key};
-use metrics::{About, Counter, Gauge};
+use metrics::{Counter, Descriptor, Gauge};
 use names::Names;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub struct Changes([Counter; 3]);
 
 impl Changes {
     /// The family has the label `operation`.
-    pub fn new(metrics: &Metrics, about: About) -> Self {
+    pub fn new(metrics: &Metrics, about: Descriptor) -> Self {
         let family = metrics.registry().family::<Counter>(about);
         Changes(["create", "update", "delete"].map(|operation| family.of(&[operation])))
     }
@@ -70,14 +70,14 @@ fn all<'a>(slices: impl Iterator<Item = &'a EndpointSlice>) -> HashMap<EndpointI
 /// slices, and the limit of endpoints of a slice.
 pub fn show(
     metrics: &Metrics,
-    abouts: [About; 3],
+    abouts: [Descriptor; 3],
     slices: &Informer<EndpointSlice>,
     owner: (&str, &Arc<Names>, usize),
 ) {
     let values: [fn(&Totals) -> usize; 3] = [|it| it.slices, |it| it.desired, |it| it.endpoints];
     for (about, value) in abouts.into_iter().zip(values) {
         let (slices, manager, names, most) = (slices.clone(), owner.0.to_owned(), owner.1.clone(), owner.2);
-        metrics.registry().ask::<Gauge>(about, move |out| {
+        metrics.registry().callback::<Gauge>(about, move |out| {
             let totals = Totals::of(slices.all().iter().map(|it| &**it), &manager, &names, most);
             out.add(&[], value(&totals) as f64);
         });

@@ -43,7 +43,7 @@ struct StatefulSets {
 }
 
 pub async fn run(context: Context, workers: usize) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let context = context.of(context.client.clone(), "statefulset-controller");
     let (sets, pods) = (context.informer::<StatefulSet>(), context.informer::<Pod>());
     let claims = context.informer::<PersistentVolumeClaim>();

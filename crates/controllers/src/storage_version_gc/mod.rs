@@ -20,7 +20,7 @@ struct Records {
 }
 
 pub async fn run(context: Context) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let versions = context.informer::<StorageVersion>();
     // only the namespace of servers' leases: those of nodes change all the time
     let leases = context.informer_of::<Lease>(&context.names.system_namespace(), "");

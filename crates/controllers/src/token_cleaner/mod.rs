@@ -1,7 +1,7 @@
 //! Deletes expired bootstrap tokens.
 
 use crate::Context;
-use crate::bootstrap_token::good_until;
+use crate::bootstrap_token::expiration;
 use api::Resource;
 use api::core::v1::Secret;
 use api::meta::v1::DeleteOptions;
@@ -15,7 +15,7 @@ struct Cleaner {
 }
 
 pub async fn run(context: Context) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let kind = format!("type={}", context.names.bootstrap_token_type());
     let secrets = context.informer_of::<Secret>(&context.names.system_namespace(), &kind);
     let cleaner = Arc::new(Cleaner { context, secrets: secrets.clone() });
@@ -42,7 +42,7 @@ impl Reconcile for Cleaner {
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let Some(secret) = self.secrets.get(key) else { return Ok(Action::AwaitChange) };
-        let Some(until) = good_until(&secret) else { return Ok(Action::AwaitChange) };
+        let Some(until) = expiration(&secret) else { return Ok(Action::AwaitChange) };
         let left = until.saturating_sub(self.context.now());
         if left > 0 {
             return Ok(Action::Requeue(Duration::from_secs(left.unsigned_abs())));

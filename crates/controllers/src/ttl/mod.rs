@@ -84,7 +84,7 @@ struct Annotator {
 }
 
 pub async fn run(context: Context) {
-    let (queue, size) = (Queue::default(), Arc::<Mutex<Size>>::default());
+    let (queue, size) = (Queue::new(&context.world), Arc::<Mutex<Size>>::default());
     let nodes = context.informer::<Node>();
     let annotation = context.names.well_known_under("node.alpha", "ttl");
     let (changed, shared_size, key) = (queue.clone(), size.clone(), annotation.clone());

@@ -5,11 +5,11 @@ use crate::job::outcome;
 use api::batch::v1::Job;
 use api::meta::v1::DeleteOptions;
 use client::{Action, Api, Failure, Informer, Key, Queue, Reconcile, run, unless};
-use metrics::{About, Histogram, counts};
+use metrics::{Descriptor, Histogram, counts};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-const DELETION_DELAY: About = About::alpha(
+const DELETION_DELAY: Descriptor = Descriptor::alpha(
     "ttl_after_finished_controller_job_deletion_duration_seconds",
     "Time between the expiry of jobs and their deletion.",
 )
@@ -22,7 +22,7 @@ struct FinishedJobs {
 }
 
 pub async fn run(context: Context, workers: usize) {
-    let queue = Queue::<Key>::default();
+    let queue = Queue::<Key>::new(&context.world);
     let jobs = context.informer::<Job>();
     let (changed, world) = (queue.clone(), context.world.clone());
     jobs.listen(move |change| {

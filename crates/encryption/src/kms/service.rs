@@ -55,13 +55,13 @@ impl Service {
     {
         let channel = self.channel.as_ref().map_err(|why| TransformError::new(why.clone()))?;
         let mut last = None;
-        let call = tokio::time::timeout(self.timeout, async {
+        let call = env::io::timeout(self.timeout, async {
             loop {
                 match channel.within(self.timeout, method(channel.clone())).await {
                     Err(why @ (RpcError::Unsent(_) | RpcError::Lost(_))) => last = Some(why),
                     other => return other,
                 }
-                tokio::time::sleep(PAUSE).await;
+                env::io::sleep(PAUSE).await;
             }
         });
         match call.await {

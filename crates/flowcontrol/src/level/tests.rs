@@ -58,7 +58,7 @@ fn the_exempt_never_wait() {
 }
 
 #[test]
-fn who_waits_goes_when_a_seat_is_free_and_who_leaves_holds_up_nobody() {
+fn a_waiting_request_runs_when_a_seat_is_free_and_a_cancelled_one_blocks_no_other() {
     let (world, level) = level(QUEUE, 1);
     let running = go(level.ask(1, one(), Vec::new));
     let mut next = wait(level.ask(1, one(), Vec::new));
@@ -70,7 +70,7 @@ fn who_waits_goes_when_a_seat_is_free_and_who_leaves_holds_up_nobody() {
     drop(running);
     let ticket = (&mut next).now_or_never().flatten().unwrap();
     assert_eq!(ticket.waited(), Duration::from_millis(20));
-    // told and gone before it could look: the seat goes to the next
+    // cancelled after it got the seat: the seat goes to the next
     drop(ticket);
     let mut more = wait(level.ask(1, one(), Vec::new));
     drop(last);

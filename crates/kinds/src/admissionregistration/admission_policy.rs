@@ -45,7 +45,7 @@ fn policy(object: &Value) -> Problems {
         None => out.push(Problem::required(&at, "")),
         Some(matches) => {
             match_resources(matches, &at, &mut out);
-            // what is checked must be known for an expression to make sense
+            // an expression is type-checked against known kinds only
             if matches.items(&["resourceRules"]).is_empty() {
                 out.push(Problem::required(&at.field("resourceRules"), ""));
             }

@@ -120,7 +120,7 @@ pub fn set_condition(
     status.set(&["conditions"], conditions);
 }
 
-/// The names that a definition gets, and the last thing that is wrong with what it asks for.
+/// The accepted names of a definition, and the last conflict of its requested names.
 fn accept(definition: &Value, taken: &NameIndex) -> (Value, Option<(&'static str, String)>) {
     let nothing = Value::map();
     let wanted = definition.at(&["spec", "names"]).unwrap_or(&nothing);

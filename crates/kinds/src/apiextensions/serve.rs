@@ -13,6 +13,7 @@ use rest::hooks::{
     SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
 };
 use rest::versions::{Converter, Fit};
+use schema::jsonpath::JsonPath;
 use schema::rank::rank;
 use schema::table::{Column, Group, Kind, LazySchema, Lifecycle, Many, Ref, Subresource, Text, Type};
 use schema::{Value, encode};
@@ -283,7 +284,9 @@ fn columns(version: &Value) -> Vec<Column> {
         return vec![name, age];
     }
     let text = |column: &Value, field: &str| Text::Owned(column.text(&[field]).to_owned());
-    let made = declared.iter().map(|column| Column {
+    // a path that cannot be parsed ends the columns
+    let readable = declared.iter().take_while(|column| JsonPath::parse(column.text(&["jsonPath"])).is_ok());
+    let made = readable.map(|column| Column {
         name: text(column, "name"),
         kind: text(column, "type"),
         format: text(column, "format"),

@@ -1,7 +1,8 @@
 //! Values and fields as the API's error texts show them.
 
+use schema::Value;
+pub(super) use schema::problem::float_text;
 use schema::problem::{quoted, shown};
-use schema::{Value, encode};
 
 /// The field of a problem that concerns the whole object.
 pub(super) const NOWHERE: &str = "<nil>";
@@ -11,18 +12,6 @@ pub(super) fn go_shown(value: &Value) -> String {
     match value {
         Value::Null => quoted("null"),
         other => part_shown(other),
-    }
-}
-
-/// A number with a fraction as messages show it: `1000.5`, `1e+20`.
-pub(super) fn float_text(number: f64) -> String {
-    let text = format!("{number:e}");
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    match exponent.parse::<i32>() {
-        Ok(exponent) if number != 0.0 && !(-4..6).contains(&exponent) => {
-            format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
-        }
-        _ => encode::float_text(number),
     }
 }
 

@@ -24,7 +24,7 @@ struct Shape<'v> {
 }
 
 impl<'v> Shape<'v> {
-    /// Of a version: what not all of them share. Of all: what they share.
+    /// Per version where versions differ, else at the top level.
     fn of(version: &'v Value, wanted: impl Fn(&str) -> bool) -> Self {
         let get = |field: &str| version.at(&[field]).filter(|it| !it.is_null() && wanted(field));
         Shape {
@@ -357,7 +357,7 @@ pub(super) fn approval_condition(
 
 const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// Groups below the domains of the API itself are not for everyone.
+/// Groups below the domains of the API itself need an approval.
 pub(super) fn approval(object: &Value, old: Option<&Value>, names: &Names, out: &mut Problems) {
     let annotation = approval_annotation(names);
     let state = approval_of(object, &annotation);

@@ -29,7 +29,7 @@ pub(super) fn root(kind: &str, schema: &Value) -> Type {
     Type { unknown, loose: true, ..Type::new(kind.to_owned(), "", fields) }
 }
 
-/// The type that objects of any version are kept as: what is not metadata is kept as it is.
+/// The type of stored objects of any version: metadata is typed, everything else untyped.
 pub(super) fn stored(kind: &str) -> Type {
     let fields = own_fields(Shape::Struct(Ref::Static(&tables::META_V1_OBJECT_META)), Flags::NONE);
     Type { unknown: Unknown::Keep, loose: true, ..Type::new(kind.to_owned(), "", fields) }
@@ -54,7 +54,7 @@ fn unknown(schema: &Value) -> Unknown {
 /// Makes shapes, each once.
 #[derive(Default)]
 struct Maker {
-    /// By what they consist of.
+    /// By their content.
     known: HashMap<String, (Shape, usize)>,
 }
 
@@ -71,7 +71,7 @@ impl Maker {
         properties.into_iter().map(|(name, it)| self.field(name, it).0).collect()
     }
 
-    /// A field, and what tells it from others.
+    /// A field and its identity.
     fn field(&mut self, name: &str, schema: &Value) -> (Field, String) {
         let (shape, id) = self.shape(schema);
         let nullable = read::flag(schema, &["nullable"]);
@@ -170,7 +170,7 @@ mod tests {
     use crate::tests::json;
     use schema::{decode, defaults};
 
-    /// An object as it is kept, what is odd about it aside.
+    /// The decoded object, without its oddities.
     fn kept(schema: &str, object: &str) -> (String, Vec<String>) {
         let ty = root("Thing", &json(schema));
         let decoded = decode::json(object.as_bytes(), &ty).unwrap();
@@ -196,7 +196,7 @@ mod tests {
         check(schema, r#"{"s":null,"o":null,"m":{"a":null},"n":null}"#, r#"{"m":{},"n":null}"#);
         check(schema, r#"{"any":[1,null,{"a":null}]}"#, r#"{"any":[1,null,{"a":null}]}"#);
         check(schema, r#"{"p":{"a":{"b":1},"known":{"c":1}}}"#, r#"{"p":{"a":{"b":1},"known":{}}}"#);
-        // what is of another type is kept without the fields of objects in it
+        // a value of another type is kept without the fields of its objects
         check(schema, r#"{"o":[{"x":1},2],"m":[[{"a":1}]]}"#, r#"{"m":[[{}]],"o":[{},2]}"#);
         let merely = r#"{"type":"object","properties":{"m":{"type":"object","additionalProperties":true}}}"#;
         check(

@@ -8,12 +8,24 @@ use super::shown::{NOWHERE, float_text, go_shown};
 use schema::pattern::Late;
 use schema::problem::{Problem, Problems, Reason, quoted};
 use schema::{Map, Path, Value, encode};
+use std::collections::HashSet;
 
 /// The problems of a value; `at` is the path of the value, empty for a whole object.
 pub(super) fn check(schema: &Schema, value: &Value, at: &str) -> Problems {
     let mut checker = Checker { root: at, problems: Problems::new(), visited: 0 };
     checker.value(schema, value, &Path::ROOT);
-    checker.problems
+    distinct(checker.problems)
+}
+
+/// Each problem once: several schemas of a value can report the same.
+fn distinct(problems: Problems) -> Problems {
+    let mut seen = HashSet::with_capacity(problems.len());
+    let is_new: Vec<bool> = problems.iter().map(|it| seen.insert((&*it.field, &*it.message))).collect();
+    drop(seen);
+    if is_new.iter().all(|it| *it) {
+        return problems;
+    }
+    problems.into_iter().zip(is_new).filter_map(|(it, is_new)| is_new.then_some(it)).collect()
 }
 
 struct Checker<'a> {

@@ -1,4 +1,4 @@
-//! APIServices: which server answers for an API version, and in what order versions are listed.
+//! APIServices: the server of an API version, and the order of versions.
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
@@ -99,7 +99,7 @@ fn validate(object: &Value) -> Problems {
     out
 }
 
-/// The name says what the object is about.
+/// The name is `<version>.<group>`.
 fn name(object: &Value, field: &'static str, wanted: &str, out: &mut Problems) {
     let name = object.text(&["metadata", field]);
     // a missing or invalid name is already reported

@@ -66,7 +66,7 @@ fn default(object: &mut Value) {
     read::each_mut(object, &["spec", "volumeClaimTemplates"], claim);
 }
 
-/// A claim inside another object says what it is, like one of its own.
+/// A claim template has `apiVersion` and `kind`.
 fn claim(claim: &mut Value) {
     claim.set(&["kind"], "PersistentVolumeClaim");
     claim.set(&["apiVersion"], "v1");

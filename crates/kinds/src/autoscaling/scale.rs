@@ -5,7 +5,7 @@ use crate::workload::Selector;
 use crate::{metadata, read, tables};
 use rest::view::{Missing, View};
 use schema::problem::Problems;
-use schema::table::{Group, Ref, Text};
+use schema::table::{Group, Kind, Ref, Text};
 use schema::{Path, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn with(missing: Missing, selector: fn(&Value) -> String) -> Vec<View> {
     })
 }
 
-/// For kinds that say themselves where their numbers are: the path of what is wanted, and the scale of an object.
+/// For custom kinds: the path of the desired replicas, and the scale of an object.
 /// The validation of the object checks the numbers.
 pub(crate) fn view_of(
     inside: Vec<Text>,
@@ -41,8 +41,27 @@ pub(crate) fn view_of(
     let declared_at = Some(Text::Owned(format!(".{}", inside.join("."))));
     let views = view(inside, Missing::Object, show).into_iter();
     views
-        .map(|view| View { declared_at: declared_at.clone(), validate: |_| Problems::new(), ..view })
+        .map(|view| View {
+            kind: Ref::Shared(Arc::new(with_custom_columns(&view.kind))),
+            declared_at: declared_at.clone(),
+            validate: |_| Problems::new(),
+            cells: Some(custom_cells),
+            ..view
+        })
         .collect()
+}
+
+/// The scale of a custom kind: its columns have the formats of custom resources.
+fn with_custom_columns(kind: &Kind) -> Kind {
+    let mut kind = kind.clone();
+    for column in kind.columns.to_mut() {
+        match &*column.name {
+            "Name" => column.format = "name".into(),
+            "Age" => column.kind = "date".into(),
+            _ => {}
+        }
+    }
+    kind
 }
 
 fn view(
@@ -90,6 +109,15 @@ fn validate(scale: &Value) -> Problems {
 fn cells(scale: &Value, now: Duration) -> Vec<Value> {
     let number = |part: &str| Value::from(read::int(scale, &[part, "replicas"]));
     vec![metadata::name(scale), number("spec"), number("status"), metadata::age(scale, now)]
+}
+
+/// As [`cells`], without the number that the scale leaves out.
+fn custom_cells(scale: &Value, now: Duration) -> Vec<Value> {
+    let mut cells = cells(scale, now);
+    if let (Some(wanted), None) = (cells.get_mut(1), scale.at(&["spec", "replicas"])) {
+        *wanted = Value::Null;
+    }
+    cells
 }
 
 #[cfg(test)]

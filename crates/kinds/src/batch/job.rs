@@ -290,7 +290,7 @@ fn immutable(new: &Value, old: &Value, field: &str, path: &Path<'_>, out: &mut P
     }
 }
 
-/// The old template, with what may change as the new one has it: where pods run, while none has been made.
+/// The old template with the mutable fields of the new one: scheduling directives, before the first pod.
 fn comparable_template(new: &Value, old: &Value, context: &Context<'_>) -> Option<Value> {
     let mut was = old.at(TEMPLATE)?.clone();
     let unstarted = read::flag(old, &["spec", "suspend"]) && !read::has(old, &["status", "startTime"]);

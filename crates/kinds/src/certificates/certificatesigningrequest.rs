@@ -132,7 +132,7 @@ fn apply_status(next: &mut Value, submitted: &Value, context: &Context<'_>) {
     let old = next.clone();
     replace(next, submitted, "metadata");
     replace(next, submitted, "status");
-    // decisions stay word for word what they were; that none comes or goes is checked later
+    // decisions are immutable; validation checks that none is added or removed
     for kind in ["Approved", "Denied"] {
         keep_conditions(next, &old, kind);
     }
@@ -169,7 +169,7 @@ fn apply_approval(next: &mut Value, submitted: &Value, context: &Context<'_>) {
     stamp_conditions(next, &old, context);
 }
 
-/// Fills in when conditions were written and when they became what they are.
+/// Sets the update and transition times of conditions.
 fn stamp_conditions(next: &mut Value, old: &Value, context: &Context<'_>) {
     let now = context.timestamp();
     let state = |it: &Value| (it.text(&["type"]).to_owned(), it.text(&["status"]).to_owned());
@@ -266,7 +266,7 @@ fn validate(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Probl
         out.push(check::invalid_int(&spec.field("expirationSeconds"), seconds, WHY));
     }
     conditions(object, &mut out);
-    // what was there before is not held against an update
+    // stored values are not validated again
     let certificate = object.text(&["status", "certificate"]);
     if old.is_none_or(|old| old.text(&["status", "certificate"]) != certificate)
         && let Err(why) = check_certificate(certificate)
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_cannot_be_somebody_else() {
+    fn the_user_is_the_requester() {
         let mut object =
             json(r#"{"spec":{"username":"x","extra":{"a":["b"]}},"status":{"certificate":"x"}}"#);
         prepare_create(&mut object, &context());

@@ -125,7 +125,7 @@ mod tests {
             for (found, expected) in found.iter().zip(expected) {
                 assert!(found.starts_with(expected), "{found}");
             }
-            // what is stored already may stay
+            // stored values stay valid
             assert!(validate(&object, Some(&object)).is_empty());
         };
         check(r#"{"addresses":[{"ip":"1.2.3.4"}],"ports":[{"port":1,"protocol":"TCP"}]}"#, &[]);

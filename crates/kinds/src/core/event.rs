@@ -55,7 +55,11 @@ pub fn hooks() -> Hooks {
 /// Events of the group of their own.
 pub fn own_group_hooks() -> Hooks {
     Hooks {
-        create: CreateHooks { validate: Some(create), ..CreateHooks::default() },
+        create: CreateHooks {
+            validate_first: Some(|object, context| legacy_problems(&as_core(object), context, false)),
+            validate: Some(create),
+            ..CreateHooks::default()
+        },
         update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
         write: WriteHooks {
             repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
@@ -155,9 +159,9 @@ fn at_most(text: &str, most: usize, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-fn create(object: &Value, context: &Context<'_>) -> Problems {
+fn create(object: &Value, _: &Context<'_>) -> Problems {
     let event = as_core(object);
-    let mut out = legacy_problems(&event, context, false);
+    let mut out = Problems::new();
     series(&event, &mut out);
     if is_zero_time(&event, &["eventTime"]) {
         out.push(Problem::required(&Path::ROOT.field("eventTime"), ""));
@@ -238,7 +242,7 @@ fn changed(value: Option<&Value>, field: &str, path: &Path<'_>) -> Problem {
     const WHY: &str = "field is immutable";
     match normal(value) {
         Some(time) if matches!(field, "eventTime" | "firstTimestamp" | "lastTimestamp") => {
-            check::invalid_shown(path, read::text(time), WHY)
+            check::invalid_shown(path, &shown_time(read::text(time)), WHY)
         }
         Some(value) => Problem::invalid(path, value, WHY),
         None => match field {
@@ -250,6 +254,14 @@ fn changed(value: Option<&Value>, field: &str, path: &Path<'_>) -> Problem {
             _ => Problem::invalid_text(path, "", WHY),
         },
     }
+}
+
+/// A canonical time as messages show it: `2020-01-02 03:04:05.1 +0000 UTC`.
+fn shown_time(text: &str) -> String {
+    let (date, time) = text.split_once('T').unwrap_or((text, ""));
+    let time = time.trim_end_matches('Z');
+    let time = if time.contains('.') { time.trim_end_matches('0').trim_end_matches('.') } else { time };
+    format!("{date} {time} +0000 UTC")
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
@@ -322,11 +334,16 @@ mod tests {
 
     #[test]
     fn the_new_group_is_strict() {
-        assert_eq!(problems(&create(&json(NEW), &context())), [""; 0]);
+        let problems_of = |object: &Value| {
+            let mut out = legacy_problems(&as_core(object), &context(), false);
+            out.extend(create(object, &context()));
+            problems(&out)
+        };
+        assert_eq!(problems_of(&json(NEW)), [""; 0]);
         let check = |field: &'static str, value: Value, expected: &[&str]| {
             let mut object = json(NEW);
             object.set(&[field], value);
-            assert_eq!(problems(&create(&object, &context())), expected);
+            assert_eq!(problems_of(&object), expected);
         };
         check("type", "Bogus".into(), &[r#"type: Invalid value: "": has invalid value: Bogus"#]);
         check("deprecatedCount", Value::Int(1), &[r#"count: Invalid value: "": needs to be unset"#]);

@@ -34,7 +34,7 @@ pub fn hooks() -> Hooks {
     }
 }
 
-/// Containers get by default the most that they may have, and ask for what they get, or for the least.
+/// Defaults: limits are the maximum, requests the limits or the minimum.
 fn default(item: &mut Value) {
     for list in LISTS {
         quantities::round(item.at_mut(&[list]));

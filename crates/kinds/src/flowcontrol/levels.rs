@@ -79,7 +79,7 @@ fn spec(object: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// The mandatory levels are what they are.
+/// The mandatory levels are immutable.
 fn is_as_fixed(object: &Value, name: &str) -> bool {
     let limited = object.at(&["spec", "limited"]).filter(|it| !it.is_null());
     match name {

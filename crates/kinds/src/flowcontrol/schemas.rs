@@ -67,7 +67,7 @@ fn validate(object: &Value) -> Problems {
     out
 }
 
-/// The spec as messages show it; what it points to is not.
+/// The spec as error messages show it, without pointed-to values.
 fn shown_spec(object: &Value) -> String {
     let level = quoted(object.text(&["spec", "priorityLevelConfiguration", "name"]));
     let precedence = read::int(object, &["spec", "matchingPrecedence"]);

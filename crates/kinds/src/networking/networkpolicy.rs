@@ -47,7 +47,7 @@ fn restore(next: &mut Value, old: &Value, context: &Context<'_>) {
     }
 }
 
-/// A policy is about what comes in, and about what goes out when it has rules for that.
+/// The default policy types: ingress, and egress if the policy has egress rules.
 fn default(object: &mut Value) {
     if !read::has(object, &["spec"]) || !object.items(&["spec", "policyTypes"]).is_empty() {
         return;

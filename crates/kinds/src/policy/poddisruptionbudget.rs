@@ -77,7 +77,7 @@ fn validate(object: &Value) -> Problems {
     out
 }
 
-/// The spec as messages show it; what it points to is not.
+/// The spec as error messages show it, without pointed-to values.
 fn shown_spec(object: &Value) -> String {
     let pointer = |field: &str, to: &str| {
         let there = if read::has(object, &["spec", field]) { "0x0" } else { "nil" };

@@ -43,7 +43,7 @@ fn is_kept_as(form: &Kind, stored: &Kind) -> bool {
 }
 
 fn retired_version(retired: &Retired, stored: &Kind, options: Options) -> StoredVersion {
-    // a form of its own has no behaviour of its own: what depends on other fields is as it is today
+    // a retired table has no hooks: defaults across fields are those of the current version
     let is_served = !retired.form.plural.is_empty();
     let behaviour = hooks(if is_served { retired.form } else { stored }, options);
     let Differences { own_default, convert, skips_default } = differences(retired);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn one_class_is_for_everybody_else() {
+    fn one_class_is_the_global_default() {
         let class = json(r#"{"metadata":{"name":"a"},"globalDefault":true}"#);
         let containing = |_: &str, _: &str| vec![class.clone()];
         let context = Context { containing: &containing, ..context() };

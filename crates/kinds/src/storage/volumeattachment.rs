@@ -38,7 +38,7 @@ static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
     ..SubresourceHooks::STATUS
 }];
 
-/// Whoever tells the status leaves the rest alone, metadata included.
+/// A status update changes the status only, not even metadata.
 fn apply(next: &mut Value, submitted: &Value, _: &Context<'_>) {
     replace(next, submitted, "status");
 }

@@ -18,8 +18,8 @@ const MAX_FLAWS: usize = 32;
 pub(crate) fn check(ty: &Type, config: &Value) -> Result<(), String> {
     let mut flaws = Flaws { messages: Vec::new() };
     match config {
-        Value::Map(map) => flaws.structure(ty, map, &Trail::ROOT),
-        other => flaws.add(&Trail::ROOT, expected("map", other)),
+        Value::Map(map) => flaws.structure(ty, map, &ConfigPath::ROOT),
+        other => flaws.add(&ConfigPath::ROOT, expected("map", other)),
     }
     match &*flaws.messages {
         [] => Ok(()),
@@ -33,8 +33,8 @@ fn expected(what: &str, found: &Value) -> String {
 }
 
 /// The path of the walk in the configuration; it becomes text only for a flaw.
-struct Trail<'a> {
-    parent: Option<&'a Trail<'a>>,
+struct ConfigPath<'a> {
+    parent: Option<&'a ConfigPath<'a>>,
     step: Step<'a>,
     depth: usize,
     /// Whether an enclosing structure keeps unknown fields: for an apply, nested structures then keep them, too.
@@ -48,15 +48,15 @@ enum Step<'a> {
     Index(usize),
 }
 
-impl<'a> Trail<'a> {
-    const ROOT: Trail<'static> = Trail { parent: None, step: Step::Root, depth: 0, keeps: false };
+impl<'a> ConfigPath<'a> {
+    const ROOT: ConfigPath<'static> = ConfigPath { parent: None, step: Step::Root, depth: 0, keeps: false };
 
-    fn below(&'a self, step: Step<'a>) -> Trail<'a> {
-        Trail { parent: Some(self), step, depth: self.depth + 1, keeps: self.keeps }
+    fn below(&'a self, step: Step<'a>) -> ConfigPath<'a> {
+        ConfigPath { parent: Some(self), step, depth: self.depth + 1, keeps: self.keeps }
     }
 }
 
-impl fmt::Display for Trail<'_> {
+impl fmt::Display for ConfigPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(parent) = self.parent {
             parent.fmt(f)?;
@@ -75,9 +75,9 @@ struct Flaws {
 }
 
 impl Flaws {
-    fn add(&mut self, trail: &Trail<'_>, why: impl fmt::Display) {
+    fn add(&mut self, path: &ConfigPath<'_>, why: impl fmt::Display) {
         if !self.full() {
-            let place = trail.to_string();
+            let place = path.to_string();
             self.messages.push(if place.is_empty() { why.to_string() } else { format!("{place}: {why}") });
         }
     }
@@ -86,54 +86,58 @@ impl Flaws {
         self.messages.len() >= MAX_FLAWS
     }
 
-    fn structure(&mut self, ty: &Type, map: &Map, trail: &Trail<'_>) {
+    fn structure(&mut self, ty: &Type, map: &Map, path: &ConfigPath<'_>) {
         // metadata has a type of its own
-        let keeps = trail.keeps && ty.loose || ty.unknown == Unknown::Keep;
+        let keeps = path.keeps && ty.loose || ty.unknown == Unknown::Keep;
+        // the schema of an object without properties declares nothing
+        if ty.loose && ty.fields.is_empty() {
+            return;
+        }
         for (name, held) in map.iter() {
-            let trail = Trail { keeps, ..trail.below(Step::Field(name)) };
+            let path = ConfigPath { keeps, ..path.below(Step::Field(name)) };
             match ty.field(name) {
-                Some((_, field)) => self.value(&field.shape, held, &trail),
+                Some((_, field)) => self.value(&field.shape, held, &path),
                 None if keeps => {}
                 None => {
-                    self.add(&trail, "field not declared in schema");
+                    self.add(&path, "field not declared in schema");
                     return;
                 }
             }
         }
     }
 
-    fn value(&mut self, shape: &Shape, held: &Value, trail: &Trail<'_>) {
+    fn value(&mut self, shape: &Shape, held: &Value, path: &ConfigPath<'_>) {
         if self.full() {
             return;
         }
-        if trail.depth > MAX_DEPTH {
-            return self.add(trail, "nested too deeply");
+        if path.depth > MAX_DEPTH {
+            return self.add(path, "nested too deeply");
         }
         match (shape, held) {
             (_, Value::Null) => {}
             // a type with several forms publishes none of them
             (Shape::Struct(ty), _) if ty.one_of => {}
-            (Shape::Struct(ty), Value::Map(map)) => self.structure(ty, map, trail),
+            (Shape::Struct(ty), Value::Map(map)) => self.structure(ty, map, path),
             (Shape::Map(entries), Value::Map(map)) => {
                 for (name, held) in map.iter() {
-                    self.value(&entries.value, held, &trail.below(Step::Field(name)));
+                    self.value(&entries.value, held, &path.below(Step::Field(name)));
                 }
             }
-            (Shape::List(list), Value::List(items)) => self.items(list, items, trail),
-            (Shape::Struct(_) | Shape::Map(_), other) => self.add(trail, expected("map", other)),
-            (Shape::List(_), other) => self.add(trail, expected("list", other)),
+            (Shape::List(list), Value::List(items)) => self.items(list, items, path),
+            (Shape::Struct(_) | Shape::Map(_), other) => self.add(path, expected("map", other)),
+            (Shape::List(_), other) => self.add(path, expected("list", other)),
             (Shape::Scalar(scalar), held) => {
                 if let Some(why) = scalar_flaw(*scalar, held) {
-                    self.add(trail, why);
+                    self.add(path, why);
                 }
             }
         }
     }
 
-    fn items(&mut self, list: &ListShape, items: &[Value], trail: &Trail<'_>) {
+    fn items(&mut self, list: &ListShape, items: &[Value], path: &ConfigPath<'_>) {
         if list.kind == ListKind::Atomic {
             for (at, item) in items.iter().enumerate() {
-                self.value(&list.item, item, &trail.below(Step::Index(at)));
+                self.value(&list.item, item, &path.below(Step::Index(at)));
             }
             return;
         }
@@ -145,12 +149,12 @@ impl Flaws {
             }
             let element = match steps.step(item) {
                 Ok(element) => element,
-                Err(why) => return self.add(trail, format!("element {at}: {why}")),
+                Err(why) => return self.add(path, format!("element {at}: {why}")),
             };
             if seen.contains(&element) {
-                self.add(trail, Ambiguous::duplicate(&element));
+                self.add(path, Ambiguous::duplicate(&element));
             }
-            self.value(&list.item, item, &trail.below(Step::Element(&element)));
+            self.value(&list.item, item, &path.below(Step::Element(&element)));
             seen.insert(element);
         }
     }

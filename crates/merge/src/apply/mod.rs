@@ -31,7 +31,8 @@ pub use conflict::{Conflict, Conflicts};
 pub use write::ApplyWrite;
 
 use crate::managed::{
-    Ambiguous, Changes, Elsewhere, Entry, FieldSet, Managed, Operation, UNOWNED, compare, owned, update,
+    Ambiguous, Changes, ConversionResult, Entry, FieldSet, Managed, Operation, UNOWNED, compare, owned,
+    update,
 };
 use conflict::ConflictCollector;
 use schema::{Value, encode};
@@ -205,6 +206,7 @@ struct ApplyRun<'a> {
 impl ApplyRun<'_> {
     /// The next object, and whether it differs from the live one; updates the entries.
     fn run(&self, managed: &mut Managed) -> Result<Result<(Value, bool), ApplyError>, Ambiguous> {
+        self.join_atomic(managed);
         let last = take_own(self.write, managed);
         let time = last.as_ref().and_then(|entry| entry.time.clone());
         managed.entries.push(self.write.entry(self.own_fields()?, time));
@@ -218,6 +220,27 @@ impl ApplyRun<'_> {
         let changed = self.live.is_none() || !changes.here.is_empty();
         finish(self.write, managed, changed);
         Ok(Ok((next, changed)))
+    }
+
+    /// Replaces the parts of atomic values in all entries by these values, each in the version of its entry.
+    fn join_atomic(&self, managed: &mut Managed) {
+        let mut types = BTreeMap::new();
+        for entry in &mut managed.entries {
+            if entry.api_version == self.write.api_version {
+                entry.fields.join_atomic(self.write.ty);
+                continue;
+            }
+            let (Some(live), Some(convert)) = (self.live, self.write.convert) else { continue };
+            let ty = types.entry(entry.api_version.clone()).or_insert_with_key(|version| {
+                match convert(version, Some(live), live) {
+                    ConversionResult::Converted { ty, .. } => Some(ty),
+                    ConversionResult::Unknown | ConversionResult::Gone => None,
+                }
+            });
+            if let Some(ty) = ty {
+                entry.fields.join_atomic(ty);
+            }
+        }
     }
 
     fn own_fields(&self) -> Result<FieldSet, Ambiguous> {
@@ -249,9 +272,9 @@ impl ApplyRun<'_> {
                 continue;
             }
             let changes = match convert(version, Some(live), next) {
-                Elsewhere::Unknown => continue,
-                Elsewhere::Gone => None,
-                Elsewhere::Converted { ty, live, new } => {
+                ConversionResult::Unknown => continue,
+                ConversionResult::Gone => None,
+                ConversionResult::Converted { ty, live, new } => {
                     let mut changes = compare(&ty, live.as_ref(), &new)?;
                     changes.exclude(self.write.reset);
                     Some(changes)

@@ -8,7 +8,7 @@
 
 use super::parts::Parts;
 use super::write::ApplyWrite;
-use crate::managed::{Ambiguous, Element, Elsewhere, Entry, FieldSet, Managed, Steps, owned};
+use crate::managed::{Ambiguous, ConversionResult, Element, Entry, FieldSet, Managed, Steps, owned};
 use schema::table::{Ref, Shape, Type};
 use schema::{Map, Value};
 use std::collections::BTreeMap;
@@ -67,9 +67,9 @@ enum Conversion {
 fn convert_to(write: &ApplyWrite<'_>, version: &str, object: &Value) -> Conversion {
     let Some(convert) = write.convert else { return Conversion::Same };
     match convert(version, None, object) {
-        Elsewhere::Unknown => Conversion::Same,
-        Elsewhere::Gone => Conversion::Gone,
-        Elsewhere::Converted { ty, new, .. } => Conversion::Converted(ty, new),
+        ConversionResult::Unknown => Conversion::Same,
+        ConversionResult::Gone => Conversion::Gone,
+        ConversionResult::Converted { ty, new, .. } => Conversion::Converted(ty, new),
     }
 }
 

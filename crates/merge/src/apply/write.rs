@@ -22,7 +22,7 @@ pub struct ApplyWrite<'a> {
     /// Fields that this kind of write cannot set, with all fields below them.
     pub reset: &'a FieldSet,
     /// Converts the object to other versions; `apiVersion` names the version of an object. Without it, and where it
-    /// returns [`Elsewhere::Unknown`](crate::managed::Elsewhere::Unknown), fields have the same paths in all versions.
+    /// returns [`ConversionResult::Unknown`](crate::managed::ConversionResult::Unknown), fields have the same paths in all versions.
     pub convert: Option<&'a Convert<'a>>,
     /// The annotation in which this client stores its last configuration, if any: the client owns the fields of that
     /// configuration, and the annotation is updated with the new one.

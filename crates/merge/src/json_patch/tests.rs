@@ -42,7 +42,7 @@ fn pointers_are_read_as_clients_are_used_to() {
     let changed = r#"{"data":{"k":"v","n":"1"},"list":["a","b"],"labels":{"b/c":"9","t~":"8"}}"#;
     let patch = r#"[{"op":"replace","path":"/labels/b~1c","value":"9"},{"op":"replace","path":"/labels/t~0","value":"8"}]"#;
     check(OBJECT, patch, changed);
-    // what stands before the first slash does not matter
+    // the part before the first slash is ignored
     check(r#"{"data":{}}"#, r#"[{"op":"add","path":"data/k","value":"1"}]"#, r#"{"data":{},"k":"1"}"#);
     // no value is null, and a test takes absent for null
     check(r#"{"data":{}}"#, r#"[{"op":"add","path":"/data/q"}]"#, r#"{"data":{"q":null}}"#);

@@ -31,7 +31,7 @@ impl Changes {
         self.taken.is_empty() && self.removed.is_empty()
     }
 
-    /// Forgets what happened at and below these paths.
+    /// Removes changes at and below these paths.
     pub fn exclude(&mut self, paths: &FieldSet) {
         self.taken.subtract_below(paths);
         self.removed.subtract_below(paths);

@@ -20,8 +20,8 @@ pub(super) fn brought(
     unowned: &FieldSet,
 ) -> Result<Option<String>, Ambiguous> {
     let Value::Map(map) = object else { return Ok(None) };
-    let mut walk = Walk { out: Vec::with_capacity(4096) };
-    let less = Less { never: Some(never), unowned: Some(unowned) };
+    let mut walk = FieldsWriter { out: Vec::with_capacity(4096) };
+    let less = Exclusions { never: Some(never), unowned: Some(unowned) };
     // the object itself has no path
     let open = walk.open(false);
     walk.fields(&open, ty, true, map, less)?;
@@ -30,14 +30,14 @@ pub(super) fn brought(
 
 /// The excluded fields below the current place of the walk.
 #[derive(Clone, Copy)]
-struct Less<'s> {
+struct Exclusions<'s> {
     never: Option<&'s FieldSet>,
     unowned: Option<&'s FieldSet>,
 }
 
-impl<'s> Less<'s> {
+impl<'s> Exclusions<'s> {
     fn after(self, step: impl Fn(&'s FieldSet) -> Option<&'s FieldSet>) -> Self {
-        Less { never: self.never.and_then(&step), unowned: self.unowned.and_then(&step) }
+        Exclusions { never: self.never.and_then(&step), unowned: self.unowned.and_then(&step) }
     }
 
     fn below_field(self, name: &str) -> Self {
@@ -51,25 +51,25 @@ impl<'s> Less<'s> {
 }
 
 /// A set whose branches are being written.
-struct Open {
+struct OpenObject {
     at: usize,
     member: bool,
     branches: usize,
 }
 
-struct Walk {
+struct FieldsWriter {
     out: Vec<u8>,
 }
 
-impl Walk {
-    fn open(&mut self, member: bool) -> Open {
+impl FieldsWriter {
+    fn open(&mut self, member: bool) -> OpenObject {
         let at = self.out.len();
         self.out.extend_from_slice(if member { b"{\".\":{}" } else { b"{" });
-        Open { at, member, branches: self.out.len() }
+        OpenObject { at, member, branches: self.out.len() }
     }
 
-    /// Ends a set; what is empty is taken back, and false.
-    fn close(&mut self, open: &Open) -> bool {
+    /// Ends a set; removes an empty set and returns false.
+    fn close(&mut self, open: &OpenObject) -> bool {
         if self.out.len() > open.branches {
             self.out.push(b'}');
             return true;
@@ -88,9 +88,9 @@ impl Walk {
     /// Writes a branch, unless it is empty.
     fn branch(
         &mut self,
-        of: &Open,
+        of: &OpenObject,
         step: impl FnOnce(&mut Vec<u8>),
-        less: Less<'_>,
+        less: Exclusions<'_>,
         below: impl FnOnce(&mut Self) -> Result<bool, Ambiguous>,
     ) -> Result<(), Ambiguous> {
         let start = self.out.len();
@@ -109,11 +109,11 @@ impl Walk {
     /// The fields of a structure that was not there, or of one whose zero value was.
     fn fields(
         &mut self,
-        open: &Open,
+        open: &OpenObject,
         ty: &Type,
         zero: bool,
         map: &Map,
-        less: Less<'_>,
+        less: Exclusions<'_>,
     ) -> Result<(), Ambiguous> {
         let mut declared = ty.in_order();
         for (name, held) in map.iter() {
@@ -141,7 +141,7 @@ impl Walk {
         shape: &Shape,
         old: Side<'_>,
         new: &Value,
-        less: Less<'_>,
+        less: Exclusions<'_>,
     ) -> Result<bool, Ambiguous> {
         let was_null = matches!(old, Side::Here(Value::Null));
         match shape {
@@ -188,10 +188,10 @@ impl Walk {
 
     fn entries(
         &mut self,
-        open: &Open,
+        open: &OpenObject,
         entries: &Map,
-        less: Less<'_>,
-        mut below: impl FnMut(&mut Self, &Value, Less<'_>) -> Result<bool, Ambiguous>,
+        less: Exclusions<'_>,
+        mut below: impl FnMut(&mut Self, &Value, Exclusions<'_>) -> Result<bool, Ambiguous>,
     ) -> Result<(), Ambiguous> {
         for (name, held) in entries.iter() {
             let less = less.below_field(name);
@@ -203,10 +203,10 @@ impl Walk {
 
     fn items(
         &mut self,
-        open: &Open,
+        open: &OpenObject,
         list: &ListShape,
         items: &[Value],
-        less: Less<'_>,
+        less: Exclusions<'_>,
     ) -> Result<(), Ambiguous> {
         for (element, held) in keyed(list, items)? {
             let less = less.after(|set| set.below(&element));
@@ -217,7 +217,7 @@ impl Walk {
     }
 
     /// A value without a table: maps are granular, everything else is a leaf.
-    fn deduced(&mut self, old: Side<'_>, new: &Value, less: Less<'_>) -> Result<bool, Ambiguous> {
+    fn deduced(&mut self, old: Side<'_>, new: &Value, less: Exclusions<'_>) -> Result<bool, Ambiguous> {
         let was_null = matches!(old, Side::Here(Value::Null));
         let Value::Map(map) = new else {
             return Ok(self.leaf(less.owns(old, was_null && new.is_null())));

@@ -1,6 +1,6 @@
 //! The entries of `metadata.managedFields`, read and written.
 //!
-//! Invariant:each writer has one entry, and [`Managed::encode`] writes applies before updates, then older
+//! Invariant: each writer has one entry, and [`Managed::encode`] writes applies before updates, then older
 //! before newer, then by name, version and subresource.
 
 use super::{Fields, Invalid};

@@ -92,9 +92,22 @@ impl FieldSet {
         usize::from(self.member) + self.children.iter().map(|(_, below)| below.len()).sum::<usize>()
     }
 
-    /// Steps that follow, each with what is below it.
+    /// The next steps, each with its subtree.
     pub fn children(&self) -> impl Iterator<Item = (&Element, &FieldSet)> {
         self.children.iter().map(|(element, below)| (element, below))
+    }
+
+    pub(super) fn children_mut(&mut self) -> impl Iterator<Item = (&Element, &mut FieldSet)> {
+        self.children.iter_mut().map(|(element, below)| (&*element, below))
+    }
+
+    pub(super) fn has_children(&self) -> bool {
+        !self.children.is_empty()
+    }
+
+    /// A path without further steps.
+    pub(super) fn leaf() -> Self {
+        FieldSet { member: true, children: Vec::new() }
     }
 
     pub(super) fn reserve(&mut self, branches: usize) {

@@ -1,6 +1,6 @@
 //! Sets and map lists: the identity of their items.
 //!
-//! Invariant:the items come sorted by their step, each step once. A list that cannot be read this way is
+//! Invariant: the items come sorted by their step, each step once. A list that cannot be read this way is
 //! [`Ambiguous`].
 
 use super::element::{Element, Part};

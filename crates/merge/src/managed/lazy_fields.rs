@@ -3,10 +3,11 @@
 //! Most writes change a few fields of one manager. The entries of the others, and often that of the manager
 //! itself, come out as they went in; seeing that takes a look at the few paths in the text, not the whole set.
 //!
-//! Invariant:where there is text, the set is what the text says.
+//! Invariant: the set and the text are equal where both exist.
 
-use super::{FieldSet, Invalid};
+use super::{FieldSet, Invalid, atomic};
 use schema::Value;
+use schema::table::Type;
 use std::cell::OnceCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -85,6 +86,17 @@ impl Fields {
         }
     }
 
+    /// Replaces the parts of values that are atomic in this type by these values.
+    pub(crate) fn join_atomic(&mut self, ty: &Type) {
+        let has_parts = match &self.text {
+            Some(text) if self.set.get().is_none() => atomic::text_has_parts(ty, text).unwrap_or(false),
+            _ => atomic::has_parts(ty, self),
+        };
+        if has_parts {
+            atomic::join_parts(ty, self);
+        }
+    }
+
     /// Whether taking `gone` out and putting `taken` in would leave the set as it is.
     pub(super) fn stays(&self, gone: &[&FieldSet], taken: &FieldSet) -> bool {
         let have = taken.len();
@@ -118,7 +130,7 @@ impl Deref for Fields {
     type Target = FieldSet;
     fn deref(&self) -> &FieldSet {
         self.set.get_or_init(|| match &self.text {
-            // what is stored was written from a set
+            // stored text was written from a set
             Some(text) => FieldSet::parse(text).unwrap_or_default(),
             None => FieldSet::new(),
         })

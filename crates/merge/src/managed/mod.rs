@@ -6,13 +6,14 @@
 //! ```
 //!
 //! A writer owns what it changed. [`track`] is the whole of it for writes that are not applies: it
-//! [`compare`]s the object before and after, takes what changed from everybody else, gives it to the writer
+//! [`compare`]s the object before and after, removes the changed fields from other managers, gives them to the writer
 //! and writes the entries back. [`owned`] gives the fields that a configuration names, which is what an
 //! [apply](mod@crate::apply) owns; both walk table and tree the same way and speak of the same [`FieldSet`].
 //!
-//! Invariant:entries are sorted, no entry is empty, each writer (manager, operation, version, subresource)
+//! Invariant: entries are sorted, no entry is empty, each writer (manager, operation, version, subresource)
 //! has one entry. An object with duplicate list items loses its entries.
 
+mod atomic;
 mod compare;
 mod creation;
 mod element;
@@ -33,7 +34,7 @@ pub use items::Ambiguous;
 pub(crate) use items::Steps;
 pub use lazy_fields::Fields;
 pub use owned::owned;
-pub use update::{Convert, Elsewhere, Write, keep_times, track, update};
+pub use update::{ConversionResult, Convert, Write, keep_times, track, update};
 pub(crate) use update::{UNKNOWN, UNOWNED};
 
 /// The longest name of a manager, in bytes.

@@ -6,7 +6,7 @@
 //! after                              controller: data.k data.m
 //! ```
 //!
-//! What the write changed leaves every entry and joins the writer's; what it removed leaves every entry. Fields
+//! Changed fields leave every entry and join the writer's; removed fields leave every entry. Fields
 //! that the server keeps for itself are never owned. The ten most recent updaters keep entries of their own;
 //! older ones are gathered, per version, under one name.
 //!
@@ -49,7 +49,7 @@ pub(crate) static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
 });
 
 /// Both states of an object in the version of another entry.
-pub enum Elsewhere {
+pub enum ConversionResult {
     /// The entry stays as it is.
     Unknown,
     /// The version is not served any more: the entry is dropped.
@@ -62,7 +62,7 @@ pub enum Elsewhere {
 }
 
 /// Converts the object before (if there was one) and after the write to the given API version.
-pub type Convert<'a> = dyn Fn(&str, Option<&Value>, &Value) -> Elsewhere + Sync + 'a;
+pub type Convert<'a> = dyn Fn(&str, Option<&Value>, &Value) -> ConversionResult + Sync + 'a;
 
 /// The manager, version and time of a write.
 #[derive(Clone, Copy)]
@@ -133,7 +133,7 @@ fn given(write: &Write<'_>, live: Option<&Value>, new: &mut Value) -> Managed {
     Managed::decode(kept, kept).unwrap_or_default()
 }
 
-/// Changes the entries for a write from `live` to `new`. On an error they are as they were.
+/// Changes the entries for a write from `live` to `new`. On an error no field has changed its owner.
 pub fn update(
     write: &Write<'_>,
     live: Option<&Value>,
@@ -148,6 +148,9 @@ pub fn update(
             return Ok(());
         }
         _ => {}
+    }
+    for entry in managed.entries.iter_mut().filter(|entry| entry.api_version == write.api_version) {
+        entry.fields.join_atomic(write.ty);
     }
     let mut changes = compare(write.ty, live, new)?;
     changes.exclude(write.reset);
@@ -184,21 +187,25 @@ fn release(
         .filter(|it| *it != write.api_version)
         .cloned()
         .collect();
-    // all versions are compared before any entry changes
+    // all versions are compared before any field is released
     let mut elsewhere = BTreeMap::new();
     for version in others {
         if version.matches('/').count() > 1 {
             return Err(Ambiguous(format!("unexpected GroupVersion string: {version}")));
         }
-        let changes = match write.convert.map_or(Elsewhere::Unknown, |convert| convert(&version, live, new)) {
-            Elsewhere::Unknown => Some(Changes::default()),
-            Elsewhere::Gone => None,
-            Elsewhere::Converted { ty, live, new } => {
-                let mut changes = compare(&ty, live.as_ref(), &new)?;
-                changes.exclude(write.reset);
-                Some(changes)
-            }
-        };
+        let changes =
+            match write.convert.map_or(ConversionResult::Unknown, |convert| convert(&version, live, new)) {
+                ConversionResult::Unknown => Some(Changes::default()),
+                ConversionResult::Gone => None,
+                ConversionResult::Converted { ty, live, new } => {
+                    for entry in managed.entries.iter_mut().filter(|entry| entry.api_version == version) {
+                        entry.fields.join_atomic(&ty);
+                    }
+                    let mut changes = compare(&ty, live.as_ref(), &new)?;
+                    changes.exclude(write.reset);
+                    Some(changes)
+                }
+            };
         elsewhere.insert(version, changes);
     }
     managed.entries.retain_mut(|entry| {

@@ -1,6 +1,6 @@
 //! Values as the API's error texts have always shown them: `map[a:1 b:[x y]]`.
 
-use schema::{Value, encode};
+use schema::Value;
 
 /// A value in the form that clients know from error texts.
 pub fn shown(value: &Value) -> String {
@@ -66,7 +66,7 @@ fn show(value: &Value, out: &mut String) {
         Value::Null => out.push_str("<nil>"),
         Value::Bool(truth) => out.push_str(if *truth { "true" } else { "false" }),
         Value::Int(number) => out.push_str(&number.to_string()),
-        Value::Float(number) => out.push_str(&encode::float_text(*number)),
+        Value::Float(number) => out.push_str(&schema::problem::float_text(*number)),
         Value::String(text) => out.push_str(text),
         Value::Json(_) => show(&value.opened(), out),
         Value::List(items) => show_list(items, out),

@@ -58,8 +58,6 @@ pub(crate) const FILLED: &[&str] = &[
     "volumeMode",
 ];
 
-const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
-
 /// Types by their published names, built at their first use.
 pub(crate) struct Types {
     declared: Value,
@@ -69,10 +67,7 @@ pub(crate) struct Types {
 impl Types {
     /// `None`, and a word about it, when the reference is not at hand.
     pub(crate) fn load() -> Option<Types> {
-        let Ok(types) = std::fs::read_to_string(Path::new(SHARED).join("reference/types.json")) else {
-            println!("skipped: no reference of types at hand");
-            return None;
-        };
+        let types = std::fs::read_to_string(testdata::find("reference/types.json")?).unwrap();
         let declared = json(&types).unset(&["types"]).unwrap();
         Some(Types { declared, made: HashMap::new() })
     }
@@ -203,7 +198,7 @@ fn list_kind(field: &Value, item: &Shape) -> ListKind {
 
 /// The recorded scenarios of a family.
 pub(crate) fn scenarios(family: &str) -> Vec<PathBuf> {
-    files(&Path::new(SHARED).join("recorded").join(family))
+    testdata::find(&format!("recorded/{family}")).map(|folder| files(&folder)).unwrap_or_default()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

@@ -4,27 +4,27 @@ use super::tunnel::{self, TunnelError};
 use super::{Stream, TIMEOUT, Wire, connect};
 use crate::{BadTarget, Target, tls};
 use env::World;
+use env::io::RealInstant;
 use http::Uri;
 use http::uri::Scheme;
-use metrics::{About, Counter, Family, Histogram, Registry, seconds};
+use metrics::{Counter, Descriptor, Family, Histogram, Registry, seconds};
 use rustls_pki_types::ServerName;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
-const STARTED: About =
-    About::alpha("apiserver_egress_dialer_dial_start_total", "Connections that proxies were asked for.")
+const STARTED: Descriptor =
+    Descriptor::alpha("apiserver_egress_dialer_dial_start_total", "Dials through proxies.")
         .by(&["protocol", "transport"]);
-const FAILED: About = About::alpha(
+const FAILED: Descriptor = Descriptor::alpha(
     "apiserver_egress_dialer_dial_failure_count",
-    "Connections that proxies did not make, by whether they could be asked at all.",
+    "Failed dials through proxies, by stage.",
 )
 .by(&["protocol", "stage", "transport"]);
-const TOOK: About = About::alpha(
+const TOOK: Descriptor = Descriptor::alpha(
     "apiserver_egress_dialer_dial_duration_seconds",
     "How long it took until a proxy had made a connection.",
 )
@@ -119,7 +119,7 @@ impl Proxy {
         let Some((dials, world)) = self.begun.get() else {
             return Err(io::Error::other(format!("the egress proxy at {} is not ready yet", self.name)));
         };
-        let (began, until) = (Instant::now(), Instant::now() + TIMEOUT);
+        let (began, until) = (RealInstant::now(), RealInstant::after(TIMEOUT));
         let labels = self.labels();
         dials.started.of(&labels).inc();
         let mut counted = DialGuard { dials, labels, stage: Some("connect") };
@@ -132,16 +132,16 @@ impl Proxy {
         };
         let wire = match self.protocol {
             Protocol::HttpConnect => {
-                let stream = timeout_at(until, self.connect()).await.map_err(late)?;
+                let stream = until.timeout(self.connect()).await.map_err(late)?;
                 let stream = stream.map_err(|why| unreachable(&why))?;
                 counted.stage = Some("proxy");
-                timeout_at(until, connect::open(stream, &self.name, to)).await.map_err(late)??
+                until.timeout(connect::open(stream, &self.name, to)).await.map_err(late)??
             }
             Protocol::Grpc => {
                 counted.stage = Some("proxy");
                 let random = (env::random_u64(world) >> 1) as i64;
                 let asking = tunnel::open(&self.target, to, random, TIMEOUT);
-                match timeout_at(until, asking).await.map_err(late)? {
+                match until.timeout(asking).await.map_err(late)? {
                     Ok(wire) => wire,
                     Err(TunnelError::Unreachable(why)) => {
                         counted.stage = Some("connect");

@@ -125,6 +125,6 @@ async fn pump(
     tokio::pin!(inward);
     tokio::select! {
         () = &mut inward => {}
-        () = outward => drop(tokio::time::timeout(FAREWELL, inward).await),
+        () = outward => drop(env::io::timeout(FAREWELL, inward).await),
     }
 }

@@ -99,7 +99,7 @@ pub async fn controller_manager(
     tracing::info!(version = version(), server = manager.target.url, "the controller manager starts");
     let registry = Arc::new(Registry::new(metrics));
     process_metrics::register(&registry);
-    apiserver::discovery::metrics::about_component(&registry, &gates);
+    apiserver::discovery::metrics::add_component_metrics(&registry, &gates);
     let process = ProcessContext {
         metrics: Metrics::new(registry),
         health: Arc::default(),

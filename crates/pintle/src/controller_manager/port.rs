@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use api::core::v1::ConfigMap;
 use apiserver::authentication::{self, Chain};
 use apiserver::authorization;
-use apiserver::discovery::debug::Inside;
+use apiserver::discovery::debug::DebugData;
 use apiserver::discovery::health;
 use apiserver::discovery::slis::Slis;
 use apiserver::observability::Verbosity;
@@ -111,7 +111,7 @@ impl Health {
             Some(one) => checks.contains(&one).then(|| "ok".to_owned()),
             None => {
                 let well = checks.into_iter().map(|check| (check, true));
-                Some(health::together(endpoint, well, &Query::parse(query), &self.slis).text)
+                Some(health::respond_all(endpoint, well, &Query::parse(query), &self.slis).text)
             }
         }
     }
@@ -326,10 +326,10 @@ impl PortHandler {
         let Ok(body) = http_body_util::Limited::new(body, 1024).collect().await else {
             return Ok(text_response(StatusCode::BAD_REQUEST, "the body is too long\n"));
         };
-        let inside = Inside {
+        let inside = DebugData {
             command: &debug.command,
             verbosity: Some(&debug.verbosity),
-            holdings: &|| self.metrics.waiting(),
+            memory_usage: &|| self.metrics.waiting(),
         };
         let page = inside.page(&parts.method, parts.uri.path(), &body.to_bytes());
         Ok(page.unwrap_or_else(|| text_response(StatusCode::NOT_FOUND, "404 page not found\n")))
@@ -393,7 +393,7 @@ impl Handler for PortHandler {
             let Some(chain) = chain else {
                 return text_response(StatusCode::SERVICE_UNAVAILABLE, "not ready\n");
             };
-            let user = match chain.caller(request.headers(), &peer, &notes).await {
+            let user = match chain.authenticate(request.headers(), &peer, &notes).await {
                 Ok(user) => user,
                 Err(why) => {
                     tracing::info!(%why, path, "authentication failed");

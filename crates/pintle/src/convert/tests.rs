@@ -1,4 +1,4 @@
-//! Every sample through every form, and what is said when something cannot be done.
+//! Every sample through every format, and the errors.
 
 use super::*;
 

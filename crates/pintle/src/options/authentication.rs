@@ -105,7 +105,7 @@ impl Authentication {
     fn front_proxy(&self, mode: DeploymentMode, errors: &mut ConfigErrors) -> FrontProxy {
         let mut front = self.request_headers.read(errors);
         // without further authorities, or with a choice among those they vouch for, this server's own proxy is
-        // one of those who may speak
+        // one of the allowed names
         let own = self.requestheader_client_ca_file.is_none()
             || mode != DeploymentMode::Standalone && !front.allowed_names.is_empty();
         if own {
@@ -184,7 +184,10 @@ mod tests {
         assert!(options.anonymous && !options.bootstrap_tokens && options.audiences.is_empty());
         let accounts = options.service_accounts;
         assert!(
-            accounts.extend && accounts.lookup && accounts.longest.is_none() && accounts.issuers.is_empty()
+            accounts.extend
+                && accounts.lookup
+                && accounts.max_seconds.is_none()
+                && accounts.issuers.is_empty()
         );
         assert!(authorities.clients.is_none() && authorities.proxies.is_none());
         let front = options.front_proxy.unwrap();
@@ -200,7 +203,7 @@ mod tests {
         .unwrap();
         assert!(!options.anonymous && options.bootstrap_tokens && options.audiences == ["a", "b"]);
         assert_eq!(
-            (options.service_accounts.extend, options.service_accounts.longest),
+            (options.service_accounts.extend, options.service_accounts.max_seconds),
             (false, Some(48 * 3600))
         );
     }

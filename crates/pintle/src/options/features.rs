@@ -1,8 +1,8 @@
 //! The `--feature-gates` option.
 
-use super::gates::{self, CONTROLLER_GATES, GROUPS, Gate, SERVER_GATES};
+use super::gates::{self, CONTROLLER_GATES, GROUPS, Gate, SCHEDULER_GATES, SERVER_GATES};
 use super::{ConfigErrors, parse_bool};
-use apiserver::{Gates, gates::Shown};
+use apiserver::{Gates, gates::FeatureGate};
 use clap::Args;
 use std::collections::BTreeMap;
 
@@ -124,6 +124,17 @@ impl FeatureGates {
         gates
     }
 
+    /// The gates of the scheduler.
+    pub fn scheduler_features(&self) -> scheduler::framework::Features {
+        let mut features = scheduler::framework::Features::default();
+        for gate in gates::all() {
+            if let Some((_, field)) = SCHEDULER_GATES.iter().find(|(name, _)| *name == gate.name) {
+                *field(&mut features) = self.is_open(&gate);
+            }
+        }
+        features
+    }
+
     /// The gates of the API server.
     pub fn server_gates(&self) -> Gates {
         let mut gates = Gates::default();
@@ -132,7 +143,7 @@ impl FeatureGates {
             if let Some((_, _, field)) = SERVER_GATES.iter().find(|(name, ..)| *name == gate.name) {
                 *field(&mut gates) = open;
             }
-            gates.shown.push(Shown { name: gate.name, stage: gate.stage, open });
+            gates.all.push(FeatureGate { name: gate.name, stage: gate.stage, open });
         }
         gates
     }
@@ -163,11 +174,16 @@ mod tests {
         assert_eq!(opened(&["APISelfSubjectReview=false,AllAlpha=true"]), [""; 0]);
         assert_eq!(opened(&["AppArmor=false,CPUManager=true, AllBeta=f"]), [""; 0]);
         let gates = read(&["OpenAPIV3=false,RemainingItemCount=0"]).unwrap().server_gates();
-        assert!(!gates.openapi_v3 && !gates.remaining && gates.chunks && gates.turns);
+        assert!(
+            !gates.openapi_v3
+                && !gates.remaining_item_count
+                && gates.list_chunking
+                && gates.priority_and_fairness
+        );
         let (_, closed) = read(&["CronJobTimeZone=false,JobPodFailurePolicy=true"]).unwrap().kind_gates();
         assert_eq!(closed, ["CronJobTimeZone"]);
-        assert!(!read(&["AllBeta=false,OpenAPIV3=true"]).unwrap().server_gates().chunks);
-        assert_eq!(Gates { shown: Vec::new(), ..read(&[]).unwrap().server_gates() }, Gates::default());
+        assert!(!read(&["AllBeta=false,OpenAPIV3=true"]).unwrap().server_gates().list_chunking);
+        assert_eq!(Gates { all: Vec::new(), ..read(&[]).unwrap().server_gates() }, Gates::default());
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Limits {
             errors.add("--max-requests-inflight", why);
         }
         // a request may wait a quarter of its timeout
-        flowcontrol::Options { on, patience: self.request_timeout / 4 }
+        flowcontrol::Options { on, queue_timeout: self.request_timeout / 4 }
     }
 
     /// The connection limits for a process with that limit of open files.
@@ -133,7 +133,7 @@ impl Limits {
                 0 => STREAMS,
                 count => count,
             },
-            lasting_bytes_per_second: self.max_connection_bytes_per_sec,
+            stream_bytes_per_second: self.max_connection_bytes_per_sec,
             // a request that is under way gets all the time that it would have had
             shutdown_grace: self.request_timeout,
             ..own
@@ -189,7 +189,7 @@ mod tests {
             send_retry_after: true,
         };
         assert_eq!(options, expected);
-        assert_eq!((connections.max_concurrent_streams, connections.lasting_bytes_per_second), (9, 1000));
+        assert_eq!((connections.max_concurrent_streams, connections.stream_bytes_per_second), (9, 1000));
         assert_eq!(connections.shutdown_grace, seconds(90));
     }
 

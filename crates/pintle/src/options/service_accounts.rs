@@ -72,12 +72,12 @@ impl ServiceAccounts {
             signer,
             keys,
             issuers: self.service_account_issuer.clone(),
-            keys_at: self.service_account_jwks_uri.clone(),
-            longest: longest.map(|it| it.as_secs() as i64),
+            jwks_uri: self.service_account_jwks_uri.clone(),
+            max_seconds: longest.map(|it| it.as_secs() as i64),
             extend: self.service_account_extend_token_expiration,
             lookup: self.service_account_lookup,
             // set by a feature gate
-            tracked: false,
+            tracks_use: false,
         }
     }
 

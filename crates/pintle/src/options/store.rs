@@ -61,13 +61,13 @@ fn encryption(file: &Path, names: &Names, rules: Rules) -> Result<encryption_at_
     let shown = file.display();
     let text = std::fs::read(file).map_err(|why| format!("cannot read {shown}: {why}"))?;
     let configuration = Configuration::read(&text, names, rules).map_err(|why| format!("{shown}: {why}"))?;
-    let again = rules.reloads.then(|| ConfigReloader {
+    let reload = rules.reloads.then(|| ConfigReloader {
         file: file.to_owned(),
         names: names.clone(),
         rules,
         last: encryption::content(&text),
     });
-    Ok(encryption_at_rest::Options { configuration, again })
+    Ok(encryption_at_rest::Options { configuration, reload })
 }
 
 #[cfg(test)]
@@ -85,9 +85,9 @@ mod tests {
             encryption(&file, &Names::kubernetes(), Rules { reloads, second_version: false })
         };
         let stays = read("[{identity: {}}]", false).unwrap();
-        assert!(stays.configuration.is_plaintext() && stays.again.is_none());
+        assert!(stays.configuration.is_plaintext() && stays.reload.is_none());
         let followed = read("[{identity: {}}]", true).unwrap();
-        assert_eq!(followed.again.unwrap().file, file);
+        assert_eq!(followed.reload.unwrap().file, file);
         let message = read("[{aescbc: {keys: []}}]", false).err().unwrap();
         assert!(
             message.contains("encryption.yaml") && message.contains("resources[0].providers[0]"),

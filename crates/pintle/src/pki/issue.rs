@@ -145,7 +145,7 @@ impl Key {
         Self::obtain_beside(store, file, has_certificate.then_some(certificate.as_str()))
     }
 
-    /// The key on the shelf, or a new one; a key whose other half is there cannot be made up.
+    /// The stored key, or a new one; a missing key of a stored certificate is an error.
     fn obtain_beside(
         store: &mut CertificateStore,
         file: &str,

@@ -4,37 +4,42 @@
 
 use crate::model::operation::Operation;
 use env::World;
-use metrics::{About, Counter, Family, Histogram, Registry, seconds};
+use metrics::{Counter, Descriptor, Family, Histogram, Registry, seconds};
 use schema::table::Kind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-const STEPS: About = About::stable(
+const STEPS: Descriptor = Descriptor::stable(
     "apiserver_admission_step_admission_duration_seconds",
     "Time that writes spent in a step of admission.",
 )
 .by(&["type", "operation", "rejected"])
 .seconds(&seconds([0.005, 0.025, 0.1, 0.5, 1.0, 2.5]));
-const WRITES: About =
-    About::alpha("etcd_request_duration_seconds", "Time until a write was durable, whichever store it is.")
-        .by(&["operation", "type"])
-        .seconds(&seconds([
-            0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0,
-            15.0, 20.0, 30.0, 45.0, 60.0,
-        ]));
-const LISTS: About = About::alpha("apiserver_cache_list_total", "Lists that were made from the cache.")
-    .by(&["resource_prefix", "index"]);
-const FETCHED: About =
-    About::alpha("apiserver_cache_list_fetched_objects_total", "Objects that lists went through.")
+const WRITES: Descriptor = Descriptor::alpha(
+    "etcd_request_duration_seconds",
+    "Time until a write was durable, whichever store it is.",
+)
+.by(&["operation", "type"])
+.seconds(&seconds([
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0, 60.0,
+]));
+const LISTS: Descriptor =
+    Descriptor::alpha("apiserver_cache_list_total", "Lists that were made from the cache.")
         .by(&["resource_prefix", "index"]);
-const RETURNED: About =
-    About::alpha("apiserver_cache_list_returned_objects_total", "Objects that lists were made of.")
+const FETCHED: Descriptor =
+    Descriptor::alpha("apiserver_cache_list_fetched_objects_total", "Objects that lists went through.")
+        .by(&["resource_prefix", "index"]);
+const RETURNED: Descriptor =
+    Descriptor::alpha("apiserver_cache_list_returned_objects_total", "Objects that lists were made of.")
         .by(&["resource_prefix"]);
 
-const COMPILED: About =
-    About::alpha("apiserver_cel_compilation_duration_seconds", "Time that expressions took to be compiled.")
-        .seconds(&EXPRESSIONS);
-const EVALUATED: About = About::alpha(
+const COMPILED: Descriptor = Descriptor::alpha(
+    "apiserver_cel_compilation_duration_seconds",
+    "Time that expressions took to be compiled.",
+)
+.seconds(&EXPRESSIONS);
+const EVALUATED: Descriptor = Descriptor::alpha(
     "apiserver_cel_evaluation_duration_seconds",
     "Time that expressions took to be evaluated for an object.",
 )

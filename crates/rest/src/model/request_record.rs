@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How much the audit log shows of a request; each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Shown {
+pub enum AuditDetail {
     #[default]
     Nothing,
     /// The reference to the object.
@@ -27,7 +27,7 @@ pub enum Shown {
 #[derive(Debug, Clone, Default)]
 pub struct Traffic {
     /// The identity of the request object.
-    pub named: Named,
+    pub reference: ObjectReference,
     /// The request object, or the patch, as compact JSON.
     pub request: Option<Bytes>,
     /// The response, where it is a `Status`.
@@ -38,17 +38,17 @@ pub struct Traffic {
 
 /// The identity of an object, by its metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct ObjectReference {
     pub namespace: String,
     pub name: String,
     pub uid: String,
     pub resource_version: String,
 }
 
-impl Named {
+impl ObjectReference {
     fn of(object: &Value) -> Self {
         let text = |field| object.text(&["metadata", field]).to_owned();
-        Named {
+        ObjectReference {
             namespace: text("namespace"),
             name: text("name"),
             uid: text("uid"),
@@ -110,12 +110,12 @@ impl Step {
 pub struct RequestRecord {
     warnings: Mutex<Warnings>,
     annotations: Mutex<Vec<(String, String)>>,
-    shown: AtomicU8,
+    audit_detail: AtomicU8,
     traffic: Mutex<Traffic>,
     /// When each step was reached, in nanoseconds; 0 is never. Of a step that is done again the last time counts.
     steps: [AtomicU64; Step::ALL.len()],
     /// Nanoseconds spent waiting for webhooks.
-    elsewhere: AtomicU64,
+    webhook_duration: AtomicU64,
     /// Whether its result is no longer awaited.
     given_up: AtomicBool,
 }
@@ -210,13 +210,13 @@ impl RequestRecord {
     }
 
     /// Adds time spent waiting for a webhook.
-    pub fn waited_for_webhook(&self, long: Duration) {
-        self.elsewhere.fetch_add(nanoseconds(long), Ordering::Relaxed);
+    pub fn add_webhook_duration(&self, long: Duration) {
+        self.webhook_duration.fetch_add(nanoseconds(long), Ordering::Relaxed);
     }
 
     /// The total time spent waiting for webhooks.
-    pub fn elsewhere(&self) -> Duration {
-        Duration::from_nanos(self.elsewhere.load(Ordering::Relaxed))
+    pub fn webhook_duration(&self) -> Duration {
+        Duration::from_nanos(self.webhook_duration.load(Ordering::Relaxed))
     }
 
     /// Adds a warning for the client.
@@ -256,44 +256,45 @@ impl RequestRecord {
     }
 
     /// Sets the level of the audit log.
-    pub fn show(&self, shown: Shown) {
-        self.shown.store(shown as u8, Ordering::Relaxed);
+    pub fn set_audit_detail(&self, detail: AuditDetail) {
+        self.audit_detail.store(detail as u8, Ordering::Relaxed);
     }
 
-    pub fn shown(&self) -> Shown {
-        const ALL: [Shown; 4] = [Shown::Nothing, Shown::Reference, Shown::Request, Shown::Response];
-        ALL[usize::from(self.shown.load(Ordering::Relaxed)).min(3)]
+    pub fn audit_detail(&self) -> AuditDetail {
+        const ALL: [AuditDetail; 4] =
+            [AuditDetail::Nothing, AuditDetail::Reference, AuditDetail::Request, AuditDetail::Response];
+        ALL[usize::from(self.audit_detail.load(Ordering::Relaxed)).min(3)]
     }
 
-    /// Records the request object; `json` is called only where it is shown.
-    pub fn saw_object(&self, object: &Value, json: impl FnOnce() -> Bytes) {
-        if self.shown() >= Shown::Reference {
-            self.traffic.lock().named = Named::of(object);
+    /// Records the request object; `json` is called only at a sufficient level.
+    pub fn record_object(&self, object: &Value, json: impl FnOnce() -> Bytes) {
+        if self.audit_detail() >= AuditDetail::Reference {
+            self.traffic.lock().reference = ObjectReference::of(object);
         }
-        self.saw_request(|| Some(json()));
+        self.record_request(|| Some(json()));
     }
 
-    /// Records a request body that is no object; `json` is called only where it is shown.
-    pub fn saw_request(&self, json: impl FnOnce() -> Option<Bytes>) {
-        if self.shown() >= Shown::Request {
+    /// Records a request body that is no object; `json` is called only at a sufficient level.
+    pub fn record_request(&self, json: impl FnOnce() -> Option<Bytes>) {
+        if self.audit_detail() >= AuditDetail::Request {
             let json = json();
             self.traffic.lock().request = json;
         }
     }
 
     /// Records the response.
-    pub fn saw_response(&self, json: &Bytes) {
-        if self.shown() >= Shown::Response {
+    pub fn record_response(&self, json: &Bytes) {
+        if self.audit_detail() >= AuditDetail::Response {
             self.traffic.lock().response = Some(json.clone());
         }
     }
 
     /// Records a response that is a `Status`.
-    pub fn saw_status(&self, json: &Bytes) {
-        if self.shown() >= Shown::Reference {
+    pub fn record_status(&self, json: &Bytes) {
+        if self.audit_detail() >= AuditDetail::Reference {
             self.traffic.lock().status = Some(json.clone());
         }
-        self.saw_response(json);
+        self.record_response(json);
     }
 
     /// Takes the recorded objects.
@@ -308,17 +309,17 @@ mod tests {
 
     #[test]
     fn warnings_are_unique_and_truncated() {
-        let notes = RequestRecord::default();
+        let record = RequestRecord::default();
         for text in ["a", "b", "a"] {
-            notes.warn(text);
+            record.warn(text);
         }
-        assert_eq!(notes.take_warnings(), ["a", "b"]);
-        notes.warn("é".repeat(4000));
-        notes.warn("short");
+        assert_eq!(record.take_warnings(), ["a", "b"]);
+        record.warn("é".repeat(4000));
+        record.warn("short");
         for nth in 0..10_000 {
-            notes.warn(format!("{nth} {}", "x".repeat(1000)));
+            record.warn(format!("{nth} {}", "x".repeat(1000)));
         }
-        let shown = notes.take_warnings();
+        let shown = record.take_warnings();
         assert_eq!((shown[0].as_str(), shown[1].as_str()), ("é".repeat(256).as_str(), "short"));
         assert!(shown.iter().all(|it| it.chars().count() <= 256));
         let length: usize = shown.iter().map(|it| it.chars().count()).sum();

@@ -60,7 +60,7 @@ pub struct Fit {
     pub versions: Arc<[(String, Ref<Type>)]>,
 }
 
-pub type Converting<'a> = Pin<Box<dyn Future<Output = Result<Vec<Value>, ApiError>> + Send + 'a>>;
+pub type ConversionFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<Value>, ApiError>> + Send + 'a>>;
 
 /// Converts objects to another version, as a conversion webhook does.
 pub trait Converter: Send + Sync {
@@ -68,7 +68,7 @@ pub trait Converter: Send + Sync {
     fn epoch(&self) -> u64;
 
     /// The objects in the version, in the same order; none of them is in it already.
-    fn convert<'a>(&'a self, objects: Vec<Value>, version: &'a str) -> Converting<'a>;
+    fn convert<'a>(&'a self, objects: Vec<Value>, version: &'a str) -> ConversionFuture<'a>;
 }
 
 impl Fit {

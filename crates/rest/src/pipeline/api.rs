@@ -17,7 +17,7 @@ use crate::model::options::{DeleteOptions, WriteOptions};
 use crate::model::request_record::Step;
 use crate::storage::registry::ResourceRegistry;
 use crate::storage::resource::Resource;
-use crate::storage::{Storage, Unreadable};
+use crate::storage::{Storage, UnreadableObject};
 use env::{MaybeReady, World};
 use metrics::Registry;
 use names::Names;
@@ -180,7 +180,7 @@ impl Api {
     }
 
     /// Serves a kind from now on, stored as itself or as another kind that is served already.
-    pub fn register(&self, kind: Ref<Kind>, hooks: Hooks) -> Result<Arc<Resource>, Unreadable> {
+    pub fn register(&self, kind: Ref<Kind>, hooks: Hooks) -> Result<Arc<Resource>, UnreadableObject> {
         let stored = self.registry.stored_kind(&kind);
         self.register_as(kind, stored, hooks)
     }
@@ -191,7 +191,7 @@ impl Api {
         kind: Ref<Kind>,
         stored: Ref<Kind>,
         hooks: Hooks,
-    ) -> Result<Arc<Resource>, Unreadable> {
+    ) -> Result<Arc<Resource>, UnreadableObject> {
         let resource = self.make(kind, stored, hooks)?;
         self.exchange(&[], std::slice::from_ref(&resource));
         Ok(resource)
@@ -203,7 +203,7 @@ impl Api {
         kind: Ref<Kind>,
         stored: Ref<Kind>,
         hooks: Hooks,
-    ) -> Result<Arc<Resource>, Unreadable> {
+    ) -> Result<Arc<Resource>, UnreadableObject> {
         let mut resource = self.registry.build(kind, stored, hooks)?;
         let interests = self.admission.iter().map(|plugin| plugin.interest(&resource)).enumerate();
         resource.plugins = interests.filter(|(_, interest)| *interest != Interest::NONE).collect();

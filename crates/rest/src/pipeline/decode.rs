@@ -96,13 +96,18 @@ impl Input {
     ) -> Result<(Decoded, Vec<String>), ApiError> {
         let (decoded, notes) = self.decode_any(expected, validation, wrong)?;
         if self.format != Format::Protobuf {
-            self.check_head(&decoded.value, expected)?;
+            self.check_head(&decoded.value, expected, validation)?;
         }
         Ok((decoded, notes))
     }
 
     /// Checks the syntax of the kind and the version of a body, before they are compared with those of the URL.
-    fn check_head(&self, object: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
+    fn check_head(
+        &self,
+        object: &Value,
+        expected: &Expected<'_>,
+        validation: FieldValidation,
+    ) -> Result<(), ApiError> {
         if let Some(why) = untyped_field(object) {
             return Err(self.unrecognized(expected, &format!("{NO_TYPE}: {why}")));
         }
@@ -116,8 +121,11 @@ impl Input {
         };
         if expected.ty.loose {
             // a custom resource must name its kind
-            return match kind {
-                "" => Err(self.unrecognized(expected, &missing("Kind"))),
+            return match (kind, validation) {
+                ("", FieldValidation::Ignore) => {
+                    Err(expected.undecodable(&format!("Object 'Kind' is missing in '{}'", self.json())))
+                }
+                ("", _) => Err(self.unrecognized(expected, &missing("Kind"))),
                 _ => Ok(()),
             };
         }
@@ -128,6 +136,16 @@ impl Input {
                 Err(expected.unhandled(kind, "", &why))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The body as JSON.
+    fn json(&self) -> String {
+        match (self.format, self.untyped()) {
+            (Format::Yaml, Ok(untyped)) => {
+                String::from_utf8_lossy(&encode::untyped(&untyped.value)).into_owned()
+            }
+            _ => String::from_utf8_lossy(&self.bytes).into_owned(),
         }
     }
 
@@ -175,7 +193,7 @@ impl Input {
             Err(DecodeError::Type(why)) => {
                 // another kind is a better error than one of its fields
                 if let Ok(other) = self.untyped() {
-                    self.check_head(&other.value, expected)?;
+                    self.check_head(&other.value, expected, validation)?;
                     // embedded objects are known by the schema, which applies to objects of its own kind only
                     let in_schema = is_of_kind(&other.value, expected.kind, expected.api_version);
                     if ty.loose && (in_schema || is_of_own_metadata(&why)) {
@@ -233,7 +251,7 @@ impl Api {
         if let Some(why) = hooks.decode.conversion_error.and_then(|of| of(&object)) {
             return Err(expected.undecodable(&why));
         }
-        request.user.notes.saw_object(&object, || {
+        request.user.notes.record_object(&object, || {
             let mut shown = object.clone();
             resource.default(&mut shown, &self.names);
             encode::as_stored(&shown, &resource.kind.root, hooks.storage.empty_lists()).into()

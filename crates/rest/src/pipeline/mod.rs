@@ -20,7 +20,7 @@ use request::{Base, Write, WriteError, WriteOutcome, WriteRequest};
 use schema::Value;
 
 impl Api {
-    /// Carries an object through all stages. `object` is what the client wants; a patch or an apply has been merged
+    /// Carries an object through all stages. `object` is the submitted state; a patch or an apply has been merged
     /// into the current state already. `base` is the stored object, absent for a creation.
     pub(crate) async fn write(
         &self,

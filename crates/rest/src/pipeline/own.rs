@@ -123,29 +123,33 @@ impl Api {
             subresource: request.subresource,
             now: &now,
             reset: &reset,
-            convert: Some(&|version, live, new| self.elsewhere(resource, version, live, new)),
+            convert: Some(&|version, live, new| self.convert_to_version(resource, version, live, new)),
         };
         managed::track(&write, old, object);
     }
 
     /// Converts objects to another version of the kind, for managed fields that are recorded in that version.
-    pub(crate) fn elsewhere(
+    pub(crate) fn convert_to_version(
         &self,
         resource: &Resource,
         version: &str,
         live: Option<&Value>,
         new: &Value,
-    ) -> managed::Elsewhere {
+    ) -> managed::ConversionResult {
         let resources = self.resources();
         let other = resources.of_version(version).find(|one| one.kind.name == resource.kind.name);
-        let Some(other) = other else { return managed::Elsewhere::Gone };
+        let Some(other) = other else { return managed::ConversionResult::Gone };
         // no converter is called for managed fields alone
         let converts =
             |it: &Resource| it.hooks.storage.fit.as_ref().is_some_and(|fit| fit.converter.is_some());
         if !Arc::ptr_eq(&other.collection, &resource.collection) || converts(resource) {
-            return managed::Elsewhere::Unknown;
+            return managed::ConversionResult::Unknown;
         }
         let there = |object: &Value| other.from(resource, object.clone());
-        managed::Elsewhere::Converted { ty: other.kind.root.clone(), live: live.map(there), new: there(new) }
+        managed::ConversionResult::Converted {
+            ty: other.kind.root.clone(),
+            live: live.map(there),
+            new: there(new),
+        }
     }
 }

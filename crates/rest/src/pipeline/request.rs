@@ -55,7 +55,7 @@ impl From<ApiError> for WriteError {
 }
 
 /// Computes the next state from the current one. Called again after a conflict.
-pub(crate) type Next<'n> = dyn Fn(&Value, &mut Vec<String>) -> Result<Value, ApiError> + Send + Sync + 'n;
+pub(crate) type UpdateFn<'n> = dyn Fn(&Value, &mut Vec<String>) -> Result<Value, ApiError> + Send + Sync + 'n;
 
 /// How often a write that names no version is tried when other writes are committed first.
 pub(crate) const ATTEMPTS: usize = 20;

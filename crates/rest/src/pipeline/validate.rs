@@ -59,6 +59,9 @@ fn problems_of_new(api: &Api, write: &mut Write<'_, '_>, context: &Context<'_>) 
     // a kind whose own rules leave out metadata reports its problems when there are no others
     let metadata_first = !hooks.write.repeated_metadata_errors.0.is_empty();
     let mut problems = Problems::new();
+    if let Some(validate) = hooks.create.validate_first {
+        problems.extend(validate(&write.object, context));
+    }
     if metadata_first {
         problems.extend(problems_of_new_metadata(write));
     }

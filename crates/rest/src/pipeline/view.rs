@@ -18,7 +18,7 @@ use crate::model::metadata;
 use crate::model::operation::Operation;
 use crate::model::view::{View, field_at};
 use crate::pipeline::api::Api;
-use crate::pipeline::request::{Next, WriteRequest};
+use crate::pipeline::request::{UpdateFn, WriteRequest};
 use crate::storage::resource::Resource;
 use merge::managed::{self, Element, Entry, FieldSet, Managed};
 use schema::table::Text;
@@ -116,6 +116,18 @@ fn put(mut value: &mut Value, path: &[Text], new: Value) {
     *value = new;
 }
 
+/// The path of the first value above a field that is not a map.
+fn unsettable(mut value: &Value, path: &[Text]) -> Option<String> {
+    let (_, above) = path.split_last()?;
+    for (nth, step) in above.iter().enumerate() {
+        value = value.as_map()?.get(step)?;
+        if value.as_map().is_none() {
+            return Some(format!(".{}", path[..=nth].join(".")));
+        }
+    }
+    None
+}
+
 fn put_owners(object: &mut Value, managed: Managed) {
     match managed.encode() {
         Some(entries) => object.set(&["metadata", "managedFields"], entries),
@@ -133,7 +145,7 @@ impl Api {
         request: &mut WriteRequest<'_>,
         (view, served): (&View, &Resource),
         old: &Value,
-        next: &Next<'_>,
+        next: &UpdateFn<'_>,
     ) -> Result<Value, ApiError> {
         let mut shown = view.of(old, served.form());
         put_owners(&mut shown, Owners::of(view).shown(old, &served.api_version));
@@ -166,6 +178,10 @@ impl Api {
             return Err(ApiError::invalid(served.stored_subject(name), problems));
         }
         let mut object = old.clone();
+        if let (Some(_), Some(place)) = (&view.declared_at, unsettable(&object, &view.inside)) {
+            let why = format!("value cannot be set because {place} is not a map[string]interface{{}}");
+            return Err(ApiError::internal(why));
+        }
         put(&mut object, &view.inside, field_at(&wanted, &view.outside).unwrap_or(&view.absent).clone());
         let version = wanted.text(&["metadata", "resourceVersion"]);
         if view.declared_at.is_none() || !version.is_empty() {

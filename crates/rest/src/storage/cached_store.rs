@@ -22,7 +22,7 @@ pub struct Storage {
     pub store: Arc<dyn Store>,
     pub published: Arc<Published>,
     collections: Arc<Collections>,
-    unclaimed: Arc<Unclaimed>,
+    unclaimed: Arc<UnclaimedRecords>,
     options: cache::Options,
     world: env::World,
     measured: OnceLock<Arc<Families>>,
@@ -31,7 +31,7 @@ pub struct Storage {
 /// Why the caches could not be filled.
 #[derive(Debug, thiserror::Error)]
 #[error("{key} in the store cannot be read: {why}")]
-pub struct Unreadable {
+pub struct UnreadableObject {
     pub key: String,
     pub why: String,
 }
@@ -40,7 +40,7 @@ type Collections = ArcSwap<HashMap<String, Arc<Collection>>>;
 
 /// Records of resources that are not registered yet, in revision order per key. Locked while a collection is made, so
 /// that changes from other processes are neither lost nor applied twice.
-type Unclaimed = Mutex<BTreeMap<Arc<str>, Vec<Recovered>>>;
+type UnclaimedRecords = Mutex<BTreeMap<Arc<str>, Vec<Recovered>>>;
 
 impl Storage {
     /// Takes an opened store and its recovered records.
@@ -79,7 +79,7 @@ impl Storage {
         group: String,
         priority: Priority,
         reader: ValueReader,
-    ) -> Result<Arc<Collection>, Unreadable> {
+    ) -> Result<Arc<Collection>, UnreadableObject> {
         let prefix = prefix(kind, &group);
         let mut unclaimed = self.unclaimed.lock();
         if let Some(known) = self.collections.load().get(&prefix) {
@@ -222,7 +222,7 @@ struct Target {
     /// Weak, since the store holds this.
     store: Weak<dyn Store>,
     collections: Arc<Collections>,
-    unclaimed: Arc<Unclaimed>,
+    unclaimed: Arc<UnclaimedRecords>,
     published: Arc<Published>,
 }
 
@@ -360,12 +360,12 @@ fn split(path: &str, namespaced: bool) -> (&str, &str) {
     if namespaced { path.split_once('/').unwrap_or(("", path)) } else { ("", path) }
 }
 
-fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: u64) -> Result<(), Unreadable> {
+fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: u64) -> Result<(), UnreadableObject> {
     records.sort_by_key(|record| record.revision);
     let (history, state): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.history);
     let object = |record: &Recovered, value: &Bytes| {
         read(collection, value, record.revision.0)
-            .map_err(|why| Unreadable { key: record.key.to_string(), why })
+            .map_err(|why| UnreadableObject { key: record.key.to_string(), why })
     };
     let mut loaded = Vec::with_capacity(state.len());
     for record in &state {

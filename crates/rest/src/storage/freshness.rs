@@ -27,7 +27,7 @@ impl ResourceRegistry {
         }
         // another process may have written it
         self.catch_up().await?;
-        match tokio::time::timeout(TIMEOUT, published.reached(revision)).await {
+        match env::io::timeout(TIMEOUT, published.reached(revision)).await {
             Ok(_) => Ok(()),
             Err(_) => Err(ApiError::too_large_resource_version(revision, published.get())),
         }

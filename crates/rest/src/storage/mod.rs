@@ -11,4 +11,4 @@ pub mod registry;
 pub mod resource;
 pub mod stored_version;
 
-pub use cached_store::{Storage, Unreadable, prefix};
+pub use cached_store::{Storage, UnreadableObject, prefix};

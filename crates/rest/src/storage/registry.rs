@@ -5,7 +5,7 @@ use crate::model::hooks::{Hooks, ReadHooks};
 use crate::model::metrics::{Expressions, Timing};
 use crate::model::object::Object;
 use crate::model::selector::Selected;
-use crate::storage::cached_store::{Storage, Unreadable};
+use crate::storage::cached_store::{Storage, UnreadableObject};
 use crate::storage::resource::Resource;
 use crate::storage::stored_version::ValueReader;
 use arc_swap::ArcSwap;
@@ -144,7 +144,7 @@ impl ResourceRegistry {
         kind: Ref<Kind>,
         stored: Ref<Kind>,
         hooks: Hooks,
-    ) -> Result<Resource, Unreadable> {
+    ) -> Result<Resource, UnreadableObject> {
         let group = stored.group.full(&self.names.api_domain);
         let reader = ValueReader::new(stored.clone(), &group, hooks.storage.versions.as_ref(), &self.names);
         let collection = self.storage.collection(&stored, group, hooks.storage.priority, reader)?;
@@ -152,7 +152,7 @@ impl ResourceRegistry {
         if let (Some(reserve), None) = (&hooks.write.reserve, &kind.stored_as) {
             let mut follower = collection.reserve.lock();
             for (_, object) in collection.cache.snapshot().range(None, None) {
-                let unreadable = |why: schema::decode::DecodeError| Unreadable {
+                let unreadable = |why: schema::decode::DecodeError| UnreadableObject {
                     key: collection.key(&object.namespace, &object.name).to_string(),
                     why: why.to_string(),
                 };

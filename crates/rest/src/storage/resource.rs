@@ -10,7 +10,7 @@ use crate::model::view::View;
 use crate::storage::collection::Collection;
 use bytes::Bytes;
 use names::Names;
-use schema::decode::Wanted;
+use schema::decode::FieldTree;
 use schema::jsonpath::JsonPath;
 use schema::table::{Kind, Ref, Subresource};
 use schema::{Value, defaults};
@@ -38,7 +38,7 @@ pub struct Resource {
     /// `{"kind":"PodList","apiVersion":"v1",`
     pub list_header: Bytes,
     /// The fields that a table row reads.
-    pub row_reads: Wanted,
+    pub row_reads: FieldTree,
     /// The JSON paths of the columns, in their order; absent for plain fields.
     pub column_paths: Vec<Option<JsonPath>>,
     /// The admission plugins that handle its requests: position in the chain, and operations.
@@ -131,18 +131,18 @@ impl Resource {
     }
 }
 
-fn row_reads(kind: &Kind, hooks: &Hooks, paths: &[Option<JsonPath>]) -> Wanted {
+fn row_reads(kind: &Kind, hooks: &Hooks, paths: &[Option<JsonPath>]) -> FieldTree {
     if hooks.read.cells.is_some() || hooks.read.row_conditions.is_some() {
-        return Wanted::of(hooks.read.row_reads.iter().copied());
+        return FieldTree::of(hooks.read.row_reads.iter().copied());
     }
     let generic = ["metadata.name", "metadata.creationTimestamp"];
     let declared = kind.columns.iter().map(|column| &*column.path);
     let declared = declared.filter(|path| !path.is_empty() && !path.starts_with('.'));
     let found: Option<Vec<String>> = paths.iter().flatten().map(JsonPath::reads).collect();
     match found {
-        Some(found) => Wanted::of(declared.chain(generic).chain(found.iter().map(String::as_str))),
+        Some(found) => FieldTree::of(declared.chain(generic).chain(found.iter().map(String::as_str))),
         // a path with unknown fields reads everything
-        None => Wanted::of([]),
+        None => FieldTree::of([]),
     }
 }
 

@@ -27,7 +27,7 @@ impl Api {
         let (kind, api_version) = (action.kind, version_of(action, input));
         let expected = Expected { ty, kind, api_version, known: &|_, _| false };
         let mut body = input.typed(&expected, request.options.field_validation, &mut request.warnings)?;
-        request.user.notes.saw_object(&body, || schema::encode::json(&body, ty).into());
+        request.user.notes.record_object(&body, || schema::encode::json(&body, ty).into());
         check_name(&body, action, request)?;
         request.place(&mut body)?;
         // admission sees the first version of the body

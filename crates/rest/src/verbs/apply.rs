@@ -42,7 +42,7 @@ impl Api {
             now: &now,
             force: request.options.force.unwrap_or(false),
             reset: &reset,
-            convert: Some(&|version, live, new| self.elsewhere(&resource, version, live, new)),
+            convert: Some(&|version, live, new| self.convert_to_version(&resource, version, live, new)),
             last_applied: (request.manager == CLIENT).then_some(&last_applied),
         };
         let (namespace, name) = (request.namespace, request.name);

@@ -47,7 +47,7 @@ impl Api {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            // the token's key is relative to what was listed
+            // the token's key is relative to the listed range
             let after = if namespace.is_empty() {
                 token.after.clone()
             } else {

@@ -3,7 +3,7 @@
 use crate::model::error::ApiError;
 use crate::pipeline::api::Api;
 use crate::pipeline::decode::Input;
-use crate::pipeline::request::{ATTEMPTS, Base, Next, WriteError, WriteOutcome, WriteRequest};
+use crate::pipeline::request::{ATTEMPTS, Base, UpdateFn, WriteError, WriteOutcome, WriteRequest};
 use crate::pipeline::validate::parse_version;
 use crate::storage::resource::Resource;
 use schema::Value;
@@ -61,7 +61,7 @@ impl Api {
     pub(crate) async fn replace(
         &self,
         request: &mut WriteRequest<'_>,
-        next: &Next<'_>,
+        next: &UpdateFn<'_>,
     ) -> Result<WriteOutcome, ApiError> {
         let resource = request.resource;
         let view = request.view();

@@ -58,7 +58,7 @@ impl Api {
             known: &|version, kind| self.resources().has_kind(version, kind),
         };
         let mut object = input.typed(&expected, request.options.field_validation, &mut request.warnings)?;
-        request.user.notes.saw_object(&object, || {
+        request.user.notes.record_object(&object, || {
             let mut shown = object.clone();
             defaults::apply(root, &mut shown);
             encode::json(&shown, root).into()

@@ -31,7 +31,7 @@ impl Change {
 }
 
 /// One event for a watcher.
-pub enum Seen {
+pub enum WatchEvent {
     /// An object that existed when the watch began.
     Initial(Arc<Object>),
     /// The shared event, whose encodings are shared too.
@@ -40,12 +40,12 @@ pub enum Seen {
     Left(Arc<Object>),
 }
 
-impl Seen {
+impl WatchEvent {
     /// The object of the event.
     pub fn object(&self) -> &Arc<Object> {
         match self {
-            Seen::Initial(object) | Seen::Left(object) => object,
-            Seen::Event(_, event) => &event.entry,
+            WatchEvent::Initial(object) | WatchEvent::Left(object) => object,
+            WatchEvent::Event(_, event) => &event.entry,
         }
     }
 }
@@ -118,12 +118,12 @@ impl Watch {
     }
 
     /// The next event. `Ready(None)`: the server ends the watch; `Err`: the client was too slow.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Seen, Lagged>>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchEvent, Lagged>>> {
         if self.closed {
             return Poll::Ready(None);
         }
         if let Some(object) = self.initial.pop_front() {
-            return Poll::Ready(Some(Ok(Seen::Initial(object))));
+            return Poll::Ready(Some(Ok(WatchEvent::Initial(object))));
         }
         loop {
             match std::task::ready!(self.watcher.poll_recv(cx)) {
@@ -155,23 +155,23 @@ impl Watch {
 }
 
 /// The event for a watcher with this selector; `None` where it is unaffected.
-fn select(selector: &Selector, event: Arc<Event<Object>>) -> Option<Seen> {
+fn select(selector: &Selector, event: Arc<Event<Object>>) -> Option<WatchEvent> {
     if selector.is_empty() {
         let change = match (event.deleted, &event.previous) {
             (true, _) => Change::Deleted,
             (false, None) => Change::Added,
             (false, Some(_)) => Change::Modified,
         };
-        return Some(Seen::Event(change, event));
+        return Some(WatchEvent::Event(change, event));
     }
     let before = event.previous.as_ref().is_some_and(|previous| selector.matches(previous));
     let after = !event.deleted && selector.matches(&event.entry);
     match (before, after) {
-        (true, true) => Some(Seen::Event(Change::Modified, event)),
-        (false, true) => Some(Seen::Event(Change::Added, event)),
-        (true, false) if event.deleted => Some(Seen::Event(Change::Deleted, event)),
+        (true, true) => Some(WatchEvent::Event(Change::Modified, event)),
+        (false, true) => Some(WatchEvent::Event(Change::Added, event)),
+        (true, false) if event.deleted => Some(WatchEvent::Event(Change::Deleted, event)),
         (true, false) => {
-            event.previous.as_ref().map(|previous| Seen::Left(previous.restamped(event.revision)))
+            event.previous.as_ref().map(|previous| WatchEvent::Left(previous.restamped(event.revision)))
         }
         (false, false) => None,
     }

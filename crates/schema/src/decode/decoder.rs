@@ -230,10 +230,12 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Shape::Map(map), Token::Map) => {
                 let mut entries = Vec::new();
                 while let Some(key) = self.source.key()? {
-                    let path = place.path.entry(&key);
+                    let entry = place.path.entry(&key);
+                    // a conversion names no keys of maps
+                    let path = if self.wraps { place.path } else { &entry };
                     let token = self.source.value()?;
                     let absent = matches!(token, Token::Null) && place.owner.loose && !map.nullable;
-                    let value = self.shaped(&map.value, token, &Place { owner: place.owner, path: &path })?;
+                    let value = self.shaped(&map.value, token, &Place { owner: place.owner, path })?;
                     if !absent {
                         entries.push((Cow::Owned(key.into_owned()), value));
                     }

@@ -20,7 +20,7 @@ pub use decoder::{Decoded, json_untyped};
 pub use error::DecodeError;
 pub(crate) use numbers::float_value;
 pub use oddities::{COUNT_LIMIT as ODDITIES_LIMIT, Oddity};
-pub use partial::{Wanted, canonical_parts};
+pub use partial::{FieldTree, canonical_parts};
 
 use self::decoder::Decoder;
 use self::mismatch::Place;

@@ -83,7 +83,7 @@ fn check_key(
     }
 }
 
-/// Follows a dotted path; a map takes any key, and what is opaque takes anything.
+/// Follows a dotted path; a map has every key, and an opaque value every path.
 pub(super) fn resolve_path(types: &[TypeModel], root: usize, path: &str) -> Result<(), String> {
     let start = ShapeModel::Struct(root);
     let mut shape = &start;

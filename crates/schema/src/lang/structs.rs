@@ -239,7 +239,8 @@ fn scalar_type(scalar: Scalar) -> &'static str {
         Scalar::Duration => "Duration",
         Scalar::Quantity => "Quantity",
         Scalar::IntOrString => "IntOrString",
-        Scalar::Any | Scalar::Object | Scalar::Fields => "Value",
+        Scalar::Fields => "FieldsV1",
+        Scalar::Any | Scalar::Object => "Value",
     }
 }
 

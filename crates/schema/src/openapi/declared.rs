@@ -1,7 +1,7 @@
 //! Schemas of kinds that were declared while the server ran, as they are published.
 //!
-//! Version 3 says what was declared. Version 2 has no words for much of it, and its readers refuse what they do not
-//! find declared: what it cannot say it leaves out, and where anything goes it says nothing at all.
+//! Version 3 has the declared schema. Version 2 cannot express all of it, and its readers reject undeclared fields:
+//! inexpressible parts are left out, and free-form parts have no schema.
 
 use super::{Flavour, META, Source, object};
 use crate::table::{API_VERSION_DOC, KIND_DOC, METADATA_DOC};
@@ -16,7 +16,7 @@ const EMBEDDED_DOCS: [&str; 2] = [
 pub(super) fn render(source: &Source<'_>, flavour: Flavour, mut schema: Value) -> Value {
     let preserve = source.extension("preserve-unknown-fields");
     let open = schema.at(&[&preserve]).is_some_and(|it| *it == Value::Bool(true));
-    // readers of version 2 take what is said for all there is
+    // readers of version 2 treat a schema as complete
     if flavour == Flavour::V2 && open {
         return object([("type", "object".into())]);
     }
@@ -75,7 +75,7 @@ fn complete(source: &Source<'_>, flavour: Flavour, schema: &mut Value) {
     }
 }
 
-/// The schemas of what a value holds.
+/// The schemas of the parts of a value.
 fn each_below(map: &mut Map, mut change: impl FnMut(&mut Value)) {
     for part in ["items", "additionalProperties"] {
         if let Some(below) = map.get_mut(part) {
@@ -87,7 +87,7 @@ fn each_below(map: &mut Map, mut change: impl FnMut(&mut Value)) {
     }
 }
 
-/// Leaves out what version 2 cannot say.
+/// Removes parts that version 2 cannot express.
 fn simplify(source: &Source<'_>, schema: &mut Value) {
     let Value::Map(map) = schema else { return };
     for part in ["allOf", "anyOf", "oneOf", "not"] {

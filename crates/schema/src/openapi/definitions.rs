@@ -1,4 +1,4 @@
-//! Definitions: what each type looks like.
+//! Definitions: the schema of each type.
 
 use super::{Flavour, META, Source, described, object, texts};
 use crate::table::{API_VERSION_DOC, KIND_DOC, LIST_METADATA_DOC};
@@ -16,7 +16,7 @@ pub(super) enum Definition<'a> {
     Kind(&'a Kind),
     List(&'a Kind),
     Scalar(Scalar),
-    /// An object that can hold nothing but what the server keeps as it is.
+    /// An object with untyped content only.
     Fields,
     Patch,
 }

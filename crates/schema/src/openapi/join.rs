@@ -1,6 +1,6 @@
 //! What other servers say about their part of the API, in the one document of version 2.
 //!
-//! What always holds: what this server says about itself is not changed by what others say. A definition of the same
+//! Invariant: documents of other servers do not change the part of this server. A definition of the same
 //! name that says something else, or refers to one that does, gets a name of its own, and all references of its server
 //! follow it.
 
@@ -10,7 +10,7 @@ use crate::value::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The most that is kept of what one server says, as bytes.
+/// The maximum size of the kept document of one server, in bytes.
 const MOST: usize = 4 * 1024 * 1024;
 
 const DEFINITIONS: &str = "#/definitions/";
@@ -24,7 +24,7 @@ pub struct Other {
 }
 
 impl Other {
-    /// Keeps of a document what lies below a path. Nothing if there is nothing, or too much.
+    /// Keeps the part of a document below a path; `None` if there is none or it is too large.
     pub fn cut(mut document: Value, below: &str) -> Option<Other> {
         let mut take = |part: &str| match document.unset(&[part]) {
             Some(Value::Map(map)) => map,
@@ -60,7 +60,7 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Others come in the order of their importance; paths that are there already stay what they are.
+    /// Joins documents in the order of their priority; existing paths stay.
     pub fn new(
         source: &Source<'_>,
         own_paths: &BTreeSet<&str>,
@@ -75,7 +75,7 @@ impl Joined {
                 let mut definition = definition.clone();
                 rename(&mut definition, &renamed);
                 let name = renamed.get(name).cloned().unwrap_or_else(|| name.to_owned());
-                // what is the same as before is there already
+                // an equal definition exists already
                 if !own.contains_key(name.as_str()) {
                     joined.definitions.entry(name).or_insert(definition);
                 }

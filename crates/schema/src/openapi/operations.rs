@@ -13,7 +13,7 @@ pub(super) struct Operation<'a> {
     pub id: String,
     pub description: String,
     pub kind: &'a Kind,
-    /// Group, version and kind of what travels.
+    /// Group, version and kind of the body.
     pub gvk: Value,
     pub query: Vec<&'static str>,
     pub body: Option<Body>,
@@ -156,7 +156,7 @@ impl Operation<'_> {
     fn consumes(&self, source: &Source<'_>) -> Vec<String> {
         let owned = |it: &str| it.to_owned();
         match &self.body {
-            // what tells of the API itself
+            // discovery
             None if self.action.is_empty() => self.produces(source),
             Some(body) if body.patch && self.kind.kind_first => PATCHES.into_iter().map(owned).collect(),
             // custom resources have no strategic merge

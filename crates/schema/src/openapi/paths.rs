@@ -9,16 +9,16 @@ use crate::table::{Kind, Ref, Scalar, Shape, Subresource, Type};
 use crate::value::{Map, Value};
 use std::collections::BTreeSet;
 
-/// One path and what is there.
+/// One path and its kind.
 pub(super) struct Place<'a> {
     pub path: String,
     kind: &'a Kind,
-    what: What<'a>,
+    what: PathKind<'a>,
 }
 
 #[derive(Clone, Copy)]
-enum What<'a> {
-    /// The versions of the nameless group.
+enum PathKind<'a> {
+    /// The versions of the core group.
     Versions,
     /// The other groups.
     Groups,
@@ -30,7 +30,7 @@ enum What<'a> {
     AllNamespaces,
     Item,
     Subresource(&'a Subresource),
-    /// Below a connection, where the path is passed on.
+    /// Below a connect subresource: the rest of the path is proxied.
     Beyond(&'a Subresource),
     WatchCollection,
     WatchAllNamespaces,
@@ -38,9 +38,9 @@ enum What<'a> {
 }
 
 impl Place<'_> {
-    /// Whether groups and versions can be learnt here, rather than resources.
-    pub fn tells_of_groups(&self) -> bool {
-        matches!(self.what, What::Versions | What::Groups | What::Group)
+    /// Whether the path serves groups and versions, not resources.
+    pub fn is_group_discovery(&self) -> bool {
+        matches!(self.what, PathKind::Versions | PathKind::Groups | PathKind::Group)
     }
 }
 
@@ -67,32 +67,32 @@ fn places_of<'a>(source: &Source<'a>, kind: &'a Kind, all: &mut Vec<Place<'a>>) 
     let (collection, item) = (format!("{below}/{plural}"), format!("{below}/{plural}/{{name}}"));
 
     if kind.group.stem.is_empty() {
-        add("/api/".to_owned(), What::Versions);
+        add("/api/".to_owned(), PathKind::Versions);
     } else {
-        add("/apis/".to_owned(), What::Groups);
-        add(format!("/apis/{}/", kind.group.full(source.dialect.api_domain)), What::Group);
+        add("/apis/".to_owned(), PathKind::Groups);
+        add(format!("/apis/{}/", kind.group.full(source.dialect.api_domain)), PathKind::Group);
     }
-    add(format!("{root}/"), What::Resources);
+    add(format!("{root}/"), PathKind::Resources);
     if has("list") || has("create") || has("deletecollection") {
-        add(format!("{root}{collection}"), What::Collection);
+        add(format!("{root}{collection}"), PathKind::Collection);
     }
     if kind.namespaced && has("list") {
-        add(format!("{root}/{plural}"), What::AllNamespaces);
+        add(format!("{root}/{plural}"), PathKind::AllNamespaces);
     }
     if has("get") || has("update") || has("patch") || has("delete") {
-        add(format!("{root}{item}"), What::Item);
+        add(format!("{root}{item}"), PathKind::Item);
     }
     if has("watch") {
-        add(format!("{root}/watch{collection}"), What::WatchCollection);
-        add(format!("{root}/watch{item}"), What::WatchItem);
+        add(format!("{root}/watch{collection}"), PathKind::WatchCollection);
+        add(format!("{root}/watch{item}"), PathKind::WatchItem);
         if kind.namespaced {
-            add(format!("{root}/watch/{plural}"), What::WatchAllNamespaces);
+            add(format!("{root}/watch/{plural}"), PathKind::WatchAllNamespaces);
         }
     }
     for sub in kind.subresources.iter() {
-        add(format!("{root}{item}/{}", sub.name), What::Subresource(sub));
+        add(format!("{root}{item}/{}", sub.name), PathKind::Subresource(sub));
         if connects(sub) && sub.verbs.len() > 2 {
-            add(format!("{root}{item}/{}/{{path}}", sub.name), What::Beyond(sub));
+            add(format!("{root}{item}/{}/{{path}}", sub.name), PathKind::Beyond(sub));
         }
     }
 }
@@ -121,11 +121,11 @@ pub(super) fn render(source: &Source<'_>, flavour: Flavour, place: &Place<'_>) -
         parameters.push(path_parameter(flavour, "path", "path to pass on"));
     }
     match place.what {
-        What::Resources | What::Versions | What::Groups | What::Group => {}
-        What::Subresource(sub) | What::Beyond(sub) if connects(sub) => {
+        PathKind::Resources | PathKind::Versions | PathKind::Groups | PathKind::Group => {}
+        PathKind::Subresource(sub) | PathKind::Beyond(sub) if connects(sub) => {
             parameters.extend(options_of(source, flavour, place.kind, sub));
         }
-        What::Subresource(sub) => {
+        PathKind::Subresource(sub) => {
             parameters.push(query_parameter(flavour, "pretty"));
             if let Some(ty) = text_options(source, place.kind, sub) {
                 let own = options(flavour, &ty);
@@ -190,7 +190,7 @@ fn options(flavour: Flavour, ty: &Type) -> Vec<Value> {
     scalars.collect()
 }
 
-/// The options of a subresource that is plain text, such as what an object wrote.
+/// The options of a plain-text subresource, such as logs.
 fn text_options(source: &Source<'_>, kind: &Kind, sub: &Subresource) -> Option<Ref<Type>> {
     let plain = sub.kind == kind.name && sub.verbs.len() == 1 && sub.verbs[0] == "get";
     let name = format!("{}{}Options", kind.name, capitalized(&sub.name));
@@ -213,7 +213,7 @@ fn operations<'a>(source: &Source<'_>, place: &Place<'a>) -> Vec<Operation<'a>> 
     let has = |verb: &str| kind.verbs.iter().any(|it| it == verb);
     let mut all = Vec::new();
     match place.what {
-        What::Versions => {
+        PathKind::Versions => {
             all.push(maker.about(
                 "getCoreAPIVersions",
                 "core".to_owned(),
@@ -221,15 +221,15 @@ fn operations<'a>(source: &Source<'_>, place: &Place<'a>) -> Vec<Operation<'a>> 
                 "list the versions",
             ));
         }
-        What::Groups => {
+        PathKind::Groups => {
             all.push(maker.about("getAPIVersions", "apis".to_owned(), "APIGroupList", "list the groups"));
         }
-        What::Group => {
+        PathKind::Group => {
             let id = format!("get{}APIGroup", group_words(kind));
             all.push(maker.about(&id, group_tag(kind), "APIGroup", "list the versions of the group"));
         }
-        What::Resources => all.push(maker.resources()),
-        What::Collection => {
+        PathKind::Resources => all.push(maker.resources()),
+        PathKind::Collection => {
             if has("list") {
                 all.push(maker.list(maker.scope(), ""));
             }
@@ -240,16 +240,16 @@ fn operations<'a>(source: &Source<'_>, place: &Place<'a>) -> Vec<Operation<'a>> 
                 all.push(maker.delete_collection());
             }
         }
-        What::AllNamespaces => all.push(maker.list("", "ForAllNamespaces")),
-        What::Item => maker.item(&kind.verbs, &maker.own(), "", &mut all),
-        What::Subresource(sub) if connects(sub) => all.extend(maker.connect(sub, "")),
-        What::Beyond(sub) => all.extend(maker.connect(sub, "WithPath")),
-        What::Subresource(sub) => {
-            let travels = maker.travels(sub);
+        PathKind::AllNamespaces => all.push(maker.list("", "ForAllNamespaces")),
+        PathKind::Item => maker.item(&kind.verbs, &maker.own(), "", &mut all),
+        PathKind::Subresource(sub) if connects(sub) => all.extend(maker.connect(sub, "")),
+        PathKind::Beyond(sub) => all.extend(maker.connect(sub, "WithPath")),
+        PathKind::Subresource(sub) => {
+            let body_type = maker.body_type(sub);
             let text = text_options(source, kind, sub).is_some();
-            maker.item(&sub.verbs, &travels, &capitalized(&sub.name), &mut all);
+            maker.item(&sub.verbs, &body_type, &capitalized(&sub.name), &mut all);
             if sub.verbs.iter().any(|verb| verb == "create") {
-                all.push(maker.write("post", travels, &capitalized(&sub.name)));
+                all.push(maker.write("post", body_type, &capitalized(&sub.name)));
             }
             if text {
                 for it in &mut all {
@@ -257,16 +257,16 @@ fn operations<'a>(source: &Source<'_>, place: &Place<'a>) -> Vec<Operation<'a>> 
                 }
             }
         }
-        What::WatchCollection => all.push(maker.watch("watchlist", maker.scope(), "List")),
-        What::WatchAllNamespaces => all.push(maker.watch("watchlist", "", "ListForAllNamespaces")),
-        What::WatchItem => all.push(maker.watch("watch", maker.scope(), "")),
+        PathKind::WatchCollection => all.push(maker.watch("watchlist", maker.scope(), "List")),
+        PathKind::WatchAllNamespaces => all.push(maker.watch("watchlist", "", "ListForAllNamespaces")),
+        PathKind::WatchItem => all.push(maker.watch("watch", maker.scope(), "")),
     }
     all
 }
 
 /// The body of an operation: its definition, and its group, version and kind.
 #[derive(Clone)]
-struct Travels {
+struct BodyType {
     definition: String,
     gvk: Value,
     name: String,
@@ -287,13 +287,13 @@ impl<'a> Maker<'_, 'a> {
         it
     }
 
-    fn own(&self) -> Travels {
+    fn own(&self) -> BodyType {
         let kind = self.kind;
         let gvk = self.source.gvk(&kind.group, &kind.version, &kind.name);
-        Travels { definition: self.source.kind_name(kind, ""), gvk, name: kind.name.to_string() }
+        BodyType { definition: self.source.kind_name(kind, ""), gvk, name: kind.name.to_string() }
     }
 
-    fn travels(&self, sub: &Subresource) -> Travels {
+    fn body_type(&self, sub: &Subresource) -> BodyType {
         if sub.kind == self.kind.name && sub.group_version.is_none() {
             return self.own();
         }
@@ -308,7 +308,7 @@ impl<'a> Maker<'_, 'a> {
         // a definition that is not there would break readers; the object's own is the nearest
         let found = (self.source.find_type)(self.kind.package(), &sub.kind);
         let definition = found.map_or_else(|| self.own().definition, |ty| self.source.type_name(&ty));
-        Travels { definition, gvk, name: sub.kind.to_string() }
+        BodyType { definition, gvk, name: sub.kind.to_string() }
     }
 
     fn scope(&self) -> &'static str {
@@ -326,18 +326,18 @@ impl<'a> Maker<'_, 'a> {
         method: &'static str,
         action: &'static str,
         id: String,
-        travels: Travels,
+        body_type: BodyType,
     ) -> Operation<'a> {
         Operation {
             method,
             action,
             id,
-            description: format!("{action} {}", travels.name),
+            description: format!("{action} {}", body_type.name),
             kind: self.kind,
-            gvk: travels.gvk,
+            gvk: body_type.gvk,
             query: Vec::new(),
             body: None,
-            answer: Some(travels.definition),
+            answer: Some(body_type.definition),
             codes: &[200],
             streams: false,
             tag: version_tag(self.kind),
@@ -390,11 +390,11 @@ impl<'a> Maker<'_, 'a> {
     }
 
     /// `post` or `put`.
-    fn write(&self, method: &'static str, travels: Travels, suffix: &str) -> Operation<'a> {
+    fn write(&self, method: &'static str, body_type: BodyType, suffix: &str) -> Operation<'a> {
         let (verb, codes): (_, &[u16]) =
             if method == "post" { ("create", &[200, 201, 202]) } else { ("replace", &[200, 201]) };
-        let body = Body { definition: travels.definition.clone(), required: true, patch: false };
-        let mut it = self.operation(method, method, self.id(verb, self.scope(), suffix), travels);
+        let body = Body { definition: body_type.definition.clone(), required: true, patch: false };
+        let mut it = self.operation(method, method, self.id(verb, self.scope(), suffix), body_type);
         it.description = format!("{verb} {}", self.kind.name);
         (it.query, it.codes, it.body) = (WRITE_QUERY.to_vec(), codes, Some(body));
         it
@@ -404,25 +404,29 @@ impl<'a> Maker<'_, 'a> {
     fn item(
         &self,
         verbs: &[crate::table::Text],
-        travels: &Travels,
+        body_type: &BodyType,
         suffix: &str,
         all: &mut Vec<Operation<'a>>,
     ) {
         for verb in verbs {
             all.push(match &**verb {
                 "get" => {
-                    let mut it =
-                        self.operation("get", "get", self.id("read", self.scope(), suffix), travels.clone());
+                    let mut it = self.operation(
+                        "get",
+                        "get",
+                        self.id("read", self.scope(), suffix),
+                        body_type.clone(),
+                    );
                     it.description = format!("read {}", self.kind.name);
                     it
                 }
-                "update" => self.write("put", travels.clone(), suffix),
+                "update" => self.write("put", body_type.clone(), suffix),
                 "patch" => {
                     let mut it = self.operation(
                         "patch",
                         "patch",
                         self.id("patch", self.scope(), suffix),
-                        travels.clone(),
+                        body_type.clone(),
                     );
                     let body = Body { definition: shared(self.source, "Patch"), required: true, patch: true };
                     it.description = format!("change {} in part", self.kind.name);
@@ -434,7 +438,7 @@ impl<'a> Maker<'_, 'a> {
                         "delete",
                         "delete",
                         self.id("delete", self.scope(), suffix),
-                        travels.clone(),
+                        body_type.clone(),
                     );
                     if !(self.source.deletes_object)(self.kind) {
                         it.answer = Some(shared(self.source, "Status"));
@@ -449,7 +453,7 @@ impl<'a> Maker<'_, 'a> {
     }
 
     fn connect(&self, sub: &Subresource, suffix: &str) -> Vec<Operation<'a>> {
-        let travels = self.travels(sub);
+        let body_type = self.body_type(sub);
         let (group, version) = (group_words(self.kind), capitalized(&self.kind.version));
         let (scope, name, part) = (self.scope(), &self.kind.name, capitalized(&sub.name));
         let methods = sub.verbs.iter().filter_map(|verb| match &**verb {
@@ -460,13 +464,13 @@ impl<'a> Maker<'_, 'a> {
             "delete" => Some(("delete", "Delete")),
             _ => None,
         });
-        // what is passed on whole is passed on in these forms too
+        // whole objects are sent in these formats too
         let whole: &[_] = if sub.verbs.len() > 2 { &[("head", "Head"), ("options", "Options")] } else { &[] };
         methods
             .chain(whole.iter().copied())
             .map(|(method, word)| {
                 let id = format!("connect{group}{version}{word}{scope}{name}{part}{suffix}");
-                let mut it = self.operation(method, "connect", id, travels.clone());
+                let mut it = self.operation(method, "connect", id, body_type.clone());
                 it.description = format!("connect to {} of {}", sub.name, self.kind.name);
                 it.answer = None;
                 it

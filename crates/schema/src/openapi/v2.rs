@@ -10,7 +10,7 @@ fn info(source: &Source<'_>) -> Value {
     object([("title", source.dialect.title.into()), ("version", source.version.into())])
 }
 
-/// The document as JSON, with what others say about their part.
+/// The document as JSON, joined with those of other servers.
 pub fn v2(source: &Source<'_>, others: &[Arc<Other>]) -> Vec<u8> {
     let places = paths::places(source, source.kinds);
     let own = Definitions::of(source, &paths::wanted(source, &places));

@@ -17,7 +17,7 @@ pub fn v3(source: &Source<'_>, group: &Group, version: &str) -> Vec<u8> {
 
 /// The documents that tell of groups and their versions, by their keys in the index: `api`, `apis/apps`.
 pub fn v3_groups(source: &Source<'_>) -> Vec<(String, Vec<u8>)> {
-    let places = paths::places(source, source.kinds).into_iter().filter(|place| place.tells_of_groups());
+    let places = paths::places(source, source.kinds).into_iter().filter(|place| place.is_group_discovery());
     places.map(|place| (place.path.trim_matches('/').to_owned(), document(source, vec![place]))).collect()
 }
 
@@ -26,7 +26,7 @@ pub fn v3_group(source: &Source<'_>, key: &str) -> Option<Vec<u8>> {
     let group = key.strip_prefix("apis/");
     let concerned = |kind: &&Kind| group.is_none_or(|it| kind.group.full(source.dialect.api_domain) == it);
     let kinds: Vec<&Kind> = source.kinds.iter().copied().filter(concerned).collect();
-    let mut places = paths::places(source, &kinds).into_iter().filter(|place| place.tells_of_groups());
+    let mut places = paths::places(source, &kinds).into_iter().filter(|place| place.is_group_discovery());
     places.find(|place| place.path.trim_matches('/') == key).map(|place| document(source, vec![place]))
 }
 
@@ -56,7 +56,7 @@ pub fn v3_path(dialect: &Dialect<'_>, group: &Group, version: &str) -> String {
     root_path(dialect, group, version).trim_start_matches('/').to_owned()
 }
 
-/// What the address of a document carries so that it can be kept for ever.
+/// The hash in the URL of a document, for caching.
 pub fn v3_hash(document: &[u8]) -> String {
     use std::fmt::Write as _;
     Sha512::digest(document).iter().fold(String::with_capacity(128), |mut out, byte| {

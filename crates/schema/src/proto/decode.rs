@@ -8,6 +8,7 @@ use super::encode::NO_TIME;
 use super::wire::{DELIMITED, FIXED64, Reader, VARINT};
 use super::{MAX_DEPTH, ProtoError};
 use crate::decode::json_inside;
+use crate::source::{Json, Source};
 use crate::table::{Field, Flags, Scalar, Shape, Text, Type};
 use crate::value::{Map, Value};
 use crate::zero::{is_zero, zero, zero_when_absent};
@@ -173,7 +174,7 @@ fn take<'a>(
     }
 }
 
-/// Reads one occurrence of what is one value: an item, a map's value, or a field that is no list or map.
+/// Reads one occurrence of a single value: an item, a map's value, or a field that is no list or map.
 fn take_element<'a>(
     reader: &mut Reader<'a>,
     shape: &Shape,
@@ -379,7 +380,8 @@ fn raw(scalar: Scalar, bytes: &[u8]) -> Result<Value, ProtoError> {
     if bytes.is_empty() && scalar != Scalar::Fields {
         return Ok(Value::Null);
     }
-    let value = match json_inside(bytes) {
+    let text = if scalar == Scalar::Fields { first_value(bytes) } else { bytes };
+    let value = match json_inside(text) {
         Ok(decoded) => decoded.value,
         // the record of owners is judged as such, and this is none
         Err(_) if scalar == Scalar::Fields => return Ok(Value::Json(NO_FIELDS.into())),
@@ -395,6 +397,16 @@ fn raw(scalar: Scalar, bytes: &[u8]) -> Result<Value, ProtoError> {
         _ => Err(ProtoError::Value(
             "json: cannot unmarshal into Go value of type map[string]interface {}".to_owned(),
         )),
+    }
+}
+
+/// The first JSON value of a text.
+fn first_value(bytes: &[u8]) -> &[u8] {
+    let Ok(text) = std::str::from_utf8(bytes) else { return bytes };
+    let mut json = Json::of_text(text);
+    match json.value().and_then(|token| json.skip(&token)) {
+        Ok(()) => &bytes[..json.position()],
+        Err(_) => bytes,
     }
 }
 
@@ -429,4 +441,19 @@ fn shown(name: &str) -> String {
     }
     let mut chars = name.chars();
     chars.next().map(|c| c.to_ascii_uppercase()).into_iter().chain(chars).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_an_entry_end_with_their_first_value() {
+        let fields = |text: &str| raw(Scalar::Fields, text.as_bytes()).unwrap();
+        let expected = Value::Json(r#"{"f:a":{}}"#.into());
+        for text in [r#"{"f:a":{}}"#, r#"{"f:a":{}}{"f:b":{}}"#, r#"{"f:a":{}} x"#] {
+            assert_eq!(fields(text), expected, "{text}");
+        }
+        assert_eq!(fields(r#"{"f:a":{}"#), Value::Json(NO_FIELDS.into()));
+    }
 }

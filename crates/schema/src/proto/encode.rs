@@ -1,6 +1,6 @@
 //! From a value to the bytes of its message.
 //!
-//! The value is in normal form; where it is not, what does not fit its shape is written as the shape's zero.
+//! The value is in normal form; a value of another shape is written as the shape's zero.
 
 use super::wire::Backward;
 use crate::table::{Field, Flags, Scalar, Shape, Type};
@@ -16,7 +16,7 @@ pub fn encode(value: &Value, ty: &Type) -> Vec<u8> {
     out.finish()
 }
 
-/// A field that has a number, and what it holds.
+/// A numbered field and its value.
 type Member<'a> = (&'a Field, Option<&'a Value>);
 
 fn structure(out: &mut Backward, value: &Value, ty: &Type) {

@@ -157,7 +157,7 @@ impl ListMeta<'_> {
 
 /// The beginning of a list, up to its first item.
 ///
-/// `items_len` is what follows before the tail: the sum of [`ItemHead::item_len`] of all items.
+/// `items_len` is the length before the tail: the sum of [`ItemHead::item_len`] of all items.
 pub fn list_head(api_version: &str, kind: &str, meta: &ListMeta<'_>, items_len: usize) -> Vec<u8> {
     let meta = meta.message();
     let mut out = envelope_head(api_version, kind, delimited_len(meta.len()) + items_len);

@@ -18,7 +18,7 @@
 //! Reading gives the same normal form as [`decode::json`](crate::decode::json()): whatever way an object came
 //! in, its [`Value`](crate::Value) is the same. Numbers that the table does not know are stepped over.
 //!
-//! Invariant:no input makes it panic, recurse without bound, or take more memory than is proportional to
+//! Invariant: no input makes it panic, recurse without bound, or take more memory than is proportional to
 //! the input. It does not keep the text of `any` and `object` values as it was sent: they are written out
 //! again from the tree, with sorted keys.
 

@@ -289,7 +289,7 @@ fn every_shape_comes_back_as_it_was() {
     let opened = open(&sealed).unwrap();
     assert_eq!((&*opened.api_version, &*opened.kind), ("v1", "K"));
     assert_eq!(opened.object(&ty).unwrap(), value);
-    // written again from what was read, the bytes are the same
+    // a round trip gives the same bytes
     assert_eq!(envelope("v1", "K", &encode(&decode(opened.raw, &ty).unwrap(), &ty)), sealed);
     let empty = of_json("{}", &ty);
     assert_eq!(decode(&[], &ty).unwrap(), empty);

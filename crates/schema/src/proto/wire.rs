@@ -3,7 +3,7 @@
 //! A message's length stands before the message. Writing from the end to the beginning makes every length
 //! known when its turn comes, so nothing is measured twice or moved.
 //!
-//! Always true of the reader: a length is checked against what is left before anything is done with it.
+//! Always true of the reader: a length is checked against the remaining bytes first.
 
 use super::ProtoError;
 
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let tag = self.varint()?;
-        // numbers are 32 bits wide; what is above is cut off, as everyone else does
+        // numbers are 32 bits wide; higher bits are dropped, as in other implementations
         let (number, wire) = ((tag >> 3) as i32, (tag & 7) as u8);
         if wire == END_GROUP {
             return Err(ProtoError::EndGroup(message.to_owned()));

@@ -126,7 +126,7 @@ fn at_line(line: usize, what: &str) -> YamlError {
     })
 }
 
-/// A scalar, with what a key needs to know of it.
+/// A scalar as a key.
 struct Node {
     value: Value,
     merge: bool,
@@ -184,7 +184,7 @@ impl<'t> Reader<'t> {
         Ok(Document { value, repeated })
     }
 
-    /// Reads on to the end of the document, so that what is wrong behind the root is found too.
+    /// Reads to the end of the document, so that errors after the root are found.
     fn root(&mut self) -> Result<Value, YamlError> {
         let mut root = Value::Null;
         while let Some(event) = self.parser.next_event() {

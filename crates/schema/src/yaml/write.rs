@@ -52,7 +52,7 @@ impl ListWriter {
         self.writer.out.len()
     }
 
-    /// Takes what is written so far.
+    /// Takes the output so far.
     pub fn take(&mut self) -> String {
         std::mem::take(&mut self.writer.out)
     }

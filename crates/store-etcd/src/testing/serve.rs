@@ -118,7 +118,7 @@ impl Handler {
 impl Kv for Handler {
     async fn range(&self, request: Request<RangeRequest>) -> CallResult<RangeResponse> {
         self.admit(&request)?;
-        self.inner.faults.ranges_asked.fetch_add(1, Ordering::SeqCst);
+        self.inner.faults.range_requests.fetch_add(1, Ordering::SeqCst);
         range(&self.inner.data.lock(), request.get_ref()).map(Response::new)
     }
 
@@ -317,7 +317,7 @@ async fn watch(
                 if !matches!(message, Ok(Some(_))) {
                     return;
                 }
-                inner.faults.progress_asked.fetch_add(1, Ordering::SeqCst);
+                inner.faults.progress_requests.fetch_add(1, Ordering::SeqCst);
                 let progress = {
                     let data = inner.data.lock();
                     // events in flight delay the progress response, except in versions that let it overtake

@@ -42,8 +42,8 @@ pub struct Faults {
     /// The largest accepted request.
     pub largest: AtomicUsize,
     /// How many progress and range requests arrived.
-    pub progress_asked: AtomicUsize,
-    pub ranges_asked: AtomicUsize,
+    pub progress_requests: AtomicUsize,
+    pub range_requests: AtomicUsize,
     pub watches_opened: AtomicUsize,
     pub(super) hold_watches: watch::Sender<bool>,
     pub(super) hold_answers: watch::Sender<bool>,

@@ -37,7 +37,7 @@ async fn a_wrong_password_is_reported_at_the_start() {
     let etcd = StandIn::start(1).await.unwrap();
     etcd.set_user("registry", "secret");
     for options in [login(&etcd, "wrong"), options(&etcd)] {
-        let Err(error) = crate::open(options, Simulated::new(START, 1)).await else {
+        let Err(error) = crate::open(options, Seeded::new(START, 1)).await else {
             panic!("it opened");
         };
         let error = error.to_string();

@@ -140,7 +140,7 @@ async fn a_conflict_is_reported_once_its_reason_can_be_seen() {
 #[tokio::test]
 async fn writes_before_the_start_wait_for_it() {
     let etcd = StandIn::start(1).await.unwrap();
-    let (store, _) = crate::open(options(&etcd), Simulated::new(START, 1)).await.unwrap();
+    let (store, _) = crate::open(options(&etcd), Seeded::new(START, 1)).await.unwrap();
     let store = Arc::new(store);
     let early = tokio::spawn({
         let store = store.clone();
@@ -178,7 +178,7 @@ async fn a_closed_store_finishes_and_refuses() {
 #[tokio::test]
 async fn a_store_that_never_started_closes() {
     let etcd = StandIn::start(1).await.unwrap();
-    let (store, _) = crate::open(options(&etcd), Simulated::new(START, 1)).await.unwrap();
+    let (store, _) = crate::open(options(&etcd), Seeded::new(START, 1)).await.unwrap();
     store.close().await;
     assert!(store.write(Write::put("/registry/a", Expect::Any, "v")).await.is_err());
     assert!(store.start(Box::new(|_| ())).is_err());
@@ -187,7 +187,7 @@ async fn a_store_that_never_started_closes() {
 #[tokio::test]
 async fn a_failing_subscriber_stops_the_store() {
     let etcd = StandIn::start(1).await.unwrap();
-    let (store, _) = crate::open(options(&etcd), Simulated::new(START, 1)).await.unwrap();
+    let (store, _) = crate::open(options(&etcd), Seeded::new(START, 1)).await.unwrap();
     store.start(Box::new(|_| panic!("for the test"))).unwrap();
     let write = || store.write(Write::put("/registry/a", Expect::Any, "v"));
     assert!(matches!(write().await, Err(StoreError::Unavailable(_))));

@@ -36,12 +36,12 @@ async fn a_write_whose_answer_is_lost_is_not_sent_again() {
     let error = run.put("/a", Expect::Any, "2").await.unwrap_err().to_string();
     assert!(error.contains("may have been applied"), "{error}");
     run.catch_up().await.unwrap();
-    assert_eq!(etcd.revision(), 2, "it did not happen, which nobody could know");
+    assert_eq!(etcd.revision(), 2, "the write was not applied");
     run.put("/a", Expect::Revision(Revision(2)), "3").await.unwrap();
 }
 
 #[tokio::test]
-async fn reads_are_asked_again_and_writes_are_not() {
+async fn reads_are_retried_and_writes_are_not() {
     let etcd = StandIn::start(1).await.unwrap();
     let run = run(&etcd).await;
     run.catch_up().await.unwrap();
@@ -163,13 +163,13 @@ fn is_final(why: &StoreError) -> bool {
 async fn without_an_etcd_there_is_no_store() {
     let etcd = StandIn::start(1).await.unwrap();
     etcd.set_open(0, false);
-    let refused = crate::open(options(&etcd), Simulated::new(START, 1)).await.err().unwrap().to_string();
+    let refused = crate::open(options(&etcd), Seeded::new(START, 1)).await.err().unwrap().to_string();
     assert!(refused.contains(&format!("etcd is not reachable at {}", etcd.targets()[0].url)), "{refused}");
     let none = Options { servers: Vec::new(), ..options(&etcd) };
-    assert!(crate::open(none, Simulated::new(START, 1)).await.is_err());
+    assert!(crate::open(none, Seeded::new(START, 1)).await.is_err());
     // `open` waits for a cluster that starts late
     let patient = Options { open_timeout: Duration::from_secs(20), ..options(&etcd) };
-    let opening = tokio::spawn(crate::open(patient, Simulated::new(START, 1)));
+    let opening = tokio::spawn(crate::open(patient, Seeded::new(START, 1)));
     tokio::task::yield_now().await;
     etcd.set_open(0, true);
     assert!(opening.await.unwrap().is_ok());

@@ -21,7 +21,7 @@ async fn keys_end_and_their_end_is_reported() {
     put(&run, "/late", 1000).await;
     run.put("/kept", Expect::Any, "for good").await.unwrap();
     etcd.pass(99);
-    assert_eq!(etcd.keys(), 4, "no earlier than was asked");
+    assert_eq!(etcd.keys(), 4, "not before the TTL");
     etcd.pass(6);
     run.catch_up().await.unwrap();
     let revision = etcd.revision();
@@ -39,7 +39,7 @@ async fn a_lease_is_shared_by_what_ends_at_about_the_same_time() {
         // an hour, and a little longer each
         put(&run, &format!("/{n}"), 3600 + n * 3).await;
     }
-    assert_eq!(etcd.leases(), [(20, 3660)], "for a minute longer than the first asked for");
+    assert_eq!(etcd.leases(), [(20, 3660)], "a minute longer than the first TTL");
     put(&run, "/beyond", 3661).await;
     assert_eq!(etcd.leases(), [(20, 3660), (1, 3721)]);
     put(&run, "/short", 10).await;
@@ -56,7 +56,7 @@ async fn a_lease_is_shared_by_what_ends_at_about_the_same_time() {
 }
 
 #[tokio::test]
-async fn a_lease_that_was_lost_is_asked_for_again() {
+async fn a_lost_lease_is_granted_again() {
     let etcd = StandIn::start(1).await.unwrap();
     let run = run(&etcd).await;
     put(&run, "/a", 3600).await;

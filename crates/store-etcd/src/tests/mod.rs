@@ -10,7 +10,7 @@ mod reading;
 use std::sync::Arc;
 use std::time::Duration;
 
-use env::Simulated;
+use env::Seeded;
 use parking_lot::Mutex;
 use store::{Change, Expect, Recovered, Revision, Store, StoreError, Write};
 
@@ -20,7 +20,7 @@ use crate::{Etcd, Options};
 /// When all tests begin, in Unix seconds.
 const START: u64 = 1_700_000_000;
 
-/// A store on a fake etcd, and what its subscriber received.
+/// A store on a fake etcd, and the changes of its subscriber.
 struct Running {
     store: Arc<Etcd>,
     recovered: Vec<Recovered>,
@@ -46,7 +46,7 @@ async fn run(etcd: &StandIn) -> Running {
 }
 
 async fn run_with(options: Options) -> Running {
-    let (store, recovered) = crate::open(options, Simulated::new(START, 1)).await.unwrap();
+    let (store, recovered) = crate::open(options, Seeded::new(START, 1)).await.unwrap();
     let store = Arc::new(store);
     let running = Running {
         store: store.clone(),

@@ -22,7 +22,7 @@ async fn all_that_is_there_is_recovered_in_order() {
     assert!(run.recovered.iter().all(|it| !it.history && it.previous.is_none()));
     assert_eq!((run.store.revision().0, run.store.oldest().0), (etcd.revision(), etcd.revision()));
     assert_eq!(run.store.stats().live_keys, 2499);
-    assert!(etcd.faults().ranges_asked.load(Ordering::SeqCst) >= 3, "in pages");
+    assert!(etcd.faults().range_requests.load(Ordering::SeqCst) >= 3, "in pages");
     run.put("/things/new", Expect::Absent, "v").await.unwrap();
     assert!(etcd.get("/mine/things/new").is_some());
     run.delete("/things/0007", Expect::Revision(last.revision)).await.unwrap();
@@ -39,7 +39,7 @@ async fn pages_shrink_where_values_are_large() {
     assert_eq!(run.recovered.len(), 70);
 }
 
-/// For each sort of server: one that says how far it is, and one whose word cannot be taken.
+/// For both versions: with reliable watch progress, and without.
 async fn others_are_seen(version: &str) {
     let etcd = StandIn::start(1).await.unwrap();
     etcd.set_version(version);
@@ -58,8 +58,8 @@ async fn others_are_seen(version: &str) {
         assert_eq!(run.looked.lock().last(), Some(&revision), "who was handed nothing saw the revision");
     }
     assert_eq!(run.seen.lock().len(), 20, "keys outside the prefix are not published");
-    assert_eq!(etcd.faults().progress_asked.load(Ordering::SeqCst) > 0, version == IN_ORDER);
-    // what is under way is waited for
+    assert_eq!(etcd.faults().progress_requests.load(Ordering::SeqCst) > 0, version == IN_ORDER);
+    // pending writes are awaited
     etcd.faults().hold_watches(true);
     etcd.put("/registry/a", "late");
     etcd.put("/elsewhere", "later");
@@ -67,8 +67,9 @@ async fn others_are_seen(version: &str) {
         let store = run.store.clone();
         async move { store.catch_up().unwrap().await }
     });
-    let asked = etcd.faults().ranges_asked.load(Ordering::SeqCst);
-    eventually("it has asked", || etcd.faults().ranges_asked.load(Ordering::SeqCst) > asked).await;
+    let before = etcd.faults().range_requests.load(Ordering::SeqCst);
+    eventually("another range request", || etcd.faults().range_requests.load(Ordering::SeqCst) > before)
+        .await;
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -93,15 +94,15 @@ async fn many_who_ask_at_once_ask_together() {
     let etcd = StandIn::start(1).await.unwrap();
     let run = run(&etcd).await;
     run.catch_up().await.unwrap();
-    let before = etcd.faults().ranges_asked.load(Ordering::SeqCst);
+    let before = etcd.faults().range_requests.load(Ordering::SeqCst);
     let mut all = tokio::task::JoinSet::new();
     for _ in 0..500 {
         let store = run.store.clone();
         all.spawn(async move { store.catch_up().unwrap().await.unwrap() });
     }
     all.join_all().await;
-    let asked = etcd.faults().ranges_asked.load(Ordering::SeqCst) - before;
-    assert!(asked < 50, "{asked} questions for 500 who asked");
+    let requests = etcd.faults().range_requests.load(Ordering::SeqCst) - before;
+    assert!(requests < 50, "{requests} range requests for 500 readers");
 }
 
 #[tokio::test]
@@ -139,7 +140,7 @@ async fn of_several_servers_one_compacts() {
         outcomes.push(again("first", first.compact(&one.store.shared).await.unwrap()));
         outcomes.push(again("second", second.compact(&two.store.shared).await.unwrap()));
     }
-    // the first time nobody knows what is old; then it is always the first who comes
+    // the first round has no revision to compact; later the first server to come compacts
     let expected =
         ["first None", "second None", "first Some(3)", "second None", "first Some(5)", "second None"];
     assert_eq!(outcomes, expected);

@@ -1,4 +1,4 @@
-//! Damaged files: what was written, or an error that names the file. Never anything else.
+//! Damaged files: the store returns the written data, or an error that names the file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,7 +159,7 @@ async fn an_empty_file_is_not_a_new_store() {
         let error = open().err().unwrap();
         assert!(matches!(&error, StoreError::Corrupt { path, .. } if *path == file), "{error:?}");
     }
-    // a store that was never finished, on the other hand, is nobody's loss
+    // an unfinished new store has no data to lose
     std::fs::remove_file(&file).unwrap();
     std::fs::write(dir.path().join("store.redb.new"), "unfinished").unwrap();
     assert_eq!(open().unwrap().revision().0, 0);

@@ -1,4 +1,4 @@
-//! A disk that can be full, fail, tear writes and forget what was not synced.
+//! A disk that can be full, fail, tear writes and lose unsynced data.
 //!
 //! It keeps what the system would show (`shown`) apart from what is certainly on the platter (`synced`) and
 //! remembers, in order, what lies between. A failed sync behaves as badly as real ones: what it should have

@@ -1,4 +1,4 @@
-//! `kill -9` at random moments: a process is killed and what it acknowledged must be there.
+//! `kill -9` at random moments: every acknowledged write survives.
 //!
 //! The test runs its own binary again as the process to be killed, which says on its standard output what
 //! was acknowledged to it.
@@ -115,7 +115,7 @@ fn write_until_killed(dir: &Path) {
                     value.resize(8 + (number as usize * 997) % 12_000, number as u8);
                     let revision = store.write(Write::put(key.as_str(), Expect::Any, value)).await.unwrap();
                     let mut out = std::io::stdout().lock();
-                    // without a reader there is nobody to write for
+                    // the parent is gone
                     if writeln!(out, "acknowledged {key} {number} {revision}.").is_err() {
                         std::process::exit(0);
                     }

@@ -51,7 +51,7 @@ impl Drop for Seed {
     }
 }
 
-/// A store that runs, with what it told.
+/// A running store, with the changes it has published.
 struct Running {
     store: Arc<dyn Store>,
     world: Arc<Simulated>,

@@ -131,7 +131,7 @@ async fn compare(seed: u64, steps: usize, durable: bool, open: Open<'_>) {
     let mut now = START as i64;
     let mut model = Model::default();
     let mut run = start(open, &world);
-    let mut told_before = 0;
+    let mut published_before = 0;
     for _ in 0..steps {
         match rng.below(20) {
             0..=15 => {
@@ -151,7 +151,7 @@ async fn compare(seed: u64, steps: usize, durable: bool, open: Open<'_>) {
             _ if durable => {
                 let oldest = run.store.oldest().0;
                 drop(run);
-                told_before = model.changes.len();
+                published_before = model.changes.len();
                 run = start(open, &world);
                 assert_eq!(run.store.oldest().0, oldest);
                 let mut recovered = run.recovered.clone();
@@ -164,8 +164,8 @@ async fn compare(seed: u64, steps: usize, durable: bool, open: Open<'_>) {
         assert_eq!(run.store.stats().live_keys, model.keys.len() as u64);
     }
     let seen = run.seen.lock();
-    assert_eq!(seen.len(), model.changes.len() - told_before);
-    for (change, (key, value, previous, at)) in seen.iter().zip(&model.changes[told_before..]) {
+    assert_eq!(seen.len(), model.changes.len() - published_before);
+    for (change, (key, value, previous, at)) in seen.iter().zip(&model.changes[published_before..]) {
         assert_eq!((&change.key, &change.value, change.previous, change.at), (key, value, *previous, *at));
     }
 }

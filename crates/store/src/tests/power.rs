@@ -1,4 +1,4 @@
-//! The power fails: what was not synced is gone, in part or out of order. What was acknowledged is not.
+//! Power failures: unsynced writes are lost in part or out of order; acknowledged ones survive.
 
 use std::sync::Arc;
 

@@ -20,14 +20,14 @@ fn put(n: u64) -> Write {
     Write::put(format!("/{n}"), Expect::Absent, vec![n as u8; 5000])
 }
 
-/// What was told must be what is found after opening again.
+/// Checks that the store recovers exactly the published changes.
 fn check_reported(run: Running, disk: &Disk, options: &Options) -> Vec<Recovered> {
-    let (told, revision) = (run.seen.lock().clone(), run.store.revision());
+    let (published, revision) = (run.seen.lock().clone(), run.store.revision());
     drop(run);
     let again = open(disk, options).unwrap();
     assert_eq!(again.store.revision(), revision);
-    assert_eq!(again.recovered.len(), told.len());
-    for (recovered, change) in again.recovered.iter().zip(&told) {
+    assert_eq!(again.recovered.len(), published.len());
+    for (recovered, change) in again.recovered.iter().zip(&published) {
         assert_eq!((recovered.revision, &recovered.key), (change.revision, &change.key));
         assert_eq!(recovered.value, change.value);
     }
@@ -51,7 +51,7 @@ async fn a_full_disk_refuses_writes_until_there_is_space() {
     assert_eq!(run.store.revision(), Revision(written), "no revision is used up");
     assert_eq!(run.store.stats().failures, 0, "the batch that found no space is completed");
     assert_eq!((run.store.stats().conflicts, run.seen.lock().len() as u64), (0, written));
-    // what is wrong with a write otherwise is said first
+    // other errors of a write come first
     let taken = run.store.write(put(1)).await;
     assert!(matches!(taken, Err(StoreError::Conflict { .. })), "{taken:?}");
 
@@ -79,7 +79,7 @@ async fn fill(run: &Running, mut written: u64) -> u64 {
     }
 }
 
-/// The values that were told last must be those that are found after opening again.
+/// Checks that the store recovers the last published value of each key.
 fn check_live(run: Running, disk: &Disk) {
     let live = |changes: &mut dyn Iterator<Item = (Arc<str>, Option<bytes::Bytes>)>| {
         let mut live = std::collections::BTreeMap::new();
@@ -91,14 +91,14 @@ fn check_live(run: Running, disk: &Disk) {
         }
         live
     };
-    let told = live(&mut run.seen.lock().iter().map(|it| (it.key.clone(), it.value.clone())));
+    let published = live(&mut run.seen.lock().iter().map(|it| (it.key.clone(), it.value.clone())));
     let revision = run.store.revision();
     drop(run);
     let again = open(disk, &Options::default()).unwrap();
     assert_eq!(again.store.revision(), revision);
     let found = live(&mut again.recovered.iter().map(|it| (it.key.clone(), it.value.clone())));
-    assert_eq!(found.keys().collect::<Vec<_>>(), told.keys().collect::<Vec<_>>());
-    assert!(found == told);
+    assert_eq!(found.keys().collect::<Vec<_>>(), published.keys().collect::<Vec<_>>());
+    assert!(found == published);
 }
 
 #[tokio::test]
@@ -174,8 +174,8 @@ async fn nothing_is_lost_on_disks_that_fill() {
                 disk.free_space();
             }
             run.store.tick().await;
-            let told: Vec<u64> = run.seen.lock().iter().map(|change| change.revision.0).collect();
-            assert!(told.iter().copied().eq(1..=run.store.revision().0), "{told:?}");
+            let published: Vec<u64> = run.seen.lock().iter().map(|change| change.revision.0).collect();
+            assert!(published.iter().copied().eq(1..=run.store.revision().0), "{published:?}");
         }
         disk.free_space();
         assert!(run.store.write(Write::put("/end", Expect::Any, "")).await.is_ok());
@@ -232,8 +232,8 @@ async fn readiness_returns_without_a_write() {
     assert_eq!(run.store.write(put(1)).await, Ok(Revision(1)));
 }
 
-/// Whatever fails, wherever in a commit: an error means nothing or, if it did become durable, it is told;
-/// either way each revision is given once, and all goes on once the disk works.
+/// A fault at any point of a commit: the failed write has no effect or, if it became durable, is published. Each
+/// revision is assigned once, and writes go on once the disk works.
 #[tokio::test]
 async fn io_errors_anywhere_leave_the_store_consistent() {
     for seed in 0..60 {
@@ -258,8 +258,8 @@ async fn io_errors_anywhere_leave_the_store_consistent() {
             disk.heal();
             n += 1;
             run.store.write(put(n)).await.unwrap();
-            let told: Vec<u64> = run.seen.lock().iter().map(|change| change.revision.0).collect();
-            assert!(told.iter().copied().eq(1..=run.store.revision().0), "{told:?}");
+            let published: Vec<u64> = run.seen.lock().iter().map(|change| change.revision.0).collect();
+            assert!(published.iter().copied().eq(1..=run.store.revision().0), "{published:?}");
         }
         let after_a_crash = disk.after_power_loss(&mut rng);
         check_reported(run, &disk, &options);
@@ -329,7 +329,7 @@ async fn a_directory_that_cannot_be_made_is_named() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn nobody_else_may_read_the_file() {
+async fn only_the_owner_may_read_the_file() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");

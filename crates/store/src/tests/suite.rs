@@ -37,7 +37,7 @@ impl Running {
     }
 
     /// The changes so far as `revision key=value`.
-    fn told(&self) -> Vec<String> {
+    fn published(&self) -> Vec<String> {
         let show = |value: &Option<Bytes>| match value {
             Some(value) => String::from_utf8_lossy(value).into_owned(),
             None => "gone".to_owned(),
@@ -67,7 +67,7 @@ async fn expectations_decide(engine: Open<'_>) {
     assert_eq!(run.delete("/a", Expect::Revision(Revision(4))).await, Ok(Revision(5)));
     assert_eq!(run.put("/a", Expect::Absent, "6").await, Ok(Revision(6)));
     assert_eq!(run.delete("/a", Expect::Present).await, Ok(Revision(7)));
-    assert_eq!(run.told(), ["1 /a=1", "2 /a=2", "3 /b=3", "4 /a=4", "5 /a=gone", "6 /a=6", "7 /a=gone"]);
+    assert_eq!(run.published(), ["1 /a=1", "2 /a=2", "3 /b=3", "4 /a=4", "5 /a=gone", "6 /a=6", "7 /a=gone"]);
     let previous: Vec<_> = run.seen.lock().iter().map(|c| c.previous.map(|p| p.0)).collect();
     assert_eq!(previous, [None, Some(1), None, Some(2), Some(4), None, Some(6)]);
     let stats = run.store.stats();
@@ -101,7 +101,7 @@ async fn an_answered_write_has_been_published(engine: Open<'_>) {
                 assert_eq!(
                     seen.lock()[revision.0 as usize - 1].revision,
                     revision,
-                    "told in order, with no gap"
+                    "published in order, with no gap"
                 );
             }
         });
@@ -163,9 +163,9 @@ async fn keys_expire(engine: Open<'_>) {
     run.advance(9).await;
     assert_eq!(run.store.revision(), Revision(6));
     run.advance(1).await;
-    assert_eq!(run.told()[6..], ["7 /soon=gone"]);
+    assert_eq!(run.published()[6..], ["7 /soon=gone"]);
     run.advance(100).await;
-    assert_eq!(run.told()[7..], ["8 /late=gone", "9 /renewed=gone"]);
+    assert_eq!(run.published()[7..], ["8 /late=gone", "9 /renewed=gone"]);
     run.advance(10_000).await;
     assert_eq!((run.store.revision(), run.store.stats().live_keys), (Revision(9), 1));
 }
@@ -245,7 +245,7 @@ async fn a_closed_store_finishes_and_refuses(engine: Open<'_>) {
     tokio::task::yield_now().await;
     run.store.close().await;
     let done = writers.join_all().await.iter().filter(|result| result.is_ok()).count();
-    assert_eq!(done, run.seen.lock().len(), "told and answered are the same");
+    assert_eq!(done, run.seen.lock().len(), "every published change is answered");
     assert!(matches!(run.put("/a", Expect::Any, "v").await, Err(StoreError::Unavailable(_))));
     assert!(run.store.healthy().is_err());
     run.store.tick().await;
@@ -283,7 +283,7 @@ async fn a_probe_finds_out_whether_writes_move(engine: Open<'_>) {
     while store.stats().commits == 0 {
         tokio::task::yield_now().await;
     }
-    // the committer stands still: who asks gets no answer, and leaves nothing behind
+    // the committer is blocked: a cancelled request leaves nothing behind
     for _ in 0..3 {
         assert!(tokio::time::timeout(Duration::from_millis(5), store.probe()).await.is_err());
     }
@@ -302,12 +302,12 @@ async fn a_durable_store_goes_on_where_it_was(engine: Open<'_>) {
     run.put("/a", Expect::Any, "3").await.unwrap();
     run.put("/c", Expect::Any, "4").await.unwrap();
     run.delete("/c", Expect::Any).await.unwrap();
-    let told = run.seen.lock().clone();
+    let published = run.seen.lock().clone();
     drop(run);
 
     let run = open(engine, &options);
-    assert_eq!(run.recovered.len(), told.len());
-    for (recovered, change) in run.recovered.iter().zip(&told) {
+    assert_eq!(run.recovered.len(), published.len());
+    for (recovered, change) in run.recovered.iter().zip(&published) {
         assert_eq!(recovered.revision, change.revision);
         assert_eq!((&recovered.key, &recovered.value), (&change.key, &change.value));
         assert_eq!((recovered.previous, recovered.at), (change.previous, change.at));
@@ -317,7 +317,7 @@ async fn a_durable_store_goes_on_where_it_was(engine: Open<'_>) {
     assert_eq!(run.put("/c", Expect::Absent, "6").await, Ok(Revision(6)));
     run.delete("/c", Expect::Any).await.unwrap();
     run.advance(5).await;
-    assert_eq!(run.told(), ["6 /c=6", "7 /c=gone", "8 /b=gone"], "expiry survives a restart");
+    assert_eq!(run.published(), ["6 /c=6", "7 /c=gone", "8 /b=gone"], "expiry survives a restart");
     run.advance(100).await;
     assert_eq!(run.store.oldest(), Revision(8));
     drop(run);

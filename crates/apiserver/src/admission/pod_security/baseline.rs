@@ -1,4 +1,4 @@
-//! The checks of the level `baseline`: known ways to more rights than a pod should have.
+//! The checks of the level `baseline`.
 
 use super::pod::{Pod, Violation, context};
 use super::wording::{Texts, counted, plural, quotes, setters};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 pub fn app_armor(pod: &Pod<'_>) -> Option<Violation> {
     let allowed = |value: &str| matches!(value, "" | "runtime/default") || value.starts_with("localhost/");
-    let forbidden = annotations(pod, |key| key.starts_with(&pod.marks.app_armor), allowed);
+    let forbidden = annotations(pod, |key| key.starts_with(&pod.keys.app_armor), allowed);
     let reason = plural("forbidden AppArmor profile", forbidden.len());
     (!forbidden.is_empty()).then(|| Violation::new(reason, forbidden.join(", ")))
 }
@@ -20,7 +20,7 @@ fn annotations(pod: &Pod<'_>, is: impl Fn(&str) -> bool, allowed: impl Fn(&str) 
     wrong.map(|(key, value)| format!("{key}={}", quoted(value))).collect()
 }
 
-/// Those that container runtimes give unless told otherwise.
+/// The default capabilities of container runtimes.
 const DEFAULT_CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -42,7 +42,7 @@ pub fn capabilities(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation::new("non-default capabilities", detail))
 }
 
-/// What is wrong with the capabilities that containers add to those they have.
+/// Describes the added capabilities that are not allowed.
 pub fn added(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
     let wrong = |container| {
         let added = context(container, &["capabilities", "add"]).and_then(Value::as_list).unwrap_or(&[]);
@@ -83,7 +83,7 @@ pub fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
         ports.filter_map(|port| port.at(&["hostPort"])?.as_int()).filter(|port| *port != 0)
     }
     let containers = pod.named(|one| ports(one).next().is_some());
-    // numbers in the order of their digits
+    // sorted as text
     let used: BTreeSet<String> = pod.containers().flat_map(ports).map(|port| port.to_string()).collect();
     (!containers.is_empty()).then(|| {
         let verb = if containers.len() == 1 { "uses" } else { "use" };
@@ -95,8 +95,8 @@ pub fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
 pub fn privileged(pod: &Pod<'_>) -> Option<Violation> {
     let containers = pod.named(|one| context(one, &["privileged"]) == Some(&Value::Bool(true)));
     (!containers.is_empty()).then(|| {
-        let who = counted("container", &containers);
-        Violation::new("privileged", format!("{who} must not set securityContext.privileged=true"))
+        let subjects = counted("container", &containers);
+        Violation::new("privileged", format!("{subjects} must not set securityContext.privileged=true"))
     })
 }
 
@@ -108,10 +108,10 @@ pub fn proc_mount(pod: &Pod<'_>) -> Option<Violation> {
     let containers = pod.named(|one| wrong(one).is_some());
     let mounts: Texts<'_> = pod.containers().filter_map(wrong).collect();
     (!containers.is_empty()).then(|| {
-        let who = counted("container", &containers);
+        let subjects = counted("container", &containers);
         Violation::new(
             "procMount",
-            format!("{who} must not set securityContext.procMount to {}", quotes(mounts)),
+            format!("{subjects} must not set securityContext.procMount to {}", quotes(mounts)),
         )
     })
 }
@@ -122,8 +122,8 @@ pub fn se_linux(pod: &Pod<'_>) -> Option<Violation> {
     let wrong_type = |of| Some(field(of, "type")).filter(|it| !TYPES.contains(it));
     let sets = |of, name| !field(of, name).is_empty();
     let wrong = |of| wrong_type(of).is_some() || sets(of, "user") || sets(of, "role");
-    let who = setters(wrong(pod.spec), &pod.named(wrong));
-    if who.is_empty() {
+    let subjects = setters(wrong(pod.spec), &pod.named(wrong));
+    if subjects.is_empty() {
         return None;
     }
     let all = || std::iter::once(pod.spec).chain(pod.containers());
@@ -134,14 +134,14 @@ pub fn se_linux(pod: &Pod<'_>) -> Option<Violation> {
     }
     let set = ["user", "role"].into_iter().filter(|name| all().any(|of| sets(of, name)));
     details.extend(set.map(|name| format!("{name} may not be set")));
-    let detail = format!("{who} set forbidden securityContext.seLinuxOptions: {}", details.join("; "));
+    let detail = format!("{subjects} set forbidden securityContext.seLinuxOptions: {}", details.join("; "));
     Some(Violation::new("seLinuxOptions", detail))
 }
 
-/// Before there were fields.
+/// For versions before the fields existed.
 pub fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
-    let marks = pod.marks;
-    let is = |key: &str| key == marks.seccomp_pod || key.starts_with(&marks.seccomp_container);
+    let keys = pod.keys;
+    let is = |key: &str| key == keys.seccomp_pod || key.starts_with(&keys.seccomp_container);
     let allowed = |value: &str| {
         matches!(value, "runtime/default" | "docker/default") || value.starts_with("localhost/")
     };
@@ -154,20 +154,21 @@ pub fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
 
 pub fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
     let wrong = |of| seccomp_type(of).filter(|it| !matches!(*it, "RuntimeDefault" | "Localhost"));
-    let who = setters(wrong(pod.spec).is_some(), &pod.named(|one| wrong(one).is_some()));
+    let subjects = setters(wrong(pod.spec).is_some(), &pod.named(|one| wrong(one).is_some()));
     let types: Texts<'_> = std::iter::once(pod.spec).chain(pod.containers()).filter_map(wrong).collect();
-    (!who.is_empty()).then(|| {
-        let detail = format!("{who} must not set securityContext.seccompProfile.type to {}", quotes(types));
+    (!subjects.is_empty()).then(|| {
+        let detail =
+            format!("{subjects} must not set securityContext.seccompProfile.type to {}", quotes(types));
         Violation::new("seccompProfile", detail)
     })
 }
 
-/// The kind of profile that a pod's spec or a container asks for.
+/// The seccomp profile type of a pod spec or a container.
 pub fn seccomp_type(of: &Value) -> Option<&str> {
     context(of, &["seccompProfile"])?.at(&["type"])?.as_str()
 }
 
-/// Those that touch nothing but the pod.
+/// Namespaced sysctls.
 const SAFE_SYSCTLS: [&str; 5] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -185,9 +186,9 @@ pub fn sysctls(pod: &Pod<'_>) -> Option<Violation> {
 
 pub fn host_process(pod: &Pod<'_>) -> Option<Violation> {
     let is = |of: &Value| context(of, &["windowsOptions", "hostProcess"]) == Some(&Value::Bool(true));
-    let who = setters(is(pod.spec), &pod.named(is));
-    (!who.is_empty()).then(|| {
-        let detail = format!("{who} must not set securityContext.windowsOptions.hostProcess=true");
+    let subjects = setters(is(pod.spec), &pod.named(is));
+    (!subjects.is_empty()).then(|| {
+        let detail = format!("{subjects} must not set securityContext.windowsOptions.hostProcess=true");
         Violation::new("hostProcess", detail)
     })
 }

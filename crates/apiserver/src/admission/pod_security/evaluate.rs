@@ -1,12 +1,12 @@
-//! Evaluates a pod against a Pod Security Standard. Pure: a pod and a standard in, what is wrong out.
+//! Evaluates a pod against a Pod Security Standard. Pure: a pod and a standard in, violations out.
 //!
-//! Each check is one row of [`CHECKS`] for the releases in which it was the same. A level has the checks of the
-//! level before it, except for those that one of its own replaces:
+//! Each check is one row of [`CHECKS`] for a range of releases. A level has the checks of the level before
+//! it, except for those that it replaces:
 //!
 //! ```text
 //! restricted:v1.18   baseline checks, runAsNonRoot, ...      seccomp profiles are annotations
 //! restricted:v1.19   ... and seccompProfile_restricted       in place of seccompProfile_baseline
-//! restricted:v1.25   ... which leaves pods of Windows alone
+//! restricted:v1.25   ... which exempts Windows pods
 //! ```
 
 use super::pod::{Pod, Violation};
@@ -21,7 +21,7 @@ struct Row {
     /// The releases, as minor numbers: from the first, up to the second.
     from: u64,
     to: u64,
-    /// The check of the level before in whose place this one stands.
+    /// The check of the level below that this one replaces.
     replaces: &'static str,
     check: Check,
 }
@@ -36,7 +36,7 @@ const fn restricted(id: &'static str, from: u64, to: u64, replaces: &'static str
     Row { id, level: Level::Restricted, from, to, replaces, check }
 }
 
-/// In the order in which they are told: by level, then by name.
+/// In the order of messages: by level, then by name.
 const CHECKS: &[Row] = &[
     baseline("appArmorProfile", 0, NOW, baseline::app_armor),
     baseline("capabilities_baseline", 0, NOW, baseline::capabilities),
@@ -65,13 +65,13 @@ const CHECKS: &[Row] = &[
     }),
 ];
 
-/// Since releases know of a pod's system, those that run Windows need not ask for what Windows does not have.
+/// Skips Windows pods for checks that do not apply to Windows, since releases know of `os`.
 fn linux(pod: &Pod<'_>, check: Check) -> Option<Violation> {
     if pod.runs_windows() { None } else { check(pod) }
 }
 
 impl Row {
-    /// Whether this check is one of a standard's.
+    /// Whether a standard includes this check.
     fn is_in(&self, standard: Standard) -> bool {
         let minor = match standard.version {
             Version::Minor(minor) => minor,
@@ -81,7 +81,7 @@ impl Row {
     }
 }
 
-/// All that a standard says against a pod.
+/// The violations of a standard.
 pub fn evaluate(standard: Standard, pod: &Pod<'_>) -> Vec<Violation> {
     let mine = || CHECKS.iter().filter(|row| row.is_in(standard));
     let replaced = |row: &&Row| mine().any(|other| other.replaces == row.id);
@@ -89,7 +89,7 @@ pub fn evaluate(standard: Standard, pod: &Pod<'_>) -> Vec<Violation> {
 }
 
 /// `host namespaces (hostPID=true), privileged (...)`.
-pub fn told(violations: &[Violation]) -> String {
+pub fn describe(violations: &[Violation]) -> String {
     let one = |it: &Violation| match it.detail.as_str() {
         "" => it.reason.to_string(),
         detail => format!("{} ({detail})", it.reason),
@@ -97,7 +97,7 @@ pub fn told(violations: &[Violation]) -> String {
     violations.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The same without what differs between pods.
+/// The same without pod-specific details.
 pub fn reasons(violations: &[Violation]) -> String {
     violations.iter().map(|it| &*it.reason).collect::<Vec<_>>().join(", ")
 }

@@ -1,22 +1,22 @@
 //! Metrics of Pod Security evaluations.
 //!
-//! Always true: there are only so many counters, whatever versions namespaces ask for.
+//! Invariant: the number of series is bounded, whatever versions namespaces name.
 
 use super::pod::EPHEMERAL;
 use super::policy::{Standard, Version};
-use metrics::{About, Counter, Family, Registry};
+use metrics::{Counter, Descriptor, Family, Registry};
 use rest::{AdmissionAttributes, Operation};
 
-/// The newest release whose checks there are; all later ones count as one.
+/// The newest release with checks; all later ones count as one.
 const NEWEST: u64 = 26;
 
-const EVALUATIONS: About = About::alpha(
+const EVALUATIONS: Descriptor = Descriptor::alpha(
     "pod_security_evaluations_total",
-    "Pods held against standards, by mode and outcome.",
+    "Pod Security evaluations by mode and outcome.",
 )
 .by(&["decision", "policy_level", "policy_version", "mode", "request_operation", "resource", "subresource"]);
-const EXEMPTIONS: About =
-    About::alpha("pod_security_exemptions_total", "Requests that standards do not concern.").by(&[
+const EXEMPTIONS: Descriptor =
+    Descriptor::alpha("pod_security_exemptions_total", "Requests that standards do not concern.").by(&[
         "request_operation",
         "resource",
         "subresource",
@@ -33,7 +33,7 @@ impl Counters {
         Counters { evaluations: registry.family(EVALUATIONS), exemptions: registry.family(EXEMPTIONS) }
     }
 
-    pub(super) fn evaluated(
+    pub(super) fn record_evaluation(
         &self,
         write: &AdmissionAttributes<'_>,
         mode: &'static str,
@@ -50,12 +50,12 @@ impl Counters {
         self.evaluations.of(&[decision, level, &version, mode, operation, resource, subresource]).inc();
     }
 
-    pub(super) fn exempted(&self, write: &AdmissionAttributes<'_>) {
+    pub(super) fn record_exemption(&self, write: &AdmissionAttributes<'_>) {
         self.exemptions.of(&request(write)).inc();
     }
 }
 
-/// What a request does, to what, and to which part of it.
+/// Operation, resource and subresource of a request.
 fn request(write: &AdmissionAttributes<'_>) -> [&'static str; 3] {
     [
         if write.operation == Operation::Create { "create" } else { "update" },

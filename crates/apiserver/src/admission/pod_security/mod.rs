@@ -1,9 +1,9 @@
-//! Pods are held to the Pod Security Standards that their namespace asks for.
+//! PodSecurity: enforces the Pod Security Standards of namespaces.
 //!
-//! Pods are refused, recorded or warned of; what makes pods is only recorded and warned of, since its pods will be
-//! looked at anyway. Who asks more of a namespace than before is told which of its pods fall short.
+//! Pods are denied, audited or warned of; workloads are only audited and warned of, since their pods are
+//! evaluated anyway. A stricter enforce level of a namespace warns of its violating pods.
 //!
-//! `evaluate.rs` is the table of checks and `policy.rs` what a namespace asks for, both pure.
+//! `evaluate.rs` is the table of checks and `policy.rs` the policy of a namespace, both pure.
 
 mod baseline;
 mod evaluate;
@@ -20,9 +20,9 @@ mod wording;
 pub(crate) use metrics::Counters;
 
 use env::MaybeReady;
-use evaluate::{evaluate, told};
+use evaluate::{describe, evaluate};
 use names::Names;
-use pod::{EPHEMERAL, Marks, Pod, Violation};
+use pod::{AnnotationKeys, EPHEMERAL, Pod, Violation};
 use policy::{Labels, Level, Policy, Standard};
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
 use schema::Value;
@@ -31,25 +31,25 @@ use settings::Settings;
 pub struct PodSecurity {
     settings: Settings,
     labels: Labels,
-    marks: Marks,
-    notes: NoteKeys,
+    annotation_keys: AnnotationKeys,
+    notes: AuditKeys,
     counters: Counters,
 }
 
-/// The keys of what the record of a request is told.
-struct NoteKeys {
+/// Keys of audit annotations.
+struct AuditKeys {
     enforced: String,
     violations: String,
     exempt: String,
     error: String,
 }
 
-/// What a resource is to this plugin.
+/// The role of a resource for this plugin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Namespace,
     Pod,
-    /// Makes pods from a template, which is here.
+    /// Creates pods from the template at this path.
     Workload(&'static [&'static str]),
 }
 
@@ -98,13 +98,13 @@ impl Admission for PodSecurity {
 }
 
 impl PodSecurity {
-    pub fn new(names: &Names, counters: Counters, told: &Value) -> Result<Self, String> {
+    pub fn new(names: &Names, counters: Counters, describe: &Value) -> Result<Self, String> {
         let note = |name: &str| names.well_known_under("pod-security", name);
         Ok(PodSecurity {
-            settings: Settings::read(told, names)?,
+            settings: Settings::read(describe, names)?,
             labels: Labels::new(names),
-            marks: Marks::new(names),
-            notes: NoteKeys {
+            annotation_keys: AnnotationKeys::new(names),
+            notes: AuditKeys {
                 enforced: note("enforce-policy"),
                 violations: note("audit-violations"),
                 exempt: note("exempt"),
@@ -123,24 +123,25 @@ impl PodSecurity {
         if !matches!(write.subresource, "" | EPHEMERAL) || self.is_exempt(write) {
             return Ok(());
         }
-        let matters = |old: &Value| write.operation != Operation::Update || self.matters(object, old);
-        if !old.is_none_or(matters) {
+        let is_relevant =
+            |old: &Value| write.operation != Operation::Update || self.is_relevant_update(object, old);
+        if !old.is_none_or(is_relevant) {
             return Ok(());
         }
-        let Some(pod) = Pod::of(object, &self.marks) else { return Ok(()) };
+        let Some(pod) = Pod::of(object, &self.annotation_keys) else { return Ok(()) };
         let name = object.text(&["metadata", "name"]);
-        let refused = self.judge(write, &pod, true);
+        let refused = self.evaluate_pod(write, &pod, true);
         refused.map_or(Ok(()), |why| Err(ApiError::object_forbidden(write.resource.subject(name), &why)))
     }
 
     fn workload(&self, write: &AdmissionAttributes<'_>, template: Option<&Value>) {
-        let pod = template.and_then(|template| Pod::of(template, &self.marks));
+        let pod = template.and_then(|template| Pod::of(template, &self.annotation_keys));
         if let Some(pod) = pod.filter(|_| !self.is_exempt(write)) {
-            self.judge(write, &pod, false);
+            self.evaluate_pod(write, &pod, false);
         }
     }
 
-    /// Whether the namespace or the user is none of the plugin's business.
+    /// Whether the namespace or the user is exempt.
     fn is_exempt(&self, write: &AdmissionAttributes<'_>) -> bool {
         let why = if self.settings.namespaces.contains(write.namespace) {
             "namespace"
@@ -155,24 +156,26 @@ impl PodSecurity {
 
     fn exempt(&self, write: &AdmissionAttributes<'_>, why: &str) {
         write.user.notes.annotate(&self.notes.exempt, why);
-        self.counters.exempted(write);
+        self.counters.record_exemption(write);
     }
 
     fn is_exempt_runtime(&self, spec: &Value) -> bool {
         self.settings.runtime_classes.contains(spec.text(&["runtimeClassName"]))
     }
 
-    /// Whether an update changes what a pod runs or how; most change nothing of that.
-    fn matters(&self, pod: &Value, old: &Value) -> bool {
+    /// Whether an update changes fields that matter; most do not.
+    fn is_relevant_update(&self, pod: &Value, old: &Value) -> bool {
         let annotation = |of: &Value, prefix: &str, name: &str| {
             let annotations = of.at(&["metadata", "annotations"])?.as_map()?;
             annotations.get(&[prefix, name].concat())?.as_str().map(str::to_owned)
         };
         let container_matters = |(new, was): (&Value, &Value)| {
             let name = new.text(&["name"]);
-            let marks = [&self.marks.seccomp_container, &self.marks.app_armor];
+            let annotation_keys = [&self.annotation_keys.seccomp_container, &self.annotation_keys.app_armor];
             new.text(&["image"]) != was.text(&["image"])
-                || marks.into_iter().any(|mark| annotation(pod, mark, name) != annotation(old, mark, name))
+                || annotation_keys
+                    .into_iter()
+                    .any(|key| annotation(pod, key, name) != annotation(old, key, name))
         };
         ["containers", "initContainers", "ephemeralContainers"].into_iter().any(|kind| {
             let (new, was) = (pod.items(&["spec", kind]), old.items(&["spec", kind]));
@@ -180,69 +183,76 @@ impl PodSecurity {
         })
     }
 
-    /// Holds a pod against its namespace's standards, notes what there is to note, and says why it is refused.
-    fn judge(&self, write: &AdmissionAttributes<'_>, pod: &Pod<'_>, enforced: bool) -> Option<String> {
+    /// Evaluates a pod against its namespace's standards, adds annotations and warnings, and returns the
+    /// reason of a denial.
+    fn evaluate_pod(&self, write: &AdmissionAttributes<'_>, pod: &Pod<'_>, enforced: bool) -> Option<String> {
         let notes = &write.user.notes;
         if self.is_exempt_runtime(pod.spec) {
             self.exempt(write, "runtimeClass");
             return None;
         }
         let policy = self.policy(write);
-        let mut evaluated = Evaluated::default();
+        let mut evaluated = EvaluationCache::default();
         let mut refused = None;
         if enforced {
             notes.annotate(&self.notes.enforced, policy.enforce.to_string());
-            let said = evaluated.of(policy.enforce, pod);
-            self.counters.evaluated(write, "enforce", policy.enforce, said.is_empty());
-            refused =
-                (!said.is_empty()).then(|| format!("violates PodSecurity \"{}\": {said}", policy.enforce));
+            let violations = evaluated.of(policy.enforce, pod);
+            self.counters.record_evaluation(write, "enforce", policy.enforce, violations.is_empty());
+            refused = (!violations.is_empty())
+                .then(|| format!("violates PodSecurity \"{}\": {violations}", policy.enforce));
         }
-        let would =
-            |standard: Standard, said: &str| format!("would violate PodSecurity \"{standard}\": {said}");
-        let said = evaluated.of(policy.audit, pod);
-        if !said.is_empty() {
-            self.counters.evaluated(write, "audit", policy.audit, false);
-            notes.annotate(&self.notes.violations, would(policy.audit, said));
+        let would = |standard: Standard, violations: &str| {
+            format!("would violate PodSecurity \"{standard}\": {violations}")
+        };
+        let violations = evaluated.of(policy.audit, pod);
+        if !violations.is_empty() {
+            self.counters.record_evaluation(write, "audit", policy.audit, false);
+            notes.annotate(&self.notes.violations, would(policy.audit, violations));
         }
-        // who is refused knows better already
+        // a denied request needs no warning
         if refused.is_none() {
-            let said = evaluated.of(policy.warn, pod);
-            if !said.is_empty() {
-                self.counters.evaluated(write, "warn", policy.warn, false);
-                notes.warn(would(policy.warn, said));
+            let violations = evaluated.of(policy.warn, pod);
+            if !violations.is_empty() {
+                self.counters.record_evaluation(write, "warn", policy.warn, false);
+                notes.warn(would(policy.warn, violations));
             }
         }
         refused
     }
 
-    /// What the namespace of a write asks for.
+    /// The policy of the namespace of a write.
     fn policy(&self, write: &AdmissionAttributes<'_>) -> Policy {
         let namespace = write.api.find("namespaces", "", write.namespace);
         let label = |key: &str| namespace.as_ref().and_then(|it| it.label(key));
         let (policy, problems) = self.labels.policy(label, self.settings.defaults);
         if !problems.is_empty() {
-            let told: Vec<_> = problems.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
-            let told = if told.len() == 1 { told.concat() } else { format!("[{}]", told.join(", ")) };
-            write.user.notes.annotate(&self.notes.error, format!("Failed to parse policy: {told}"));
+            let describe: Vec<_> =
+                problems.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+            let describe =
+                if describe.len() == 1 { describe.concat() } else { format!("[{}]", describe.join(", ")) };
+            write.user.notes.annotate(&self.notes.error, format!("Failed to parse policy: {describe}"));
         }
         policy
     }
 }
 
-/// What standards say against one pod. The modes of a namespace most often ask for the same.
+/// Cached evaluations of one pod: the modes of a namespace often have the same standard.
 #[derive(Default)]
-struct Evaluated(Vec<(Standard, String)>);
+struct EvaluationCache(Vec<(Standard, String)>);
 
-impl Evaluated {
+impl EvaluationCache {
     fn of(&mut self, standard: Standard, pod: &Pod<'_>) -> &str {
         if standard.level == Level::Privileged {
             return "";
         }
-        let at = self.0.iter().position(|(known, _)| *known == standard).unwrap_or_else(|| {
-            let violations: Vec<Violation> = evaluate(standard, pod);
-            self.0.push((standard, told(&violations)));
-            self.0.len() - 1
-        });
+        let at =
+            self.0.iter().position(|(evaluated_standard, _)| *evaluated_standard == standard).unwrap_or_else(
+                || {
+                    let violations: Vec<Violation> = evaluate(standard, pod);
+                    self.0.push((standard, describe(&violations)));
+                    self.0.len() - 1
+                },
+            );
         &self.0[at].1
     }
 }

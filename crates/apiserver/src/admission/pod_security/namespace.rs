@@ -1,4 +1,4 @@
-//! Writes of namespaces: labels that can be read, and a word about the pods that are there already.
+//! Writes of namespaces: validates the labels, and warns of existing pods that violate a new level.
 
 use super::PodSecurity;
 use super::evaluate::{evaluate, reasons};
@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How much work the change of a label may make.
-const MOST_PODS: usize = 3000;
-const LONGEST: Duration = Duration::from_secs(1);
-/// How many pods are looked at before others get their turn.
-const AT_ONCE: usize = 64;
+/// Bounds of the work for a changed label.
+const MAX_PODS: usize = 3000;
+const MAX_TIME: Duration = Duration::from_secs(1);
+/// Pods evaluated before yielding.
+const YIELD_EVERY: usize = 64;
 
 fn label<'v>(namespace: &'v Value) -> impl Fn(&str) -> Option<&'v str> {
     let labels = namespace.at(&["metadata", "labels"]);
@@ -33,16 +33,16 @@ impl PodSecurity {
         let read = |namespace| self.labels.policy(label(namespace), self.settings.defaults);
         let (policy, problems) = read(object);
         let before = old.map(read);
-        // what was wrong before may stay so, or nobody could change anything else
-        let is_news = before.as_ref().is_none_or(|(_, known)| *known != problems);
-        if !problems.is_empty() && is_news {
+        // unchanged invalid labels are accepted, so that other fields can be changed
+        let is_new = before.as_ref().is_none_or(|(_, previous)| *previous != problems);
+        if !problems.is_empty() && is_new {
             return Err(ApiError::invalid(write.resource.stored_subject(name), problems)).into();
         }
         let (now, before) = (policy.enforce, before.map(|(before, _)| before.enforce));
-        let asks_more = |before: Standard| {
+        let is_stricter = |before: Standard| {
             now.level != Level::Privileged && (now.version != before.version || now.level > before.level)
         };
-        if before.is_some_and(|before| !asks_more(before)) {
+        if before.is_some_and(|before| !is_stricter(before)) {
             return Ok(()).into();
         }
         if self.settings.namespaces.contains(name) {
@@ -59,16 +59,16 @@ impl PodSecurity {
         })
     }
 
-    /// What there is to say about a namespace that asks for something and is exempt.
+    /// The warning for an exempt namespace with a policy.
     fn ignored(&self, namespace: &Value, policy: &Policy) -> Option<String> {
         let name = namespace.text(&["metadata", "name"]);
-        let said = self.labels.said(label(namespace), policy);
-        said.map(|said| {
-            format!("namespace {name:?} is exempt from Pod Security, and the policy ({said}) will be ignored")
+        let policy_text = self.labels.explicit(label(namespace), policy);
+        policy_text.map(|policy_text| {
+            format!("namespace {name:?} is exempt from Pod Security, and the policy ({policy_text}) will be ignored")
         })
     }
 
-    /// Which of a namespace's pods would be refused today; as many as can be looked at in a short time.
+    /// Warnings of existing pods that violate a standard; as many as can be evaluated in a short time.
     async fn existing(
         &self,
         write: &AdmissionAttributes<'_>,
@@ -81,41 +81,41 @@ impl PodSecurity {
         let snapshot = pods.collection.cache.snapshot();
         let all: Vec<&Arc<Object>> = snapshot.range(Some(namespace), None).map(|(_, pod)| pod).collect();
         let mut survey = Survey { total: all.len(), ..Survey::default() };
-        // of many, one of each workload comes first: its others are most often alike
+        // with many pods, one of each workload comes first: the others are probably alike
         let mut workloads = HashSet::new();
         let mut left: VecDeque<(&Arc<Object>, bool)> = all.into_iter().map(|pod| (pod, true)).collect();
         for turn in 1.. {
-            let late = world.elapsed().saturating_sub(began) > LONGEST || survey.checked == MOST_PODS;
+            let late = world.elapsed().saturating_sub(began) > MAX_TIME || survey.checked == MAX_PODS;
             let Some((stored, first)) = left.pop_front().filter(|_| !late) else { break };
-            if turn % AT_ONCE == 0 {
+            if turn % YIELD_EVERY == 0 {
                 tokio::task::yield_now().await;
             }
             let object = stored.value(&pods.collection.kind).unwrap_or_default();
-            if first && survey.total > MOST_PODS && !controller(&object).is_none_or(|it| workloads.insert(it))
+            if first && survey.total > MAX_PODS && !controller(&object).is_none_or(|it| workloads.insert(it))
             {
                 left.push_back((stored, false));
                 continue;
             }
-            let pod = Pod::of(&object, &self.marks).filter(|pod| !self.is_exempt_runtime(pod.spec));
+            let pod = Pod::of(&object, &self.annotation_keys).filter(|pod| !self.is_exempt_runtime(pod.spec));
             survey.add(&stored.name, pod.map(|pod| reasons(&evaluate(standard, &pod))).unwrap_or_default());
         }
-        survey.told(namespace, standard)
+        survey.warnings_for(namespace, standard)
     }
 }
 
-/// The uid of the workload that a pod belongs to.
+/// The uid of a pod's controller.
 fn controller(pod: &Value) -> Option<String> {
     let owners = pod.items(&["metadata", "ownerReferences"]).iter();
     let mut controllers = owners.filter(|owner| owner.at(&["controller"]) == Some(&Value::Bool(true)));
     controllers.next().map(|owner| owner.text(&["uid"]).to_owned())
 }
 
-/// What is wrong with the pods of a namespace.
+/// The violations of the pods of a namespace.
 #[derive(Default)]
 struct Survey {
     total: usize,
     checked: usize,
-    /// By what is wrong: the first pod by name, and how many there are.
+    /// By violation: the first pod by name, and the number of pods.
     found: BTreeMap<String, (String, usize)>,
 }
 
@@ -132,7 +132,7 @@ impl Survey {
         }
     }
 
-    fn told(self, namespace: &str, standard: Standard) -> Vec<String> {
+    fn warnings_for(self, namespace: &str, standard: Standard) -> Vec<String> {
         let Survey { total, checked, found } = self;
         let mut warnings = Vec::new();
         if checked < total {
@@ -150,9 +150,9 @@ impl Survey {
             2 => format!("{first} (and 1 other pod): {wrong}"),
             _ => format!("{first} (and {} other pods): {wrong}", count - 1),
         };
-        let mut told: Vec<_> = found.into_iter().map(one).collect();
-        told.sort();
-        warnings.extend(told);
+        let mut lines: Vec<_> = found.into_iter().map(one).collect();
+        lines.sort();
+        warnings.extend(lines);
         warnings
     }
 }
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_that_are_alike_are_told_together() {
+    fn pods_with_the_same_violation_share_a_warning() {
         let mut survey = Survey { total: 9, ..Survey::default() };
         let wrong = [("c", "x"), ("b", "x"), ("a", ""), ("f", "y"), ("e", "x"), ("d", "z"), ("g", "y")];
         wrong.into_iter().for_each(|(name, wrong)| survey.add(name, wrong.to_owned()));
@@ -173,8 +173,8 @@ mod tests {
             "d: z",
             "f (and 1 other pod): y",
         ];
-        assert_eq!(survey.told("s", Standard::default()), expected);
+        assert_eq!(survey.warnings_for("s", Standard::default()), expected);
         let fine = Survey { total: 1, checked: 1, ..Survey::default() };
-        assert!(fine.told("s", Standard::default()).is_empty());
+        assert!(fine.warnings_for("s", Standard::default()).is_empty());
     }
 }

@@ -1,14 +1,14 @@
-//! A pod as the checks of the Pod Security Standards read it.
+//! A pod as the checks read it.
 
 use names::Names;
 use schema::{Map, Value};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-/// The one subresource through which a pod gets something that can violate a standard.
+/// The only subresource of pods that is evaluated.
 pub const EPHEMERAL: &str = "ephemeralcontainers";
 
-/// What one check says against a pod.
+/// The violation of one check.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Violation {
     pub reason: Cow<'static, str>,
@@ -21,18 +21,18 @@ impl Violation {
     }
 }
 
-/// The annotations in which pods once kept what fields hold today.
-pub struct Marks {
-    /// Before a container's name.
+/// Annotations that preceded today's fields.
+pub struct AnnotationKeys {
+    /// Prefix of a container's name.
     pub app_armor: String,
     pub seccomp_pod: String,
-    /// Before a container's name.
+    /// Prefix of a container's name.
     pub seccomp_container: String,
 }
 
-impl Marks {
+impl AnnotationKeys {
     pub fn new(names: &Names) -> Self {
-        Marks {
+        AnnotationKeys {
             app_armor: names.well_known_under("container.apparmor.security.beta", ""),
             seccomp_pod: names.well_known_under("seccomp.security.alpha", "pod"),
             seccomp_container: names.well_known_under("container.seccomp.security.alpha", ""),
@@ -40,24 +40,24 @@ impl Marks {
     }
 }
 
-/// What checks look at: a pod, or what a workload makes pods from.
+/// A pod or a pod template.
 #[derive(Clone, Copy)]
 pub struct Pod<'a> {
     pub annotations: &'a Map,
     pub spec: &'a Value,
-    pub marks: &'a Marks,
+    pub keys: &'a AnnotationKeys,
 }
 
 static NO_ANNOTATIONS: LazyLock<Map> = LazyLock::new(Map::new);
 
 impl<'a> Pod<'a> {
     /// From an object with `metadata` and `spec`.
-    pub fn of(object: &'a Value, marks: &'a Marks) -> Option<Self> {
+    pub fn of(object: &'a Value, keys: &'a AnnotationKeys) -> Option<Self> {
         let annotations = object.at(&["metadata", "annotations"]).and_then(Value::as_map);
-        Some(Pod { annotations: annotations.unwrap_or(&NO_ANNOTATIONS), spec: object.at(&["spec"])?, marks })
+        Some(Pod { annotations: annotations.unwrap_or(&NO_ANNOTATIONS), spec: object.at(&["spec"])?, keys })
     }
 
-    /// In the order in which messages name them.
+    /// In the order of messages.
     pub fn containers(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
         let spec = self.spec;
         ["initContainers", "containers", "ephemeralContainers"]
@@ -74,13 +74,13 @@ impl<'a> Pod<'a> {
         self.spec.text(&["os", "name"]) == "windows"
     }
 
-    /// The names of the containers of which something is true.
+    /// The names of the containers that fulfil a predicate.
     pub fn named(&self, is: impl Fn(&'a Value) -> bool) -> Vec<&'a str> {
         self.containers().filter(|one| is(one)).map(|one| one.text(&["name"])).collect()
     }
 }
 
-/// A field of the security context of a pod's spec or of a container; nothing where it is null.
+/// A field of the security context of a pod spec or a container; `None` for null.
 pub fn context<'v>(of: &'v Value, path: &[&str]) -> Option<&'v Value> {
     of.at(&["securityContext"])?.at(path).filter(|it| !it.is_null())
 }

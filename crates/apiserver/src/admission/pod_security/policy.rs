@@ -1,13 +1,13 @@
-//! The policy of a namespace: a level of the Pod Security Standards in a version, for each of three modes.
+//! The policy of a namespace: a level and version of the Pod Security Standards for each of three modes.
 //!
-//! Always true: a namespace whose labels cannot be read is held to the strictest level rather than to none.
+//! Invariant: a namespace with invalid labels gets the strictest level rather than none.
 
 use names::Names;
 use schema::Path;
 use schema::problem::{Problem, Problems};
 use std::fmt;
 
-/// How much is allowed; a later level allows less.
+/// The level; a later one allows less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
     #[default]
@@ -35,7 +35,7 @@ impl Level {
     }
 }
 
-/// The release whose checks are meant. The newest one is later than all numbers.
+/// The version. `latest` is later than all numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Version {
     Minor(u64),
@@ -78,7 +78,7 @@ impl fmt::Display for Standard {
     }
 }
 
-/// What is refused, what is recorded, and what clients are warned of.
+/// The standards of the three modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Policy {
     pub enforce: Standard,
@@ -86,15 +86,15 @@ pub struct Policy {
     pub warn: Standard,
 }
 
-/// The names of the modes, as labels and configuration spell them.
+/// The names of the modes in labels and configuration.
 pub const MODES: [&str; 3] = ["enforce", "audit", "warn"];
 
 pub const LEVEL_RULE: &str = "must be one of privileged, baseline, restricted";
 pub const VERSION_RULE: &str = "must be \"latest\" or \"v1.x\"";
 
-/// The labels by which namespaces say what they ask for.
+/// The label keys of namespaces.
 pub struct Labels {
-    /// Level and version, mode by mode.
+    /// Level and version, by mode.
     keys: [(String, String); 3],
 }
 
@@ -104,8 +104,7 @@ impl Labels {
         Labels { keys: MODES.map(|mode| (key(mode), key(&format!("{mode}-version")))) }
     }
 
-    /// What a namespace with such labels asks for where it says nothing else than `defaults`, and what of it
-    /// cannot be read.
+    /// The policy of a namespace with these labels, beyond `defaults`, and the problems with its labels.
     pub fn policy<'v>(
         &self,
         label: impl Fn(&str) -> Option<&'v str>,
@@ -131,7 +130,7 @@ impl Labels {
         read(1, &mut policy.audit, Level::Privileged);
         read(2, &mut policy.warn, Level::Privileged);
         let [(enforce, _), _, (warn, warn_version)] = &self.keys;
-        // who is not told otherwise should hear of what will be refused later
+        // by default, warn of what will be denied
         let follows = label(enforce).is_some_and(|it| Level::parse(it).is_some()) && label(warn).is_none();
         if follows && policy.enforce.level > policy.warn.level {
             policy.warn.level = policy.enforce.level;
@@ -142,16 +141,16 @@ impl Labels {
         (policy, problems)
     }
 
-    /// What a namespace asks for itself, as people read it: `enforce=baseline:latest, warn=restricted:v1.25`. None
-    /// when it says nothing.
-    pub fn said<'v>(&self, label: impl Fn(&str) -> Option<&'v str>, policy: &Policy) -> Option<String> {
-        let is_said =
-            |(level, version): &(String, String)| label(level).is_some() || label(version).is_some();
+    /// The explicit policy of a namespace as text: `enforce=baseline:latest, warn=restricted:v1.25`. `None`
+    /// without labels.
+    pub fn explicit<'v>(&self, label: impl Fn(&str) -> Option<&'v str>, policy: &Policy) -> Option<String> {
+        let is_set = |(level, version): &(String, String)| label(level).is_some() || label(version).is_some();
         let standards = MODES.iter().zip([policy.enforce, policy.audit, policy.warn]).zip(&self.keys);
-        let said: Vec<_> = standards.filter(|(_, keys)| is_said(keys)).map(|(said, _)| said).collect();
-        let asks = |(mode, standard): &(&&str, Standard)| format!("{mode}={standard}");
-        let asked = said.iter().filter(|(_, standard)| standard.level != Level::Privileged).map(asks);
-        (!said.is_empty()).then(|| asked.collect::<Vec<_>>().join(", "))
+        let explicit: Vec<_> =
+            standards.filter(|(_, keys)| is_set(keys)).map(|(explicit, _)| explicit).collect();
+        let describe = |(mode, standard): &(&&str, Standard)| format!("{mode}={standard}");
+        let texts = explicit.iter().filter(|(_, standard)| standard.level != Level::Privileged).map(describe);
+        (!explicit.is_empty()).then(|| texts.collect::<Vec<_>>().join(", "))
     }
 }
 

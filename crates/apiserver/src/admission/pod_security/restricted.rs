@@ -1,4 +1,4 @@
-//! The checks that the level `restricted` adds.
+//! The additional checks of the level `restricted`.
 
 use super::baseline;
 use super::pod::{Pod, Violation, context};
@@ -9,8 +9,8 @@ pub fn privilege_escalation(pod: &Pod<'_>) -> Option<Violation> {
     let containers =
         pod.named(|one| context(one, &["allowPrivilegeEscalation"]) != Some(&Value::Bool(false)));
     (!containers.is_empty()).then(|| {
-        let who = counted("container", &containers);
-        let detail = format!("{who} must set securityContext.allowPrivilegeEscalation=false");
+        let subjects = counted("container", &containers);
+        let detail = format!("{subjects} must set securityContext.allowPrivilegeEscalation=false");
         Violation::new("allowPrivilegeEscalation != false", detail)
     })
 }
@@ -22,14 +22,14 @@ pub fn capabilities(pod: &Pod<'_>) -> Option<Violation> {
     });
     let mut details = Vec::new();
     if !containers.is_empty() {
-        let who = counted("container", &containers);
-        details.push(format!("{who} must set securityContext.capabilities.drop=[\"ALL\"]"));
+        let subjects = counted("container", &containers);
+        details.push(format!("{subjects} must set securityContext.capabilities.drop=[\"ALL\"]"));
     }
     details.extend(baseline::added(pod, &["NET_BIND_SERVICE"]));
     (!details.is_empty()).then(|| Violation::new("unrestricted capabilities", details.join("; ")))
 }
 
-/// The kinds of volumes that live and die with the pod, or that somebody else has checked.
+/// Allowed volume types.
 const VOLUMES: [&str; 8] = [
     "configMap",
     "csi",
@@ -67,25 +67,29 @@ pub fn volumes(pod: &Pod<'_>) -> Option<Violation> {
 
 pub fn run_as_non_root(pod: &Pod<'_>) -> Option<Violation> {
     const REASON: &str = "runAsNonRoot != true";
-    let said = |of| context(of, &["runAsNonRoot"]).and_then(Value::as_bool);
-    let who = setters(said(pod.spec) == Some(false), &pod.named(|one| said(one) == Some(false)));
-    if !who.is_empty() {
+    let run_as_non_root_of = |of| context(of, &["runAsNonRoot"]).and_then(Value::as_bool);
+    let subjects = setters(
+        run_as_non_root_of(pod.spec) == Some(false),
+        &pod.named(|one| run_as_non_root_of(one) == Some(false)),
+    );
+    if !subjects.is_empty() {
         return Some(Violation::new(
             REASON,
-            format!("{who} must not set securityContext.runAsNonRoot=false"),
+            format!("{subjects} must not set securityContext.runAsNonRoot=false"),
         ));
     }
-    let silent = pod.named(|one| said(one).is_none());
-    (said(pod.spec).is_none() && !silent.is_empty()).then(|| {
-        let who = counted("container", &silent);
-        Violation::new(REASON, format!("pod or {who} must set securityContext.runAsNonRoot=true"))
+    let silent = pod.named(|one| run_as_non_root_of(one).is_none());
+    (run_as_non_root_of(pod.spec).is_none() && !silent.is_empty()).then(|| {
+        let subjects = counted("container", &silent);
+        Violation::new(REASON, format!("pod or {subjects} must set securityContext.runAsNonRoot=true"))
     })
 }
 
 pub fn run_as_user(pod: &Pod<'_>) -> Option<Violation> {
     let is_root = |of: &Value| context(of, &["runAsUser"]) == Some(&Value::Int(0));
-    let who = setters(is_root(pod.spec), &pod.named(is_root));
-    (!who.is_empty()).then(|| Violation::new("runAsUser=0", format!("{who} must not set runAsUser=0")))
+    let subjects = setters(is_root(pod.spec), &pod.named(is_root));
+    (!subjects.is_empty())
+        .then(|| Violation::new("runAsUser=0", format!("{subjects} must not set runAsUser=0")))
 }
 
 pub fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
@@ -94,9 +98,9 @@ pub fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
     }
     let silent = pod.named(|one| baseline::seccomp_type(one).is_none());
     (baseline::seccomp_type(pod.spec).is_none() && !silent.is_empty()).then(|| {
-        let who = counted("container", &silent);
+        let subjects = counted("container", &silent);
         let detail = format!(
-            "pod or {who} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\""
+            "pod or {subjects} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\""
         );
         Violation::new("seccompProfile", detail)
     })

@@ -1,7 +1,7 @@
-//! Pods against standards. The expected texts are those that clients of upstream see.
+//! Evaluation of pods. The expected texts are those of upstream.
 
-use super::evaluate::{evaluate, reasons, told};
-use super::pod::{Marks, Pod};
+use super::evaluate::{describe, evaluate, reasons};
+use super::pod::{AnnotationKeys, Pod};
 use super::policy::{Labels, Level, Policy, Standard, Version};
 use super::settings::Settings;
 use env::{Simulated, World, random_u64};
@@ -17,20 +17,20 @@ fn standard(text: &str) -> Standard {
     Standard { level: Level::parse(level).unwrap(), version: Version::parse(version).unwrap() }
 }
 
-fn said(pod: &Value, against: &str) -> String {
-    let marks = Marks::new(&Names::kubernetes());
-    Pod::of(pod, &marks).map(|pod| told(&evaluate(standard(against), &pod))).unwrap_or_default()
+fn violations(pod: &Value, against: &str) -> String {
+    let keys = AnnotationKeys::new(&Names::kubernetes());
+    Pod::of(pod, &keys).map(|pod| describe(&evaluate(standard(against), &pod))).unwrap_or_default()
 }
 
 #[track_caller]
 fn check(spec: &str, against: &str, expected: &str) {
-    assert_eq!(said(&json(&format!(r#"{{"spec":{spec}}}"#)), against), expected, "{spec} {against}");
+    assert_eq!(violations(&json(&format!(r#"{{"spec":{spec}}}"#)), against), expected, "{spec} {against}");
 }
 
 const CONTEXT: &str = "securityContext";
 
 #[test]
-fn what_baseline_refuses() {
+fn checks_of_baseline() {
     let one = |field: &str, expected: &str| {
         let spec = format!(r#"{{"containers":[{{"name":"a",{field}}}]}}"#);
         check(&spec, "baseline:latest", expected);
@@ -65,7 +65,7 @@ fn what_baseline_refuses() {
         r#""windowsOptions":{"hostProcess":true}"#,
         "hostProcess (container \"a\" must not set securityContext.windowsOptions.hostProcess=true)",
     );
-    // in the order of their digits
+    // sorted as text
     one(
         r#""ports":[{"hostPort":90},{"hostPort":1000},{"hostPort":0},{}]"#,
         "hostPort (container \"a\" uses hostPorts 1000, 90)",
@@ -88,7 +88,7 @@ fn what_baseline_refuses() {
 }
 
 #[test]
-fn what_restricted_asks_for() {
+fn checks_of_restricted() {
     const PLAIN: &str = r#"{"initContainers":[{"name":"i"}],"containers":[{"name":"a"}]}"#;
     let escalation = "allowPrivilegeEscalation != false (containers \"i\", \"a\" must set \
                       securityContext.allowPrivilegeEscalation=false)";
@@ -97,14 +97,14 @@ fn what_restricted_asks_for() {
         "runAsNonRoot != true (pod or containers \"i\", \"a\" must set securityContext.runAsNonRoot=true)";
     let profile = "seccompProfile (pod or containers \"i\", \"a\" must set securityContext.seccompProfile.type to \
                    \"RuntimeDefault\" or \"Localhost\")";
-    // one row of the table after the other comes into force
+    // one row of the table after the other takes effect
     check(PLAIN, "restricted:v1.7", root);
     check(PLAIN, "restricted:v1.8", &[escalation, root].join(", "));
     check(PLAIN, "restricted:v1.19", &[escalation, root, profile].join(", "));
     for version in ["v1.22", "v1.26", "v1.99", "latest"] {
         check(PLAIN, &format!("restricted:{version}"), &[escalation, drop, root, profile].join(", "));
     }
-    // Windows knows most of it only since releases know of Windows
+    // Windows pods are exempt since releases know of `os`
     let windows = r#"{"os":{"name":"windows"},"initContainers":[{"name":"i"}],"containers":[{"name":"a"}]}"#;
     check(windows, "restricted:v1.24", &[escalation, drop, root, profile].join(", "));
     check(windows, "restricted:v1.25", root);
@@ -116,7 +116,7 @@ fn what_restricted_asks_for() {
 }
 
 #[test]
-fn a_stricter_check_stands_in_for_the_weaker_one() {
+fn a_stricter_check_replaces_the_weaker_one() {
     let volumes =
         r#"{"containers":[],"volumes":[{"name":"v","hostPath":{}},{"name":"w","nfs":{}},{"name":"x"}]}"#;
     check(
@@ -127,8 +127,8 @@ fn a_stricter_check_stands_in_for_the_weaker_one() {
     );
     let added = r#"{"containers":[{"name":"a","securityContext":{"runAsNonRoot":true,"capabilities":{"add":["CHOWN"]}}}]}"#;
     check(added, "restricted:v1.7", "");
-    assert!(said(&json(&format!(r#"{{"spec":{added}}}"#)), "restricted:v1.22").contains("\"CHOWN\""));
-    // who says no is told, whoever else said nothing
+    assert!(violations(&json(&format!(r#"{{"spec":{added}}}"#)), "restricted:v1.22").contains("\"CHOWN\""));
+    // an explicit false is reported, whatever else is unset
     check(
         r#"{"securityContext":{"runAsNonRoot":false,"runAsUser":0},"containers":[{"name":"a"},
             {"name":"b","securityContext":{"runAsNonRoot":false,"runAsUser":0,"allowPrivilegeEscalation":false}}]}"#,
@@ -136,8 +136,8 @@ fn a_stricter_check_stands_in_for_the_weaker_one() {
         "runAsNonRoot != true (pod and container \"b\" must not set securityContext.runAsNonRoot=false)",
     );
     let root = r#"{"spec":{"securityContext":{"runAsUser":0},"containers":[]}}"#;
-    assert_eq!(said(&json(root), "restricted:v1.22"), "");
-    assert_eq!(said(&json(root), "restricted:v1.23"), "runAsUser=0 (pod must not set runAsUser=0)");
+    assert_eq!(violations(&json(root), "restricted:v1.22"), "");
+    assert_eq!(violations(&json(root), "restricted:v1.23"), "runAsUser=0 (pod must not set runAsUser=0)");
 }
 
 #[test]
@@ -154,12 +154,12 @@ fn annotations_count_as_long_as_there_were_no_fields() {
         "forbidden AppArmor profile (container.apparmor.security.beta.kubernetes.io/a=\"unconfined\")";
     let seccomp =
         "seccompProfile (forbidden annotation seccomp.security.alpha.kubernetes.io/pod=\"unconfined\")";
-    assert_eq!(said(&pod, "baseline:v1.18"), format!("{armor}, {seccomp}"));
-    assert_eq!(said(&pod, "baseline:v1.19"), armor);
+    assert_eq!(violations(&pod, "baseline:v1.18"), format!("{armor}, {seccomp}"));
+    assert_eq!(violations(&pod, "baseline:v1.19"), armor);
 }
 
 #[test]
-fn labels_say_what_is_asked_for() {
+fn labels_define_the_policy() {
     let labels = Labels::new(&Names::kubernetes());
     let check = |text: &str, expected: [&str; 3], wrong: usize| {
         let map = json(text);
@@ -176,7 +176,7 @@ fn labels_say_what_is_asked_for() {
         ["restricted:latest", "privileged:v1.0", "baseline:latest"],
         0,
     );
-    // what cannot be read is held to the most
+    // invalid labels get the strictest level
     check(r#"{"enforce":"all","warn":"x","audit-version":"v1.01"}"#, ["restricted:latest", NONE, NONE], 3);
     for version in ["v1", "v1.", "v1.-1", "v1.+1", "1.2", "v2.0", "v1.0 ", "Latest", ""] {
         check(&format!(r#"{{"enforce-version":{version:?}}}"#), [NONE, NONE, NONE], 1);
@@ -197,8 +197,8 @@ fn settings_that_cannot_be_are_named() {
     assert!(read.users.contains("system:x") && read.namespaces.contains("a"));
     let bad = r#"{"apiVersion":"v1","kind":"Pod","defaults":{"enforce":"some","audit-version":"1","enforced":"x"},
                   "exemptions":{"usernames":[""],"namespaces":["a","a","B"],"runtimeClasses":[1]},"more":1}"#;
-    let told = Settings::read(&json(bad), &names).unwrap_err();
-    for place in [
+    let describe = Settings::read(&json(bad), &names).unwrap_err();
+    for path in [
         "apiVersion: ",
         "kind: ",
         "more: ",
@@ -210,12 +210,12 @@ fn settings_that_cannot_be_are_named() {
         "exemptions.namespaces[2]: ",
         "exemptions.runtimeClasses: ",
     ] {
-        assert!(told.contains(place), "{place} is not in {told}");
+        assert!(describe.contains(path), "{path} is not in {describe}");
     }
 }
 
-/// A value that may be anything, at places where pods have something.
-fn anything(world: &World, depth: usize) -> Value {
+/// A random value, with the fields of pods.
+fn random_value(world: &World, depth: usize) -> Value {
     const FIELDS: [&str; 24] = [
         "metadata",
         "annotations",
@@ -248,11 +248,11 @@ fn anything(world: &World, depth: usize) -> Value {
         1 => Value::Bool(pick(2) == 0),
         2 => Value::Int(pick(3) as i64),
         3 => FIELDS[pick(24) as usize].into(),
-        4 | 5 => Value::List((0..pick(4)).map(|_| anything(world, depth - 1)).collect()),
+        4 | 5 => Value::List((0..pick(4)).map(|_| random_value(world, depth - 1)).collect()),
         _ => {
             let mut map = schema::Map::new();
             for _ in 0..pick(8) {
-                map.insert(FIELDS[pick(24) as usize], anything(world, depth - 1));
+                map.insert(FIELDS[pick(24) as usize], random_value(world, depth - 1));
             }
             Value::Map(map)
         }
@@ -260,13 +260,13 @@ fn anything(world: &World, depth: usize) -> Value {
 }
 
 #[test]
-fn levels_only_ever_ask_for_more() {
+fn levels_are_monotonic() {
     let seed = 20_261_115;
     let world: World = Simulated::new(0, seed);
-    let marks = Marks::new(&Names::kubernetes());
+    let keys = AnnotationKeys::new(&Names::kubernetes());
     for round in 0..4000 {
-        let pod = anything(&world, 7);
-        let Some(pod) = Pod::of(&pod, &marks) else { continue };
+        let pod = random_value(&world, 7);
+        let Some(pod) = Pod::of(&pod, &keys) else { continue };
         for version in [Version::Minor(0), Version::Minor(18), Version::Minor(22), Version::Latest] {
             let count = |level| evaluate(Standard { level, version }, &pod);
             assert!(count(Level::Privileged).is_empty(), "seed {seed} round {round}");

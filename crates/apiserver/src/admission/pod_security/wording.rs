@@ -1,4 +1,4 @@
-//! Wording of violations.
+//! Texts of violations.
 
 use schema::problem::quoted;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ pub fn quotes<'t>(texts: impl IntoIterator<Item = &'t (impl AsRef<str> + ?Sized 
     texts.into_iter().map(|text| quoted(text.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
-/// Who set what they must not: `pod and containers "a", "b"`; empty when nobody did.
+/// The subjects of a violation: `pod and containers "a", "b"`; empty without any.
 pub fn setters(pod: bool, containers: &[&str]) -> String {
     match (pod, containers) {
         (false, []) => String::new(),

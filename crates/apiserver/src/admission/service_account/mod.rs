@@ -1,10 +1,11 @@
-//! ServiceAccount: assigns a service account to every pod, `default` unless it names another, which must exist.
+//! ServiceAccount: assigns a service account to every pod, `default` unless it names another, which must
+//! exist.
 //!
-//! A new pod gets the account's token as a volume, unless pod or account declines, and the account's secrets for
-//! pulling images, unless it brings its own. Where the account says so, its pods may use no secrets but those that
-//! it lists. Pods that a node only mirrors have no account and may have nothing that one would give them.
+//! A new pod gets the account's token as a volume, unless pod or account opts out, and the account's image
+//! pull secrets, unless it has its own. If the account is limited to its secrets, its pods may use no others.
+//! Mirror pods have no account and must not have what an account would give them.
 //!
-//! Upstream waits a second for an account that it does not see yet; here what is not there does not exist.
+//! Upstream waits a second for an account that is not in its cache yet; the caches here are current.
 
 mod secrets;
 mod token;
@@ -20,9 +21,9 @@ const EPHEMERAL: &str = "ephemeralcontainers";
 
 pub struct ServiceAccount {
     world: World,
-    /// The annotation of pods that stand for what a node runs by itself.
+    /// The annotation of mirror pods.
     mirror: String,
-    /// The annotation of accounts whose pods are limited to their secrets.
+    /// The annotation of accounts that limit their pods to their secrets.
     limited: String,
     tokens: token::Volume,
 }
@@ -58,7 +59,7 @@ impl ServiceAccount {
         }
     }
 
-    /// Gives a new pod what its account gives to all.
+    /// Adds the token, secrets and account of a new pod.
     fn complete(&self, write: &AdmissionAttributes<'_>, pod: &mut Value) -> Verdict {
         if self.is_mirror(pod) {
             return self.check(write, pod);
@@ -69,17 +70,17 @@ impl ServiceAccount {
             pod.set(&["spec", "serviceAccount"], DEFAULT);
         }
         let account = self.account(write, pod)?;
-        if wants_token(pod, &account) {
+        if mounts_token(pod, &account) {
             self.tokens.mount(pod, &self.world);
         }
         let pulls = account.items(&["imagePullSecrets"]);
         if pod.items(&["spec", "imagePullSecrets"]).is_empty() && !pulls.is_empty() {
             pod.set(&["spec", "imagePullSecrets"], pulls.to_vec());
         }
-        self.limit(&account, || secrets::beyond(pod, &account))
+        self.limit(&account, || secrets::forbidden_secret(pod, &account))
     }
 
-    /// What must hold in the end, whoever changed the pod in between.
+    /// Checks the result after all plugins.
     fn check(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Verdict {
         if self.is_mirror(pod) {
             return secrets::mirrored(pod).map_or(Ok(()), |why| Err(why.to_owned()));
@@ -89,24 +90,24 @@ impl ServiceAccount {
             return Err(format!("no service account specified for pod {}/{name}", write.namespace));
         }
         let account = self.account(write, pod)?;
-        self.limit(&account, || secrets::beyond(pod, &account))
+        self.limit(&account, || secrets::forbidden_secret(pod, &account))
     }
 
-    /// Containers that join a running pod get no further than those it began with.
+    /// Ephemeral containers have the same limits as others.
     fn check_debugging(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Verdict {
         if pod.text(&["spec", "serviceAccountName"]).is_empty() {
             return Ok(());
         }
         let account = self.account(write, pod)?;
-        self.limit(&account, || secrets::beyond_debugging(pod, &account))
+        self.limit(&account, || secrets::forbidden_ephemeral_secret(pod, &account))
     }
 
-    /// What goes beyond an account matters only where the account says so.
-    fn limit(&self, account: &Value, beyond: impl FnOnce() -> Option<String>) -> Verdict {
-        // whatever reads as yes
-        let said = account.text(&["metadata", "annotations", &self.limited]);
-        let limited = matches!(said, "1" | "t" | "T" | "true" | "TRUE" | "True");
-        limited.then(beyond).flatten().map_or(Ok(()), Err)
+    /// Applies the limit of an account, if it has one.
+    fn limit(&self, account: &Value, violation: impl FnOnce() -> Option<String>) -> Verdict {
+        // the values that parse as true
+        let value_of = account.text(&["metadata", "annotations", &self.limited]);
+        let limited = matches!(value_of, "1" | "t" | "T" | "true" | "TRUE" | "True");
+        limited.then(violation).flatten().map_or(Ok(()), Err)
     }
 
     fn account(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Result<Value, String> {
@@ -121,10 +122,10 @@ impl ServiceAccount {
     }
 }
 
-/// The pod decides, then the account; who says nothing gets it.
-fn wants_token(pod: &Value, account: &Value) -> bool {
-    let said = |value: &Value, path: &[&str]| value.at(path).and_then(Value::as_bool);
-    said(pod, &["spec", "automountServiceAccountToken"])
-        .or_else(|| said(account, &["automountServiceAccountToken"]))
+/// The pod decides, then the account; the default is yes.
+fn mounts_token(pod: &Value, account: &Value) -> bool {
+    let value_of = |value: &Value, path: &[&str]| value.at(path).and_then(Value::as_bool);
+    value_of(pod, &["spec", "automountServiceAccountToken"])
+        .or_else(|| value_of(account, &["automountServiceAccountToken"]))
         .unwrap_or(true)
 }

@@ -1,15 +1,14 @@
-//! Secrets that a pod references. Pure.
+//! Checks of the secrets that a pod references. Pure.
 
 use kinds::core::pod::references::{self, ReferenceKind};
 use schema::Value;
 use std::collections::HashSet;
 
-/// Why an account does not let a pod have one of its secrets; none when it has all.
+/// Why an account does not permit one of a pod's secrets; `None` if it permits all.
 ///
-/// Upstream 1.26 overlooks secrets that a container takes whole into its environment, which later releases count
-/// as a hole; here they are looked at.
-pub fn beyond(pod: &Value, account: &Value) -> Option<String> {
-    let allowed = Allowed::of(account);
+/// Upstream 1.26 ignores `envFrom` secrets, which later releases fixed; they are checked here.
+pub fn forbidden_secret(pod: &Value, account: &Value) -> Option<String> {
+    let allowed = AllowedSecrets::of(account);
     let volumes = pod.items(&["spec", "volumes"]).iter().find_map(|volume| {
         let name = volume.at(&["secret", "secretName"])?.as_str()?;
         allowed.refuses(name).then(|| allowed.refusal("volume with", name))
@@ -34,29 +33,29 @@ pub fn beyond(pod: &Value, account: &Value) -> Option<String> {
     volumes.or_else(containers).or_else(pulls)
 }
 
-/// The same for the containers that have joined a pod since.
-pub fn beyond_debugging(pod: &Value, account: &Value) -> Option<String> {
-    Allowed::of(account).environment(pod, "ephemeralContainers", "ephemeral container")
+/// The same for ephemeral containers.
+pub fn forbidden_ephemeral_secret(pod: &Value, account: &Value) -> Option<String> {
+    AllowedSecrets::of(account).environment(pod, "ephemeralContainers", "ephemeral container")
 }
 
-struct Allowed<'a> {
+struct AllowedSecrets<'a> {
     account: &'a str,
     secrets: HashSet<&'a str>,
 }
 
-impl<'a> Allowed<'a> {
+impl<'a> AllowedSecrets<'a> {
     fn of(account: &'a Value) -> Self {
         let secrets = account.items(&["secrets"]).iter().map(|it| it.text(&["name"])).collect();
-        Allowed { account: account.text(&["metadata", "name"]), secrets }
+        AllowedSecrets { account: account.text(&["metadata", "name"]), secrets }
     }
 
     fn refuses(&self, secret: &str) -> bool {
         !self.secrets.contains(secret)
     }
 
-    fn refusal(&self, who: &str, secret: &str) -> String {
+    fn refusal(&self, subject: &str, secret: &str) -> String {
         format!(
-            "{who} secret.secretName=\"{secret}\" is not allowed because service account {} does not reference that \
+            "{subject} secret.secretName=\"{secret}\" is not allowed because service account {} does not reference that \
              secret",
             self.account
         )
@@ -67,14 +66,14 @@ impl<'a> Allowed<'a> {
             let name = container.text(&["name"]);
             let variables = container.items(&["env"]).iter().find_map(|variable| {
                 let secret = variable.at(&["valueFrom", "secretKeyRef"])?.text(&["name"]);
-                let who = format!("{called} {name} with envVar {} referencing", variable.text(&["name"]));
-                self.refuses(secret).then(|| self.refusal(&who, secret))
+                let subject = format!("{called} {name} with envVar {} referencing", variable.text(&["name"]));
+                self.refuses(secret).then(|| self.refusal(&subject, secret))
             });
             let whole = || {
                 container.items(&["envFrom"]).iter().find_map(|source| {
                     let secret = source.at(&["secretRef"])?.text(&["name"]);
-                    let who = format!("{called} {name} with envFrom referencing");
-                    self.refuses(secret).then(|| self.refusal(&who, secret))
+                    let subject = format!("{called} {name} with envFrom referencing");
+                    self.refuses(secret).then(|| self.refusal(&subject, secret))
                 })
             };
             variables.or_else(whole)
@@ -82,12 +81,12 @@ impl<'a> Allowed<'a> {
     }
 }
 
-/// Why a pod cannot be one that a node mirrors; none when it can.
+/// Why a pod cannot be a mirror pod; `None` if it can.
 pub fn mirrored(pod: &Value) -> Option<&'static str> {
     if !pod.text(&["spec", "serviceAccountName"]).is_empty() {
         return Some("a mirror pod may not reference service accounts");
     }
-    if references::any(pod, |what, _| what == ReferenceKind::Secret) {
+    if references::any(pod, |kind, _| kind == ReferenceKind::Secret) {
         return Some("a mirror pod may not reference secrets");
     }
     let volumes = pod.items(&["spec", "volumes"]).iter();

@@ -5,15 +5,15 @@ use names::Names;
 use rest::metadata::generated_name;
 use schema::Value;
 
-/// Asked for beyond an hour by so much that servers can tell this token from those that somebody asked for.
-const EXPIRES_AFTER_SECONDS: i64 = 3607;
+/// More than an hour by an odd amount, by which servers recognize default tokens.
+const EXPIRATION_SECONDS: i64 = 3607;
 
 pub struct Volume {
-    /// What names of such volumes begin with.
+    /// Prefix of the volume names.
     prefix: String,
-    /// Where containers look for it.
+    /// The mount path.
     path: String,
-    /// The config map with the certificates of the server's authority.
+    /// The ConfigMap with the CA bundle.
     authorities: String,
 }
 
@@ -26,13 +26,14 @@ impl Volume {
         }
     }
 
-    /// Mounts the volume into every container that has nothing there yet.
+    /// Mounts the volume into every container that has nothing at the path yet.
     pub fn mount(&self, pod: &mut Value, world: &World) {
         let volumes = pod.items(&["spec", "volumes"]);
         let named = |name: &str| volumes.iter().any(|one| one.text(&["name"]) == name);
-        let given = volumes.iter().map(|one| one.text(&["name"])).find(|name| name.starts_with(&self.prefix));
-        let (name, is_there) = match given {
-            Some(given) => (given.to_owned(), true),
+        let existing =
+            volumes.iter().map(|one| one.text(&["name"])).find(|name| name.starts_with(&self.prefix));
+        let (name, exists) = match existing {
+            Some(existing) => (existing.to_owned(), true),
             None => {
                 let mut name = generated_name(&self.prefix, world);
                 while named(&name) {
@@ -58,7 +59,7 @@ impl Volume {
                 used = true;
             }
         }
-        if used && !is_there {
+        if used && !exists {
             let mut volumes = pod.items(&["spec", "volumes"]).to_vec();
             volumes.push(self.volume(&name));
             pod.set(&["spec", "volumes"], volumes);
@@ -67,7 +68,7 @@ impl Volume {
 
     fn volume(&self, name: &str) -> Value {
         let mut token = Value::map();
-        token.set(&["serviceAccountToken", "expirationSeconds"], EXPIRES_AFTER_SECONDS);
+        token.set(&["serviceAccountToken", "expirationSeconds"], EXPIRATION_SECONDS);
         token.set(&["serviceAccountToken", "path"], "token");
         let mut file = Value::map();
         file.set(&["key"], "ca.crt");
@@ -79,11 +80,11 @@ impl Volume {
         own.set(&["path"], "namespace");
         own.set(&["fieldRef", "apiVersion"], "v1");
         own.set(&["fieldRef", "fieldPath"], "metadata.namespace");
-        let mut place = Value::map();
-        place.set(&["downwardAPI", "items"], vec![own]);
+        let mut namespace = Value::map();
+        namespace.set(&["downwardAPI", "items"], vec![own]);
         let mut volume = Value::map();
         volume.set(&["name"], name);
-        volume.set(&["projected", "sources"], vec![token, authorities, place]);
+        volume.set(&["projected", "sources"], vec![token, authorities, namespace]);
         volume.set(&["projected", "defaultMode"], 0o644);
         volume
     }

@@ -1,16 +1,16 @@
 //! Credentials, metrics and egress that all calls to webhooks share.
 
 use super::metrics::Counters;
-use crate::outgoing::webhook_target::Way;
+use crate::outgoing::webhook_target::ServiceRouting;
 use env::World;
 use outbound::{ClientMetrics, Users};
 use std::sync::Arc;
 
-/// See the module.
+/// Shared state of webhook clients.
 pub(super) struct Clients {
     pub users: Users,
     pub counters: Counters,
     pub calls: Arc<ClientMetrics>,
-    pub way: Way,
+    pub routing: ServiceRouting,
     pub world: World,
 }

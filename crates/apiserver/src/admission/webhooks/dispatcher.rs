@@ -3,9 +3,9 @@
 use super::clients::Clients;
 use super::hook::Hook;
 use super::table::Table;
-use crate::admission::configuration::{self, Wrong};
+use crate::admission::configuration::{self, ConfigErrors};
 use crate::admission::derived::Derived;
-use crate::admission::matching::{self, Meant};
+use crate::admission::matching::{self, Match};
 use crate::admission::parts::Parts;
 use names::Names;
 use outbound::Users;
@@ -14,28 +14,28 @@ use schema::Value;
 use std::path::Path;
 use std::sync::Arc;
 
-/// See the module.
+/// The webhooks of one kind of configuration.
 pub(super) struct Webhooks {
-    known: Derived<Table>,
+    table: Derived<Table>,
     pub clients: Clients,
 }
 
-/// A webhook that matches a write, its index among all, and the version that it is shown.
+/// A webhook that matches a write, its index among all, and the matched version.
 pub(super) struct Invocation {
     pub at: usize,
     pub hook: Arc<Hook>,
-    pub meant: Meant,
+    pub matched: Match,
 }
 
 impl Webhooks {
-    pub fn new(plural: &'static str, parts: &Parts, told: &Value) -> Result<Self, String> {
+    pub fn new(plural: &'static str, parts: &Parts, configuration: &Value) -> Result<Self, String> {
         Ok(Webhooks {
-            known: Derived::new(plural),
+            table: Derived::new(plural),
             clients: Clients {
-                users: users(&parts.names, told)?,
+                users: users(&parts.names, configuration)?,
                 counters: parts.webhooks.clone(),
                 calls: parts.calls.clone(),
-                way: parts.way.clone(),
+                routing: parts.routing.clone(),
                 world: parts.world.clone(),
             },
         })
@@ -44,22 +44,22 @@ impl Webhooks {
     /// The webhooks whose rules match a write, in order.
     pub fn invocations(&self, write: &AdmissionAttributes<'_>) -> Vec<Invocation> {
         let make = |hook: &_, configuration: &str| Hook::of(hook, configuration, &self.clients);
-        let made = self
-            .known
+        let snapshot = self
+            .table
             .get(write.api, |collection, objects, before| Table::of(collection, objects, before, &make));
-        let Some(made) = made else { return Vec::new() };
-        let candidates = made.it.candidates(&write.resource.kind.plural);
-        let meant = candidates.filter_map(|(at, hook)| {
-            let meant = matching::meant(&hook.rules, hook.equivalent, write)?;
-            Some(Invocation { at, hook: hook.clone(), meant })
+        let Some(snapshot) = snapshot else { return Vec::new() };
+        let candidates = snapshot.value.candidates(&write.resource.kind.plural);
+        let matched = candidates.filter_map(|(at, hook)| {
+            let matched = matching::find_match(&hook.rules, hook.equivalent, write)?;
+            Some(Invocation { at, hook: hook.clone(), matched })
         });
-        meant.collect()
+        matched.collect()
     }
 }
 
-/// Credentials for webhooks, from the kubeconfig file that the configuration names.
-fn users(names: &Names, told: &Value) -> Result<Users, String> {
-    if told.is_null() {
+/// Credentials for webhooks, from the kubeconfig file in the configuration.
+fn users(names: &Names, configuration: &Value) -> Result<Users, String> {
+    if configuration.is_null() {
         return Ok(Users::default());
     }
     let group = names.group("apiserver.config");
@@ -67,13 +67,13 @@ fn users(names: &Names, told: &Value) -> Result<Users, String> {
         (format!("{group}/v1"), "WebhookAdmissionConfiguration"),
         (format!("{group}/v1alpha1"), "WebhookAdmission"),
     ];
-    let mut wrong = Wrong::default();
-    let whole = configuration::whole_of(told, &forms, &["kubeConfigFile"], &mut wrong);
-    let file = whole.text("kubeConfigFile", &mut wrong).unwrap_or_default();
+    let mut problems = ConfigErrors::default();
+    let whole = configuration::whole_of(configuration, &forms, &["kubeConfigFile"], &mut problems);
+    let file = whole.text("kubeConfigFile", &mut problems).unwrap_or_default();
     if !file.is_empty() && !file.starts_with('/') {
-        wrong.say("kubeConfigFile", format!("{file:?}: must be an absolute file path"));
+        problems.add("kubeConfigFile", format!("{file:?}: must be an absolute file path"));
     }
-    wrong.unless(())?;
+    problems.into_result(())?;
     match file {
         "" => Ok(Users::default()),
         file => Users::from_kubeconfig(Path::new(file)).map_err(|why| why.to_string()),
@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn the_file_with_credentials_is_named_in_full() {
         let read = |text: &str| {
-            let told = schema::decode::json_untyped(text.as_bytes()).expect("JSON").value;
-            users(&Names::kubernetes(), &told).map(drop)
+            let configuration = schema::decode::json_untyped(text.as_bytes()).expect("JSON").value;
+            users(&Names::kubernetes(), &configuration).map(drop)
         };
         let of = |file: &str| {
             format!(

@@ -2,46 +2,46 @@
 
 use super::clients::Clients;
 use super::metrics::End;
-use super::review::{self, Question, Verdict};
-use crate::admission::matching::{Meant, Rule, Selected, is_dry_run};
-use crate::outgoing::webhook_target::Reached;
+use super::review::{self, ReviewRequest, ReviewResponse};
+use crate::admission::matching::{Match, Rule, Selectors, is_dry_run};
+use crate::outgoing::webhook_target::WebhookTarget;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use outbound::{Answer, Limits};
-use rest::{AdmissionAttributes, ApiError, Shown};
+use outbound::{HttpResponse, Limits};
+use rest::{AdmissionAttributes, ApiError, AuditDetail};
 use schema::Value;
 use schema::problem::quoted;
 use std::time::Duration;
 
-/// An answer holds a patch at most, which is about as large as an object.
-const LARGEST_ANSWER: usize = 4 * 1024 * 1024;
-/// How often a webhook that asks to be called later is called.
-const MOST_CALLS: usize = 10;
+/// Maximum size of a response, which holds a patch at most.
+const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
+/// Maximum number of calls to a webhook that responds with `Retry-After`.
+const MAX_CALLS: usize = 10;
 
 pub(super) struct Hook {
     pub name: String,
     pub configuration: String,
     pub rules: Vec<Rule>,
-    /// Other versions of what the rules name are meant as well.
+    /// Whether rules match other versions of their resources, too.
     pub equivalent: bool,
-    pub selected: Selected,
+    pub selectors: Selectors,
     pub may_fail: bool,
-    /// Wants to see what others make of an object after it.
-    pub again: bool,
-    /// Changes nothing elsewhere when nothing will be kept.
-    dry: bool,
+    /// Whether it is reinvoked when later webhooks change the object.
+    pub reinvoke: bool,
+    /// Whether it has no side effects in a dry run.
+    is_dry_run_safe: bool,
     seconds: i64,
     version: &'static str,
-    server: Reached,
+    server: WebhookTarget,
 }
 
-/// Why a write may not go on.
+/// Why a webhook stops a write.
 pub(super) enum Failure {
-    /// The webhook says so.
+    /// The webhook denied it.
     Denied(ApiError),
-    /// There is no answer that means anything; with the code under which it is counted.
+    /// The call failed; with the code for metrics.
     Call(String, u16),
-    /// It was not to be called, or its answer cannot be followed.
+    /// It must not be called, or its response cannot be applied.
     Refused(ApiError),
 }
 
@@ -49,47 +49,49 @@ impl Hook {
     pub fn of(hook: &Value, configuration: &str, clients: &Clients) -> Self {
         let seconds = hook.at(&["timeoutSeconds"]).and_then(Value::as_int).unwrap_or(10).clamp(1, 30);
         let time = Duration::from_secs(seconds.unsigned_abs());
-        let spoken = hook.items(&["admissionReviewVersions"]).iter().filter_map(Value::as_str);
-        let spoken = spoken.filter_map(|it| review::VERSIONS.into_iter().find(|known| *known == it));
-        let nothing = Value::map();
-        let config = hook.at(&["clientConfig"]).unwrap_or(&nothing);
+        let supported = hook.items(&["admissionReviewVersions"]).iter().filter_map(Value::as_str);
+        let supported =
+            supported.filter_map(|it| review::VERSIONS.into_iter().find(|version_name| *version_name == it));
+        let empty = Value::map();
+        let config = hook.at(&["clientConfig"]).unwrap_or(&empty);
         Hook {
             name: hook.text(&["name"]).to_owned(),
             configuration: configuration.to_owned(),
             rules: hook.items(&["rules"]).iter().map(Rule::of).collect(),
             equivalent: hook.text(&["matchPolicy"]) == "Equivalent",
-            selected: Selected::of(hook),
+            selectors: Selectors::of(hook),
             may_fail: hook.text(&["failurePolicy"]) == "Ignore",
-            again: hook.text(&["reinvocationPolicy"]) == "IfNeeded",
-            dry: matches!(hook.text(&["sideEffects"]), "None" | "NoneOnDryRun"),
+            reinvoke: hook.text(&["reinvocationPolicy"]) == "IfNeeded",
+            is_dry_run_safe: matches!(hook.text(&["sideEffects"]), "None" | "NoneOnDryRun"),
             seconds,
-            version: spoken.into_iter().next().unwrap_or(review::VERSIONS[0]),
-            server: Reached::of(
+            version: supported.into_iter().next().unwrap_or(review::VERSIONS[0]),
+            server: WebhookTarget::of(
                 config,
-                clients.way.clone(),
-                Limits { time, answer: LARGEST_ANSWER },
+                clients.routing.clone(),
+                Limits { time, answer: MAX_RESPONSE_BYTES },
                 &clients.users,
             )
-            .counted_in(&clients.calls),
+            .with_metrics(&clients.calls),
         }
     }
 
-    /// Asks about a write.
-    pub async fn ask(
+    /// Calls the webhook about a write.
+    pub async fn review(
         &self,
         write: &AdmissionAttributes<'_>,
-        meant: &Meant,
+        matched: &Match,
         (object, old): (&[u8], &[u8]),
         changes: bool,
-    ) -> Result<Verdict, Failure> {
+    ) -> Result<ReviewResponse, Failure> {
         let dry_run = is_dry_run(write);
-        if dry_run && !self.dry {
+        if dry_run && !self.is_dry_run_safe {
             let why = format!("admission webhook {} does not support dry run", quoted(&self.name));
             return Err(Failure::Refused(ApiError::bad_request(why)));
         }
         let uid = rest::metadata::new_uid(&write.api.world);
-        let question = Question { write, meant, version: self.version, uid: &uid, object, old, dry_run };
-        let answer = self.call(write, question.json().into()).await;
+        let request =
+            ReviewRequest { write, matched, version: self.version, uid: &uid, object, old, dry_run };
+        let answer = self.call(write, request.json().into()).await;
         let answer = answer.map_err(|why| Failure::Call(format!("failed to call webhook: {why}"), 503))?;
         if answer.body.is_empty() {
             let code = answer.status.as_u16();
@@ -100,30 +102,30 @@ impl Hook {
         if let Some((code, why)) = review::failure(&answer) {
             return Err(Failure::Call(format!("failed to call webhook: {why}"), code));
         }
-        let verdict = review::read(&answer.body, &question, changes).map_err(|why| match why {
-            review::Unreadable::Form(why) => format!("failed to call webhook: {why}"),
-            review::Unreadable::Sense(why) => format!("received invalid webhook response: {why}"),
-            review::Unreadable::Wish(why) => why,
+        let response = review::read(&answer.body, &request, changes).map_err(|why| match why {
+            review::InvalidResponse::Decode(why) => format!("failed to call webhook: {why}"),
+            review::InvalidResponse::Protocol(why) => format!("received invalid webhook response: {why}"),
+            review::InvalidResponse::Unsupported(why) => why,
         });
-        let verdict = verdict.map_err(|why| Failure::Call(why, 503))?;
-        self.note(write, &verdict);
-        match verdict.denied {
-            Some(told) => Err(Failure::Denied(review::denial(&self.name, told))),
-            None => Ok(verdict),
+        let response = response.map_err(|why| Failure::Call(why, 503))?;
+        self.note(write, &response);
+        match response.denied {
+            Some(status) => Err(Failure::Denied(review::denial(&self.name, status))),
+            None => Ok(response),
         }
     }
 
-    async fn call(&self, write: &AdmissionAttributes<'_>, body: Bytes) -> Result<Answer, String> {
+    async fn call(&self, write: &AdmissionAttributes<'_>, body: Bytes) -> Result<HttpResponse, String> {
         let query = format!("?timeout={}s", self.seconds);
         let calls = async {
-            for _ in 1..MOST_CALLS {
+            for _ in 1..MAX_CALLS {
                 let answer = self.server.post(write.api, &query, body.clone()).await?;
-                let Some(wait) = asked_to_wait(&answer) else { return Ok(answer) };
-                tokio::time::sleep(wait).await;
+                let Some(wait) = retry_after(&answer) else { return Ok(answer) };
+                env::io::sleep(wait).await;
             }
             self.server.post(write.api, &query, body.clone()).await
         };
-        match tokio::time::timeout(Duration::from_secs(self.seconds.unsigned_abs()), calls).await {
+        match env::io::timeout(Duration::from_secs(self.seconds.unsigned_abs()), calls).await {
             Ok(answered) => answered,
             Err(_) => Err(format!(
                 "Post {}: context deadline exceeded",
@@ -132,18 +134,18 @@ impl Hook {
         }
     }
 
-    /// Keeps what the webhook has to say to the client, and for the record.
-    fn note(&self, write: &AdmissionAttributes<'_>, verdict: &Verdict) {
+    /// Adds the webhook's warnings and audit annotations.
+    fn note(&self, write: &AdmissionAttributes<'_>, response: &ReviewResponse) {
         let notes = &write.user.notes;
-        for warning in &verdict.warnings {
+        for warning in &response.warnings {
             if !warning.is_empty() && !warning.chars().any(char::is_control) {
                 notes.warn(warning.as_str());
             }
         }
-        if notes.shown() == Shown::Nothing {
+        if notes.audit_detail() == AuditDetail::Nothing {
             return;
         }
-        for (key, value) in &verdict.annotations {
+        for (key, value) in &response.annotations {
             let key = format!("{}/{key}", self.name);
             if schema::format::qualified_name(&key).is_empty() {
                 notes.annotate(key, value.as_str());
@@ -151,17 +153,17 @@ impl Hook {
         }
     }
 
-    /// Counts a call, and says what its failure means for the write; a webhook that may fail has none.
-    pub fn judge<T>(
+    /// Counts a call, and turns its failure into an error, unless the webhook ignores failures.
+    pub fn conclude<T>(
         &self,
         clients: &Clients,
         (write, manner, began): (&AdmissionAttributes<'_>, &'static str, Duration),
         outcome: Result<T, Failure>,
     ) -> Result<Option<T>, ApiError> {
         let took = clients.world.elapsed().saturating_sub(began);
-        write.user.notes.waited_for_webhook(took);
+        write.user.notes.add_webhook_duration(took);
         let (end, judged) = match outcome {
-            Ok(verdict) => (End::Allowed, Ok(Some(verdict))),
+            Ok(response) => (End::Allowed, Ok(Some(response))),
             Err(Failure::Denied(error)) => (End::Denied(error.code), Err(error)),
             Err(Failure::Refused(error)) => (End::Refused, Err(error)),
             Err(Failure::Call(why, code)) => {
@@ -171,13 +173,13 @@ impl Hook {
                 (End::Failed { code, rejected: !self.may_fail }, judged)
             }
         };
-        clients.counters.ended(&self.name, manner, write.operation, end, took);
+        clients.counters.record_call(&self.name, manner, write.operation, end, took);
         judged
     }
 }
 
-/// How long to wait before another call, where the answer asks for that.
-fn asked_to_wait(answer: &Answer) -> Option<Duration> {
+/// The delay before another call, if the response requests one.
+fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     if answer.status != http::StatusCode::TOO_MANY_REQUESTS && !answer.status.is_server_error() {
         return None;
     }

@@ -1,47 +1,44 @@
 //! Metrics of webhook calls.
 
-use metrics::{About, Counter, Family, Histogram, Registry, seconds};
+use metrics::{Counter, Descriptor, Family, Histogram, Registry, seconds};
 use rest::Operation;
 use std::time::Duration;
 
-const TOOK: About = About::stable(
+const TOOK: Descriptor = Descriptor::stable(
     "apiserver_admission_webhook_admission_duration_seconds",
     "Time that a webhook took to answer.",
 )
 .by(&["name", "type", "operation", "rejected"])
 .seconds(&seconds([0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0]));
-const CALLS: About =
-    About::alpha("apiserver_admission_webhook_request_total", "Calls of webhooks, by how they ended.").by(&[
-        "name",
-        "type",
-        "operation",
-        "code",
-        "rejected",
-    ]);
-const REJECTIONS: About = About::alpha(
+const CALLS: Descriptor =
+    Descriptor::alpha("apiserver_admission_webhook_request_total", "Calls of webhooks, by how they ended.")
+        .by(&["name", "type", "operation", "code", "rejected"]);
+const REJECTIONS: Descriptor = Descriptor::alpha(
     "apiserver_admission_webhook_rejection_count",
     "Writes that were refused because of a webhook, and why.",
 )
 .by(&["name", "type", "operation", "error_type", "rejection_code"]);
-const FAIL_OPEN: About =
-    About::alpha("apiserver_admission_webhook_fail_open_count", "Failed calls of webhooks that may fail.")
-        .by(&["name", "type"]);
+const FAIL_OPEN: Descriptor = Descriptor::alpha(
+    "apiserver_admission_webhook_fail_open_count",
+    "Failed calls of webhooks that may fail.",
+)
+.by(&["name", "type"]);
 
-/// Codes are what webhooks say; above this they are all one.
+/// Higher codes are counted as this one.
 const HIGHEST_CODE: u16 = 600;
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Allowed,
-    /// Refused by the webhook, with this code.
+    /// Denied by the webhook, with this code.
     Denied(u16),
-    /// There was no answer that means anything; refused unless the webhook may fail.
+    /// The call failed; the write is rejected unless failures are ignored.
     Failed {
         code: u16,
         rejected: bool,
     },
-    /// Refused before or after the call.
+    /// Rejected before or after the call.
     Refused,
 }
 
@@ -63,10 +60,10 @@ impl Counters {
         }
     }
 
-    pub(super) fn ended(
+    pub(super) fn record_call(
         &self,
         name: &str,
-        manner: &'static str,
+        kind: &'static str,
         operation: Operation,
         end: End,
         took: Duration,
@@ -78,14 +75,14 @@ impl Counters {
             End::Refused => (0, true, "apiserver_internal_error"),
         };
         let code = code.min(HIGHEST_CODE).to_string();
-        let (operation, shown) = (operation.name(), if rejected { "true" } else { "false" });
-        self.took.of(&[name, manner, operation, shown]).took(took);
-        self.calls.of(&[name, manner, operation, &code, shown]).inc();
+        let (operation, rejected_label) = (operation.name(), if rejected { "true" } else { "false" });
+        self.took.of(&[name, kind, operation, rejected_label]).took(took);
+        self.calls.of(&[name, kind, operation, &code, rejected_label]).inc();
         if rejected {
-            self.rejections.of(&[name, manner, operation, why, &code]).inc();
+            self.rejections.of(&[name, kind, operation, why, &code]).inc();
         }
         if matches!(end, End::Failed { rejected: false, .. }) {
-            self.fail_open.of(&[name, manner]).inc();
+            self.fail_open.of(&[name, kind]).inc();
         }
     }
 }

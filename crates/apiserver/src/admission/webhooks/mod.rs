@@ -1,9 +1,9 @@
-//! Webhooks: other servers that are asked about writes, and may change or refuse them.
+//! Admission webhooks: MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
 //!
-//! What always holds: webhooks are asked in the order of their configurations' names, and within one as it lists
-//! them; a write that none of them is for costs one look into a table. A webhook that cannot be reached, takes too
-//! long or answers nonsense refuses the write, unless its configuration says that it may fail. The configurations
-//! themselves are nobody's to judge, so that a webhook that stands in the way of everything can be taken away.
+//! Invariants: webhooks are called in the order of their configurations' names, and within one as listed; a
+//! write without a matching webhook costs one lookup. An unreachable webhook, a timeout or an invalid
+//! response denies the write, unless `failurePolicy` is `Ignore`. Webhook configurations themselves are
+//! exempt, so that a webhook that blocks everything can be removed.
 
 mod clients;
 mod dispatcher;

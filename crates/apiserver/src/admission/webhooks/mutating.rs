@@ -1,30 +1,29 @@
-//! MutatingAdmissionWebhook: calls webhooks in sequence, each with the object that those before it have changed.
+//! MutatingAdmissionWebhook: calls webhooks in sequence, each with the object as changed by those before it.
 //!
-//! When one of them has changed an object, everything that writes pass is asked a second time, and of the webhooks
-//! those that want to see what others did after them.
+//! After a change the whole chain runs a second time, and with it the webhooks that ask for reinvocation.
 
 use super::dispatcher::{Invocation, Webhooks};
 use super::hook::{Failure, Hook};
-use super::review::Verdict;
-use crate::admission::matching::{Meant, is_exempt};
+use super::review::ReviewResponse;
+use crate::admission::matching::{Match, is_exempt};
 use crate::admission::parts::Parts;
 use env::MaybeReady;
 use merge::JsonPatch;
 use merge::json_patch::Form;
 use merge::managed::Managed;
-use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Shown};
+use rest::{Admission, AdmissionAttributes, ApiError, AuditDetail, Interest, Resource};
 use schema::problem::quoted;
 use schema::{Value, decode, defaults, encode};
 use std::collections::BTreeSet;
 
-const MANNER: &str = "admit";
-const RECORD: &[&str] = &["metadata", "managedFields"];
+const KIND: &str = "admit";
+const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
 
 pub struct Mutating(Webhooks);
 
 impl Mutating {
-    pub fn new(parts: &Parts, told: &Value) -> Result<Self, String> {
-        Webhooks::new("mutatingwebhookconfigurations", parts, told).map(Mutating)
+    pub fn new(parts: &Parts, configuration: &Value) -> Result<Self, String> {
+        Webhooks::new("mutatingwebhookconfigurations", parts, configuration).map(Mutating)
     }
 }
 
@@ -39,28 +38,28 @@ impl Admission for Mutating {
         object: Option<&'a mut Value>,
         old: Option<&'a Value>,
     ) -> MaybeReady<'a, Result<(), ApiError>> {
-        let concerned = self.0.invocations(write);
-        if concerned.is_empty() {
+        let invocations = self.0.invocations(write);
+        if invocations.is_empty() {
             return Ok(()).into();
         }
-        MaybeReady::later(self.round(write, object, old, concerned))
+        MaybeReady::later(self.round(write, object, old, invocations))
     }
 }
 
-/// What is known of a write from one round to the next.
+/// The state of a write between the two rounds.
 #[derive(Default)]
-struct Memory {
-    /// Those that want to be asked again when somebody changes what they have seen.
-    asked: BTreeSet<(String, String)>,
-    /// Those of them for which somebody has.
+struct RoundState {
+    /// Webhooks to reinvoke if the object changes after them.
+    reinvocable: BTreeSet<(String, String)>,
+    /// Those of them after which it has changed.
     due: BTreeSet<(String, String)>,
-    /// What the last of them has left.
+    /// The object after the last webhook.
     left: Option<Value>,
 }
 
-impl Memory {
-    fn changed(&mut self) {
-        self.due.append(&mut self.asked);
+impl RoundState {
+    fn mark_changed(&mut self) {
+        self.due.append(&mut self.reinvocable);
     }
 }
 
@@ -74,49 +73,52 @@ impl Mutating {
         write: &AdmissionAttributes<'_>,
         mut object: Option<&mut Value>,
         old: Option<&Value>,
-        concerned: Vec<Invocation>,
+        invocations: Vec<Invocation>,
     ) -> Result<(), ApiError> {
-        let mut memory = write.rounds.recall::<Memory>().unwrap_or_default();
-        if write.rounds.is_second() && memory.left.as_ref() != object.as_deref() {
-            memory.changed();
+        let mut state = write.rounds.recall::<RoundState>().unwrap_or_default();
+        if write.rounds.is_second() && state.left.as_ref() != object.as_deref() {
+            state.mark_changed();
         }
-        for one in &concerned {
-            let shown = object.as_deref().unwrap_or(&Value::Null);
-            let is_due = !write.rounds.is_second() || memory.due.contains(&key(&one.hook));
-            if !one.hook.selected.select(write, shown, old)? || !is_due {
+        for one in &invocations {
+            let matched_object = object.as_deref().unwrap_or(&Value::Null);
+            let is_due = !write.rounds.is_second() || state.due.contains(&key(&one.hook));
+            if !one.hook.selectors.select(write, matched_object, old)? || !is_due {
                 continue;
             }
-            let changed = self.ask(write, one, object.as_deref_mut(), old).await?;
+            let changed = self.call(write, one, object.as_deref_mut(), old).await?;
             if changed {
-                memory.changed();
+                state.mark_changed();
                 write.rounds.changed();
             }
-            if one.hook.again {
-                memory.asked.insert(key(&one.hook));
+            if one.hook.reinvoke {
+                state.reinvocable.insert(key(&one.hook));
             }
         }
-        memory.left = object.as_deref().cloned();
-        write.rounds.remember(memory);
+        state.left = object.as_deref().cloned();
+        write.rounds.remember(state);
         Ok(())
     }
 
-    /// Asks one of them; whether it has changed the object.
-    async fn ask(
+    /// Calls a webhook; returns whether it changed the object.
+    async fn call(
         &self,
         write: &AdmissionAttributes<'_>,
         one: &Invocation,
         object: Option<&mut Value>,
         old: Option<&Value>,
     ) -> Result<bool, ApiError> {
-        let Invocation { at, hook, meant } = one;
-        let bodies = (meant.json(write, object.as_deref()).await?, meant.json(write, old).await?);
+        let Invocation { at, hook, matched } = one;
+        let bodies = (matched.json(write, object.as_deref()).await?, matched.json(write, old).await?);
         let began = self.0.clients.world.elapsed();
-        let outcome = hook.ask(write, meant, (&bodies.0, &bodies.1), true).await;
-        let record =
-            Record { write, hook, place: format!("round_{}_index_{at}", u8::from(write.rounds.is_second())) };
+        let outcome = hook.review(write, matched, (&bodies.0, &bodies.1), true).await;
+        let record = AuditAnnotations {
+            write,
+            hook,
+            suffix: format!("round_{}_index_{at}", u8::from(write.rounds.is_second())),
+        };
         let outcome = match outcome {
-            Ok(Verdict { patch: Some(patch), .. }) => {
-                let changed = change(write, hook, meant, object, &patch).await;
+            Ok(ReviewResponse { patch: Some(patch), .. }) => {
+                let changed = change(write, hook, matched, object, &patch).await;
                 if matches!(changed, Ok(Some(_))) {
                     record.patch(&patch);
                 }
@@ -125,7 +127,7 @@ impl Mutating {
             other => other.map(|_| false),
         };
         record.mutation(matches!(outcome, Ok(true)));
-        let judged = hook.judge(&self.0.clients, (write, MANNER, began), outcome)?;
+        let judged = hook.conclude(&self.0.clients, (write, KIND, began), outcome)?;
         if judged.is_none() {
             record.failed_open();
         }
@@ -133,17 +135,17 @@ impl Mutating {
     }
 }
 
-/// Changes an object as a webhook wants; whether that made a difference, where it wants anything.
+/// Applies the patch of a webhook; returns whether it made a difference.
 async fn change(
     write: &AdmissionAttributes<'_>,
     hook: &Hook,
-    meant: &Meant,
+    matched: &Match,
     object: Option<&mut Value>,
     patch: &[u8],
 ) -> Result<Option<bool>, Failure> {
-    let read = decode::json_untyped(patch).map_err(|why| Failure::Refused(told(&why)))?;
+    let read = decode::json_untyped(patch).map_err(|why| Failure::Refused(internal_error(&why)))?;
     let (operations, _) =
-        JsonPatch::parse(&read.value, Form::Checked).map_err(|why| Failure::Refused(told(&why)))?;
+        JsonPatch::parse(&read.value, Form::Checked).map_err(|why| Failure::Refused(internal_error(&why)))?;
     if operations.is_empty() {
         return Ok(None);
     }
@@ -152,17 +154,19 @@ async fn change(
         let why = format!("admission webhook {} {why}", quoted(&hook.name));
         return Err(Failure::Refused(ApiError::internal_error(why)));
     };
-    let other = meant.other(write);
-    let shown = match other {
+    let other = matched.other(write);
+    let matched_object = match other {
         None => object.clone(),
         Some(other) => {
-            let shown = write.resource.convert_to(other, object.clone()).await;
-            shown.map_err(Failure::Refused)?
+            let matched_object = write.resource.convert_to(other, object.clone()).await;
+            matched_object.map_err(Failure::Refused)?
         }
     };
-    // the record of ownership is kept as text, and must be opened for a patch that points into it
-    let into_record = memchr::memmem::find(patch, b"managedFields").is_some() || patch.contains(&b'\\');
-    let next = patched(write, meant, shown, &operations, into_record).map_err(Failure::Refused)?;
+    // managed fields are kept as text, and are parsed for a patch that points into them
+    let changes_managed_fields =
+        memchr::memmem::find(patch, b"managedFields").is_some() || patch.contains(&b'\\');
+    let next = apply_patch(write, matched, matched_object, &operations, changes_managed_fields)
+        .map_err(Failure::Refused)?;
     let Some(next) = next else { return Ok(Some(false)) };
     *object = match other {
         None => next,
@@ -171,25 +175,25 @@ async fn change(
     Ok(Some(true))
 }
 
-fn told(why: &dyn std::fmt::Display) -> ApiError {
+fn internal_error(why: &dyn std::fmt::Display) -> ApiError {
     ApiError::internal_error(why.to_string())
 }
 
-/// The object with the changes, in normal form and with defaults; nothing where they make no difference.
-fn patched(
+/// The patched object, normalized and with defaults; `None` if it is unchanged.
+fn apply_patch(
     write: &AdmissionAttributes<'_>,
-    meant: &Meant,
-    shown: Value,
+    matched: &Match,
+    matched_object: Value,
     operations: &JsonPatch,
-    into_record: bool,
+    changes_managed_fields: bool,
 ) -> Result<Option<Value>, ApiError> {
-    let form = meant.form(write);
-    let base = if into_record { shown.opened() } else { shown.clone() };
+    let form = matched.form(write);
+    let base = if changes_managed_fields { matched_object.opened() } else { matched_object.clone() };
     let next = operations.apply(base).map_err(|why| match why {
-        merge::Error::Rejected(why) => told(&why),
-        other => told(&other),
+        merge::Error::Rejected(why) => internal_error(&why),
+        other => internal_error(&other),
     })?;
-    let mut next = decode::tree(next, form.ty).map_err(|why| told(&why))?.value;
+    let mut next = decode::tree(next, form.ty).map_err(|why| internal_error(&why))?.value;
     let (version, kind) = (next.text(&["apiVersion"]), next.text(&["kind"]));
     if (version, kind) != (form.api_version, form.kind) {
         let package = form.api_version.split_once('/').map_or("core", |(group, _)| group);
@@ -200,51 +204,51 @@ fn patched(
             form.kind
         )));
     }
-    if into_record {
-        keep_record(write, &mut next, &shown);
+    if changes_managed_fields {
+        restore_managed_fields(write, &mut next, &matched_object);
     }
-    if next == shown {
+    if next == matched_object {
         return Ok(None);
     }
     defaults::apply(form.ty, &mut next);
-    if let (None, Some(default)) = (write.other, meant.resource(write).hooks.decode.default) {
+    if let (None, Some(default)) = (write.other, matched.resource(write).hooks.decode.default) {
         default(&mut next, &write.api.names);
     }
     Ok(Some(next))
 }
 
-/// A record of ownership that makes no sense is not taken over.
-fn keep_record(write: &AdmissionAttributes<'_>, next: &mut Value, shown: &Value) {
-    let entries = next.items(RECORD);
+/// Restores managed fields that are invalid after the patch.
+fn restore_managed_fields(write: &AdmissionAttributes<'_>, next: &mut Value, matched_object: &Value) {
+    let entries = next.items(MANAGED_FIELDS);
     if let Err(why) = Managed::decode(entries, entries) {
         write.user.notes.warn(format!(
             ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating \
              admission controller; please fix your requests: {why}"
         ));
-        match shown.at(RECORD) {
+        match matched_object.at(MANAGED_FIELDS) {
             Some(record) => next.set(&["metadata", "managedFields"], record.clone()),
-            None => drop(next.unset(RECORD)),
+            None => drop(next.unset(MANAGED_FIELDS)),
         }
     }
 }
 
-/// What the record of the request says about a call.
-struct Record<'a> {
+/// The audit annotations of a call.
+struct AuditAnnotations<'a> {
     write: &'a AdmissionAttributes<'a>,
     hook: &'a Hook,
-    place: String,
+    suffix: String,
 }
 
-impl Record<'_> {
-    fn note(&self, least: Shown, domain: &str, value: impl FnOnce() -> String) {
+impl AuditAnnotations<'_> {
+    fn note(&self, least: AuditDetail, domain: &str, value: impl FnOnce() -> String) {
         let notes = &self.write.user.notes;
-        if notes.shown() >= least {
+        if notes.audit_detail() >= least {
             let domain = self.write.api.names.group(domain);
-            notes.annotate(format!("{domain}/{}", self.place), value());
+            notes.annotate(format!("{domain}/{}", self.suffix), value());
         }
     }
 
-    fn who(&self) -> String {
+    fn identity(&self) -> String {
         let mut out = b"\"configuration\":".to_vec();
         encode::string(&self.hook.configuration, &mut out);
         out.extend_from_slice(b",\"webhook\":");
@@ -253,19 +257,21 @@ impl Record<'_> {
     }
 
     fn mutation(&self, mutated: bool) {
-        self.note(Shown::Reference, "mutation.webhook.admission", || {
-            format!("{{{},\"mutated\":{mutated}}}", self.who())
+        self.note(AuditDetail::Reference, "mutation.webhook.admission", || {
+            format!("{{{},\"mutated\":{mutated}}}", self.identity())
         });
     }
 
     fn patch(&self, patch: &[u8]) {
-        self.note(Shown::Request, "patch.webhook.admission", || {
+        self.note(AuditDetail::Request, "patch.webhook.admission", || {
             let text = String::from_utf8_lossy(patch);
-            format!("{{{},\"patch\":{text},\"patchType\":\"JSONPatch\"}}", self.who())
+            format!("{{{},\"patch\":{text},\"patchType\":\"JSONPatch\"}}", self.identity())
         });
     }
 
     fn failed_open(&self) {
-        self.note(Shown::Reference, "failed-open.mutation.webhook.admission", || self.hook.name.clone());
+        self.note(AuditDetail::Reference, "failed-open.mutation.webhook.admission", || {
+            self.hook.name.clone()
+        });
     }
 }

@@ -5,62 +5,67 @@
 //! {"kind":"AdmissionReview","apiVersion":"…/v1","response":{"uid":"7f…","allowed":true,…}}
 //! ```
 //!
-//! What always holds: an answer is of the kind and version of the question and, where that says so, bears its uid;
-//! only webhooks that may change objects answer with changes.
+//! Invariants: a response has the kind and version of the request and, from v1 on, its uid; only mutating
+//! webhooks return patches.
 
-use crate::admission::matching::{Meant, namespace_of};
+use crate::admission::matching::{Match, namespace_of};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use outbound::Answer;
+use outbound::HttpResponse;
 use rest::{AdmissionAttributes, ApiError, Cause, Details, Operation};
 use schema::problem::quoted;
 use schema::table::Type;
 use schema::{Map, Value, decode, encode};
 
-/// The versions that are spoken, best first.
+/// Supported versions, best first.
 pub(super) const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const KIND: &str = "AdmissionReview";
 
-/// A question about a write.
-pub(super) struct Question<'a> {
+/// An AdmissionReview request.
+pub(super) struct ReviewRequest<'a> {
     pub write: &'a AdmissionAttributes<'a>,
-    pub meant: &'a Meant,
+    pub matched: &'a Match,
     pub version: &'static str,
     pub uid: &'a str,
-    /// The object and what it was before, as JSON; `null` where there is none.
+    /// The object and its old state, as JSON; `null` where there is none.
     pub object: &'a [u8],
     pub old: &'a [u8],
     pub dry_run: bool,
 }
 
-impl Question<'_> {
+impl ReviewRequest<'_> {
     fn api_version(&self) -> String {
         format!("{}/{}", self.write.api.names.group("admission"), self.version)
     }
 
     pub fn json(&self) -> Vec<u8> {
         let write = self.write;
-        let resource = self.meant.resource(write);
+        let resource = self.matched.resource(write);
         let mut out = Vec::with_capacity(self.object.len() + self.old.len() + 2048);
         let mut text = |text: &str| out.extend_from_slice(text.as_bytes());
         text("{\"kind\":\"AdmissionReview\",\"apiVersion\":");
         text(&string(&self.api_version()));
         text(",\"request\":{\"uid\":");
         text(&string(self.uid));
-        let asked = write.form();
-        for (name, form) in [("kind", self.meant.form(write)), ("requestKind", asked)] {
+        let request_form = write.form();
+        for (name, form) in [("kind", self.matched.form(write)), ("requestKind", request_form)] {
             let (group, version) = form.api_version.rsplit_once('/').unwrap_or(("", form.api_version));
-            text(&thing(name, group, version, ("kind", form.kind)));
+            text(&group_version_object(name, group, version, ("kind", form.kind)));
             let (name, resource, sub) = match name {
                 "kind" => ("resource", resource, "subResource"),
                 _ => ("requestResource", write.resource, "requestSubResource"),
             };
-            text(&thing(name, &resource.group, &resource.kind.version, ("resource", &resource.kind.plural)));
+            text(&group_version_object(
+                name,
+                &resource.group,
+                &resource.kind.version,
+                ("resource", &resource.kind.plural),
+            ));
             if !write.subresource.is_empty() {
                 text(&format!(",\"{sub}\":{}", string(write.subresource)));
             }
         }
-        // a collection is deleted without naming anything
+        // a delete of a collection has no name
         let name = if write.operation == Operation::Delete { write.request_name } else { write.name };
         for (name, value) in [("name", name), ("namespace", namespace_of(write))] {
             if !value.is_empty() {
@@ -89,35 +94,35 @@ fn string(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn thing(field: &str, group: &str, version: &str, (name, value): (&str, &str)) -> String {
+fn group_version_object(field: &str, group: &str, version: &str, (name, value): (&str, &str)) -> String {
     let (group, version, value) = (string(group), string(version), string(value));
     format!(",\"{field}\":{{\"group\":{group},\"version\":{version},\"{name}\":{value}}}")
 }
 
-/// What an answer says.
+/// An AdmissionReview response.
 #[derive(Default)]
-pub(super) struct Verdict {
-    /// Refused, with what the webhook says to that.
+pub(super) struct ReviewResponse {
+    /// Denied, with the webhook's status.
     pub denied: Option<Value>,
-    /// Changes, as they came.
+    /// The patch.
     pub patch: Option<Vec<u8>>,
     pub warnings: Vec<String>,
     pub annotations: Vec<(String, String)>,
 }
 
-/// Why an answer says nothing.
+/// Why a response is invalid.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unreadable {
-    /// It is no such object.
-    Form(String),
-    /// It is not one that may be given.
-    Sense(String),
-    /// It wants something that cannot be done.
-    Wish(String),
+pub(super) enum InvalidResponse {
+    /// It cannot be decoded.
+    Decode(String),
+    /// It violates the protocol.
+    Protocol(String),
+    /// It requests something unsupported.
+    Unsupported(String),
 }
 
-/// Why an answer is none, with the code under which that is counted.
-pub(super) fn failure(answer: &Answer) -> Option<(u16, String)> {
+/// Why an HTTP response is an error, with the code for metrics.
+pub(super) fn failure(answer: &HttpResponse) -> Option<(u16, String)> {
     if answer.status.is_success() {
         return None;
     }
@@ -127,14 +132,14 @@ pub(super) fn failure(answer: &Answer) -> Option<(u16, String)> {
         return Some((code, status.text(&["message"]).to_owned()));
     }
     let media = answer.headers.get(http::header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
-    let said = match media {
+    let text = match media {
         Some(media) if !media.starts_with("text/") => "unknown".to_owned(),
         _ => String::from_utf8_lossy(&answer.body[..answer.body.len().min(2048)]).trim().to_owned(),
     };
-    let told = match code {
+    let message = match code {
         400 => "the server rejected our request for an unknown reason".to_owned(),
         401 => "the server has asked for the client to provide credentials".to_owned(),
-        403 | 406 | 415 => said,
+        403 | 406 | 415 => text,
         404 => "the server could not find the requested resource".to_owned(),
         405 => "the server does not allow this method on the requested resource".to_owned(),
         409 => "the server reported a conflict".to_owned(),
@@ -147,18 +152,22 @@ pub(super) fn failure(answer: &Answer) -> Option<(u16, String)> {
                 .to_owned()
         }
         500.. => {
-            format!("an error on the server ({}) has prevented the request from succeeding", quoted(&said))
+            format!("an error on the server ({}) has prevented the request from succeeding", quoted(&text))
         }
         _ => format!("the server responded with the status code {code} but did not return more information"),
     };
-    Some((code, told))
+    Some((code, message))
 }
 
-/// Reads the answer to a question.
-pub(super) fn read(body: &[u8], question: &Question<'_>, changes: bool) -> Result<Verdict, Unreadable> {
-    let ty = kinds::tables::type_named(&format!("api.admission.{}", question.version), KIND);
-    let ty = ty.ok_or_else(|| Unreadable::Form("there is no such version".to_owned()))?;
-    read_as(body, ty, &Expected { api_version: &question.api_version(), uid: question.uid, changes })
+/// Parses the response to a request.
+pub(super) fn read(
+    body: &[u8],
+    request: &ReviewRequest<'_>,
+    changes: bool,
+) -> Result<ReviewResponse, InvalidResponse> {
+    let ty = kinds::tables::type_named(&format!("api.admission.{}", request.version), KIND);
+    let ty = ty.ok_or_else(|| InvalidResponse::Decode("there is no such version".to_owned()))?;
+    read_as(body, ty, &Expected { api_version: &request.api_version(), uid: request.uid, changes })
 }
 
 struct Expected<'a> {
@@ -167,17 +176,17 @@ struct Expected<'a> {
     changes: bool,
 }
 
-fn read_as(body: &[u8], ty: &Type, expected: &Expected<'_>) -> Result<Verdict, Unreadable> {
+fn read_as(body: &[u8], ty: &Type, expected: &Expected<'_>) -> Result<ReviewResponse, InvalidResponse> {
     let unreadable = |why: decode::DecodeError| match why {
-        decode::DecodeError::Type(why) => Unreadable::Form(why),
-        other => Unreadable::Form(format!("couldn't get version/kind; json parse error: {other}")),
+        decode::DecodeError::Type(why) => InvalidResponse::Decode(why),
+        other => InvalidResponse::Decode(format!("couldn't get version/kind; json parse error: {other}")),
     };
     let untyped = decode::json_untyped(body).map_err(unreadable)?.value;
     if let Some(why) = other_kind(&untyped, expected.api_version) {
-        return Err(Unreadable::Form(why));
+        return Err(InvalidResponse::Decode(why));
     }
     let mut review = decode::json(body, ty).map_err(unreadable)?.value;
-    let wrong = |why: String| Err(Unreadable::Sense(why));
+    let wrong = |why: String| Err(InvalidResponse::Protocol(why));
     let first_version = expected.api_version.ends_with("/v1");
     let Some(response) = review.at(&["response"]).filter(|it| !it.is_null()) else {
         return wrong("webhook response was absent".to_owned());
@@ -188,10 +197,11 @@ fn read_as(body: &[u8], ty: &Type, expected: &Expected<'_>) -> Result<Verdict, U
     }
     let found = (untyped.text(&["apiVersion"]), untyped.text(&["kind"]));
     if found != (expected.api_version, KIND) {
-        let (wanted, version) = (expected.api_version, if found.0.is_empty() { "/" } else { found.0 });
+        let (expected_version, version) =
+            (expected.api_version, if found.0.is_empty() { "/" } else { found.0 });
         let kind = found.1;
         return wrong(format!(
-            "expected webhook response of {wanted}, Kind={KIND}, got {version}, Kind={kind}"
+            "expected webhook response of {expected_version}, Kind={KIND}, got {version}, Kind={kind}"
         ));
     }
     let patch = STANDARD.decode(response.text(&["patch"])).unwrap_or_default();
@@ -219,14 +229,14 @@ fn read_as(body: &[u8], ty: &Type, expected: &Expected<'_>) -> Result<Verdict, U
             .map(|(key, value)| (key.to_owned(), value.as_str().unwrap_or_default().to_owned()))
             .collect()
     };
-    let mut verdict = Verdict {
+    let mut verdict = ReviewResponse {
         warnings: crate::reviews::list_of(response, &["warnings"]),
         annotations: response
             .at(&["auditAnnotations"])
             .and_then(Value::as_map)
             .map(texts)
             .unwrap_or_default(),
-        ..Verdict::default()
+        ..ReviewResponse::default()
     };
     let allowed = response.at(&["allowed"]).and_then(Value::as_bool).unwrap_or(false);
     if !allowed {
@@ -237,31 +247,31 @@ fn read_as(body: &[u8], ty: &Type, expected: &Expected<'_>) -> Result<Verdict, U
     if expected.changes && !patch.is_empty() {
         if first_version && patch_type != Some("JSONPatch") {
             let why = format!("unsupported patch type {}", quoted(patch_type.unwrap_or_default()));
-            return Err(Unreadable::Wish(why));
+            return Err(InvalidResponse::Unsupported(why));
         }
         verdict.patch = Some(patch);
     }
     Ok(verdict)
 }
 
-/// What is said of an answer that says that it is something else.
+/// The error for a response of another kind.
 fn other_kind(review: &Value, api_version: &str) -> Option<String> {
     let (version, kind) = (review.text(&["apiVersion"]), review.text(&["kind"]));
     if version.is_empty() || kind.is_empty() || (version, kind) == (api_version, KIND) {
         return None;
     }
     let short = |version: &str| version.rsplit('/').next().unwrap_or_default().to_owned();
-    let known = VERSIONS.iter().any(|it| *it == short(version)) && kind == KIND;
-    if known && version.rsplit_once('/').map(|it| it.0) == api_version.rsplit_once('/').map(|it| it.0) {
+    let is_known = VERSIONS.iter().any(|it| *it == short(version)) && kind == KIND;
+    if is_known && version.rsplit_once('/').map(|it| it.0) == api_version.rsplit_once('/').map(|it| it.0) {
         let (from, to) = (short(version), short(api_version));
         return Some(format!("converting ({from}.{KIND}) to ({to}.{KIND}): unknown conversion"));
     }
-    // clients know where the types of questions are registered
+    // upstream's error names its source file
     const SCHEME: &str = "pkg/runtime/scheme.go:100";
     Some(format!("no kind {kind:?} is registered for version {version:?} in scheme {SCHEME:?}"))
 }
 
-/// What the client is told of a refusal, given the status with which the webhook explains it.
+/// The error of a denial, given the webhook's status.
 pub(super) fn denial(name: &str, status: Value) -> ApiError {
     let by = format!("admission webhook {} denied the request", quoted(name));
     let message = [status.text(&["message"]), status.text(&["reason"])].into_iter().find(|it| !it.is_empty());
@@ -284,7 +294,7 @@ pub(super) fn denial(name: &str, status: Value) -> ApiError {
         })
     });
     ApiError {
-        // a refusal does not succeed, and no status line has more than three digits
+        // a denial must be an error, and status codes have three digits
         code: code.filter(|it| (400..1000).contains(it)).unwrap_or(400),
         reason: status.text(&["reason"]).to_owned().into(),
         message: match message {
@@ -300,12 +310,14 @@ pub(super) fn denial(name: &str, status: Value) -> ApiError {
 mod tests {
     use super::*;
 
-    fn told(version: &str, body: &str, changes: bool) -> Result<Verdict, String> {
+    fn message(version: &str, body: &str, changes: bool) -> Result<ReviewResponse, String> {
         let ty = kinds::tables::type_named(&format!("api.admission.{version}"), KIND).expect("a table");
         let api_version = format!("admission.k8s.io/{version}");
         let expected = Expected { api_version: &api_version, uid: "u", changes };
         read_as(body.as_bytes(), ty, &expected).map_err(|why| match why {
-            Unreadable::Form(why) | Unreadable::Sense(why) | Unreadable::Wish(why) => why,
+            InvalidResponse::Decode(why)
+            | InvalidResponse::Protocol(why)
+            | InvalidResponse::Unsupported(why) => why,
         })
     }
 
@@ -316,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_with_care() {
+    fn responses_are_validated() {
         let patch = STANDARD.encode("[]");
         let with = |more: &str| answer("v1", &format!(r#"{{"uid":"u","allowed":true{more}}}"#));
         for (body, changes, why) in [
@@ -346,18 +358,20 @@ mod tests {
             ),
             (with(r#","patchType":"JSONPatch""#), false, "may not return response.patchType"),
         ] {
-            let found = told("v1", &body, changes).err().unwrap_or_default();
+            let found = message("v1", &body, changes).err().unwrap_or_default();
             assert!(found.contains(why), "{body}: {found}");
         }
-        assert!(told("v1", &with(&format!(r#","patch":"{patch}","patchType":"JSONPatch""#)), true).is_ok());
-        // the older version asks for less
+        assert!(
+            message("v1", &with(&format!(r#","patch":"{patch}","patchType":"JSONPatch""#)), true).is_ok()
+        );
+        // v1beta1 requires less
         let older = answer("v1beta1", &format!(r#"{{"allowed":true,"patch":"{patch}"}}"#));
-        assert!(told("v1beta1", &older, true).unwrap().patch.is_some());
-        assert!(told("v1beta1", &older, false).unwrap().patch.is_none());
+        assert!(message("v1beta1", &older, true).unwrap().patch.is_some());
+        assert!(message("v1beta1", &older, false).unwrap().patch.is_none());
     }
 
     #[test]
-    fn refusals_say_who_and_why() {
+    fn denials_name_webhook_and_reason() {
         let refused = |status: &str| {
             let status = decode::json_untyped(status.as_bytes()).unwrap().value;
             let error = denial("a.b.c", status);

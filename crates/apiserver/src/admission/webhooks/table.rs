@@ -1,4 +1,4 @@
-//! All webhooks of one kind of configuration, found by the resources that their rules name.
+//! The webhooks of one kind of configuration, indexed by the resources of their rules.
 
 use super::hook::Hook;
 use crate::admission::matching::Index;
@@ -7,12 +7,12 @@ use schema::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Made anew when a configuration changes; what has not changed is taken over, with its connections.
+/// Rebuilt when a configuration changes; unchanged webhooks are reused, with their connections.
 #[derive(Default)]
 pub(super) struct Table {
-    /// By the names of their configurations, each with its revision.
+    /// By configuration name, each with its revision.
     configurations: BTreeMap<Arc<str>, (u64, Vec<Arc<Hook>>)>,
-    /// In the order in which they are asked.
+    /// In the order of calls.
     hooks: Vec<Arc<Hook>>,
     index: Index,
 }
@@ -26,8 +26,8 @@ impl Table {
     ) -> Self {
         let mut table = Table::default();
         for object in objects {
-            let known = before.and_then(|before| before.configurations.get(&object.name));
-            let hooks = match known.filter(|(revision, _)| *revision == object.revision) {
+            let previous = before.and_then(|before| before.configurations.get(&object.name));
+            let hooks = match previous.filter(|(revision, _)| *revision == object.revision) {
                 Some((_, hooks)) => hooks.clone(),
                 None => read(collection, object, make),
             };
@@ -38,7 +38,7 @@ impl Table {
         table
     }
 
-    /// Those whose rules may mean writes of a resource, in order, each with its place among all.
+    /// The candidates for writes of a resource, in order, each with its index.
     pub fn candidates(&self, plural: &str) -> impl Iterator<Item = (usize, &Arc<Hook>)> {
         self.index.candidates(plural).filter_map(|at| Some((at, self.hooks.get(at)?)))
     }
@@ -50,7 +50,7 @@ fn read(collection: &Collection, object: &Object, make: &dyn Fn(&Value, &str) ->
             value.items(&["webhooks"]).iter().map(|hook| Arc::new(make(hook, &object.name))).collect()
         }
         Err(why) => {
-            tracing::error!(name = %object.name, %why, "a webhook configuration cannot be read");
+            tracing::error!(name = %object.name, %why, "a webhook configuration could not be decoded");
             Vec::new()
         }
     }

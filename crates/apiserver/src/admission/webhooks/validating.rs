@@ -1,22 +1,22 @@
-//! Webhooks that may refuse writes: all that a write is for are asked at the same time, and all must agree.
+//! ValidatingAdmissionWebhook: calls all matching webhooks concurrently; all must allow the write.
 
 use super::dispatcher::{Invocation, Webhooks};
 use super::hook::Hook;
-use crate::admission::matching::{Meant, is_exempt};
+use crate::admission::matching::{Match, is_exempt};
 use crate::admission::parts::Parts;
 use env::MaybeReady;
 use futures_util::future::join_all;
-use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Shown};
+use rest::{Admission, AdmissionAttributes, ApiError, AuditDetail, Interest, Resource};
 use schema::Value;
 use std::collections::HashMap;
 
-const MANNER: &str = "validating";
+const KIND: &str = "validating";
 
 pub struct Validating(Webhooks);
 
 impl Validating {
-    pub fn new(parts: &Parts, told: &Value) -> Result<Self, String> {
-        Webhooks::new("validatingwebhookconfigurations", parts, told).map(Validating)
+    pub fn new(parts: &Parts, configuration: &Value) -> Result<Self, String> {
+        Webhooks::new("validatingwebhookconfigurations", parts, configuration).map(Validating)
     }
 }
 
@@ -31,28 +31,28 @@ impl Admission for Validating {
         object: &'a Value,
         old: Option<&'a Value>,
     ) -> MaybeReady<'a, Result<(), ApiError>> {
-        let concerned = self.0.invocations(write);
-        if concerned.is_empty() {
+        let invocations = self.0.invocations(write);
+        if invocations.is_empty() {
             return Ok(()).into();
         }
-        MaybeReady::later(self.ask_all(write, object, old, concerned))
+        MaybeReady::later(self.call_all(write, object, old, invocations))
     }
 }
 
-/// An object, and what it was before, as JSON.
+/// An object and its old state, as JSON.
 type Bodies = (Vec<u8>, Vec<u8>);
 
 impl Validating {
-    async fn ask_all(
+    async fn call_all(
         &self,
         write: &AdmissionAttributes<'_>,
         object: &Value,
         old: Option<&Value>,
-        mut concerned: Vec<Invocation>,
+        mut invocations: Vec<Invocation>,
     ) -> Result<(), ApiError> {
         let mut wrong = None;
-        concerned.retain(|one| match one.hook.selected.select(write, object, old) {
-            Ok(selected) => selected,
+        invocations.retain(|one| match one.hook.selectors.select(write, object, old) {
+            Ok(selectors) => selectors,
             Err(why) => {
                 wrong.get_or_insert(why);
                 false
@@ -60,34 +60,34 @@ impl Validating {
         });
         wrong.map_or(Ok(()), Err)?;
         let mut bodies: HashMap<String, Bodies> = HashMap::new();
-        for one in &concerned {
-            let version = &one.meant.resource(write).api_version;
+        for one in &invocations {
+            let version = &one.matched.resource(write).api_version;
             if !bodies.contains_key(version) {
-                let object = one.meant.json(write, Some(object)).await?;
-                bodies.insert(version.clone(), (object, one.meant.json(write, old).await?));
+                let object = one.matched.json(write, Some(object)).await?;
+                bodies.insert(version.clone(), (object, one.matched.json(write, old).await?));
             }
         }
-        let asked = concerned.iter().enumerate().map(|(at, one)| {
-            let bodies = bodies.get(&one.meant.resource(write).api_version);
-            self.ask(write, at, &one.hook, &one.meant, bodies)
+        let calls = invocations.iter().enumerate().map(|(at, one)| {
+            let bodies = bodies.get(&one.matched.resource(write).api_version);
+            self.call(write, at, &one.hook, &one.matched, bodies)
         });
-        // all are waited for, and the first in their order counts
-        join_all(asked).await.into_iter().collect()
+        // all are awaited, and the first error in order counts
+        join_all(calls).await.into_iter().collect()
     }
 
-    async fn ask(
+    async fn call(
         &self,
         write: &AdmissionAttributes<'_>,
         at: usize,
         hook: &Hook,
-        meant: &Meant,
+        matched: &Match,
         bodies: Option<&Bodies>,
     ) -> Result<(), ApiError> {
         let (object, old) = bodies.map_or((&b"null"[..], &b"null"[..]), |(object, old)| (object, old));
         let began = self.0.clients.world.elapsed();
-        let outcome = hook.ask(write, meant, (object, old), false).await;
-        let judged = hook.judge(&self.0.clients, (write, MANNER, began), outcome)?;
-        if judged.is_none() && write.user.notes.shown() > Shown::Nothing {
+        let outcome = hook.review(write, matched, (object, old), false).await;
+        let outcome = hook.conclude(&self.0.clients, (write, KIND, began), outcome)?;
+        if outcome.is_none() && write.user.notes.audit_detail() > AuditDetail::Nothing {
             let domain = write.api.names.group("failed-open.validating.webhook.admission");
             write.user.notes.annotate(format!("{domain}/round_0_index_{at}"), hook.name.as_str());
         }

@@ -1,64 +1,64 @@
-//! The chain of authenticators, in order.
+//! The chain of authenticators.
 //!
-//! 1. the headers of a proxy, on a connection that is a proxy's
-//! 2. the certificate of the connection
-//! 3. the bearer token, or that of a websocket, by each that knows tokens, in their order
-//! 4. nobody in particular, where that is allowed and nothing was shown that could not be believed
+//! 1. front-proxy headers, on a connection of a proxy
+//! 2. the client certificate
+//! 3. the bearer token, also of a WebSocket, by each token authenticator in order
+//! 4. anonymous, if enabled and no credentials were invalid
 //!
-//! What always holds: the first to know the caller decides; one that finds fault does not keep the next from
-//! being asked, but what nobody could believe is refused, never taken for nobody. Whoever is identified is in the
-//! group of the authenticated.
+//! Invariants: the first authenticator that knows the user decides; an error of one does not stop the next,
+//! but credentials that none accepts are refused, never taken as anonymous. Authenticated users are in
+//! `system:authenticated`.
 
 use crate::authentication::{FrontProxy, websocket};
 use crate::serve::Peer;
 use auth::User;
-use auth::tokens::{Authenticator, Bearer, Identified, Verdict, bearer};
+use auth::tokens::{AuthenticatedUser, Authenticator, Bearer, Verdict, bearer};
 use env::World;
 use http::HeaderMap;
-use metrics::{About, Histogram, Registry};
+use metrics::{Descriptor, Histogram, Registry};
 use rest::RequestRecord;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// What is told when a token is known to nobody.
+/// The error for a token that no authenticator knows.
 const INVALID_TOKEN: &str = "invalid bearer token";
 const MISPLACED_TOKEN: &str =
     "the provided Authorization header contains extra space before the bearer token, and is ignored";
 
-/// See the module.
+/// The configured chain.
 pub struct Chain {
-    /// How proxies say who is calling, if any may.
+    /// Options of front proxies.
     pub front_proxy: Option<FrontProxy>,
-    /// What a protocol of a websocket begins with that is a token.
+    /// Prefix of WebSocket protocols that are tokens.
     pub websocket_prefix: String,
-    /// Who knows tokens, in the order in which they are asked.
+    /// Token authenticators, in order.
     pub tokens: Vec<Arc<dyn Authenticator>>,
-    /// For whom tokens are meant that are shown to this server.
+    /// Audiences of this server.
     pub audiences: Arc<[String]>,
-    /// Whether those who show nothing are answered as nobody in particular.
+    /// Whether requests without credentials are served as anonymous.
     pub anonymous: bool,
     pub world: World,
-    /// How long the certificates of callers are still good for, if anybody counts.
+    /// Histogram of the remaining validity of client certificates.
     pub remaining: OnceLock<Histogram>,
 }
 
-const REMAINING: About = About::alpha(
+const REMAINING: Descriptor = Descriptor::alpha(
     "apiserver_client_certificate_expiration_seconds",
-    "How long the certificates are still good for that requests came with.",
+    "Remaining validity of client certificates.",
 )
 .sizes(&[
     0, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 345_600, 604_800, 2_592_000, 7_776_000,
     15_552_000, 31_104_000,
 ]);
 
-/// Why nobody believes a caller: everything that was found wrong.
+/// Why a request is not authenticated: all errors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refusal(Vec<String>);
 
 impl Refusal {
-    /// Whether there was nothing that could have been believed.
-    pub fn is_nothing_shown(&self) -> bool {
+    /// Whether the request had no credentials.
+    pub fn has_no_credentials(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -77,7 +77,7 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0[..] {
-            [] => f.write_str("nothing was shown"),
+            [] => f.write_str("no credentials were provided"),
             [one] => f.write_str(one),
             several => write!(f, "[{}]", several.join(", ")),
         }
@@ -85,10 +85,10 @@ impl fmt::Display for Refusal {
 }
 
 impl Chain {
-    /// Takes out of headers everything by which a caller could be known.
-    pub fn forget(&self, headers: &mut HeaderMap) {
+    /// Removes all credentials from headers.
+    pub fn remove_credentials(&self, headers: &mut HeaderMap) {
         headers.remove(http::header::AUTHORIZATION);
-        websocket::forget_token(headers, &self.websocket_prefix);
+        websocket::remove_token(headers, &self.websocket_prefix);
         let Some(front) = &self.front_proxy else { return };
         for name in front.username_headers.iter().chain(&front.group_headers) {
             headers.remove(name);
@@ -100,39 +100,39 @@ impl Chain {
         names.into_iter().for_each(|name| drop(headers.remove(name)));
     }
 
-    /// Counts from now on.
-    pub fn measure(&self, registry: &Registry) {
+    /// Registers metrics.
+    pub fn add_metrics(&self, registry: &Registry) {
         self.remaining.get_or_init(|| registry.one(REMAINING));
     }
 
-    /// Who sent a request.
-    pub async fn caller(
+    /// Authenticates a request.
+    pub async fn authenticate(
         &self,
         headers: &HeaderMap,
         peer: &Peer,
         notes: &RequestRecord,
     ) -> Result<Arc<User>, Refusal> {
         let mut refusal = Refusal::default();
-        if let Some(user) = self.by_certificate(headers, peer, &mut refusal) {
+        if let Some(user) = self.authenticate_certificate(headers, peer, &mut refusal) {
             return Ok(user);
         }
-        let given = headers.get(http::header::AUTHORIZATION);
-        // what is no text is no token either, and is refused as one; checking first is much faster than replacing
-        let given = given.map(|value| match std::str::from_utf8(value.as_bytes()) {
+        let authorization = headers.get(http::header::AUTHORIZATION);
+        // a header that is not UTF-8 is refused as a token; checking first is much faster than replacing
+        let authorization = authorization.map(|value| match std::str::from_utf8(value.as_bytes()) {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(value.as_bytes()),
         });
-        match given.as_deref().map_or(Bearer::Nothing, bearer) {
+        match authorization.as_deref().map_or(Bearer::Nothing, bearer) {
             Bearer::Nothing => {}
             Bearer::Misplaced => notes.warn(MISPLACED_TOKEN),
-            Bearer::Token(token) => match self.noted(token, notes).await {
+            Bearer::Token(token) => match self.authenticate_token(token, notes).await {
                 Ok(user) => return Ok(user),
                 Err(why) => refusal.extend(why),
             },
         }
         match websocket::token(headers, &self.websocket_prefix) {
             Ok(None) => {}
-            Ok(Some(token)) => match self.noted(&token, notes).await {
+            Ok(Some(token)) => match self.authenticate_token(&token, notes).await {
                 Ok(user) => return Ok(user),
                 Err(why) => refusal.extend(why),
             },
@@ -144,49 +144,54 @@ impl Chain {
         Err(refusal)
     }
 
-    /// Whose a token is that was shown to this server, with what is to be noted about it.
-    async fn noted(&self, token: &str, notes: &RequestRecord) -> Result<Arc<User>, Refusal> {
-        let known = self.owner(token, &self.audiences).await?;
-        for (key, text) in known.annotations {
+    /// Authenticates a token for this server, and records its annotations.
+    async fn authenticate_token(&self, token: &str, notes: &RequestRecord) -> Result<Arc<User>, Refusal> {
+        let identified = self.owner(token, &self.audiences).await?;
+        for (key, text) in identified.annotations {
             notes.annotate(key, text);
         }
-        Ok(known.user)
+        Ok(identified.user)
     }
 
-    /// Whom the connection's certificate stands for, or the one whom it vouches for.
-    fn by_certificate(&self, headers: &HeaderMap, peer: &Peer, refusal: &mut Refusal) -> Option<Arc<User>> {
+    /// The user of the client certificate, or the user that a front proxy names.
+    fn authenticate_certificate(
+        &self,
+        headers: &HeaderMap,
+        peer: &Peer,
+        refusal: &mut Refusal,
+    ) -> Option<Arc<User>> {
         let verified = peer.certificate.as_ref()?.current();
-        let shown = &verified.certificate;
-        // a connection may outlast the certificate that it was made with
+        let certificate = &verified.certificate;
+        // a connection may outlive its certificate
         let now = env::unix_seconds(&self.world);
-        if now > shown.until {
+        if now > certificate.until {
             refusal.add("x509: certificate has expired");
             return None;
         }
         if let Some(remaining) = self.remaining.get() {
-            remaining.observe(shown.until.abs_diff(now));
+            remaining.observe(certificate.until.abs_diff(now));
         }
-        let vouched = match (&self.front_proxy, &shown.proxy) {
+        let proxied = match (&self.front_proxy, &certificate.proxy) {
             (Some(front), Some(Ok(name))) => front.user(headers, name),
             _ => Ok(None),
         };
-        match (vouched, &shown.user) {
+        match (proxied, &certificate.user) {
             (Ok(Some(user)), _) => return Some(Arc::new(user.authenticated())),
             (_, Some(Ok(user))) => return Some(user.clone()),
             (Err(why), _) => refusal.add(why),
             _ => {}
         }
-        if let Some(Err(why)) = &shown.proxy {
+        if let Some(Err(why)) = &certificate.proxy {
             refusal.add(why);
         }
-        if let Some(Err(why)) = &shown.user {
+        if let Some(Err(why)) = &certificate.user {
             refusal.add(why);
         }
         None
     }
 
-    /// Whose a token is, for whoever was shown it.
-    pub async fn owner(&self, token: &str, audiences: &[String]) -> Result<Identified, Refusal> {
+    /// Authenticates a token for the given audiences.
+    pub async fn owner(&self, token: &str, audiences: &[String]) -> Result<AuthenticatedUser, Refusal> {
         let mut faults = Vec::new();
         for one in &self.tokens {
             let here = if one.reads_audiences() { None } else { Some(self.common(audiences)) };
@@ -194,12 +199,12 @@ impl Chain {
                 continue;
             }
             match one.identify(token, audiences).get().await {
-                Verdict::Known(mut known) => {
-                    known.audiences = here.unwrap_or(known.audiences);
-                    if known.user.lacks_authenticated() {
-                        known.user = Arc::new(User::clone(&known.user).authenticated());
+                Verdict::Known(mut identified) => {
+                    identified.audiences = here.unwrap_or(identified.audiences);
+                    if identified.user.lacks_authenticated() {
+                        identified.user = Arc::new(User::clone(&identified.user).authenticated());
                     }
-                    return Ok(known);
+                    return Ok(identified);
                 }
                 Verdict::Refused(why) => faults.push(why),
                 Verdict::Unknown => {}
@@ -211,7 +216,7 @@ impl Chain {
         Err(refusal)
     }
 
-    /// Those of these audiences that are the server's own.
+    /// The given audiences that are the server's own.
     fn common(&self, audiences: &[String]) -> Arc<[String]> {
         if audiences == &*self.audiences {
             return self.audiences.clone();

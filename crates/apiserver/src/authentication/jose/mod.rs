@@ -1,12 +1,12 @@
-//! Signed tokens: `header.claims.signature`, each in base64 without padding.
+//! JWS in compact form: `header.claims.signature`, each in base64url without padding.
 //!
 //! ```text
 //! {"alg":"ES256","kid":"..."} . {"iss":"...","sub":"...","aud":["..."],"exp":1,...} . r s
 //! ```
 //!
-//! What always holds: the kind of key decides which ways of signing are looked at, the token only chooses among
-//! those. There is no way of signing that needs no key or a shared one, so none can be chosen. What the claims say,
-//! and whether their time has come or gone, is for others to judge.
+//! Invariants: the kind of key decides which algorithms are tried; the token only chooses among those. No
+//! algorithm works without a key or with a shared one, so none can be chosen. Claims and validity times are
+//! not checked here.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -21,7 +21,7 @@ use schema::{Value, decode, encode};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// What a key is.
+/// The kind of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Rsa,
@@ -30,11 +30,11 @@ enum Family {
     P521,
 }
 
-/// How a signature is checked.
+/// The verification of a signature.
 #[derive(Clone, Copy)]
 enum Check {
     Ring(&'static dyn VerificationAlgorithm),
-    /// ECDSA with SHA-512 on a curve that the usual library does not know.
+    /// ECDSA with SHA-512 on P-521, which the usual library does not support.
     P521,
 }
 
@@ -53,7 +53,7 @@ impl Check {
     }
 }
 
-/// A way of signing that clients know by name.
+/// A signature algorithm with its JWS name.
 struct Algorithm {
     name: &'static str,
     family: Family,
@@ -68,7 +68,7 @@ const fn algorithm(
     Algorithm { name, family, check: Check::Ring(verifier) }
 }
 
-/// Of each kind of key the first is the one that is signed with.
+/// The first algorithm of each kind of key is the one for signing.
 static ALGORITHMS: [Algorithm; 9] = [
     algorithm("RS256", Family::Rsa, &signature::RSA_PKCS1_2048_8192_SHA256),
     algorithm("RS384", Family::Rsa, &signature::RSA_PKCS1_2048_8192_SHA384),
@@ -113,18 +113,18 @@ pub enum BadKey {
     NoKeys,
 }
 
-/// A token taken apart, nothing of which is to be believed until a key has [signed](Self::is_signed_by) it.
+/// A parsed token, untrusted until a key has [signed](Self::is_signed_by) it.
 pub struct Compact<'a> {
     signed: &'a str,
     signature: Vec<u8>,
     algorithm: String,
-    /// The name of the key, which the token may tell.
+    /// The `kid` of the token.
     pub key_id: String,
     pub claims: Value,
 }
 
 impl<'a> Compact<'a> {
-    /// Reads what has the form of a signed token.
+    /// Parses a token of this form.
     pub fn parse(token: &'a str) -> Option<Self> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.').filter(|(_, claims)| !claims.contains('.'))?;
@@ -133,7 +133,7 @@ impl<'a> Compact<'a> {
             matches!(value, Value::Map(_)).then_some(value)
         };
         let header = read(header)?;
-        // what must be understood is not
+        // critical extensions are not supported
         if header.at(&["crit"]).is_some() {
             return None;
         }
@@ -142,7 +142,7 @@ impl<'a> Compact<'a> {
         Some(Compact { signed, signature, algorithm, key_id, claims })
     }
 
-    /// What the token says it was signed with.
+    /// The `alg` of the token.
     pub fn algorithm(&self) -> &str {
         &self.algorithm
     }
@@ -154,18 +154,18 @@ impl<'a> Compact<'a> {
     }
 }
 
-/// A key that tokens are verified with.
+/// A key that verifies tokens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PublicKey {
     family: Family,
     bits: Vec<u8>,
-    /// Names the key among others.
+    /// The `kid` of the key.
     id: String,
 }
 
 impl PublicKey {
-    /// All keys in a file: public ones, the public halves of private ones, and those of certificates. What is
-    /// something else is passed over, as long as there is a key at all.
+    /// All keys in a file: public keys, public halves of private keys, and keys of certificates. Other
+    /// sections are ignored, as long as there is a key at all.
     pub fn all_from_pem(pem: &[u8]) -> Result<Vec<Self>, BadKey> {
         let sections = <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).filter_map(Result::ok);
         let keys: Vec<_> = sections.filter_map(|(kind, der)| Self::from_section(kind, &der)).collect();
@@ -184,7 +184,7 @@ impl PublicKey {
         Self::from_spki(&any_supported_type(&private).ok()?.public_key()?)
     }
 
-    /// From the structure that certificates and key files hold.
+    /// From a SubjectPublicKeyInfo.
     pub fn from_spki(spki: &[u8]) -> Option<Self> {
         let (inner, _) = element(SEQUENCE, spki)?;
         let (algorithm, rest) = element(SEQUENCE, inner)?;
@@ -200,8 +200,8 @@ impl PublicKey {
         Some(PublicKey { family, bits: bits.to_vec(), id: URL_SAFE_NO_PAD.encode(Sha256::digest(spki)) })
     }
 
-    /// From the form in which issuers publish keys.
-    pub fn from_published(key: &Value) -> Option<Self> {
+    /// From a JWK.
+    pub fn from_jwk(key: &Value) -> Option<Self> {
         let number = |field: &str| URL_SAFE_NO_PAD.decode(key.text(&[field]).trim_end_matches('=')).ok();
         let (family, bits) = match (key.text(&["kty"]), key.text(&["crv"])) {
             ("RSA", _) => {
@@ -228,13 +228,13 @@ impl PublicKey {
         &self.id
     }
 
-    /// What the way of signing with the private half is called.
+    /// The algorithm of the private half.
     pub fn algorithm(&self) -> &'static str {
         self.family.signs_with()
     }
 
-    /// As those who verify tokens elsewhere read it.
-    pub fn published(&self) -> Option<Value> {
+    /// As a JWK.
+    pub fn to_jwk(&self) -> Option<Value> {
         let mut out = Value::map();
         out.set(&["use"], "sig");
         let number = |bytes: &[u8]| {
@@ -261,7 +261,7 @@ impl PublicKey {
     }
 }
 
-/// A private key that signs, and its public half. Cheap to clone.
+/// A signing key with its public half. Cheap to clone.
 #[derive(Clone)]
 pub struct Signer {
     private: Arc<dyn SigningKey>,
@@ -270,7 +270,7 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// Reads the first private key in a file.
+    /// Parses the first private key in a file.
     pub fn from_pem(pem: &[u8]) -> Result<Self, BadKey> {
         let der = PrivateKeyDer::from_pem_slice(pem).map_err(|why| BadKey::Unreadable(why.to_string()))?;
         let private = any_supported_type(&der).map_err(|_| BadKey::Unsupported)?;
@@ -290,7 +290,7 @@ impl Signer {
         &self.public
     }
 
-    /// A token with these claims.
+    /// Signs a token with these claims.
     pub fn sign(&self, claims: &Value) -> Option<String> {
         let mut header = Value::map();
         header.set(&["alg"], self.public.algorithm());
@@ -299,7 +299,7 @@ impl Signer {
         let signed = format!("{}.{}", part(&header), part(claims));
         let signature = self.private.choose_scheme(&[self.scheme])?.sign(signed.as_bytes()).ok()?;
         let signature = match self.public.family.curve() {
-            Some((_, length)) => side_by_side(&signature, length)?,
+            Some((_, length)) => raw_signature(&signature, length)?,
             None => signature,
         };
         Some(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
@@ -309,9 +309,9 @@ impl Signer {
 const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
 const BITS: u8 = 0x03;
-/// Says that both coordinates of a point follow.
+/// Tag of an uncompressed point.
 const WHOLE_POINT: u8 = 4;
-/// rsaEncryption, and the parameters that it does not have.
+/// rsaEncryption with NULL parameters.
 const RSA: &[u8] = &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
 /// id-ecPublicKey with the curve prime256v1.
 const P256: &[u8] = &[
@@ -325,7 +325,7 @@ const P384: &[u8] =
 const P521: &[u8] =
     &[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23];
 
-/// The content of a DER element with this tag, and what follows it.
+/// The content of a DER element with this tag, and the bytes after it.
 fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&found, rest) = der.split_first()?;
     let (&first, mut rest) = rest.split_first()?;
@@ -352,7 +352,7 @@ fn wrapped(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A number that is not negative.
+/// A non-negative DER integer.
 fn integer(number: &[u8]) -> Vec<u8> {
     let start = number.iter().position(|byte| *byte != 0).unwrap_or(number.len());
     let padded = [&[0][..], &number[start..]].concat();
@@ -360,8 +360,8 @@ fn integer(number: &[u8]) -> Vec<u8> {
     wrapped(INTEGER, if needed { &padded } else { &padded[1..] })
 }
 
-/// A signature's two numbers, each of this length, from the structure that they are in.
-fn side_by_side(der: &[u8], length: usize) -> Option<Vec<u8>> {
+/// The two numbers of a DER signature, each padded to this length.
+fn raw_signature(der: &[u8], length: usize) -> Option<Vec<u8>> {
     let (inner, _) = element(SEQUENCE, der)?;
     let (r, rest) = element(INTEGER, inner)?;
     let (s, _) = element(INTEGER, rest)?;

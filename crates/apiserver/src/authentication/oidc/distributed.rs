@@ -5,9 +5,9 @@
 //! "_claim_sources": {"there": {"endpoint": "https://...", "access_token": "..."}}
 //! ```
 //!
-//! There, another token is found that holds the claim. What always holds: that token is held to the same rules as
-//! the first, with the keys of whoever issued it; everything is fetched over HTTPS from where a token that was
-//! believed points to, and there is a bound to how many issuers are remembered.
+//! The endpoint returns another token that holds the claim. Invariants: that token must follow the same rules
+//! as the first, with the keys of its issuer; everything is fetched over HTTPS from the endpoint in a
+//! verified token, and the number of cached issuers is bounded.
 
 use super::provider::{Provider, is_https};
 use super::rules::{Fault, Rules, issuer};
@@ -19,25 +19,25 @@ use schema::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many issuers of such tokens there can be.
-const MOST_ISSUERS: usize = 16;
+/// Maximum number of issuers of such tokens.
+const MAX_ISSUERS: usize = 16;
 
-/// See the module.
-pub(super) struct Elsewhere {
-    caller: Arc<HttpClient>,
+/// Fetches distributed claims.
+pub(super) struct DistributedClaims {
+    client: Arc<HttpClient>,
     world: World,
     providers: Mutex<HashMap<String, Arc<Provider>>>,
 }
 
-impl Elsewhere {
-    pub fn new(caller: Arc<HttpClient>, world: World) -> Self {
-        Elsewhere { caller, world, providers: Mutex::default() }
+impl DistributedClaims {
+    pub fn new(client: Arc<HttpClient>, world: World) -> Self {
+        DistributedClaims { client, world, providers: Mutex::default() }
     }
 
-    /// Adds the claim of groups, if the others say where it is.
+    /// Adds the groups claim, if the token references it.
     pub async fn gather(&self, rules: &Rules, claims: &mut Value) -> Result<(), Fault> {
         let claim = rules.groups_claim.as_str();
-        let fault = |why: String| Fault::Elsewhere { claim: claim.to_owned(), why };
+        let fault = |why: String| Fault::Distributed { claim: claim.to_owned(), why };
         let Some(source) = source(claims, claim).map_err(|why| fault(why.to_owned()))? else { return Ok(()) };
         let found = self.fetch(source, claim, rules).await.map_err(fault)?;
         if let Some(map) = claims.as_map_mut() {
@@ -55,16 +55,16 @@ impl Elsewhere {
             "" => Credentials::None,
             token => Credentials::Bearer(token.to_owned()),
         };
-        let answer = self.caller.fetch(url, &credentials).await.map_err(|why| why.to_string())?;
-        if !answer.status.is_success() {
-            return Err(format!("status {}", answer.status));
+        let response = self.client.fetch(url, &credentials).await.map_err(|why| why.to_string())?;
+        if !response.status.is_success() {
+            return Err(format!("status {}", response.status));
         }
-        let text = std::str::from_utf8(&answer.body).unwrap_or_default().trim();
+        let text = std::str::from_utf8(&response.body).unwrap_or_default().trim();
         let mut token = Compact::parse(text).ok_or("there is no token")?;
         rules.check(&token, unix_seconds(&self.world)).map_err(|why| why.to_string())?;
         let provider = self.provider(issuer(&token.claims))?;
-        if !provider.signed(&token) {
-            provider.signed_after_all(&token).await.map_err(|why| why.to_string())?;
+        if !provider.verifies(&token) {
+            provider.verify_or_fetch(&token).await.map_err(|why| why.to_string())?;
         }
         let found = token.claims.as_map_mut().and_then(|claims| claims.remove(claim));
         found.ok_or_else(|| "the token there does not hold it".to_owned())
@@ -75,19 +75,19 @@ impl Elsewhere {
             return Err("its issuer is not an https URL".to_owned());
         }
         let mut providers = self.providers.lock();
-        if let Some(known) = providers.get(issuer) {
-            return Ok(known.clone());
+        if let Some(provider) = providers.get(issuer) {
+            return Ok(provider.clone());
         }
-        if providers.len() >= MOST_ISSUERS {
+        if providers.len() >= MAX_ISSUERS {
             return Err("there are too many issuers already".to_owned());
         }
-        let provider = Provider::new(issuer, self.caller.clone(), self.world.clone());
+        let provider = Provider::new(issuer, self.client.clone(), self.world.clone());
         providers.insert(issuer.to_owned(), provider.clone());
         Ok(provider)
     }
 }
 
-/// Where a claim is kept, if it is kept elsewhere.
+/// The source of a claim, if it is distributed.
 fn source<'a>(claims: &'a Value, claim: &str) -> Result<Option<&'a Value>, &'static str> {
     let Some(names) = claims.at(&["_claim_names"]) else { return Ok(None) };
     let names = names.as_map().ok_or("_claim_names is not an object")?;
@@ -96,6 +96,6 @@ fn source<'a>(claims: &'a Value, claim: &str) -> Result<Option<&'a Value>, &'sta
     let Some(name) = names.get(claim) else { return Ok(None) };
     let name = name.as_str().ok_or("the name of its source is not text")?;
     let source = sources.get(name).ok_or("its source is missing")?;
-    // a source that holds the claim itself is not believed, and not an error either
+    // aggregated claims are ignored, without an error
     Ok((!source.text(&["endpoint"]).is_empty()).then_some(source))
 }

@@ -1,8 +1,8 @@
 //! OpenID Connect authenticator.
 //!
-//! What always holds: nothing of a token is believed before it is clear that the one provider signed it, in a way
-//! the operator allows, for this client and for now. A token of another issuer is left to others. What a claim
-//! must be it must be exactly: nothing is turned into text, and who has no name is nobody.
+//! Invariants: claims are trusted only after the token proves to be signed by the provider with a permitted
+//! algorithm, for this client and the current time. A token of another issuer is left to other
+//! authenticators. Claims must have the exact type; an empty user name is rejected.
 
 mod distributed;
 mod provider;
@@ -12,8 +12,8 @@ pub use provider::is_https;
 
 use crate::authentication::jose::Compact;
 use auth::User;
-use auth::tokens::{Authenticator, Identified, Verdict};
-use distributed::Elsewhere;
+use auth::tokens::{AuthenticatedUser, Authenticator, Verdict};
+use distributed::DistributedClaims;
 use env::{MaybeReady, World, unix_seconds};
 use outbound::{HttpClient, TtlCache};
 use provider::Provider;
@@ -21,42 +21,42 @@ use rules::{Fault, Rules, issuer, seconds};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Every way of signing that can be allowed.
+/// All algorithms that can be permitted.
 pub const ALGORITHMS: [&str; 9] =
     ["RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"];
 
-/// How many known tokens are kept, and for how long at most.
-const KEPT: usize = 32 * 1024;
-const KEPT_BYTES: usize = 32 * 1024 * 1024;
-const KEPT_FOR: Duration = Duration::from_secs(10);
+/// Bounds of the cache of verified tokens.
+const CACHE_ENTRIES: usize = 32 * 1024;
+const CACHE_BYTES: usize = 32 * 1024 * 1024;
+const CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Whom to believe, and what to make of it.
+/// Options of the provider.
 pub struct Options {
-    /// What the provider calls itself: an https URL, below which it describes itself.
+    /// The issuer: an https URL, below which the discovery document is.
     pub issuer: String,
-    /// For whom tokens must be meant.
+    /// The audience that tokens must have.
     pub client_id: String,
-    /// Calls the provider.
-    pub caller: HttpClient,
+    /// The client that calls the provider.
+    pub client: HttpClient,
     pub username_claim: String,
-    /// What the provider's names begin with here, so that they are not taken for others.
+    /// Prefix of user names, to separate them from other users.
     pub username_prefix: String,
-    /// Empty if no groups are read.
+    /// Empty if groups are not read.
     pub groups_claim: String,
     pub groups_prefix: String,
-    /// Ways of signing that are allowed.
+    /// Permitted algorithms.
     pub algorithms: Vec<String>,
-    /// Claims that must be there, and what they must be.
+    /// Required claims with their values.
     pub required: Vec<(String, String)>,
 }
 
 impl Options {
-    /// As it is when the operator says nothing more.
-    pub fn new(issuer: &str, client_id: &str, caller: HttpClient) -> Self {
+    /// The defaults of the command line.
+    pub fn new(issuer: &str, client_id: &str, client: HttpClient) -> Self {
         Options {
             issuer: issuer.to_owned(),
             client_id: client_id.to_owned(),
-            caller,
+            client,
             username_claim: "sub".to_owned(),
             username_prefix: Self::username_prefix("", "sub", issuer),
             groups_claim: String::new(),
@@ -66,31 +66,30 @@ impl Options {
         }
     }
 
-    /// What names begin with, given what the operator says: mail addresses need nothing to be told from others,
-    /// and `-` is nothing.
-    pub fn username_prefix(given: &str, claim: &str, issuer: &str) -> String {
-        match given {
+    /// The effective prefix: emails need none by default, and `-` means none.
+    pub fn username_prefix(configured: &str, claim: &str, issuer: &str) -> String {
+        match configured {
             "" if claim != "email" => format!("{issuer}#"),
             "-" => String::new(),
-            given => given.to_owned(),
+            configured => configured.to_owned(),
         }
     }
 }
 
-/// See the module.
+/// The authenticator.
 pub struct Oidc {
     rules: Rules,
     provider: Arc<Provider>,
-    elsewhere: Elsewhere,
+    distributed_claims: DistributedClaims,
     world: World,
-    memory: TtlCache<Verdict>,
+    cache: TtlCache<Verdict>,
 }
 
 impl Oidc {
-    /// Begins to fetch what is needed from the provider.
+    /// Starts to fetch the provider's keys.
     pub fn start(options: Options, world: &World) -> Self {
-        let caller = Arc::new(options.caller);
-        let provider = Provider::new(&options.issuer, caller.clone(), world.clone());
+        let client = Arc::new(options.client);
+        let provider = Provider::new(&options.issuer, client.clone(), world.clone());
         provider.begin();
         Oidc {
             rules: Rules {
@@ -103,20 +102,20 @@ impl Oidc {
                 algorithms: options.algorithms,
                 required: options.required,
             },
-            elsewhere: Elsewhere::new(caller, world.clone()),
+            distributed_claims: DistributedClaims::new(client, world.clone()),
             provider,
             world: world.clone(),
-            memory: TtlCache::new(world.clone(), KEPT, KEPT_BYTES),
+            cache: TtlCache::new(world.clone(), CACHE_ENTRIES, CACHE_BYTES),
         }
     }
 
     async fn verdict(&self, mut token: Compact<'_>, key: outbound::Key) -> Verdict {
         match self.user(&mut token).await {
             Ok(user) => {
-                let verdict = Verdict::Known(Identified::anywhere(Arc::new(user)));
+                let verdict = Verdict::Known(AuthenticatedUser::anywhere(Arc::new(user)));
                 let left = seconds(&token.claims, "exp").unwrap_or(0) - unix_seconds(&self.world);
                 let left = Duration::from_secs(u64::try_from(left).unwrap_or(0));
-                self.memory.put(key, verdict.clone(), super::webhook::size(&verdict), left.min(KEPT_FOR));
+                self.cache.put(key, verdict.clone(), super::webhook::size(&verdict), left.min(CACHE_TTL));
                 verdict
             }
             Err(why) => Verdict::Refused(format!("oidc: {why}")),
@@ -126,11 +125,11 @@ impl Oidc {
     async fn user(&self, token: &mut Compact<'_>) -> Result<User, Fault> {
         let rules = &self.rules;
         rules.check(token, unix_seconds(&self.world))?;
-        if !self.provider.signed(token) {
-            self.provider.signed_after_all(token).await?;
+        if !self.provider.verifies(token) {
+            self.provider.verify_or_fetch(token).await?;
         }
         if !rules.groups_claim.is_empty() && token.claims.at(&[&rules.groups_claim]).is_none() {
-            self.elsewhere.gather(rules, &mut token.claims).await?;
+            self.distributed_claims.gather(rules, &mut token.claims).await?;
         }
         rules.user(&token.claims)
     }
@@ -138,8 +137,8 @@ impl Oidc {
 
 impl Authenticator for Oidc {
     fn identify<'a>(&'a self, token: &'a str, _: &'a [String]) -> MaybeReady<'a, Verdict> {
-        let key = self.memory.key([token.as_bytes()]);
-        if let Some(verdict) = self.memory.get(&key) {
+        let key = self.cache.key([token.as_bytes()]);
+        if let Some(verdict) = self.cache.get(&key) {
             return verdict.into();
         }
         match Compact::parse(token) {

@@ -1,15 +1,14 @@
-//! A provider of identity and the keys that it signs with.
+//! An OIDC provider and its signing keys.
 //!
 //! ```text
 //! <issuer>/.well-known/openid-configuration   {"issuer": "...", "jwks_uri": "https://..."}
 //! <jwks_uri>                                  {"keys": [{"kty": "RSA", "kid": "...", "n": "...", "e": "AQAB"}, ...]}
 //! ```
 //!
-//! What always holds: keys come over HTTPS from whoever the document of the issuer itself names, and the document
-//! names the issuer it was fetched for. Keys are fetched again when a token was signed with none of them, but not
-//! more often than [`PAUSE`] allows, however many such tokens come; and now and then while they are used, so that
-//! a key which the provider takes back is not believed for long. A provider that cannot be reached does not make
-//! its keys forgotten.
+//! Invariants: keys come over HTTPS from the URL in the issuer's discovery document, which must name the same
+//! issuer. Keys are fetched again when none of them signed a token, but at most once per [`PAUSE`], and
+//! periodically while they are used, so that a revoked key is not accepted for long. Keys survive an
+//! unreachable provider.
 
 use crate::authentication::jose::{Compact, PublicKey};
 use arc_swap::ArcSwapOption;
@@ -21,21 +20,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// The least time between two attempts to fetch keys.
+/// Minimum interval of fetches.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Keys that are older are fetched again, while they are used on.
-const AGED: Duration = Duration::from_secs(5 * 60);
-/// A provider has a handful of keys. Each token may be tried with all of them.
-const MOST_KEYS: usize = 100;
+/// Maximum age of keys before they are fetched again in the background.
+const MAX_AGE: Duration = Duration::from_secs(5 * 60);
+/// Maximum number of keys. Each token may be verified with all of them.
+const MAX_KEYS: usize = 100;
 
-/// See the module.
+/// The provider.
 pub struct Provider {
     issuer: String,
-    caller: Arc<HttpClient>,
+    client: Arc<HttpClient>,
     world: World,
     keys: ArcSwapOption<Keys>,
     fetching: Mutex<Attempts>,
-    /// Aged keys are being fetched again.
+    /// Whether aged keys are being fetched.
     renewing: AtomicBool,
 }
 
@@ -47,32 +46,32 @@ struct Keys {
 #[derive(Default)]
 struct Attempts {
     last: Option<Duration>,
-    /// What came of the last one, if nothing good.
-    problem: Option<Doubt>,
-    /// Where the keys are, once that is known.
-    keys_at: Option<String>,
+    /// The error of the last attempt.
+    problem: Option<VerificationError>,
+    /// The `jwks_uri`, once it is known.
+    jwks_uri: Option<String>,
 }
 
-/// Why a token is not believed to be the provider's, or its keys are not known.
+/// Why a token is not verified, or the keys are not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Doubt {
+pub enum VerificationError {
     #[error("the provider's keys are not known yet")]
     NoKeys,
     #[error("the token is signed with none of the provider's keys")]
     Signature,
-    #[error("{what} could not be fetched: {why}")]
-    Fetch { what: &'static str, why: String },
-    #[error("the provider calls itself {found:?}, not {wanted:?}")]
-    Issuer { found: String, wanted: String },
-    #[error("the provider keeps its keys at {0:?}, which is not an https URL")]
+    #[error("{document} could not be fetched: {why}")]
+    Fetch { document: &'static str, why: String },
+    #[error("the provider's issuer is {found:?}, not {expected:?}")]
+    Issuer { found: String, expected: String },
+    #[error("the provider's jwks_uri {0:?} is not an https URL")]
     KeysAt(String),
 }
 
 impl Provider {
-    pub fn new(issuer: &str, caller: Arc<HttpClient>, world: World) -> Arc<Self> {
+    pub fn new(issuer: &str, client: Arc<HttpClient>, world: World) -> Arc<Self> {
         Arc::new(Provider {
             issuer: issuer.to_owned(),
-            caller,
+            client,
             world,
             keys: ArcSwapOption::empty(),
             fetching: Mutex::default(),
@@ -80,7 +79,7 @@ impl Provider {
         })
     }
 
-    /// Fetches the keys in the background until they are there. Ends when nobody needs the provider any more.
+    /// Fetches the keys in the background until they are known, or the provider is dropped.
     pub fn begin(self: &Arc<Self>) {
         let provider = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -92,32 +91,32 @@ impl Provider {
                     }
                 }
                 drop(provider);
-                tokio::time::sleep(PAUSE).await;
+                env::io::sleep(PAUSE).await;
             }
         });
     }
 
-    /// Whether the provider signed a token, as far as can be said without asking it.
-    pub fn signed(self: &Arc<Self>, token: &Compact<'_>) -> bool {
+    /// Whether a known key signed a token.
+    pub fn verifies(self: &Arc<Self>, token: &Compact<'_>) -> bool {
         let keys = self.keys.load();
         let Some(keys) = &*keys else { return false };
-        let known = keys.knows(token);
-        if known && self.world.elapsed().saturating_sub(keys.fetched) > AGED {
+        let is_known = keys.verify(token);
+        if is_known && self.world.elapsed().saturating_sub(keys.fetched) > MAX_AGE {
             self.renew();
         }
-        known
+        is_known
     }
 
-    /// The same, where keys that are not known yet are fetched.
-    pub async fn signed_after_all(self: &Arc<Self>, token: &Compact<'_>) -> Result<(), Doubt> {
+    /// Like [`verifies`](Self::verifies), but fetches unknown keys.
+    pub async fn verify_or_fetch(self: &Arc<Self>, token: &Compact<'_>) -> Result<(), VerificationError> {
         let (provider, before) = (self.clone(), self.keys.load_full());
-        // on its own: who asks may go away, and must not take the attempt of this moment with them
+        // in a task of its own, because the request may be dropped
         let attempt = tokio::spawn(async move { provider.fetch(before.map(|keys| keys.fetched)).await });
-        let fetched = attempt.await.unwrap_or(Err(Doubt::NoKeys));
+        let fetched = attempt.await.unwrap_or(Err(VerificationError::NoKeys));
         match &*self.keys.load() {
-            Some(keys) if keys.knows(token) => Ok(()),
-            Some(_) => Err(Doubt::Signature),
-            None => Err(fetched.err().unwrap_or(Doubt::NoKeys)),
+            Some(keys) if keys.verify(token) => Ok(()),
+            Some(_) => Err(VerificationError::Signature),
+            None => Err(fetched.err().unwrap_or(VerificationError::NoKeys)),
         }
     }
 
@@ -127,82 +126,85 @@ impl Provider {
         }
         let provider = self.clone();
         tokio::spawn(async move {
-            let seen = provider.keys.load_full().map(|keys| keys.fetched);
-            if let Err(why) = provider.fetch(seen).await {
-                tracing::warn!(issuer = provider.issuer, %why, "the keys of the OIDC provider are used on");
+            let known = provider.keys.load_full().map(|keys| keys.fetched);
+            if let Err(why) = provider.fetch(known).await {
+                tracing::warn!(issuer = provider.issuer, %why, "fetching the keys of the OIDC provider failed: the known keys stay in use");
             }
             provider.renewing.store(false, Ordering::Release);
         });
     }
 
-    /// Fetches the keys unless others than those that were `seen` are there already, or it was tried just now.
-    /// All who need them wait for the same attempt.
-    async fn fetch(&self, seen: Option<Duration>) -> Result<(), Doubt> {
+    /// Fetches the keys, unless they are newer than `known` or an attempt was made just now. All callers
+    /// share one attempt.
+    async fn fetch(&self, known: Option<Duration>) -> Result<(), VerificationError> {
         let mut attempts = self.fetching.lock().await;
-        if self.keys.load().as_ref().is_some_and(|keys| Some(keys.fetched) != seen) {
+        if self.keys.load().as_ref().is_some_and(|keys| Some(keys.fetched) != known) {
             return Ok(());
         }
         let now = self.world.elapsed();
         if attempts.last.is_some_and(|last| now.saturating_sub(last) < PAUSE) {
-            return Err(attempts.problem.clone().unwrap_or(Doubt::NoKeys));
+            return Err(attempts.problem.clone().unwrap_or(VerificationError::NoKeys));
         }
         attempts.last = Some(now);
-        let outcome = self.attempt(&mut attempts.keys_at, now).await;
+        let outcome = self.attempt(&mut attempts.jwks_uri, now).await;
         attempts.problem = outcome.clone().err();
         outcome
     }
 
-    async fn attempt(&self, known_at: &mut Option<String>, now: Duration) -> Result<(), Doubt> {
-        // if the keys are not where they were, the next attempt begins at the beginning
-        let keys_at = match known_at.take() {
+    async fn attempt(&self, cached_uri: &mut Option<String>, now: Duration) -> Result<(), VerificationError> {
+        // if the keys are not there any more, the next attempt starts with discovery
+        let jwks_uri = match cached_uri.take() {
             Some(url) => url,
             None => self.discover().await?,
         };
-        let found = self.object("its keys", &keys_at).await?;
-        *known_at = Some(keys_at);
-        let published = found.items(&["keys"]).iter().take(MOST_KEYS);
+        let found = self.object("its keys", &jwks_uri).await?;
+        *cached_uri = Some(jwks_uri);
+        let published = found.items(&["keys"]).iter().take(MAX_KEYS);
         let signs = |key: &&Value| key.text(&["use"]) != "enc";
-        let all = published.filter(signs).filter_map(PublicKey::from_published).collect();
+        let all = published.filter(signs).filter_map(PublicKey::from_jwk).collect();
         self.keys.store(Some(Arc::new(Keys { all, fetched: now })));
         Ok(())
     }
 
-    /// Where the provider says that its keys are.
-    async fn discover(&self) -> Result<String, Doubt> {
+    /// The provider's `jwks_uri`.
+    async fn discover(&self) -> Result<String, VerificationError> {
         let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
         let found = self.object("its configuration", &url).await?;
         let issuer = found.text(&["issuer"]);
         if issuer != self.issuer {
-            return Err(Doubt::Issuer { found: issuer.to_owned(), wanted: self.issuer.clone() });
+            return Err(VerificationError::Issuer {
+                found: issuer.to_owned(),
+                expected: self.issuer.clone(),
+            });
         }
-        let keys_at = found.text(&["jwks_uri"]);
-        if !is_https(keys_at) {
-            return Err(Doubt::KeysAt(keys_at.to_owned()));
+        let jwks_uri = found.text(&["jwks_uri"]);
+        if !is_https(jwks_uri) {
+            return Err(VerificationError::KeysAt(jwks_uri.to_owned()));
         }
-        Ok(keys_at.to_owned())
+        Ok(jwks_uri.to_owned())
     }
 
-    async fn object(&self, what: &'static str, url: &str) -> Result<Value, Doubt> {
-        let failed = |why: String| Doubt::Fetch { what, why };
-        let answer =
-            self.caller.fetch(url, &Credentials::None).await.map_err(|why| failed(why.to_string()))?;
-        if answer.status != http::StatusCode::OK {
-            return Err(failed(format!("status {}", answer.status)));
+    async fn object(&self, document: &'static str, url: &str) -> Result<Value, VerificationError> {
+        let failed = |why: String| VerificationError::Fetch { document, why };
+        let response =
+            self.client.fetch(url, &Credentials::None).await.map_err(|why| failed(why.to_string()))?;
+        if response.status != http::StatusCode::OK {
+            return Err(failed(format!("status {}", response.status)));
         }
-        let read = decode::json_untyped(&answer.body).ok().map(|read| read.value);
+        let read = decode::json_untyped(&response.body).ok().map(|read| read.value);
         read.filter(|value| value.as_map().is_some())
             .ok_or_else(|| failed("it is not a JSON object".to_owned()))
     }
 }
 
 impl Keys {
-    fn knows(&self, token: &Compact<'_>) -> bool {
+    fn verify(&self, token: &Compact<'_>) -> bool {
         let named = |key: &&PublicKey| token.key_id.is_empty() || key.id() == token.key_id;
         self.all.iter().filter(named).any(|key| token.is_signed_by(key))
     }
 }
 
-/// Whether this is a URL whose answers nobody on the way can change.
+/// Whether a URL is https.
 pub fn is_https(url: &str) -> bool {
     let parsed = url.parse::<http::Uri>();
     parsed

@@ -1,11 +1,11 @@
 //! Rules for the claims of an ID token.
 
-use super::provider::Doubt;
+use super::provider::VerificationError;
 use crate::authentication::jose::Compact;
 use auth::User;
 use schema::Value;
 
-/// By how much clocks may differ for tokens that are not valid yet.
+/// Clock skew tolerated for tokens that are not valid yet.
 const LEEWAY_SECONDS: i64 = 60;
 
 /// Required claims, and how claims name a user.
@@ -23,36 +23,36 @@ pub(super) struct Rules {
 /// Why a token of the provider is rejected. Nothing here is secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
-    #[error("it is signed by way of {0:?}, which is not allowed")]
+    #[error("its signature algorithm {0:?} is not allowed")]
     Algorithm(String),
-    #[error("it is meant for {0:?}")]
+    #[error("its audience is {0:?}")]
     Audience(Vec<String>),
     #[error("it has expired")]
     Expired,
     #[error("it is not valid yet")]
     Early,
     #[error(transparent)]
-    Doubt(#[from] Doubt),
+    VerificationError(#[from] VerificationError),
     #[error("the claim {0:?} is missing")]
     Missing(String),
-    #[error("the claim {0:?} is not what it should be")]
+    #[error("the claim {0:?} is invalid")]
     Claim(String),
     #[error("the mail address is not verified")]
     Unverified,
     #[error("the claim {0:?} is not as required")]
     NotAsRequired(String),
-    #[error("the claim {claim:?} is kept elsewhere: {why}")]
-    Elsewhere { claim: String, why: String },
+    #[error("the distributed claim {claim:?}: {why}")]
+    Distributed { claim: String, why: String },
 }
 
 impl Rules {
-    /// Everything but the signature and what the claims say.
+    /// Checks algorithm, issuer, audience and times.
     pub fn check(&self, token: &Compact<'_>, now: i64) -> Result<(), Fault> {
         let algorithm = token.algorithm();
         if !self.algorithms.iter().any(|it| it == algorithm) {
             return Err(Fault::Algorithm(algorithm.to_owned()));
         }
-        let audiences = one_or_many(&token.claims, "aud")?.unwrap_or_default();
+        let audiences = strings(&token.claims, "aud")?.unwrap_or_default();
         if !audiences.contains(&self.client_id) {
             return Err(Fault::Audience(audiences));
         }
@@ -67,7 +67,7 @@ impl Rules {
         }
     }
 
-    /// Who the claims say it is.
+    /// The user that the claims name.
     pub fn user(&self, claims: &Value) -> Result<User, Fault> {
         let claim = &self.username_claim;
         let name = text(claims, claim)?;
@@ -83,11 +83,11 @@ impl Rules {
         }
         let mut user = User::named(format!("{}{name}", self.username_prefix));
         if !self.groups_claim.is_empty() {
-            let groups = one_or_many(claims, &self.groups_claim)?.unwrap_or_default();
+            let groups = strings(claims, &self.groups_claim)?.unwrap_or_default();
             user.groups = groups.into_iter().map(|group| format!("{}{group}", self.groups_prefix)).collect();
         }
-        for (claim, wanted) in &self.required {
-            if text(claims, claim)? != wanted {
+        for (claim, expected) in &self.required {
+            if text(claims, claim)? != expected {
                 return Err(Fault::NotAsRequired(claim.clone()));
             }
         }
@@ -95,7 +95,7 @@ impl Rules {
     }
 }
 
-/// Who a token says issued it. One provider leaves out the beginning.
+/// The issuer of a token. Google omits the scheme.
 pub(super) fn issuer(claims: &Value) -> &str {
     match claims.text(&["iss"]) {
         "accounts.google.com" => "https://accounts.google.com",
@@ -111,8 +111,8 @@ fn text<'a>(claims: &'a Value, claim: &str) -> Result<&'a str, Fault> {
     }
 }
 
-/// A claim that is one text or a list of them, if it is there.
-fn one_or_many(claims: &Value, claim: &str) -> Result<Option<Vec<String>>, Fault> {
+/// An optional claim that is a string or a list of strings.
+fn strings(claims: &Value, claim: &str) -> Result<Option<Vec<String>>, Fault> {
     let wrong = || Fault::Claim(claim.to_owned());
     match claims.at(&[claim]) {
         None | Some(Value::Null) => Ok(None),
@@ -125,7 +125,7 @@ fn one_or_many(claims: &Value, claim: &str) -> Result<Option<Vec<String>>, Fault
     }
 }
 
-/// A moment in Unix seconds; some providers write fractions.
+/// A time in Unix seconds; some providers write fractions.
 pub(super) fn seconds(claims: &Value, claim: &str) -> Option<i64> {
     match claims.at(&[claim])? {
         Value::Int(seconds) => Some(*seconds),

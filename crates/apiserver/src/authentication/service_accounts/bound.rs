@@ -1,21 +1,21 @@
 //! Claims of bound service account tokens: validity, and the objects that must exist.
 
 use super::fault::Fault;
-use crate::authentication::objects::{Found, Named, Objects, deleted_at};
+use crate::authentication::objects::{ObjectReference, Objects, StoredObject, deleted_at};
 use schema::Value;
 
-/// For how long clocks may disagree, and what was deleted may still be used, in seconds.
+/// Tolerance for clock skew and for the use of deleted objects, in seconds.
 const LEEWAY: i64 = 60;
 
-/// See the module.
+/// The claims of a bound token.
 pub struct Bound {
     pub namespace: String,
-    pub account: Named,
-    secret: Option<Named>,
-    pod: Option<Named>,
+    pub account: ObjectReference,
+    secret: Option<ObjectReference>,
+    pod: Option<ObjectReference>,
     not_before: i64,
     expires: i64,
-    /// When it should have been replaced, if it is good for longer than it was asked for.
+    /// When an extended token should have been replaced.
     warn_after: Option<i64>,
 }
 
@@ -28,20 +28,20 @@ impl Bound {
             Some(Value::Float(seconds)) => Ok(*seconds as i64),
             Some(_) => Err(unreadable()),
         };
-        let nothing = Value::map();
+        let empty = Value::map();
         let about = match claims.at(&[under]) {
-            None | Some(Value::Null) => &nothing,
+            None | Some(Value::Null) => &empty,
             Some(about @ Value::Map(_)) => about,
             Some(_) => return Err(unreadable()),
         };
         let named = |field: &str| match about.at(&[field]) {
             None | Some(Value::Null) => Ok(None),
-            Some(it @ Value::Map(_)) => Ok(Some(Named::new(it.text(&["name"]), it.text(&["uid"])))),
+            Some(it @ Value::Map(_)) => Ok(Some(ObjectReference::new(it.text(&["name"]), it.text(&["uid"])))),
             Some(_) => Err(unreadable()),
         };
         Ok(Bound {
             namespace: about.text(&["namespace"]).to_owned(),
-            account: named("serviceaccount")?.unwrap_or_else(|| Named::new("", "")),
+            account: named("serviceaccount")?.unwrap_or_else(|| ObjectReference::new("", "")),
             secret: named("secret")?,
             pod: named("pod")?,
             not_before: time(claims, "nbf")?,
@@ -50,17 +50,16 @@ impl Bound {
         })
     }
 
-    pub fn pod(&self) -> Option<&Named> {
+    pub fn pod(&self) -> Option<&ObjectReference> {
         self.pod.as_ref()
     }
 
-    /// By how many seconds the token is past the time at which it should have been replaced; `None` if there is no
-    /// such time.
+    /// Seconds since the token should have been replaced; `None` if it is not extended.
     pub fn past_warning(&self, now: i64) -> Option<i64> {
         self.warn_after.map(|at| now.saturating_sub(at).max(0))
     }
 
-    /// Whether the time is right and everything exists that must.
+    /// Checks validity times, and that the bound objects exist.
     pub fn check(&self, now: i64, objects: &Objects) -> Result<(), Fault> {
         if now.saturating_add(LEEWAY) < self.not_before {
             return Err("service account token is not valid yet".to_owned());
@@ -78,15 +77,15 @@ impl Bound {
             None => format!("service account {namespace}/{} has been deleted", account.name),
             Some(uid) => format!("service account UID ({uid}) does not match claim ({})", account.uid),
         })?;
-        for (what, plural, named) in [("secret", "secrets", &self.secret), ("pod", "pods", &self.pod)] {
+        for (kind, plural, named) in [("secret", "secrets", &self.secret), ("pod", "pods", &self.pod)] {
             let Some(named) = named else { continue };
             let void = || "service account token has been invalidated".to_owned();
             let found = objects.find(plural, namespace, &named.name).ok_or_else(void)?;
             check(&found, named, now, |uid| match uid {
                 None => void(),
                 Some(uid) => {
-                    let claim = format!("service account {what} ref claim ({})", named.uid);
-                    format!("{what} UID ({uid}) does not match {claim}")
+                    let claim = format!("service account {kind} ref claim ({})", named.uid);
+                    format!("{kind} UID ({uid}) does not match {claim}")
                 }
             })?;
         }
@@ -94,9 +93,14 @@ impl Bound {
     }
 }
 
-/// Whether an object is the one that was meant, and not gone for too long. `fault` says what is wrong: with the uid
-/// that it has, or that it is gone.
-fn check(found: &Found, named: &Named, now: i64, fault: impl Fn(Option<&str>) -> Fault) -> Result<(), Fault> {
+/// Whether an object is the referenced one, and not deleted for too long. `fault` makes the error: with the
+/// actual uid, or `None` if it is deleted.
+fn check(
+    found: &StoredObject,
+    named: &ObjectReference,
+    now: i64,
+    fault: impl Fn(Option<&str>) -> Fault,
+) -> Result<(), Fault> {
     named.check(found, |object| {
         let deleted = deleted_at(object);
         if deleted.is_some_and(|at| at < now.saturating_sub(LEEWAY)) {

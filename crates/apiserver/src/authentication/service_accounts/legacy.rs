@@ -2,28 +2,28 @@
 
 use super::fault::Fault;
 use super::tracking::LastUse;
-use crate::authentication::objects::{Named, Objects, deleted_at};
+use crate::authentication::objects::{ObjectReference, Objects, deleted_at};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use schema::Value;
 use subtle::ConstantTimeEq;
 
-/// See the module.
+/// The claims of a legacy token.
 pub struct Legacy {
     pub namespace: String,
-    pub account: Named,
-    secret: Named,
+    pub account: ObjectReference,
+    secret: ObjectReference,
     used: LastUse,
 }
 
 impl Legacy {
-    /// `prefix` is what the names of its claims begin with.
+    /// `prefix` is the prefix of its claims.
     pub fn read(claims: &Value, prefix: &str, subject: &str) -> Result<Self, Fault> {
         if subject.is_empty() {
             return Err("sub claim is missing".to_owned());
         }
-        let claim = |name: &str, told: &str| match claims.text(&[&format!("{prefix}{name}")]) {
-            "" => Err(format!("{told} claim is missing")),
+        let claim = |name: &str, field: &str| match claims.text(&[&format!("{prefix}{name}")]) {
+            "" => Err(format!("{field} claim is missing")),
             text => Ok(text.to_owned()),
         };
         let namespace = claim("namespace", "namespace")?;
@@ -33,18 +33,18 @@ impl Legacy {
         if auth::service_account(subject) != Some((&namespace, &name)) {
             return Err("sub claim is invalid".to_owned());
         }
-        let (account, secret) = (Named::new(name, uid), Named::new(secret, ""));
+        let (account, secret) = (ObjectReference::new(name, uid), ObjectReference::new(secret, ""));
         Ok(Legacy { namespace, account, secret, used: LastUse::default() })
     }
 
-    /// Notes on the secret that its token was used.
+    /// Records on the Secret that its token was used.
     pub fn note_use(&self, objects: &Objects) {
         if let Some(api) = objects.api() {
             self.used.note(&api, &self.namespace, &self.secret.name);
         }
     }
 
-    /// Whether the secret still holds the token, and the account is the one it was made for.
+    /// Checks that the Secret still holds the token, and that the account is the one it was issued for.
     pub fn check(&self, token: &str, objects: &Objects) -> Result<(), Fault> {
         let (namespace, account) = (&self.namespace, &self.account);
         let void = || "Token has been invalidated".to_owned();

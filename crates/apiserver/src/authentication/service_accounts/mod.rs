@@ -1,8 +1,8 @@
-//! Tokens of service accounts: asked for through the account, and known again when they are shown.
+//! Service account tokens: issued by the `token` subresource, verified when presented.
 //!
-//! What always holds: a token is good for the audiences and the time it was made for, and only for as long as
-//! the account, and the object it was bound to, are the ones that it was made for. That a token was signed here is
-//! found out once and remembered; whether it still holds is looked at each time, in the objects as they are.
+//! Invariants: a token is valid for its audiences and its time, and only while the account and the bound
+//! object are those that it was issued for. Signatures are verified once and cached; validity and objects are
+//! checked each time.
 
 mod bound;
 mod fault;
@@ -11,13 +11,13 @@ mod legacy;
 mod request;
 pub mod tracking;
 
-pub use issuer::{CONFIGURATION_PATH, Issuer, KEYS_PATH, Published};
+pub use issuer::{CONFIGURATION_PATH, DiscoveryDocuments, Issuer, KEYS_PATH};
 pub use request::{TokenRequests, part};
 
 use crate::authentication::jose::{Compact, PublicKey};
 use crate::authentication::objects::Objects;
-use crate::authentication::remembered::{Lookups, Remembered};
-use auth::tokens::{Authenticator, Identified, Verdict};
+use crate::authentication::token_cache::{TokenCache, TokenCacheMetrics};
+use auth::tokens::{AuthenticatedUser, Authenticator, Verdict};
 use auth::{SERVICE_ACCOUNT_PREFIX, User, service_account_groups};
 use bound::Bound;
 use env::{MaybeReady, World};
@@ -28,57 +28,56 @@ use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many tokens are remembered at least.
-const REMEMBERED: usize = 4096;
+/// Minimum number of cached tokens.
+const CACHE_ENTRIES: usize = 4096;
 
-/// What tokens are judged by.
-pub struct Trust {
-    /// Any of these may have signed a token.
+/// Options of verification.
+pub struct VerifierOptions {
+    /// Keys that may have signed a token.
     pub keys: Vec<PublicKey>,
-    /// Any of these may have issued it.
+    /// Issuers that may have issued it.
     pub issuers: Vec<String>,
-    /// For whom a token is meant that does not say.
+    /// Audiences of a token without audiences.
     pub audiences: Arc<[String]>,
-    /// Whether tokens from secrets are good only while the secret and the account exist.
+    /// Whether tokens from Secrets are valid only while the Secret and the account exist.
     pub lookup: bool,
-    /// Whether it is noted on secrets when their tokens were last used.
-    pub tracked: bool,
+    /// Whether Secrets record when their tokens were last used.
+    pub tracks_use: bool,
     pub names: Names,
 }
 
-/// Knows the tokens that were issued here, of both forms: those that are asked for, and those of old that are kept
-/// in secrets.
+/// Authenticator of service account tokens: bound ones, and legacy ones in Secrets.
 pub struct Accounts {
-    trust: Trust,
-    /// What the claims about the cluster stand under, and what the claims of old begin with.
+    options: VerifierOptions,
+    /// Prefixes of the private claims of bound and of legacy tokens.
     claims: String,
-    old_claims: String,
-    old_issuer: String,
+    legacy_claims: String,
+    legacy_issuer: String,
     objects: Objects,
-    seen: Remembered<Arc<Seen>>,
-    lookups: Lookups,
-    pub uses: Uses,
+    verified: TokenCache<Arc<VerifiedToken>>,
+    metrics: TokenCacheMetrics,
+    pub uses: TokenUseMetrics,
 }
 
-/// How often tokens were used that people should know about.
+/// Metrics of token uses.
 #[derive(Default)]
-pub struct Uses {
-    /// From secrets, good forever.
+pub struct TokenUseMetrics {
+    /// Legacy tokens from Secrets, which do not expire.
     pub legacy: Counter,
-    /// Past the time at which they should have been replaced.
+    /// Extended tokens past the time of their replacement.
     pub stale: Counter,
-    /// That have such a time, and were used before it.
+    /// Extended tokens before that time.
     pub fresh: Counter,
 }
 
-/// A token that was signed here.
-struct Seen {
+/// A token with a verified signature.
+struct VerifiedToken {
     user: Arc<User>,
     subject: String,
-    /// For whom it is meant; nobody in particular if empty.
+    /// Its audiences; empty means those of the server.
     audiences: Vec<String>,
-    /// Which of the server's own audiences are among them.
-    here: Arc<[String]>,
+    /// The server's own audiences among them.
+    own_audiences: Arc<[String]>,
     form: Form,
 }
 
@@ -88,61 +87,67 @@ enum Form {
 }
 
 impl Accounts {
-    pub fn new(trust: Trust, objects: Objects, lookups: Lookups, world: &World) -> Self {
-        let claims = trust.names.well_known_domain.to_string();
+    pub fn new(
+        options: VerifierOptions,
+        objects: Objects,
+        metrics: TokenCacheMetrics,
+        world: &World,
+    ) -> Self {
+        let claims = options.names.well_known_domain.to_string();
         Accounts {
-            old_claims: format!("{claims}/serviceaccount/"),
-            old_issuer: format!("{}/serviceaccount", trust.names.vendor),
+            legacy_claims: format!("{claims}/serviceaccount/"),
+            legacy_issuer: format!("{}/serviceaccount", options.names.vendor),
             claims,
-            trust,
+            options,
             objects,
-            seen: Remembered::new(REMEMBERED, world),
-            lookups,
-            uses: Uses::default(),
+            verified: TokenCache::new(CACHE_ENTRIES, world),
+            metrics,
+            uses: TokenUseMetrics::default(),
         }
     }
 
-    fn judge(&self, token: &str, audiences: &[String]) -> Verdict {
-        let seen = match self.signed(token) {
-            Ok(Some(seen)) => seen,
+    fn authenticate(&self, token: &str, audiences: &[String]) -> Verdict {
+        let verified = match self.verify(token) {
+            Ok(Some(verified)) => verified,
             Ok(None) => return Verdict::Unknown,
             Err(why) => return Verdict::Refused(why),
         };
-        match self.holds(&seen, token, audiences) {
-            Ok(known) => Verdict::Known(known),
+        match self.check(&verified, token, audiences) {
+            Ok(identified) => Verdict::Known(identified),
             Err(why) => Verdict::Refused(why),
         }
     }
 
-    /// What a token says, if it was issued and signed here; `None` if it is somebody else's.
-    fn signed(&self, token: &str) -> Result<Option<Arc<Seen>>, Fault> {
-        let digest = self.seen.digest(token);
-        if let Some(seen) = self.seen.get(&digest) {
-            self.lookups.remembered.inc();
-            return Ok(Some(seen));
+    /// Verifies the signature of a token; `None` if another issuer issued it.
+    fn verify(&self, token: &str) -> Result<Option<Arc<VerifiedToken>>, Fault> {
+        let digest = self.verified.digest(token);
+        if let Some(verified) = self.verified.get(&digest) {
+            self.metrics.hits.inc();
+            return Ok(Some(verified));
         }
         let Some(read) = Compact::parse(token) else { return Ok(None) };
         let issuer = read.claims.text(&["iss"]);
-        let trusted = self.trust.issuers.iter().any(|one| one == issuer);
-        // an issuer may call itself as the one of old; its tokens are told by what they claim
-        let old = issuer == self.old_issuer && !(trusted && read.claims.at(&[&self.claims]).is_some());
-        if !old && !trusted {
+        let trusted = self.options.issuers.iter().any(|one| one == issuer);
+        // the current issuer may have the name of the legacy one; the claims tell the two forms apart
+        let is_legacy =
+            issuer == self.legacy_issuer && !(trusted && read.claims.at(&[&self.claims]).is_some());
+        if !is_legacy && !trusted {
             return Ok(None);
         }
         // the key that the token names is tried first
         let (named, others): (Vec<_>, Vec<_>) =
-            self.trust.keys.iter().partition(|key| key.id() == read.key_id);
+            self.options.keys.iter().partition(|key| key.id() == read.key_id);
         if !named.into_iter().chain(others).any(|key| read.is_signed_by(key)) {
-            self.lookups.failed.inc();
+            self.metrics.failed.inc();
             return Err("square/go-jose: error in cryptographic primitive".to_owned());
         }
-        let seen = Arc::new(self.read(&read, old)?);
-        self.lookups.found_out.inc();
-        self.seen.put(digest, seen.clone());
-        Ok(Some(seen))
+        let verified = Arc::new(self.read(&read, is_legacy)?);
+        self.metrics.misses.inc();
+        self.verified.put(digest, verified.clone());
+        Ok(Some(verified))
     }
 
-    fn read(&self, token: &Compact<'_>, old: bool) -> Result<Seen, Fault> {
+    fn read(&self, token: &Compact<'_>, is_legacy: bool) -> Result<VerifiedToken, Fault> {
         let claims = &token.claims;
         let subject = claims.text(&["sub"]).to_owned();
         let audiences = match claims.at(&["aud"]).and_then(|it| it.as_str()) {
@@ -150,16 +155,16 @@ impl Accounts {
             None => crate::reviews::list_of(claims, &["aud"]),
         };
         let mut extra = BTreeMap::new();
-        let (namespace, name, uid, form) = if old {
-            let read = Legacy::read(claims, &self.old_claims, &subject)?;
+        let (namespace, name, uid, form) = if is_legacy {
+            let read = Legacy::read(claims, &self.legacy_claims, &subject)?;
             let account = &read.account;
             (read.namespace.clone(), account.name.clone(), account.uid.clone(), Form::Legacy(read))
         } else {
             let read = Bound::read(claims, &self.claims)?;
-            for (what, text) in
+            for (field, text) in
                 read.pod().into_iter().flat_map(|pod| [("name", &pod.name), ("uid", &pod.uid)])
             {
-                let key = self.trust.names.well_known_under("authentication", &format!("pod-{what}"));
+                let key = self.options.names.well_known_under("authentication", &format!("pod-{field}"));
                 extra.insert(key, vec![text.clone()]);
             }
             let account = &read.account;
@@ -168,41 +173,50 @@ impl Accounts {
         let groups = service_account_groups(&namespace).into();
         let user =
             User { uid, groups, extra, ..User::named(format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")) };
-        let here = self.common(&audiences, &self.trust.audiences);
-        Ok(Seen { user: Arc::new(user.authenticated()), subject, audiences, here, form })
+        let own_audiences = self.common(&audiences, &self.options.audiences);
+        Ok(VerifiedToken { user: Arc::new(user.authenticated()), subject, audiences, own_audiences, form })
     }
 
-    /// Which of those that were asked for a token is meant for.
-    fn common(&self, meant: &[String], wanted: &[String]) -> Arc<[String]> {
-        let meant = if meant.is_empty() { &self.trust.audiences } else { meant };
-        wanted.iter().filter(|it| meant.contains(it)).cloned().collect()
+    /// The requested audiences that a token is valid for.
+    fn common(&self, token_audiences: &[String], requested: &[String]) -> Arc<[String]> {
+        let token_audiences =
+            if token_audiences.is_empty() { &self.options.audiences } else { token_audiences };
+        requested.iter().filter(|it| token_audiences.contains(it)).cloned().collect()
     }
 
-    /// Whether a token that was signed here is good now, and for whom.
-    fn holds(&self, seen: &Seen, token: &str, wanted: &[String]) -> Result<Identified, Fault> {
-        let own = &self.trust.audiences;
-        let audiences =
-            if wanted == &**own { seen.here.clone() } else { self.common(&seen.audiences, wanted) };
+    /// Checks that a token is valid now, and for which audiences.
+    fn check(
+        &self,
+        verified: &VerifiedToken,
+        token: &str,
+        requested: &[String],
+    ) -> Result<AuthenticatedUser, Fault> {
+        let own = &self.options.audiences;
+        let audiences = if requested == &**own {
+            verified.own_audiences.clone()
+        } else {
+            self.common(&verified.audiences, requested)
+        };
         if audiences.is_empty() && !own.is_empty() {
-            let meant = if seen.audiences.is_empty() { own } else { &seen.audiences[..] };
+            let token_audiences = if verified.audiences.is_empty() { own } else { &verified.audiences[..] };
             return Err(format!(
                 "token audiences {} is invalid for the target audiences {}",
-                quoted(meant),
-                quoted(wanted)
+                quoted(token_audiences),
+                quoted(requested)
             ));
         }
         let mut annotations = Vec::new();
         let mut note = |name: &str, text: String| {
-            annotations.push((format!("{}/{name}", self.trust.names.group("authentication")), text));
+            annotations.push((format!("{}/{name}", self.options.names.group("authentication")), text));
         };
-        if seen.audiences.is_empty() {
+        if verified.audiences.is_empty() {
             self.uses.legacy.inc();
-            note("legacy-token", seen.subject.clone());
+            note("legacy-token", verified.subject.clone());
         }
-        match &seen.form {
-            Form::Legacy(claims) if self.trust.lookup => {
+        match &verified.form {
+            Form::Legacy(claims) if self.options.lookup => {
                 claims.check(token, &self.objects)?;
-                if self.trust.tracked {
+                if self.options.tracks_use {
                     claims.note_use(&self.objects);
                 }
             }
@@ -214,7 +228,7 @@ impl Accounts {
                     Some(0) => self.uses.fresh.inc(),
                     Some(past) => {
                         self.uses.stale.inc();
-                        let subject = &seen.subject;
+                        let subject = &verified.subject;
                         let text = format!("subject: {subject}, seconds after warning threshold: {past}");
                         note("stale-token", text);
                     }
@@ -222,7 +236,7 @@ impl Accounts {
                 }
             }
         }
-        Ok(Identified { user: seen.user.clone(), audiences, annotations })
+        Ok(AuthenticatedUser { user: verified.user.clone(), audiences, annotations })
     }
 }
 
@@ -232,7 +246,7 @@ impl Authenticator for Accounts {
     }
 
     fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> MaybeReady<'a, Verdict> {
-        self.judge(token, audiences).into()
+        self.authenticate(token, audiences).into()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Issues tokens of service accounts: the `token` subresource.
+//! The `token` subresource of service accounts, which issues tokens.
 
 use super::Issuer;
 use crate::reviews::list_of;
@@ -10,22 +10,22 @@ use schema::table::{Group, Kind, Ref};
 use schema::{Path, Value, time};
 use std::sync::Arc;
 
-/// The shortest time that can be asked for, in seconds.
+/// Minimum lifetime of a requested token, in seconds.
 const SHORTEST: i64 = 600;
-/// The longest.
+/// Maximum lifetime.
 const LONGEST: i64 = 1 << 32;
 
-/// For how long pods ask for tokens unless told otherwise, in seconds: an odd number, so that it is known again.
+/// The default lifetime that pods request, in seconds; an odd number that identifies them.
 const POD_DEFAULT: i64 = 3607;
-/// For how long such tokens are good, for the sake of those who do not read them anew in time.
+/// Extended lifetime of those tokens, for clients that do not reload them in time.
 const EXTENDED: i64 = 365 * 24 * 3600;
 
-/// Issues tokens.
+/// The virtual subresource.
 pub struct TokenRequests {
     pub issuer: Arc<Issuer>,
 }
 
-/// Where tokens are asked for, if this kind is the one.
+/// The subresource of a kind, if it is ServiceAccount.
 pub fn part(kind: &Kind, issuer: &Arc<Issuer>) -> Option<VirtualSubresource> {
     let sub = kind.subresources.iter().find(|it| it.name == "token" && it.kind == "TokenRequest")?;
     let (group, version): &(Group, _) = sub.group_version.as_ref()?;
@@ -49,11 +49,11 @@ impl VirtualResource for TokenRequests {
         let invalid = |name: &str, problem| {
             Err(ApiError::invalid(Subject { group: &group, kind: "TokenRequest", name }, vec![problem]))
         };
-        let given = request.text(&["metadata", "name"]);
-        if !given.is_empty() && given != name {
+        let name_in_body = request.text(&["metadata", "name"]);
+        if !name_in_body.is_empty() && name_in_body != name {
             let path = Path::ROOT.field("metadata");
             let why = "must match the service account name if specified";
-            return invalid(name, Problem::invalid(&path.field("name"), &given.into(), why));
+            return invalid(name, Problem::invalid(&path.field("name"), &name_in_body.into(), why));
         }
         if (origin.find)("serviceaccounts", namespace, name).is_none() {
             return Err(ApiError::not_found(origin.subject));
@@ -80,7 +80,7 @@ impl VirtualResource for TokenRequests {
     }
 }
 
-/// For how long a token is asked for.
+/// The requested lifetime.
 fn seconds_of(request: &Value) -> i64 {
     request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int).unwrap_or(0)
 }
@@ -91,14 +91,14 @@ impl TokenRequests {
         let account = (origin.lookup)("serviceaccounts", namespace, name);
         let account = account.ok_or_else(|| ApiError::not_found(origin.subject))?;
         let (issuer, seconds) = (&self.issuer, seconds_of(&request));
-        let mut about = self.about(&request, &account, origin)?;
-        let seconds = match issuer.longest {
-            Some(longest) if seconds > longest => {
-                let told =
-                    format!("requested expiration of {seconds} seconds shortened to {longest} seconds");
-                origin.user.notes.warn(told);
-                request.set(&["spec", "expirationSeconds"], longest);
-                longest
+        let mut private_claims = self.private_claims(&request, &account, origin)?;
+        let seconds = match issuer.max_seconds {
+            Some(max_seconds) if seconds > max_seconds => {
+                let message =
+                    format!("requested expiration of {seconds} seconds shortened to {max_seconds} seconds");
+                origin.user.notes.warn(message);
+                request.set(&["spec", "expirationSeconds"], max_seconds);
+                max_seconds
             }
             _ => seconds,
         };
@@ -106,10 +106,10 @@ impl TokenRequests {
         let mut good_for = seconds;
         if issuer.extend
             && seconds == POD_DEFAULT
-            && about.at(&["pod"]).is_some()
-            && self.is_meant_here(&request)
+            && private_claims.at(&["pod"]).is_some()
+            && self.is_for_this_server(&request)
         {
-            about.set(&["warnafter"], now.saturating_add(seconds));
+            private_claims.set(&["warnafter"], now.saturating_add(seconds));
             good_for = EXTENDED;
         }
         let mut claims = Value::map();
@@ -118,7 +118,7 @@ impl TokenRequests {
             claims.set(&[field], at);
         }
         claims.set(&["iss"], issuer.name.as_str());
-        claims.make_map().insert(issuer.claims.clone(), about);
+        claims.make_map().insert(issuer.claims.clone(), private_claims);
         claims.set(&["sub"], format!("{}{namespace}:{name}", auth::SERVICE_ACCOUNT_PREFIX));
         let token = issuer.signer.sign(&claims);
         let token = token.ok_or_else(|| ApiError::internal_error("failed to generate token"))?;
@@ -128,14 +128,14 @@ impl TokenRequests {
         Ok(request)
     }
 
-    /// Whether a token is for this server alone, which knows what it extended.
-    fn is_meant_here(&self, request: &Value) -> bool {
-        let asked = list_of(request, &["spec", "audiences"]);
-        asked.iter().all(|audience| self.issuer.audiences.contains(audience))
+    /// Whether a token is only for this server, which knows that it is extended.
+    fn is_for_this_server(&self, request: &Value) -> bool {
+        let requested = list_of(request, &["spec", "audiences"]);
+        requested.iter().all(|audience| self.issuer.audiences.contains(audience))
     }
 
-    /// What the token says about the account, and about the object it is bound to.
-    fn about(
+    /// The private claims: the account and the bound object.
+    fn private_claims(
         &self,
         request: &Value,
         account: &Value,
@@ -148,14 +148,14 @@ impl TokenRequests {
             }
             out
         };
-        let mut about = Value::map();
-        about.set(&["namespace"], origin.namespace);
-        about.set(&["serviceaccount"], named(account));
+        let mut private_claims = Value::map();
+        private_claims.set(&["namespace"], origin.namespace);
+        private_claims.set(&["serviceaccount"], named(account));
         let Some(reference) = request.at(&["spec", "boundObjectRef"]).filter(|it| !it.is_null()) else {
-            return Ok(about);
+            return Ok(private_claims);
         };
         let (kind, name) = (reference.text(&["kind"]), reference.text(&["name"]));
-        // more than a group and a version is neither
+        // an apiVersion with more than two segments has neither
         let version = Some(reference.text(&["apiVersion"])).filter(|it| it.matches('/').count() < 2);
         let (group, version) = match version.unwrap_or("").split_once('/') {
             Some((group, version)) => (group, version),
@@ -187,7 +187,7 @@ impl TokenRequests {
             );
             return Err(ApiError::conflict(Subject { group, kind, name }, &why));
         }
-        about.set(&[claim], named(&found));
-        Ok(about)
+        private_claims.set(&[claim], named(&found));
+        Ok(private_claims)
     }
 }

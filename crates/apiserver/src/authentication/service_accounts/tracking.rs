@@ -1,7 +1,7 @@
-//! When tokens of old were last used: noted on their secrets, and since when that is done.
+//! Last-use tracking of legacy tokens: a label on their Secrets, and a ConfigMap with the start of tracking.
 //!
-//! Whoever wants to be rid of such tokens learns from it which of them are still needed. What always holds: a secret is
-//! written at most once a day because of its token, and no request waits for that.
+//! Operators learn from it which legacy tokens are still in use. Invariant: a Secret is written at most once
+//! a day for its token, and no request waits for the write.
 
 use crate::loopback;
 use rest::{Api, ApiError};
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// The last day, counted from the beginning of Unix time, on which a token was seen to be used.
+/// The last day, in days of Unix time, on which a token was used.
 #[derive(Default)]
 pub struct LastUse(AtomicI64);
 
 impl LastUse {
-    /// A token was used that a secret holds.
+    /// Records a use of a Secret's token.
     pub fn note(&self, api: &Arc<Api>, namespace: &str, secret: &str) {
         let today = env::unix_seconds(&api.world) / DAY;
         if self.0.swap(today, Ordering::Relaxed) == today {
@@ -25,13 +25,13 @@ impl LastUse {
         let (api, namespace, secret) = (api.clone(), namespace.to_owned(), secret.to_owned());
         tokio::spawn(async move {
             if let Err(why) = write(&api, &namespace, &secret, today).await {
-                tracing::warn!(%why, namespace, secret, "it cannot be noted that a token was used");
+                tracing::warn!(%why, namespace, secret, "the last use of a service account token could not be recorded");
             }
         });
     }
 }
 
-/// A day as labels have it.
+/// A day in the form of labels.
 fn date(day: i64) -> String {
     time::format_time(day.saturating_mul(DAY)).chars().take(10).collect()
 }
@@ -41,7 +41,7 @@ async fn write(api: &Arc<Api>, namespace: &str, name: &str, today: i64) -> Resul
     loop {
         let Some(mut secret) = api.lookup("secrets", namespace, name) else { return Ok(()) };
         let noted = secret.text(&["metadata", "labels", &label]);
-        // the clock of another server may be a little ahead
+        // the clock of another server may be slightly ahead
         if [date(today), date(today + 1)].iter().any(|day| day == noted) {
             return Ok(());
         }
@@ -49,9 +49,9 @@ async fn write(api: &Arc<Api>, namespace: &str, name: &str, today: i64) -> Resul
         metadata.entry("labels").make_map().insert(label.clone(), date(today));
         let resources = api.resources();
         let Some(resource) = resources.get("v1", "secrets") else { return Ok(()) };
-        let place = loopback::Place { resource, namespace, name, subresource: "" };
-        match loopback::write(api, place, &secret).await {
-            // somebody was faster
+        let target = loopback::WriteTarget { resource, namespace, name, subresource: "" };
+        match loopback::write(api, target, &secret).await {
+            // a concurrent write won
             Err(why) if why.code == 409 => tokio::task::yield_now().await,
             Err(why) if why.code == 404 => return Ok(()),
             written => return written.map(drop),
@@ -59,18 +59,19 @@ async fn write(api: &Arc<Api>, namespace: &str, name: &str, today: i64) -> Resul
     }
 }
 
-/// Says in a config map since when uses are noted; where they are not, there is none.
-pub async fn keep_since(api: &Arc<Api>, tracked: bool) -> Result<(), ApiError> {
+/// Writes to a ConfigMap since when uses are tracked; deletes it where they are not.
+pub async fn maintain_start(api: &Arc<Api>, is_tracked: bool) -> Result<(), ApiError> {
     let namespace = api.names.system_namespace();
     let name = format!("{}-apiserver-legacy-service-account-token-tracking", api.names.prefix);
     let resources = api.resources();
     let Some(resource) = resources.get("v1", "configmaps") else { return Ok(()) };
     let found = api.lookup("configmaps", &namespace, &name);
-    if !tracked {
+    if !is_tracked {
         if found.is_none() {
             return Ok(());
         }
-        let deleted = api.delete(resource, &namespace, &name, &Default::default(), &loopback::itself()).await;
+        let deleted =
+            api.delete(resource, &namespace, &name, &Default::default(), &loopback::own_user()).await;
         return deleted.map(drop);
     }
     let is_date = |text: &str| time::to_unix(&format!("{text}T00:00:00Z")).is_some();
@@ -81,6 +82,6 @@ pub async fn keep_since(api: &Arc<Api>, tracked: bool) -> Result<(), ApiError> {
     let mut map = found.unwrap_or_else(Value::map);
     map.set(&["metadata", "name"], &*name);
     map.set(&["data", "since"], date(env::unix_seconds(&api.world) / DAY));
-    let place = loopback::Place { resource, namespace: &namespace, name: existing, subresource: "" };
-    loopback::or_another_did(loopback::write(api, place, &map).await.map(drop))
+    let target = loopback::WriteTarget { resource, namespace: &namespace, name: existing, subresource: "" };
+    loopback::ignore_conflict(loopback::write(api, target, &map).await.map(drop))
 }

@@ -5,9 +5,8 @@
 //! node ◄─ attachment of a volume
 //! ```
 //!
-//! Nothing is kept: pods are indexed by node where they are cached, and only those whose text holds the name
-//! that is asked for are decoded. Pods that merely mirror what an agent runs by itself relate nothing, or an
-//! agent could write one to read what it names.
+//! No state is kept: the cache indexes pods by node, and only pods whose JSON contains the requested name are
+//! decoded. Mirror pods relate nothing, or a kubelet could create one to read the objects that it names.
 
 use kinds::core::persistentvolume::secrets;
 use kinds::core::pod::references::{self, ReferenceKind};
@@ -16,7 +15,7 @@ use rest::{Api, Collection, Object};
 use schema::Value;
 use std::sync::Arc;
 
-/// Where things are looked up.
+/// The collections that relations are looked up in.
 pub struct Related {
     pods: Option<Arc<Collection>>,
     volumes: Option<Arc<Collection>>,
@@ -88,20 +87,21 @@ impl Related {
     }
 
     /// Whether a pod on the node refers to an object of its namespace.
-    fn needs(&self, node: &str, namespace: &str, wanted: ReferenceKind, name: &str) -> bool {
+    fn needs(&self, node: &str, namespace: &str, kind: ReferenceKind, name: &str) -> bool {
         let Some(pods) = &self.pods else { return false };
         let snapshot = pods.cache.snapshot();
         let text = Text::new(name);
-        // what is made for a volume of the pod is named after both
-        let made_for = |pod: &Object| {
+        // a generated claim is named after pod and volume
+        let is_generated_for = |pod: &Object| {
             let volume = name.strip_prefix(&*pod.name).and_then(|rest| rest.strip_prefix('-'));
-            wanted == ReferenceKind::Claim && volume.is_some_and(|volume| !volume.is_empty())
+            kind == ReferenceKind::Claim && volume.is_some_and(|volume| !volume.is_empty())
         };
         let here = snapshot.with_term(node).filter(|(_, pod)| *pod.namespace == *namespace);
-        let mut holding = here.filter(|(_, pod)| text.is_in(pod) || made_for(pod));
+        let mut holding = here.filter(|(_, pod)| text.is_in(pod) || is_generated_for(pod));
         holding.any(|(_, pod)| {
             pod.value(&pods.kind).is_ok_and(|pod| {
-                !self.mirrors(&pod) && references::any(&pod, |what, other| what == wanted && other == name)
+                !self.mirrors(&pod)
+                    && references::any(&pod, |reference, other| reference == kind && other == name)
             })
         })
     }
@@ -116,7 +116,7 @@ fn find(collection: &Option<Arc<Collection>>, name: &str) -> Option<Value> {
     collection.cache.get("", name)?.value(&collection.kind).ok()
 }
 
-/// A name as it stands in JSON. Names that would be written otherwise are not searched for.
+/// A name as it occurs in JSON. Names that need escapes are not searched for.
 struct Text {
     finder: Finder<'static>,
     plain: bool,

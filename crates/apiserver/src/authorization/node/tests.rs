@@ -1,13 +1,13 @@
 use super::*;
 
-fn reason(what: &str) -> String {
+fn reason(request: &str) -> String {
     let node = Node::new(&Names::kubernetes());
     let user = User { groups: vec![NODES.to_owned()], ..User::named("system:node:x") };
-    let mut words = what.split(' ');
-    let mut next = || words.next().unwrap_or("");
+    let mut fields = request.split(' ');
+    let mut next = || fields.next().unwrap_or("");
     let (verb, group, resource, namespace, name) = (next(), next(), next(), next(), next());
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let asked = Attributes {
+    let attributes = Attributes {
         user: &user,
         verb,
         api_group: group.trim_matches('-'),
@@ -19,7 +19,7 @@ fn reason(what: &str) -> String {
         path: "",
         resource_request: true,
     };
-    match node.authorize(&asked).now() {
+    match node.authorize(&attributes).now() {
         Some(Decision::Allow(_)) => "yes".to_owned(),
         Some(other) => other.reason().to_owned(),
         None => panic!("takes its time"),
@@ -27,9 +27,9 @@ fn reason(what: &str) -> String {
 }
 
 #[test]
-fn what_does_not_depend_on_objects_is_decided_by_kind_and_name() {
+fn requests_without_relations_are_decided_by_kind_and_name() {
     let none = "no relationship found between node 'x' and this object";
-    for (what, expected) in [
+    for (request, expected) in [
         ("get - secrets a s", none),
         ("create - secrets a s", "can only read resources of this type"),
         ("get - secrets/q a s", "cannot read subresource"),
@@ -70,7 +70,7 @@ fn what_does_not_depend_on_objects_is_decided_by_kind_and_name() {
         ("delete - nodes - x", ""),
         ("get apps deployments a d", ""),
     ] {
-        assert_eq!(reason(what), expected, "{what}");
+        assert_eq!(reason(request), expected, "{request}");
     }
 }
 

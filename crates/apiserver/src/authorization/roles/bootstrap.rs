@@ -1,9 +1,9 @@
-//! Creates and reconciles the bootstrap roles and bindings of every cluster.
+//! Creates and reconciles the bootstrap roles and bindings.
 //!
-//! What always holds: nothing is taken away from an object but a binding to another role, which cannot be changed
-//! and is made anew; and an object whose annotation says so is left alone.
+//! Invariants: only bindings to another role are deleted, and recreated, because a roleRef is immutable; an
+//! object with `autoupdate: "false"` is left alone.
 
-use super::defaults::{self, Wanted};
+use super::defaults::{self, BootstrapObject};
 use super::read;
 use crate::loopback;
 use crate::server::StartError;
@@ -14,95 +14,94 @@ use rest::{Api, ApiError, Resource};
 use schema::{Map, Value};
 use std::sync::Arc;
 
-/// How many are written side by side: enough for the store to take them in few batches, and few enough that
-/// what a start needs of memory is no more than what serving needs.
-const AT_ONCE: usize = 8;
+/// Concurrent writes: enough for the store to batch them, and few enough to bound memory at startup.
+const CONCURRENCY: usize = 8;
 
-/// Brings all of them about that there are where these gates are open.
-pub(crate) async fn ensure(api: &Arc<Api>, opened: &[String]) -> Result<(), StartError> {
+/// Reconciles all bootstrap objects for the enabled gates.
+pub(crate) async fn ensure(api: &Arc<Api>, enabled_gates: &[String]) -> Result<(), StartError> {
     let group_version = format!("{}/v1", api.names.group("rbac.authorization"));
-    let annotation = defaults::kept_up_annotation(&api.names);
-    let steps = defaults::all(&api.names, opened).into_iter().filter_map(|mut wanted| {
-        if wanted.plural == "clusterroles" && wanted.name == defaults::BASIC_USER {
-            wanted.permit_self_review(api);
+    let annotation = defaults::autoupdate_annotation(&api.names);
+    let steps = defaults::all(&api.names, enabled_gates).into_iter().filter_map(|mut desired| {
+        if desired.plural == "clusterroles" && desired.name == defaults::BASIC_USER {
+            desired.permit_self_review(api);
         }
-        let resource = api.resources().get(&group_version, wanted.plural).cloned()?;
-        let step = match api.lookup(wanted.plural, &wanted.namespace, &wanted.name) {
-            None => Step::Create(wanted.object.clone()),
-            Some(there) => step(&there, &wanted, &annotation),
+        let resource = api.resources().get(&group_version, desired.plural).cloned()?;
+        let step = match api.lookup(desired.plural, &desired.namespace, &desired.name) {
+            None => Step::Create(desired.object.clone()),
+            Some(existing) => step(&existing, &desired, &annotation),
         };
-        (step != Step::Nothing).then_some((resource, wanted, step))
+        (step != Step::Nothing).then_some((resource, desired, step))
     });
-    let writes = steps.map(|(resource, wanted, step)| async move {
-        let done = take(api, &resource, &wanted, step).await;
-        loopback::or_another_did(done).map_err(|why| StartError::System { name: wanted.name, why })
+    let writes = steps.map(|(resource, desired, step)| async move {
+        let done = apply_step(api, &resource, &desired, step).await;
+        loopback::ignore_conflict(done).map_err(|why| StartError::System { name: desired.name, why })
     });
-    stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await
+    stream::iter(writes).buffer_unordered(CONCURRENCY).try_collect().await
 }
 
-/// What is to be done about an object.
+/// The write that reconciles an object.
 #[derive(Debug, PartialEq)]
 enum Step {
     Nothing,
     Create(Value),
     Update(Value),
-    /// Removed, and made like this.
+    /// Deleted, and recreated like this.
     Replace(Value),
 }
 
-fn step(there: &Value, wanted: &Wanted, annotation: &str) -> Step {
-    let annotations = there.at(&["metadata", "annotations"]).and_then(Value::as_map);
+fn step(existing: &Value, desired: &BootstrapObject, annotation: &str) -> Step {
+    let annotations = existing.at(&["metadata", "annotations"]).and_then(Value::as_map);
     if annotations.and_then(|all| all.get(annotation)).and_then(Value::as_str) == Some("false") {
         return Step::Nothing;
     }
-    let wanted = &wanted.object;
-    let mut next = there.clone();
+    let desired = &desired.object;
+    let mut next = existing.clone();
     for field in ["labels", "annotations"] {
-        let given = wanted.at(&["metadata", field]).and_then(Value::as_map);
-        complete_map(&mut next, field, given.unwrap_or(&Map::new()));
+        let desired_map = desired.at(&["metadata", field]).and_then(Value::as_map);
+        complete_map(&mut next, field, desired_map.unwrap_or(&Map::new()));
     }
-    if wanted.at(&["roleRef"]).is_some() {
-        if there.at(&["roleRef"]) != wanted.at(&["roleRef"]) {
-            let mut anew = wanted.clone();
-            anew.set(&["subjects"], there.items(&["subjects"]).to_vec());
-            complete_list(&mut anew, &["subjects"], wanted.items(&["subjects"]));
-            return Step::Replace(anew);
+    if desired.at(&["roleRef"]).is_some() {
+        if existing.at(&["roleRef"]) != desired.at(&["roleRef"]) {
+            let mut recreated = desired.clone();
+            recreated.set(&["subjects"], existing.items(&["subjects"]).to_vec());
+            complete_list(&mut recreated, &["subjects"], desired.items(&["subjects"]));
+            return Step::Replace(recreated);
         }
-        complete_list(&mut next, &["subjects"], wanted.items(&["subjects"]));
+        complete_list(&mut next, &["subjects"], desired.items(&["subjects"]));
     } else {
-        complete_rules(&mut next, wanted);
+        complete_rules(&mut next, desired);
         let selectors: &[&'static str] = &["aggregationRule", "clusterRoleSelectors"];
-        complete_list(&mut next, selectors, wanted.items(selectors));
+        complete_list(&mut next, selectors, desired.items(selectors));
     }
-    if next == *there { Step::Nothing } else { Step::Update(next) }
+    if next == *existing { Step::Nothing } else { Step::Update(next) }
 }
 
-fn complete_map(next: &mut Value, field: &'static str, wanted: &Map) {
-    for (key, value) in wanted.iter() {
-        let there = next.at(&["metadata", field]).and_then(Value::as_map);
-        if there.is_some_and(|map| map.contains(key)) {
+fn complete_map(next: &mut Value, field: &'static str, desired: &Map) {
+    for (key, value) in desired.iter() {
+        let existing = next.at(&["metadata", field]).and_then(Value::as_map);
+        if existing.is_some_and(|map| map.contains(key)) {
             continue;
         }
-        let mut map = there.cloned().unwrap_or_default();
+        let mut map = existing.cloned().unwrap_or_default();
         map.insert(key.to_owned(), value.clone());
         next.set(&["metadata", field], map);
     }
 }
 
-fn complete_list(next: &mut Value, path: &[&'static str], wanted: &[Value]) {
+fn complete_list(next: &mut Value, path: &[&'static str], desired: &[Value]) {
     let mut items = next.items(path).to_vec();
     let before = items.len();
-    items.extend(wanted.iter().filter(|one| !next.items(path).contains(one)).cloned());
+    items.extend(desired.iter().filter(|one| !next.items(path).contains(one)).cloned());
     if items.len() > before {
         next.set(path, items);
     }
 }
 
-/// Adds what the wanted rules permit and those that are there do not.
-fn complete_rules(next: &mut Value, wanted: &Value) {
-    let (held, wanted) = (read::rules(next), read::rules(wanted));
-    let (held, wanted): (Vec<_>, Vec<_>) = (held.iter().collect(), wanted.iter().collect());
-    let lacking = missing(&held, &wanted).unwrap_or_default();
+/// Adds the missing permissions.
+fn complete_rules(next: &mut Value, desired: &Value) {
+    let (held, desired) = (read::rules(next), read::rules(desired));
+    let (held, desired): (Vec<_>, Vec<_>) = (held.iter().collect(), desired.iter().collect());
+    let lacking = missing(&held, &desired).unwrap_or_default();
     if lacking.is_empty() {
         return;
     }
@@ -126,19 +125,24 @@ fn rule_value(rule: &Rule) -> Value {
     out
 }
 
-async fn take(api: &Api, resource: &Arc<Resource>, wanted: &Wanted, step: Step) -> Result<(), ApiError> {
+async fn apply_step(
+    api: &Api,
+    resource: &Arc<Resource>,
+    desired: &BootstrapObject,
+    step: Step,
+) -> Result<(), ApiError> {
     let (object, name) = match step {
         Step::Nothing => return Ok(()),
         Step::Create(object) => (object, ""),
-        Step::Update(object) => (object, &*wanted.name),
+        Step::Update(object) => (object, &*desired.name),
         Step::Replace(object) => {
             let options = DeleteOptions::default();
-            api.delete(resource, &wanted.namespace, &wanted.name, &options, &loopback::itself()).await?;
+            api.delete(resource, &desired.namespace, &desired.name, &options, &loopback::own_user()).await?;
             (object, "")
         }
     };
-    let place = loopback::Place { resource, namespace: &wanted.namespace, name, subresource: "" };
-    loopback::write(api, place, &object).await.map(drop)
+    let target = loopback::WriteTarget { resource, namespace: &desired.namespace, name, subresource: "" };
+    loopback::write(api, target, &object).await.map(drop)
 }
 
 #[cfg(test)]
@@ -147,10 +151,10 @@ mod tests {
     use names::Names;
 
     #[test]
-    fn what_lacks_something_is_completed() {
+    fn missing_rules_are_added() {
         let names = Names::kubernetes();
         let all = defaults::all(&names, &[]);
-        let annotation = defaults::kept_up_annotation(&names);
+        let annotation = defaults::autoupdate_annotation(&names);
         let of = |plural: &str, name: &str| {
             all.iter().find(|one| one.plural == plural && one.name == name).unwrap()
         };
@@ -162,9 +166,9 @@ mod tests {
         less.set(&["rules"], role.object.items(&["rules"])[..1].to_vec());
         less.unset(&["metadata", "labels"]);
         assert_eq!(step(&less, role, &annotation), Step::Update(role.object.clone()));
-        let mut kept = Map::new();
-        kept.insert(annotation.clone(), "false");
-        less.set(&["metadata", "annotations"], kept);
+        let mut annotations = Map::new();
+        annotations.insert(annotation.clone(), "false");
+        less.set(&["metadata", "annotations"], annotations);
         assert_eq!(step(&less, role, &annotation), Step::Nothing);
         let view = of("clusterroles", "view");
         let mut none = view.object.clone();

@@ -1,7 +1,7 @@
-//! The roles and bindings that every cluster has, as objects.
+//! The bootstrap roles and bindings, parsed from `policy.txt`.
 //!
-//! They are told in `policy.txt`, which says at its head how it is written. A test reads all of it, so that a
-//! line that is not understood never gets as far as a server, where it would be left out.
+//! The head of `policy.txt` describes its syntax. A test parses the whole file, because a server omits lines
+//! that it cannot parse.
 
 use super::read;
 use names::Names;
@@ -11,20 +11,20 @@ use schema::{Map, Value};
 const POLICY: &str = include_str!("policy.txt");
 const GROUP: &str = "rbac.authorization";
 
-/// An object that every cluster has.
+/// A bootstrap object.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct BootstrapObject {
     pub plural: &'static str,
     pub namespace: String,
     pub name: String,
     pub object: Value,
 }
 
-/// The role of everybody who is identified.
+/// The role of all authenticated users.
 pub(super) const BASIC_USER: &str = "system:basic-user";
 
-impl Wanted {
-    /// Who may ask what they may do may also ask who they are, where that is served.
+impl BootstrapObject {
+    /// Permits SelfSubjectReviews, where they are served.
     pub fn permit_self_review(&mut self, api: &Api) {
         let (group, plural) = (api.names.group("authentication"), "selfsubjectreviews");
         if api.resources().get(&format!("{group}/v1alpha1"), plural).is_none() {
@@ -44,25 +44,25 @@ impl Wanted {
     }
 }
 
-/// The annotation by which an operator keeps such an object as it is.
-pub(super) fn kept_up_annotation(names: &Names) -> String {
+/// The annotation by which an operator opts out of reconciliation.
+pub(super) fn autoupdate_annotation(names: &Names) -> String {
     names.well_known_under(GROUP, "autoupdate")
 }
 
-/// All of them where these feature gates are open, in the order of the file.
-pub(super) fn all(names: &Names, opened: &[String]) -> Vec<Wanted> {
-    let mut out: Vec<Wanted> = Vec::new();
-    let mut there = true;
+/// All objects for the enabled feature gates, in the order of the file.
+pub(super) fn all(names: &Names, enabled_gates: &[String]) -> Vec<BootstrapObject> {
+    let mut out: Vec<BootstrapObject> = Vec::new();
+    let mut is_enabled = true;
     for line in lines(names) {
         let (line, gate) = line.split_once(" if ").unwrap_or((&line, ""));
-        let open = gate.is_empty() || opened.iter().any(|it| it == gate);
+        let open = gate.is_empty() || enabled_gates.iter().any(|it| it == gate);
         match line.strip_prefix("  ") {
             None => {
-                there = open;
+                is_enabled = open;
                 out.extend(head(line, names).filter(|_| open));
             }
             Some(line) => {
-                if let Some(last) = out.last_mut().filter(|_| there && open) {
+                if let Some(last) = out.last_mut().filter(|_| is_enabled && open) {
                     extend(last, line, names);
                 }
             }
@@ -72,27 +72,28 @@ pub(super) fn all(names: &Names, opened: &[String]) -> Vec<Wanted> {
 }
 
 fn lines(names: &Names) -> impl Iterator<Item = String> {
-    let words = [
+    let fields = [
         ("{api}", &names.api_domain),
         ("{well-known}", &names.well_known_domain),
         ("{prefix}", &names.prefix),
         ("{agent}", &names.agent),
     ];
-    let spelled =
-        move |line: &str| words.iter().fold(line.to_owned(), |line, (word, with)| line.replace(word, with));
+    let spelled = move |line: &str| {
+        fields.iter().fold(line.to_owned(), |line, (field, with)| line.replace(field, with))
+    };
     POLICY.lines().filter(|line| !line.starts_with('#')).map(spelled).collect::<Vec<_>>().into_iter()
 }
 
-fn head(line: &str, names: &Names) -> Option<Wanted> {
-    let mut words = line.split(' ');
-    let plural = match words.next()? {
+fn head(line: &str, names: &Names) -> Option<BootstrapObject> {
+    let mut fields = line.split(' ');
+    let plural = match fields.next()? {
         "clusterrole" => "clusterroles",
         "role" => "roles",
         "clusterrolebinding" => "clusterrolebindings",
         "rolebinding" => "rolebindings",
         _ => return None,
     };
-    let path = words.next()?;
+    let path = fields.next()?;
     let (namespace, name) = path.split_once('/').unwrap_or(("", path));
     let mut object = Value::map();
     object.set(&["metadata", "name"], name);
@@ -103,8 +104,8 @@ fn head(line: &str, names: &Names) -> Option<Wanted> {
     labels.insert(names.well_known("bootstrapping"), "rbac-defaults");
     let mut role = name;
     let set_label = |set: &str| format!("{}/aggregate-to-{set}", names.group(GROUP));
-    while let (Some(word), Some(value)) = (words.next(), words.next()) {
-        match word {
+    while let (Some(field), Some(value)) = (fields.next(), fields.next()) {
+        match field {
             "into" => {
                 labels.insert(set_label(value), "true");
             }
@@ -121,26 +122,26 @@ fn head(line: &str, names: &Names) -> Option<Wanted> {
     }
     object.set(&["metadata", "labels"], labels);
     let mut annotations = Map::new();
-    annotations.insert(kept_up_annotation(names), "true");
+    annotations.insert(autoupdate_annotation(names), "true");
     object.set(&["metadata", "annotations"], annotations);
     if plural.ends_with("bindings") {
         object.set(&["roleRef", "apiGroup"], names.group(GROUP));
         object.set(&["roleRef", "kind"], if namespace.is_empty() { "ClusterRole" } else { "Role" });
         object.set(&["roleRef", "name"], role);
     }
-    Some(Wanted { plural, namespace: namespace.to_owned(), name: name.to_owned(), object })
+    Some(BootstrapObject { plural, namespace: namespace.to_owned(), name: name.to_owned(), object })
 }
 
-fn extend(wanted: &mut Wanted, line: &str, names: &Names) {
-    let (list, item) = if wanted.plural.ends_with("bindings") {
+fn extend(object: &mut BootstrapObject, line: &str, names: &Names) {
+    let (list, item) = if object.plural.ends_with("bindings") {
         ("subjects", subject(line, names))
     } else {
         ("rules", rule(line))
     };
     let Some(item) = item else { return };
-    let mut items = wanted.object.items(&[list]).to_vec();
+    let mut items = object.object.items(&[list]).to_vec();
     items.push(item);
-    wanted.object.set(&[list], items);
+    object.object.set(&[list], items);
 }
 
 fn subject(line: &str, names: &Names) -> Option<Value> {
@@ -162,29 +163,29 @@ fn subject(line: &str, names: &Names) -> Option<Value> {
 }
 
 fn rule(line: &str) -> Option<Value> {
-    let words = |text: &str| {
-        let word = |one| Value::from(if one == "-" { "" } else { one });
-        Value::List(text.split(',').map(word).collect())
+    let fields = |text: &str| {
+        let field = |one| Value::from(if one == "-" { "" } else { one });
+        Value::List(text.split(',').map(field).collect())
     };
     let mut out = Value::map();
     let (verbs, rest) = line.split_once(' ')?;
-    out.set(&["verbs"], words(verbs));
+    out.set(&["verbs"], fields(verbs));
     if let Some(paths) = rest.strip_prefix("at ") {
-        out.set(&["nonResourceURLs"], words(paths));
+        out.set(&["nonResourceURLs"], fields(paths));
         return Some(out);
     }
     let (groups, rest) = rest.strip_prefix("of ")?.split_once(": ")?;
     let (resources, named) = rest.split_once(" named ").map_or((rest, None), |(a, b)| (a, Some(b)));
-    out.set(&["apiGroups"], words(groups));
-    out.set(&["resources"], words(resources));
+    out.set(&["apiGroups"], fields(groups));
+    out.set(&["resources"], fields(resources));
     if let Some(named) = named {
-        out.set(&["resourceNames"], words(named));
+        out.set(&["resourceNames"], fields(named));
     }
     Some(out)
 }
 
-/// The rules of a role that every cluster has, as it is made.
-pub(crate) fn rules_of_every_cluster(names: &names::Names, role: &str) -> Vec<auth::rbac::Rule> {
+/// The rules of a bootstrap role.
+pub(crate) fn bootstrap_rules(names: &names::Names, role: &str) -> Vec<auth::rbac::Rule> {
     let all = all(names, &[]).into_iter();
     let mut named = all.filter(|one| one.plural == "clusterroles" && one.name == role);
     named.next().map(|one| read::rules(&one.object)).unwrap_or_default()
@@ -194,7 +195,7 @@ pub(crate) fn rules_of_every_cluster(names: &names::Names, role: &str) -> Vec<au
 mod tests {
     use super::*;
 
-    /// Every gate that the file names.
+    /// All gates in the file.
     fn gates(names: &Names) -> Vec<String> {
         lines(names).filter_map(|line| line.split_once(" if ").map(|(_, gate)| gate.to_owned())).collect()
     }
@@ -205,14 +206,15 @@ mod tests {
             let lines: Vec<_> = lines(&names).collect();
             let all = all(&names, &gates(&names));
             let heads = lines.iter().filter(|line| !line.starts_with(' ')).count();
-            let items =
-                |one: &Wanted| one.object.items(&["rules"]).len() + one.object.items(&["subjects"]).len();
+            let items = |one: &BootstrapObject| {
+                one.object.items(&["rules"]).len() + one.object.items(&["subjects"]).len()
+            };
             assert_eq!((all.len(), all.iter().map(items).sum::<usize>()), (heads, lines.len() - heads));
-            assert!(lines.iter().all(|line| !line.contains('{')), "a name of the dialect is not known");
+            assert!(lines.iter().all(|line| !line.contains('{')), "an unknown placeholder");
         }
         let names = Names::kubernetes();
-        let counts = |opened: &[String]| {
-            let all = all(&names, opened);
+        let counts = |enabled_gates: &[String]| {
+            let all = all(&names, enabled_gates);
             let count = |plural: &str| all.iter().filter(|one| one.plural == plural).count();
             ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count)
         };
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_behind_gates_are_there_where_these_are_open() {
+    fn rules_of_gates_depend_on_them() {
         let rules = |gate: &str, role: &str| {
             let all = all(&Names::kubernetes(), &[gate.to_owned()]);
             let role = all.iter().find(|one| one.plural == "clusterroles" && one.name == role);

@@ -1,11 +1,10 @@
-//! Keeps the policy as roles and bindings are.
+//! Keeps the RBAC policy up to date with roles and bindings.
 //!
-//! What always holds: the policy is the state of each of the four kinds at some revision, and follows every
-//! change shortly. A change is carried over by itself: what it costs depends on the namespace that it is in and
-//! hardly on how much there is. Only roles that gather others are put together anew when a role of the cluster
-//! changes.
+//! Invariant: the policy is the state of each of the four kinds at some revision, and follows every change
+//! shortly. A change is applied incrementally: its cost depends on its namespace, hardly on the total. Only
+//! aggregated cluster roles are recomputed when a cluster role changes.
 
-use super::read::{self, Read};
+use super::read::{self, ParsedRole};
 use auth::rbac::{Binding, Policy, Rbac};
 use cache::{Event, Interest, Key, Snapshot, Watcher};
 use rest::{Api, Collection, Object};
@@ -15,38 +14,38 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// How many changes of a kind are carried over at a time.
-const AT_ONCE: usize = 256;
+/// Changes of a kind that are applied per turn.
+const MAX_CHANGES: usize = 256;
 
-/// What was read of a collection, and what changes it.
-struct Followed<T> {
+/// The parsed objects of a collection, and its watch.
+struct TrackedCollection<T> {
     collection: Arc<Collection>,
     watcher: Watcher<Object>,
     objects: BTreeMap<Key, (u64, Arc<T>)>,
     read: fn(&Value) -> T,
 }
 
-impl<T> Followed<T> {
+impl<T> TrackedCollection<T> {
     fn start(api: &Api, group_version: &str, plural: &str, read: fn(&Value) -> T) -> Option<Self> {
         let collection = api.resources().get(group_version, plural)?.collection.clone();
         let (watcher, snapshot) = collection.cache.watch_now(Interest::All);
-        let mut followed = Followed { collection, watcher, objects: BTreeMap::new(), read };
+        let mut followed = TrackedCollection { collection, watcher, objects: BTreeMap::new(), read };
         followed.load(&snapshot);
         Some(followed)
     }
 
-    /// Begins anew, for when changes were missed.
+    /// Reloads everything, after missed changes.
     fn restart(&mut self) {
         let (watcher, snapshot) = self.collection.cache.watch_now(Interest::All);
         self.watcher = watcher;
         self.load(&snapshot);
     }
 
-    /// Everything there is; what has not changed is not read again.
+    /// Loads a snapshot; unchanged objects are not parsed again.
     fn load(&mut self, snapshot: &Snapshot<Object>) {
-        let mut known = std::mem::take(&mut self.objects);
+        let mut previous = std::mem::take(&mut self.objects);
         for (key, object) in snapshot.range(None, None) {
-            let same = known.remove(key).filter(|(revision, _)| *revision == object.revision);
+            let same = previous.remove(key).filter(|(revision, _)| *revision == object.revision);
             let one = same.map(|(_, one)| one).or_else(|| self.decode(key, object));
             self.objects.extend(one.map(|one| (key.clone(), (object.revision, one))));
         }
@@ -56,14 +55,14 @@ impl<T> Followed<T> {
         match object.value(&self.collection.kind) {
             Ok(value) => Some(Arc::new((self.read)(&value))),
             Err(why) => {
-                tracing::error!(key = key.path(), %why, "permits nothing, because it cannot be read");
+                tracing::error!(key = key.path(), %why, "ignoring an RBAC object that cannot be decoded");
                 None
             }
         }
     }
 
-    /// What was there before a change, and what is there now.
-    fn take(&mut self, event: &Event<Object>) -> (Option<Arc<T>>, Option<Arc<T>>) {
+    /// Applies an event; returns the object before and after it.
+    fn apply_event(&mut self, event: &Event<Object>) -> (Option<Arc<T>>, Option<Arc<T>>) {
         let now = if event.deleted { None } else { self.decode(&event.key, &event.entry) };
         let before = match &now {
             Some(now) => self.objects.insert(event.key.clone(), (event.revision, now.clone())),
@@ -77,109 +76,109 @@ impl<T> Followed<T> {
     }
 }
 
-/// The four kinds, of which any may not be served.
+/// Follows the four kinds, any of which may not be served.
 pub(crate) struct Follower {
     rbac: Arc<Rbac>,
-    cluster_roles: Option<Followed<Read>>,
-    roles: Option<Followed<Read>>,
-    cluster_bindings: Option<Followed<Binding>>,
-    bindings: Option<Followed<Binding>>,
+    cluster_roles: Option<TrackedCollection<ParsedRole>>,
+    roles: Option<TrackedCollection<ParsedRole>>,
+    cluster_bindings: Option<TrackedCollection<Binding>>,
+    bindings: Option<TrackedCollection<Binding>>,
 }
 
-/// What has changed.
+/// Pending changes.
 #[derive(Default)]
-struct News {
+struct Changes {
     cluster_roles: Vec<Arc<Event<Object>>>,
     roles: Vec<Arc<Event<Object>>>,
     bindings: Vec<Arc<Event<Object>>>,
     cluster_bindings: Vec<Arc<Event<Object>>>,
-    /// Changes were missed.
+    /// Whether changes were missed.
     lagged: bool,
     ended: bool,
 }
 
-impl News {
-    fn is_something(&self) -> bool {
+impl Changes {
+    fn has_any(&self) -> bool {
         let lists = [&self.cluster_roles, &self.roles, &self.bindings, &self.cluster_bindings];
         self.lagged || self.ended || lists.iter().any(|list| !list.is_empty())
     }
 }
 
 impl Follower {
-    /// With the policy as it is now; what changes from here on is not missed.
+    /// Compiles the current policy; later changes are not missed.
     pub fn start(api: &Api, rbac: Arc<Rbac>) -> Self {
         let version = format!("{}/v1", rbac.group());
         let follower = Follower {
-            cluster_roles: Followed::start(api, &version, "clusterroles", read::role),
-            roles: Followed::start(api, &version, "roles", read::role),
-            cluster_bindings: Followed::start(api, &version, "clusterrolebindings", read::binding),
-            bindings: Followed::start(api, &version, "rolebindings", read::binding),
+            cluster_roles: TrackedCollection::start(api, &version, "clusterroles", read::role),
+            roles: TrackedCollection::start(api, &version, "roles", read::role),
+            cluster_bindings: TrackedCollection::start(api, &version, "clusterrolebindings", read::binding),
+            bindings: TrackedCollection::start(api, &version, "rolebindings", read::binding),
             rbac,
         };
         follower.compile();
         follower
     }
 
-    fn cluster_roles(&self) -> Vec<Arc<Read>> {
-        self.cluster_roles.iter().flat_map(Followed::all).cloned().collect()
+    fn cluster_roles(&self) -> Vec<Arc<ParsedRole>> {
+        self.cluster_roles.iter().flat_map(TrackedCollection::all).cloned().collect()
     }
 
-    /// The policy of everything there is.
+    /// Compiles the policy of all objects.
     fn compile(&self) {
         let roles = read::all(&self.cluster_roles());
-        let own = self.roles.iter().flat_map(Followed::all).map(|role| Arc::new(role.alone()));
+        let own = self.roles.iter().flat_map(TrackedCollection::all).map(|role| Arc::new(role.alone()));
         let bindings = [&self.cluster_bindings, &self.bindings];
-        let bindings = bindings.into_iter().flatten().flat_map(Followed::all).cloned();
+        let bindings = bindings.into_iter().flatten().flat_map(TrackedCollection::all).cloned();
         self.rbac.replace(Policy::compile(roles.into_iter().chain(own), bindings));
     }
 
-    /// Follows until the watches are ended.
+    /// Follows changes until the watches end.
     pub async fn follow(mut self) {
         loop {
-            let news = self.news().await;
-            if news.ended {
+            let changes = self.changes().await;
+            if changes.ended {
                 return;
             }
-            if news.lagged {
+            if changes.lagged {
                 self.restart();
             } else {
-                self.carry_over(&news);
+                self.apply(&changes);
             }
-            // changes without end leave room for who wants to know what they mean
+            // yield, so that a stream of changes does not starve requests
             tokio::task::yield_now().await;
         }
     }
 
     fn restart(&mut self) {
-        self.cluster_roles.as_mut().map(Followed::restart);
-        self.roles.as_mut().map(Followed::restart);
-        self.cluster_bindings.as_mut().map(Followed::restart);
-        self.bindings.as_mut().map(Followed::restart);
+        self.cluster_roles.as_mut().map(TrackedCollection::restart);
+        self.roles.as_mut().map(TrackedCollection::restart);
+        self.cluster_bindings.as_mut().map(TrackedCollection::restart);
+        self.bindings.as_mut().map(TrackedCollection::restart);
         self.compile();
     }
 
-    fn carry_over(&mut self, news: &News) {
+    fn apply(&mut self, changes: &Changes) {
         let mut policy = Policy::clone(&self.rbac.policy());
         for (followed, events) in
-            [(&mut self.cluster_roles, &news.cluster_roles), (&mut self.roles, &news.roles)]
+            [(&mut self.cluster_roles, &changes.cluster_roles), (&mut self.roles, &changes.roles)]
         {
             let Some(followed) = followed else { continue };
             for event in events {
-                match followed.take(event) {
+                match followed.apply_event(event) {
                     (_, Some(role)) => policy.put_role(Arc::new(role.alone())),
                     (_, None) => policy.remove_role(event.key.namespace(), event.key.name()),
                 }
             }
         }
-        if !news.cluster_roles.is_empty() {
-            read::gathered(&self.cluster_roles()).into_iter().for_each(|role| policy.put_role(role));
+        if !changes.cluster_roles.is_empty() {
+            read::aggregated(&self.cluster_roles()).into_iter().for_each(|role| policy.put_role(role));
         }
         for (followed, events) in
-            [(&mut self.cluster_bindings, &news.cluster_bindings), (&mut self.bindings, &news.bindings)]
+            [(&mut self.cluster_bindings, &changes.cluster_bindings), (&mut self.bindings, &changes.bindings)]
         {
             let Some(followed) = followed else { continue };
             for event in events {
-                let (before, now) = followed.take(event);
+                let (before, now) = followed.apply_event(event);
                 if let Some(before) = before {
                     policy.unbind(&before);
                 }
@@ -191,11 +190,11 @@ impl Follower {
         self.rbac.replace(policy);
     }
 
-    /// Waits for changes and takes those that wait.
-    async fn news(&mut self) -> News {
-        let mut news = News::default();
+    /// Waits for changes and takes all that are pending.
+    async fn changes(&mut self) -> Changes {
+        let mut changes = Changes::default();
         poll_fn(|cx| {
-            let News { cluster_roles, roles, bindings, cluster_bindings, lagged, ended } = &mut news;
+            let Changes { cluster_roles, roles, bindings, cluster_bindings, lagged, ended } = &mut changes;
             let watchers = [
                 (self.cluster_roles.as_mut().map(|it| &mut it.watcher), cluster_roles),
                 (self.roles.as_mut().map(|it| &mut it.watcher), roles),
@@ -204,15 +203,15 @@ impl Follower {
             ];
             for (watcher, into) in watchers {
                 let Some(watcher) = watcher else { continue };
-                match watcher.poll_batch(cx, into, AT_ONCE) {
+                match watcher.poll_batch(cx, into, MAX_CHANGES) {
                     Poll::Pending | Poll::Ready(Some(Ok(_))) => {}
                     Poll::Ready(None) => *ended = true,
                     Poll::Ready(Some(Err(_))) => *lagged = true,
                 }
             }
-            if news.is_something() { Poll::Ready(()) } else { Poll::Pending }
+            if changes.has_any() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        news
+        changes
     }
 }

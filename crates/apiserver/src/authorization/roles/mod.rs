@@ -6,7 +6,7 @@ mod follow;
 pub(crate) mod read;
 
 pub(crate) use bootstrap::ensure;
-pub(crate) use defaults::rules_of_every_cluster;
+pub(crate) use defaults::bootstrap_rules;
 pub(crate) use follow::Follower;
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
-//! Reads roles and bindings from objects.
+//! Parses roles and bindings.
 //!
-//! A cluster role may gather others by their labels, and these may gather further ones. Its permissions are its
-//! own rules and those of all that can be reached so, each role once; nobody need have written them into it.
+//! A cluster role may aggregate others by labels, and these may aggregate further ones. Its permissions are
+//! its own rules and those of all roles reached so, each role once.
 
 use crate::reviews::list_of;
 use auth::rbac::{Binding, Role, RoleRef, Rule, Subject};
 use schema::{Map, Value};
 use std::sync::Arc;
 
-/// A role as it was read.
-pub(crate) struct Read {
+/// A parsed role.
+pub(crate) struct ParsedRole {
     namespace: String,
     name: String,
     labels: Map,
     rules: Arc<[Rule]>,
-    /// Selectors of the roles that it gathers.
-    gathers: Vec<Value>,
+    /// Selectors of the roles that it aggregates.
+    selectors: Vec<Value>,
 }
 
-impl Read {
-    /// The role without what it gathers.
+impl ParsedRole {
+    /// The role with its own rules only.
     pub fn alone(&self) -> Role {
         self.with(vec![self.rules.clone()])
     }
@@ -29,14 +29,14 @@ impl Read {
     }
 }
 
-pub(crate) fn role(object: &Value) -> Read {
+pub(crate) fn role(object: &Value) -> ParsedRole {
     let labels = object.at(&["metadata", "labels"]).and_then(Value::as_map);
-    Read {
+    ParsedRole {
         namespace: object.text(&["metadata", "namespace"]).to_owned(),
         name: object.text(&["metadata", "name"]).to_owned(),
         labels: labels.cloned().unwrap_or_default(),
         rules: rules(object).into(),
-        gathers: object.items(&["aggregationRule", "clusterRoleSelectors"]).to_vec(),
+        selectors: object.items(&["aggregationRule", "clusterRoleSelectors"]).to_vec(),
     }
 }
 
@@ -80,36 +80,37 @@ pub(crate) fn role_ref(object: &Value) -> RoleRef {
     }
 }
 
-/// All cluster roles with what they gather.
-pub(crate) fn all(roles: &[Arc<Read>]) -> Vec<Arc<Role>> {
-    let alone = roles.iter().filter(|role| role.gathers.is_empty()).map(|role| Arc::new(role.alone()));
-    alone.chain(gathered(roles)).collect()
+/// All cluster roles with their aggregated rules.
+pub(crate) fn all(roles: &[Arc<ParsedRole>]) -> Vec<Arc<Role>> {
+    let alone = roles.iter().filter(|role| role.selectors.is_empty()).map(|role| Arc::new(role.alone()));
+    alone.chain(aggregated(roles)).collect()
 }
 
-/// Those that gather others, with what they gather.
-pub(crate) fn gathered(roles: &[Arc<Read>]) -> Vec<Arc<Role>> {
-    let chosen_by = |role: &Read| -> Vec<usize> {
-        if role.gathers.is_empty() {
+/// The aggregating roles with their aggregated rules.
+pub(crate) fn aggregated(roles: &[Arc<ParsedRole>]) -> Vec<Arc<Role>> {
+    let chosen_by = |role: &ParsedRole| -> Vec<usize> {
+        if role.selectors.is_empty() {
             return Vec::new();
         }
-        let chosen = |other: &Read| role.gathers.iter().any(|one| kinds::rbac::selects(one, &other.labels));
+        let chosen =
+            |other: &ParsedRole| role.selectors.iter().any(|one| kinds::rbac::selects(one, &other.labels));
         roles.iter().enumerate().filter(|(_, other)| chosen(other)).map(|(at, _)| at).collect()
     };
     let chosen: Vec<Vec<usize>> = roles.iter().map(|role| chosen_by(role)).collect();
     let whole = |at: usize| {
-        let mut seen = vec![false; roles.len()];
-        seen[at] = true;
+        let mut visited = vec![false; roles.len()];
+        visited[at] = true;
         let mut found = vec![at];
         let mut next = 0;
         while let Some(from) = found.get(next).copied() {
             next += 1;
             for &to in &chosen[from] {
-                if !std::mem::replace(&mut seen[to], true) {
+                if !std::mem::replace(&mut visited[to], true) {
                     found.push(to);
                 }
             }
         }
         Arc::new(roles[at].with(found.iter().map(|one| roles[*one].rules.clone()).collect()))
     };
-    (0..roles.len()).filter(|at| !roles[*at].gathers.is_empty()).map(whole).collect()
+    (0..roles.len()).filter(|at| !roles[*at].selectors.is_empty()).map(whole).collect()
 }

@@ -1,35 +1,36 @@
 //! Metrics of authentication and authorization.
 //!
-//! Names of users are not told: most are counted together.
+//! Users are not labels, except for a few well-known ones.
 
-use metrics::{About, Counter, Family, Histogram, Registry, seconds};
+use metrics::{Counter, Descriptor, Family, Histogram, Registry, seconds};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-const DURATION: About =
-    About::alpha("authentication_duration_seconds", "Time to find out who is calling, by how that ended.")
+const DURATION: Descriptor =
+    Descriptor::alpha("authentication_duration_seconds", "Duration of authentication by result.")
         .by(&["result"])
-        .seconds(&doubled());
-const ATTEMPTS: About = About {
-    name: "authentication_attempts",
-    help: "Requests whose caller was to be found out, by how that ended.",
-    ..DURATION
-};
-const USERS: About =
-    About::alpha("authenticated_user_requests", "Requests by who sent them, most users as one.")
-        .by(&["username"]);
-const FILTERS: About =
-    About::alpha("apiserver_request_filter_duration_seconds", "Time that requests spend in each filter.")
-        .by(&["filter"])
-        .seconds(&seconds([0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0]));
+        .seconds(&latency_bounds());
+const ATTEMPTS: Descriptor =
+    Descriptor { name: "authentication_attempts", help: "Authentication attempts by result.", ..DURATION };
+const USERS: Descriptor = Descriptor::alpha(
+    "authenticated_user_requests",
+    "Authenticated requests by user; most users are counted together.",
+)
+.by(&["username"]);
+const FILTERS: Descriptor = Descriptor::alpha(
+    "apiserver_request_filter_duration_seconds",
+    "Time that requests spend in each filter.",
+)
+.by(&["filter"])
+.seconds(&seconds([0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0]));
 
 /// From a millisecond to sixteen seconds.
-const fn doubled() -> [u64; 15] {
+const fn latency_bounds() -> [u64; 15] {
     metrics::counts(1_000_000, 2)
 }
 
-/// The users that are told apart; then those that look like mail addresses, and all others.
-const KNOWN: [&str; 7] = [
+/// The users with labels of their own; then mail addresses, and all others.
+const USER_LABELS: [&str; 7] = [
     "admin",
     "client",
     "kube_proxy",
@@ -41,15 +42,15 @@ const KNOWN: [&str; 7] = [
 const MAIL: usize = 5;
 const OTHER: usize = 6;
 
-/// See the module.
+/// Metrics of authentication and filters.
 pub struct Callers {
-    pub known: Histogram,
-    /// Nothing was shown.
-    pub unknown: Histogram,
-    /// What was shown could not be believed.
+    pub authenticated: Histogram,
+    /// Requests without credentials.
+    pub anonymous: Histogram,
+    /// Requests with invalid credentials.
     pub refused: Histogram,
     users: Family<Counter>,
-    of_user: [OnceLock<Counter>; KNOWN.len()],
+    of_user: [OnceLock<Counter>; USER_LABELS.len()],
     pub filters: Filters,
 }
 
@@ -58,7 +59,7 @@ pub struct Filters {
     pub authentication: Histogram,
     pub audit: Histogram,
     pub impersonation: Histogram,
-    pub room: Histogram,
+    pub flow_control: Histogram,
     pub authorization: Histogram,
 }
 
@@ -67,25 +68,25 @@ impl Callers {
         let duration = registry.family(DURATION);
         registry.counted(ATTEMPTS, &duration);
         let filters = registry.family(FILTERS);
-        let [authentication, audit, impersonation, room, authorization] =
+        let [authentication, audit, impersonation, flow_control, authorization] =
             ["authentication", "audit", "impersonation", "priorityandfairness", "authorization"]
                 .map(|name| filters.of(&[name]));
         Callers {
-            known: duration.of(&["success"]),
-            unknown: duration.of(&["failure"]),
+            authenticated: duration.of(&["success"]),
+            anonymous: duration.of(&["failure"]),
             refused: duration.of(&["error"]),
             users: registry.family(USERS),
             of_user: Default::default(),
-            filters: Filters { authentication, audit, impersonation, room, authorization },
+            filters: Filters { authentication, audit, impersonation, flow_control, authorization },
         }
     }
 
-    /// A caller is known by this name.
-    pub fn is(&self, name: &str, took: Duration) {
-        self.known.took(took);
-        let named = KNOWN[..MAIL].iter().position(|known| *known == name);
+    /// Counts an authenticated request.
+    pub fn record(&self, name: &str, took: Duration) {
+        self.authenticated.took(took);
+        let named = USER_LABELS[..MAIL].iter().position(|authenticated| *authenticated == name);
         let at = named.unwrap_or(if name.contains('@') { MAIL } else { OTHER });
-        self.of_user[at].get_or_init(|| self.users.of(&[KNOWN[at]])).inc();
+        self.of_user[at].get_or_init(|| self.users.of(&[USER_LABELS[at]])).inc();
     }
 }
 
@@ -94,11 +95,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_users_are_one() {
+    fn most_users_share_a_label() {
         let registry = Registry::default();
         let callers = Callers::new(&registry);
         for name in ["admin", "jane@example.org", "jane", "system:node:a", "system:anonymous"] {
-            callers.is(name, Duration::from_millis(1));
+            callers.record(name, Duration::from_millis(1));
         }
         let text = registry.text();
         for line in [

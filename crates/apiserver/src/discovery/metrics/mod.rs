@@ -1,55 +1,52 @@
 //! Metrics of the server, under the names that dashboards use.
 //!
-//! Whatever is counted with every request is found once and then costs an addition; what can be asked for is asked
-//! for when somebody reads ([`asked`]).
+//! Series of requests are looked up once and then cost one addition; values of other components are read when
+//! metrics are scraped ([`collectors`]).
 
 mod callers;
 mod collectors;
 mod requests;
 
 pub use callers::Callers;
-pub use requests::{Events, Labels, Lasting, Requests, resource_name};
+pub use requests::{Events, Labels, LongRunning, Requests, resource_name};
 
 use crate::audit;
-use crate::authentication::remembered::{LOOKUP_SECONDS, Lookups};
-use crate::authentication::service_accounts::Uses;
+use crate::authentication::service_accounts::TokenUseMetrics;
+use crate::authentication::token_cache::{LOOKUP_SECONDS, TokenCacheMetrics};
 use crate::filters::in_flight::InFlight;
 use crate::options::gates::Gates;
-use metrics::{About, Counter, Family, Gauge, Registry};
+use metrics::{Counter, Descriptor, Family, Gauge, Registry};
 use rest::{Api, Resource};
 use std::sync::Arc;
 
-const DEPRECATED: About =
-    About::stable("apiserver_requested_deprecated_apis", "Versions going away that were asked for.").by(&[
-        "group",
-        "version",
-        "resource",
-        "subresource",
-        "removed_release",
-    ]);
-const HANDSHAKES: About =
-    About::alpha("apiserver_tls_handshake_errors_total", "Connections that ended before they were safe.");
-const ODD: About = About::alpha(
+const DEPRECATED: Descriptor =
+    Descriptor::stable("apiserver_requested_deprecated_apis", "Deprecated API versions that were requested.")
+        .by(&["group", "version", "resource", "subresource", "removed_release"]);
+const HANDSHAKES: Descriptor = Descriptor::alpha(
+    "apiserver_tls_handshake_errors_total",
+    "Connections that ended before they were safe.",
+);
+const VIOLATIONS: Descriptor = Descriptor::alpha(
     "pintle_odd_connections_total",
-    "Connections that ended because of what their client sent, or how slowly, or did not take.",
+    "Connections that were closed because of their client's behaviour.",
 );
 
-/// What every component tells: what it is, and what is switched on.
-pub fn about_component(registry: &Registry, gates: &Gates) {
-    registry.tell_of_itself();
-    collectors::about_build(registry);
-    gates.tell(registry);
+/// Metrics of every component: build and feature gates.
+pub fn add_component_metrics(registry: &Registry, gates: &Gates) {
+    registry.register_own_metrics();
+    collectors::add_build(registry);
+    gates.add_metrics(registry);
 }
 
-/// The counters of a server.
+/// The metrics of a server.
 pub struct Metrics {
     pub registry: Arc<Registry>,
     pub requests: Requests,
     pub callers: Callers,
     deprecated: Family<Gauge>,
     pub handshake_errors: Counter,
-    pub odd_connections: Counter,
-    /// What the record has cost.
+    pub protocol_violations: Counter,
+    /// Metrics of audit.
     pub audit: audit::Counters,
 }
 
@@ -60,88 +57,93 @@ impl Metrics {
             callers: Callers::new(&registry),
             deprecated: registry.family(DEPRECATED),
             handshake_errors: registry.one(HANDSHAKES),
-            odd_connections: registry.one(ODD),
+            protocol_violations: registry.one(VIOLATIONS),
             audit: audit::Counters::new(&registry),
             registry,
         }
     }
 
-    /// Tells how often it was remembered whose a token is.
-    pub fn tell_of_lookups(&self, lookups: &Lookups) {
+    /// Adds the metrics of token caches.
+    pub fn add_token_cache_metrics(&self, cache: &TokenCacheMetrics) {
         const STATUS: &[&str] = &["status"];
-        let asked = About::alpha("authentication_token_cache_request_total", "Tokens that were looked up.");
-        let it = lookups.clone();
-        self.registry.ask::<Counter>(asked.by(STATUS), move |out| {
-            out.add(&["hit"], it.remembered.get() as f64);
-            out.add(&["miss"], (it.found_out.get() + it.failed.get()) as f64);
+        let requests =
+            Descriptor::alpha("authentication_token_cache_request_total", "Tokens that were looked up.");
+        let it = cache.clone();
+        self.registry.callback::<Counter>(requests.by(STATUS), move |out| {
+            out.add(&["hit"], it.hits.get() as f64);
+            out.add(&["miss"], (it.misses.get() + it.failed.get()) as f64);
         });
-        let found = About::alpha(
+        let found = Descriptor::alpha(
             "authentication_token_cache_fetch_total",
-            "Tokens of which it was not remembered whose they are, by whether that could be found out.",
+            "Token cache misses by result of the authentication.",
         );
-        let it = lookups.clone();
-        self.registry.ask::<Counter>(found.by(STATUS), move |out| {
-            out.add(&["ok"], it.found_out.get() as f64);
+        let it = cache.clone();
+        self.registry.callback::<Counter>(found.by(STATUS), move |out| {
+            out.add(&["ok"], it.misses.get() as f64);
             out.add(&["error"], it.failed.get() as f64);
         });
-        let under_way = About::alpha(
+        let active = Descriptor::alpha(
             "authentication_token_cache_active_fetch_count",
-            "Requests that wait until it is found out whose a token is, and questions under way for that.",
+            "Requests that wait for a token review, and reviews in progress.",
         );
-        let it = lookups.clone();
-        self.registry.ask::<Gauge>(under_way.by(STATUS), move |out| {
+        let it = cache.clone();
+        self.registry.callback::<Gauge>(active.by(STATUS), move |out| {
             out.add(&["blocked"], it.waiting.get() as f64);
-            out.add(&["in_flight"], it.asking.get() as f64);
+            out.add(&["in_flight"], it.calls.get() as f64);
         });
-        let took = About::alpha(
+        let took = Descriptor::alpha(
             "authentication_token_cache_request_duration_seconds",
-            "Time to know whose a token is. What takes no question to anybody is counted as taking none.",
+            "Duration of token lookups; cache hits count as zero.",
         );
-        let it = lookups.clone();
-        self.registry.ask_histograms(took.by(STATUS), move |out| {
-            let (mut misses, sum) = it.took.shape();
+        let it = cache.clone();
+        self.registry.histogram_callback(took.by(STATUS), move |out| {
+            let (mut misses, sum) = it.latency.shape();
             let mut hits = vec![0; misses.len()].into_boxed_slice();
-            let asked: u64 = misses.iter().sum();
+            let requests: u64 = misses.iter().sum();
             if let (Some(hit), Some(miss)) = (hits.first_mut(), misses.first_mut()) {
-                *hit = it.remembered.get();
-                *miss += (it.found_out.get() + it.failed.get()).saturating_sub(asked);
+                *hit = it.hits.get();
+                *miss += (it.misses.get() + it.failed.get()).saturating_sub(requests);
             }
             out.add(&["hit"], LOOKUP_SECONDS, hits, 0.0);
             out.add(&["miss"], LOOKUP_SECONDS, misses, sum);
         });
     }
 
-    /// Tells of tokens that people should know about, too.
-    pub fn tell_of_tokens(&self, uses: &Uses) {
+    /// Adds the metrics of service account tokens.
+    pub fn add_token_metrics(&self, uses: &TokenUseMetrics) {
         for (name, help, counter) in [
-            ("serviceaccount_legacy_tokens_total", "Uses of tokens that are good forever.", &uses.legacy),
+            (
+                "serviceaccount_legacy_tokens_total",
+                "Uses of legacy tokens, which do not expire.",
+                &uses.legacy,
+            ),
             (
                 "serviceaccount_stale_tokens_total",
-                "Uses of tokens after the time at which they should have been replaced.",
+                "Uses of tokens after they should have been replaced.",
                 &uses.stale,
             ),
             (
                 "serviceaccount_valid_tokens_total",
-                "Uses of tokens that have such a time, before it.",
+                "Uses of extended tokens before they should have been replaced.",
                 &uses.fresh,
             ),
         ] {
             let counter = counter.clone();
-            let answer = move |out: &mut metrics::Samples<'_>| out.add(&[], counter.get() as f64);
-            self.registry.ask::<Counter>(About::alpha(name, help), answer);
+            let read_counter = move |out: &mut metrics::Samples<'_>| out.add(&[], counter.get() as f64);
+            self.registry.callback::<Counter>(Descriptor::alpha(name, help), read_counter);
         }
     }
 
-    /// Tells of what is stored and of what is under way.
-    pub fn tell_of(&self, api: &Arc<Api>, in_flight: &Arc<InFlight>) {
-        collectors::about_requests(&self.registry, in_flight);
-        collectors::about_objects(&self.registry, api);
-        collectors::about_addresses(&self.registry, api);
-        collectors::about_store(&self.registry, api);
+    /// Adds the metrics of collections, store and requests in flight.
+    pub fn add_api_metrics(&self, api: &Arc<Api>, in_flight: &Arc<InFlight>) {
+        collectors::add_requests(&self.registry, in_flight);
+        collectors::add_collections(&self.registry, api);
+        collectors::add_addresses(&self.registry, api);
+        collectors::add_store(&self.registry, api);
     }
 
-    /// A version was asked for that is going away; the part is one that the resource has.
-    pub fn deprecated(&self, resource: &Resource, part: &str) {
+    /// Records a request for a deprecated version; the resource has the subresource.
+    pub fn record_deprecated(&self, resource: &Resource, part: &str) {
         let (kind, group) = (&resource.kind, &resource.group);
         let values = [&**group, &kind.version, &kind.plural, part, &kind.lifecycle.removed];
         self.deprecated.of(&values).set(1);

@@ -1,15 +1,15 @@
 //! Metrics of requests.
 //!
-//! Labels come from closed sets: verbs that there are, resources that are served and their parts. What a client
-//! makes up is counted together.
+//! Labels come from closed sets: known verbs, served resources and their subresources. Other values are
+//! counted together.
 
 use crate::discovery::health;
-use crate::handle::part_number;
+use crate::handle::subresource_index;
 use crate::negotiate::is_apply;
 use crate::request::RequestInfo;
 use crate::serve::Body;
 use http::{HeaderMap, Method, StatusCode};
-use metrics::{About, Counter, Family, Gauge, Histogram, Index, Registry, counts, seconds};
+use metrics::{Counter, Descriptor, Family, Gauge, Histogram, Index, Registry, counts, seconds};
 use rest::{Api, Resource};
 use std::time::Duration;
 
@@ -19,52 +19,62 @@ const LATENCY: &[u64] = &seconds([
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
     20.0, 30.0, 45.0, 60.0,
 ]);
-const TOTAL: About = About::stable("apiserver_request_total", "Requests by what was asked and how it ended.")
-    .by(&["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"]);
-const DURATION: About =
-    About::stable("apiserver_request_duration_seconds", "Time from a request to its answer.")
-        .by(&["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"])
-        .seconds(LATENCY);
-const CHECKED: About = About::alpha(
+const TOTAL: Descriptor =
+    Descriptor::stable("apiserver_request_total", "Requests by verb, resource and status code.").by(&[
+        "verb",
+        "dry_run",
+        "group",
+        "version",
+        "resource",
+        "subresource",
+        "scope",
+        "component",
+        "code",
+    ]);
+const DURATION: Descriptor = Descriptor::stable("apiserver_request_duration_seconds", "Response latency.")
+    .by(&["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"])
+    .seconds(LATENCY);
+const CHECKED: Descriptor = Descriptor::alpha(
     "field_validation_request_duration_seconds",
-    "Time from a write to its answer, by what was to become of fields that nobody knows.",
+    "Response latency of writes by field validation.",
 )
 .by(&["enabled", "field_validation"])
 .seconds(LATENCY.split_at(2).1);
-const WHAT: &[&str] = &["verb", "group", "version", "resource", "subresource", "scope", "component"];
-const SLI: About = About::alpha(
+const LABELS: &[&str] = &["verb", "group", "version", "resource", "subresource", "scope", "component"];
+const SLI: Descriptor = Descriptor::alpha(
     "apiserver_request_sli_duration_seconds",
-    "Time from a request to its answer, without the time that webhooks took.",
+    "Response latency without the time spent in webhooks.",
 )
-.by(WHAT)
+.by(LABELS)
 .seconds(LATENCY.split_at(2).1);
-const SLO: About = About { name: "apiserver_request_slo_duration_seconds", ..SLI };
-const SIZES: About = About::stable("apiserver_response_sizes", "Bytes of answers to those who read.")
-    .by(WHAT)
+const SLO: Descriptor = Descriptor { name: "apiserver_request_slo_duration_seconds", ..SLI };
+const SIZES: Descriptor = Descriptor::stable("apiserver_response_sizes", "Bytes of responses to reads.")
+    .by(LABELS)
     .sizes(&counts::<7>(1000, 10));
-const LASTING: About = About::stable(
-    "apiserver_longrunning_requests",
-    "Requests under way that last as long as both sides like.",
-)
-.by(WHAT);
-const TERMINATED: About = About::alpha(
+const LONG_RUNNING: Descriptor =
+    Descriptor::stable("apiserver_longrunning_requests", "Long-running requests in progress.").by(LABELS);
+const TERMINATED: Descriptor = Descriptor::alpha(
     "apiserver_request_terminations_total",
     "Requests that the server ended or refused to protect itself.",
 )
 .by(&["verb", "group", "version", "resource", "subresource", "scope", "component", "code"]);
-const ABORTED: About =
-    About::alpha("apiserver_request_aborts_total", "Requests whose client was gone before the answer.")
-        .by(&["verb", "group", "version", "resource", "subresource", "scope"]);
-const BODIES: About = About::alpha("apiserver_request_body_sizes", "Bytes of bodies that were read.")
-    .by(&["resource", "verb"])
-    .sizes(&body_bounds());
-const EVENT_SIZES: About = About::alpha("apiserver_watch_events_sizes", "Bytes of events sent to watchers.")
-    .by(&["group", "version", "kind"])
-    .sizes(&counts::<8>(1024, 2));
-const EVENTS: About =
-    About { name: "apiserver_watch_events_total", help: "Events sent to watchers.", ..EVENT_SIZES };
-const INITIAL: About =
-    About::alpha("apiserver_init_events_total", "Events that told watchers what was there when they began.")
+const ABORTED: Descriptor = Descriptor::alpha(
+    "apiserver_request_aborts_total",
+    "Requests whose client disconnected before the response.",
+)
+.by(&["verb", "group", "version", "resource", "subresource", "scope"]);
+const BODIES: Descriptor =
+    Descriptor::alpha("apiserver_request_body_sizes", "Bytes of bodies that were read.")
+        .by(&["resource", "verb"])
+        .sizes(&body_bounds());
+const EVENT_SIZES: Descriptor =
+    Descriptor::alpha("apiserver_watch_events_sizes", "Bytes of events sent to watchers.")
+        .by(&["group", "version", "kind"])
+        .sizes(&counts::<8>(1024, 2));
+const EVENTS: Descriptor =
+    Descriptor { name: "apiserver_watch_events_total", help: "Events sent to watchers.", ..EVENT_SIZES };
+const INITIAL: Descriptor =
+    Descriptor::alpha("apiserver_init_events_total", "Events of initial objects sent to watches.")
         .by(&["resource"]);
 
 const fn body_bounds() -> [u64; 31] {
@@ -77,18 +87,18 @@ const fn body_bounds() -> [u64; 31] {
     bounds
 }
 
-/// See the module.
+/// The metrics of requests.
 pub struct Requests {
-    /// By everything that tells requests apart: one look finds all that is counted of an answer.
-    lines: Index<Line>,
+    /// Series by label combination: one lookup finds all series of a response.
+    index: Index<Series>,
     total: Family<Counter>,
     duration: Family<Histogram>,
     sli: Family<Histogram>,
     checked: Family<Histogram>,
-    /// Whether fields are checked at all, as it is shown.
+    /// The label value of field validation where it is disabled.
     checks: &'static str,
     sizes: Family<Histogram>,
-    lasting: Family<Gauge>,
+    long_running: Family<Gauge>,
     terminated: Family<Counter>,
     aborted: Family<Counter>,
     bodies: Family<Histogram>,
@@ -96,30 +106,30 @@ pub struct Requests {
     initial: Family<Counter>,
 }
 
-/// The series of answers that are alike.
+/// The series of one label combination.
 #[derive(Clone)]
-struct Line {
+struct Series {
     total: Counter,
     duration: Histogram,
     sli: Histogram,
-    /// For those who read.
+    /// For reads.
     size: Option<Histogram>,
-    /// For those who write.
+    /// For writes.
     checked: Option<Histogram>,
 }
 
-impl Line {
-    fn count(&self, took: Duration, elsewhere: Duration) {
+impl Series {
+    fn count(&self, took: Duration, webhooks: Duration) {
         self.total.inc();
         self.duration.took(took);
-        self.sli.took(took.saturating_sub(elsewhere));
+        self.sli.took(took.saturating_sub(webhooks));
         if let Some(checked) = &self.checked {
             checked.took(took);
         }
     }
 }
 
-/// What a request is counted as.
+/// The labels of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Labels<'a> {
     verb: &'static str,
@@ -130,16 +140,16 @@ pub struct Labels<'a> {
     subresource: &'a str,
     scope: &'static str,
     component: &'static str,
-    /// What a write says about fields that nobody knows.
-    checking: &'static str,
-    /// All of this as one number: the same for requests that are alike, and for no others.
+    /// The `fieldValidation` of a write.
+    field_validation: &'static str,
+    /// All labels as one number, unique per combination.
     number: u64,
 }
 
 impl<'a> Labels<'a> {
-    pub fn of(asked: &'a RequestInfo, headers: &HeaderMap, api: &Api) -> Self {
-        let (scope, dry_run) = (scope(asked), dry_run(asked));
-        let verb = verb(asked, headers, SCOPES[scope]);
+    pub fn of(info: &'a RequestInfo, headers: &HeaderMap, api: &Api) -> Self {
+        let (scope, dry_run) = (scope(info), dry_run(info));
+        let verb = verb(info, headers, SCOPES[scope]);
         let labels = Labels {
             verb: VERBS[verb],
             dry_run: DRY_RUNS[dry_run],
@@ -149,22 +159,22 @@ impl<'a> Labels<'a> {
             subresource: "",
             scope: SCOPES[scope],
             component: COMPONENT,
-            checking: CHECKINGS[0],
+            field_validation: FIELD_VALIDATIONS[0],
             number: (verb << 4 | scope << 2 | dry_run) as u64,
         };
-        let Some(target) = &asked.target else {
-            let Some((endpoint, _)) = health::parse(&asked.path) else { return labels };
+        let Some(target) = &info.target else {
+            let Some((endpoint, _)) = health::parse(&info.path) else { return labels };
             let page = PAGES.iter().position(|page| page[1..] == *endpoint).unwrap_or(0);
             let number = labels.number | (page as u64 + 1) << PART;
             return Labels { subresource: PAGES[page], component: "", number, ..labels };
         };
-        // names that no resource has would let anybody grow the counters without end
+        // unknown resources would let clients create any number of series
         let resources = api.resources();
         let Some(resource) = resources.get(&target.group_version, &target.resource) else { return labels };
-        let part = part_number(resource, &target.subresource).unwrap_or(0);
-        let checking = if WRITES.contains(&labels.verb) { checking(asked) } else { 0 };
+        let part = subresource_index(resource, &target.subresource).unwrap_or(0);
+        let field_validation = if WRITES.contains(&labels.verb) { field_validation(info) } else { 0 };
         Labels {
-            checking: CHECKINGS[checking],
+            field_validation: FIELD_VALIDATIONS[field_validation],
             group: &target.group,
             version: &target.version,
             resource: &target.resource,
@@ -172,50 +182,50 @@ impl<'a> Labels<'a> {
             number: labels.number
                 | (part as u64) << PART
                 | u64::from(resource.number) << RESOURCE
-                | (checking as u64) << CHECKING,
+                | (field_validation as u64) << FIELD_VALIDATION,
             ..labels
         }
     }
 
-    /// The verb that is counted and logged.
+    /// The verb in metrics and logs.
     pub fn verb(&self) -> &'static str {
         self.verb
     }
 
-    fn what(&self) -> [&str; 7] {
+    fn values(&self) -> [&str; 7] {
         let Labels { verb, group, version, resource, subresource, scope, component, .. } = self;
         [verb, group, version, resource, subresource, scope, component]
     }
 }
 
-/// Where parts and resources begin in a number; below them are 4 bits of verb and 2 each of scope and dry run. The code
-/// of an answer comes before all of them.
+/// Bit offsets of subresource and resource in the number; below them are 4 bits of verb and 2 each of scope
+/// and dry run. The status code comes above all of them.
 const PART: u32 = 8;
 const RESOURCE: u32 = 16;
 const CODE: u32 = 48;
-const CHECKING: u32 = 60;
+const FIELD_VALIDATION: u32 = 60;
 
 const PAGES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 const SCOPES: [&str; 4] = ["", "resource", "namespace", "cluster"];
 const DRY_RUNS: [&str; 3] = ["", "All", "invalid"];
-/// What is said about fields that nobody knows; the last stands for what is not known itself.
-const CHECKINGS: [&str; 5] = ["", "Ignore", "Warn", "Strict", "invalid"];
+/// Values of `fieldValidation`; the last stands for invalid ones.
+const FIELD_VALIDATIONS: [&str; 5] = ["", "Ignore", "Warn", "Strict", "invalid"];
 const WRITES: [&str; 4] = ["POST", "PUT", "APPLY", "PATCH"];
 const VERBS: [&str; 10] =
     ["other", "WATCH", "GET", "LIST", "POST", "PUT", "APPLY", "PATCH", "DELETE", "CONNECT"];
 
-fn scope(asked: &RequestInfo) -> usize {
-    match &asked.target {
+fn scope(info: &RequestInfo) -> usize {
+    match &info.target {
         None => 0,
-        Some(target) if !target.name.is_empty() || asked.verb == "create" => 1,
+        Some(target) if !target.name.is_empty() || info.verb == "create" => 1,
         Some(target) if !target.namespace.is_empty() => 2,
         Some(_) => 3,
     }
 }
 
-fn verb(asked: &RequestInfo, headers: &HeaderMap, scope: &str) -> usize {
-    match (&asked.method, scope) {
-        _ if asked.verb == "watch" => 1,
+fn verb(info: &RequestInfo, headers: &HeaderMap, scope: &str) -> usize {
+    match (&info.method, scope) {
+        _ if info.verb == "watch" => 1,
         (&Method::GET | &Method::HEAD, "" | "resource") => 2,
         (&Method::GET | &Method::HEAD, _) => 3,
         (&Method::POST, _) => 4,
@@ -228,17 +238,17 @@ fn verb(asked: &RequestInfo, headers: &HeaderMap, scope: &str) -> usize {
     }
 }
 
-fn checking(asked: &RequestInfo) -> usize {
-    let said = asked.query.get("fieldValidation").unwrap_or_default();
-    CHECKINGS.iter().position(|it| *it == said).unwrap_or(CHECKINGS.len() - 1)
+fn field_validation(info: &RequestInfo) -> usize {
+    let value = info.query.get("fieldValidation").unwrap_or_default();
+    FIELD_VALIDATIONS.iter().position(|it| *it == value).unwrap_or(FIELD_VALIDATIONS.len() - 1)
 }
 
-fn dry_run(asked: &RequestInfo) -> usize {
-    let mut given = asked.query.pairs.iter().filter(|(key, _)| key == "dryRun").peekable();
-    if given.peek().is_none() {
+fn dry_run(info: &RequestInfo) -> usize {
+    let mut values = info.query.pairs.iter().filter(|(key, _)| key == "dryRun").peekable();
+    if values.peek().is_none() {
         return 0;
     }
-    if given.all(|(_, value)| value == "All") { 1 } else { 2 }
+    if values.all(|(_, value)| value == "All") { 1 } else { 2 }
 }
 
 impl Requests {
@@ -248,14 +258,14 @@ impl Requests {
         let event_sizes = registry.family(EVENT_SIZES);
         registry.counted(EVENTS, &event_sizes);
         Requests {
-            lines: Index::default(),
+            index: Index::default(),
             total: registry.family(TOTAL),
             duration: registry.family(DURATION),
             sli,
             checked: registry.family(CHECKED),
             checks: "true",
             sizes: registry.family(SIZES),
-            lasting: registry.family(LASTING),
+            long_running: registry.family(LONG_RUNNING),
             terminated: registry.family(TERMINATED),
             aborted: registry.family(ABORTED),
             bodies: registry.family(BODIES),
@@ -264,78 +274,78 @@ impl Requests {
         }
     }
 
-    /// From now on fields are not checked, whatever is asked for.
-    pub fn check_nothing(&mut self) {
+    /// Field validation is disabled from now on.
+    pub fn disable_field_validation(&mut self) {
         self.checks = "false";
     }
 
-    fn line<R>(&self, labels: &Labels<'_>, code: StatusCode, then: impl FnOnce(&Line) -> R) -> R {
+    fn series<R>(&self, labels: &Labels<'_>, code: StatusCode, then: impl FnOnce(&Series) -> R) -> R {
         let make = || {
             let Labels { verb, dry_run, group, version, resource, subresource, scope, component, .. } =
                 *labels;
             let key = [verb, dry_run, group, version, resource, subresource, scope, component, code.as_str()];
-            Line {
+            Series {
                 total: self.total.of(&key),
                 duration: self.duration.of(&key[..key.len() - 1]),
-                sli: self.sli.of(&labels.what()),
+                sli: self.sli.of(&labels.values()),
                 checked: (WRITES.contains(&verb) && !resource.is_empty())
-                    .then(|| self.checked.of(&[self.checks, labels.checking])),
-                size: matches!(verb, "GET" | "LIST").then(|| self.sizes.of(&labels.what())),
+                    .then(|| self.checked.of(&[self.checks, labels.field_validation])),
+                size: matches!(verb, "GET" | "LIST").then(|| self.sizes.of(&labels.values())),
             }
         };
-        self.lines.numbered(labels.number | u64::from(code.as_u16()) << CODE, make, then)
+        self.index.numbered(labels.number | u64::from(code.as_u16()) << CODE, make, then)
     }
 
-    /// There is an answer; its size is counted when it is known. Of what it took, so much was spent waiting for
-    /// webhooks.
-    pub fn answered(
+    /// Counts a response; its size is observed when it is known. `webhooks` is the part of the time spent in
+    /// webhook calls.
+    pub fn record_response(
         &self,
         labels: &Labels<'_>,
         code: StatusCode,
-        (took, elsewhere): (Duration, Duration),
+        (took, webhooks): (Duration, Duration),
         body: Body,
     ) -> Body {
-        self.line(labels, code, |line| {
-            line.count(took, elsewhere);
-            match &line.size {
-                Some(size) => body.sized(size),
+        self.series(labels, code, |series| {
+            series.count(took, webhooks);
+            match &series.size {
+                Some(size) => body.observe_size(size),
                 None => body,
             }
         })
     }
 
-    /// A request ended without an answer: the server made a mistake.
-    pub fn broke(&self, labels: &Labels<'_>, took: Duration) {
-        self.line(labels, StatusCode::INTERNAL_SERVER_ERROR, |line| line.count(took, Duration::ZERO));
+    /// Counts a request that panicked.
+    pub fn record_panic(&self, labels: &Labels<'_>, took: Duration) {
+        self.series(labels, StatusCode::INTERNAL_SERVER_ERROR, |series| series.count(took, Duration::ZERO));
     }
 
-    /// A request ended without an answer: nobody waits for it any more.
-    pub fn aborted(&self, labels: &Labels<'_>) {
-        let [verb, group, version, resource, subresource, scope, _] = labels.what();
+    /// Counts a request whose client disconnected.
+    pub fn record_abort(&self, labels: &Labels<'_>) {
+        let [verb, group, version, resource, subresource, scope, _] = labels.values();
         self.aborted.of(&[verb, group, version, resource, subresource, scope]).inc();
     }
 
-    /// A request is refused or ended so that the server can go on.
-    pub fn terminated(&self, labels: &Labels<'_>, code: StatusCode) {
-        let [verb, group, version, resource, subresource, scope, component] = labels.what();
+    /// Counts a request that is rejected or cut for the server's sake.
+    pub fn record_termination(&self, labels: &Labels<'_>, code: StatusCode) {
+        let [verb, group, version, resource, subresource, scope, component] = labels.values();
         let values = [verb, group, version, resource, subresource, scope, component, code.as_str()];
         self.terminated.of(&values).inc();
     }
 
-    /// A body was read to be written.
+    /// Observes the size of a request body.
     pub fn body(&self, resource: &Resource, verb: &str, bytes: usize) {
         let name = resource_name(&resource.group, &resource.kind.plural);
         self.bodies.of(&[&name, verb]).observe(bytes as u64);
     }
 
-    /// A request begins that lasts.
-    pub fn lasts(&self, labels: &Labels<'_>, since: Duration) -> Lasting {
-        let under_way = self.lasting.of(&labels.what());
-        under_way.inc();
-        Lasting { under_way, line: self.line(labels, StatusCode::OK, Line::clone), since }
+    /// Counts a long-running request.
+    pub fn start_long_running(&self, labels: &Labels<'_>, since: Duration) -> LongRunning {
+        let active = self.long_running.of(&labels.values());
+        active.inc();
+        LongRunning { active, series: self.series(labels, StatusCode::OK, Series::clone), since }
     }
 
-    /// Where the events of a watch are counted.
+    /// The metrics of a watch's events.
     pub fn events(&self, resource: &Resource) -> Events {
         let sizes = self.event_sizes.of(&[&resource.group, &resource.kind.version, &resource.kind.name]);
         let name = resource_name(&resource.group, &resource.kind.plural);
@@ -348,21 +358,21 @@ pub fn resource_name(group: &str, plural: &str) -> String {
     if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
-/// A request that lasts. Whoever has it tells when it ends.
-pub struct Lasting {
-    under_way: Gauge,
-    line: Line,
+/// A long-running request, counted until `end`.
+pub struct LongRunning {
+    active: Gauge,
+    series: Series,
     since: Duration,
 }
 
-impl Lasting {
+impl LongRunning {
     pub fn end(&self, now: Duration) {
-        self.under_way.dec();
-        self.line.count(now.saturating_sub(self.since), Duration::ZERO);
+        self.active.dec();
+        self.series.count(now.saturating_sub(self.since), Duration::ZERO);
     }
 }
 
-/// The events of watches of one kind.
+/// Metrics of the events of watches of one resource.
 pub struct Events {
     pub sizes: Histogram,
     pub initial: Counter,
@@ -375,17 +385,17 @@ mod tests {
     fn check(method: &str, path: &str, expected: &str) {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let asked = RequestInfo::parse(&method, path, query);
+        let info = RequestInfo::parse(&method, path, query);
         let mut headers = HeaderMap::new();
         headers.insert(http::header::CONTENT_TYPE, "application/apply-patch+yaml".parse().unwrap());
-        let scope = SCOPES[scope(&asked)];
-        let verb = VERBS[verb(&asked, &headers, scope)];
-        let found = format!("{verb} {scope} {}", DRY_RUNS[dry_run(&asked)]);
+        let scope = SCOPES[scope(&info)];
+        let verb = VERBS[verb(&info, &headers, scope)];
+        let found = format!("{verb} {scope} {}", DRY_RUNS[dry_run(&info)]);
         assert_eq!(found.trim(), expected, "{method} {path}?{query}");
     }
 
     #[test]
-    fn verbs_and_scopes_are_those_of_a_closed_set() {
+    fn verbs_and_scopes_come_from_a_closed_set() {
         check("GET", "/healthz", "GET");
         check("GET", "/api/v1/pods", "LIST cluster");
         check("HEAD", "/api/v1/namespaces/a/pods", "LIST namespace");

@@ -7,14 +7,14 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::setup::{Authority, Pair as Made, serve_with};
+use super::setup::{Authority, Pair as PemPair, serve_with};
 use crate::serve::{Limits, Pair, TlsMaterial};
 
-/// Looks at whatever it is shown.
+/// Accepts every certificate.
 #[derive(Debug)]
-struct Curious;
+struct AcceptAny;
 
-impl ServerCertVerifier for Curious {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -49,8 +49,8 @@ impl ServerCertVerifier for Curious {
     }
 }
 
-/// What a client of the given name and versions is shown, and the suite that was agreed on.
-async fn shown(
+/// The certificate names that a client of the given name and versions gets, and the negotiated suite.
+async fn handshake(
     address: std::net::SocketAddr,
     name: &str,
     versions: &[&'static rustls::SupportedProtocolVersion],
@@ -60,7 +60,7 @@ async fn shown(
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Curious))
+        .with_custom_certificate_verifier(Arc::new(AcceptAny))
         .with_no_client_auth();
     let tcp = TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from(name.to_owned()).unwrap();
@@ -70,21 +70,21 @@ async fn shown(
     Some((names[1..].to_vec(), session.negotiated_cipher_suite().unwrap().suite()))
 }
 
-async fn names_shown(address: std::net::SocketAddr, name: &str) -> String {
-    shown(address, name, &[&TLS13]).await.unwrap().0.join(",")
+async fn served_names(address: std::net::SocketAddr, name: &str) -> String {
+    handshake(address, name, &[&TLS13]).await.unwrap().0.join(",")
 }
 
-fn pair(made: Made, names: &[&str]) -> Pair {
+fn pair(pem: PemPair, names: &[&str]) -> Pair {
     Pair {
-        certificate: made.certificate.into_bytes(),
-        key: made.key.into_bytes(),
+        certificate: pem.certificate.into_bytes(),
+        key: pem.key.into_bytes(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         files: None,
     }
 }
 
 #[tokio::test]
-async fn clients_are_shown_the_certificate_of_the_name_they_ask_for() {
+async fn certificates_are_chosen_by_server_name() {
     let served = serve_with(Limits::default(), |authority, tls| TlsMaterial {
         by_name: vec![
             pair(authority.server_of(&["first", "*.wild.example", "10.0.0.1"]), &[]),
@@ -95,7 +95,7 @@ async fn clients_are_shown_the_certificate_of_the_name_they_ask_for() {
         ..tls
     })
     .await;
-    for (asked, expected) in [
+    for (name, expected) in [
         ("localhost", "localhost"),
         ("first", "first,*.wild.example,10.0.0.1"),
         ("two.wild.example", "first,*.wild.example,10.0.0.1"),
@@ -105,15 +105,15 @@ async fn clients_are_shown_the_certificate_of_the_name_they_ask_for() {
         ("x.deep.wild.example", "third"),
         ("second", "fourth"),
         ("third", "localhost"),
-        // a client that asks for no name is known by where it came to
+        // a client without SNI is served by the address it connects to
         ("127.0.0.1", "third"),
     ] {
-        assert_eq!(names_shown(served.address, asked).await, expected, "{asked}");
+        assert_eq!(served_names(served.address, name).await, expected, "{name}");
     }
 }
 
 #[tokio::test]
-async fn certificates_that_change_are_read_again_once_they_fit() {
+async fn changed_certificates_are_reloaded_once_they_match_their_key() {
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (folder.path().join("crt"), folder.path().join("key"));
     let files = (certificate.clone(), key.clone());
@@ -123,37 +123,40 @@ async fn certificates_that_change_are_read_again_once_they_fit() {
         TlsMaterial { files: Some(files), ..tls }
     })
     .await;
-    assert_eq!(names_shown(served.address, "localhost").await, "localhost");
-    // a certificate whose key has not been replaced yet, and one that is none, are not shown
+    assert_eq!(served_names(served.address, "localhost").await, "localhost");
+    // neither a certificate without its new key nor an invalid one is served
     let new = served.authority.server_of(&["renewed"]);
+    let interval = std::time::Duration::from_secs(1);
     std::fs::write(&certificate, "half of a").unwrap();
     std::fs::write(&key, &new.key).unwrap();
-    assert_eq!(names_shown(served.address, "localhost").await, "localhost");
+    served.world.advance(interval);
+    assert_eq!(served_names(served.address, "localhost").await, "localhost");
     std::fs::write(&certificate, Authority::new("x").server().certificate).unwrap();
-    assert_eq!(names_shown(served.address, "localhost").await, "localhost");
+    served.world.advance(interval);
+    assert_eq!(served_names(served.address, "localhost").await, "localhost");
     std::fs::write(&certificate, &new.certificate).unwrap();
     let renewed = async {
-        while names_shown(served.address, "localhost").await != "renewed" {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        while served_names(served.address, "localhost").await != "renewed" {
+            served.world.advance(interval);
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(30), renewed).await.unwrap();
 }
 
 #[tokio::test]
-async fn versions_and_suites_are_those_that_were_chosen() {
-    let good = CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
+async fn versions_and_suites_are_configurable() {
+    let suite_tls12 = CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
     let newer = CipherSuite::TLS13_AES_256_GCM_SHA384;
-    let ask = async |suites: Vec<CipherSuite>, newest_only| {
+    let negotiate = async |suites: Vec<CipherSuite>, newest_only| {
         let served = serve_with(Limits::default(), |_, tls| TlsMaterial { suites, newest_only, ..tls }).await;
-        let suite = async |versions| shown(served.address, "localhost", versions).await.map(|it| it.1);
+        let suite = async |versions| handshake(served.address, "localhost", versions).await.map(|it| it.1);
         (suite(&[&TLS12]).await, suite(&[&TLS13]).await)
     };
-    assert_eq!(ask(vec![], true).await.0, None);
-    let (old, new) = ask(vec![good], false).await;
-    assert!(old == Some(good) && new.is_some(), "{old:?} {new:?}");
-    assert_eq!(ask(vec![good, newer], false).await, (Some(good), Some(newer)));
-    assert_eq!(ask(vec![newer], false).await, (None, Some(newer)));
-    let all = ask(vec![], false).await;
+    assert_eq!(negotiate(vec![], true).await.0, None);
+    let (old, new) = negotiate(vec![suite_tls12], false).await;
+    assert!(old == Some(suite_tls12) && new.is_some(), "{old:?} {new:?}");
+    assert_eq!(negotiate(vec![suite_tls12, newer], false).await, (Some(suite_tls12), Some(newer)));
+    assert_eq!(negotiate(vec![newer], false).await, (None, Some(newer)));
+    let all = negotiate(vec![], false).await;
     assert!(all.0.is_some() && all.1.is_some());
 }

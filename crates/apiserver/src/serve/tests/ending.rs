@@ -20,7 +20,7 @@ async fn a_watch_ends_well_and_then_the_server() {
     served.shutdown.drain();
     assert!(!served.running.is_finished());
     let mut late = served.client(true, None).await;
-    assert_eq!(late.ask("/http2").await.0, 200, "draining still answers");
+    assert_eq!(late.get("/http2").await.0, 200, "draining still answers");
 
     served.shutdown.stop();
     for (client, body) in watches {
@@ -33,7 +33,7 @@ async fn a_watch_ends_well_and_then_the_server() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_is_cut() {
+async fn endless_requests_are_cut() {
     let limits = Limits { shutdown_grace: Duration::from_millis(50), ..Limits::default() };
     for http2 in [false, true] {
         let mut served = serve(limits.clone()).await;
@@ -42,7 +42,7 @@ async fn what_does_not_end_is_cut() {
         served.shutdown.stop();
         served.running.await.unwrap();
         assert!(body.collect().await.is_err());
-        served.given_up.recv().await.unwrap();
+        served.dropped.recv().await.unwrap();
     }
 }
 

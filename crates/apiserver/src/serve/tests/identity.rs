@@ -11,30 +11,30 @@ async fn a_certificate_of_the_cluster_names_its_user() {
     let jane = served.authority.client("jane", "dev");
     for http2 in [false, true] {
         let mut client = served.client(http2, Some(&jane)).await;
-        assert_eq!(client.ask("/whoami").await, (200, "jane dev,system:authenticated".to_owned()));
-        let mut nobody = served.client(http2, None).await;
-        assert_eq!(nobody.ask("/whoami").await, (200, "nobody".to_owned()));
+        assert_eq!(client.get("/whoami").await, (200, "jane dev,system:authenticated".to_owned()));
+        let mut anonymous = served.client(http2, None).await;
+        assert_eq!(anonymous.get("/whoami").await, (200, "anonymous".to_owned()));
     }
 }
 
 #[tokio::test]
 async fn a_foreign_certificate_is_answered_not_cut() {
     let served = serve(Limits::default()).await;
-    // the same name as the cluster's authority, but not its key
+    // the same name as the cluster's authority, but another key
     let foreign = Authority::new("cluster").client("jane", "system:masters");
     for http2 in [false, true] {
         let mut client = served.client(http2, Some(&foreign)).await;
-        assert_eq!(client.ask("/whoami").await.0, 401);
+        assert_eq!(client.get("/whoami").await.0, 401);
     }
 }
 
 #[tokio::test]
-async fn a_certificate_is_worth_nothing_after_its_time() {
+async fn an_expired_certificate_is_refused() {
     let served = serve(Limits::default()).await;
     let jane = served.authority.client("jane", "dev");
     served.world.advance(Duration::from_secs(366 * 86_400));
     let mut client = served.client(true, Some(&jane)).await;
-    let (status, reason) = client.ask("/whoami").await;
+    let (status, reason) = client.get("/whoami").await;
     assert_eq!(status, 401);
     assert!(reason.to_lowercase().contains("expired"), "{reason}");
 }
@@ -44,7 +44,7 @@ async fn a_certificate_of_a_server_is_not_one_of_a_client() {
     let served = serve(Limits::default()).await;
     let server = served.authority.server();
     let mut client = served.client(true, Some(&server)).await;
-    assert_eq!(client.ask("/whoami").await.0, 401);
+    assert_eq!(client.get("/whoami").await.0, 401);
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn unusable_material_is_named() {
         let listen =
             Listen { address, tls, limits: Limits::default(), share_port: false, world: world.clone() };
         match bind(listen).await {
-            Err(ServeError::Tls { what, .. }) => assert_eq!(what, named),
+            Err(ServeError::Tls { subject, .. }) => assert_eq!(subject, named),
             Err(other) => panic!("{other}"),
             Ok(_) => panic!("{named} was accepted"),
         }

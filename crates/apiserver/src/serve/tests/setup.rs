@@ -1,4 +1,4 @@
-//! Certificates, a handler that shows what it got, and clients of both protocols.
+//! Certificates, an echoing handler, and clients of both protocols.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ use tokio_rustls::client::TlsStream;
 use crate::serve::bulk::is_bulk_thread;
 use crate::serve::{Body, Handler, Limits, Listen, Peer, Shutdown, TlsMaterial, bind, run};
 
-/// When the certificates of the tests are valid: a year from here.
+/// Start of the certificates' validity of a year.
 pub(super) const NOW: u64 = 1_700_000_000;
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
@@ -43,7 +43,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// For a client to show, also where the key is not the certificate's.
+    /// For a client to present, even with a key that does not match.
     fn unchecked(&self) -> SingleCertAndKey {
         let chain = vec![CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
@@ -98,28 +98,28 @@ fn params(name: &str) -> CertificateParams {
     params
 }
 
-/// A running server and what its clients need to know.
-pub(super) struct Served {
+/// A running server and the data that its clients need.
+pub(super) struct TestServer {
     pub(super) address: SocketAddr,
     pub(super) authority: Authority,
     pub(super) shutdown: Shutdown,
     pub(super) world: Arc<Simulated>,
     pub(super) running: JoinHandle<()>,
-    /// Says each time a request was given up before its answer ended.
-    pub(super) given_up: mpsc::UnboundedReceiver<()>,
-    /// Where answers to `/held` wait.
+    /// One message per request that was dropped before its response ended.
+    pub(super) dropped: mpsc::UnboundedReceiver<()>,
+    /// Blocks responses to `/held`.
     pub(super) hold: Arc<Hold>,
 }
 
-pub(super) async fn serve(limits: Limits) -> Served {
+pub(super) async fn serve(limits: Limits) -> TestServer {
     serve_with(limits, |_, tls| tls).await
 }
 
-/// A server that shows or speaks something else.
+/// A server with changed TLS material.
 pub(super) async fn serve_with(
     limits: Limits,
     change: impl FnOnce(&Authority, TlsMaterial) -> TlsMaterial,
-) -> Served {
+) -> TestServer {
     let authority = Authority::new("cluster");
     let server = authority.server();
     let simulated = Simulated::new(NOW, 0);
@@ -135,37 +135,37 @@ pub(super) async fn serve_with(
         Listen { address: SocketAddr::from(([127, 0, 0, 1], 0)), tls, limits, share_port: false, world };
     let bound = bind(listen).await.unwrap();
     let (address, shutdown) = (bound.local_addr(), Shutdown::new());
-    let (giving_up, given_up) = mpsc::unbounded_channel();
+    let (drops, dropped) = mpsc::unbounded_channel();
     let hold = Arc::<Hold>::default();
-    let handler = Arc::new(Mirror { shutdown: shutdown.clone(), giving_up, hold: hold.clone() });
+    let handler = Arc::new(EchoHandler { shutdown: shutdown.clone(), drops, hold: hold.clone() });
     let running = tokio::spawn(run(bound, handler, shutdown.clone()));
-    Served { address, authority, shutdown, world: simulated, running, given_up, hold }
+    TestServer { address, authority, shutdown, world: simulated, running, dropped, hold }
 }
 
-/// Answers with what it was asked, or does what the path says.
-struct Mirror {
+/// Echoes requests, or acts by the path.
+struct EchoHandler {
     shutdown: Shutdown,
-    giving_up: mpsc::UnboundedSender<()>,
+    drops: mpsc::UnboundedSender<()>,
     hold: Arc<Hold>,
 }
 
-impl Handler for Mirror {
+impl Handler for EchoHandler {
     async fn handle(self: &Arc<Self>, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
         match request.uri().path() {
-            "/panic" => panic!("asked to"),
+            "/panic" => panic!("on request"),
             "/stuck" => {
-                let _noticed = OnDrop(self.giving_up.clone());
+                let _noticed = OnDrop(self.drops.clone());
                 pending().await
             }
             "/watch" => Response::new(self.watch()),
             "/backlog" => Response::new(self.backlog()),
-            "/endless" => Response::new(Body::stream(Endless(OnDrop(self.giving_up.clone())))),
+            "/endless" => Response::new(Body::stream(Endless(OnDrop(self.drops.clone())))),
             "/broken" => Response::new(Body::frames(broken())),
             "/held" => Response::new(Body::frames(self.hold.clone().pieces())),
             "/large" => Response::new(Body::frames_of(LARGE as u64, large())),
             "/whoami" => match peer.certificate.as_ref().and_then(|it| it.current().certificate.user.clone())
             {
-                None => Response::new(Body::full("nobody")),
+                None => Response::new(Body::full("anonymous")),
                 Some(Ok(user)) => {
                     Response::new(Body::full(format!("{} {}", user.name, user.groups.join(","))))
                 }
@@ -183,20 +183,20 @@ fn refused(reason: String) -> Response<Body> {
     response
 }
 
-impl Mirror {
+impl EchoHandler {
     /// A first event at once and a last one when the server stops.
     fn watch(&self) -> Body {
         let (sender, receiver) = mpsc::unbounded_channel();
         let shutdown = self.shutdown.clone();
         tokio::spawn(async move {
             sender.send(Bytes::from_static(b"first\n")).unwrap();
-            shutdown.stopping().await;
+            shutdown.wait_for_stop().await;
             sender.send(Bytes::from_static(b"last\n")).unwrap();
         });
         Body::stream(Events(receiver))
     }
 
-    /// Many events at once, and then one at a time. Each names the threads that made it.
+    /// Many events at once, and then one at a time. Each names the kind of thread that produced it.
     fn backlog(&self) -> Body {
         let (sender, later) = mpsc::channel(1);
         tokio::spawn(async move { while sender.send(()).await.is_ok() {} });
@@ -218,12 +218,12 @@ impl futures_core::Stream for Backlog {
         mut self: std::pin::Pin<&mut Self>,
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Bytes>> {
-        let made = || Bytes::from_static(if is_bulk_thread() { b"b" } else { b"i" });
+        let event = || Bytes::from_static(if is_bulk_thread() { b"b" } else { b"i" });
         if self.left > 0 {
             self.left -= 1;
-            return std::task::Poll::Ready(Some(made()));
+            return std::task::Poll::Ready(Some(event()));
         }
-        self.later.poll_recv(cx).map(|later| later.map(|()| made()))
+        self.later.poll_recv(cx).map(|later| later.map(|()| event()))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -244,7 +244,7 @@ impl futures_core::Stream for Events {
     }
 }
 
-/// A stream of which nothing ever comes.
+/// A stream that never yields.
 struct Endless(#[allow(dead_code, reason = "held to notice the drop")] OnDrop);
 
 impl futures_core::Stream for Endless {
@@ -267,13 +267,13 @@ impl Drop for OnDrop {
 }
 
 fn broken() -> impl Iterator<Item = Bytes> + Send {
-    (0..2).map(|n| if n == 0 { Bytes::from_static(b"half") } else { panic!("asked to") })
+    (0..2).map(|n| if n == 0 { Bytes::from_static(b"half") } else { panic!("on request") })
 }
 
-/// Large answers of which a piece takes long: it waits, and holds its thread.
+/// Large responses of which a piece blocks its thread.
 #[derive(Default)]
 pub(super) struct Hold {
-    /// How many wait, and whether all may go on.
+    /// How many threads are blocked, and whether they may go on.
     state: Mutex<(usize, bool)>,
     changed: Condvar,
 }
@@ -310,14 +310,14 @@ impl Hold {
 
 pub(super) const LARGE: usize = 8 << 20;
 
-/// Bytes of which each tells where it stands.
+/// Bytes that encode their position.
 pub(super) fn large() -> impl Iterator<Item = Bytes> + Send {
     (0..LARGE).step_by(100_000).map(|start| {
         (start..(start + 100_000).min(LARGE)).map(|at| (at % 251) as u8).collect::<Vec<_>>().into()
     })
 }
 
-impl Served {
+impl TestServer {
     pub(super) async fn tls(&self, pair: Option<&Pair>, alpn: &[&str]) -> TlsStream<TcpStream> {
         self.try_tls(pair, alpn).await.unwrap()
     }
@@ -390,8 +390,8 @@ impl Client {
         self.send(request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap()).await
     }
 
-    /// Status and text of the answer.
-    pub(super) async fn ask(&mut self, path: &str) -> (u16, String) {
+    /// Status and text of the response.
+    pub(super) async fn get(&mut self, path: &str) -> (u16, String) {
         let response = self.post(path, "").await.unwrap();
         let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();

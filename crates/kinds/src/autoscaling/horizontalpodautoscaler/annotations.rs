@@ -96,7 +96,7 @@ impl FieldAnnotation {
         let mut out = Vec::new();
         write(value, self.names(), &mut out);
         let text = String::from_utf8(out).unwrap_or_default();
-        // what could be markup is escaped; outside of strings there is none of it
+        // HTML characters are escaped; they occur only in strings
         let text = text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
         let text = text.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029");
         let metadata = object.make_map().entry("metadata");
@@ -111,7 +111,7 @@ impl FieldAnnotation {
     }
 }
 
-/// Puts some annotations back to what they were.
+/// Restores some annotations.
 pub(super) fn keep(next: &mut Value, old: &Value, which: &[FieldAnnotation]) {
     drop(next, which);
     for one in which {

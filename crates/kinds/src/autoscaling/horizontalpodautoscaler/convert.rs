@@ -194,7 +194,7 @@ fn plain_behavior(given: &Value) -> Option<Value> {
     SIDES.iter().any(|(plain, _)| read::has(&behavior, &[plain])).then_some(behavior)
 }
 
-/// Brings an object of the older version to what reading it back would give.
+/// Normalizes an object of the older version as a round trip does.
 pub(super) fn settle(object: &mut Value) {
     let version = object.text(&["apiVersion"]).to_owned();
     let taken = std::mem::take(object);

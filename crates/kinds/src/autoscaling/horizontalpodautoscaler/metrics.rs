@@ -171,7 +171,7 @@ pub(super) fn newer(metric: &Value, side: Side) -> Value {
     out
 }
 
-/// The older version does not say what a target means; its values do.
+/// The older version has no target type; it follows from the values.
 fn target_type(source: &Value) -> &'static str {
     let has = |field: &str| source.at(&["target", field]).is_some();
     let measured = source.at(&["metric"]).is_some();

@@ -9,7 +9,7 @@ use schema::Value;
 
 const PREEMPT: &str = "PreemptLowerPriority";
 
-/// Whoever leaves out what the server filled in changes nothing.
+/// Keeps the priority of the old object where an update omits it.
 pub fn keep_priority(object: &mut Value, old: &Value) {
     for field in ["priority", "preemptionPolicy"] {
         if let Some(value) = old.at(&["spec", field])
@@ -95,7 +95,7 @@ pub fn tolerate_lost_nodes(object: &mut Value, tolerated: Tolerated, names: &Nam
     }
 }
 
-/// Gives a new pod what its runtime costs and where its runtime is.
+/// Sets the overhead and the scheduling constraints of the runtime class.
 pub fn use_runtime(object: &mut Value, context: &Context<'_>) -> Result<(), String> {
     let Some(class) = runtime_class(object, context)? else { return Ok(()) };
     if read::has(&class, &["overhead"]) {

@@ -171,10 +171,10 @@ mod tests {
         let row = cells(&json(pod), now);
         assert_eq!(row[1..4], expected.map(Value::from), "{pod}");
         assert_eq!(row.len(), 9);
-        // what is read is all that is looked at
+        // the cells read only the declared fields
         let (kind, hooks) = crate::builtin().into_iter().find(|(kind, _)| kind.name == "Pod").unwrap();
-        let wanted = schema::decode::Wanted::of(hooks.read.row_reads.iter().copied());
-        let parts = schema::decode::canonical_parts(pod.as_bytes(), &kind.root, &wanted).unwrap();
+        let fields = schema::decode::FieldTree::of(hooks.read.row_reads.iter().copied());
+        let parts = schema::decode::canonical_parts(pod.as_bytes(), &kind.root, &fields).unwrap();
         assert_eq!(cells(&parts, now), row, "{pod}");
         assert_eq!(row_conditions(&parts), row_conditions(&json(pod)));
     }

@@ -37,7 +37,7 @@ pub(crate) fn template(object: &mut Value) {
     read::each_mut(spec, &["volumes"], volume);
 }
 
-/// Before there were init containers, annotations said what they are; those are not carried on.
+/// Drops the annotations that described init containers before the field existed.
 fn drop_old_annotations(object: &mut Value, names: &Names) {
     let Some(annotations) = object.at_mut(&["metadata", "annotations"]).and_then(Value::as_map_mut) else {
         return;

@@ -36,7 +36,7 @@ impl Searches {
     }
 }
 
-/// Checks what replaces `old`, a pod or a template of pods, with everything allowed that it has already.
+/// Checks the replacement of `old`, a pod or a pod template; gated fields that `old` has stay allowed.
 pub(crate) fn keeping(
     old: Option<&Value>,
     context: &Context<'_>,

@@ -1,6 +1,6 @@
 //! Names of images, as far as the default pull policy depends on them.
 //!
-//! `[domain[:port]/]path[:tag][@digest]`; what cannot be read this way is left to the node to refuse.
+//! `[domain[:port]/]path[:tag][@digest]`; other names are left to the node to reject.
 
 /// Whether the image may change under its name: its tag is `latest`, or nothing fixes it.
 pub(super) fn is_latest(image: &str) -> bool {

@@ -22,7 +22,7 @@ fn of_container(names: &Names) -> String {
     names.well_known_under("container.seccomp.security.alpha", "")
 }
 
-/// Puts what the annotations say into fields that say nothing.
+/// Copies annotations into unset fields.
 pub(super) fn fill_in(pod: &mut Value, names: &Names) {
     let annotations = read::map(pod, &["metadata", "annotations"]);
     let (whole, prefix) = (of_pod(names), of_container(names));

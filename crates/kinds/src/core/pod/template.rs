@@ -50,7 +50,7 @@ pub(crate) fn validate(
     }
 }
 
-/// The rules of what pods get as labels and annotations.
+/// The rules of the labels and annotations of pods.
 pub(crate) fn metadata(template: &Value, path: &Path<'_>, names: &Names, out: &mut Problems) {
     rest::metadata::check_labels(template.at(&["metadata", "labels"]), &path.field("labels"), out);
     let at = path.field("annotations");

@@ -1,8 +1,8 @@
 //! Updates of pods: the few mutable fields, bindings and ephemeral containers.
 
-use super::gated;
 use super::spec::app_armor_prefix;
 use super::validate::whole;
+use super::{container, gated};
 use crate::check::{self, Problems};
 use crate::{node_selection as scheduling, read};
 use names::Names;
@@ -33,7 +33,9 @@ pub(super) fn validate<const PRIVILEGED: bool>(new: &Value, old: &Value, context
             return out;
         }
         for (at, one) in is.iter().enumerate() {
-            check::required(one.text(&["image"]).trim(), &path.index(at).field("image"), &mut out);
+            let path = path.index(at);
+            check::required(one.text(&["image"]), &path.field("image"), &mut out);
+            container::image_is_trimmed(one, &path, &mut out);
         }
     }
     if !deadline(new, old, &spec.field("activeDeadlineSeconds"), &mut out) {
@@ -184,7 +186,7 @@ pub(super) fn apply_ephemeral(next: &mut Value, submitted: &Value, context: &Con
     super::drop::disabled(next, Some(&old), context);
 }
 
-/// Ephemeral containers can be added; what is there stays as it is.
+/// Ephemeral containers can be added; existing ones are immutable.
 pub(super) fn validate_ephemeral<const PRIVILEGED: bool>(
     new: &Value,
     old: &Value,

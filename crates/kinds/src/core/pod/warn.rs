@@ -7,7 +7,7 @@ use schema::{Map, Path, Value};
 
 /// Volumes that no longer work, or will not for long.
 ///
-/// Their fields, and what is said of them by which name.
+/// Deprecated fields and their warnings.
 const OLD_VOLUMES: &[(&str, &str)] = &[
     ("photonPersistentDisk", "photonPersistentDisk: deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "gitRepo: deprecated in v1.11"),
@@ -153,7 +153,7 @@ fn annotations(annotations: &Map, names: &Names, out: &mut Vec<String>) {
     }
 }
 
-/// Annotations that say what a field says now, unless the field says it too.
+/// Annotations that a field replaces, unless the field is set.
 fn seccomp(pod: &Value, names: &Names, out: &mut Vec<String>) {
     const WHY: &str = "deprecated since v1.19, non-functional in a future release; use the \"seccompProfile\" field instead";
     let annotations = read::map(pod, &["metadata", "annotations"]);

@@ -263,7 +263,7 @@ impl AllocationAttempt<'_> {
             return Err(ApiError::internal_error(format!("no range for {} addresses", family.name())));
         };
         if wanted.is_empty() {
-            // a dry run takes nothing, and what would be free later is not known now
+            // a dry run allocates nothing, and cannot know later free addresses
             let found = if dry_run { Ok(range.network.base()) } else { range.take_any(random) };
             let address = found.map_err(|_| {
                 ApiError::internal_error("failed to allocate a serviceIP: range is full".to_owned())

@@ -38,14 +38,9 @@ impl Score {
 
 /// The scenarios of a family whose names contain one of some words.
 fn scenarios(family: &str, words: &[&str]) -> Option<Vec<(String, Value)>> {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/recorded")).join(family);
-    let mut files: Vec<_> = match fs::read_dir(&folder) {
-        Ok(entries) => entries.filter_map(|it| Some(it.ok()?.path())).collect(),
-        Err(_) => {
-            eprintln!("skipped: no recorded answers in {family}");
-            return None;
-        }
-    };
+    let folder = testdata::find(&format!("recorded/{family}"))?;
+    let mut files: Vec<_> =
+        fs::read_dir(folder).expect("readable").filter_map(|it| Some(it.ok()?.path())).collect();
     files.sort();
     let name = |path: &PathBuf| path.file_stem().and_then(|it| it.to_str()).unwrap_or("").to_owned();
     files.retain(|path| words.iter().any(|word| name(path).contains(word)));

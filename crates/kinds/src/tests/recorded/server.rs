@@ -214,7 +214,9 @@ impl Server {
             if let Some(prepare) = target.hooks.create.prepare {
                 prepare(&mut object, context);
             }
-            let mut problems = rules::check(&target.kind.root, &mut object);
+            let first = target.hooks.create.validate_first;
+            let mut problems = first.map(|it| it(&object, context)).unwrap_or_default();
+            problems.extend(rules::check(&target.kind.root, &mut object));
             problems.extend(target.hooks.create.validate.map(|it| it(&object, context)).unwrap_or_default());
             Ok::<_, rest::error::ApiError>(problems)
         });

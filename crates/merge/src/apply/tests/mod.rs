@@ -177,7 +177,7 @@ impl Story {
     }
 }
 
-/// A configuration with what every one has.
+/// A configuration with the common fields.
 fn config(text: &str) -> Value {
     let mut config = json(text);
     for (path, value) in [(&["apiVersion"][..], "v1"), (&["kind"], "Thing"), (&["metadata", "name"], "o")] {
@@ -343,7 +343,7 @@ fn what_is_reset_is_neither_owned_nor_disputed() {
 }
 
 #[test]
-fn an_untracked_object_belongs_to_whoever_was_before() {
+fn fields_of_an_untracked_object_belong_to_before_first_apply() {
     let mut story = Story::created("u", r#"{"data":{"k":"v"}}"#);
     story.live.as_mut().unwrap().unset(&["metadata", "managedFields"]);
     let why = r#"Apply failed with 1 conflict: conflict with "before-first-apply" using v1: .data.k"#;
@@ -447,8 +447,8 @@ fn other_versions_have_a_say() {
     let v2: Ref<Type> = kind("Thing", vec![Field::new("values", strings(false))]).into();
     let v1: Ref<Type> = thing().into();
     let convert = |version: &str, live: Option<&Value>, new: &Value| match version {
-        "v0" => Elsewhere::Gone,
-        _ => Elsewhere::Converted {
+        "v0" => ConversionResult::Gone,
+        _ => ConversionResult::Converted {
             ty: if version == "v2" { v2.clone() } else { v1.clone() },
             live: live.map(|live| renamed(live, version)),
             new: renamed(new, version),

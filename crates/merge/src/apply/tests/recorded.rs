@@ -47,7 +47,7 @@ const NOW: &str = "2024-01-01T00:00:00Z";
 struct Played {
     applied: usize,
     refused: usize,
-    /// By what comes before or after an apply.
+    /// Decided before or after the apply.
     elsewhere: usize,
     wrong: Vec<String>,
 }
@@ -188,7 +188,7 @@ fn keep(object: &str, next: Value, answer: &Value, scene: &mut Scene<'_>) {
     scene.objects.insert(object.to_owned(), next);
 }
 
-/// An apply and what it was answered with.
+/// An apply and its response.
 struct Request<'a> {
     object: &'a str,
     subresource: &'a str,

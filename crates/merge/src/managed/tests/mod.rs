@@ -404,7 +404,7 @@ fn entries_of_other_versions_are_converted_kept_or_dropped() {
     let b = format!("b {}", shown(r#"{"f:data":{"f:k":{}}}"#));
     let kept: Vec<String> = managers(None);
     assert_eq!(kept, [format!("a {}", shown(r#"{"f:values":{"f:k":{},"f:l":{}}}"#)), b.clone()]);
-    let dropped: Vec<String> = managers(Some(&|_, _, _| Elsewhere::Gone));
+    let dropped: Vec<String> = managers(Some(&|_, _, _| ConversionResult::Gone));
     assert_eq!(dropped, std::slice::from_ref(&b));
     let other = kind(vec![field("values", strings(false))]);
     let renamed = |object: &Value| {
@@ -415,7 +415,11 @@ fn entries_of_other_versions_are_converted_kept_or_dropped() {
     };
     let convert = |version: &str, live: Option<&Value>, new: &Value| {
         assert_eq!(version, "v2");
-        Elsewhere::Converted { ty: Ref::from(other.clone()), live: live.map(renamed), new: renamed(new) }
+        ConversionResult::Converted {
+            ty: Ref::from(other.clone()),
+            live: live.map(renamed),
+            new: renamed(new),
+        }
     };
     let converted: Vec<String> = managers(Some(&convert));
     assert_eq!(converted, [format!("a {}", shown(r#"{"f:values":{"f:l":{}}}"#)), b]);

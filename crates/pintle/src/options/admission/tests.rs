@@ -27,7 +27,7 @@ fn switches_are_checked_against_each_other() {
         (vec!["NodeRestriction".into()], vec!["ServiceAccount".into()])
     );
     assert_eq!((errors, options.tolerated), (String::new(), Tolerated::default()));
-    // who asks for something has it
+    // explicit flags win
     let (options, _) = given(
         "--enable-admission-plugins ServiceAccount,AlwaysPullImages --disable-admission-plugins NodeRestriction",
     );

@@ -64,9 +64,9 @@ impl LeaderElection {
         let of = |names: &Names| format!("{}-controller-manager", names.prefix);
         let name = spelled(name, of(&usual), of(names));
         let options = leader::Options {
-            lasts: self.leader_elect_lease_duration,
-            renew_within: self.leader_elect_renew_deadline,
-            retry: self.leader_elect_retry_period,
+            lease_duration: self.leader_elect_lease_duration,
+            renew_deadline: self.leader_elect_renew_deadline,
+            retry_period: self.leader_elect_retry_period,
             ..leader::Options::new(namespace, name, identity)
         };
         if let Some(problem) = options.problem() {

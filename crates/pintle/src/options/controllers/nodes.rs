@@ -216,7 +216,7 @@ mod tests {
             [pool("10.0.0.0/8", 26), pool("fd00::/56", 64)]
         );
         assert_eq!(pools("--cluster-cidr fd00::/100 --node-cidr-mask-size 112"), [pool("fd00::/100", 112)]);
-        // nothing is asked for, so nothing is wrong with it
+        // without allocation the ranges are not checked
         assert_eq!(
             read("--cluster-cidr x --cidr-allocator-type CloudAllocator").unwrap().node_ipam.pools,
             []

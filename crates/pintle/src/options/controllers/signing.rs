@@ -58,7 +58,7 @@ pub struct Signing {
 impl Signing {
     /// Applies the flags to the defaults.
     pub fn apply_to(&self, options: &mut csrsigning::Options, errors: &mut ConfigErrors) {
-        options.lasts = self.cluster_signing_duration;
+        options.max_duration = self.cluster_signing_duration;
         let all = source(
             "--cluster-signing-cert-file",
             self.cluster_signing_cert_file.as_deref(),
@@ -154,12 +154,12 @@ mod tests {
         std::fs::write(path("k"), "").unwrap();
         let (c, k) = (path("c"), path("k"));
         let all = read(&format!("--cluster-signing-cert-file {c} --cluster-signing-key-file {k}")).unwrap();
-        assert!(all.client.is_some() && all.legacy.is_some() && all.lasts.as_secs() == 365 * 86_400);
+        assert!(all.client.is_some() && all.legacy.is_some() && all.max_duration.as_secs() == 365 * 86_400);
         let own = format!(
             "--cluster-signing-kubelet-serving-cert-file {c} --cluster-signing-kubelet-serving-key-file {k}"
         );
         let one = read(&format!("{own} --cluster-signing-duration 24h")).unwrap();
-        assert!(one.agent_serving.is_some() && one.client.is_none() && one.lasts.as_secs() == 86_400);
+        assert!(one.agent_serving.is_some() && one.client.is_none() && one.max_duration.as_secs() == 86_400);
         for (line, part) in [
             (
                 format!("--cluster-signing-cert-file {c} --cluster-signing-key-file {k} {own}"),

@@ -4,6 +4,7 @@
 
 use apiserver::Gates;
 use controllers::gates as loops;
+use scheduler::framework::Features;
 
 /// A feature gate of upstream.
 pub struct Gate {
@@ -32,11 +33,11 @@ type ServerGate = (&'static str, &'static str, fn(&mut Gates) -> &mut bool);
 
 /// The gates of the API server.
 pub const SERVER_GATES: &[ServerGate] = &[
-    ("APIListChunking", "lists are paginated (`limit`, `continue`)", |gates| &mut gates.chunks),
+    ("APIListChunking", "lists are paginated (`limit`, `continue`)", |gates| &mut gates.list_chunking),
     (
         "APIPriorityAndFairness",
         "requests are queued by priority level (with `--enable-priority-and-fairness`)",
-        |gates| &mut gates.turns,
+        |gates| &mut gates.priority_and_fairness,
     ),
     ("APIResponseCompression", "responses are compressed for clients that accept gzip", |gates| {
         &mut gates.compression
@@ -44,24 +45,26 @@ pub const SERVER_GATES: &[ServerGate] = &[
     ("APIServerTracing", "spans of requests are sent to a collector (`--tracing-config-file`)", |gates| {
         &mut gates.tracing
     }),
-    ("AdvancedAuditing", "audit events are recorded (`--audit-*`)", |gates| &mut gates.record),
+    ("AdvancedAuditing", "audit events are recorded (`--audit-*`)", |gates| &mut gates.auditing),
     ("AggregatedDiscoveryEndpoint", "aggregated discovery is served (`as=APIGroupDiscoveryList`)", |gates| {
-        &mut gates.whole_discovery
+        &mut gates.aggregated_discovery
     }),
     (
         "APIServerIdentity",
         "the server holds an identity lease and removes expired leases of other servers",
-        |gates| &mut gates.identity,
+        |gates| &mut gates.apiserver_identity,
     ),
     ("ComponentSLIs", "`/metrics/slis` is served, also by the controller manager", |gates| &mut gates.slis),
     ("KMSv2", "KMS v2 plugins are allowed for encryption at rest (`apiVersion: v2`)", |gates| {
-        &mut gates.key_servers
+        &mut gates.kms_v2
     }),
     ("LegacyServiceAccountTokenTracking", "secrets have a label with the last use of their token", |gates| {
-        &mut gates.tracking
+        &mut gates.legacy_token_tracking
     }),
     ("OpenAPIV3", "`/openapi/v3` is served", |gates| &mut gates.openapi_v3),
-    ("RemainingItemCount", "paginated lists have `remainingItemCount`", |gates| &mut gates.remaining),
+    ("RemainingItemCount", "paginated lists have `remainingItemCount`", |gates| {
+        &mut gates.remaining_item_count
+    }),
     (
         "ServerSideFieldValidation",
         "unknown and duplicate fields cause warnings or errors (`fieldValidation`)",
@@ -77,8 +80,19 @@ pub const SERVER_GATES: &[ServerGate] = &[
     (
         "ValidatingAdmissionPolicy",
         "validating admission policies are enforced, if their version is served",
-        |gates| &mut gates.policies,
+        |gates| &mut gates.validating_admission_policy,
     ),
+];
+
+/// Name and option of a gate of the scheduler.
+type SchedulerGate = (&'static str, fn(&mut Features) -> &mut bool);
+
+/// The gates of the scheduler; the fields that they stand for are the server's.
+pub const SCHEDULER_GATES: &[SchedulerGate] = &[
+    ("MatchLabelKeysInPodTopologySpread", |it| &mut it.match_label_keys_in_pod_topology_spread),
+    ("MinDomainsInPodTopologySpread", |it| &mut it.min_domains_in_pod_topology_spread),
+    ("NodeInclusionPolicyInPodTopologySpread", |it| &mut it.node_inclusion_policy_in_pod_topology_spread),
+    ("ReadWriteOncePod", |it| &mut it.read_write_once_pod),
 ];
 
 /// Name, effect and option of a gate of the control loops.
@@ -92,7 +106,7 @@ pub const CONTROLLER_GATES: &[ControllerGate] = &[
     (
         "LegacyServiceAccountTokenNoAutoGeneration",
         "service accounts get a token secret only on request; disabled, every service account gets one",
-        |gates| &mut gates.asked_tokens,
+        |gates| &mut gates.no_token_auto_generation,
     ),
     ("LogarithmicScaleDown", "on scale-down, pod ages are compared by order of magnitude", |gates| {
         &mut gates.magnitudes

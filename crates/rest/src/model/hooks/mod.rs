@@ -68,6 +68,8 @@ pub struct DecodeHooks {
 pub struct CreateHooks {
     /// Changes a new object before it is validated.
     pub prepare: Option<fn(&mut Value, &Context<'_>)>,
+    /// Rules whose problems come before those of the metadata.
+    pub validate_first: Option<fn(&Value, &Context<'_>) -> Problems>,
     pub validate: Option<fn(&Value, &Context<'_>) -> Problems>,
     /// Changes a new object after it has been validated.
     pub complete: Option<fn(&mut Value)>,

@@ -16,7 +16,7 @@ fn p384() -> Signer {
 
 fn claims() -> Value {
     let mut claims = Value::map();
-    claims.set(&["sub"], "somebody");
+    claims.set(&["sub"], "subject");
     claims
 }
 
@@ -25,13 +25,13 @@ fn verified(token: &str, key: &PublicKey) -> bool {
 }
 
 #[test]
-fn what_a_key_signed_it_knows_and_no_other_does() {
+fn a_key_verifies_its_own_signatures_only() {
     let rsa = || Signer::from_pem(RSA_KEY).unwrap();
     for (signers, name) in
         [([p256(), p256()], "ES256"), ([p384(), p384()], "ES384"), ([rsa(), p256()], "RS256")]
     {
         let [mine, other] = signers;
-        // signatures differ each time, in the lengths of their numbers too
+        // signatures differ each time, also in the length of their numbers
         for _ in 0..20 {
             let token = mine.sign(&claims()).unwrap();
             let read = Compact::parse(&token).unwrap();
@@ -45,12 +45,12 @@ fn what_a_key_signed_it_knows_and_no_other_does() {
 }
 
 #[test]
-fn what_is_published_is_enough_to_verify() {
+fn a_jwk_is_enough_to_verify() {
     for signer in [p256(), p384(), Signer::from_pem(RSA_KEY).unwrap()] {
-        let shown = signer.public().published().unwrap();
-        assert_eq!(shown.text(&["alg"]), signer.public().algorithm());
-        assert_eq!(shown.at(&["d"]), None);
-        let read = PublicKey::from_published(&shown).unwrap();
+        let jwk = signer.public().to_jwk().unwrap();
+        assert_eq!(jwk.text(&["alg"]), signer.public().algorithm());
+        assert_eq!(jwk.at(&["d"]), None);
+        let read = PublicKey::from_jwk(&jwk).unwrap();
         assert!(read == *signer.public());
         assert!(verified(&signer.sign(&claims()).unwrap(), &read));
     }
@@ -106,7 +106,7 @@ fn a_token_that_was_changed_is_no_token() {
 
 #[test]
 fn a_public_key_is_no_shared_secret() {
-    // what an attacker can do who knows the public key and hopes that it is taken for a shared one
+    // an attacker who knows the public key signs with it as a shared secret
     for (secret, key) in [(RSA_PUBLIC, Signer::from_pem(RSA_KEY).unwrap().public().clone())] {
         for name in ["HS256", "HS384", "HS512", "RS256", "none"] {
             let header = URL_SAFE_NO_PAD.encode(format!("{{\"alg\":{name:?}}}"));

@@ -1,0 +1,290 @@
+//! Metadata informers of every resource that can be deleted.
+//!
+//! Resources come and go: discovery runs periodically, and when a definition of a resource changes. They keep no
+//! objects; listeners keep what they need.
+//!
+//! What always holds: a new listener receives every object that exists; the others may receive objects again meanwhile.
+
+use api::meta::v1::{ObjectMeta, PartialObjectMetadata};
+use client::discovery::{ApiResources, Discovery, Resource};
+use client::key::Key;
+use client::reflector::{self, Page, Sink, Source, WatchProgress, list_and_watch};
+use client::{Backoff, Client, Error, WatchEvent};
+use env::World;
+use env::io::RealInstant;
+use names::Names;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+/// The interval of discovery.
+const PERIOD: Duration = Duration::from_secs(30);
+/// The wait after a definition changes, because several often change together.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// The receiver of changes. Its methods must return soon.
+pub trait Listener: Send + Sync + 'static {
+    fn put(&self, of: &Arc<Resource>, object: &ObjectMeta);
+
+    fn gone(&self, of: &Arc<Resource>, object: &ObjectMeta);
+
+    /// The resource has been listed: it has these objects and no others.
+    fn whole(&self, of: &Arc<Resource>, uids: &HashSet<String>);
+
+    /// A resource is no longer watched.
+    fn ended(&self, of: &Arc<Resource>);
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct MetadataInformers {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Client,
+    world: World,
+    discovery: Arc<Discovery>,
+    ignored: [(String, &'static str); 2],
+    listeners: RwLock<Vec<Arc<dyn Listener>>>,
+    /// The resources that have not been listed yet; `None` before the first discovery.
+    unlisted: Mutex<Option<HashSet<Arc<Resource>>>>,
+    synced: watch::Sender<bool>,
+    /// The number of failed discoveries, and of intervals after which some resource was not listed.
+    sync_failures: AtomicU64,
+    /// Definitions have changed, or there is a new listener.
+    poked: Notify,
+}
+
+impl MetadataInformers {
+    /// Nothing is watched before [`keep`](Self::keep) runs.
+    pub(crate) fn new(client: Client, discovery: Arc<Discovery>, names: &Names, world: World) -> Self {
+        let shared = Shared {
+            client,
+            world,
+            discovery,
+            // events are many, own nothing and expire
+            ignored: [(String::new(), "events"), (names.group("events"), "events")],
+            listeners: RwLock::default(),
+            unlisted: Mutex::default(),
+            synced: watch::Sender::new(false),
+            sync_failures: AtomicU64::new(0),
+            poked: Notify::new(),
+        };
+        MetadataInformers { shared: Arc::new(shared) }
+    }
+
+    pub fn listen(&self, listener: Arc<dyn Listener>) {
+        self.shared.listeners.write().push(listener);
+        self.shared.poked.notify_one();
+    }
+
+    /// Whether every resource has been listed.
+    pub fn is_synced(&self) -> bool {
+        *self.shared.synced.borrow()
+    }
+
+    /// The number of failed discoveries, and of intervals after which some resource was not listed.
+    pub fn sync_failures(&self) -> u64 {
+        self.shared.sync_failures.load(Ordering::Relaxed)
+    }
+
+    fn count_failure(&self) {
+        self.shared.sync_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub async fn synced(&self) {
+        // the sender lives as long as the informers
+        let _ = self.shared.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    /// Watches all resources, for ever.
+    pub(crate) async fn keep(self) {
+        let mut following = RunningInformers::default();
+        let mut backoff = Backoff::default();
+        loop {
+            match self.shared.discovery.since(RealInstant::now()).await {
+                Ok(served) => {
+                    backoff = Backoff::default();
+                    self.follow_served(&mut following, &served);
+                }
+                Err(why) => {
+                    tracing::warn!(%why, "discovery failed");
+                    self.count_failure();
+                    env::io::sleep(backoff.pause()).await;
+                    continue;
+                }
+            }
+            tokio::select! {
+                () = env::sleep(&self.shared.world, PERIOD) => {
+                    if !self.is_synced() {
+                        self.count_failure();
+                    }
+                }
+                () = self.shared.poked.notified() => env::sleep(&self.shared.world, SETTLE).await,
+            }
+        }
+    }
+
+    fn wants(&self, resource: &Resource) -> bool {
+        let ignored =
+            |(group, plural): &(String, &str)| *group == resource.group && *plural == resource.plural;
+        ["delete", "list", "watch"].iter().all(|verb| resource.can(verb))
+            && !self.shared.ignored.iter().any(ignored)
+    }
+
+    fn follow_served(&self, following: &mut RunningInformers, served: &ApiResources) {
+        let wanted: HashSet<&Arc<Resource>> = served.preferred().filter(|it| self.wants(it)).collect();
+        let listeners = self.shared.listeners.read();
+        let anew = following.listeners != listeners.len();
+        following.listeners = listeners.len();
+        let mut ended = Vec::new();
+        following.tasks.retain(|resource, task| {
+            // a group that does not answer may still have the resource
+            let stays = wanted.contains(resource) || served.group_failed(&resource.group);
+            if !stays || anew {
+                task.abort();
+            }
+            if !stays {
+                ended.push(resource.clone());
+            }
+            stays && !anew
+        });
+        for resource in &ended {
+            listeners.iter().for_each(|listener| listener.ended(resource));
+        }
+        drop(listeners);
+        while following.all.try_join_next().is_some() {}
+        let new: Vec<_> =
+            wanted.into_iter().filter(|it| !following.tasks.contains_key(*it)).cloned().collect();
+        {
+            let mut unlisted = self.shared.unlisted.lock();
+            let unlisted = unlisted.get_or_insert_default();
+            unlisted.retain(|it| following.tasks.contains_key(it));
+            unlisted.extend(new.iter().cloned());
+            self.shared.synced.send_replace(unlisted.is_empty());
+        }
+        for resource in new {
+            let (client, path) = (self.shared.client.clone(), resource.path(""));
+            let source = Source { client, path, fields: String::new(), metadata_only: true };
+            let informer = MetadataInformer { resource: resource.clone(), shared: self.shared.clone() };
+            let work = list_and_watch(source, Box::new(informer));
+            following.tasks.insert(resource, following.all.spawn(work));
+        }
+    }
+}
+
+/// The watches that run. They end when this is dropped.
+#[derive(Default)]
+struct RunningInformers {
+    all: JoinSet<()>,
+    tasks: HashMap<Arc<Resource>, AbortHandle>,
+    /// The number of listeners when they began.
+    listeners: usize,
+}
+
+/// The watch of one resource.
+struct MetadataInformer {
+    resource: Arc<Resource>,
+    shared: Arc<Shared>,
+}
+
+impl MetadataInformer {
+    fn notify(&self, notify: impl Fn(&dyn Listener)) {
+        self.shared.listeners.read().iter().for_each(|listener| notify(&**listener));
+    }
+
+    /// Starts discovery when an object that defines resources has changed.
+    fn rediscover(&self) {
+        if matches!(&*self.resource.plural, "customresourcedefinitions" | "apiservices") {
+            self.shared.poked.notify_one();
+        }
+    }
+}
+
+/// Keys hold the uid alone: the same name may belong to another object later.
+impl Sink for MetadataInformer {
+    fn list_page(&self, text: &[u8], all: &mut HashSet<Key>) -> Result<Page, Error> {
+        let (objects, page) = reflector::page::<PartialObjectMetadata>(text)?;
+        for object in objects {
+            self.notify(|listener| listener.put(&self.resource, &object.metadata));
+            all.insert(Key::new("", object.metadata.uid));
+        }
+        Ok(page)
+    }
+
+    fn list_complete(&self, all: HashSet<Key>, _: &str) {
+        let uids = all.into_iter().map(|key| key.name).collect();
+        self.notify(|listener| listener.whole(&self.resource, &uids));
+        let mut unlisted = self.shared.unlisted.lock();
+        if let Some(unlisted) = &mut *unlisted
+            && unlisted.remove(&self.resource)
+        {
+            self.shared.synced.send_replace(unlisted.is_empty());
+        }
+    }
+
+    fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error> {
+        let object = match WatchEvent::<PartialObjectMetadata>::from_json(line)? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                self.notify(|listener| listener.put(&self.resource, &object.metadata));
+                object
+            }
+            WatchEvent::Deleted(object) => {
+                self.notify(|listener| listener.gone(&self.resource, &object.metadata));
+                object
+            }
+            WatchEvent::Bookmark(version) => return Ok(WatchProgress::Reached(version)),
+            WatchEvent::Error(status) => return Ok(WatchProgress::Failed(status)),
+        };
+        self.rediscover();
+        Ok(WatchProgress::Reached(object.metadata.resource_version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::Body;
+    use http::{Request, Response};
+    use std::convert::Infallible;
+    use std::future::{Ready, ready};
+    use std::task::{Context, Poll};
+    use tower_service::Service;
+
+    /// A server whose discovery fails.
+    #[derive(Clone)]
+    struct Silent;
+
+    impl Service<Request<Body>> for Silent {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Ready<Result<Response<Body>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            ready(Ok(Response::builder().status(503).body(Body::default()).unwrap()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_discoveries_are_counted() {
+        let client = Client::new(Silent);
+        let discovery = Arc::new(Discovery::new(client.clone()));
+        let metadata_informers =
+            MetadataInformers::new(client, discovery, &Names::kubernetes(), env::Seeded::new(0, 0));
+        let keeping = tokio::spawn(metadata_informers.clone().keep());
+        while metadata_informers.sync_failures() < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(!metadata_informers.is_synced());
+        keeping.abort();
+    }
+}

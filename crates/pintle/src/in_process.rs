@@ -1,0 +1,145 @@
+//! Components that run in the process of the API server and call it in memory.
+//!
+//! If servers share a store, a component works only while this process holds its lease.
+
+use apiserver::Server;
+use apiserver::deployment::ComponentHealth;
+use apiserver::serve::InMemory;
+use auth::User;
+use client::Client;
+use client::events::{EventType, Recorder};
+use client::leader::{self, Candidate};
+use client::metrics::Metrics;
+use client::retry_after::RetryAfter;
+use env::World;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// The timeout of releasing the lease at shutdown.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Makes clients that call the server in memory, in the name of a user and with the agent of a component. Calls through
+/// memory prove no identity: the user need not exist.
+pub fn in_memory(server: &Server, agent: &str) -> impl Fn(User) -> Client + Clone + Send + Sync + 'static {
+    let (service, agent) = (server.service.clone(), agent.to_owned());
+    move |user| Client::new(RetryAfter::new(InMemory::new(service.clone(), user, &agent)))
+}
+
+/// Whether a component runs.
+#[derive(Clone)]
+pub struct RunningFlag {
+    component: &'static str,
+    runs: Arc<AtomicBool>,
+}
+
+impl RunningFlag {
+    pub fn new(component: &'static str) -> Self {
+        RunningFlag { component, runs: Arc::default() }
+    }
+
+    /// The health check of the component.
+    pub fn health(&self) -> (&'static str, ComponentHealth) {
+        let (component, runs) = (self.component, self.runs.clone());
+        let health = move || match runs.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(format!("the {component} is not running: see the log")),
+        };
+        (component, Arc::new(health))
+    }
+
+    /// Marks the component as running until the guard is dropped.
+    fn begin(&self) -> RunningGuard {
+        self.runs.store(true, Ordering::Release);
+        RunningGuard(self.runs.clone())
+    }
+}
+
+struct RunningGuard(Arc<AtomicBool>);
+
+impl Drop for RunningGuard {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// The work of a component. It starts anew whenever the lease is acquired.
+pub trait Work: Send + Sync + 'static {
+    fn run(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// A running component.
+pub struct InProcess {
+    running: JoinHandle<()>,
+    /// Releases the lease at shutdown.
+    candidate: Option<Candidate>,
+}
+
+/// The identity of a component towards the server and other processes.
+pub struct Identity {
+    pub client: Client,
+    /// The name in events.
+    pub name: String,
+    pub lease: Option<leader::Options>,
+    pub flag: RunningFlag,
+    pub metrics: Metrics,
+    pub world: World,
+}
+
+impl InProcess {
+    pub fn start(identity: Identity, work: impl Work) -> Self {
+        let candidate = |lease| Candidate::new(identity.client.clone(), lease, identity.world.clone());
+        let (leading, releasing) =
+            (identity.lease.clone().map(candidate), identity.lease.clone().map(candidate));
+        let running = tokio::spawn(async move {
+            let _running = identity.flag.begin();
+            match leading {
+                None => work.run().await,
+                Some(candidate) => identity.lead(candidate, &work).await,
+            }
+        });
+        InProcess { running, candidate: releasing }
+    }
+
+    /// Aborts the work: the next start finds what is unfinished.
+    pub async fn stop(self) {
+        self.running.abort();
+        let _ = self.running.await;
+        // another server need not wait until the lease has run out
+        if let Some(mut candidate) = self.candidate {
+            let released = tokio::time::timeout(RELEASE_TIMEOUT, candidate.release()).await;
+            if !matches!(released, Ok(Ok(()))) {
+                tracing::warn!(
+                    lease = candidate.name(),
+                    "cannot release the lease: other servers wait until it expires"
+                );
+            }
+        }
+    }
+}
+
+impl Identity {
+    /// Works while this process holds the lease.
+    async fn lead(&self, mut candidate: Candidate, work: &impl Work) {
+        let lease = candidate.name().to_owned();
+        let component = self.flag.component;
+        let events = Recorder::new(self.client.clone(), self.world.clone(), &self.name);
+        loop {
+            self.metrics.leads(&lease, false);
+            candidate.lead().await;
+            self.metrics.leads(&lease, true);
+            tracing::info!(lease, component, "acquired the lease: the component starts");
+            if let Some(object) = candidate.lease() {
+                let message = format!("{} became leader", candidate.identity());
+                events.record_about(object.clone(), EventType::Normal, "LeaderElection", message);
+            }
+            tokio::select! {
+                () = work.run() => return,
+                () = candidate.keep() => {
+                    tracing::warn!(lease, component, "lost the lease: the component stops until it is acquired again");
+                }
+            }
+        }
+    }
+}

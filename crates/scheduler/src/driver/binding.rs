@@ -1,0 +1,119 @@
+//! Binds pods to their nodes, after the volumes of their claims.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::core::v1::{Binding, ObjectReference, PersistentVolume, Pod};
+use api::meta::v1::{ObjectMeta, Status};
+use client::Api;
+
+use super::Driver;
+use super::event_recorder::{EventNote, EventType};
+use crate::cycle::Placement;
+use crate::plugins::volume_binding::{WrittenVolumes, check_bindings};
+use crate::pod_info::PodInfo;
+use crate::queue::QueuedPod;
+
+/// How often the volumes of a pod are looked at without an event.
+const VOLUME_POLL: Duration = Duration::from_secs(1);
+
+impl Driver {
+    /// Binds a pod that counts on its node already; a failure takes that back.
+    pub(super) async fn bind(&self, queued: QueuedPod<Arc<PodInfo>>, placement: Placement) {
+        let pod = queued.pod.clone();
+        let bound = match self.bind_volumes(&pod, &placement).await {
+            Ok(()) => self.bind_pod(&pod, &placement.node).await,
+            Err(message) => Err(format!("running PreBind plugin \"VolumeBinding\": {message}")),
+        };
+        let Err(message) = bound else {
+            let note =
+                format!("Successfully assigned {}/{} to {}", pod.namespace(), pod.name(), placement.node);
+            let (reason, action) = ("Scheduled", "Binding");
+            let event_type = EventType::Normal;
+            return self.recorder.record(
+                &pod.pod.spec.scheduler_name,
+                &pod,
+                EventNote { event_type, reason, action, note, related: None },
+            );
+        };
+        let failure = {
+            let now = self.world.elapsed();
+            self.scheduler.lock().binding_failed(now, queued, &placement, message)
+        };
+        self.wake.notify_one();
+        self.report(&pod, &failure).await;
+    }
+
+    async fn bind_pod(&self, pod: &PodInfo, node: &str) -> Result<(), String> {
+        let binding = Binding {
+            metadata: ObjectMeta {
+                name: pod.name().to_owned(),
+                namespace: pod.namespace().to_owned(),
+                uid: pod.uid().to_owned(),
+                ..ObjectMeta::default()
+            },
+            target: ObjectReference {
+                kind: "Node".to_owned(),
+                name: node.to_owned(),
+                ..ObjectReference::default()
+            },
+            ..Binding::default()
+        };
+        let pods: Api<Pod> = Api::namespaced(&self.client, pod.namespace());
+        let bound = pods.create_subresource::<Binding, Status>(pod.name(), "binding", &binding).await;
+        bound.map(drop).map_err(|why| {
+            format!("binding rejected: running Bind plugin \"DefaultBinder\": {}", why.message())
+        })
+    }
+
+    /// Writes the decisions about volumes, and waits until the claims are bound.
+    async fn bind_volumes(&self, pod: &PodInfo, placement: &Placement) -> Result<(), String> {
+        if placement.volumes.is_empty() {
+            return Ok(());
+        }
+        let failed = |why: client::Error| format!("binding volumes: {}", why.message());
+        let written = self.write_volumes(placement).await.map_err(failed)?;
+        let timeout = self.volume_timeouts.get(&pod.pod.spec.scheduler_name).copied().unwrap_or_default();
+        let deadline = self.world.elapsed().saturating_add(timeout);
+        loop {
+            let changed = self.changed.notified();
+            if self
+                .are_volumes_bound(&written, &placement.node)
+                .map_err(|why| format!("binding volumes: {why}"))?
+            {
+                return Ok(());
+            }
+            let now = self.world.elapsed();
+            if now >= deadline {
+                return Err("binding volumes: timed out waiting for the condition".to_owned());
+            }
+            let next = deadline.min(now.saturating_add(VOLUME_POLL));
+            tokio::select! {
+                () = changed => {}
+                () = self.world.sleep_until(next) => {}
+            }
+        }
+    }
+
+    async fn write_volumes(&self, placement: &Placement) -> Result<WrittenVolumes, client::Error> {
+        let (volumes, claims) = placement.volumes.decide(&placement.node);
+        let mut written = WrittenVolumes::default();
+        for (volume, (claim, _)) in volumes.iter().zip(&placement.volumes.bindings) {
+            let volume = Arc::new(Api::<PersistentVolume>::all(&self.client).replace(volume).await?);
+            self.scheduler.lock().snapshot.storage.volumes.assume(volume.clone());
+            written.bindings.push((claim.clone(), volume));
+        }
+        for claim in &claims {
+            let claim = Arc::new(Api::beside(&self.client, claim).replace(claim).await?);
+            self.scheduler.lock().snapshot.storage.claims.assume(claim.clone());
+            written.provisions.push(claim);
+        }
+        Ok(written)
+    }
+
+    fn are_volumes_bound(&self, written: &WrittenVolumes, node: &str) -> Result<bool, String> {
+        let scheduler = self.scheduler.lock();
+        let node = scheduler.snapshot.node(node).ok_or_else(|| format!("node {node:?} not found"))?;
+        check_bindings(written, &scheduler.snapshot.storage, node)
+    }
+}

@@ -1,0 +1,519 @@
+//! PodTopologySpread: limits and evens out the numbers of matching pods between topology domains.
+//!
+//! Pods are counted per domain: with the zones `a` and `b` that have 3 and 1 matching pods and a maximal skew of 2, a
+//! pod may go to `a` only if 3 + 1 - 1 <= 2, so it must go to `b`.
+
+use api::core::v1::TopologySpreadConstraint;
+use names::labels::{HOSTNAME, TOPOLOGY_ZONE};
+
+use crate::framework::profile::{PodTopologySpreadArgs, PodTopologySpreadConstraintsDefaulting};
+use crate::framework::{Features, FilterResult, MAX_NODE_SCORE, Rejection};
+use crate::node_info::{NodeInfo, Slot};
+use crate::plugins::default_selector::default_selector;
+use crate::plugins::taint_toleration::untolerated;
+use crate::pod_info::PodInfo;
+use crate::selector::{LabelMatcher, RequiredNodes};
+use crate::snapshot::Snapshot;
+use crate::topology::{Domain, KeyId, Topology};
+
+pub const DO_NOT_SCHEDULE: &str = "DoNotSchedule";
+pub const SCHEDULE_ANYWAY: &str = "ScheduleAnyway";
+const HONOR: &str = "Honor";
+
+/// A domain that no node of the count is in.
+const ABSENT: i64 = -1;
+
+/// Arguments and feature gates of the plugin.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The constraints of pods without their own.
+    pub defaults: Vec<TopologySpreadConstraint>,
+    is_system_defaulted: bool,
+    features: Features,
+}
+
+impl Settings {
+    pub fn new(args: &PodTopologySpreadArgs, features: Features) -> Self {
+        let constraint = |key: &str, max_skew: i32| TopologySpreadConstraint {
+            topology_key: key.to_owned(),
+            when_unsatisfiable: SCHEDULE_ANYWAY.to_owned(),
+            max_skew,
+            ..TopologySpreadConstraint::default()
+        };
+        let is_system_defaulted = args.defaulting_type == PodTopologySpreadConstraintsDefaulting::System;
+        let defaults = match is_system_defaulted {
+            true => vec![constraint(HOSTNAME, 3), constraint(TOPOLOGY_ZONE, 5)],
+            false => args.default_constraints.clone(),
+        };
+        Settings { defaults, is_system_defaulted, features }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Constraint {
+    max_skew: i64,
+    key: KeyId,
+    is_hostname: bool,
+    selector: LabelMatcher,
+    min_domains: usize,
+    honors_affinity: bool,
+    honors_taints: bool,
+}
+
+impl Constraint {
+    fn new(
+        from: &TopologySpreadConstraint,
+        pod: &PodInfo,
+        topology: &Topology,
+        features: Features,
+    ) -> Result<Self, Rejection> {
+        let selector = LabelMatcher::new(from.label_selector.as_deref());
+        let mut selector = selector.map_err(|error| Rejection::error(error.to_string()))?;
+        let labels = from.match_label_keys.iter().filter_map(|key| pod.labels().get_key_value(key));
+        let labels: Vec<_> = labels.collect();
+        if features.match_label_keys_in_pod_topology_spread && !labels.is_empty() {
+            selector = LabelMatcher::from_labels(labels).and(&selector);
+        }
+        let min_domains = from.min_domains.filter(|_| features.min_domains_in_pod_topology_spread);
+        let policy = |policy: &Option<String>| {
+            policy.clone().filter(|_| features.node_inclusion_policy_in_pod_topology_spread)
+        };
+        Ok(Constraint {
+            max_skew: from.max_skew.into(),
+            // every key is indexed before the cycle; an unknown one has no domains
+            key: topology.key(&from.topology_key).unwrap_or(KeyId::MAX),
+            is_hostname: from.topology_key == HOSTNAME,
+            selector,
+            min_domains: min_domains.map_or(1, |it| usize::try_from(it).unwrap_or(0)),
+            honors_affinity: policy(&from.node_affinity_policy).is_none_or(|it| it == HONOR),
+            honors_taints: policy(&from.node_taints_policy).is_some_and(|it| it == HONOR),
+        })
+    }
+
+    fn includes(&self, pod: &PodInfo, required: &RequiredNodes, node: &NodeInfo) -> bool {
+        (!self.honors_affinity || required.matches(node.name(), node.labels()))
+            && (!self.honors_taints
+                || untolerated(&node.node.spec.taints, &pod.pod.spec.tolerations).is_none())
+    }
+
+    fn count(&self, namespace: &str, node: &NodeInfo) -> i64 {
+        if self.selector.is_nothing() {
+            return 0;
+        }
+        let counts = |other: &PodInfo| {
+            !other.is_terminating() && other.namespace() == namespace && self.selector.matches(other.labels())
+        };
+        node.pods.iter().filter(|pod| counts(pod)).count() as i64
+    }
+}
+
+/// The constraints of one kind that apply to a pod.
+fn constraints(
+    pod: &PodInfo,
+    settings: &Settings,
+    snapshot: &Snapshot,
+    action: &str,
+) -> Result<Vec<Constraint>, Rejection> {
+    let own = &pod.pod.spec.topology_spread_constraints;
+    let listed = if own.is_empty() { &settings.defaults } else { own };
+    let listed = listed.iter().filter(|constraint| constraint.when_unsatisfiable == action);
+    let constraints: Result<Vec<_>, _> = listed
+        .map(|constraint| Constraint::new(constraint, pod, snapshot.topology(), settings.features))
+        .collect();
+    let mut constraints = constraints?;
+    if own.is_empty() && !constraints.is_empty() {
+        let selector = default_selector(pod, &snapshot.workloads);
+        if selector.is_everything() {
+            return Ok(Vec::new());
+        }
+        for constraint in &mut constraints {
+            constraint.selector = selector.clone();
+        }
+    }
+    Ok(constraints)
+}
+
+/// A constraint that must hold, with the counts of pods.
+#[derive(Debug, Clone)]
+struct Hard {
+    constraint: Constraint,
+    matches_self: bool,
+    counts: Counts,
+    domains: usize,
+    /// The domain with the fewest matching pods, and the fewest pods of all other domains.
+    fewest: (Option<Domain>, i64),
+    second_fewest: i64,
+}
+
+/// Matching pods by domain and by node; [`ABSENT`] where no node is counted.
+#[derive(Debug, Clone, Default)]
+struct Counts {
+    by_domain: Vec<i64>,
+    by_slot: Vec<i64>,
+}
+
+impl Counts {
+    fn new(key: KeyId, topology: &Topology) -> Self {
+        Counts { by_domain: vec![ABSENT; topology.domain_limit(key)], by_slot: Vec::new() }
+    }
+
+    /// Takes the count of a node in place of its last one.
+    fn set(&mut self, slot: Slot, domain: Domain, count: i64) {
+        if self.by_slot.len() <= slot {
+            self.by_slot.resize(slot + 1, ABSENT);
+        }
+        let before = std::mem::replace(&mut self.by_slot[slot], count).max(0);
+        if let Some(sum) = self.by_domain.get_mut(domain as usize) {
+            *sum = (*sum).max(0) + count - before;
+        }
+    }
+
+    fn get_slot(&self, slot: Slot) -> i64 {
+        self.by_slot.get(slot).map_or(0, |count| (*count).max(0))
+    }
+
+    fn get(&self, domain: Domain) -> i64 {
+        self.by_domain.get(domain as usize).map_or(0, |count| (*count).max(0))
+    }
+}
+
+impl Hard {
+    fn new(constraint: Constraint, pod: &PodInfo, topology: &Topology) -> Self {
+        Hard {
+            matches_self: constraint.selector.matches(pod.labels()),
+            counts: Counts::new(constraint.key, topology),
+            domains: 0,
+            fewest: (None, 0),
+            second_fewest: 0,
+            constraint,
+        }
+    }
+
+    /// The fewest matching pods of all domains. Since the counts were made, only the given domain may have changed.
+    fn fewest(&self, changed: Domain) -> i64 {
+        let (domain, fewest) = self.fewest;
+        let others = if domain == Some(changed) { self.second_fewest } else { fewest };
+        match self.counts.by_domain.get(changed as usize) {
+            Some(count) if *count != ABSENT => others.min(*count),
+            _ => others,
+        }
+    }
+
+    fn find_fewest(&mut self) {
+        (self.fewest, self.second_fewest, self.domains) =
+            ((None, i64::from(i32::MAX)), i64::from(i32::MAX), 0);
+        let counts = self.counts.by_domain.iter().enumerate();
+        for (domain, count) in counts.filter(|(_, count)| **count != ABSENT) {
+            self.domains += 1;
+            if *count < self.fewest.1 {
+                self.second_fewest = self.fewest.1;
+                self.fewest = (Some(domain as Domain), *count);
+            } else if *count < self.second_fewest {
+                self.second_fewest = *count;
+            }
+        }
+    }
+}
+
+/// The constraints that must hold.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    hard: Vec<Hard>,
+}
+
+pub fn pre_filter(
+    pod: &PodInfo,
+    required: &RequiredNodes,
+    settings: &Settings,
+    snapshot: &Snapshot,
+) -> Result<State, Rejection> {
+    let topology = snapshot.topology();
+    let constraints = constraints(pod, settings, snapshot, DO_NOT_SCHEDULE)?;
+    let hard = constraints.into_iter().map(|constraint| Hard::new(constraint, pod, topology));
+    let mut state = State { hard: hard.collect() };
+    state.recount(pod, required, snapshot.nodes(), topology);
+    Ok(state)
+}
+
+fn has_all_keys(state: &State, topology: &Topology, node: &NodeInfo) -> bool {
+    state.hard.iter().all(|hard| topology.domain(hard.constraint.key, node.slot).is_some())
+}
+
+impl State {
+    /// Counts the pods of nodes anew.
+    pub fn recount<'n>(
+        &mut self,
+        pod: &PodInfo,
+        required: &RequiredNodes,
+        nodes: impl Iterator<Item = &'n NodeInfo>,
+        topology: &Topology,
+    ) {
+        if self.hard.is_empty() {
+            return;
+        }
+        let mut is_changed = false;
+        for node in nodes {
+            if !has_all_keys(self, topology, node) {
+                continue;
+            }
+            for hard in &mut self.hard {
+                let Some(domain) = topology.domain(hard.constraint.key, node.slot) else { continue };
+                if hard.constraint.includes(pod, required, node) {
+                    let count = hard.constraint.count(pod.namespace(), node);
+                    hard.counts.set(node.slot, domain, count);
+                    is_changed = true;
+                }
+            }
+        }
+        if is_changed {
+            self.hard.iter_mut().for_each(Hard::find_fewest);
+        }
+    }
+
+    /// Counts another pod on a node, or no longer. Until that is undone, only nodes of the same domain may be filtered.
+    pub fn update(
+        &mut self,
+        pod: &PodInfo,
+        required: &RequiredNodes,
+        other: &PodInfo,
+        node: &NodeInfo,
+        topology: &Topology,
+        delta: i64,
+    ) {
+        if self.hard.is_empty() || other.namespace() != pod.namespace() || !has_all_keys(self, topology, node)
+        {
+            return;
+        }
+        for hard in &mut self.hard {
+            let constraint = &hard.constraint;
+            if !constraint.selector.matches(other.labels()) || !constraint.includes(pod, required, node) {
+                continue;
+            }
+            let Some(domain) = topology.domain(constraint.key, node.slot) else { continue };
+            let count = hard.counts.by_domain.get_mut(domain as usize);
+            if let Some(count) = count.filter(|count| **count != ABSENT) {
+                *count += delta;
+            }
+        }
+    }
+}
+
+pub fn filter(state: &State, topology: &Topology, slot: Slot) -> FilterResult {
+    for hard in &state.hard {
+        let Some(domain) = topology.domain(hard.constraint.key, slot) else {
+            return Err(Rejection::unresolvable(
+                "node(s) didn't match pod topology spread constraints (missing required label)",
+            ));
+        };
+        if hard.domains == 0 {
+            continue;
+        }
+        let fewest = if hard.domains < hard.constraint.min_domains { 0 } else { hard.fewest(domain) };
+        let skew = hard.counts.get(domain) + i64::from(hard.matches_self) - fewest;
+        if skew > hard.constraint.max_skew {
+            return Err(Rejection::unschedulable("node(s) didn't match pod topology spread constraints"));
+        }
+    }
+    Ok(())
+}
+
+/// A constraint that should hold.
+#[derive(Debug, Clone)]
+struct Soft {
+    constraint: Constraint,
+    /// For host names, each node counts its own pods, whatever the policies for nodes say.
+    counts: Counts,
+    weight: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct ScoreState {
+    soft: Vec<Soft>,
+    requires_all_keys: bool,
+    /// Whether the counts of single nodes are kept too.
+    keeps_hosts: bool,
+}
+
+/// Counts matching pods in the domains of all nodes. A state that is used again keeps the counts of single nodes.
+pub fn pre_score(
+    pod: &PodInfo,
+    required: &RequiredNodes,
+    settings: &Settings,
+    snapshot: &Snapshot,
+    keeps_hosts: bool,
+) -> Result<ScoreState, Rejection> {
+    let topology = snapshot.topology();
+    let soft = constraints(pod, settings, snapshot, SCHEDULE_ANYWAY)?.into_iter().map(|constraint| Soft {
+        counts: Counts::new(constraint.key, topology),
+        weight: 0.0,
+        constraint,
+    });
+    let requires_all_keys =
+        !pod.pod.spec.topology_spread_constraints.is_empty() || !settings.is_system_defaulted;
+    let mut state = ScoreState { soft: soft.collect(), requires_all_keys, keeps_hosts };
+    state.recount(pod, required, snapshot.nodes(), topology);
+    Ok(state)
+}
+
+impl ScoreState {
+    /// Whether there is no constraint.
+    pub fn is_empty(&self) -> bool {
+        self.soft.is_empty()
+    }
+
+    /// Counts the pods of nodes anew.
+    pub fn recount<'n>(
+        &mut self,
+        pod: &PodInfo,
+        required: &RequiredNodes,
+        nodes: impl Iterator<Item = &'n NodeInfo>,
+        topology: &Topology,
+    ) {
+        let keeps_hosts = self.keeps_hosts;
+        let is_counted = |soft: &Soft| keeps_hosts || !soft.constraint.is_hostname;
+        if !self.soft.iter().any(is_counted) {
+            return;
+        }
+        for node in nodes {
+            if self.ignores(topology, node) {
+                continue;
+            }
+            for soft in self.soft.iter_mut().filter(|soft| is_counted(soft)) {
+                let Some(domain) = topology.domain(soft.constraint.key, node.slot) else { continue };
+                if soft.constraint.is_hostname || soft.constraint.includes(pod, required, node) {
+                    let count = soft.constraint.count(pod.namespace(), node);
+                    soft.counts.set(node.slot, domain, count);
+                }
+            }
+        }
+    }
+
+    /// Weighs the constraints by the number of domains of the nodes that are scored.
+    pub fn weigh(&mut self, topology: &Topology, feasible: &[&NodeInfo]) {
+        if self.soft.is_empty() {
+            return;
+        }
+        let scored: Vec<_> = feasible.iter().filter(|node| !self.ignores(topology, node)).collect();
+        for soft in &mut self.soft {
+            let size = match soft.constraint.is_hostname {
+                true => scored.len(),
+                false => {
+                    let limit = topology.domain_limit(soft.constraint.key);
+                    // nodes without the label are one more domain, the last one
+                    let mut seen = vec![false; limit + 1];
+                    for node in &scored {
+                        let domain = topology.domain(soft.constraint.key, node.slot);
+                        seen[domain.map_or(limit, |domain| domain as usize).min(limit)] = true;
+                    }
+                    seen.into_iter().filter(|seen| *seen).count()
+                }
+            };
+            soft.weight = ((size + 2) as f64).ln();
+        }
+    }
+
+    /// Whether a node lacks a label that all nodes must have to be scored.
+    fn ignores(&self, topology: &Topology, node: &NodeInfo) -> bool {
+        let lacks = |soft: &Soft| topology.domain(soft.constraint.key, node.slot).is_none();
+        self.requires_all_keys && self.soft.iter().any(lacks)
+    }
+}
+
+/// Matching pods in the domains of the node; `None` for a node that is not scored.
+pub fn score(state: &ScoreState, pod: &PodInfo, topology: &Topology, node: &NodeInfo) -> Option<i64> {
+    if state.ignores(topology, node) {
+        return None;
+    }
+    let mut score = 0.0;
+    for soft in &state.soft {
+        let Some(domain) = topology.domain(soft.constraint.key, node.slot) else { continue };
+        let count = match soft.constraint.is_hostname {
+            true if state.keeps_hosts => soft.counts.get_slot(node.slot),
+            true => soft.constraint.count(pod.namespace(), node),
+            false => soft.counts.get(domain),
+        };
+        score += count as f64 * soft.weight + (soft.constraint.max_skew - 1) as f64;
+    }
+    Some(score.round() as i64)
+}
+
+/// Fewer pods are better; nodes that are not scored get 0.
+pub fn normalize(scores: &[Option<i64>]) -> Vec<i64> {
+    let scored = || scores.iter().flatten().copied();
+    let (least, most) = (scored().min().unwrap_or(0), scored().max().unwrap_or(0).max(0));
+    let scale = |score: i64| match most {
+        0 => MAX_NODE_SCORE,
+        most => {
+            (i128::from(MAX_NODE_SCORE) * (i128::from(most) + i128::from(least) - i128::from(score))
+                / i128::from(most)) as i64
+        }
+    };
+    scores.iter().map(|score| score.map_or(0, scale)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::from_json;
+    use std::sync::Arc;
+
+    fn settings() -> Settings {
+        Settings::new(&PodTopologySpreadArgs::default(), Features::ALL)
+    }
+
+    fn snapshot() -> Snapshot {
+        let mut snapshot = Snapshot::new();
+        for (name, zone) in [("n1", "a"), ("n2", "b")] {
+            let json = format!(r#"{{"metadata":{{"name":"{name}","labels":{{"zone":"{zone}"}}}}}}"#);
+            snapshot.set_node(Arc::new(from_json(json.as_bytes()).unwrap()));
+        }
+        let json = r#"{"metadata":{"uid":"e","labels":{"app":"x"}},"spec":{"nodeName":"n1"}}"#;
+        snapshot.set_pod(Arc::new(from_json(json.as_bytes()).unwrap()));
+        snapshot.add_topology_key("zone");
+        snapshot
+    }
+
+    fn pod(constraint: &str) -> PodInfo {
+        let json = format!(
+            r#"{{"metadata":{{"labels":{{"app":"x"}}}},"spec":{{"topologySpreadConstraints":[{{"topologyKey":"zone",
+            "labelSelector":{{"matchLabels":{{"app":"x"}}}},{constraint}}}]}}}}"#
+        );
+        PodInfo::new(Arc::new(from_json(json.as_bytes()).unwrap()))
+    }
+
+    #[test]
+    fn counts_weigh_by_the_logarithm_of_the_number_of_domains() {
+        let (snapshot, required) = (snapshot(), RequiredNodes::default());
+        let pod = pod(r#""maxSkew":5,"whenUnsatisfiable":"ScheduleAnyway""#);
+        let mut state = pre_score(&pod, &required, &settings(), &snapshot, false).unwrap();
+        let nodes: Vec<&NodeInfo> = snapshot.nodes().collect();
+        state.weigh(snapshot.topology(), &nodes);
+        let scores =
+            ["n1", "n2"].map(|name| score(&state, &pod, snapshot.topology(), snapshot.node(name).unwrap()));
+        // 1 * ln(2 + 2) + 4 and 0 + 4
+        assert_eq!(scores, [Some(5), Some(4)]);
+        assert_eq!(normalize(&scores), [80, 100]);
+    }
+
+    #[test]
+    fn the_skew_counts_from_the_emptiest_domain() {
+        let (snapshot, required) = (snapshot(), RequiredNodes::default());
+        let filters = |constraint: &str| {
+            let pod = pod(constraint);
+            let state = pre_filter(&pod, &required, &settings(), &snapshot).unwrap();
+            ["n1", "n2"]
+                .map(|name| filter(&state, snapshot.topology(), snapshot.node(name).unwrap().slot).is_ok())
+        };
+        assert_eq!(filters(r#""maxSkew":1,"whenUnsatisfiable":"DoNotSchedule""#), [false, true]);
+        assert_eq!(filters(r#""maxSkew":2,"whenUnsatisfiable":"DoNotSchedule""#), [true, true]);
+        let with_domains = r#""maxSkew":1,"minDomains":3,"whenUnsatisfiable":"DoNotSchedule""#;
+        assert_eq!(filters(with_domains), [false, true]);
+    }
+
+    #[test]
+    fn fewer_pods_score_higher() {
+        assert_eq!(normalize(&[Some(0), Some(4), None, Some(2)]), [100, 0, 0, 50]);
+        assert_eq!(normalize(&[Some(0), Some(0)]), [100, 100]);
+        assert_eq!(normalize(&[Some(2), Some(4)]), [100, 50]);
+    }
+}

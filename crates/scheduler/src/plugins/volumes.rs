@@ -1,0 +1,46 @@
+//! What the volume plugins share: the class of claims and volumes, claims of ephemeral volumes, in-tree plugins.
+
+use api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use api::storage::v1::CSINode;
+use names::labels::{BETA_STORAGE_CLASS, CINDER_PLUGIN, MIGRATED_PLUGINS};
+
+use crate::pod_info::PodInfo;
+
+pub const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
+
+/// The class of a claim; an old annotation wins over the field.
+pub fn claim_class(claim: &PersistentVolumeClaim) -> &str {
+    match claim.metadata.annotations.get(BETA_STORAGE_CLASS) {
+        Some(class) => class,
+        None => claim.spec.storage_class_name.as_deref().unwrap_or_default(),
+    }
+}
+
+/// The class of a volume; an old annotation wins over the field.
+pub fn volume_class(volume: &PersistentVolume) -> &str {
+    match volume.metadata.annotations.get(BETA_STORAGE_CLASS) {
+        Some(class) => class,
+        None => &volume.spec.storage_class_name,
+    }
+}
+
+/// The claim of an ephemeral volume must belong to its pod.
+pub fn check_owner(pod: &PodInfo, claim: &PersistentVolumeClaim) -> Result<(), String> {
+    let owners = &claim.metadata.owner_references;
+    let controller = owners.iter().find(|owner| owner.controller == Some(true));
+    if controller.is_some_and(|owner| owner.uid == pod.uid()) {
+        return Ok(());
+    }
+    let (namespace, name) = (pod.namespace(), pod.name());
+    Err(format!(
+        "PVC {}/{} was not created for pod {namespace}/{name} (pod is not owner)",
+        claim.metadata.namespace, claim.metadata.name
+    ))
+}
+
+/// Whether a CSI driver serves the volumes of an in-tree plugin on a node.
+pub fn is_migrated(csi_node: Option<&CSINode>, plugin: &str) -> bool {
+    let Some(csi_node) = csi_node else { return false };
+    let listed = csi_node.metadata.annotations.get(MIGRATED_PLUGINS);
+    plugin == CINDER_PLUGIN || listed.is_some_and(|plugins| plugins.split(',').any(|one| one == plugin))
+}

@@ -1,0 +1,144 @@
+//! The scheduler, as a client of a real server with the role that every cluster gives it.
+
+use apiserver::serve::InMemory;
+use auth::User;
+use scheduler::driver::{self, Options};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tests::Cluster;
+use tokio::task::JoinHandle;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+struct Scheduling {
+    cluster: Cluster,
+    scheduler: JoinHandle<()>,
+}
+
+impl Drop for Scheduling {
+    fn drop(&mut self) {
+        self.scheduler.abort();
+    }
+}
+
+impl Scheduling {
+    async fn start() -> Self {
+        let cluster = Cluster::start().await;
+        let user = User::named("system:kube-scheduler").authenticated();
+        let transport = InMemory::new(cluster.server.service.clone(), user, "kube-scheduler");
+        let client = client::Client::new(transport);
+        let scheduler = tokio::spawn(driver::run(client, cluster.world.clone(), Options::new("machine")));
+        Scheduling { cluster, scheduler }
+    }
+
+    async fn add_node(&self, name: &str, cpu: &str) {
+        let capacity = json!({"cpu": cpu, "memory": "4Gi", "pods": "10"});
+        let node = json!({"metadata": {"name": name}, "status": {"capacity": capacity}});
+        self.cluster.create("/api/v1/nodes", node).await;
+        // admission adds the taint of a node that is not ready
+        let path = format!("/api/v1/nodes/{name}");
+        self.cluster.patch(&path, json!({"spec": {"taints": null}})).await.code(200);
+    }
+
+    async fn add_pod(&self, name: &str, cpu: &str, class: &str) {
+        let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]);
+        let mut spec = json!({"containers": containers, "terminationGracePeriodSeconds": 0});
+        if !class.is_empty() {
+            spec["priorityClassName"] = class.into();
+        }
+        self.cluster.create(PODS, json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+
+    /// Waits until a pod is as it should be, while time goes on for the scheduler.
+    async fn until(&self, what: &str, pod: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        tests::soon(what, async {
+            loop {
+                let found = self.cluster.get(&format!("{PODS}/{pod}")).await.json();
+                if holds(&found) {
+                    return found;
+                }
+                self.cluster.advance(Duration::from_millis(200));
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+    }
+
+    /// Reasons, actions and notes of the events about a pod.
+    async fn events(&self, pod: &str) -> Vec<[String; 3]> {
+        let events = self.cluster.read("/apis/events.k8s.io/v1/namespaces/default/events").await;
+        let about = |event: &&Value| event["regarding"]["name"] == pod;
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        let parts = |event: &Value| ["reason", "action", "note"].map(|field| text(event, field));
+        events["items"].as_array().unwrap().iter().filter(about).map(parts).collect()
+    }
+}
+
+fn is_on(pod: &Value, node: &str) -> bool {
+    pod["spec"]["nodeName"] == node
+}
+
+fn condition<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
+    pod["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == name)
+}
+
+#[tokio::test]
+async fn a_pod_waits_until_a_node_has_room_for_it() {
+    let it = Scheduling::start().await;
+    it.add_pod("first", "1", "").await;
+    let says = |message: &'static str| {
+        move |pod: &Value| condition(pod, "PodScheduled").is_some_and(|it| it["message"] == message)
+    };
+    let pod = it.until("why it waits", "first", says("no nodes available to schedule pods")).await;
+    let condition = condition(&pod, "PodScheduled").unwrap();
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("Unschedulable")));
+    it.add_node("small", "1").await;
+    it.until("the first node", "first", |pod| is_on(pod, "small")).await;
+    it.add_pod("web", "2", "").await;
+    let message = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: \
+        1 No preemption victims found for incoming pod..";
+    it.until("that no node has room", "web", says(message)).await;
+    it.add_node("large", "4").await;
+    it.until("the second node", "web", |pod| is_on(pod, "large")).await;
+    tests::soon("the event", async {
+        let expected =
+            ["Scheduled", "Binding", "Successfully assigned default/web to large"].map(str::to_owned);
+        while !it.events("web").await.contains(&expected) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pod_of_higher_priority_preempts_another() {
+    let it = Scheduling::start().await;
+    let class = json!({"metadata": {"name": "high"}, "value": 1000});
+    it.cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", class).await;
+    it.add_node("only", "1").await;
+    it.add_pod("low", "1", "").await;
+    it.until("a node", "low", |pod| is_on(pod, "only")).await;
+    it.add_pod("high", "1", "high").await;
+    let pod = it.until("the room of the other", "high", |pod| is_on(pod, "only")).await;
+    assert_eq!(pod["status"]["nominatedNodeName"], "only");
+    it.cluster.get(&format!("{PODS}/low")).await.refused(404, "NotFound");
+    tests::soon("the event", async {
+        let expected = ["Preempted", "Preempting", "Preempted by a pod on node only"].map(str::to_owned);
+        while !it.events("low").await.contains(&expected) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pods_of_other_schedulers_are_left_alone() {
+    let it = Scheduling::start().await;
+    it.add_node("a", "4").await;
+    let spec = json!({"schedulerName": "another", "containers": [{"name": "c", "image": "i"}]});
+    it.cluster.create(PODS, json!({"metadata": {"name": "theirs"}, "spec": spec})).await;
+    it.add_pod("ours", "1", "").await;
+    it.until("a node", "ours", |pod| is_on(pod, "a")).await;
+    let theirs = it.cluster.read(&format!("{PODS}/theirs")).await;
+    assert!(theirs["spec"]["nodeName"].is_null() && condition(&theirs, "PodScheduled").is_none());
+}
