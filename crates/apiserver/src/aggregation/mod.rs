@@ -10,18 +10,18 @@
 
 mod available;
 mod fetch;
-mod follow;
 mod local_api_services;
 mod options;
 mod proxy;
+mod reflector;
 mod remote;
 mod resolve;
 mod routes;
 
-pub(crate) use follow::Follower;
 pub(crate) use local_api_services::priorities;
 pub use options::Options;
 pub(crate) use proxy::ProxyRequest;
+pub(crate) use reflector::Reflector;
 pub(crate) use remote::RemoteDiscovery;
 pub use routes::Aggregation;
 pub(crate) use routes::{Priority, RouteEntry, Routes};

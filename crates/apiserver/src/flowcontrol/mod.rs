@@ -8,11 +8,11 @@
 //! objects are recreated if they are deleted.
 
 mod debug_pages;
-mod follow;
 mod metrics;
 mod objects;
 mod plan;
 mod priority_level;
+mod reflector;
 mod rules;
 mod width;
 
@@ -25,10 +25,10 @@ use arc_swap::ArcSwap;
 use auth::Attributes;
 use env::{Interval, World};
 use flowcontrol::{Entry, Ticket};
-use follow::Changes;
 use http::{HeaderName, Response};
 use metrics::{Borrowing, Counters, Snapshot};
 use plan::{Classification, Plan};
+use reflector::Changes;
 use rest::Api;
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 use super::error::StartError;
 use super::post_start_hooks::Hook;
 use crate::aggregation;
-use crate::authorization::roles::{self, Follower};
+use crate::authorization::roles::{self, Reflector};
 use crate::handle::Service;
 use crate::loopback;
 use crate::options::deployment::BeforeReady;
@@ -26,14 +26,14 @@ pub(super) struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// Runs all post-start hooks; returns the follower of roles.
+    /// Runs all post-start hooks; returns the reflector of roles.
     pub async fn run(
         self,
         service: &Service,
         self_registration: &mut SelfRegistration,
         rbac: Arc<Rbac>,
-        api_services: Option<&aggregation::Follower>,
-    ) -> Result<Follower, StartError> {
+        api_services: Option<&aggregation::Reflector>,
+    ) -> Result<Reflector, StartError> {
         let (api, start) = (&service.api, &service.start);
         create_namespaces(api).await?;
         if let Some(keys) = self.keys {
@@ -45,7 +45,7 @@ impl Bootstrap {
         create_priority_classes(api).await?;
         start.finish(Hook::PriorityClasses);
         roles::ensure(api, &service.gates.enabled_names(&api.opened)).await?;
-        let follower = Follower::start(api, rbac);
+        let reflector = Reflector::start(api, rbac);
         start.finish(Hook::Roles);
         if let Some(fairness) = &service.access.fairness {
             fairness.begin(api).await;
@@ -60,7 +60,7 @@ impl Bootstrap {
             before_ready(self.address).map_err(StartError::BeforeReady)?;
         }
         start.finish(Hook::Bootstrap);
-        Ok(follower)
+        Ok(reflector)
     }
 }
 

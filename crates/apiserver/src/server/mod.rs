@@ -8,9 +8,9 @@ mod build_service;
 mod config;
 pub mod encryption_at_rest;
 mod error;
-mod followers;
 mod open_store;
 pub(crate) mod post_start_hooks;
+mod reflectors;
 mod storage;
 mod telemetry;
 
@@ -38,7 +38,7 @@ use advertise::{advertised, loopback_address};
 use bootstrap::Bootstrap;
 use build_api::{KindOptions, build_api};
 use build_service::{ServiceParts, build_service};
-use followers::Followers;
+use reflectors::Reflectors;
 use rest::Api;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl Server {
         let shutdown = Shutdown::new();
         let aggregation = aggregation::Options { dialer: config.egress.cluster, ..config.aggregation };
         let aggregation = Arc::new(Aggregation::new(api.clone(), aggregation, shutdown.clone()));
-        let api_services = aggregation::Follower::start(&aggregation);
+        let api_services = aggregation::Reflector::start(&aggregation);
         let service = Arc::new(build_service(ServiceParts {
             api: api.clone(),
             shutdown: shutdown.clone(),
@@ -157,8 +157,8 @@ impl Server {
                 return Err(why);
             }
         };
-        let followers = Followers { definitions, api_services, keys };
-        let following = followers.spawn(roles, service.access.fairness.as_ref(), &api);
+        let reflectors = Reflectors { definitions, api_services, keys };
+        let following = reflectors.spawn(roles, service.access.fairness.as_ref(), &api);
         if let Err(why) = service_accounts::tracking::maintain_start(&api, tracked).await {
             tracing::warn!(%why, "the start of the tracking of service account tokens could not be stored");
         }

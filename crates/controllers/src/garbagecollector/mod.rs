@@ -9,10 +9,10 @@
 //! its dependents; and only if the object is unchanged since the decision. Foreground and orphan deletions are
 //! completed only after all resources were listed.
 
-mod act;
 mod decide;
 mod graph;
 mod identity;
+mod requests;
 
 use crate::Context;
 use crate::metadata_informers::{Listener, MetadataInformers};

@@ -6,13 +6,14 @@
 //! | `health.rs` | heartbeats of a node |
 //! | `zones.rs` | the eviction rate of each zone |
 //! | `taints.rs` | the taints and labels that follow from conditions |
-//! | `upkeep.rs` | keeps `NoSchedule` taints, and labels |
+//! | `condition_taints.rs` | keeps `NoSchedule` taints, and labels |
 //! | `unready.rs` | marks pods on lost nodes as not ready |
 //! | `evict.rs` | evicts pods that do not tolerate a `NoExecute` taint |
 //!
 //! Invariant: decisions follow from the node as it is. The only other state is the time of the last heartbeats and the
 //! order of nodes that wait for eviction.
 
+mod condition_taints;
 mod evict;
 mod health;
 mod metrics;
@@ -21,7 +22,6 @@ mod options;
 mod taints;
 mod task;
 mod unready;
-mod upkeep;
 mod zones;
 
 pub use options::Options;
@@ -42,7 +42,7 @@ pub async fn run(context: Context, options: Options) {
     placed::index(&pods);
     nodes.synced().await;
     leases.synced().await;
-    let upkeep = upkeep::Upkeep::listen(&context, &nodes, &taint_names);
+    let condition_taints = condition_taints::ConditionTaints::listen(&context, &nodes, &taint_names);
     let unready = unready::Unready::listen(&context, &nodes, &pods);
     let evictor = evict::Evictor::listen(&context, &nodes, &pods, &options);
     let node_added = Arc::<Notify>::default();
@@ -54,5 +54,5 @@ pub async fn run(context: Context, options: Options) {
     });
     pods.synced().await;
     let monitor = monitor::Monitor::new(context, options, nodes, leases, taint_names);
-    tokio::join!(monitor.run(node_added), upkeep.run(), unready.run(), evictor.run());
+    tokio::join!(monitor.run(node_added), condition_taints.run(), unready.run(), evictor.run());
 }

@@ -73,7 +73,7 @@ impl TaintNames {
     }
 
     /// The patch that gives a node the `NoSchedule` taints of its conditions, and its labels under both names.
-    pub fn upkeep(&self, node: &Node, now: Time) -> Option<Value> {
+    pub fn node_patch(&self, node: &Node, now: Time) -> Option<Value> {
         let mut change = json!({});
         if let Some(taints) = self.no_schedule(node, now) {
             change["spec"]["taints"] = list(&taints);
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn conditions_become_no_schedule_taints() {
         let of = |conditions: &[(&str, &str)], taints: &[&str]| {
-            keys(taint_names().upkeep(&node(conditions, taints, json!({})), NOW))
+            keys(taint_names().node_patch(&node(conditions, taints, json!({})), NOW))
         };
         let list = |texts: &[&str]| Some(texts.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
         assert_eq!(of(&[("Ready", "True")], &[]), None);
@@ -242,12 +242,12 @@ mod tests {
         assert_eq!(of(&[], &["memory-pressure:PreferNoSchedule"]), None);
         let mut closed = node(&[], &[], json!({}));
         closed.spec.unschedulable = true;
-        assert_eq!(keys(taint_names().upkeep(&closed, NOW)), list(&["unschedulable:NoSchedule new"]));
+        assert_eq!(keys(taint_names().node_patch(&closed, NOW)), list(&["unschedulable:NoSchedule new"]));
     }
 
     #[test]
     fn labels_have_deprecated_names() {
-        let of = |labels: Value| taint_names().upkeep(&node(&[], &[], labels), NOW);
+        let of = |labels: Value| taint_names().node_patch(&node(&[], &[], labels), NOW);
         assert_eq!(of(json!({"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux"})), None);
         assert_eq!(of(json!({"beta.kubernetes.io/arch": "arm64"})), None);
         assert_eq!(

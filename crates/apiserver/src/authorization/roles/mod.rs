@@ -2,12 +2,12 @@
 
 mod bootstrap;
 mod defaults;
-mod follow;
 pub(crate) mod read;
+mod reflector;
 
 pub(crate) use bootstrap::ensure;
 pub(crate) use defaults::bootstrap_rules;
-pub(crate) use follow::Follower;
+pub(crate) use reflector::Reflector;
 
 #[cfg(test)]
 pub(crate) mod tests;

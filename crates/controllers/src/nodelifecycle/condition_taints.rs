@@ -10,25 +10,25 @@ use api::core::v1::Node;
 use client::{Action, Failure, Informer, Queue, Reconcile, run};
 use std::sync::Arc;
 
-pub(super) struct Upkeep {
+pub(super) struct ConditionTaints {
     context: Context,
     nodes: Informer<Node>,
     taint_names: Arc<TaintNames>,
     queue: Queue<String>,
 }
 
-impl Upkeep {
+impl ConditionTaints {
     /// Queues nodes that need a change.
     pub fn listen(context: &Context, nodes: &Informer<Node>, taint_names: &Arc<TaintNames>) -> Arc<Self> {
         let queue = Queue::new(&context.world);
         let (changed, names, world) = (queue.clone(), taint_names.clone(), context.world.clone());
         nodes.listen(move |change| {
             let node = change.object();
-            if !change.is_deletion() && names.upkeep(node, time(&world)).is_some() {
+            if !change.is_deletion() && names.node_patch(node, time(&world)).is_some() {
                 changed.add(node.name().to_owned());
             }
         });
-        Arc::new(Upkeep {
+        Arc::new(ConditionTaints {
             context: context.clone(),
             nodes: nodes.clone(),
             taint_names: taint_names.clone(),
@@ -42,7 +42,7 @@ impl Upkeep {
     }
 }
 
-impl Reconcile for Upkeep {
+impl Reconcile for ConditionTaints {
     type Key = String;
 
     fn name(&self) -> &'static str {
@@ -56,7 +56,7 @@ impl Reconcile for Upkeep {
     async fn reconcile(&self, name: &String) -> Result<Action, Failure> {
         if let Some(node) = self.nodes.get(&nodes::key(name)) {
             let now = self.context.time();
-            let decide = |node: &Node| self.taint_names.upkeep(node, now);
+            let decide = |node: &Node| self.taint_names.node_patch(node, now);
             nodes::patch(&self.context.client, &node, Part::Main, decide).await?;
         }
         Ok(Action::AwaitChange)

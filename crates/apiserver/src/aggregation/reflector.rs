@@ -30,7 +30,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// The APIServices, and their routes and tasks.
-pub(crate) struct Follower {
+pub(crate) struct Reflector {
     aggregation: Arc<Aggregation>,
     /// The resource of APIServices.
     own: Arc<Resource>,
@@ -63,7 +63,7 @@ impl Drop for ServerTask {
     }
 }
 
-impl Follower {
+impl Reflector {
     /// Publishes the routes of the current objects; later changes are not missed. `None` if APIServices are
     /// not served.
     pub fn start(aggregation: &Arc<Aggregation>) -> Option<Self> {
@@ -73,7 +73,7 @@ impl Follower {
         let served = api.exchanges();
         let local_versions = local_api_services::local_versions(&api.resources());
         let (watcher, snapshot) = own.collection.cache.watch_now(Interest::All);
-        let mut all = Follower {
+        let mut all = Reflector {
             aggregation: aggregation.clone(),
             own,
             watcher,

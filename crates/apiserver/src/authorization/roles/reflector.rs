@@ -77,7 +77,7 @@ impl<T> TrackedCollection<T> {
 }
 
 /// Follows the four kinds, any of which may not be served.
-pub(crate) struct Follower {
+pub(crate) struct Reflector {
     rbac: Arc<Rbac>,
     cluster_roles: Option<TrackedCollection<ParsedRole>>,
     roles: Option<TrackedCollection<ParsedRole>>,
@@ -104,19 +104,19 @@ impl Changes {
     }
 }
 
-impl Follower {
+impl Reflector {
     /// Compiles the current policy; later changes are not missed.
     pub fn start(api: &Api, rbac: Arc<Rbac>) -> Self {
         let version = format!("{}/v1", rbac.group());
-        let follower = Follower {
+        let reflector = Reflector {
             cluster_roles: TrackedCollection::start(api, &version, "clusterroles", read::role),
             roles: TrackedCollection::start(api, &version, "roles", read::role),
             cluster_bindings: TrackedCollection::start(api, &version, "clusterrolebindings", read::binding),
             bindings: TrackedCollection::start(api, &version, "rolebindings", read::binding),
             rbac,
         };
-        follower.compile();
-        follower
+        reflector.compile();
+        reflector
     }
 
     fn cluster_roles(&self) -> Vec<Arc<ParsedRole>> {

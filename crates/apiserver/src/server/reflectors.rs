@@ -9,21 +9,21 @@ use rest::Api;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Followers that are not started yet.
-pub(super) struct Followers {
+/// Reflectors that are not started yet.
+pub(super) struct Reflectors {
     /// Follows custom resource definitions.
     pub definitions: Option<Definitions>,
     /// Follows APIServices.
-    pub api_services: Option<aggregation::Follower>,
+    pub api_services: Option<aggregation::Reflector>,
     /// Reloads the configuration of encryption at rest.
     pub keys: OpenKeys,
 }
 
-impl Followers {
+impl Reflectors {
     /// Starts all, with those of roles and of flow control. They end when the set is dropped.
     pub fn spawn(
         self,
-        roles: roles::Follower,
+        roles: roles::Reflector,
         fairness: Option<&Arc<Fairness>>,
         api: &Arc<Api>,
     ) -> JoinSet<()> {
