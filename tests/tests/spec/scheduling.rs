@@ -4,11 +4,11 @@ use apiserver::serve::InMemory;
 use auth::User;
 use scheduler::driver::{self, Options};
 use serde_json::{Value, json};
-use std::time::Duration;
 use tests::Cluster;
 use tokio::task::JoinHandle;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 
 struct Scheduling {
     cluster: Cluster,
@@ -49,28 +49,27 @@ impl Scheduling {
         self.cluster.create(PODS, json!({"metadata": {"name": name}, "spec": spec})).await;
     }
 
-    /// Waits until a pod is as it should be, while time goes on for the scheduler.
-    async fn until(&self, what: &str, pod: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        tests::soon(what, async {
-            loop {
-                let found = self.cluster.get(&format!("{PODS}/{pod}")).await.json();
-                if holds(&found) {
-                    return found;
-                }
-                self.cluster.advance(Duration::from_millis(200));
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await
+    /// Waits until a pod is as it should be.
+    async fn until(&self, pod: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        self.watch_until(&format!("{PODS}?watch=1&fieldSelector=metadata.name%3D{pod}"), holds).await
     }
 
-    /// Reasons, actions and notes of the events about a pod.
-    async fn events(&self, pod: &str) -> Vec<[String; 3]> {
-        let events = self.cluster.read("/apis/events.k8s.io/v1/namespaces/default/events").await;
-        let about = |event: &&Value| event["regarding"]["name"] == pod;
-        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
-        let parts = |event: &Value| ["reason", "action", "note"].map(|field| text(event, field));
-        events["items"].as_array().unwrap().iter().filter(about).map(parts).collect()
+    /// Waits for an event about a pod with this reason, action and note.
+    async fn until_event(&self, pod: &str, expected: [&str; 3]) {
+        let path = format!("{EVENTS}?watch=1&fieldSelector=regarding.name%3D{pod}");
+        let holds = |event: &Value| ["reason", "action", "note"].map(|field| &event[field]) == expected;
+        self.watch_until(&path, holds).await;
+    }
+
+    /// The first object of a watch that fits.
+    async fn watch_until(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let mut watch = self.cluster.get(path).watch().await;
+        loop {
+            let event = watch.some().await;
+            if holds(&event["object"]) {
+                return event["object"].clone();
+            }
+        }
     }
 }
 
@@ -89,25 +88,18 @@ async fn a_pod_waits_until_a_node_has_room_for_it() {
     let says = |message: &'static str| {
         move |pod: &Value| condition(pod, "PodScheduled").is_some_and(|it| it["message"] == message)
     };
-    let pod = it.until("why it waits", "first", says("no nodes available to schedule pods")).await;
+    let pod = it.until("first", says("no nodes available to schedule pods")).await;
     let condition = condition(&pod, "PodScheduled").unwrap();
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("Unschedulable")));
     it.add_node("small", "1").await;
-    it.until("the first node", "first", |pod| is_on(pod, "small")).await;
+    it.until("first", |pod| is_on(pod, "small")).await;
     it.add_pod("web", "2", "").await;
     let message = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: \
         1 No preemption victims found for incoming pod..";
-    it.until("that no node has room", "web", says(message)).await;
+    it.until("web", says(message)).await;
     it.add_node("large", "4").await;
-    it.until("the second node", "web", |pod| is_on(pod, "large")).await;
-    tests::soon("the event", async {
-        let expected =
-            ["Scheduled", "Binding", "Successfully assigned default/web to large"].map(str::to_owned);
-        while !it.events("web").await.contains(&expected) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    it.until("web", |pod| is_on(pod, "large")).await;
+    it.until_event("web", ["Scheduled", "Binding", "Successfully assigned default/web to large"]).await;
 }
 
 #[tokio::test]
@@ -117,18 +109,12 @@ async fn a_pod_of_higher_priority_preempts_another() {
     it.cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", class).await;
     it.add_node("only", "1").await;
     it.add_pod("low", "1", "").await;
-    it.until("a node", "low", |pod| is_on(pod, "only")).await;
+    it.until("low", |pod| is_on(pod, "only")).await;
     it.add_pod("high", "1", "high").await;
-    let pod = it.until("the room of the other", "high", |pod| is_on(pod, "only")).await;
+    let pod = it.until("high", |pod| is_on(pod, "only")).await;
     assert_eq!(pod["status"]["nominatedNodeName"], "only");
     it.cluster.get(&format!("{PODS}/low")).await.refused(404, "NotFound");
-    tests::soon("the event", async {
-        let expected = ["Preempted", "Preempting", "Preempted by a pod on node only"].map(str::to_owned);
-        while !it.events("low").await.contains(&expected) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    it.until_event("low", ["Preempted", "Preempting", "Preempted by a pod on node only"]).await;
 }
 
 #[tokio::test]
@@ -138,7 +124,7 @@ async fn pods_of_other_schedulers_are_left_alone() {
     let spec = json!({"schedulerName": "another", "containers": [{"name": "c", "image": "i"}]});
     it.cluster.create(PODS, json!({"metadata": {"name": "theirs"}, "spec": spec})).await;
     it.add_pod("ours", "1", "").await;
-    it.until("a node", "ours", |pod| is_on(pod, "a")).await;
+    it.until("ours", |pod| is_on(pod, "a")).await;
     let theirs = it.cluster.read(&format!("{PODS}/theirs")).await;
     assert!(theirs["spec"]["nodeName"].is_null() && condition(&theirs, "PodScheduled").is_none());
 }
