@@ -20,9 +20,6 @@ const FIELD_MANAGER: &str = "KubeScheduler";
 impl Driver {
     /// Writes why a pod waits, and makes room for it.
     pub(super) async fn report(&self, pod: &PodInfo, failure: &Failure) {
-        if let Some(preemption) = &failure.preemption {
-            self.preempt(pod, preemption).await;
-        }
         let message = failure.message();
         self.record_failure(pod, message.clone());
         match self.write_status(pod, failure, message).await {
@@ -30,6 +27,10 @@ impl Driver {
                 tracing::error!(pod = pod.name(), namespace = pod.namespace(), %why, "cannot write why a pod waits");
             }
             _ => {}
+        }
+        // after the status: a victim's end wakes the pod, and its binding must not be overwritten by an older status
+        if let Some(preemption) = &failure.preemption {
+            self.preempt(pod, preemption).await;
         }
     }
 
