@@ -10,6 +10,13 @@ pub fn cpu_of(pids: &[u32]) -> anyhow::Result<Option<u64>> {
     Ok(ticks.map(|ticks| ticks * 1_000_000 / ticks_per_second(&auxiliary)))
 }
 
+/// User and system time of a thread of this process, in microseconds.
+pub fn cpu_of_thread(id: u32) -> Option<u64> {
+    let auxiliary = std::fs::read("/proc/self/auxv").unwrap_or_default();
+    let ticks = ticks_of(&std::fs::read_to_string(format!("/proc/self/task/{id}/stat")).ok()?)?;
+    Some(ticks * 1_000_000 / ticks_per_second(&auxiliary))
+}
+
 /// Memory of processes that is in use, in bytes; none as above.
 pub fn memory_of(pids: &[u32]) -> anyhow::Result<Option<u64>> {
     Ok(sum_of(pids, "status", resident_kib)?.map(|kib| kib * 1024))

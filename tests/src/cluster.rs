@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::egress::Egress;
-use apiserver::serve::{AuthorityFile, Limits, Listen, TlsMaterial};
+use apiserver::serve::{AuthorityFile, Limits, ListenConfig, TlsMaterial};
 use apiserver::{
     AdvertiseOptions, Config, Deployment, Gates, Server, StartError, StoreChoice, admission, aggregation,
     audit, authentication, authorization, cors, encryption_at_rest, flowcontrol, limits, observability,
@@ -184,7 +184,8 @@ impl Cluster {
             None => world.clone(),
             Some(blocker) => Arc::new(BlockingEnv { blocker, world: world.clone() }),
         };
-        let listen = Listen { address, tls, limits: options.limits, share_port: false, world: env.clone() };
+        let listen =
+            ListenConfig { address, tls, limits: options.limits, share_port: false, world: env.clone() };
         let config = Config {
             store: options.store,
             encryption: options.encryption,

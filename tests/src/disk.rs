@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
 use env::World;
-use store::{Backend, Engine, OpenFile, Options, Recovered, StorageBackend, embedded};
+use store::{Backend, Engine, OpenFile, Options, RecoveredRecord, StorageBackend, embedded};
 
 const BLOCK: u64 = 4096;
 
@@ -47,7 +47,7 @@ impl Platter {
 
 impl Disk {
     /// Opens the store on it; returns the recovered records.
-    pub fn open(&self, world: World) -> (Arc<Engine>, Vec<Recovered>) {
+    pub fn open(&self, world: World) -> (Arc<Engine>, Vec<RecoveredRecord>) {
         let mut recovered = Vec::new();
         let mut visit = |record| recovered.push(record);
         let engine = embedded::open_on(Box::new(self.clone()), &Options::default(), world, &mut visit);

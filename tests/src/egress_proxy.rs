@@ -9,7 +9,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use outbound::{Dialer, Protocol, Proxy, Target};
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::PrivateKeyDer;
-use schema::proto::{Backward, DELIMITED, Reader, VARINT};
+use schema::proto::{BackwardWriter, DELIMITED, Reader, VARINT};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -277,7 +277,7 @@ async fn tunnel(state: ProxyState, mut body: Incoming, packets: Packets) {
                     }
                 }
                 (5, _) => {
-                    let mut out = Backward::new(64);
+                    let mut out = BackwardWriter::new(64);
                     out.varint_field(2, ID);
                     out.enclose(6, 0);
                     out.varint_field(1, 3);
@@ -293,7 +293,7 @@ async fn tunnel(state: ProxyState, mut body: Incoming, packets: Packets) {
 /// Responds to a dial request and copies packets from upstream.
 async fn dial(state: &ProxyState, random: u64, packets: &Packets) -> Option<tokio::net::tcp::OwnedWriteHalf> {
     let response = |error: &str| {
-        let mut out = Backward::new(64);
+        let mut out = BackwardWriter::new(64);
         out.varint_field(3, random);
         out.varint_field(2, ID);
         out.bytes_field(1, error.as_bytes());
@@ -329,7 +329,7 @@ async fn dial(state: &ProxyState, random: u64, packets: &Packets) -> Option<toki
                 let _ = packets.send(Err(std::io::Error::other("cut"))).await;
                 return;
             }
-            let mut out = Backward::new(64 + count);
+            let mut out = BackwardWriter::new(64 + count);
             out.bytes_field(3, &part[..count]);
             out.varint_field(1, ID);
             out.enclose(4, 0);
@@ -342,7 +342,7 @@ async fn dial(state: &ProxyState, random: u64, packets: &Packets) -> Option<toki
     Some(to)
 }
 
-fn framed(message: Backward) -> Bytes {
+fn framed(message: BackwardWriter) -> Bytes {
     let message = message.finish();
     let mut framed = BytesMut::new();
     framed.put_u8(0);

@@ -178,7 +178,7 @@ async fn respond(
     })
 }
 
-/// So many blanks, a valid start of JSON.
+/// A number of blanks, a valid start of JSON.
 struct Flood {
     left: usize,
 }

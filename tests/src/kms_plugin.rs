@@ -9,7 +9,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use schema::proto::{Backward, DELIMITED, Reader};
+use schema::proto::{BackwardWriter, DELIMITED, Reader};
 use std::convert::Infallible;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -112,7 +112,7 @@ fn fields(message: &[u8]) -> Vec<(i32, Vec<u8>)> {
 
 /// A message of these fields, which must be in order.
 fn message(fields: &[(u16, &[u8])]) -> Vec<u8> {
-    let mut out = Backward::new(64);
+    let mut out = BackwardWriter::new(64);
     fields.iter().rev().for_each(|(number, bytes)| out.bytes_field(*number, bytes));
     out.finish()
 }

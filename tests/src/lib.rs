@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! let cluster = Cluster::start().await;
-//! let made = cluster.post(CONFIGMAPS, json!({"metadata": {"name": "a"}})).await.code(201).json();
+//! let created = cluster.post(CONFIGMAPS, json!({"metadata": {"name": "a"}})).await.code(201).json();
 //! let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
 //! ```
 //!
-//! What always holds: each [`Cluster`] has a store, a port and a clock of its own, so tests neither share
+//! Invariants: each [`Cluster`] has a store, a port and a clock of its own, so tests neither share
 //! state nor order. Time stands still until a test moves it, and randomness follows from a seed. Nothing
 //! waits without a bound: [`TIMEOUT`] fails the test.
 //!
@@ -38,7 +38,7 @@ pub use extension_server::{ExtensionServer, GROUP_VERSION, ProxiedRequest, Serve
 pub use https_server::{HttpsServer, ReceivedRequest, Reply, SideEffect};
 pub use kms_plugin::KmsPlugin;
 pub use managed_cluster::{ManagedCluster, until};
-pub use oidc_provider::{OidcProvider, Published, SigningKey};
+pub use oidc_provider::{OidcProvider, ProviderResponses, SigningKey};
 pub use pki::{Authority, Pair, authority, self_signed};
 pub use request::{ApiRequest, ApiResponse, Payload, escape, fetch, fetch_response};
 pub use thread_blocker::ThreadBlocker;

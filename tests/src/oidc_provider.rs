@@ -122,28 +122,28 @@ impl SigningKey {
     }
 }
 
-/// What the provider answers at its paths, where that is not as usual.
+/// Responses of the provider at its paths, where they differ from the usual ones.
 #[derive(Default)]
-pub struct Published {
+pub struct ProviderResponses {
     pub keys: Vec<Value>,
     /// In place of the usual document.
     pub document: Option<Reply>,
     /// In place of the usual keys.
     pub instead_of_keys: Option<Reply>,
-    /// What is found at `/claims`.
+    /// The response at `/claims`.
     pub claims: String,
 }
 
 /// See the module.
 pub struct OidcProvider {
     pub server: HttpsServer,
-    pub published: Arc<Mutex<Published>>,
+    pub published: Arc<Mutex<ProviderResponses>>,
 }
 
 impl OidcProvider {
     pub async fn start(keys: &[&SigningKey]) -> Self {
         let keys = keys.iter().map(|key| key.published()).collect();
-        let published = Arc::new(Mutex::new(Published { keys, ..Published::default() }));
+        let published = Arc::new(Mutex::new(ProviderResponses { keys, ..ProviderResponses::default() }));
         let shared = published.clone();
         let server = HttpsServer::start(move |request| answer(request, &shared.lock().unwrap())).await;
         OidcProvider { server, published }
@@ -155,7 +155,7 @@ impl OidcProvider {
     }
 }
 
-fn answer(request: &ReceivedRequest, published: &Published) -> Reply {
+fn answer(request: &ReceivedRequest, published: &ProviderResponses) -> Reply {
     let issuer = format!("https://{}", request.headers["host"].to_str().unwrap());
     let usual = |instead: &Option<Reply>, usual: Value| instead.clone().unwrap_or(Reply::Json(usual));
     match &*request.path {

@@ -146,8 +146,8 @@ pub fn charge(
         }
         if !exceeded.is_empty() {
             let list = |pick: fn(&(&String, String, String, String)) -> (String, String)| {
-                let shown = exceeded.iter().map(pick).map(|(name, amount)| format!("{name}={amount}"));
-                shown.collect::<Vec<_>>().join(",")
+                let formatted = exceeded.iter().map(pick).map(|(name, amount)| format!("{name}={amount}"));
+                formatted.collect::<Vec<_>>().join(",")
             };
             return Err(Refusal::Forbidden(format!(
                 "exceeded quota: {}, requested: {}, used: {}, limited: {}",
@@ -350,13 +350,13 @@ fn explicit(pod: &Value, bounded: &BTreeSet<&str>) -> Result<(), String> {
     if missing.is_empty() {
         return Ok(());
     }
-    let shown: Vec<_> = missing
+    let formatted: Vec<_> = missing
         .into_iter()
         .map(|(name, containers)| {
             format!("{name} for: {}", containers.into_iter().collect::<Vec<_>>().join(","))
         })
         .collect();
-    Err(format!("must specify {}", shown.join("; ")))
+    Err(format!("must specify {}", formatted.join("; ")))
 }
 
 /// The scopes that a quota has.
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_narrow_what_counts() {
+    fn scopes_select_the_counted_objects() {
         let quota = |scope: &str| {
             format!(
                 r#"{{"metadata":{{"name":"q"}},"spec":{{"scopes":[{scope:?}]}},"status":{{"hard":{{"pods":"1"}},"used":{{"pods":"0"}}}}}}"#
@@ -557,8 +557,8 @@ mod tests {
         let ended = pod(r#","status":{"phase":"Failed"}"#);
         let best = json(r#"{"spec":{"containers":[{"name":"c"}]}}"#);
         let used = used(&quota, "", "pods", &[pod(""), pod(""), ended, best], &Names::kubernetes());
-        let shown: Vec<_> = used.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
-        assert_eq!(shown, ["count/pods=3", "pods=2", "requests.cpu=600m"]);
+        let formatted: Vec<_> = used.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+        assert_eq!(formatted, ["count/pods=3", "pods=2", "requests.cpu=600m"]);
     }
 
     #[test]

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_say_who_may_do_what_and_where() {
+    fn policies_match_subject_verb_and_scope() {
         let ann = User { groups: vec!["ops".to_owned()], ..User::named("ann") }.authenticated();
         for (policy, verb, what, expected) in [
             ("ann - - - pods here -", "delete", "pods", true),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_form_means_everything_that_it_does_not_say() {
+    fn absent_fields_of_version_0_policies_match_everything() {
         let old = |user: &str, namespace: &str, resource: &str| {
             let policy = Policy {
                 user: user.to_owned(),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_may_do_can_be_listed() {
+    fn rules_of_a_user_can_be_listed() {
         let ann = User::named("ann").authenticated();
         let of = |namespace: &str, read_only: bool, path: &str| Policy {
             user: "ann".to_owned(),

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_default_by_who_it_is() {
+    fn default_groups_depend_on_the_user_name() {
         assert_eq!(groups(&[("Impersonate-User", "bob")]), ["system:authenticated"]);
         assert_eq!(groups(&[("Impersonate-User", "system:anonymous")]), ["system:unauthenticated"]);
         assert_eq!(

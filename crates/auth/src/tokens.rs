@@ -18,7 +18,7 @@ pub struct Tokens {
     /// The lengths of the tokens: a token of another length needs no digest.
     lengths: BTreeSet<usize>,
     /// Problems of the file that do not prevent its use.
-    pub oddities: Vec<BadLine>,
+    pub warnings: Vec<InvalidLine>,
 }
 
 /// The result of a successful authentication.
@@ -73,7 +73,7 @@ impl Authenticator for Tokens {
 /// A line that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
-pub struct BadLine {
+pub struct InvalidLine {
     pub line: usize,
     pub problem: &'static str,
 }
@@ -81,10 +81,10 @@ pub struct BadLine {
 impl Tokens {
     /// Parses the file. Blank lines, comments (`#`) and lines without a token are skipped; of several lines with
     /// the same token the last counts.
-    pub fn parse(text: &str) -> Result<Self, BadLine> {
+    pub fn parse(text: &str) -> Result<Self, InvalidLine> {
         let mut tokens = Tokens::default();
         for (at, line) in text.lines().enumerate() {
-            let bad = |problem| BadLine { line: at + 1, problem };
+            let bad = |problem| InvalidLine { line: at + 1, problem };
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
             }
@@ -93,7 +93,7 @@ impl Tokens {
                 return Err(bad("a token, a user name and a uid are needed, separated by commas"));
             };
             if token.is_empty() {
-                tokens.oddities.push(bad("it has no token and is ignored"));
+                tokens.warnings.push(bad("it has no token and is ignored"));
                 continue;
             }
             if name.is_empty() {
@@ -104,7 +104,7 @@ impl Tokens {
                 groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned);
             let user = User { uid: uid.clone(), groups: groups.collect(), ..User::named(name.as_str()) };
             if tokens.insert(token, user) {
-                tokens.oddities.push(bad("its token repeats that of an earlier line, which is ignored"));
+                tokens.warnings.push(bad("its token repeats that of an earlier line, which is ignored"));
             }
         }
         Ok(tokens)
@@ -195,7 +195,7 @@ mod tests {
         assert!(problem("t1,alice,1,\"a").contains("quote"));
         assert!(problem("t,,1").contains("empty"));
         let odd = Tokens::parse(",alice,1\nt,a,1\nt,b,2").unwrap();
-        assert_eq!(odd.oddities.iter().map(|it| it.line).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(odd.warnings.iter().map(|it| it.line).collect::<Vec<_>>(), [1, 3]);
         assert_eq!((&*odd.find("t").unwrap().name, odd.find("")), ("b", None));
     }
 

@@ -13,7 +13,7 @@ use crate::hub::{Hub, Wakes};
 use crate::pins::Pins;
 use crate::ring::{Ring, Tail};
 use crate::shared::{PublishState, Shared};
-use crate::{Change, Entry, Gone, Interest, Key, Options, Published, Snapshot, Watcher};
+use crate::{Change, Entry, Gone, Interest, Key, Options, PublishedRevision, Snapshot, Watcher};
 
 /// The objects of one resource type, their recent events and their watchers.
 ///
@@ -47,7 +47,7 @@ pub struct Stats {
 
 impl<E: Entry> Cache<E> {
     /// An empty cache, complete up to the published revision.
-    pub fn new(published: Arc<Published>, options: Options, world: World) -> Self {
+    pub fn new(published: Arc<PublishedRevision>, options: Options, world: World) -> Self {
         let revision = published.get();
         let watchers = Arc::<AtomicUsize>::default();
         let hub = Hub::new(watchers.clone());
@@ -87,7 +87,7 @@ impl<E: Entry> Cache<E> {
     ///
     /// One caller at a time, in revision order; changes of one revision come in one call. Changes that are not
     /// newer than the state are skipped, so that a watcher of a remote store may resume a little earlier. The
-    /// caller raises [`Published`] once the batch is in every cache that it concerns.
+    /// caller raises [`PublishedRevision`] once the batch is in every cache that it concerns.
     pub fn apply(&self, changes: Vec<Change<E>>) {
         if changes.is_empty() {
             return;

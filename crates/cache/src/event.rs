@@ -30,14 +30,14 @@ pub struct Event<E> {
     pub deleted: bool,
     /// When it was published, on the world's monotonic clock.
     pub at: Duration,
-    /// What the new state weighs, and what the ring holds on behalf of this event; see [`Event::new`].
+    /// Sizes of the new state and of the memory that the ring holds for this event; see [`Event::new`].
     weights: (usize, usize),
     // Boxed: most events of a quiet type are never encoded, and empty slots are not small.
     encoded: OnceLock<Box<[OnceLock<Bytes>; SLOTS]>>,
     charge: Mutex<Charge>,
 }
 
-/// What the encoded forms cost the ring that holds the event.
+/// Size of the encoded forms, charged to the ring that holds the event.
 #[derive(Default)]
 struct Charge {
     /// The ring's sum over its events; `None` while the event is in no ring.
@@ -92,7 +92,7 @@ impl<E: Entry> Event<E> {
         (self.entry.term(), self.previous.as_ref().and_then(|previous| previous.term()))
     }
 
-    /// What the new state weighs, for the queues.
+    /// Size of the new state, for the queues.
     pub(crate) fn weight(&self) -> usize {
         self.weights.0
     }

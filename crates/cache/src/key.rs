@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_borrowed_path_equals_the_key_whatever_its_length() {
+    fn a_borrowed_path_of_any_length_equals_its_key() {
         for (namespace, name) in [("", "n"), ("ns", "n"), ("ns", &*"n".repeat(1000)), (&*"n".repeat(400), "")]
         {
             let key = Key::new(namespace, name);

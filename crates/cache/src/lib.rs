@@ -1,6 +1,6 @@
 //! Snapshots, event ring and watcher hub over any store.
 //!
-//! One [`Cache`] holds the objects of one resource type. All caches of a server share one [`Published`]
+//! One [`Cache`] holds the objects of one resource type. All caches of a server share one [`PublishedRevision`]
 //! revision. A single publisher (the store's committer, or the task that follows a remote store) feeds them:
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //! - An event costs only the watchers interested in it, and is encoded once for all of them.
 //! - Memory is bounded: the ring by age, count and bytes; each watcher's queue by count and bytes.
 //!
-//! What it does not do: it knows neither stores nor JSON nor kinds, it makes nothing durable, and it does not
+//! Left out: it knows neither stores nor JSON nor kinds, it makes nothing durable, and it does not
 //! apply label or field selectors. It runs no task of its own: the owner's timer calls [`Cache::trim`].
 //!
 //! Locks and their order: the publishing lock (ring and hub) before a watcher's queue. The lock of the pinned
@@ -47,11 +47,11 @@ pub use cache::{Cache, Stats};
 pub use event::{Event, SLOTS};
 pub use interest::Interest;
 pub use key::Key;
-pub use published::Published;
+pub use published::PublishedRevision;
 pub use snapshot::Snapshot;
 pub use watcher::{TryRecvError, Watcher};
 
-/// What the cache must know of an object. All of it is fixed for the life of the entry.
+/// An object in the cache. All of it is fixed for the life of the entry.
 pub trait Entry: Send + Sync + 'static {
     /// The namespace, empty for cluster-scoped objects.
     fn namespace(&self) -> &str;

@@ -9,12 +9,12 @@ use tokio::sync::Notify;
 
 /// The published revision, shared by all caches.
 #[derive(Default)]
-pub struct Published {
+pub struct PublishedRevision {
     revision: AtomicU64,
     raised: Notify,
 }
 
-impl Published {
+impl PublishedRevision {
     /// Starts at `revision`, the one the caches were loaded at.
     pub fn new(revision: u64) -> Self {
         Self { revision: AtomicU64::new(revision), raised: Notify::new() }
@@ -57,7 +57,7 @@ mod tests {
 
     #[tokio::test]
     async fn waits_until_the_revision_is_reached() {
-        let published = Arc::new(Published::new(5));
+        let published = Arc::new(PublishedRevision::new(5));
         assert_eq!(published.reached(5).await, 5);
         let waiting = tokio::spawn({
             let published = published.clone();

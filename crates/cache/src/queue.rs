@@ -35,7 +35,7 @@ pub(crate) enum Phase {
     Closed,
 }
 
-/// What became of an event offered to a queue. The waker is for the publisher to wake when it holds no locks.
+/// The outcome of an event that is offered to a queue. The waker is for the publisher to wake when it holds no locks.
 pub(crate) enum OfferOutcome {
     Taken(Option<Waker>),
     AlreadySeen,

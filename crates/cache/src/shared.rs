@@ -11,11 +11,11 @@ use crate::contents::Contents;
 use crate::hub::{Hub, SeatId};
 use crate::pins::Pins;
 use crate::ring::Ring;
-use crate::{Entry, Interest, Options, Published};
+use crate::{Entry, Interest, Options, PublishedRevision};
 
 /// The state that a cache shares with its watchers.
 pub(crate) struct Shared<E: Entry> {
-    pub(crate) published: Arc<Published>,
+    pub(crate) published: Arc<PublishedRevision>,
     pub(crate) options: Options,
     pub(crate) world: World,
     pub(crate) contents: ArcSwap<Contents<E>>,

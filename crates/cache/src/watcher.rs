@@ -119,7 +119,7 @@ impl<E: Entry> Watcher<E> {
         (up_to >= self.handed_out).then_some(up_to)
     }
 
-    /// What this watcher is interested in.
+    /// The interest of this watcher.
     pub fn interest(&self) -> &Interest {
         &self.interest
     }

@@ -343,9 +343,9 @@ impl Checker<'_, '_> {
     }
 
     fn assert(&mut self, expr: &Expr, wanted: &Type) {
-        let found = self.ty(expr);
-        if !self.bindings.fits(wanted, &found) {
-            self.mismatch(expr.id, wanted, &found);
+        let ty = self.ty(expr);
+        if !self.bindings.fits(wanted, &ty) {
+            self.mismatch(expr.id, wanted, &ty);
         }
     }
 }

@@ -182,7 +182,7 @@ pub(crate) fn double_text(number: f64) -> String {
 }
 
 /// A value in an error message.
-pub(crate) fn shown(value: &CelValue<'_>) -> String {
+pub(crate) fn format_value(value: &CelValue<'_>) -> String {
     match value {
         CelValue::String(text) => text.to_string(),
         CelValue::Null => "0".to_owned(),

@@ -8,9 +8,9 @@ use crate::cost::{Budget, Charge, LIST, MAP};
 use crate::expr::op;
 use crate::fault::{Fault, Outcome, fail, no_such_overload};
 use crate::library;
+use crate::memory_budget::MemoryBudget;
 use crate::operators;
-use crate::plan::{Call, FieldName, Node, Walk};
-use crate::room::Room;
+use crate::plan::{Call, FieldName, FoldPlan, Node};
 use crate::value::{CelValue, List, Map, OwnedMap, Text, whole};
 use regex::Regex;
 use std::cmp::Ordering;
@@ -23,7 +23,7 @@ pub(crate) struct Evaluator<'a, 'b> {
     budget: &'b mut Budget,
     /// Patterns from values, most recent last: most are used again for the next item.
     patterns: Vec<(String, Regex)>,
-    room: Room,
+    memory: MemoryBudget,
 }
 
 /// A pattern of this size is built for nothing, and beyond that so many bytes are one unit of cost.
@@ -43,7 +43,7 @@ fn ended<T>(outcome: Outcome<T>) -> Result<Outcome<T>, Fault> {
 
 impl<'a, 'b> Evaluator<'a, 'b> {
     pub fn new(variables: &'b [Option<Outcome<CelValue<'a>>>], budget: &'b mut Budget) -> Self {
-        Evaluator { variables, locals: Vec::new(), budget, patterns: Vec::new(), room: Room::new() }
+        Evaluator { variables, locals: Vec::new(), budget, patterns: Vec::new(), memory: MemoryBudget::new() }
     }
 
     pub fn eval(&mut self, node: &'a Node) -> Outcome<CelValue<'a>> {
@@ -143,7 +143,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
                 let cost = call.charge.cost(&arg);
                 let [arg] = arg;
                 if let Ok(arg) = &arg {
-                    self.room.take(call.function, &[arg])?;
+                    self.memory.take(call.function, &[arg])?;
                 }
                 let result = unary(call, arg);
                 self.charge(call.charge, cost, &result)?;
@@ -159,7 +159,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
                             self.searched(call.function, pattern, &[left, right.clone()])
                         }
                         _ => {
-                            self.room.take(call.function, &[&left, &right])?;
+                            self.memory.take(call.function, &[&left, &right])?;
                             binary(call, left, right)
                         }
                     },
@@ -181,7 +181,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
                 let cost = call.charge.cost(&args);
                 let args = args.into_iter().collect::<Outcome<Vec<_>>>();
                 if let Ok(args) = &args {
-                    self.room.take(call.function, &args.iter().collect::<Vec<_>>())?;
+                    self.memory.take(call.function, &args.iter().collect::<Vec<_>>())?;
                 }
                 let result = args.and_then(|args| match &call.pattern {
                     Some(pattern) => match pattern.regex() {
@@ -227,7 +227,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
     }
 
     fn charge(&mut self, charge: Charge, cost: u64, result: &Outcome<CelValue<'_>>) -> Outcome<()> {
-        self.room.took(result)?;
+        self.memory.took(result)?;
         self.budget.charge(cost.saturating_add(charge.of_result(result)))
     }
 
@@ -249,7 +249,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
         }
     }
 
-    fn fold(&mut self, walk: &'a Walk) -> Outcome<CelValue<'a>> {
+    fn fold(&mut self, walk: &'a FoldPlan) -> Outcome<CelValue<'a>> {
         let range = self.eval(&walk.range)?;
         let items = Items::of(range)?;
         let init = ended(self.eval(&walk.init))?;
@@ -263,7 +263,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
         result
     }
 
-    fn walk(&mut self, walk: &'a Walk, items: &Items<'a>, slot: usize) -> Outcome<()> {
+    fn walk(&mut self, walk: &'a FoldPlan, items: &Items<'a>, slot: usize) -> Outcome<()> {
         for at in 0..items.len() {
             self.locals[slot + 1] = items.at(at);
             if let Ok(CelValue::Bool(false)) = ended(self.eval(&walk.condition))? {
@@ -336,33 +336,33 @@ fn look_up<'a>(map: &Map<'a>, field: &FieldName) -> Outcome<Option<CelValue<'a>>
 }
 
 fn select<'a>(operand: &CelValue<'a>, field: &FieldName) -> Outcome<CelValue<'a>> {
-    let found = match operand {
+    let value = match operand {
         CelValue::Map(map) => look_up(map, field)?,
         CelValue::List(list) => return index_list(list, &CelValue::String(Text::Borrowed(&field.escaped))),
         _ => None,
     };
-    found.map_or_else(|| fail(format!("no such key: {}", field.escaped)), Ok)
+    value.map_or_else(|| fail(format!("no such key: {}", field.escaped)), Ok)
 }
 
 fn subscript<'a>(operand: &CelValue<'a>, index: &CelValue<'a>) -> Outcome<CelValue<'a>> {
-    let found = match operand {
+    let value = match operand {
         CelValue::Map(map) => map.find(index)?,
         CelValue::List(list) => return index_list(list, index),
         _ => None,
     };
-    found.map_or_else(|| fail(format!("no such key: {}", convert::shown(index))), Ok)
+    value.map_or_else(|| fail(format!("no such key: {}", convert::format_value(index))), Ok)
 }
 
 /// The item of a list at an index.
 fn index_list<'a>(list: &List<'a>, index: &CelValue<'_>) -> Outcome<CelValue<'a>> {
-    let shown = || convert::shown(index);
+    let formatted = || convert::format_value(index);
     if list.is_declared() {
         return match index {
             CelValue::Int(at) => match usize::try_from(*at).ok().filter(|at| *at < list.len()) {
                 Some(at) => list.at(at),
                 None => fail(format!("index out of bounds: {at}")),
             },
-            _ => fail(format!("unsupported index: {}", shown())),
+            _ => fail(format!("unsupported index: {}", formatted())),
         };
     }
     let at = match index {
@@ -371,7 +371,7 @@ fn index_list<'a>(list: &List<'a>, index: &CelValue<'_>) -> Outcome<CelValue<'a>
         CelValue::Double(at) => whole(*at),
         other => return fail(format!("unsupported index type '{}' in list", other.type_name())),
     };
-    let Some(at) = at else { return fail(format!("unsupported index value {} in list", shown())) };
+    let Some(at) = at else { return fail(format!("unsupported index value {} in list", formatted())) };
     match usize::try_from(at).ok().filter(|at| *at < list.len()) {
         Some(at) => list.at(at),
         None if matches!((list, index), (List::Tree(_), CelValue::Int(_))) => {

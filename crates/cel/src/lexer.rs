@@ -99,7 +99,7 @@ pub(crate) struct Token<'t> {
 
 impl Token<'_> {
     /// The token as messages show it.
-    pub fn shown(&self) -> String {
+    pub fn quoted(&self) -> String {
         format!("'{}'", visible(self.text))
     }
 }
@@ -125,9 +125,10 @@ pub(crate) fn words<'t>(source: &mut Source<'t>) -> Vec<Token<'t>> {
                     length
                 }
                 Err(length) => {
-                    let shown = &rest[..length];
+                    let formatted = &rest[..length];
                     let location = source.location(at);
-                    source.report(location, format!("Syntax error: token recognition error at: '{shown}'"));
+                    source
+                        .report(location, format!("Syntax error: token recognition error at: '{formatted}'"));
                     length
                 }
             },
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_word_is_reported() {
+    fn invalid_tokens_are_reported() {
         for (text, expected) in [
             ("'abc", "1:1: Syntax error: token recognition error at: ''abc'"),
             ("a & b", "1:3: Syntax error: token recognition error at: '& '"),

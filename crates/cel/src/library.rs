@@ -214,8 +214,8 @@ fn extreme<'a>(list: &List<'a>, name: &str, beyond: Ordering) -> Outcome<CelValu
 fn position<'a>(list: &List<'a>, item: &CelValue<'a>, last: bool) -> i64 {
     let is = |at: &usize| list.at(*at).is_ok_and(|it| operators::equal(&it, item).unwrap_or(false));
     let mut places = 0..list.len();
-    let found = if last { places.rev().find(is) } else { places.find(is) };
-    found.map_or(-1, |at| at as i64)
+    let position = if last { places.rev().find(is) } else { places.find(is) };
+    position.map_or(-1, |at| at as i64)
 }
 
 /// A part of a URL, by the name of its function.

@@ -104,13 +104,13 @@ impl<'t> Parser<'_, 't> {
         if wanted.contains(&self.peek()) {
             return Ok(());
         }
-        let shown = self.token().shown();
+        let formatted = self.token().quoted();
         if self.peek() != Word::End && wanted.contains(&self.second()) {
-            self.syntax(format!("extraneous input {shown} expecting {}", set(wanted)));
+            self.syntax(format!("extraneous input {formatted} expecting {}", set(wanted)));
             self.next();
             return Ok(());
         }
-        self.syntax(format!("mismatched input {shown} expecting {}", set(wanted)));
+        self.syntax(format!("mismatched input {formatted} expecting {}", set(wanted)));
         Err(SyntaxError::Reported)
     }
 
@@ -119,9 +119,9 @@ impl<'t> Parser<'_, 't> {
         if self.peek() == wanted {
             return Ok(self.next());
         }
-        let shown = self.token().shown();
+        let formatted = self.token().quoted();
         if self.peek() != Word::End && self.second() == wanted {
-            self.syntax(format!("extraneous input {shown} expecting {}", wanted.name()));
+            self.syntax(format!("extraneous input {formatted} expecting {}", wanted.name()));
             self.next();
             return Ok(self.next());
         }
@@ -132,11 +132,11 @@ impl<'t> Parser<'_, 't> {
             _ => self.may_follow(self.peek()),
         };
         if fits {
-            self.syntax(format!("missing {} at {shown}", wanted.name()));
+            self.syntax(format!("missing {} at {formatted}", wanted.name()));
             let token = self.token();
             return Ok(Token { word: wanted, text: "", at: token.at, end: token.end });
         }
-        self.syntax(format!("mismatched input {shown} expecting {}", wanted.name()));
+        self.syntax(format!("mismatched input {formatted} expecting {}", wanted.name()));
         Err(SyntaxError::Reported)
     }
 
@@ -320,16 +320,16 @@ impl<'t> Parser<'_, 't> {
         if number || OPERAND.contains(&self.peek()) && !matches!(self.peek(), Word::Minus | Word::Not) {
             return Ok(count);
         }
-        let (shown, at) = (self.token().shown(), self.token().at);
+        let (formatted, at) = (self.token().quoted(), self.token().at);
         let operand = set(OPERAND);
         if sign == Word::Minus {
             let text = self.builder.source.text().get(start..self.token().end).unwrap_or_default();
             self.syntax(format!("no viable alternative at input '{}'", lexer::visible(text)));
             if self.peek() == Word::End {
-                self.syntax(format!("mismatched input {shown} expecting {operand}"));
+                self.syntax(format!("mismatched input {formatted} expecting {operand}"));
             }
         } else {
-            self.syntax(format!("extraneous input {shown} expecting {operand}"));
+            self.syntax(format!("extraneous input {formatted} expecting {operand}"));
             self.builder.broken(at, "invalid primary expression");
         }
         Err(SyntaxError::Reported)
@@ -463,8 +463,8 @@ impl<'t> Parser<'_, 't> {
                     self.next();
                 }
                 if !OPERAND.contains(&self.peek()) || self.peek() == Word::Not {
-                    let shown = self.token().shown();
-                    self.syntax(format!("no viable alternative at input {shown}"));
+                    let formatted = self.token().quoted();
+                    self.syntax(format!("no viable alternative at input {formatted}"));
                     return Err(SyntaxError::Reported);
                 }
                 let word = self.next();

@@ -9,7 +9,7 @@ use crate::expr::{ACCUMULATOR, Expr, Fold, Kind, Literal, op};
 use crate::fault::Fault;
 use crate::library;
 use crate::value::{CelValue, Key, List, Map, OwnedMap};
-use schema::pattern::Late;
+use schema::pattern::LazyRegex;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) enum Node {
     OneOf(Box<Node>, HashSet<Key>),
     List(Vec<Node>),
     Map(Vec<(Node, Node)>),
-    Fold(Box<Walk>),
+    Fold(Box<FoldPlan>),
     /// Appends to the list that a fold builds; `free` if the item is a constant.
     Append {
         slot: usize,
@@ -54,11 +54,11 @@ pub(crate) struct Call {
     pub overload: Option<&'static str>,
     pub args: Vec<Node>,
     pub charge: Charge,
-    pub pattern: Option<Late>,
+    pub pattern: Option<LazyRegex>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub(crate) struct FoldPlan {
     pub range: Node,
     pub init: Node,
     pub condition: Node,
@@ -201,7 +201,7 @@ impl Planner<'_> {
         let pattern = match (function, args.get(1)) {
             ("matches" | "find" | "findAll", Some(Node::Constant(CelValue::String(pattern)))) => {
                 self.patterns = self.patterns.saturating_add(schema::pattern::size(pattern)?);
-                Some(Late::new(pattern))
+                Some(LazyRegex::new(pattern))
             }
             _ => None,
         };
@@ -220,7 +220,7 @@ impl Planner<'_> {
         self.scopes.pop();
         let result = self.node(&fold.result)?;
         self.scopes.pop();
-        Ok(Node::Fold(Box::new(Walk { range, init, condition, step, result })))
+        Ok(Node::Fold(Box::new(FoldPlan { range, init, condition, step, result })))
     }
 }
 

@@ -5,7 +5,7 @@
 use std::fmt;
 
 /// The most issues that are printed; of further ones only the number is.
-const MOST_SHOWN: usize = 100;
+const DISPLAY_LIMIT: usize = 100;
 /// Lines longer than this are not shown.
 const LONGEST_SHOWN: usize = 16_384;
 
@@ -22,19 +22,19 @@ pub struct Issue {
 /// All issues of an expression, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issues {
-    shown: Vec<(Issue, Option<String>)>,
+    formatted: Vec<(Issue, Option<String>)>,
     more: usize,
 }
 
 impl Issues {
     pub fn iter(&self) -> impl Iterator<Item = &Issue> {
-        self.shown.iter().map(|(issue, _)| issue)
+        self.formatted.iter().map(|(issue, _)| issue)
     }
 }
 
 impl fmt::Display for Issues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, (issue, line)) in self.shown.iter().enumerate() {
+        for (nth, (issue, line)) in self.formatted.iter().enumerate() {
             if nth > 0 {
                 f.write_str("\n")?;
             }
@@ -89,7 +89,7 @@ impl<'t> Source<'t> {
 
     pub fn report(&mut self, (line, column): (i64, i64), message: impl Into<String>) {
         self.count += 1;
-        if self.count <= MOST_SHOWN {
+        if self.count <= DISPLAY_LIMIT {
             self.issues.push(Issue { line, column, message: message.into() });
         }
     }
@@ -125,8 +125,8 @@ impl<'t> Source<'t> {
             let line = lines.get(nth).filter(|it| !self.text.is_empty() && it.len() <= LONGEST_SHOWN)?;
             Some(line.replace('\t', " "))
         };
-        let shown = self.issues.iter().map(|issue| (issue.clone(), line(issue))).collect();
-        Issues { shown, more: self.count - self.issues.len() }
+        let formatted = self.issues.iter().map(|issue| (issue.clone(), line(issue))).collect();
+        Issues { formatted, more: self.count - self.issues.len() }
     }
 }
 

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn texts(values: &[CelValue<'_>]) -> Vec<String> {
-        values.iter().map(crate::convert::shown).collect()
+        values.iter().map(crate::convert::format_value).collect()
     }
 
     #[test]

@@ -211,8 +211,8 @@ pub(crate) fn parse_date(text: &str) -> Outcome<Timestamp> {
 }
 
 fn unreadable(text: &str, layout: &str) -> String {
-    let shown = schema::problem::quoted(text);
-    format!("parsing time {shown} as \"{layout}\": cannot parse {shown} as \"2006\"")
+    let formatted = schema::problem::quoted(text);
+    format!("parsing time {formatted} as \"{layout}\": cannot parse {formatted} as \"2006\"")
 }
 
 /// A duration as the format `duration` allows it: also in words, `2 days`.

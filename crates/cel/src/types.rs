@@ -156,13 +156,13 @@ impl Bindings {
     fn assign(&mut self, a: &Type, b: &Type) -> bool {
         if let Type::Param(_) = b {
             match self.substitute_for(a, b) {
-                Fit::Yes => return true,
-                Fit::Bound => return false,
-                Fit::No => {}
+                Substitution::Yes => return true,
+                Substitution::Bound => return false,
+                Substitution::No => {}
             }
         }
         if let Type::Param(_) = a {
-            return matches!(self.substitute_for(b, a), Fit::Yes);
+            return matches!(self.substitute_for(b, a), Substitution::Yes);
         }
         if a.is_dyn_or_error() || b.is_dyn_or_error() {
             return true;
@@ -178,28 +178,28 @@ impl Bindings {
     }
 
     /// Whether a parameter can be bound to a type.
-    fn substitute_for(&mut self, of: &Type, param: &Type) -> Fit {
+    fn substitute_for(&mut self, of: &Type, param: &Type) -> Substitution {
         if of == param {
-            return Fit::Yes;
+            return Substitution::Yes;
         }
         if let Some(bound) = self.find(param).cloned() {
             if *of == bound {
-                return Fit::Yes;
+                return Substitution::Yes;
             }
             if !self.assign(of, &bound) {
-                return Fit::Bound;
+                return Substitution::Bound;
             }
             let general = more_general(of, &bound);
             if self.is_free_of(param, &general) {
                 self.bind(param, general);
             }
-            return Fit::Yes;
+            return Substitution::Yes;
         }
         if self.is_free_of(param, of) {
             self.bind(param, of.clone());
-            return Fit::Yes;
+            return Substitution::Yes;
         }
-        Fit::No
+        Substitution::No
     }
 
     /// The occurs check: whether a parameter is not part of the type that it would be bound to.
@@ -230,7 +230,7 @@ impl Bindings {
     }
 }
 
-enum Fit {
+enum Substitution {
     Yes,
     /// The parameter is bound to another type.
     Bound,
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_leaves_nothing_behind() {
+    fn failed_assignments_leave_no_bindings() {
         let mut bindings = Bindings::default();
         let param = bindings.fresh();
         assert!(!bindings.all_fit(&[Type::Int, Type::String], &[param.clone(), param.clone()]));

@@ -41,7 +41,7 @@ fn deep_and_long_expressions_are_refused() {
 }
 
 #[test]
-fn what_costs_or_makes_too_much_ends() {
+fn expensive_evaluations_are_aborted() {
     let schema = json(
         r#"{"type":"object","properties":{"l":{"type":"array","items":{"type":"string"}},"s":{"type":"string"}}}"#,
     );

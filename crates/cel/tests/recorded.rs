@@ -14,7 +14,7 @@ fn read(path: &Path) -> Value {
 }
 
 /// A value as the recordings show it.
-fn shown(value: &CelValue<'_>) -> String {
+fn format_value(value: &CelValue<'_>) -> String {
     match value {
         CelValue::Null => "null".to_owned(),
         CelValue::Bool(it) => it.to_string(),
@@ -37,7 +37,7 @@ fn shown(value: &CelValue<'_>) -> String {
 }
 
 fn items(list: &List<'_>) -> Vec<String> {
-    list.iter().map(|it| it.map_or_else(|_| "err".to_owned(), |it| shown(&it))).collect()
+    list.iter().map(|it| it.map_or_else(|_| "err".to_owned(), |it| format_value(&it))).collect()
 }
 
 /// The same as the function `string` makes it.
@@ -51,7 +51,7 @@ struct Case<'f> {
 }
 
 impl Case<'_> {
-    /// What becomes of an expression: kind, words, estimate and cost.
+    /// The results of an expression: kind, words, estimate and cost.
     fn run(&self, expr: &str) -> [String; 4] {
         let none = || String::new();
         let program = match self.env.compile(expr) {
@@ -67,7 +67,7 @@ impl Case<'_> {
         }
         let mut budget = Budget::default();
         let (kind, words) = match program.eval(&variables, &mut budget) {
-            Ok(value) => ("gives", shown(&value)),
+            Ok(value) => ("gives", format_value(&value)),
             Err(why @ (EvalError::Failed(_) | EvalError::OverBudget)) => ("fails", why.to_string()),
         };
         [kind.to_owned(), words, estimate, budget.spent().to_string()]
@@ -75,7 +75,7 @@ impl Case<'_> {
 }
 
 #[test]
-fn expressions_do_what_was_recorded() {
+fn expressions_match_recorded_results() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut differences = Vec::new();
     let mut count = 0;
@@ -109,6 +109,6 @@ fn expressions_do_what_was_recorded() {
         }
     }
     assert!(count > 0);
-    let shown = differences.join("\n");
-    assert!(differences.is_empty(), "{} of {count} cases differ:\n{shown}", differences.len());
+    let report = differences.join("\n");
+    assert!(differences.is_empty(), "{} of {count} cases differ:\n{report}", differences.len());
 }

@@ -1,6 +1,6 @@
 //! Discovery: the resources of the server, fetched on demand and shared.
 //!
-//! What always holds: a result is at least as new as the caller requires. Concurrent callers share one fetch, unless it
+//! Invariants: a result is at least as new as the caller requires. Concurrent callers share one fetch, unless it
 //! began before the time that they require.
 
 use crate::client::Client;

@@ -8,7 +8,7 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server answered with an error.
-    #[error("{}", shown(.0))]
+    #[error("{}", format_value(.0))]
     Api(Box<Status>),
     /// The server was not reached, or its answer broke off.
     #[error("the server cannot be reached: {0}")]
@@ -22,7 +22,7 @@ pub enum Error {
 }
 
 /// The message of an error, with its reason where it is there.
-fn shown(status: &Status) -> String {
+fn format_value(status: &Status) -> String {
     match (&*status.message, &*status.reason) {
         (message, "") => message.to_owned(),
         ("", reason) => reason.to_owned(),

@@ -9,7 +9,7 @@
 //! reconcile(key)   seen(key): the informer has reached 17, and u is gone or on its way out
 //! ```
 //!
-//! What always holds: writes that were seen are dropped, so idle keys cost nothing, and no others are: however long a
+//! Invariants: writes that were seen are dropped, so idle keys cost nothing, and no others are: however long a
 //! watch is broken, a loop does not repeat a write. A restart starts empty, since informers begin with a list.
 
 use crate::error::Failure;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_waits_for_what_was_written_for_it() {
+    async fn a_key_waits_for_its_own_writes() {
         let informer = Informer::<ConfigMap>::default();
         informer.apply(object("a", 5, "u"));
         let written = WriteTracker::new(informer.clone());
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_deleted_is_gone_or_another_or_on_its_way_out() {
+    async fn a_deletion_is_observed_as_absence_replacement_or_termination() {
         let informer = Informer::<ConfigMap>::default();
         let written = WriteTracker::new(informer.clone());
         let key = Key::new("ns", "one");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_come_is_waited_for_again() {
+    async fn an_unobserved_write_is_awaited_again() {
         let informer = Informer::<ConfigMap>::default();
         informer.apply(object("b", 4, "v"));
         let written = WriteTracker::new(informer.clone());
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_with_another_past_knows_nothing_of_it() {
+    async fn a_server_with_another_history_fulfils_expectations() {
         let informer = Informer::<ConfigMap>::default();
         informer.apply(object("a", 50, "u"));
         let written = WriteTracker::new(informer.clone());
@@ -210,7 +210,7 @@ mod tests {
         assert!(waiting.now_or_never().is_some_and(|it| it.is_ok()));
     }
     #[tokio::test(start_paused = true)]
-    async fn what_loses_its_last_finalizer_on_the_way_out_is_gone() {
+    async fn a_terminating_object_without_finalizers_is_deleted() {
         let informer = Informer::<ConfigMap>::default();
         let written = WriteTracker::new(informer.clone());
         let key = Key::new("ns", "one");

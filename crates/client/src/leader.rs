@@ -3,7 +3,7 @@
 //! The holder renews the lease; other candidates wait until it has not been renewed for its duration. Each candidate
 //! measures that by its own monotonic clock since it last saw a renewal: the clocks of machines need not agree.
 //!
-//! What always holds: a holder that could not renew in time stops leading before another candidate begins.
+//! Invariants: a holder that could not renew in time stops leading before another candidate begins.
 
 use crate::client::Client;
 use crate::error::{Error, unless};

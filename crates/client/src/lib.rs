@@ -16,7 +16,7 @@
 //! | [`leader`] | leader election by a lease |
 //! | [`metrics`] | metrics of queues, requests and leases |
 //!
-//! What always holds: one worker at a time reconciles a key; a failure is retried with backoff; requests to a server
+//! Invariants: one worker at a time reconciles a key; a failure is retried with backoff; requests to a server
 //! that fails are about a second apart. This crate knows no kinds but leases and events, and the server by its API
 //! alone.
 //!

@@ -1,6 +1,6 @@
 //! Metrics of work queues, requests and leases, under the names that upstream has.
 //!
-//! What always holds: the statistics of a queue are read at each scrape; queues that are gone are left out, and queues of
+//! Invariants: the statistics of a queue are read at each scrape; queues that are gone are left out, and queues of
 //! the same name are added up.
 
 use crate::queue::{CountSource, Counts, Queue, Times};
@@ -145,17 +145,17 @@ impl Queues {
     fn counts(&self) -> BTreeMap<&'static str, Counts> {
         let mut queues = self.0.lock();
         queues.retain(|(_, queue)| queue.strong_count() > 0);
-        let mut found: BTreeMap<&'static str, Counts> = BTreeMap::new();
+        let mut counts_by_name: BTreeMap<&'static str, Counts> = BTreeMap::new();
         for (name, queue) in &*queues {
             let Some(counts) = queue.upgrade().map(|queue| queue.counts()) else { continue };
-            let all = found.entry(name).or_default();
+            let all = counts_by_name.entry(name).or_default();
             all.adds += counts.adds;
             all.retries += counts.retries;
             all.depth += counts.depth;
             all.unfinished += counts.unfinished;
             all.longest = all.longest.max(counts.longest);
         }
-        found
+        counts_by_name
     }
 }
 
@@ -165,15 +165,15 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
-    async fn queues_are_shown_while_they_are_used() {
+    async fn queues_have_metrics_while_in_use() {
         let world: env::World = env::Seeded::new(0, 0);
         let (metrics, one, two) =
             (Metrics::default(), Queue::<u8>::new(&world), Queue::<String>::new(&world));
-        let (shown, other) = (one.clone(), two.clone());
+        let (formatted, other) = (one.clone(), two.clone());
         metrics
             .clone()
             .scope(async move {
-                show("things", &shown);
+                show("things", &formatted);
                 show("things", &other);
             })
             .await;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_are_shown() {
+    fn leases_have_metrics() {
         let metrics = Metrics::default();
         metrics.leads("manager", true);
         assert!(metrics.text().contains("leader_election_master_status{name=\"manager\"} 1\n"));

@@ -1,6 +1,6 @@
 //! The work queue: keys that wait for a worker, each once, with backoff after failures and a shared rate limit.
 //!
-//! What always holds: a key that is added while it is worked on comes again after that, once; a key that failed comes
+//! Invariants: a key that is added while it is worked on comes again after that, once; a key that failed comes
 //! again later each time, until it is forgotten; all that come again after failures share a rate.
 
 use env::World;
@@ -45,7 +45,7 @@ struct State<T> {
     /// Since when they are worked on.
     busy: HashMap<T, Duration>,
     later: BinaryHeap<Reverse<(Duration, u64)>>,
-    /// What `later` stands for; of several times for one key the earliest counts.
+    /// Due times of delayed keys; of several times for one key the earliest counts.
     due: HashMap<T, (Duration, u64)>,
     keys: HashMap<u64, T>,
     next_id: u64,
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn how_long_keys_take_is_counted() {
+    async fn queue_and_work_durations_are_observed() {
         let queue = Queue::new(&world());
         const BUCKETS: metrics::Buckets =
             metrics::Buckets { bounds: &metrics::seconds([1.5, 6.0]), unit: 1e9 };
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn later_is_later_and_the_earliest_time_counts() {
+    async fn delayed_keys_are_due_at_their_earliest_time() {
         let queue = Queue::new(&world());
         queue.add_after(1, Duration::from_secs(10));
         queue.add_after(2, Duration::from_secs(5));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_come_again_later_each_time() {
+    async fn failed_keys_back_off_exponentially() {
         let queue = Queue::new(&world());
         let began = tokio::time::Instant::now();
         let mut at = Vec::new();

@@ -1,6 +1,6 @@
 //! A transport that repeats a request when the server sends `Retry-After`, as client-go does.
 //!
-//! What always holds: a request that the server has executed is not sent again. After an answer 429 or 5xx with a
+//! Invariants: a request that the server has executed is not sent again. After an answer 429 or 5xx with a
 //! `Retry-After` header the request is repeated, at most [`MAX_RETRIES`] times; every other answer is passed on. A
 //! server that is busy for a moment then costs the wait that it sent, and not the growing backoff of the caller.
 
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_are_sent_again_when_the_server_wants_it() {
+    async fn requests_are_retried_after_the_requested_delay() {
         assert_eq!(ask(429, Some("1"), 3).await, (200, 4, 3));
         assert_eq!(ask(503, Some("2"), 1).await, (200, 2, 2));
         assert_eq!(ask(429, Some("1"), usize::MAX).await, (429, 11, 10), "not for ever");

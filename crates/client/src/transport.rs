@@ -5,7 +5,7 @@ use crate::metrics::Metrics;
 use crate::retry_after::RetryAfter;
 use env::World;
 use http::Request;
-use outbound::{BadTarget, Target};
+use outbound::{InvalidTarget, Target};
 use parking_lot::Mutex;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Default for Rate {
 pub type Transport = outbound::Transport<Body>;
 
 /// The transport to the server that a kubeconfig names.
-pub fn transport(target: &Target, agent: &str, metrics: &Metrics) -> Result<Transport, BadTarget> {
+pub fn transport(target: &Target, agent: &str, metrics: &Metrics) -> Result<Transport, InvalidTarget> {
     Ok(Transport::new(target, agent)?.counted_in(metrics.calls()))
 }
 

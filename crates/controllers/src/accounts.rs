@@ -1,6 +1,6 @@
 //! Clients of service accounts: each loop authenticates as its own account.
 //!
-//! What always holds: an account is created when it is first needed; its token is renewed well before it expires, and
+//! Invariants: an account is created when it is first needed; its token is renewed well before it expires, and
 //! requested anew when the server rejects it. A token that could not be renewed is used until it expires.
 
 use api::authentication::v1::{TokenRequest, TokenRequestSpec};

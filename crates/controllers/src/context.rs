@@ -153,36 +153,14 @@ pub(crate) fn time(world: &World) -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::Body;
+    use crate::testing::server;
     use env::Simulated;
-    use http::{Request, Response};
-    use std::convert::Infallible;
-    use std::future::Pending;
+    use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Poll;
-    use tower_service::Service;
-
-    /// A server that never answers.
-    #[derive(Clone)]
-    struct Silent;
-
-    impl Service<Request<Body>> for Silent {
-        type Response = Response<Body>;
-        type Error = Infallible;
-        type Future = Pending<Result<Response<Body>, Infallible>>;
-
-        fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> Poll<Result<(), Infallible>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, _: Request<Body>) -> Self::Future {
-            std::future::pending()
-        }
-    }
 
     #[tokio::test]
     async fn each_loop_has_a_client_of_its_own() {
-        let client = || Client::new(Silent);
+        let client = || Client::new(server(|_| pending()));
         let created: Arc<AtomicUsize> = Arc::default();
         let count = created.clone();
         let context = Context::new(client(), Simulated::new(0, 7), Names::kubernetes());

@@ -94,9 +94,9 @@ pub fn controlled_by_uid<K: Resource>(informer: &Informer<K>, uid: &str) -> Vec<
 
 /// The orphans of a namespace that a selector matches.
 pub fn orphans<K: Resource>(informer: &Informer<K>, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
-    let mut found = informer.by(BY_OWNER, &selector_key(namespace, selector));
-    found.retain(|object| matches(Some(selector), &**object));
-    found
+    let mut objects = informer.by(BY_OWNER, &selector_key(namespace, selector));
+    objects.retain(|object| matches(Some(selector), &**object));
+    objects
 }
 
 /// Indexes objects, and queues their owners: the controller of an object that changes, and every owner whose selector

@@ -11,7 +11,7 @@
 //!     └──────────────────────────── watch ◄── API server ◄───────────────────────────┘
 //! ```
 //!
-//! What always holds: one worker at a time reconciles a key, however often it changes meanwhile; a failure is retried
+//! Invariants: one worker at a time reconciles a key, however often it changes meanwhile; a failure is retried
 //! with backoff; a loop decides from the informers' state, never from its own writes, and reconciling is idempotent.
 //! Where possible, the decision is a pure function from a snapshot to actions.
 

@@ -3,7 +3,7 @@
 //! Resources come and go: discovery runs periodically, and when a definition of a resource changes. They keep no
 //! objects; listeners keep what they need.
 //!
-//! What always holds: a new listener receives every object that exists; the others may receive objects again meanwhile.
+//! Invariants: a new listener receives every object that exists; the others may receive objects again meanwhile.
 
 use api::meta::v1::{ObjectMeta, PartialObjectMetadata};
 use client::discovery::{ApiResources, Discovery, Resource};
@@ -249,34 +249,15 @@ impl Sink for MetadataInformer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::server;
     use client::Body;
-    use http::{Request, Response};
-    use std::convert::Infallible;
-    use std::future::{Ready, ready};
-    use std::task::{Context, Poll};
-    use tower_service::Service;
-
-    /// A server whose discovery fails.
-    #[derive(Clone)]
-    struct Silent;
-
-    impl Service<Request<Body>> for Silent {
-        type Response = Response<Body>;
-        type Error = Infallible;
-        type Future = Ready<Result<Response<Body>, Infallible>>;
-
-        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, _: Request<Body>) -> Self::Future {
-            ready(Ok(Response::builder().status(503).body(Body::default()).unwrap()))
-        }
-    }
+    use http::Response;
+    use std::future::ready;
 
     #[tokio::test(start_paused = true)]
     async fn failed_discoveries_are_counted() {
-        let client = Client::new(Silent);
+        let unavailable = || Response::builder().status(503).body(Body::default()).unwrap();
+        let client = Client::new(server(move |_| ready(Ok(unavailable()))));
         let discovery = Arc::new(Discovery::new(client.clone()));
         let metadata_informers =
             MetadataInformers::new(client, discovery, &Names::kubernetes(), env::Seeded::new(0, 0));

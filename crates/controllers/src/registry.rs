@@ -1,6 +1,6 @@
 //! The registry of loops: their names, accounts and defaults, the selection by options, and the manager that runs them.
 //!
-//! What always holds: only this file knows loops; the shared parts below them know none.
+//! Invariants: only this file knows loops; the shared parts below them know none.
 
 use crate::gates::Gates;
 use crate::{
@@ -330,14 +330,14 @@ pub const CONTROLLERS: &[Controller] = &[
     },
 ];
 
-/// Unknown names of loops.
+/// Names in the options that no controller has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no controller {}", .0.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "))]
-pub struct Unknown(pub Vec<String>);
+pub struct UnknownControllers(pub Vec<String>);
 
 /// The loops that a list of names selects: a name takes precedence over `*`, and the first of two names of the same loop
 /// over the second.
-pub fn chosen(names: &[String], gates: &Gates) -> Result<Vec<&'static Controller>, Unknown> {
+pub fn chosen(names: &[String], gates: &Gates) -> Result<Vec<&'static Controller>, UnknownControllers> {
     let known: BTreeSet<&str> = CONTROLLERS.iter().map(|it| it.name).collect();
     let plain = |name: &str| name.strip_prefix('-').unwrap_or(name).to_owned();
     let unknown: Vec<String> = names
@@ -346,7 +346,7 @@ pub fn chosen(names: &[String], gates: &Gates) -> Result<Vec<&'static Controller
         .filter(|name| name != "*" && !known.contains(name.as_str()))
         .collect();
     if !unknown.is_empty() {
-        return Err(Unknown(unknown));
+        return Err(UnknownControllers(unknown));
     }
     let runs = |controller: &&Controller| match names.iter().find(|name| plain(name) == controller.name) {
         Some(name) => !name.starts_with('-'),
@@ -360,7 +360,7 @@ const RUNS: Descriptor =
     Descriptor::alpha("running_managed_controllers", "Loops that run.").by(&["manager", "name"]);
 
 /// Runs the selected loops until all have ended, which none should, or the future is dropped.
-pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
+pub async fn run(context: Context, options: &Options) -> Result<(), UnknownControllers> {
     let context = context.gated_by(options.gates);
     let mut running = JoinSet::new();
     let manager = format!("{}-controller-manager", context.names.prefix);

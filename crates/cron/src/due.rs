@@ -2,7 +2,7 @@
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// So many seconds after the last time.
+    /// A fixed period after the last time, in seconds.
     Every(i64),
     At(Fields),
 }

@@ -43,9 +43,9 @@ fn due(text: &str) -> Result<Due, String> {
     }
     let texts: Vec<&str> = text.split_whitespace().collect();
     if texts.len() != FIELDS.len() {
-        let found = texts.len();
+        let count = texts.len();
         return Err(format!(
-            "expected exactly {} fields, found {found}: [{}]",
+            "expected exactly {} fields, found {count}: [{}]",
             FIELDS.len(),
             texts.join(" ")
         ));

@@ -32,9 +32,9 @@ impl Zone {
         static MACHINE: OnceLock<Option<TimeZoneDatabase>> = OnceLock::new();
         static BUILT_IN: OnceLock<TimeZoneDatabase> = OnceLock::new();
         let machine = MACHINE.get_or_init(|| TimeZoneDatabase::from_dir(DIRECTORY).ok());
-        let found = machine.as_ref().and_then(|rules| rules.get(name).ok());
-        let found = found.or_else(|| BUILT_IN.get_or_init(TimeZoneDatabase::bundled).get(name).ok());
-        found.map(Zone).ok_or_else(|| format!("unknown time zone {name}"))
+        let zone = machine.as_ref().and_then(|rules| rules.get(name).ok());
+        let zone = zone.or_else(|| BUILT_IN.get_or_init(TimeZoneDatabase::bundled).get(name).ok());
+        zone.map(Zone).ok_or_else(|| format!("unknown time zone {name}"))
     }
 
     pub(crate) fn wall(&self, time: i64) -> Option<DateTime> {

@@ -47,14 +47,14 @@ impl ConfigReloader {
             // a missing file is about to be replaced
             let Ok(text) = tokio::fs::read(&self.file).await else { continue };
             let text = zeroize::Zeroizing::new(text);
-            let found = content(&text);
-            if found == self.last {
+            let new_content = content(&text);
+            if new_content == self.last {
                 refused = None;
                 continue;
             }
             let mut times = 0;
             if let Some((before, failures, pause)) = &mut refused
-                && *before == found
+                && *before == new_content
             {
                 *pause = pause.saturating_sub(1);
                 if *pause > 0 {
@@ -65,12 +65,12 @@ impl ConfigReloader {
             match self.usable(&text, keyring).await {
                 Ok(plan) => {
                     keyring.replace(plan);
-                    (self.last, refused) = (found, None);
+                    (self.last, refused) = (new_content, None);
                     tracing::info!("the encryption configuration was reloaded");
                 }
                 Err(why) => {
                     tracing::error!(why, file = %self.file.display(), "the changed encryption configuration cannot be used; keeping the current one");
-                    refused = Some((found, times + 1, (1 << times.min(31)).min(LONGEST_PAUSE)));
+                    refused = Some((new_content, times + 1, (1 << times.min(31)).min(LONGEST_PAUSE)));
                 }
             }
         }

@@ -12,7 +12,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use store::{BoxFuture, Change, Note, Op, Recovered, Revision, Stats, Store, StoreError, Subscriber, Write};
+use store::{
+    BoxFuture, Change, Note, Op, RecoveredRecord, Revision, Stats, Store, StoreError, Subscriber, Write,
+};
 use tokio::runtime::Handle;
 
 /// Decryption errors by key.
@@ -41,10 +43,10 @@ impl EncryptedStore {
     /// is, unless other servers, which may have keys, write to it.
     pub async fn over(
         inner: Arc<dyn Store>,
-        recovered: Vec<Recovered>,
+        recovered: Vec<RecoveredRecord>,
         keyring: Option<Arc<Keyring>>,
         empty: impl FnOnce() -> Keyring,
-    ) -> Result<(Arc<dyn Store>, Vec<Recovered>), DecryptError> {
+    ) -> Result<(Arc<dyn Store>, Vec<RecoveredRecord>), DecryptError> {
         let needed = keyring.is_some();
         let keyring = keyring.unwrap_or_else(|| Arc::new(empty()));
         let DecryptedRecords { records, forms, floor } = recover(&keyring, recovered).await?;

@@ -85,9 +85,10 @@ impl EncryptionMetrics {
             [Direction::In, Direction::Out].map(|way| family.of(&[way.name()]))
         };
         let fill = Arc::<AtomicU64>::default();
-        let shown = fill.clone();
-        registry
-            .callback::<Gauge>(FILL, move |out| out.add(&[], f64::from_bits(shown.load(Ordering::Relaxed))));
+        let formatted = fill.clone();
+        registry.callback::<Gauge>(FILL, move |out| {
+            out.add(&[], f64::from_bits(formatted.load(Ordering::Relaxed)))
+        });
         // stays 0: a failure of the random source ends the process
         registry.one::<Counter>(GENERATION_FAILURES);
         EncryptionMetrics {

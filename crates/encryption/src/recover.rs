@@ -15,7 +15,7 @@ use crate::{Form, TransformError};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Recovered, Revision};
+use store::{RecoveredRecord, Revision};
 
 /// How often, and at which interval, an unreachable KMS plugin is retried.
 const ATTEMPTS: u32 = 10;
@@ -31,7 +31,7 @@ pub struct DecryptError {
 
 /// The decrypted records.
 pub(crate) struct DecryptedRecords {
-    pub records: Vec<Recovered>,
+    pub records: Vec<RecoveredRecord>,
     pub forms: Forms,
     /// The oldest readable revision, if it is later than the store's.
     pub floor: Option<Revision>,
@@ -39,10 +39,10 @@ pub(crate) struct DecryptedRecords {
 
 pub(crate) async fn recover(
     keyring: &Keyring,
-    mut records: Vec<Recovered>,
+    mut records: Vec<RecoveredRecord>,
 ) -> Result<DecryptedRecords, DecryptError> {
     let plan = keyring.current();
-    let concerned = |record: &Recovered| {
+    let concerned = |record: &RecoveredRecord| {
         let Some(value) = &record.value else { return false };
         value.starts_with(keyring.reserved().as_bytes()) || plan.of(&record.key).is_some()
     };
@@ -100,7 +100,7 @@ pub(crate) async fn recover(
 }
 
 /// The revision at which each record was replaced or deleted.
-fn successors(records: &[Recovered]) -> Vec<Option<Revision>> {
+fn successors(records: &[RecoveredRecord]) -> Vec<Option<Revision>> {
     let mut later: HashMap<&Arc<str>, Revision> = HashMap::new();
     let mut next: Vec<_> =
         records.iter().rev().map(|record| later.insert(&record.key, record.revision)).collect();
@@ -109,7 +109,7 @@ fn successors(records: &[Recovered]) -> Vec<Option<Revision>> {
 }
 
 /// The records that remain if history begins at `floor`: the state then, and every change after it.
-fn cut(records: Vec<Recovered>, next: &[Option<Revision>], floor: Revision) -> Vec<Recovered> {
+fn cut(records: Vec<RecoveredRecord>, next: &[Option<Revision>], floor: Revision) -> Vec<RecoveredRecord> {
     let mut left = Vec::new();
     for (mut record, next) in records.into_iter().zip(next) {
         let after = record.revision > floor;

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_of_a_request_tells_what_is_wrong() {
+    fn errors_of_malformed_requests_match_upstream() {
         let error = |der: &[u8]| broken(der).unwrap_or_default();
         assert_eq!(error(b""), "asn1: syntax error: sequence truncated");
         assert_eq!(error(b"0"), "asn1: syntax error: truncated tag or length");

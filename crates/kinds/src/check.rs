@@ -16,7 +16,7 @@ pub(crate) use schema::problem::Problems;
 /// Problems that each show the same list. The first is always reported, the others up to a byte limit.
 #[derive(Default)]
 pub(crate) struct SharedListProblems {
-    shown: Option<String>,
+    formatted: Option<String>,
     /// The number of bytes shown so far.
     bytes: usize,
 }
@@ -32,10 +32,10 @@ impl SharedListProblems {
         if self.is_full() {
             return;
         }
-        let shown = self.shown.get_or_insert_with(list);
-        self.bytes += shown.len();
-        if self.bytes == shown.len() || self.bytes <= REPEATED_LIMIT {
-            out.push(invalid_shown(path, shown, why));
+        let formatted = self.formatted.get_or_insert_with(list);
+        self.bytes += formatted.len();
+        if self.bytes == formatted.len() || self.bytes <= REPEATED_LIMIT {
+            out.push(invalid_formatted(path, formatted, why));
         }
     }
 }
@@ -142,20 +142,20 @@ pub(crate) fn one_of(text: &str, allowed: &[&str], path: &Path<'_>, out: &mut Pr
 
 /// An unsupported value, with the supported ones in the given order.
 pub(crate) fn unsupported(path: &Path<'_>, text: &str, supported: &[&str]) -> Problem {
-    unsupported_shown(path, &quoted(text), supported)
+    unsupported_formatted(path, &quoted(text), supported)
 }
 
 /// The same for a value that is shown as it is given here.
-pub(crate) fn unsupported_shown(path: &Path<'_>, shown: &str, supported: &[&str]) -> Problem {
+pub(crate) fn unsupported_formatted(path: &Path<'_>, formatted: &str, supported: &[&str]) -> Problem {
     let supported: Vec<_> = supported.iter().map(|one| quoted(one)).collect();
-    let message = format!("Unsupported value: {shown}: supported values: {}", supported.join(", "));
+    let message = format!("Unsupported value: {formatted}: supported values: {}", supported.join(", "));
     Problem { reason: Reason::NotSupported, field: path.to_string(), message }
 }
 
 /// An invalid value that is shown as it is given here.
-pub(crate) fn invalid_shown(path: &Path<'_>, shown: &str, detail: &str) -> Problem {
+pub(crate) fn invalid_formatted(path: &Path<'_>, formatted: &str, detail: &str) -> Problem {
     let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-    let message = format!("Invalid value: {shown}{detail}");
+    let message = format!("Invalid value: {formatted}{detail}");
     Problem { reason: Reason::Invalid, field: path.to_string(), message }
 }
 
@@ -267,20 +267,20 @@ pub(crate) fn header_name(text: &str, path: &Path<'_>, out: &mut Problems) {
 }
 
 /// A list of texts as messages show it.
-pub(crate) fn shown_texts(items: &[Value]) -> String {
+pub(crate) fn format_texts(items: &[Value]) -> String {
     let items: Vec<_> = items.iter().map(|it| quoted(read::text(it))).collect();
     format!("[]string{{{}}}", items.join(", "))
 }
 
 /// Bytes as messages show them; of many only the first.
-pub(crate) fn shown_bytes(bytes: &[u8]) -> String {
+pub(crate) fn format_bytes(bytes: &[u8]) -> String {
     const MOST: usize = 256;
     if bytes.is_empty() {
         return "[]byte(nil)".to_owned();
     }
-    let shown: Vec<_> = bytes.iter().take(MOST).map(|byte| format!("0x{byte:x}")).collect();
+    let formatted: Vec<_> = bytes.iter().take(MOST).map(|byte| format!("0x{byte:x}")).collect();
     let more = if bytes.len() > MOST { ", ..." } else { "" };
-    format!("[]byte{{{}{more}}}", shown.join(", "))
+    format!("[]byte{{{}{more}}}", formatted.join(", "))
 }
 
 /// The bytes behind base64 text; none where it is not that, which decoding has refused before.
@@ -309,8 +309,8 @@ mod tests {
     }
 
     #[test]
-    fn values_are_shown_as_clients_know_them() {
-        assert_eq!(shown_texts(&["a".into(), "b\"".into()]), r#"[]string{"a", "b\""}"#);
-        assert_eq!(shown_bytes(&[0, 255]), "[]byte{0x0, 0xff}");
+    fn error_texts_format_values_like_upstream() {
+        assert_eq!(format_texts(&["a".into(), "b\"".into()]), r#"[]string{"a", "b\""}"#);
+        assert_eq!(format_bytes(&[0, 255]), "[]byte{0x0, 0xff}");
     }
 }

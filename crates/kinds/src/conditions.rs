@@ -9,31 +9,35 @@ use std::collections::HashSet;
 const LONGEST_REASON: usize = 1024;
 const LONGEST_MESSAGE: usize = 32768;
 
-/// All of them, where each type occurs once.
+/// Validates conditions, each of another type.
 pub(crate) fn validate(conditions: &[Value], path: &Path<'_>, out: &mut Problems) {
-    let mut seen = HashSet::new();
-    for (at, one) in conditions.iter().enumerate() {
-        let path = path.index(at);
-        let kind = one.text(&["type"]);
-        if !seen.insert(kind) {
-            out.push(check::duplicate_text(&path.field("type"), kind));
-        }
-        condition(one, &path, out);
-    }
+    distinct_types(conditions, path, out, condition);
 }
 
-/// Only that each has a type of its own.
+/// Validates only that each condition has a type, and no two the same.
 pub(crate) fn distinct(conditions: &[Value], path: &Path<'_>, out: &mut Problems) {
-    let mut seen = HashSet::new();
+    distinct_types(conditions, path, out, |one, path, out| {
+        if one.text(&["type"]).is_empty() {
+            out.push(Problem::required(&path.field("type"), "must not be empty"));
+        }
+    });
+}
+
+/// Reports repeated types, and validates each condition on its own.
+fn distinct_types(
+    conditions: &[Value],
+    path: &Path<'_>,
+    out: &mut Problems,
+    validate_one: impl Fn(&Value, &Path<'_>, &mut Problems),
+) {
+    let mut types = HashSet::new();
     for (at, one) in conditions.iter().enumerate() {
         let path = path.index(at);
         let kind = one.text(&["type"]);
-        if !seen.insert(kind) {
+        if !types.insert(kind) {
             out.push(check::duplicate_text(&path.field("type"), kind));
         }
-        if kind.is_empty() {
-            out.push(Problem::required(&path.field("type"), "must not be empty"));
-        }
+        validate_one(one, &path, out);
     }
 }
 

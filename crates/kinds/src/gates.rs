@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_anywhere_may_be_used_everywhere() {
+    fn fields_in_use_anywhere_are_allowed_everywhere() {
         const BOTH: &str = r#"{"a":[{"c":1}],"b":[{"c":2}]}"#;
         check(&[], Some(r#"{"b":[{},{"c":0}]}"#), BOTH, BOTH);
         let closed = [TIME_ZONE.name.to_owned()];

@@ -1,4 +1,4 @@
-//! Behaviour of the built-in kinds, whose tables the crate `api` declares: one file for each kind with behaviour of its
+//! Behaviour of the built-in kinds, whose tables the crate `api` declarations: one file for each kind with behaviour of its
 //! own, in a folder per API group.
 //!
 //! A kind's file has everything that its table cannot declare: defaults that depend on other fields, validation
@@ -36,6 +36,7 @@ mod registry;
 pub mod resource;
 mod retired;
 pub mod scheduling;
+pub mod scheme;
 mod serving;
 pub mod storage;
 mod versions;
@@ -49,5 +50,5 @@ use apimachinery::unstructured as read;
 pub use options::{Options, RELEASE, ServiceOptions};
 pub use quantities::is_extended as is_extended_resource;
 pub use registry::{builtin, builtin_serving, builtin_with};
-pub use serving::{BadServing, Serving};
+pub use serving::{Serving, ServingError};
 pub use versions::{stored, versions};

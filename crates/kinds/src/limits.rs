@@ -116,7 +116,7 @@ fn refuse(mut problems: Vec<String>) -> Result<(), String> {
     }
 }
 
-/// What all containers of a pod take together, as far as all of them say so; those that run before the others
+/// The sum over the containers of a pod, of resources that all of them declare; those that run before the others
 /// count only where they take more.
 fn total(pod: &Value, list: &str) -> Map {
     // sums are plain numbers, whatever suffixes the parts have
@@ -232,7 +232,7 @@ mod tests {
         {"type":"PersistentVolumeClaim","min":{"storage":"1Gi"},"max":{"storage":"2Gi"}}]}}"#;
 
     #[test]
-    fn containers_get_what_they_do_not_ask_for() {
+    fn containers_get_default_requests_and_limits() {
         let mut pod =
             json(r#"{"spec":{"containers":[{"name":"c","resources":{"limits":{"memory":"1Gi"}}}]}}"#);
         fill_pod(&mut pod, &[json(RANGE)], &Names::kubernetes());

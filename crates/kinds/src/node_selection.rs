@@ -43,7 +43,7 @@ fn toleration(item: &Value, path: &Path<'_>, out: &mut Problems) {
         }
         "Exists" if !value.is_empty() => {
             const WHY: &str = "value must be empty when `operator` is 'Exists'";
-            out.push(check::invalid_shown(&path.field("operator"), &shown_toleration(item), WHY));
+            out.push(check::invalid_formatted(&path.field("operator"), &format_toleration(item), WHY));
         }
         "Exists" => {}
         _ => out.push(check::unsupported(&path.field("operator"), operator, &["Equal", "Exists"])),
@@ -54,7 +54,7 @@ fn toleration(item: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 /// A toleration as messages show it.
-pub(crate) fn shown_toleration(item: &Value) -> String {
+pub(crate) fn format_toleration(item: &Value) -> String {
     let text = |field: &str| quoted(item.text(&[field]));
     let seconds = match read::opt_int(item, &["tolerationSeconds"]) {
         Some(seconds) => format!("(*int64)({seconds})"),
@@ -281,13 +281,41 @@ pub(crate) fn topology_spread(constraints: &[Value], path: &Path<'_>, out: &mut 
             let path = path.field("{topologyKey, whenUnsatisfiable}");
             out.push(check::duplicate_text(&path, &format!("{{{key}, {action}}}")));
         }
+        if let Some(domains) = one.at(&["minDomains"]).and_then(Value::as_int) {
+            min_domains(domains, &action, &path.field("minDomains"), out);
+        }
         for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
             if let Some(policy) = read::opt_text(one, &[field]).filter(|it| !["Honor", "Ignore"].contains(it))
             {
                 out.push(check::unsupported(&path.field(field), policy, &["Honor", "Ignore"]));
             }
         }
-        label_selector(one.at(&["labelSelector"]), &path.field("labelSelector"), out);
+        match_label_keys(one, &path.field("matchLabelKeys"), out);
+    }
+}
+
+fn min_domains(domains: i64, action: &str, path: &Path<'_>, out: &mut Problems) {
+    if domains <= 0 {
+        out.push(check::invalid_int(path, domains, "must be greater than zero"));
+    }
+    if action != "DoNotSchedule" {
+        let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+        out.push(check::invalid_int(path, domains, &why));
+    }
+}
+
+/// The keys of a constraint must be others than those of its selector, which itself is not checked.
+fn match_label_keys(constraint: &Value, path: &Path<'_>, out: &mut Problems) {
+    let labels = read::map(constraint, &["labelSelector", "matchLabels"]);
+    let expressions = constraint.items(&["labelSelector", "matchExpressions"]);
+    let selected: HashSet<&str> =
+        labels.iter().map(|(key, _)| key).chain(expressions.iter().map(|it| it.text(&["key"]))).collect();
+    for (at, key) in constraint.items(&["matchLabelKeys"]).iter().map(read::text).enumerate() {
+        check::qualified_name(key, &path.index(at), out);
+        if selected.contains(key) {
+            const WHY: &str = "exists in both matchLabelKeys and labelSelector";
+            out.push(Problem::invalid_text(&path.index(at), key, WHY));
+        }
     }
 }
 
@@ -299,7 +327,7 @@ pub fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::with_capacity(all.len());
     if all.len() > MOST_COMPARED {
         let mut seen = HashSet::new();
-        merged.extend(all.into_iter().filter(|it| seen.insert(shown_toleration(it))).cloned());
+        merged.extend(all.into_iter().filter(|it| seen.insert(format_toleration(it))).cloned());
         return merged;
     }
     for (at, one) in all.iter().enumerate() {
@@ -369,6 +397,18 @@ mod tests {
         topology_spread(&[json(one), json(one)], &Path::ROOT.field("t"), &mut out);
         let expected = r#"t[0].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, DoNotSchedule}""#;
         assert_eq!(problems(&out), [expected]);
+    }
+
+    #[test]
+    fn domains_and_label_keys_of_constraints_are_checked() {
+        let one = r#"{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"ScheduleAnyway","minDomains":0,
+            "labelSelector":{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"c","operator":"Bogus"}]},
+            "matchLabelKeys":["a","c","d","e f"]}"#;
+        let mut out = Problems::new();
+        topology_spread(&[json(one)], &Path::ROOT.field("t"), &mut out);
+        let fields: Vec<_> = out.iter().map(|it| &*it.field).collect();
+        let keys = ["t[0].matchLabelKeys[0]", "t[0].matchLabelKeys[1]", "t[0].matchLabelKeys[3]"];
+        assert_eq!(fields, [&["t[0].minDomains"; 2][..], &keys].concat());
     }
 
     #[test]

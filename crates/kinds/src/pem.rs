@@ -16,7 +16,7 @@ pub(crate) struct Block<'t> {
 
 /// All blocks of a text.
 pub(crate) fn blocks(text: &str) -> Vec<Block<'_>> {
-    let mut found = Vec::new();
+    let mut blocks = Vec::new();
     let mut lines = text.lines();
     let mut line = lines.next();
     while let Some(at) = line {
@@ -24,12 +24,12 @@ pub(crate) fn blocks(text: &str) -> Vec<Block<'_>> {
             None => lines.next(),
             Some(label) => {
                 let (block, next) = body(label, &mut lines);
-                found.extend(block);
+                blocks.extend(block);
                 next
             }
         };
     }
-    found
+    blocks
 }
 
 /// The block after its first line, and the line to go on with.

@@ -34,7 +34,7 @@ const OTHER: &[&str] = &[
 ];
 
 /// A quantity as messages show it where they show it whole.
-pub(crate) fn shown(value: &Value) -> String {
+pub(crate) fn format_value(value: &Value) -> String {
     let quantity = parse(value);
     let (number, scale) = match quantity.as_whole() {
         Some(number) => (number, 0),
@@ -53,13 +53,15 @@ pub(crate) fn shown(value: &Value) -> String {
 }
 
 /// Resources with their amounts, shown in the same way.
-pub(crate) fn shown_list(resources: Option<&Value>) -> String {
+pub(crate) fn format_list(resources: Option<&Value>) -> String {
     match resources.and_then(Value::as_map) {
         None => "core.ResourceList(nil)".to_owned(),
         Some(resources) => {
-            let shown: Vec<_> =
-                resources.iter().map(|(name, value)| format!("{}:{}", quoted(name), shown(value))).collect();
-            format!("core.ResourceList{{{}}}", shown.join(", "))
+            let formatted: Vec<_> = resources
+                .iter()
+                .map(|(name, value)| format!("{}:{}", quoted(name), format_value(value)))
+                .collect();
+            format!("core.ResourceList{{{}}}", formatted.join(", "))
         }
     }
 }
@@ -126,7 +128,7 @@ pub(crate) fn amount(name: &str, value: &Value, path: &Path<'_>, out: &mut Probl
         out.push(Problem::invalid(path, value, "must be greater than or equal to 0"));
     }
     if (COUNTED.contains(&name) || is_extended(name)) && quantity.milli() % 1000 != 0 {
-        out.push(check::invalid_shown(path, &shown(value), "must be an integer"));
+        out.push(check::invalid_formatted(path, &format_value(value), "must be an integer"));
     }
 }
 

@@ -16,20 +16,24 @@ use std::time::Duration;
 
 const GROUP: &str = "rbac.authorization";
 
+const REPEATED: [MetadataRules; 5] = [
+    MetadataRules::State,
+    MetadataRules::OfKind,
+    MetadataRules::State,
+    MetadataRules::OfKind,
+    MetadataRules::Change,
+];
+
 /// Roles within a namespace.
 pub fn role_hooks() -> Hooks {
     Hooks {
         create: CreateHooks { validate: Some(|object, _| rules(object, true)), ..CreateHooks::default() },
         update: UpdateHooks {
-            validate: Some(|object, _, _| rules(object, true).repeated()),
+            validate_state: Some(|object, _, _| rules(object, true)),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[
-                MetadataRules::State,
-                MetadataRules::State,
-                MetadataRules::Change,
-            ]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&REPEATED),
             name_rule: Some(metadata::path_name),
             ..WriteHooks::default()
         },
@@ -42,15 +46,11 @@ pub fn cluster_role_hooks() -> Hooks {
     Hooks {
         create: CreateHooks { validate: Some(|object, _| cluster_role(object)), ..CreateHooks::default() },
         update: UpdateHooks {
-            validate: Some(|object, _, _| cluster_role(object).repeated()),
+            validate_state: Some(|object, _, _| cluster_role(object)),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[
-                MetadataRules::State,
-                MetadataRules::State,
-                MetadataRules::Change,
-            ]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&REPEATED),
             name_rule: Some(metadata::path_name),
             ..WriteHooks::default()
         },
@@ -67,7 +67,8 @@ pub fn role_binding_hooks() -> Hooks {
             ..base.create
         },
         update: UpdateHooks {
-            validate: Some(|new, old, context| changed_binding(new, old, context, true)),
+            validate_state: Some(|object, _, context| binding(object, context, true)),
+            validate: Some(|new, old, _| changed_role(new, old)),
             ..base.update
         },
         ..base
@@ -83,7 +84,8 @@ pub fn cluster_role_binding_hooks() -> Hooks {
             ..base.create
         },
         update: UpdateHooks {
-            validate: Some(|new, old, context| changed_binding(new, old, context, false)),
+            validate_state: Some(|object, _, context| binding(object, context, false)),
+            validate: Some(|new, old, _| changed_role(new, old)),
             ..base.update
         },
         ..base
@@ -94,11 +96,7 @@ fn binding_hooks() -> Hooks {
     Hooks {
         decode: DecodeHooks { default: Some(default), ..DecodeHooks::default() },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[
-                MetadataRules::State,
-                MetadataRules::State,
-                MetadataRules::Change,
-            ]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&REPEATED),
             name_rule: Some(metadata::path_name),
             ..WriteHooks::default()
         },
@@ -144,7 +142,7 @@ fn rule(rule: &Value, namespaced: bool, path: &Path<'_>, out: &mut Problems) {
         return;
     }
     let mut refuse = |why: &str| {
-        out.push(check::invalid_shown(&path.field("nonResourceURLs"), &check::shown_texts(urls), why));
+        out.push(check::invalid_formatted(&path.field("nonResourceURLs"), &check::format_texts(urls), why));
     };
     if namespaced {
         refuse("namespaced rules cannot apply to non-resource URLs");
@@ -225,13 +223,13 @@ fn subject(subject: &Value, namespaced: bool, group: &str, path: &Path<'_>, out:
     }
 }
 
-fn changed_binding(new: &Value, old: &Value, context: &Context<'_>, namespaced: bool) -> Problems {
-    let mut out = binding(new, context, namespaced).repeated();
+fn changed_role(new: &Value, old: &Value) -> Problems {
+    let mut out = Problems::new();
     if new.at(&["roleRef"]) != old.at(&["roleRef"]) {
         let text = |field: &str| quoted(new.text(&["roleRef", field]));
         let (group, kind, name) = (text("apiGroup"), text("kind"), text("name"));
-        let shown = format!("rbac.RoleRef{{APIGroup:{group}, Kind:{kind}, Name:{name}}}");
-        out.push(check::invalid_shown(&Path::ROOT.field("roleRef"), &shown, "cannot change roleRef"));
+        let formatted = format!("rbac.RoleRef{{APIGroup:{group}, Kind:{kind}, Name:{name}}}");
+        out.push(check::invalid_formatted(&Path::ROOT.field("roleRef"), &formatted, "cannot change roleRef"));
     }
     out
 }

@@ -44,7 +44,7 @@ impl Default for Serving {
 
 /// A decision that cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadServing {
+pub enum ServingError {
     #[error(
         "{0:?} names neither a version (apps/v1) nor a resource (apps/v1/deployments) nor api/all, api/ga, api/beta or api/alpha"
     )]
@@ -63,14 +63,14 @@ pub enum BadServing {
 
 impl Serving {
     /// Reads `key` or `key=value`, each. A key that is given again counts as it is given last.
-    pub fn parse<'a>(pairs: impl IntoIterator<Item = &'a str>, names: &Names) -> Result<Self, BadServing> {
+    pub fn parse<'a>(pairs: impl IntoIterator<Item = &'a str>, names: &Names) -> Result<Self, ServingError> {
         let mut serving = Serving::default();
         for pair in pairs.into_iter().map(str::trim).filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, "true"));
             serving.decide(key, truth(key, value)?, names)?;
         }
         let nothing = Serving { all: Some(false), ..Serving::default() };
-        if serving == nothing { Err(BadServing::Nothing) } else { Ok(serving) }
+        if serving == nothing { Err(ServingError::Nothing) } else { Ok(serving) }
     }
 
     /// The same with these feature gates open.
@@ -93,7 +93,7 @@ impl Serving {
         Serving { release, ..self }
     }
 
-    fn decide(&mut self, key: &str, on: bool, names: &Names) -> Result<(), BadServing> {
+    fn decide(&mut self, key: &str, on: bool, names: &Names) -> Result<(), ServingError> {
         match key {
             "api/all" => self.all = Some(on),
             "api/ga" => self.stable = Some(on),
@@ -106,21 +106,21 @@ impl Serving {
         Ok(())
     }
 
-    fn decide_one(&mut self, key: &str, on: bool, names: &Names) -> Result<(), BadServing> {
+    fn decide_one(&mut self, key: &str, on: bool, names: &Names) -> Result<(), ServingError> {
         let parts: Vec<&str> = key.split('/').collect();
         let (group, version, resource) = match parts[..] {
             ["v1"] | ["api", "v1"] => ("", "v1", None),
             ["api", "v1", resource] => ("", "v1", Some(resource)),
             [group, version] if !group.is_empty() => (group, version, None),
             [group, version, resource] if !group.is_empty() => (group, version, Some(resource)),
-            _ => return Err(BadServing::Key(key.to_owned())),
+            _ => return Err(ServingError::Key(key.to_owned())),
         };
         let of_group = || tables::KINDS.iter().filter(|it| it.group.full(&names.api_domain) == group);
-        let Some(known) = of_group().next() else { return Err(BadServing::Group(group.to_owned())) };
+        let Some(known) = of_group().next() else { return Err(ServingError::Group(group.to_owned())) };
         let known = known.group.clone();
         let mut of_version = of_group().filter(|it| it.version == version).peekable();
         if of_version.peek().is_none() {
-            return Err(BadServing::Version(group.to_owned(), version.to_owned()));
+            return Err(ServingError::Version(group.to_owned(), version.to_owned()));
         }
         match resource {
             None => {
@@ -134,7 +134,7 @@ impl Serving {
             }
             Some(plural) => {
                 let version = key.rsplit_once('/').map_or(key, |(version, _)| version);
-                return Err(BadServing::Resource(version.to_owned(), plural.to_owned()));
+                return Err(ServingError::Resource(version.to_owned(), plural.to_owned()));
             }
         }
         Ok(())
@@ -168,11 +168,11 @@ impl Serving {
     }
 }
 
-fn truth(key: &str, value: &str) -> Result<bool, BadServing> {
+fn truth(key: &str, value: &str) -> Result<bool, ServingError> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(BadServing::Value(value.to_owned(), key.to_owned())),
+        _ => Err(ServingError::Value(value.to_owned(), key.to_owned())),
     }
 }
 
@@ -183,11 +183,11 @@ mod tests {
     fn served(pairs: &str) -> Result<Vec<String>, String> {
         let names = Names::kubernetes();
         let serving = Serving::parse(pairs.split(','), &names).map_err(|why| why.to_string())?;
-        let shown = |kind: &&&Kind| {
+        let formatted = |kind: &&&Kind| {
             let group = kind.group.full(&names.api_domain);
             format!("{group}/{}/{}", kind.version, kind.plural)
         };
-        Ok(tables::KINDS.iter().filter(|kind| serving.serves(kind)).map(|kind| shown(&kind)).collect())
+        Ok(tables::KINDS.iter().filter(|kind| serving.serves(kind)).map(|kind| formatted(&kind)).collect())
     }
 
     fn check(pairs: &str, on: &[&str], off: &[&str]) {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_is_reported() {
+    fn invalid_settings_are_reported() {
         for (pairs, part) in [
             ("api/all=false", "nothing to serve"),
             ("foo/v1", "no API group \"foo\""),

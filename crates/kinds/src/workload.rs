@@ -69,18 +69,18 @@ impl<'v> Selector<'v> {
     }
 
     /// As messages show it.
-    pub fn shown(&self) -> String {
+    pub fn go_text(&self) -> String {
         let Some(selector) = self.0 else { return "\"null\"".to_owned() };
         let expressions = selector.items(&["matchExpressions"]);
         let expressions = if expressions.is_empty() {
             "(nil)".to_owned()
         } else {
-            let all: Vec<String> = expressions.iter().map(shown_expression).collect();
+            let all: Vec<String> = expressions.iter().map(format_expression).collect();
             format!("{{{}}}", all.join(", "))
         };
         format!(
             "v1.LabelSelector{{MatchLabels:{}, MatchExpressions:[]v1.LabelSelectorRequirement{expressions}}}",
-            shown_map(read::map(selector, &["matchLabels"]))
+            format_map(read::map(selector, &["matchLabels"]))
         )
     }
 }
@@ -97,15 +97,15 @@ fn expression(one: &Value, labels: &Map) -> bool {
     }
 }
 
-fn shown_expression(one: &Value) -> String {
+fn format_expression(one: &Value) -> String {
     let values = one.items(&["values"]);
-    let values = if values.is_empty() { "[]string(nil)".to_owned() } else { check::shown_texts(values) };
+    let values = if values.is_empty() { "[]string(nil)".to_owned() } else { check::format_texts(values) };
     let (key, operator) = (quoted(one.text(&["key"])), quoted(one.text(&["operator"])));
     format!("v1.LabelSelectorRequirement{{Key:{key}, Operator:{operator}, Values:{values}}}")
 }
 
 /// A map of texts as messages show it.
-pub(crate) fn shown_map(map: &Map) -> String {
+pub(crate) fn format_map(map: &Map) -> String {
     if map.is_empty() {
         return "map[string]string(nil)".to_owned();
     }
@@ -125,7 +125,7 @@ pub(crate) fn some_selector(object: &Value, kind: &str, path: &Path<'_>, out: &m
     scheduling::label_selector(value, path, out);
     if selector.is_empty() {
         let why = format!("empty selector is invalid for {kind}");
-        out.push(check::invalid_shown(path, &selector.shown(), &why));
+        out.push(check::invalid_formatted(path, &selector.go_text(), &why));
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn some_selector(object: &Value, kind: &str, path: &Path<'_>, out: &m
 pub(crate) fn same_selector(new: &Value, old: &Value, path: &Path<'_>, out: &mut Problems) {
     let (is, was) = (new.at(&["spec", "selector"]), old.at(&["spec", "selector"]));
     if !read::same(is, was) {
-        out.push(check::invalid_shown(path, &Selector::of(is).shown(), IMMUTABLE));
+        out.push(check::invalid_formatted(path, &Selector::of(is).go_text(), IMMUTABLE));
     }
 }
 
@@ -141,8 +141,8 @@ pub(crate) fn same_selector(new: &Value, old: &Value, path: &Path<'_>, out: &mut
 pub(crate) fn selected(template: &Value, matches: bool, path: &Path<'_>, out: &mut Problems) {
     if !matches {
         let path = path.field("metadata");
-        let labels = shown_map(read::map(template, &["metadata", "labels"]));
-        out.push(check::invalid_shown(&path.field("labels"), &labels, UNMATCHED));
+        let labels = format_map(read::map(template, &["metadata", "labels"]));
+        out.push(check::invalid_formatted(&path.field("labels"), &labels, UNMATCHED));
     }
 }
 
@@ -191,7 +191,7 @@ fn shared_disks(template: &Value, path: &Path<'_>, out: &mut Problems) {
         if !read::flag(disk, &["readOnly"]) {
             let path = path.index(at);
             let path = path.field("gcePersistentDisk");
-            out.push(check::invalid_shown(&path.field("readOnly"), "false", WHY));
+            out.push(check::invalid_formatted(&path.field("readOnly"), "false", WHY));
         }
     }
 }
@@ -204,10 +204,10 @@ pub(crate) fn not_negative(value: &Value, fields: &[&str], path: &Path<'_>, out:
 }
 
 /// A count that is at most another one: `(count, most, what messages call that)`.
-pub(crate) type Bound = (&'static str, &'static str, &'static str);
+pub(crate) type CountBound = (&'static str, &'static str, &'static str);
 
 /// The counts of a status: none is negative, and each keeps its bounds.
-pub(crate) fn counts(object: &Value, counts: &[&str], bounds: &[Bound]) -> Problems {
+pub(crate) fn counts(object: &Value, counts: &[&str], bounds: &[CountBound]) -> Problems {
     let mut out = Problems::new();
     let path = Path::ROOT.field("status");
     let status = object.at(&["status"]).unwrap_or(&Value::Null);
@@ -235,7 +235,7 @@ pub(crate) fn collisions(new: &Value, old: &Value, out: &mut Problems) {
 }
 
 /// A number or a share, as messages show it.
-pub(crate) fn shown_share(value: Option<&Value>) -> String {
+pub(crate) fn format_share(value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) => {
             format!("intstr.IntOrString{{Type:1, IntVal:0, StrVal:{}}}", quoted(text))
@@ -253,7 +253,7 @@ pub(crate) fn share(value: &Value, field: &str, path: &Path<'_>, out: &mut Probl
                        regex used for validation is '[0-9]+%')";
     match value.at(&[field]) {
         Some(given @ Value::String(text)) if percent(text).is_none() => {
-            out.push(check::invalid_shown(&path.field(field), &shown_share(Some(given)), WHY));
+            out.push(check::invalid_formatted(&path.field(field), &format_share(Some(given)), WHY));
         }
         Some(Value::String(_)) => {}
         _ => check::not_negative(value, field, path, out),
@@ -264,9 +264,9 @@ pub(crate) fn share(value: &Value, field: &str, path: &Path<'_>, out: &mut Probl
 pub(crate) fn at_most_all(value: &Value, field: &str, path: &Path<'_>, out: &mut Problems) {
     let given = value.at(&[field]);
     if given.and_then(Value::as_str).and_then(percent).is_some_and(|it| it > 100) {
-        out.push(check::invalid_shown(
+        out.push(check::invalid_formatted(
             &path.field(field),
-            &shown_share(given),
+            &format_share(given),
             "must not be greater than 100%",
         ));
     }
@@ -287,7 +287,7 @@ pub(crate) fn share_number(value: &Value, field: &str) -> i64 {
 }
 
 /// A structure with a type and one optional part, as messages show it.
-pub(crate) fn shown_strategy(strategy: &Value, name: &str, part: &str) -> String {
+pub(crate) fn format_strategy(strategy: &Value, name: &str, part: &str) -> String {
     let pointer = if read::has(strategy, &["rollingUpdate"]) { "0xc000000000" } else { "nil" };
     let kind = quoted(strategy.text(&["type"]));
     format!("apps.{name}{{Type:{kind}, RollingUpdate:(*apps.{part})({pointer})}}")

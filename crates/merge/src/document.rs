@@ -435,7 +435,7 @@ mod tests {
         r#"{"kind":"K","spec":{"name":"c","image":"i","list":[{"b":1,"a":2},{"d":1,"c":2}]}}"#;
 
     #[test]
-    fn what_a_merge_patch_does_not_reach_keeps_its_text() {
+    fn unpatched_values_keep_their_text() {
         let after = merge_patched(OBJECT, r#"{"z":{"y":null,"x":{"q":1,"p":[{"n":1,"m":null}]}}, "a": 1}"#);
         let text = r#"{"a":1,"kind":"K","spec":{"name":"c","image":"i","list":[{"b":1,"a":2},{"d":1,"c":2}]},"z":{"x":{"p":[{"n":1}],"q":1}}}"#;
         assert_eq!(after, text);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_opens_what_it_passes_through() {
+    fn an_operation_parses_the_values_on_its_path() {
         let check = |patch: &str, text: &str| assert_eq!(json_patched(OBJECT, patch), text, "{patch}");
         check(
             r#"[{"op": "add", "path": "/spec/list/0", "value": {"n": 1, "m": "a \" b"}}]"#,
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_made_of_what_its_place_has_opened() {
+    fn a_copy_has_the_parsed_state_of_its_source() {
         let after = json_patched(
             r#"{"m":{"b":1,"a":{"d":1,"c":2}}}"#,
             r#"[{"op":"copy","from":"/m","path":"/m/x"}]"#,

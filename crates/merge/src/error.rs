@@ -18,7 +18,7 @@ pub enum Error {
     Rejected(#[source] Rejection),
     /// A strategic merge patch is not an object, or has a malformed directive.
     #[error("{0}")]
-    BadPatch(String),
+    InvalidPatch(String),
     /// A strategic merge patch cannot be merged with the object. The API answers 500.
     #[error("{0}")]
     Unmergeable(String),
@@ -31,7 +31,7 @@ impl Error {
     /// The HTTP status code of the error.
     pub fn code(&self) -> u16 {
         match self {
-            Error::Malformed(_) | Error::BadPatch(_) => 400,
+            Error::Malformed(_) | Error::InvalidPatch(_) => 400,
             Error::TooManyOperations(_) => 413,
             Error::Rejected(_) | Error::Misfit { .. } => 422,
             Error::Unmergeable(_) => 500,
@@ -55,7 +55,7 @@ pub enum Rejection {
     #[error("there is nothing at {0:?}")]
     Missing(String),
     #[error("{0:?} is no index of the list")]
-    BadIndex(String),
+    InvalidIndex(String),
     #[error("the value at {0:?} is another one")]
     TestFailed(String),
     #[error("the patch nests values too deeply")]

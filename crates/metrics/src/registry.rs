@@ -197,14 +197,14 @@ impl Collector for CallbackHistograms {
     }
 
     fn encode(&self, out: &mut Text) {
-        let mut found = Vec::new();
-        (self.callback)(&mut Shapes { descriptor: &self.descriptor, found: &mut found });
-        if found.is_empty() {
+        let mut histograms = Vec::new();
+        (self.callback)(&mut Shapes { descriptor: &self.descriptor, found: &mut histograms });
+        if histograms.is_empty() {
             return;
         }
-        found.sort_by(|one, other| one.0.cmp(&other.0));
+        histograms.sort_by(|one, other| one.0.cmp(&other.0));
         out.head(&self.descriptor, Histogram::KIND);
-        for (labels, bounds, counts, sum) in found {
+        for (labels, bounds, counts, sum) in histograms {
             let (name, mut seen) = (self.descriptor.name, 0);
             for (at, count) in counts.iter().enumerate() {
                 seen += count;

@@ -10,7 +10,7 @@ fn check(registry: &Registry, expected: &str) {
 }
 
 #[test]
-fn nothing_is_shown_before_it_is_counted() {
+fn unobserved_series_are_not_exposed() {
     let registry = Registry::default();
     let requests = registry.family::<Counter>(REQUESTS);
     check(&registry, "");
@@ -57,7 +57,7 @@ fn a_second_name_shows_the_same() {
 }
 
 #[test]
-fn who_asks_again_gets_the_same() {
+fn a_repeated_registration_returns_the_same_metric() {
     let registry = Registry::default();
     registry.family::<Counter>(REQUESTS).of(&["GET", "200"]).inc();
     registry.family::<Counter>(REQUESTS).of(&["GET", "200"]).inc();
@@ -66,7 +66,7 @@ fn who_asks_again_gets_the_same() {
 }
 
 #[test]
-fn operators_decide_what_is_shown_and_distinguished() {
+fn operators_hide_metrics_and_limit_labels() {
     let listed = ["200".to_owned()].into_iter().collect();
     let allowed = [(("requests_total".to_owned(), "code".to_owned()), listed)].into_iter().collect();
     let disabled = ["gone".to_owned()].into_iter().collect();
@@ -114,7 +114,7 @@ fn callbacks_can_return_histograms() {
 }
 
 #[test]
-fn numbers_read_as_collectors_write_them() {
+fn numbers_are_formatted_like_upstream() {
     for (value, expected) in [
         (0.0, "0"),
         (0.005, "0.005"),
@@ -177,7 +177,7 @@ fn many_find_the_same_series_at_once() {
 }
 
 #[test]
-fn pieces_are_not_larger_than_they_need_be() {
+fn pages_have_a_size_limit() {
     let registry = Registry::default();
     let names: Vec<&'static str> = (0..50).map(|at| &*format!("metric_{at:03}").leak()).collect();
     for name in &names {

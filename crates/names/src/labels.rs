@@ -27,6 +27,9 @@ pub const BETA_INSTANCE_TYPE: &str = "beta.kubernetes.io/instance-type";
 
 /// The kind of storage classes in messages.
 pub const STORAGE_CLASS_KIND: &str = "storageclass.storage.k8s.io";
+/// The kinds of dynamic resources in messages.
+pub const RESOURCE_CLAIM_KIND: &str = "resourceclaim.resource.k8s.io";
+pub const RESOURCE_CLASS_KIND: &str = "resourceclass.resource.k8s.io";
 
 /// Prefix of resources below the well-known domain.
 pub const NATIVE_RESOURCE_PREFIX: &str = "kubernetes.io/";

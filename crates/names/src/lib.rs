@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_dialect_is_what_clients_know() {
+    fn the_default_dialect_is_kubernetes() {
         let names = Names::default();
         assert_eq!(names.group("node"), "node.k8s.io");
         assert_eq!(names.well_known_under("node", "not-ready"), "node.kubernetes.io/not-ready");

@@ -5,7 +5,7 @@
 //! call makes another.
 
 use crate::endpoint::Endpoint;
-use crate::{BadTarget, Dialer, Target, chain, tls};
+use crate::{Dialer, InvalidTarget, Target, chain, tls};
 use env::io::timeout;
 use grpc::tonic::{self, Code, Status};
 use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
@@ -47,7 +47,7 @@ pub enum RpcError {
     #[error("{0}")]
     Lost(String),
     #[error("no response within {0:?}")]
-    Late(Duration),
+    Timeout(Duration),
     #[error("the response is larger than the client's limit")]
     TooLarge,
     /// The server returned this gRPC status.
@@ -145,7 +145,7 @@ enum ServerAddress {
 
 impl Channel {
     /// A channel to the server at an `http`, `https` or `unix` URL. Every call carries the `metadata`.
-    pub fn new(target: &Target, metadata: &[(&'static str, &'static str)]) -> Result<Self, BadTarget> {
+    pub fn new(target: &Target, metadata: &[(&'static str, &'static str)]) -> Result<Self, InvalidTarget> {
         let mut shared = Shared::new(target)?;
         for (name, value) in metadata {
             shared.metadata.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -154,7 +154,7 @@ impl Channel {
     }
 
     /// A channel to an endpoint without TLS, for occasional calls: idle connections are not pinged.
-    pub fn plain(endpoint: &Endpoint, dialer: Dialer) -> Result<Self, BadTarget> {
+    pub fn plain(endpoint: &Endpoint, dialer: Dialer) -> Result<Self, InvalidTarget> {
         let mut shared = match endpoint {
             Endpoint::Unix(path) => Shared::socket(path.clone()),
             Endpoint::Tcp(host) => {
@@ -167,7 +167,7 @@ impl Channel {
 
     /// A channel for one stream, whose connection ends with the channel. Idle connections are not pinged: some
     /// proxies reject pings.
-    pub(crate) fn once(target: &Target) -> Result<Self, BadTarget> {
+    pub(crate) fn once(target: &Target) -> Result<Self, InvalidTarget> {
         let mut shared = Shared::new(target)?;
         (shared.pings, shared.connect_timeout) = (false, LONG_CONNECT_TIMEOUT);
         shared.once = Some(OnceLock::new());
@@ -187,7 +187,7 @@ impl Channel {
                     // no ping will detect that the connection is dead: drop it
                     *self.shared.connection.lock().await = None;
                 }
-                Err(RpcError::Late(time))
+                Err(RpcError::Timeout(time))
             }
         }
     }
@@ -215,8 +215,8 @@ impl Service<Request<tonic::body::Body>> for Channel {
 }
 
 impl Shared {
-    fn new(target: &Target) -> Result<Self, BadTarget> {
-        let bad = || BadTarget::Url(target.url.clone());
+    fn new(target: &Target) -> Result<Self, InvalidTarget> {
+        let bad = || InvalidTarget::Url(target.url.clone());
         if let Some(path) = target.url.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return if path.is_empty() { Err(bad()) } else { Ok(Self::socket(path.into())) };

@@ -3,7 +3,7 @@
 //! Invariant: certificate and key match. While the files cannot be read or do not match, the last matching pair is
 //! presented.
 
-use crate::error::BadTarget;
+use crate::error::InvalidTarget;
 use crate::pem::{CLIENT_CERTIFICATE, bad, certificates};
 use parking_lot::Mutex;
 use rustls::SignatureScheme;
@@ -39,7 +39,7 @@ impl ClientCertificate {
         pair: Pair,
         files: (PathBuf, PathBuf),
         provider: Arc<CryptoProvider>,
-    ) -> Result<Self, BadTarget> {
+    ) -> Result<Self, InvalidTarget> {
         let certified = certify(&pair, &provider)?;
         Ok(ClientCertificate { files, provider, current: Mutex::new(Current { pair, certified }) })
     }
@@ -66,7 +66,7 @@ impl ClientCertificate {
     }
 }
 
-fn certify((certificate, key): &Pair, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, BadTarget> {
+fn certify((certificate, key): &Pair, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, InvalidTarget> {
     let chain = certificates(CLIENT_CERTIFICATE, certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(bad("the client key"))?;
     let certified = CertifiedKey::from_der(chain, key, provider).map_err(bad(CLIENT_CERTIFICATE))?;
@@ -105,14 +105,14 @@ mod tests {
         write(&first.0, &first.1);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let followed = ClientCertificate::new(first.clone(), files.clone(), provider).unwrap();
-        let shown = || followed.refresh().cert[0].to_vec();
-        let before = shown();
+        let certificate = || followed.refresh().cert[0].to_vec();
+        let before = certificate();
         write(&second.0, &first.1);
-        assert_eq!(shown(), before, "certificate and key do not fit");
+        assert_eq!(certificate(), before, "certificate and key do not fit");
         write(&second.0, &second.1);
-        let after = shown();
+        let after = certificate();
         assert_ne!(after, before);
         std::fs::remove_file(&files.1).unwrap();
-        assert_eq!(shown(), after);
+        assert_eq!(certificate(), after);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Why a target is invalid.
 #[derive(Debug, thiserror::Error)]
-pub enum BadTarget {
+pub enum InvalidTarget {
     #[error("{0:?} is not a URL that can be called")]
     Url(String),
     #[error("{what} cannot be used: {why}")]
@@ -24,7 +24,7 @@ pub enum CallError {
     #[error("{0}")]
     Lost(String),
     #[error("no response within {0:?}")]
-    Late(Duration),
+    Timeout(Duration),
     #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
 }

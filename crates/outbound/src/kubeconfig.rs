@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {why}")]
-pub struct BadKubeconfig {
+pub struct KubeconfigError {
     pub file: String,
     pub why: String,
 }
 
 impl Target {
     /// Reads a kubeconfig and the files that it names. Relative paths are resolved against its folder.
-    pub fn from_kubeconfig(file: &Path) -> Result<Target, BadKubeconfig> {
-        let bad = |why: String| BadKubeconfig { file: file.display().to_string(), why };
+    pub fn from_kubeconfig(file: &Path) -> Result<Target, KubeconfigError> {
+        let bad = |why: String| KubeconfigError { file: file.display().to_string(), why };
         let text = std::fs::read(file).map_err(|why| bad(why.to_string()))?;
         let folder = file.parent().unwrap_or(Path::new("."));
         parse(&text, folder).map_err(bad)
@@ -28,7 +28,7 @@ impl Target {
 
 impl HttpClient {
     /// A client for the server of a kubeconfig.
-    pub fn from_kubeconfig(file: &Path, limits: crate::Limits) -> Result<HttpClient, BadKubeconfig> {
+    pub fn from_kubeconfig(file: &Path, limits: crate::Limits) -> Result<HttpClient, KubeconfigError> {
         Self::from_kubeconfig_by(file, limits, Dialer::Direct)
     }
 
@@ -37,10 +37,12 @@ impl HttpClient {
         file: &Path,
         limits: crate::Limits,
         way: Dialer,
-    ) -> Result<HttpClient, BadKubeconfig> {
+    ) -> Result<HttpClient, KubeconfigError> {
         let target = Target { way, ..Target::from_kubeconfig(file)? };
-        let bad =
-            |why: crate::BadTarget| BadKubeconfig { file: file.display().to_string(), why: why.to_string() };
+        let bad = |why: crate::InvalidTarget| KubeconfigError {
+            file: file.display().to_string(),
+            why: why.to_string(),
+        };
         HttpClient::new(&target, limits).map_err(bad)
     }
 }
@@ -109,8 +111,8 @@ pub struct Users {
 }
 
 impl Users {
-    pub fn from_kubeconfig(file: &Path) -> Result<Users, BadKubeconfig> {
-        let bad = |why: String| BadKubeconfig { file: file.display().to_string(), why };
+    pub fn from_kubeconfig(file: &Path) -> Result<Users, KubeconfigError> {
+        let bad = |why: String| KubeconfigError { file: file.display().to_string(), why };
         let text = std::fs::read(file).map_err(|why| bad(why.to_string()))?;
         let folder = file.parent().unwrap_or(Path::new("."));
         Self::parse(&text, folder).map_err(bad)
@@ -175,8 +177,8 @@ fn credentials_of(user: &Value, folder: &Path) -> Result<ClientCredentials, Stri
 
 /// The entry with this name in one of the lists.
 fn named<'a>(config: &'a Value, list: &str, field: &str, name: &str) -> Result<&'a Value, String> {
-    let found = config.items(&[list]).iter().find(|one| one.text(&["name"]) == name);
-    found.and_then(|one| one.at(&[field])).ok_or_else(|| format!("there is no {field} {name:?} in {list}"))
+    let entry = config.items(&[list]).iter().find(|one| one.text(&["name"]) == name);
+    entry.and_then(|one| one.at(&[field])).ok_or_else(|| format!("there is no {field} {name:?} in {list}"))
 }
 
 /// A certificate or key: embedded, or in a file that the kubeconfig names.
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_current_context_says_whom_to_call() {
+    fn the_current_context_selects_the_server() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("ca.pem"), "CA").unwrap();
         let file = folder.path().join("config");
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn each_server_is_shown_what_its_name_says() {
+    fn each_server_gets_the_credentials_of_its_name() {
         let user = |name: &str, token: &str| format!("- name: '{name}'\n  user: {{token: {token}}}\n");
         let named =
             [("a.example.com:8443", "exact"), ("b.example.com", "usual"), ("*.example.com", "domain")];
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_file() {
+    fn errors_name_the_file() {
         for (text, part) in [
             ("a: [".to_owned(), ""),
             ("kind: Config".to_owned(), "current-context is not set"),

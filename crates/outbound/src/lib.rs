@@ -30,8 +30,8 @@ mod webhook;
 pub use channel::{Channel, RpcError, TransportError, code_name};
 pub use egress::{DialMetrics, Dialer, Protocol, Proxy};
 pub use endpoint::Endpoint;
-pub use error::{BadTarget, CallError};
-pub use kubeconfig::{BadKubeconfig, ClientCredentials, Users};
+pub use error::{CallError, InvalidTarget};
+pub use kubeconfig::{ClientCredentials, KubeconfigError, Users};
 pub use metrics::ClientMetrics;
 pub use reverse_proxy::ReverseProxy;
 pub use single_flight::SingleFlight;
@@ -94,10 +94,10 @@ impl HttpClient {
         self.counted.get_or_init(|| counted.clone());
     }
 
-    pub fn new(target: &Target, limits: Limits) -> Result<Self, BadTarget> {
-        let url: Uri = target.url.parse().map_err(|_| BadTarget::Url(target.url.clone()))?;
+    pub fn new(target: &Target, limits: Limits) -> Result<Self, InvalidTarget> {
+        let url: Uri = target.url.parse().map_err(|_| InvalidTarget::Url(target.url.clone()))?;
         if url.host().is_none() || !matches!(url.scheme_str(), Some("http" | "https")) {
-            return Err(BadTarget::Url(target.url.clone()));
+            return Err(InvalidTarget::Url(target.url.clone()));
         }
         let connector = tls::connector(target)?;
         let client = Client::builder(TokioExecutor::new())
@@ -156,7 +156,7 @@ impl HttpClient {
         let host = request.uri().authority().filter(|_| url.starts_with(&self.base)).cloned();
         let outcome = match env::io::timeout(self.limits.time, self.answered(request)).await {
             Ok(answered) => answered,
-            Err(_) => Err(CallError::Late(self.limits.time)),
+            Err(_) => Err(CallError::Timeout(self.limits.time)),
         };
         if let Some(counted) = self.counted.get() {
             let host = host.as_ref().map_or("other", |host| host.as_str());

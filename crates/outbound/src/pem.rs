@@ -1,6 +1,6 @@
 //! PEM certificates, with errors that name the faulty one.
 
-use crate::error::BadTarget;
+use crate::error::InvalidTarget;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::fmt::Display;
@@ -11,14 +11,14 @@ pub(crate) const CLIENT_CERTIFICATE: &str = "the client certificate";
 pub(crate) fn certificates(
     what: &'static str,
     pem: &[u8],
-) -> Result<Vec<CertificateDer<'static>>, BadTarget> {
+) -> Result<Vec<CertificateDer<'static>>, InvalidTarget> {
     let read: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(bad(what))?;
     if read.is_empty() {
-        return Err(BadTarget::Tls { what, why: "there is no certificate in it".to_owned() });
+        return Err(InvalidTarget::Tls { what, why: "there is no certificate in it".to_owned() });
     }
     Ok(read)
 }
 
-pub(crate) fn bad<E: Display>(what: &'static str) -> impl Fn(E) -> BadTarget {
-    move |why| BadTarget::Tls { what, why: why.to_string() }
+pub(crate) fn bad<E: Display>(what: &'static str) -> impl Fn(E) -> InvalidTarget {
+    move |why| InvalidTarget::Tls { what, why: why.to_string() }
 }

@@ -5,7 +5,7 @@
 //! connection, even on a stream that only receives.
 
 use crate::tls::{self, HttpVersions};
-use crate::{BadTarget, CallError, HttpResponse, Limits, Target, broken, trace_context};
+use crate::{CallError, HttpResponse, InvalidTarget, Limits, Target, broken, trace_context};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -31,7 +31,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// Uses the target's TLS settings, not its URL: each request has its own.
-    pub fn new(target: &Target) -> Result<Self, BadTarget> {
+    pub fn new(target: &Target) -> Result<Self, InvalidTarget> {
         let usual = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -68,7 +68,7 @@ where
             })?;
             Ok(HttpResponse { status: parts.status, headers: parts.headers, body: read.to_bytes() })
         };
-        env::io::timeout(limits.time, whole).await.unwrap_or(Err(CallError::Late(limits.time)))
+        env::io::timeout(limits.time, whole).await.unwrap_or(Err(CallError::Timeout(limits.time)))
     }
 }
 

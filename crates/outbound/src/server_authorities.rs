@@ -3,7 +3,7 @@
 //! Invariants: while the file cannot be read or used, the last usable CAs apply. Sessions are not resumed, because
 //! a resumed session would skip verification.
 
-use crate::error::BadTarget;
+use crate::error::InvalidTarget;
 use crate::server_verifier::ConfiguredAuthorities;
 use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -30,7 +30,7 @@ struct Current {
 
 impl ServerAuthorities {
     /// Starts with the contents that were read from the file.
-    pub fn new(pem: Vec<u8>, file: PathBuf, provider: Arc<CryptoProvider>) -> Result<Self, BadTarget> {
+    pub fn new(pem: Vec<u8>, file: PathBuf, provider: Arc<CryptoProvider>) -> Result<Self, InvalidTarget> {
         let believed = Arc::new(ConfiguredAuthorities::new(&pem, provider.clone())?);
         Ok(ServerAuthorities { file, provider, current: Mutex::new(Current { pem, believed }) })
     }
@@ -63,13 +63,13 @@ impl ServerAuthorities {
 impl ServerCertVerifier for ServerAuthorities {
     fn verify_server_cert(
         &self,
-        shown: &CertificateDer<'_>,
+        formatted: &CertificateDer<'_>,
         others: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         stapled: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.refresh().verify_server_cert(shown, others, name, stapled, now)
+        self.refresh().verify_server_cert(formatted, others, name, stapled, now)
     }
 
     fn verify_tls12_signature(
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_verified_by_what_the_file_holds() {
+    fn servers_are_verified_by_the_current_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ca.crt");
         let made = || rcgen::generate_simple_self_signed(["there.example".to_owned()]).unwrap().cert;
@@ -109,8 +109,8 @@ mod tests {
         let pem = first.pem().into_bytes();
         let followed = ServerAuthorities::new(pem, file.clone(), provider).unwrap();
         let name = ServerName::try_from("there.example").unwrap();
-        let is_believed = |shown: &rcgen::Certificate| {
-            followed.verify_server_cert(shown.der(), &[], &name, &[], UnixTime::now()).is_ok()
+        let is_believed = |formatted: &rcgen::Certificate| {
+            followed.verify_server_cert(formatted.der(), &[], &name, &[], UnixTime::now()).is_ok()
         };
         let both = format!("{}{}", first.pem(), second.pem());
         for (held, wanted) in [

@@ -1,6 +1,6 @@
 //! Verifies a server's certificate with the CAs that an operator configures.
 
-use crate::error::BadTarget;
+use crate::error::InvalidTarget;
 use crate::pem::{bad, certificates};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
@@ -24,7 +24,7 @@ pub(crate) struct ConfiguredAuthorities {
 }
 
 impl ConfiguredAuthorities {
-    pub fn new(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Self, BadTarget> {
+    pub fn new(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Self, InvalidTarget> {
         const WHAT: &str = "the certificate authority";
         let named = certificates(WHAT, pem)?;
         let mut roots = RootCertStore::empty();
@@ -37,16 +37,17 @@ impl ConfiguredAuthorities {
 
     fn is_configured_authority(
         &self,
-        shown: &CertificateDer<'_>,
+        formatted: &CertificateDer<'_>,
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<bool, rustls::Error> {
-        if !self.named.iter().any(|named| named == shown) {
+        if !self.named.iter().any(|named| named == formatted) {
             return Ok(false);
         }
-        verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
+        verify_server_name(&ParsedCertificate::try_from(formatted)?, name)?;
         let bad = |why| rustls::Error::InvalidCertificate(why);
-        let (_, read) = X509Certificate::from_der(shown).map_err(|_| bad(CertificateError::BadEncoding))?;
+        let (_, read) =
+            X509Certificate::from_der(formatted).map_err(|_| bad(CertificateError::BadEncoding))?;
         let (from, until) = (read.validity().not_before.timestamp(), read.validity().not_after.timestamp());
         match i64::try_from(now.as_secs()) {
             Ok(now) if now < from => Err(bad(CertificateError::NotValidYet)),
@@ -60,15 +61,17 @@ impl ConfiguredAuthorities {
 impl ServerCertVerifier for ConfiguredAuthorities {
     fn verify_server_cert(
         &self,
-        shown: &CertificateDer<'_>,
+        formatted: &CertificateDer<'_>,
         others: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         stapled: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verified = self.usual.verify_server_cert(shown, others, name, stapled, now);
+        let verified = self.usual.verify_server_cert(formatted, others, name, stapled, now);
         match verified {
-            Err(_) if self.is_configured_authority(shown, name, now)? => Ok(ServerCertVerified::assertion()),
+            Err(_) if self.is_configured_authority(formatted, name, now)? => {
+                Ok(ServerCertVerified::assertion())
+            }
             verified => verified,
         }
     }

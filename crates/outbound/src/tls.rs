@@ -2,7 +2,7 @@
 
 use crate::client_certificate::ClientCertificate;
 use crate::egress::DialingConnector;
-use crate::error::BadTarget;
+use crate::error::InvalidTarget;
 use crate::pem::{CLIENT_CERTIFICATE, bad, certificates};
 use crate::server_authorities::ServerAuthorities;
 use crate::server_verifier::ConfiguredAuthorities;
@@ -27,11 +27,11 @@ pub(crate) enum HttpVersions {
 /// Connects to a target through its dialer.
 pub(crate) type Connector = HttpsConnector<DialingConnector>;
 
-pub(crate) fn connector(target: &Target) -> Result<Connector, BadTarget> {
+pub(crate) fn connector(target: &Target) -> Result<Connector, InvalidTarget> {
     connector_for(target, HttpVersions::All)
 }
 
-pub(crate) fn connector_for(target: &Target, versions: HttpVersions) -> Result<Connector, BadTarget> {
+pub(crate) fn connector_for(target: &Target, versions: HttpVersions) -> Result<Connector, InvalidTarget> {
     let builder = HttpsConnectorBuilder::new().with_tls_config(config(target)?).https_or_http();
     let dialer = DialingConnector::new(target.way.clone());
     let name =
@@ -47,7 +47,7 @@ pub(crate) fn connector_for(target: &Target, versions: HttpVersions) -> Result<C
 }
 
 /// The TLS configuration of a target.
-pub(crate) fn config(target: &Target) -> Result<ClientConfig, BadTarget> {
+pub(crate) fn config(target: &Target) -> Result<ClientConfig, InvalidTarget> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()

@@ -5,7 +5,7 @@
 //! keep-alive pings detect a dead one, even on a stream that only receives.
 
 use crate::metrics::CallOutcome;
-use crate::{BadTarget, CallError, ClientMetrics, Credentials, Target, broken, tls};
+use crate::{CallError, ClientMetrics, Credentials, InvalidTarget, Target, broken, tls};
 use bytes::Bytes;
 use env::io::RealInstant;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
@@ -47,8 +47,8 @@ impl<B> Clone for Transport<B> {
 
 impl<B: Body<Data = Bytes> + Send + 'static> Transport<B> {
     /// `agent` is the user agent.
-    pub fn new(target: &Target, agent: &str) -> Result<Self, BadTarget> {
-        let bad = || BadTarget::Url(target.url.clone());
+    pub fn new(target: &Target, agent: &str) -> Result<Self, InvalidTarget> {
+        let bad = || InvalidTarget::Url(target.url.clone());
         // upstream's kubeconfigs may name only a host
         let url =
             if target.url.contains("://") { target.url.clone() } else { format!("https://{}", target.url) };

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_never_too_much_and_the_unused_goes_first() {
+    fn the_least_recently_used_entries_are_evicted() {
         let memory = TtlCache::new(Simulated::new(1000, 7), 3, 100);
         let key = |name: &str| memory.key([name.as_bytes()]);
         let keep = |name: &'static str, bytes| memory.put(key(name), name, bytes, Duration::from_secs(1));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_distinguished_and_cannot_be_guessed() {
+    fn keys_are_distinct_and_unpredictable() {
         let (one, other) = (Simulated::new(0, 1), Simulated::new(0, 2));
         let (one, other) = (TtlCache::<()>::new(one, 1, 1), TtlCache::<()>::new(other, 1, 1));
         assert_ne!(one.key([&b"ab"[..], b"c"]), one.key([&b"a"[..], b"bc"]));

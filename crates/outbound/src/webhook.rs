@@ -168,7 +168,7 @@ mod tests {
     const GOOD: &str = "200 {\"apiVersion\":\"a/v1\",\"kind\":\"Question\",\"status\":{\"yes\":true}}";
 
     #[tokio::test]
-    async fn what_may_pass_is_tried_again() {
+    async fn transient_errors_are_retried() {
         for is_transient in ["500 x", "429 x", "504 x", "503 retry-after", "lost"] {
             let (outcome, calls) = ask(&[is_transient, is_transient, GOOD]).await;
             assert_eq!(outcome.unwrap().at(&["status", "yes"]), Some(&true.into()), "{is_transient}");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nonsense_is_refused_at_once() {
+    async fn invalid_responses_are_not_retried() {
         let large = format!("200 {{\"x\":\"{}\"}}", "x".repeat(20_000));
         for (answer, part) in [
             ("503 x", "status 503"),

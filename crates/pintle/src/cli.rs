@@ -12,7 +12,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::deployment_mode::DeploymentMode;
 use crate::flags::{self, ParseError, ParsedLine};
-use crate::options::{Apiserver, ControllerManager, Controllers, LeaderElection};
+use crate::options::{Apiserver, ControllerManager, Controllers, LeaderElection, Scheduler};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -44,6 +44,7 @@ Examples:
   pintle apiserver --help    the API server alone
   pintle controller-manager --help
                              the control loops alone
+  pintle scheduler --help    the scheduler alone
   pintle convert --help      convert objects between JSON, YAML and protobuf";
 
 #[derive(Debug, Subcommand)]
@@ -57,6 +58,9 @@ pub enum Command {
     /// Start the control loops alone, against another API server
     #[command(after_help = CONTROLLER_MANAGER_EXAMPLES)]
     ControllerManager(Box<ControllerManager>),
+    /// Start the scheduler alone, against another API server
+    #[command(after_help = SCHEDULER_EXAMPLES)]
+    Scheduler(Box<Scheduler>),
     /// Convert objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Print the version
@@ -82,6 +86,10 @@ PINTLE_LOG=warn,apiserver=debug";
 
 #[derive(Debug, Clone, Args)]
 pub struct Up {
+    /// The KubeSchedulerConfiguration file of the scheduler: profiles, plugins, extenders
+    #[arg(long, value_name = "FILE")]
+    pub scheduler_config: Option<PathBuf>,
+
     /// The components to run, comma-separated
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver,controller-manager,scheduler")]
     pub components: Vec<Component>,
@@ -130,6 +138,25 @@ Examples:
 
 All flags of upstream's controller manager are accepted, in its syntax, with its defaults; docs/flags.md lists those
 without effect. A link to this program named kube-controller-manager or cluster-controller-manager runs this command.";
+
+const SCHEDULER_EXAMPLES: &str = "\
+Examples:
+  pintle scheduler --write-config-to scheduler.yaml
+      Write the default configuration, and quit. Change in it: clientConnection.kubeconfig, the profiles with their
+      plugins and arguments, extenders. Fields that are left out keep their defaults.
+
+  pintle scheduler --config scheduler.yaml --authentication-kubeconfig scheduler.kubeconfig \\
+      --authorization-kubeconfig scheduler.kubeconfig
+      Schedule the pods of the API server that the configuration names. All mistakes of the file are reported.
+
+  pintle scheduler --kubeconfig admin.kubeconfig --leader-elect=false
+      The default profile, without leader election.
+
+  kubectl describe pod NAME
+      The event FailedScheduling says why a pod waits; its condition PodScheduled has the same message.
+
+All flags of upstream's scheduler are accepted, in its syntax, with its defaults; docs/flags.md lists those without
+effect. A link to this program named kube-scheduler or cluster-scheduler runs this command.";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
@@ -250,13 +277,13 @@ impl Cli {
         };
         match flags::read(&program, &arguments) {
             Ok(ParsedLine { matches, warnings }) => {
-                let cli = Self::from_arg_matches(&matches)
+                let cli = Self::from_matches(&matches)
                     .map_err(|why| EarlyExit::ConfigErrors(vec![why.to_string()]))?;
                 Ok(Self { warnings, ..cli })
             }
             Err(ParseError::Help(text)) => Err(EarlyExit::Help(text)),
             Err(ParseError::ConfigErrors(mut problems, rest)) => {
-                let rest = rest.and_then(|matches| Self::from_arg_matches(&matches).ok());
+                let rest = rest.and_then(|matches| Self::from_matches(&matches).ok());
                 problems.extend(rest.map(|cli| check(&cli.command)).unwrap_or_default());
                 if let Some(last) = problems.last_mut() {
                     last.push_str(&format!(" (see '{help}')"));
@@ -264,6 +291,16 @@ impl Cli {
                 Err(EarlyExit::ConfigErrors(problems))
             }
         }
+    }
+}
+
+impl Cli {
+    fn from_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let mut cli = Self::from_arg_matches(matches)?;
+        if let (Command::Scheduler(args), Some((_, matches))) = (&mut cli.command, matches.subcommand()) {
+            args.note_given(matches);
+        }
+        Ok(cli)
     }
 }
 

@@ -36,9 +36,9 @@ impl DataDir {
         };
         let path = std::path::absolute(&path).unwrap_or(path);
         files::private_directory(&path).map_err(|error| {
-            let shown = path.display();
+            let formatted = path.display();
             anyhow::anyhow!(
-                "cannot create the data directory {shown}: {error}; choose another with --data-dir"
+                "cannot create the data directory {formatted}: {error}; choose another with --data-dir"
             )
         })?;
         let lock_directory = files::lock_directory(&path)?;

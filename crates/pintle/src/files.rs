@@ -76,16 +76,18 @@ pub struct DirectoryLock {
 
 /// Locks a data directory, so that no second server writes to it.
 pub fn lock_directory(directory: &Path) -> anyhow::Result<DirectoryLock> {
-    let shown = directory.display();
+    let formatted = directory.display();
     let path: PathBuf = directory.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file.map_err(|error| {
-        anyhow::anyhow!("cannot write to the data directory {shown}: {error}; choose another with --data-dir")
+        anyhow::anyhow!(
+            "cannot write to the data directory {formatted}: {error}; choose another with --data-dir"
+        )
     })?;
     match file.try_lock() {
         Ok(()) => Ok(DirectoryLock { _file: file }),
         Err(fs::TryLockError::WouldBlock) => anyhow::bail!(
-            "the data directory {shown} is in use by another pintle: stop that one, or choose another directory \
+            "the data directory {formatted} is in use by another pintle: stop that one, or choose another directory \
              with --data-dir"
         ),
         Err(fs::TryLockError::Error(error)) => {
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_already_is_not_written_again() {
+    fn unchanged_files_are_not_written() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("c");
         replace(&file, b"same").unwrap();

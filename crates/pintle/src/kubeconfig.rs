@@ -65,16 +65,18 @@ pub fn url(address: SocketAddr) -> String {
 
 /// Writes the kubeconfig, but never over a file that pintle did not write.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let shown = path.display();
+    let formatted = path.display();
     if let Some(present) = files::read(path)? {
         let ours = present.is_empty() || present.lines().next() == Some(FIRST_LINE);
         anyhow::ensure!(
             ours,
-            "{shown} already exists and was not written by pintle: name another file with --write-kubeconfig"
+            "{formatted} already exists and was not written by pintle: name another file with --write-kubeconfig"
         );
     }
     files::replace(path, text.as_bytes()).map_err(|error| {
-        anyhow::anyhow!("cannot write the kubeconfig {shown}: {error}; name another with --write-kubeconfig")
+        anyhow::anyhow!(
+            "cannot write the kubeconfig {formatted}: {error}; name another with --write-kubeconfig"
+        )
     })
 }
 

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_read_as_collectors_expect_them() {
+    fn lines_have_the_format_of_collectors() {
         let text = logged(Format::Text, 0, "");
         let (head, rest) = text.trim_end().split_once("] ").unwrap();
         assert_eq!(rest, "\"something is odd\" count=3 why=\"a \\\"b\\\"\\n\"");
@@ -311,16 +311,16 @@ mod tests {
     }
 
     #[test]
-    fn levels_tell_more_and_more() {
-        let shown = |level, modules: &str| {
+    fn higher_levels_log_more() {
+        let logged_words = |level, modules: &str| {
             let text = logged(Format::Text, level, modules);
             ["odd", "happens", "HTTP", "why\""].map(|word| text.contains(word))
         };
-        assert_eq!(shown(0, ""), [true, false, false, false]);
-        assert_eq!(shown(2, ""), [true, true, false, false]);
-        assert_eq!(shown(3, ""), [true, true, true, false]);
-        assert_eq!(shown(4, ""), [true, true, true, true]);
-        assert_eq!(shown(0, ",store=debug"), [true, false, false, true]);
+        assert_eq!(logged_words(0, ""), [true, false, false, false]);
+        assert_eq!(logged_words(2, ""), [true, true, false, false]);
+        assert_eq!(logged_words(3, ""), [true, true, true, false]);
+        assert_eq!(logged_words(4, ""), [true, true, true, true]);
+        assert_eq!(logged_words(0, ",store=debug"), [true, false, false, true]);
     }
 
     #[test]
@@ -331,7 +331,7 @@ mod tests {
         let vmodule = ["store=4", "a*=2", "x"].map(str::to_owned).to_vec();
         let logs = Logs { verbosity: 0, vmodule, logging_format: Format::Text };
         assert_eq!(logs.modules(&mut errors), ",store=debug");
-        let shown = errors.check().unwrap_err().to_string();
-        assert!(shown.contains("\"a*=2\"") && shown.contains("\"x\""), "{shown}");
+        let message = errors.check().unwrap_err().to_string();
+        assert!(message.contains("\"a*=2\"") && message.contains("\"x\""), "{message}");
     }
 }

@@ -5,9 +5,10 @@
 //! the exit status is then 1, or 2 for an invalid command line.
 //!
 //! Layers, from the bottom: `flags` (syntax), `options` (flags to configuration), `cli` (commands), `server_config`,
-//! then the commands (`up`, `controller_manager`, `convert`). This file connects them.
+//! then the commands (`up`, `controller_manager`, `scheduler`, `convert`). This file connects them.
 
 mod cli;
+mod component_port;
 mod control_loops;
 mod controller_manager;
 mod convert;
@@ -77,6 +78,7 @@ fn config_errors(command: &Command) -> Vec<String> {
         Command::Up(up) => ServerConfig::read(&up.server, up.mode()),
         Command::Apiserver(server) => ServerConfig::read(server, DeploymentMode::Standalone),
         Command::ControllerManager(args) => return controller_manager::config_errors(args),
+        Command::Scheduler(args) => return scheduler::config_errors(args),
         Command::Convert(_) | Command::Version => return Vec::new(),
     };
     read.err().map(|InvalidConfig(errors)| errors).unwrap_or_default()
@@ -103,6 +105,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             let verbosity = init_log(&args.logs, &cli.warnings)?;
             let world = world::real()?;
             runtime()?.block_on(controller_manager::controller_manager(*args, world, verbosity))
+        }
+        Command::Scheduler(args) => {
+            let verbosity = init_log(&args.logs, &cli.warnings)?;
+            let world = world::real()?;
+            runtime()?.block_on(scheduler::scheduler(*args, world, verbosity))
         }
     }
 }

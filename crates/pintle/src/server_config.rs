@@ -2,7 +2,9 @@
 
 use crate::deployment_mode::DeploymentMode;
 use crate::files;
-use crate::options::{Apiserver, Authorities, ConfigErrors, InvalidConfig, ServingCertificates};
+use crate::options::{
+    Apiserver, Authorities, ConfigErrors, InvalidConfig, SchedulerGates, ServingCertificates,
+};
 use apiserver::egress::Egress;
 use apiserver::{
     AdvertiseOptions, Gates, admission, aggregation, audit, authentication, authorization, cors,
@@ -41,7 +43,8 @@ pub struct ServerConfig {
     pub gates: Gates,
     /// The feature gates of the control loops in the same process.
     pub loop_gates: controllers::gates::Gates,
-    pub scheduler_features: scheduler::framework::Features,
+    /// The feature gates of the scheduler in the same process.
+    pub scheduler_gates: SchedulerGates,
     pub browsers: cors::Options,
     pub observe: observability::Options,
     /// The etcd to store objects in.
@@ -125,7 +128,7 @@ impl ServerConfig {
             aggregation,
             gates,
             loop_gates: feature_gates.controller_gates(),
-            scheduler_features: feature_gates.scheduler_features(),
+            scheduler_gates: SchedulerGates::new(&feature_gates),
             browsers,
             observe,
             etcd,

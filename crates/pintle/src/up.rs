@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use apiserver::authentication::jose::Signer;
 use apiserver::deployment::BeforeReady;
-use apiserver::serve::{AuthorityFile, Listen, ServeError, TlsMaterial};
+use apiserver::serve::{AuthorityFile, ListenConfig, ServeError, TlsMaterial};
 use apiserver::{Config, Deployment, Server, StartError, StoreChoice};
 use auth::User;
 use client::leader;
@@ -32,12 +32,15 @@ use crate::{files, kubeconfig, process_metrics, scheduler};
 pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
     anyhow::ensure!(
         args.components.contains(&Component::Apiserver),
-        "--components does not include apiserver: add it, or run pintle controller-manager"
+        "--components does not include apiserver: add it, or run pintle controller-manager or pintle scheduler"
     );
     let runs_loops = args.components.contains(&Component::ControllerManager);
     let components = Components {
         loops: runs_loops.then_some(&args.loops),
-        runs_scheduler: args.components.contains(&Component::Scheduler),
+        scheduler: args
+            .components
+            .contains(&Component::Scheduler)
+            .then_some(SchedulerArgs { config: args.scheduler_config.as_deref() }),
         election: Some(&args.leader_election),
     };
     run(&args.server, args.mode(), components, (world, verbosity)).await
@@ -52,8 +55,13 @@ pub async fn apiserver(args: Apiserver, world: World, verbosity: Verbosity) -> a
 #[derive(Default)]
 struct Components<'a> {
     loops: Option<&'a Controllers>,
-    runs_scheduler: bool,
+    scheduler: Option<SchedulerArgs<'a>>,
     election: Option<&'a LeaderElection>,
+}
+
+/// The flags of the scheduler.
+struct SchedulerArgs<'a> {
+    config: Option<&'a Path>,
 }
 
 async fn run(
@@ -93,24 +101,29 @@ async fn run(
         }
         None => None,
     };
+    let gates = config.scheduler_gates;
+    let scheduling =
+        components.scheduler.and_then(|it| scheduler::options(it.config, &names, gates, &mut errors));
     errors.check()?;
-    let features = config.scheduler_features;
-    let scheduler = components.runs_scheduler.then(|| RunningFlag::new("scheduler"));
+    let scheduler = scheduling.map(|options| (options, RunningFlag::new("scheduler")));
     let (written, before_ready) = admin_kubeconfig(args, mode, own.as_ref(), &config, &data_dir, &world);
     let deployment = Deployment {
         before_ready,
-        components: loops.iter().map(|(_, flag)| flag).chain(&scheduler).map(RunningFlag::health).collect(),
+        components: {
+            let flags = loops.iter().map(|(_, flag)| flag).chain(scheduler.iter().map(|(_, flag)| flag));
+            flags.map(RunningFlag::health).collect()
+        },
         ephemeral_signer: data_dir.is_memory() && config.identity.service_accounts.signer.is_none(),
         ephemeral_authorities: data_dir.is_memory() && own.is_some(),
     };
     let metrics = config.observe.metrics.clone();
     let server = start_server(config, mode, data_dir.directory(), own.as_ref(), deployment, &world).await?;
     let mut running = Vec::new();
-    if let Some(flag) = scheduler {
+    if let Some((options, flag)) = scheduler {
         let lease = lease
             .clone()
             .map(|lease| leader::Options { name: format!("{}-scheduler", names.prefix), ..lease });
-        running.push(scheduler::start(&server, &names, features, lease, flag, metrics.clone(), &world));
+        running.push(scheduler::start(&server, &names, options, lease, flag, metrics.clone(), &world));
     }
     if let Some((options, flag)) = loops {
         running.push(control_loops::start(&server, &names, options, lease, flag, metrics, &world));
@@ -271,7 +284,7 @@ async fn start_server(
         let pair = &pki.front_proxy_client;
         aggregation.identity = Some((text(&pair.certificate), text(&pair.key)));
     }
-    let listen = Listen {
+    let listen = ListenConfig {
         address: config.address,
         tls,
         limits: config.connections,

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use outbound::{Credentials, HttpClient, Limits, Target};
-use store_etcd::testing::StandIn;
+use store_etcd::testing::FakeEtcd;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -106,7 +106,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn with_what_it_is_given_it_needs_nothing_of_its_own() {
+async fn given_certificates_need_no_data_directory() {
     let (given, port) = (ServerFiles::new(), free_port());
     let data = given.folder.path().join("data");
     let link = given.folder.path().join("kube-apiserver");
@@ -146,7 +146,7 @@ async fn with_what_it_is_given_it_needs_nothing_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_it_is_not_given_it_makes() {
+async fn missing_certificates_are_created() {
     let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
     let certificates = folder.path().join("certificates");
     let arguments = words(&format!(
@@ -171,7 +171,7 @@ async fn what_it_is_not_given_it_makes() {
 }
 
 /// Starts a server on an etcd, in a folder that stands for a machine where nothing else is.
-fn start_on_etcd(etcd: &StandIn, given: &ServerFiles, port: u16, folder: &Path) -> Running {
+fn start_on_etcd(etcd: &FakeEtcd, given: &ServerFiles, port: u16, folder: &Path) -> Running {
     let arguments = words(&format!(
         "--etcd-servers={} --bind-address=127.0.0.1 --secure-port={port} --cert-dir={} --client-ca-file={} \
          --service-account-signing-key-file={} --service-account-key-file={} \
@@ -204,8 +204,8 @@ fn files_below(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_an_etcd_it_needs_no_home_and_any_number_run_at_once() {
-    let etcd = StandIn::start(1).await.unwrap();
+async fn servers_with_an_etcd_need_no_home_directory() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let given = ServerFiles::new();
     let mut running = Vec::new();
     for name in ["one", "two"] {
@@ -270,7 +270,7 @@ fn proxy(path: &str) -> tokio::sync::mpsc::UnboundedReceiver<String> {
 }
 
 #[tokio::test]
-async fn those_beside_it_are_called_by_the_way_that_a_file_names() {
+async fn egress_follows_the_selector_configuration() {
     let (given, port) = (ServerFiles::new(), free_port());
     let mut destinations = proxy(&given.path("proxy.sock"));
     let hook = |name: &str| {
@@ -328,7 +328,7 @@ async fn those_beside_it_are_called_by_the_way_that_a_file_names() {
     drop(running);
 }
 
-/// What a command line that starts nothing says, line by line, and how it ends.
+/// The output lines and the exit code of an invalid command line.
 fn refused(line: &str) -> (Vec<String>, i32) {
     let output = Command::new(PROGRAM).args(line.split_whitespace()).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
@@ -336,7 +336,7 @@ fn refused(line: &str) -> (Vec<String>, i32) {
 }
 
 #[test]
-fn a_wrong_command_line_starts_nothing_and_names_everything() {
+fn an_invalid_command_line_reports_all_errors_and_exits() {
     let (message, code) = refused("apiserver --nope=1 --secure-port=x --request-timeout=soon");
     assert_eq!((message.len(), code), (3, 2), "{message:#?}");
     assert!(message.iter().all(|line| line.starts_with("pintle: ")), "{message:#?}");

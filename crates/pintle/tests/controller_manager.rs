@@ -3,58 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
-use outbound::{HttpClient, Limits, Target};
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+mod components;
+
+use components::{Process, caller, free_port, looking, post, server, until};
+use outbound::{HttpClient, Target};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-const TIMEOUT: Duration = Duration::from_secs(120);
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
-
-/// A process, which does not outlive the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // gone already is as good
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Process {
-    fn terminate(&self) {
-        let message = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
-        assert!(message.success());
-    }
-
-    fn ends(&mut self) -> Option<i32> {
-        let began = Instant::now();
-        loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(began.elapsed() < TIMEOUT, "it does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// An API server without loops.
-fn server(directory: &Path, port: u16) -> Process {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
-    command.args(["up", "--components", "apiserver", "--secure-port", &port.to_string(), "--data-dir"]);
-    let mut child = command.arg(directory).stdout(Stdio::piped()).spawn().unwrap();
-    let message = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
-    assert!(message.contains("is ready on https://"), "{message}");
-    Process(child)
-}
 
 struct Manager {
     process: Process,
@@ -78,46 +34,12 @@ fn manager(directory: &Path, more: &[&str]) -> Manager {
     Manager { process: Process(command.spawn().unwrap()), port }
 }
 
-fn caller(directory: &Path) -> HttpClient {
-    let limits = Limits { time: Duration::from_secs(10), answer: 16 << 20 };
-    HttpClient::from_kubeconfig(&directory.join("admin.kubeconfig"), limits).unwrap()
-}
-
-/// Asks until an answer is as it should be.
-async fn until(what: &str, caller: &HttpClient, path: &str, holds: impl Fn(u16, &str) -> bool) -> String {
-    let began = Instant::now();
-    loop {
-        if let Ok(answer) = caller.get(path).await {
-            let text = String::from_utf8_lossy(&answer.body).into_owned();
-            if holds(answer.status.as_u16(), &text) {
-                return text;
-            }
-        }
-        assert!(began.elapsed() < TIMEOUT, "{what} did not happen");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-async fn post(caller: &HttpClient, path: &str, object: serde_json::Value) {
-    let answer = caller.post(path, object.to_string().into()).await.unwrap();
-    assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
-}
-
 fn account_of(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/serviceaccounts/default")
 }
 
-/// A client of the manager's port: the administrator with a client certificate, or an anonymous one.
-fn looking(directory: &Path, port: u16, identity: bool) -> HttpClient {
-    let read = |name| std::fs::read(directory.join("pki").join(name)).unwrap();
-    let identity = identity.then(|| (read("admin.crt"), read("admin.key")));
-    let url = format!("https://127.0.0.1:{port}");
-    let target = Target { url, insecure: true, identity, ..Target::default() };
-    HttpClient::new(&target, Limits::default()).unwrap()
-}
-
 #[tokio::test]
-async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
+async fn the_manager_survives_server_restarts_and_reports_health() {
     let directory = tempfile::tempdir().unwrap();
     let port = free_port();
     let api = server(directory.path(), port);
@@ -216,7 +138,7 @@ async fn loops_count_what_they_do(admin: &HttpClient, known: &HttpClient) {
 }
 
 #[tokio::test]
-async fn of_two_one_works_and_the_other_takes_over() {
+async fn a_standby_manager_takes_over() {
     let directory = tempfile::tempdir().unwrap();
     let _api = server(directory.path(), free_port());
     let admin = caller(directory.path());

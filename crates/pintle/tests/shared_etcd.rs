@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use store_etcd::testing::StandIn;
+use store_etcd::testing::FakeEtcd;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pintle");
 const LEASE: &str = "/registry/leases/kube-system/kube-controller-manager";
@@ -31,7 +31,7 @@ impl Running {
     }
 }
 
-fn up(etcd: &StandIn, directory: &Path) -> Command {
+fn up(etcd: &FakeEtcd, directory: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(["up", "--secure-port=0", "--etcd-servers", &etcd.targets()[0].url, "--data-dir"]);
     command.arg(directory).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -39,7 +39,7 @@ fn up(etcd: &StandIn, directory: &Path) -> Command {
 }
 
 /// Starts a control plane and waits until it is ready.
-fn start(etcd: &StandIn, directory: &Path) -> Running {
+fn start(etcd: &FakeEtcd, directory: &Path) -> Running {
     let mut child = up(etcd, directory).stderr(Stdio::inherit()).spawn().unwrap();
     let message = BufReader::new(child.stdout.take().unwrap()).lines().next();
     let running = Running(child);
@@ -49,7 +49,7 @@ fn start(etcd: &StandIn, directory: &Path) -> Running {
 }
 
 /// Waits until a manager other than `before` holds the lease; gives its name.
-fn holder(etcd: &StandIn, before: &str) -> String {
+fn holder(etcd: &FakeEtcd, before: &str) -> String {
     loop {
         let lease = etcd.get(LEASE).map(|(lease, _)| lease).unwrap_or_default();
         let holder = lease.split("\"holderIdentity\":\"").nth(1).and_then(|it| it.split('"').next());
@@ -61,8 +61,8 @@ fn holder(etcd: &StandIn, before: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_runs_the_loops_and_all_have_the_same_keys() {
-    let etcd = StandIn::start(1).await.unwrap();
+async fn one_leader_runs_the_loops_and_all_share_keys() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
     tokio::task::block_in_place(|| {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -87,7 +87,7 @@ async fn one_runs_the_loops_and_all_have_the_same_keys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn control_planes_that_start_at_once_find_nothing_wrong() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     tokio::task::block_in_place(|| {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);

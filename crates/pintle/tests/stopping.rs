@@ -117,11 +117,11 @@ async fn stops_well(options: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_acknowledged_survives_the_end() {
+async fn acknowledged_writes_survive_a_shutdown() {
     stops_well(&["--shutdown-delay-duration", "1s"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_with_retry_after() {
+async fn acknowledged_writes_survive_with_retry_after() {
     stops_well(&["--shutdown-delay-duration", "1s", "--shutdown-send-retry-after"]).await;
 }

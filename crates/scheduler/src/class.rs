@@ -2,12 +2,15 @@
 //!
 //! Pods of one template differ in name and uid only. The first ones of a class are evaluated on all nodes; for later
 //! ones the results of nodes that did not change since are used again, and counts over all pods follow the changes. A
-//! pod with volumes that plugins read is in no class.
+//! pod with resource claims, or with volumes that plugins read, is in no class.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
+use std::sync::Arc;
 
-use crate::evaluation::{CompiledProfile, CycleState};
+use api::core::v1::{Container, Pod};
+
+use crate::cycle_state::CycleState;
+use crate::evaluation::CompiledProfile;
 use crate::pod_info::PodInfo;
 
 /// So many classes are kept.
@@ -15,35 +18,49 @@ const CLASSES: usize = 16;
 /// A class is kept from its second pod on, if that comes within so many pods.
 const RECENT: usize = 64;
 
-/// All of a pod that filters and scores read, as text, with the name of its profile.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClassKey(String);
+/// A pod that stands for all that are alike in everything that filters and scores read.
+#[derive(Debug, Clone)]
+pub struct ClassKey(Arc<PodInfo>);
 
 impl ClassKey {
     /// `None` for a pod that must be evaluated by itself.
-    pub fn new(profile: &CompiledProfile, pod: &PodInfo) -> Option<Self> {
-        let (spec, metadata) = (&pod.pod.spec, &pod.pod.metadata);
-        if !profile.has_local_results() || !pod.volumes.is_empty() {
-            return None;
-        }
-        let mut text = String::with_capacity(512);
-        let owner = metadata.owner_references.iter().find(|owner| owner.controller == Some(true));
-        let owner = owner.map(|owner| (&owner.api_version, &owner.kind, &owner.name));
-        let containers = spec.containers.iter().chain(&spec.init_containers);
-        let requests: Vec<_> = containers.map(|container| &container.resources.requests).collect();
-        let images: Vec<_> = spec.containers.iter().map(|container| &container.image).collect();
-        // writing to a string does not fail
-        let _ = write!(
-            text,
-            "{:?}",
-            (
-                (&spec.scheduler_name, &metadata.namespace, &metadata.labels, owner, &spec.node_name),
-                (&requests, spec.containers.len(), &spec.overhead, &images, &pod.host_ports),
-                (&spec.node_selector, &spec.affinity, &spec.tolerations, &spec.topology_spread_constraints),
-            )
-        );
-        Some(ClassKey(text))
+    pub fn new(profile: &CompiledProfile, pod: &Arc<PodInfo>) -> Option<Self> {
+        let has_claims = !pod.volumes.is_empty() || !pod.pod.spec.resource_claims.is_empty();
+        (profile.has_local_results() && !has_claims).then(|| ClassKey(Arc::clone(pod)))
     }
+}
+
+impl PartialEq for ClassKey {
+    fn eq(&self, other: &Self) -> bool {
+        let (one, two) = (&self.0.pod, &other.0.pod);
+        let (spec, other_spec) = (&one.spec, &two.spec);
+        one.metadata.labels == two.metadata.labels
+            && one.metadata.namespace == two.metadata.namespace
+            && controller(one).eq(&controller(two))
+            && spec.scheduler_name == other_spec.scheduler_name
+            && spec.node_name == other_spec.node_name
+            && has_equal_containers(&spec.containers, &other_spec.containers)
+            && has_equal_containers(&spec.init_containers, &other_spec.init_containers)
+            && self.0.host_ports == other.0.host_ports
+            && spec.overhead == other_spec.overhead
+            && spec.node_selector == other_spec.node_selector
+            && spec.tolerations == other_spec.tolerations
+            && spec.affinity == other_spec.affinity
+            && spec.topology_spread_constraints == other_spec.topology_spread_constraints
+    }
+}
+
+/// The version, kind and name of the pod's controller.
+fn controller(pod: &Pod) -> Option<(&str, &str, &str)> {
+    let owner = pod.metadata.owner_references.iter().find(|owner| owner.controller == Some(true))?;
+    Some((&owner.api_version, &owner.kind, &owner.name))
+}
+
+fn has_equal_containers(containers: &[Container], others: &[Container]) -> bool {
+    let is_equal = |(one, two): (&Container, &Container)| {
+        one.resources.requests == two.resources.requests && one.image == two.image
+    };
+    containers.len() == others.len() && containers.iter().zip(others).all(is_equal)
 }
 
 /// The states of the classes used last.
@@ -90,9 +107,9 @@ impl ClassCache {
 mod tests {
     use super::*;
     use crate::cycle::{Cycle, Outcome};
+    use crate::evaluation::Nominator;
     use crate::snapshot::Snapshot;
     use api::from_json;
-    use std::sync::Arc;
 
     /// A small generator of numbers.
     struct Random(u64);
@@ -186,11 +203,7 @@ mod tests {
                     }
                     _ => {
                         let template = random.below(TEMPLATES.len() as u64) as usize;
-                        let json = format!(
-                            r#"{{"metadata":{{"name":"p{step}","uid":"{step}","namespace":"a","labels":{{"app":"{template}"}}}},"spec":{{{}}}}}"#,
-                            TEMPLATES[template]
-                        );
-                        let pod = Arc::new(PodInfo::new(Arc::new(from_json(json.as_bytes()).unwrap())));
+                        let pod = template_pod(&step.to_string(), template);
                         let alone =
                             Cycle::new(Arc::clone(&world), 0).schedule(&profile, &mut snapshot, &(), &pod);
                         let outcome = cycle.schedule(&profile, &mut snapshot, &(), &pod);
@@ -201,6 +214,78 @@ mod tests {
                             check_node(&snapshot, &placement.node, &pod);
                         }
                     }
+                }
+            }
+        }
+    }
+
+    /// Pods that are nominated for nodes.
+    #[derive(Default)]
+    struct TestNominator(Vec<(String, Arc<PodInfo>)>);
+
+    impl Nominator for TestNominator {
+        fn nominated_on(&self, node: &str) -> Vec<Arc<PodInfo>> {
+            self.0.iter().filter(|(name, _)| name == node).map(|(_, pod)| Arc::clone(pod)).collect()
+        }
+
+        fn nominated(&self) -> Vec<Arc<PodInfo>> {
+            self.0.iter().map(|(_, pod)| Arc::clone(pod)).collect()
+        }
+
+        fn nominated_nodes(&self) -> Vec<&str> {
+            self.0.iter().map(|(name, _)| &**name).collect()
+        }
+    }
+
+    fn template_pod(name: &str, template: usize) -> Arc<PodInfo> {
+        let json = format!(
+            r#"{{"metadata":{{"name":"{name}","uid":"{name}","namespace":"a","labels":{{"app":"{template}"}}}},"spec":{{{}}}}}"#,
+            TEMPLATES[template]
+        );
+        Arc::new(PodInfo::new(Arc::new(from_json(json.as_bytes()).unwrap())))
+    }
+
+    /// A search that skips nodes finds what one over single nodes finds, and ends where that one ends.
+    #[test]
+    fn skipped_nodes_change_no_search() {
+        const NODES: u64 = 210;
+        for seed in 0..4 {
+            let mut random = Random(seed);
+            let (mut snapshot, profile) = (Snapshot::new(), CompiledProfile::default());
+            (0..NODES).for_each(|at| set_node(&mut snapshot, &mut random, at));
+            let new = || Cycle::new(env::Simulated::new(1, seed), 0);
+            let (mut sharing, mut alone) = (new(), new());
+            let mut nominated = TestNominator::default();
+            let mut uids: Vec<String> = Vec::new();
+            for step in 0..250u64 {
+                match random.below(20) {
+                    0 => {
+                        let at = random.below(NODES);
+                        set_node(&mut snapshot, &mut random, at);
+                    }
+                    1 if !uids.is_empty() => {
+                        let at = random.below(uids.len() as u64) as usize;
+                        snapshot.remove_pod(&uids.swap_remove(at));
+                    }
+                    2 => {
+                        let template = random.below(TEMPLATES.len() as u64) as usize;
+                        let name = format!("n{}", random.below(NODES));
+                        nominated.0.push((name, template_pod(&format!("nominated-{step}"), template)));
+                        nominated.0.drain(..nominated.0.len().saturating_sub(5));
+                    }
+                    _ => {}
+                }
+                let name = format!("p{step}");
+                let pod = template_pod(&name, random.below(TEMPLATES.len() as u64) as usize);
+                alone.forget_classes();
+                let expected = alone.schedule(&profile, &mut snapshot, &nominated, &pod);
+                let outcome = sharing.schedule(&profile, &mut snapshot, &nominated, &pod);
+                assert_eq!(describe(&outcome), describe(&expected), "seed {seed}, step {step}");
+                if let (Outcome::Placed(one), Outcome::Placed(other)) = (outcome, expected) {
+                    let sizes = (other.evaluated, other.feasible);
+                    assert_eq!((one.evaluated, one.feasible), sizes, "seed {seed}, step {step}");
+                    snapshot.assume(&pod, &one.node);
+                    uids.push(name);
                 }
             }
         }

@@ -2,15 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use env::World;
 
 use crate::class::{ClassCache, ClassKey};
-use crate::evaluation::{CompiledProfile, CycleState, Evaluation, Nominator, PluginRejection};
+use crate::cycle_state::{CycleState, PluginRejection};
+use crate::evaluation::{CompiledProfile, Evaluation, Nominator};
 use crate::extender::{self, Extender};
 use crate::framework::{Code, Diagnosis, Plugin};
+use crate::metrics::{Metrics, PluginStatus};
 use crate::node_info::{NodeInfo, Slot};
-use crate::plugins::volume_binding::PodVolumes;
+use crate::node_set::NodeSet;
+pub use crate::outcome::{Cause, Failure, Nomination, Outcome, Placement};
+use crate::plugins::dynamic_resources::{self, Deallocation, Reservation};
 use crate::pod_info::PodInfo;
 use crate::preemption::{self, Preemption};
 use crate::snapshot::Snapshot;
@@ -28,91 +33,46 @@ pub struct Cycle {
     world: World,
     classes: ClassCache,
     extenders: Vec<Box<dyn Extender>>,
-}
-
-/// The outcome of a cycle.
-#[derive(Debug)]
-pub enum Outcome {
-    Placed(Placement),
-    Failed(Box<Failure>),
-}
-
-/// A node for the pod.
-#[derive(Debug)]
-pub struct Placement {
-    pub node: String,
-    /// The slots of all nodes with the highest score, of which one was drawn.
-    pub best: Vec<Slot>,
-    /// Numbers of nodes, for logs and metrics.
-    pub evaluated: usize,
-    pub feasible: usize,
-    pub volumes: PodVolumes,
-}
-
-/// Why no node was found, and what follows.
-#[derive(Debug)]
-pub struct Failure {
-    pub cause: Cause,
-    pub nomination: Nomination,
-    /// The pods to delete so that the pod fits.
-    pub preemption: Option<Preemption>,
-}
-
-#[derive(Debug)]
-pub enum Cause {
-    NoNodes,
-    Unschedulable { node_count: usize, diagnosis: Diagnosis },
-    Error(String),
-}
-
-/// What becomes of the pod's `status.nominatedNodeName`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Nomination {
-    Keep,
-    Clear,
-    Node(String),
-}
-
-impl Failure {
-    /// The message of the condition and the event.
-    pub fn message(&self) -> String {
-        match &self.cause {
-            Cause::NoNodes => "no nodes available to schedule pods".to_owned(),
-            Cause::Unschedulable { node_count, diagnosis } => diagnosis.message(*node_count),
-            Cause::Error(message) => message.clone(),
-        }
-    }
-
-    /// The reason of the condition.
-    pub fn reason(&self) -> &'static str {
-        match self.cause {
-            Cause::Error(_) => "SchedulerError",
-            _ => "Unschedulable",
-        }
-    }
-
-    /// The plugins that rejected the pod; `None` if the attempt ended before they could.
-    pub fn unschedulable_plugins(&self) -> Option<BTreeSet<Plugin>> {
-        match &self.cause {
-            Cause::Unschedulable { diagnosis, .. } => Some(diagnosis.unschedulable_plugins.clone()),
-            _ => None,
-        }
-    }
-
-    /// An attempt that could not be carried out.
-    pub fn error(message: String) -> Self {
-        Failure { cause: Cause::Error(message), nomination: Nomination::Clear, preemption: None }
-    }
+    metrics: Metrics,
 }
 
 impl Cycle {
     pub fn new(world: World, percentage: i32) -> Self {
-        Cycle { next_start: 0, percentage, world, classes: ClassCache::default(), extenders: Vec::new() }
+        Cycle {
+            next_start: 0,
+            percentage,
+            world,
+            classes: ClassCache::default(),
+            extenders: Vec::new(),
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// Counts in these metrics.
+    pub fn with_metrics(self, metrics: Metrics) -> Self {
+        Cycle { metrics, ..self }
+    }
+
+    /// Counts a run of an extension point that began at `began`.
+    fn observe(
+        &self,
+        evaluation: &Evaluation<'_>,
+        point: &'static str,
+        status: PluginStatus,
+        began: Duration,
+    ) {
+        let took = self.world.elapsed().saturating_sub(began);
+        self.metrics.observe_point(point, status, &evaluation.profile.profile.scheduler_name, took);
     }
 
     /// Extenders in the order of their calls.
     pub fn with_extenders(self, extenders: Vec<Box<dyn Extender>>) -> Self {
         Cycle { extenders, ..self }
+    }
+
+    /// Forgets the results that pods of a class share.
+    pub fn forget_classes(&mut self) {
+        self.classes = ClassCache::default();
     }
 
     /// Schedules a pod. The snapshot changes only in what it has indexed.
@@ -126,11 +86,10 @@ impl Cycle {
         let nominated = nominator.nominated();
         let others = nominated.iter().flat_map(|other| other.topology_keys());
         snapshot.prepare_topology(profile.topology_keys(pod).chain(others));
-        let has_nominated = !nominated.is_empty();
-        let evaluation = Evaluation { profile, snapshot, nominator, pod, has_nominated };
+        let nominated = nominated_slots(nominator, snapshot);
+        let evaluation = Evaluation { profile, snapshot, nominator, pod, nominated: &nominated };
         if evaluation.snapshot.node_count() == 0 {
-            let failure = Failure { cause: Cause::NoNodes, nomination: Nomination::Clear, preemption: None };
-            return Outcome::Failed(Box::new(failure));
+            return Outcome::Failed(Box::new(Failure::new(Cause::NoNodes)));
         }
         let class = ClassKey::new(profile, pod);
         let mut state = match &class {
@@ -150,26 +109,41 @@ impl Cycle {
         if feasible.is_empty() {
             return Ok(Outcome::Failed(Box::new(self.fail(evaluation, state, diagnosis))));
         }
-        let best = best(evaluation, state, &feasible, &self.extenders)?;
+        let began = self.world.elapsed();
+        let best = best(evaluation, state, &feasible, &self.extenders);
+        if feasible.len() > 1 {
+            self.observe(evaluation, "Score", PluginStatus::of(&best), began);
+        }
+        let best = best?;
         let drawn = best[(env::random_u64(&self.world) % best.len() as u64) as usize];
-        Ok(Outcome::Placed(Placement {
-            node: drawn.name().to_owned(),
+        let node = evaluation.snapshot.slot(drawn).ok_or("the node of a search is gone")?;
+        let resources = reserve_resources(evaluation, state, node, &feasible)?;
+        Ok(Outcome::Placed(Box::new(Placement {
+            node: node.name().to_owned(),
             evaluated: feasible.len() + diagnosis.rejections(),
             feasible: feasible.len(),
-            volumes: evaluation.volumes(state, drawn),
-            best: best.iter().map(|node| node.slot).collect(),
-        }))
+            volumes: evaluation.volumes(state, node),
+            resources,
+            scheduling_cycle: 0,
+            best,
+        })))
     }
 
     /// The nodes that pass all filters.
-    fn find<'a>(
+    fn find(
         &mut self,
-        evaluation: &Evaluation<'a>,
+        evaluation: &Evaluation<'_>,
         state: &mut CycleState,
         diagnosis: &mut Diagnosis,
-    ) -> Result<Vec<&'a NodeInfo>, String> {
+    ) -> Result<Vec<Slot>, String> {
         let snapshot = evaluation.snapshot;
-        let names = match evaluation.pre_filter(state) {
+        let began = self.world.elapsed();
+        let prepared = evaluation.pre_filter(state);
+        let status = prepared
+            .as_ref()
+            .map_or_else(|it| PluginStatus::Failure(it.rejection.code), |_| PluginStatus::Success);
+        self.observe(evaluation, "PreFilter", status, began);
+        let names = match prepared {
             Ok(names) => names,
             Err(PluginRejection { plugin, rejection }) if rejection.code != Code::Error => {
                 diagnosis.pre_filter_message = rejection.message();
@@ -181,26 +155,51 @@ impl Cycle {
         if let Some(node) = snapshot.node(&evaluation.pod.pod.status.nominated_node_name) {
             // the node that was cleared for the pod; an error there does not end the cycle
             if let Ok(true) = check(evaluation, state, diagnosis, node.slot) {
-                let accepted = extender::filter(&self.extenders, evaluation.pod, vec![node], diagnosis);
+                let accepted = self.filter_by_extenders(evaluation, vec![node.slot], diagnosis);
                 if let Some(accepted) = accepted.ok().filter(|nodes| !nodes.is_empty()) {
                     return Ok(accepted);
                 }
             }
         }
         let feasible = self.find_among(evaluation, state, diagnosis, names)?;
-        extender::filter(&self.extenders, evaluation.pod, feasible, diagnosis)
+        self.filter_by_extenders(evaluation, feasible, diagnosis)
+    }
+
+    fn filter_by_extenders(
+        &self,
+        evaluation: &Evaluation<'_>,
+        feasible: Vec<Slot>,
+        diagnosis: &mut Diagnosis,
+    ) -> Result<Vec<Slot>, String> {
+        if self.extenders.is_empty() {
+            return Ok(feasible);
+        }
+        let nodes = nodes(evaluation, &feasible);
+        let accepted = extender::filter(&self.extenders, evaluation.pod, nodes, diagnosis)?;
+        Ok(accepted.iter().map(|node| node.slot).collect())
     }
 
     /// The nodes of these names, or of all, that pass the filters of the profile.
-    fn find_among<'a>(
+    fn find_among(
         &mut self,
-        evaluation: &Evaluation<'a>,
+        evaluation: &Evaluation<'_>,
         state: &mut CycleState,
         diagnosis: &mut Diagnosis,
         names: Option<BTreeSet<String>>,
-    ) -> Result<Vec<&'a NodeInfo>, String> {
+    ) -> Result<Vec<Slot>, String> {
         let snapshot = evaluation.snapshot;
-        let Some(names) = names else { return self.search(evaluation, state, diagnosis, snapshot.order()) };
+        let Some(names) = names else {
+            // extenders and failures need the rejection of every node
+            let is_countable = self.extenders.is_empty() && diagnosis.rejections() == 0;
+            let candidates = if is_countable { evaluation.candidates(state) } else { None };
+            if let Some(candidates) = candidates {
+                let feasible = self.search_candidates(evaluation, state, diagnosis, &candidates);
+                if !feasible.is_empty() {
+                    return Ok(feasible);
+                }
+            }
+            return self.search(evaluation, state, diagnosis, snapshot.order());
+        };
         let slots: Result<Vec<_>, String> = names
             .iter()
             .map(|name| {
@@ -213,16 +212,55 @@ impl Cycle {
         self.search(evaluation, state, diagnosis, &slots?)
     }
 
-    /// Filters nodes from where the last search ended until enough are found.
-    fn search<'a>(
+    /// Like [`Self::search`] over all nodes, without those that are known to reject the pod; the diagnosis gets their
+    /// number only. Without a feasible node, nothing has changed.
+    fn search_candidates(
         &mut self,
-        evaluation: &Evaluation<'a>,
+        evaluation: &Evaluation<'_>,
+        state: &mut CycleState,
+        diagnosis: &mut Diagnosis,
+        candidates: &NodeSet,
+    ) -> Vec<Slot> {
+        let order = evaluation.snapshot.order();
+        let count = order.len();
+        let enough = self.nodes_to_find(&evaluation.profile.profile.percentage_of_nodes_to_score, count);
+        let (start, began) = (self.next_start % count.max(1), self.world.elapsed());
+        let (mut feasible, mut visited) = (Vec::with_capacity(enough.min(count)), count);
+        for position in candidates.iter(start..count).chain(candidates.iter(0..start)) {
+            let slot = order[position];
+            if !evaluation.is_accepted(state, position, slot) {
+                match evaluation.filter_slot(state, slot) {
+                    Ok(()) => {}
+                    // the full search ends with the error
+                    Err(error) if error.rejection.code == Code::Error => return Vec::new(),
+                    Err(_) => continue,
+                }
+            }
+            feasible.push(slot);
+            if feasible.len() >= enough {
+                visited = (position + count - start) % count + 1;
+                break;
+            }
+        }
+        if !feasible.is_empty() {
+            self.next_start = (start + visited) % count;
+            diagnosis.skipped = visited - feasible.len();
+            self.observe(evaluation, "Filter", PluginStatus::Success, began);
+        }
+        feasible
+    }
+
+    /// Filters nodes from where the last search ended until enough are found.
+    fn search(
+        &mut self,
+        evaluation: &Evaluation<'_>,
         state: &mut CycleState,
         diagnosis: &mut Diagnosis,
         slots: &[Slot],
-    ) -> Result<Vec<&'a NodeInfo>, String> {
+    ) -> Result<Vec<Slot>, String> {
         let count = slots.len();
         let enough = self.nodes_to_find(&evaluation.profile.profile.percentage_of_nodes_to_score, count);
+        let began = self.world.elapsed();
         let mut feasible = Vec::new();
         let mut result = Ok(());
         for step in 0..count {
@@ -231,7 +269,7 @@ impl Cycle {
             }
             let slot = slots[(self.next_start + step) % count];
             match check(evaluation, state, diagnosis, slot) {
-                Ok(true) => feasible.extend(evaluation.snapshot.slot(slot)),
+                Ok(true) => feasible.push(slot),
                 Ok(false) => {}
                 Err(message) => {
                     result = Err(message);
@@ -240,6 +278,7 @@ impl Cycle {
             }
         }
         self.next_start = (self.next_start + feasible.len() + diagnosis.rejections()) % count.max(1);
+        self.observe(evaluation, "Filter", PluginStatus::of(&result), began);
         result.map(|()| feasible)
     }
 
@@ -254,6 +293,26 @@ impl Cycle {
         (count * percentage / 100).max(MIN_FEASIBLE_NODES)
     }
 
+    fn observe_preemption(
+        &self,
+        evaluation: &Evaluation<'_>,
+        preempted: &Result<Preemption, preemption::Refusal>,
+        began: Duration,
+    ) {
+        let status = match preempted {
+            Ok(_) => PluginStatus::Success,
+            Err(preemption::Refusal::Error(_)) => PluginStatus::Failure(Code::Error),
+            Err(_) => PluginStatus::Failure(Code::Unschedulable),
+        };
+        self.observe(evaluation, "PostFilter", status, began);
+        let took = self.world.elapsed().saturating_sub(began);
+        self.metrics.observe_plugin(Plugin::DefaultPreemption.name(), "PostFilter", status, took);
+        self.metrics.observe_preemption_attempt();
+        if let Ok(preemption) = preempted {
+            self.metrics.observe_victims(preemption.victims.len());
+        }
+    }
+
     /// The failure of a pod that fits no node, and what preemption could do for it.
     fn fail(
         &mut self,
@@ -261,11 +320,13 @@ impl Cycle {
         state: &mut CycleState,
         mut diagnosis: Diagnosis,
     ) -> Failure {
-        let (mut nomination, mut chosen) = (Nomination::Keep, None);
+        let (mut nomination, mut chosen, mut has_error) = (Nomination::Keep, None, false);
         let plugins = &evaluation.profile.profile.plugins;
         if plugins.post_filter.contains(&Plugin::DefaultPreemption) {
-            let random = env::random_u64(&self.world);
-            match preemption::preempt(evaluation, state, &diagnosis, random, &self.extenders) {
+            let (random, began) = (env::random_u64(&self.world), self.world.elapsed());
+            let preempted = preemption::preempt(evaluation, state, &diagnosis, random, &self.extenders);
+            self.observe_preemption(evaluation, &preempted, began);
+            match preempted {
                 Ok(preemption) => {
                     nomination = Nomination::Node(preemption.node.clone());
                     chosen = Some(preemption);
@@ -277,12 +338,59 @@ impl Cycle {
                     nomination = Nomination::Clear;
                     diagnosis.post_filter_message = format!("preemption: {message}");
                 }
-                Err(preemption::Refusal::Error(_)) => {}
+                Err(preemption::Refusal::Error(_)) => has_error = true,
             }
         }
         let node_count = evaluation.snapshot.node_count();
-        Failure { cause: Cause::Unschedulable { node_count, diagnosis }, nomination, preemption: chosen }
+        let mut failure = Failure {
+            cause: Cause::Unschedulable { node_count, diagnosis },
+            nomination,
+            preemption: chosen,
+            deallocation: None,
+        };
+        if !has_error && plugins.post_filter.contains(&Plugin::DynamicResources) {
+            deallocate(evaluation, state, &mut failure);
+        }
+        failure
     }
+}
+
+/// The claims of a pod to reserve for a node.
+fn reserve_resources(
+    evaluation: &Evaluation<'_>,
+    state: &CycleState,
+    node: &NodeInfo,
+    feasible: &[Slot],
+) -> Result<Reservation, String> {
+    if state.resources.is_empty()
+        || !evaluation.profile.profile.plugins.reserve.contains(&Plugin::DynamicResources)
+    {
+        return Ok(Reservation::default());
+    }
+    let names: Vec<&str> = nodes(evaluation, feasible).iter().map(|node| node.name()).collect();
+    dynamic_resources::reserve(&state.resources, evaluation.pod, node.name(), &names)
+        .map_err(|why| format!("running Reserve plugin {:?}: {why}", Plugin::DynamicResources.name()))
+}
+
+/// Finds a claim whose deallocation helps, unless preemption does.
+fn deallocate(evaluation: &Evaluation<'_>, state: &CycleState, failure: &mut Failure) {
+    let (None, Cause::Unschedulable { diagnosis, .. }) = (&failure.preemption, &mut failure.cause) else {
+        return;
+    };
+    let nodes = evaluation.snapshot.nodes();
+    let failed = nodes.filter_map(|node| Some((node, &**diagnosis.rejection(node.slot)?)));
+    let why = match dynamic_resources::deallocate(&state.resources, evaluation.pod, failed) {
+        _ if !evaluation.has_dynamic_resources() => "plugin disabled",
+        Deallocation::Refused(why) => why,
+        Deallocation::Claim(claim) => {
+            diagnosis.post_filter_message.clear();
+            failure.nomination = Nomination::Keep;
+            failure.deallocation = Some(claim);
+            return;
+        }
+    };
+    let message = &mut diagnosis.post_filter_message;
+    *message = if message.is_empty() { why.to_owned() } else { format!("{message}, {why}") };
 }
 
 /// Runs the filters on a node and notes its rejection.
@@ -303,22 +411,35 @@ fn check(
     }
 }
 
+/// The nodes that pods are nominated for, in ascending order.
+fn nominated_slots(nominator: &dyn Nominator, snapshot: &Snapshot) -> Vec<Slot> {
+    let nodes = nominator.nominated_nodes();
+    let mut slots: Vec<Slot> =
+        nodes.iter().filter_map(|name| snapshot.node(name)).map(|it| it.slot).collect();
+    slots.sort_unstable();
+    slots
+}
+
+fn nodes<'a>(evaluation: &Evaluation<'a>, slots: &[Slot]) -> Vec<&'a NodeInfo> {
+    slots.iter().filter_map(|slot| evaluation.snapshot.slot(*slot)).collect()
+}
+
 /// The nodes with the highest score.
-fn best<'a>(
-    evaluation: &Evaluation<'a>,
+fn best(
+    evaluation: &Evaluation<'_>,
     state: &mut CycleState,
-    feasible: &[&'a NodeInfo],
+    feasible: &[Slot],
     extenders: &[Box<dyn Extender>],
-) -> Result<Vec<&'a NodeInfo>, String> {
+) -> Result<Vec<Slot>, String> {
     if let [only] = feasible {
-        return Ok(vec![only]);
+        return Ok(vec![*only]);
     }
     let mut scores = evaluation.score(state, feasible).map_err(|rejection| rejection.message())?;
     if !extenders.is_empty() {
-        extender::add_scores(extenders, evaluation.pod, feasible, &mut scores);
+        extender::add_scores(extenders, evaluation.pod, &nodes(evaluation, feasible), &mut scores);
     }
     let most = scores.iter().copied().max().unwrap_or(0);
-    Ok(feasible.iter().zip(scores).filter(|(_, score)| *score == most).map(|(node, _)| *node).collect())
+    Ok(feasible.iter().zip(scores).filter(|(_, score)| *score == most).map(|(slot, _)| *slot).collect())
 }
 
 #[cfg(test)]

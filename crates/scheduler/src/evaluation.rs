@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::cycle_state::{CycleState, LOCAL_SCORES, NodeResult, PluginRejection, Prepared, Scoring};
 use crate::framework::profile::{Plugin, Profile};
-use crate::framework::{Code, Features, FilterResult, MAX_NODE_SCORE, Rejection};
+use crate::framework::{Code, Features, FilterResult, Rejection};
 use crate::node_info::{NodeInfo, Slot};
+use crate::node_set::NodeSet;
 use crate::plugins::default_selector::default_selector;
 use crate::plugins::{
-    image_locality, inter_pod_affinity, node_affinity, node_name, node_ports, node_resources,
-    node_unschedulable, node_volume_limits, pod_topology_spread, taint_toleration, volume_binding,
-    volume_restrictions, volume_zone,
+    dynamic_resources, image_locality, inter_pod_affinity, node_affinity, node_name, node_ports,
+    node_resources, node_unschedulable, node_volume_limits, pod_topology_spread, taint_toleration,
+    volume_binding, volume_restrictions, volume_zone,
 };
 use crate::pod_info::PodInfo;
-use crate::selector::LabelMatcher;
 use crate::snapshot::Snapshot;
 
 /// A profile with its arguments parsed.
@@ -21,7 +22,7 @@ use crate::snapshot::Snapshot;
 pub struct CompiledProfile {
     pub profile: Profile,
     added_affinity: node_affinity::Added,
-    spread: pod_topology_spread::Settings,
+    pub(crate) spread: pod_topology_spread::Settings,
     features: Features,
     /// Filters that read one node alone come before those that read all pods.
     is_local_first: bool,
@@ -39,7 +40,11 @@ impl CompiledProfile {
             added_affinity: node_affinity::Added::new(args.node_affinity.added_affinity.as_ref()),
             spread: pod_topology_spread::Settings::new(&args.pod_topology_spread, features),
             features,
-            is_local_first: profile.plugins.filter.is_sorted_by_key(|plugin| reads_all_nodes(*plugin)),
+            is_local_first: {
+                // DynamicResources does not concern pods of a class
+                let filters = profile.plugins.filter.iter().copied();
+                filters.filter(|plugin| *plugin != Plugin::DynamicResources).is_sorted_by_key(reads_all_nodes)
+            },
             profile,
         }
     }
@@ -69,6 +74,8 @@ pub trait Nominator {
     fn nominated_on(&self, node: &str) -> Vec<Arc<PodInfo>>;
     /// All nominated pods.
     fn nominated(&self) -> Vec<Arc<PodInfo>>;
+    /// The nodes that pods are nominated for.
+    fn nominated_nodes(&self) -> Vec<&str>;
 }
 
 /// No pod is nominated.
@@ -80,103 +87,10 @@ impl Nominator for () {
     fn nominated(&self) -> Vec<Arc<PodInfo>> {
         Vec::new()
     }
-}
 
-/// What the plugins prepared for a pod. Pods of one class share it: then it also keeps results by node, and its counts
-/// follow the changes of nodes.
-#[derive(Debug, Clone, Default)]
-pub struct CycleState {
-    affinity: node_affinity::State,
-    spread: pod_topology_spread::State,
-    inter_pod: inter_pod_affinity::State,
-    volumes: volume_binding::State,
-    scoring: Scoring,
-    soft_spread: Option<pod_topology_spread::ScoreState>,
-    preferred_pods: Option<inter_pod_affinity::ScoreState>,
-    /// Whether all plugins prepared their part.
-    is_complete: bool,
-    /// Of a class: results by slot.
-    results: Option<Vec<NodeResult>>,
-    /// Rejections that many nodes have.
-    rejections: Vec<Arc<Rejection>>,
-    /// Of a class: the state of the snapshot that it was prepared for.
-    prepared_for: Option<Prepared>,
-}
-
-/// What resource and image scores read of the pod.
-#[derive(Debug, Clone, Default)]
-struct Scoring {
-    fit: node_resources::ScoreState,
-    balanced: node_resources::ScoreState,
-    images: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-struct Prepared {
-    layout: u64,
-    node_count: usize,
-    selector: Option<LabelMatcher>,
-    generation: u64,
-}
-
-/// The scores that read one node alone.
-const LOCAL_SCORES: [Plugin; 5] = [
-    Plugin::TaintToleration,
-    Plugin::NodeAffinity,
-    Plugin::NodeResourcesFit,
-    Plugin::NodeResourcesBalancedAllocation,
-    Plugin::ImageLocality,
-];
-
-/// What the filters and scores that read one node alone found at a generation of the node.
-#[derive(Debug, Clone, Default)]
-struct NodeResult {
-    generation: u64,
-    rejection: Option<PluginRejection>,
-    scores: [i64; LOCAL_SCORES.len()],
-}
-
-impl CycleState {
-    /// The state of a class of pods.
-    pub fn for_class() -> Self {
-        CycleState { results: Some(Vec::new()), ..CycleState::default() }
+    fn nominated_nodes(&self) -> Vec<&str> {
+        Vec::new()
     }
-
-    pub fn is_complete(&self) -> bool {
-        self.is_complete
-    }
-
-    pub fn is_of_class(&self) -> bool {
-        self.results.is_some()
-    }
-
-    /// Like [`Self::share`].
-    fn share_known(&mut self, error: PluginRejection) -> PluginRejection {
-        match error.plugin {
-            Some(plugin) => self.share((plugin, Rejection::clone(&error.rejection))),
-            None => error,
-        }
-    }
-
-    /// Shares the memory of equal rejections: many nodes have the same.
-    fn share(&mut self, (plugin, rejection): (Plugin, Rejection)) -> PluginRejection {
-        let plugin = Some(plugin);
-        if let Some(known) = self.rejections.iter().find(|known| ***known == rejection) {
-            return PluginRejection { plugin, rejection: Arc::clone(known) };
-        }
-        let rejection = Arc::new(rejection);
-        if self.rejections.len() < 8 {
-            self.rejections.push(Arc::clone(&rejection));
-        }
-        PluginRejection { plugin, rejection }
-    }
-}
-
-/// A plugin's rejection; no plugin for one that several cause together.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PluginRejection {
-    pub plugin: Option<Plugin>,
-    pub rejection: Arc<Rejection>,
 }
 
 /// A pod and the cluster that it is evaluated in.
@@ -186,12 +100,12 @@ pub struct Evaluation<'a> {
     pub snapshot: &'a Snapshot,
     pub nominator: &'a dyn Nominator,
     pub pod: &'a Arc<PodInfo>,
-    /// Whether any pod is nominated.
-    pub has_nominated: bool,
+    /// The nodes that pods are nominated for, in ascending order.
+    pub nominated: &'a [Slot],
 }
 
 impl Evaluation<'_> {
-    fn plugins(&self) -> &crate::framework::profile::Plugins {
+    pub(crate) fn plugins(&self) -> &crate::framework::profile::Plugins {
         &self.profile.profile.plugins
     }
 
@@ -202,7 +116,7 @@ impl Evaluation<'_> {
                 .map_err(|rejection| pre_filter_rejection(Plugin::NodeAffinity, rejection));
         }
         *state = CycleState { results: state.results.take(), ..CycleState::default() };
-        state.results.iter_mut().for_each(Vec::clear);
+        state.results.iter_mut().for_each(|results| results.reset(self.snapshot.node_count()));
         let mut names: Option<BTreeSet<String>> = None;
         state.affinity = node_affinity::State::new(self.pod);
         for plugin in &self.plugins().pre_filter {
@@ -252,6 +166,10 @@ impl Evaluation<'_> {
         let Some(changed) = self.snapshot.changed_since(generation) else { return false };
         let changed: Vec<&NodeInfo> = changed.collect();
         let (pod, topology, required) = (&**self.pod, self.snapshot.topology(), &state.affinity.required);
+        if let Some(results) = &mut state.results {
+            let positions = changed.iter().filter_map(|node| self.snapshot.position(node.slot));
+            positions.for_each(|position| results.forget(position));
+        }
         let nodes = || changed.iter().copied();
         state.spread.recount(pod, required, nodes(), topology);
         state.inter_pod.recount(pod, nodes(), topology);
@@ -278,9 +196,17 @@ impl Evaluation<'_> {
                     pod_topology_spread::pre_filter(pod, &state.affinity.required, settings, snapshot)?;
             }
             Plugin::InterPodAffinity => state.inter_pod = inter_pod_affinity::pre_filter(pod, snapshot)?,
+            Plugin::DynamicResources if self.profile.features.dynamic_resource_allocation => {
+                state.resources = dynamic_resources::pre_filter(pod, &snapshot.storage.resources)?;
+            }
             _ => {}
         }
         Ok(None)
+    }
+
+    /// Whether the gate of DynamicResources is on.
+    pub fn has_dynamic_resources(&self) -> bool {
+        self.profile.features.dynamic_resource_allocation
     }
 
     /// Counts another pod on a node, or no longer.
@@ -320,21 +246,23 @@ impl Evaluation<'_> {
         let Some(mut results) = state.results.take_if(|_| node.generation != 0) else {
             return self.filter(state, node);
         };
-        if results.len() <= node.slot {
-            results.resize(node.slot + 1, NodeResult::default());
-        }
-        let result = &mut results[node.slot];
-        if result.generation != node.generation {
-            let rejection = self.filter_some(state, node, |plugin| !reads_all_nodes(plugin)).err();
-            let rejection = rejection.map(|error| state.share_known(error));
-            let mut scores = [0; LOCAL_SCORES.len()];
-            if rejection.is_none() {
-                scores = LOCAL_SCORES.map(|plugin| self.score_local(plugin, state, node));
+        let known = results.by_slot.get(node.slot).filter(|it| it.generation == node.generation);
+        let local = match known {
+            Some(known) => known.rejection.clone(),
+            None => {
+                let rejection = self.filter_some(state, node, |plugin| !reads_all_nodes(plugin)).err();
+                let rejection = rejection.map(|error| state.share_known(error));
+                let mut scores = [0; LOCAL_SCORES.len()];
+                if rejection.is_none() {
+                    scores = LOCAL_SCORES.map(|plugin| self.score_local(plugin, state, node));
+                }
+                let result = NodeResult { generation: node.generation, rejection: rejection.clone(), scores };
+                results.set(self.snapshot.position(node.slot), node.slot, result);
+                rejection
             }
-            *result = NodeResult { generation: node.generation, rejection, scores };
-        }
-        let verdict = match &result.rejection {
-            Some(rejection) => Err(rejection.clone()),
+        };
+        let verdict = match local {
+            Some(rejection) => Err(rejection),
             None => self.filter_shared(state, node.slot).map_err(|error| state.share(error)),
         };
         state.results = Some(results);
@@ -356,11 +284,13 @@ impl Evaluation<'_> {
             }
             Plugin::VolumeRestrictions => volume_restrictions::filter(pod, node),
             Plugin::EBSLimits | Plugin::GCEPDLimits | Plugin::AzureDiskLimits | Plugin::CinderLimits => {
-                node_volume_limits::filter_disks(plugin, pod, storage, node)
+                let args = &self.profile.profile.args.volume_limits;
+                node_volume_limits::filter_disks(plugin, args, pod, storage, node)
             }
             Plugin::NodeVolumeLimits => node_volume_limits::filter_csi(pod, storage, node),
             Plugin::VolumeBinding => volume_binding::filter(&state.volumes, node),
             Plugin::VolumeZone => volume_zone::filter(pod, storage, node),
+            Plugin::DynamicResources => dynamic_resources::filter(&state.resources, pod, node),
             Plugin::PodTopologySpread => pod_topology_spread::filter(&state.spread, topology, node.slot),
             Plugin::InterPodAffinity => inter_pod_affinity::filter(&state.inter_pod, topology, node.slot),
             _ => Ok(()),
@@ -369,9 +299,10 @@ impl Evaluation<'_> {
 
     /// Runs the filters on the node of a slot. A class that knows the node does not even read it.
     pub fn filter_slot(&self, state: &mut CycleState, slot: Slot) -> Result<(), PluginRejection> {
-        let known = state.results.as_ref().and_then(|results| results.get(slot));
+        let known = state.results.as_ref().and_then(|results| results.by_slot.get(slot));
         let generation = self.snapshot.generation_of(slot);
-        if let (false, Some(result)) = (self.has_nominated, known.filter(|it| it.generation == generation)) {
+        let is_nominated = self.is_nominated(slot);
+        if let (false, Some(result)) = (is_nominated, known.filter(|it| it.generation == generation)) {
             return match &result.rejection {
                 Some(rejection) => Err(rejection.clone()),
                 None => self.filter_shared(state, slot).map_err(|error| state.share(error)),
@@ -381,6 +312,32 @@ impl Evaluation<'_> {
             Some(node) => self.filter_with_nominated(state, node),
             None => Ok(()),
         }
+    }
+
+    /// The nodes that may accept the pod, by position; the others reject it. `None` if the state is of no class, or if
+    /// a filter could not decide on a node.
+    pub fn candidates(&self, state: &mut CycleState) -> Option<NodeSet> {
+        let mut candidates = state.results.as_ref()?.candidates(self.snapshot.node_count())?;
+        let filters = &self.plugins().filter;
+        if filters.contains(&Plugin::PodTopologySpread) {
+            state.spread.refresh(self.snapshot);
+            state.spread.rejected().for_each(|rejected| candidates.remove_all(rejected));
+        }
+        if filters.contains(&Plugin::InterPodAffinity) {
+            state.inter_pod.refresh(self.snapshot);
+            state.inter_pod.rejected().for_each(|rejected| candidates.remove_all(rejected));
+        }
+        Some(candidates)
+    }
+
+    /// Whether a node of [`Self::candidates`] needs no further look.
+    pub fn is_accepted(&self, state: &CycleState, position: usize, slot: Slot) -> bool {
+        state.results.as_ref().is_some_and(|results| results.is_accepted(position))
+            && !self.is_nominated(slot)
+    }
+
+    fn is_nominated(&self, slot: Slot) -> bool {
+        self.nominated.binary_search(&slot).is_ok()
     }
 
     /// The filters that read all nodes.
@@ -403,7 +360,7 @@ impl Evaluation<'_> {
         state: &mut CycleState,
         node: &NodeInfo,
     ) -> Result<(), PluginRejection> {
-        let added = match self.has_nominated {
+        let added = match self.is_nominated(node.slot) {
             true => self.nominated_before(node),
             false => Vec::new(),
         };
@@ -437,62 +394,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// The weighted sums of the scores of nodes.
-    pub fn score(&self, state: &mut CycleState, nodes: &[&NodeInfo]) -> Result<Vec<i64>, Rejection> {
-        if self.plugins().score.is_empty() {
-            return Ok(vec![1; nodes.len()]);
-        }
-        let mut totals = vec![0i64; nodes.len()];
-        for (plugin, weight) in &self.plugins().score {
-            let Some(scores) = self.score_by(*plugin, state, nodes)? else { continue };
-            for (total, score) in totals.iter_mut().zip(scores) {
-                *total = total.saturating_add(score.clamp(0, MAX_NODE_SCORE).saturating_mul(*weight));
-            }
-        }
-        Ok(totals)
-    }
-
-    /// The normalized scores of one plugin; `None` if all nodes have the same.
-    pub fn score_by(
-        &self,
-        plugin: Plugin,
-        state: &mut CycleState,
-        nodes: &[&NodeInfo],
-    ) -> Result<Option<Vec<i64>>, Rejection> {
-        Ok(match plugin {
-            Plugin::TaintToleration => {
-                let mut scores = self.scores_local(plugin, state, nodes);
-                taint_toleration::normalize(&mut scores);
-                Some(scores)
-            }
-            Plugin::NodeAffinity => {
-                state.affinity.check()?;
-                let mut scores = self.scores_local(plugin, state, nodes);
-                node_affinity::normalize(&mut scores);
-                Some(scores)
-            }
-            Plugin::NodeResourcesFit | Plugin::NodeResourcesBalancedAllocation | Plugin::ImageLocality => {
-                Some(self.scores_local(plugin, state, nodes))
-            }
-            Plugin::PodTopologySpread => self.score_spread(state, nodes)?,
-            Plugin::InterPodAffinity => self.score_preferred_pods(state, nodes)?,
-            _ => None,
-        })
-    }
-
-    fn scores_local(&self, plugin: Plugin, state: &CycleState, nodes: &[&NodeInfo]) -> Vec<i64> {
-        let at = LOCAL_SCORES.iter().position(|one| *one == plugin);
-        let known = |node: &NodeInfo| {
-            let result = state.results.as_ref()?.get(node.slot)?;
-            let is_current = result.generation == node.generation && result.rejection.is_none();
-            is_current.then(|| at.map(|at| result.scores[at])).flatten()
-        };
-        let score = |node: &&NodeInfo| known(node).unwrap_or_else(|| self.score_local(plugin, state, node));
-        nodes.iter().map(score).collect()
-    }
-
     /// The score of a node before normalization.
-    fn score_local(&self, plugin: Plugin, state: &CycleState, node: &NodeInfo) -> i64 {
+    pub(crate) fn score_local(&self, plugin: Plugin, state: &CycleState, node: &NodeInfo) -> i64 {
         let args = &self.profile.profile.args;
         match plugin {
             Plugin::TaintToleration => taint_toleration::score(self.pod, node),
@@ -509,53 +412,6 @@ impl Evaluation<'_> {
             }
             _ => 0,
         }
-    }
-
-    fn score_spread(
-        &self,
-        state: &mut CycleState,
-        nodes: &[&NodeInfo],
-    ) -> Result<Option<Vec<i64>>, Rejection> {
-        let (pod, topology) = (&**self.pod, self.snapshot.topology());
-        let is_of_class = state.is_of_class();
-        let spread = match &mut state.soft_spread {
-            Some(spread) => spread,
-            None => state.soft_spread.insert(pod_topology_spread::pre_score(
-                pod,
-                &state.affinity.required,
-                &self.profile.spread,
-                self.snapshot,
-                is_of_class,
-            )?),
-        };
-        if spread.is_empty() {
-            return Ok(None);
-        }
-        spread.weigh(topology, nodes);
-        let score = |node: &&NodeInfo| pod_topology_spread::score(spread, pod, topology, node);
-        Ok(Some(pod_topology_spread::normalize(&nodes.iter().map(score).collect::<Vec<_>>())))
-    }
-
-    fn score_preferred_pods(
-        &self,
-        state: &mut CycleState,
-        nodes: &[&NodeInfo],
-    ) -> Result<Option<Vec<i64>>, Rejection> {
-        let weight = self.profile.profile.args.inter_pod_affinity.hard_pod_affinity_weight;
-        let preferred = match &mut state.preferred_pods {
-            Some(preferred) => preferred,
-            None => {
-                state.preferred_pods.insert(inter_pod_affinity::pre_score(self.pod, weight, self.snapshot)?)
-            }
-        };
-        if preferred.is_empty() {
-            return Ok(None);
-        }
-        let topology = self.snapshot.topology();
-        let score = |node: &&NodeInfo| inter_pod_affinity::score(preferred, topology, node);
-        let mut scores: Vec<i64> = nodes.iter().map(score).collect();
-        inter_pod_affinity::normalize(preferred, &mut scores);
-        Ok(Some(scores))
     }
 }
 

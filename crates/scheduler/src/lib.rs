@@ -5,13 +5,16 @@
 //! | [`snapshot`], [`node_info`], [`pod_info`], [`storage`], [`topology`] | the cluster as a cycle sees it |
 //! | [`framework`] | profiles, statuses, the diagnosis of a failure |
 //! | [`plugins`] | the plugins, one file each |
-//! | [`evaluation`] | runs the plugins of a profile on a pod |
+//! | [`evaluation`], `scoring` | runs the plugins of a profile on a pod: filters, then scores |
+//! | [`cycle_state`] | what plugins prepared for a pod |
 //! | [`class`] | pods of equal specification, which share results |
-//! | [`cycle`] | one scheduling cycle: placement or failure |
+//! | [`node_set`], [`domain_filter`] | sets of nodes that a search skips |
+//! | [`cycle`], [`outcome`] | one scheduling cycle: placement or failure |
 //! | [`extender`] | services outside that take part |
 //! | [`preemption`] | the pods to delete so that another fits |
 //! | [`queue`] | the pods that wait to be scheduled |
 //! | [`config`] | the configuration file |
+//! | [`metrics`] | counters and histograms under upstream's names |
 //! | [`scheduler`] | all of it together, without I/O |
 //! | [`driver`] | the running scheduler: informers and requests |
 //!
@@ -20,18 +23,26 @@
 pub mod class;
 pub mod config;
 pub mod cycle;
+pub mod cycle_state;
+pub mod domain_filter;
 pub mod driver;
 pub mod evaluation;
 pub mod extender;
 pub mod framework;
+pub mod metrics;
 pub mod node_info;
+mod node_problem;
+pub mod node_set;
 mod node_tree;
+pub mod outcome;
+mod panic_guard;
 pub mod plugins;
 pub mod pod_info;
 pub mod preemption;
 pub mod queue;
 pub mod resource;
 pub mod scheduler;
+mod scoring;
 pub mod selector;
 pub mod snapshot;
 pub mod storage;

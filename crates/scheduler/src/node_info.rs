@@ -34,8 +34,6 @@ pub struct NodeInfo {
     pub non_zero_memory: i64,
     used_ports: HashMap<HostPort, u32>,
     pub images: Arc<HashMap<String, ImageState>>,
-    /// How many pods mount each claim, by `namespace/name`.
-    claims: HashMap<String, u32>,
     /// Changes with every change of the node or its pods in the snapshot; 0 for a copy that was changed.
     pub generation: u64,
 }
@@ -54,7 +52,6 @@ impl NodeInfo {
             non_zero_memory: 0,
             used_ports: HashMap::new(),
             images: Arc::default(),
-            claims: HashMap::new(),
             generation: 0,
         }
     }
@@ -80,9 +77,6 @@ impl NodeInfo {
         for port in &pod.host_ports {
             *self.used_ports.entry(port.clone()).or_default() += 1;
         }
-        for claim in mounted_claims(&pod) {
-            *self.claims.entry(claim).or_default() += 1;
-        }
         if pod.has_affinity() {
             self.pods_with_affinity.push(Arc::clone(&pod));
         }
@@ -101,9 +95,6 @@ impl NodeInfo {
         self.non_zero_memory = self.non_zero_memory.saturating_sub(pod.non_zero_memory);
         for port in &pod.host_ports {
             release(&mut self.used_ports, port);
-        }
-        for claim in mounted_claims(&pod) {
-            release(&mut self.claims, &claim);
         }
         take(&mut self.pods_with_affinity, uid);
         take(&mut self.pods_with_required_anti_affinity, uid);
@@ -124,17 +115,6 @@ impl NodeInfo {
         let on_any = HostPort { ip: ANY_IP.to_owned(), ..port.clone() };
         self.used_ports.contains_key(port) || self.used_ports.contains_key(&on_any)
     }
-
-    /// Whether a pod of the node mounts a claim, named `namespace/name`.
-    pub fn mounts_claim(&self, claim: &str) -> bool {
-        self.claims.contains_key(claim)
-    }
-}
-
-fn mounted_claims(pod: &PodInfo) -> impl Iterator<Item = String> {
-    let namespace = pod.namespace();
-    let claims = pod.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
-    claims.map(move |claim| format!("{namespace}/{}", claim.claim_name))
 }
 
 fn take(pods: &mut Vec<Arc<PodInfo>>, uid: &str) -> Option<Arc<PodInfo>> {
@@ -142,7 +122,7 @@ fn take(pods: &mut Vec<Arc<PodInfo>>, uid: &str) -> Option<Arc<PodInfo>> {
     Some(pods.swap_remove(at))
 }
 
-fn release<K: std::hash::Hash + Eq + Clone>(counts: &mut HashMap<K, u32>, key: &K) {
+pub(crate) fn release<K: std::hash::Hash + Eq + Clone>(counts: &mut HashMap<K, u32>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {
@@ -158,8 +138,7 @@ mod tests {
 
     fn pod(uid: &str, ip: &str, protocol: &str) -> Arc<PodInfo> {
         let json = format!(
-            r#"{{"metadata":{{"uid":"{uid}","namespace":"d"}},"spec":{{"volumes":[{{"name":"v","persistentVolumeClaim":{{"claimName":"c"}}}}],
-            "containers":[{{"name":"c","resources":{{"requests":{{"cpu":"1"}}}},
+            r#"{{"metadata":{{"uid":"{uid}","namespace":"d"}},"spec":{{"containers":[{{"name":"c","resources":{{"requests":{{"cpu":"1"}}}},
             "ports":[{{"containerPort":80,"hostPort":80,"hostIP":"{ip}","protocol":"{protocol}"}}]}}]}}}}"#
         );
         Arc::new(PodInfo::new(Arc::new(from_json(json.as_bytes()).unwrap())))
@@ -170,10 +149,10 @@ mod tests {
         let mut node = NodeInfo::new(Arc::default(), 0);
         let empty = node.clone();
         node.add_pod(pod("a", "", ""));
-        assert_eq!((node.requested.milli_cpu, node.mounts_claim("d/c")), (1000, true));
+        assert_eq!(node.requested.milli_cpu, 1000);
         assert!(node.remove_pod("b").is_none());
         assert!(node.remove_pod("a").is_some());
-        assert_eq!((&node.requested, node.mounts_claim("d/c")), (&empty.requested, false));
+        assert_eq!(node.requested, empty.requested);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Example: zones `a: [n1, n2]` and `b: [n3]` give `n1, n3, n2`.
 
+use std::sync::Arc;
+
 use crate::node_info::Slot;
 use crate::selector::Labels;
 use names::labels::{FAILURE_DOMAIN_REGION, FAILURE_DOMAIN_ZONE, TOPOLOGY_REGION, TOPOLOGY_ZONE};
@@ -9,27 +11,42 @@ use names::labels::{FAILURE_DOMAIN_REGION, FAILURE_DOMAIN_ZONE, TOPOLOGY_REGION,
 /// Nodes by zone, in the order of their arrival.
 #[derive(Debug, Default)]
 pub struct NodeTree {
-    zones: Vec<(String, Vec<Slot>)>,
+    zones: Vec<(Arc<str>, Vec<Slot>)>,
+    /// The zone of each slot.
+    zone_by_slot: Vec<Option<Arc<str>>>,
 }
 
 impl NodeTree {
-    pub fn add(&mut self, slot: Slot, zone: String) {
-        match self.zones.iter_mut().find(|(name, _)| *name == zone) {
-            Some((_, slots)) => slots.push(slot),
-            None => self.zones.push((zone, vec![slot])),
+    pub fn add(&mut self, slot: Slot, zone: &str) {
+        let zone = match self.zones.iter_mut().find(|(name, _)| **name == *zone) {
+            Some((name, slots)) => {
+                slots.push(slot);
+                Arc::clone(name)
+            }
+            None => {
+                let name: Arc<str> = Arc::from(zone);
+                self.zones.push((Arc::clone(&name), vec![slot]));
+                name
+            }
+        };
+        if self.zone_by_slot.len() <= slot {
+            self.zone_by_slot.resize(slot + 1, None);
         }
+        self.zone_by_slot[slot] = Some(zone);
     }
 
     pub fn remove(&mut self, slot: Slot) {
-        for (_, slots) in &mut self.zones {
-            slots.retain(|one| *one != slot);
+        let Some(zone) = self.zone_by_slot.get_mut(slot).and_then(Option::take) else { return };
+        let Some(at) = self.zones.iter().position(|(name, _)| *name == zone) else { return };
+        self.zones[at].1.retain(|one| *one != slot);
+        if self.zones[at].1.is_empty() {
+            self.zones.remove(at);
         }
-        self.zones.retain(|(_, slots)| !slots.is_empty());
     }
 
     /// The zone of a node.
     pub fn zone(&self, slot: Slot) -> Option<&str> {
-        self.zones.iter().find(|(_, slots)| slots.contains(&slot)).map(|(zone, _)| &**zone)
+        self.zone_by_slot.get(slot)?.as_deref()
     }
 
     pub fn order(&self) -> Vec<Slot> {
@@ -56,7 +73,7 @@ mod tests {
     fn zones_take_turns() {
         let mut tree = NodeTree::default();
         for (slot, zone) in ["a", "a", "b", "a", "c"].into_iter().enumerate() {
-            tree.add(slot, zone.to_owned());
+            tree.add(slot, zone);
         }
         assert_eq!(tree.order(), [0, 2, 4, 1, 3]);
         tree.remove(2);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use api::resource::v1alpha1::{PodScheduling, ResourceClaim};
 use api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use env::World;
 
@@ -17,7 +18,10 @@ use crate::evaluation::{CompiledProfile, Nominator};
 use crate::extender::Extender;
 use crate::framework::Features;
 use crate::framework::profile::{NodeResourcesFitArgs, Profile};
+use crate::metrics::{Metrics, State};
 use crate::node_info::NodeInfo;
+use crate::node_problem::node_problem;
+use crate::panic_guard;
 use crate::plugins::taint_toleration::{NO_SCHEDULE, tolerates};
 use crate::plugins::volumes::WAIT_FOR_FIRST_CONSUMER;
 use crate::plugins::{node_name, node_ports, node_resources};
@@ -72,13 +76,17 @@ impl Nominator for queue::Nominator<Arc<PodInfo>> {
     fn nominated(&self) -> Vec<Arc<PodInfo>> {
         self.iter().flat_map(|(_, pods)| pods).cloned().collect()
     }
+
+    fn nominated_nodes(&self) -> Vec<&str> {
+        self.iter().map(|(node, _)| node).collect()
+    }
 }
 
 /// One attempt to schedule a pod, to be carried out.
 #[derive(Debug)]
 pub enum Attempt {
     /// Write the volumes, wait until they are bound, then bind the pod. It is assumed on the node meanwhile.
-    Bind { queued: QueuedPod<Arc<PodInfo>>, placement: Placement },
+    Bind { queued: QueuedPod<Arc<PodInfo>>, placement: Box<Placement> },
     /// Write the condition, the event and the nomination; delete victims. The pod is in the queue again.
     Failed { pod: Arc<PodInfo>, failure: Box<Failure> },
     /// The pod is being deleted: write the event only.
@@ -93,6 +101,8 @@ pub struct Scheduler {
     profiles: HashMap<String, CompiledProfile>,
     /// The newest versions of pods without a node, by uid.
     pending: HashMap<String, Arc<PodInfo>>,
+    /// Nodes that are left out, with the reason.
+    skipped_nodes: HashMap<String, String>,
 }
 
 impl Scheduler {
@@ -112,12 +122,35 @@ impl Scheduler {
             cycle: Cycle::new(world, percentage),
             profiles: profiles.into_iter().map(by_name).collect(),
             pending: HashMap::new(),
+            skipped_nodes: HashMap::new(),
         }
     }
 
     /// Extenders in the order of their calls.
     pub fn with_extenders(self, extenders: Vec<Box<dyn Extender>>) -> Self {
         Scheduler { cycle: self.cycle.with_extenders(extenders), ..self }
+    }
+
+    /// Counts attempts in these metrics.
+    pub fn with_metrics(self, metrics: Metrics) -> Self {
+        Scheduler { cycle: self.cycle.with_metrics(metrics), ..self }
+    }
+
+    /// Sizes for metrics.
+    pub fn state(&self) -> State {
+        let (pods, assumed_pods) = self.snapshot.pod_counts();
+        State {
+            pending: self.queue.pending(),
+            incoming: self.queue.incoming().collect(),
+            rejected: self
+                .queue
+                .rejected()
+                .map(|(name, plugin, count)| (name.to_owned(), plugin, count))
+                .collect(),
+            nodes: self.snapshot.node_count(),
+            pods,
+            assumed_pods,
+        }
     }
 
     pub fn queue(&self) -> &SchedulingQueue<Arc<PodInfo>> {
@@ -192,7 +225,12 @@ impl Scheduler {
 
     // ---- nodes
 
+    /// Takes a new node or a new version. A node with absurd values is left out, with a warning.
     pub fn set_node(&mut self, now: Duration, node: Arc<Node>) {
+        if let Some(problem) = node_problem(&node) {
+            return self.skip_node(&node.metadata.name, problem);
+        }
+        self.skipped_nodes.remove(&node.metadata.name);
         let old = self.snapshot.node(&node.metadata.name).map(|info| Arc::clone(&info.node));
         self.snapshot.set_node(Arc::clone(&node));
         let event = match old {
@@ -203,7 +241,16 @@ impl Scheduler {
         self.queue.move_on(now, &event, |pod| could_fit(pod, info));
     }
 
+    fn skip_node(&mut self, name: &str, problem: String) {
+        self.snapshot.remove_node(name);
+        if self.skipped_nodes.get(name) != Some(&problem) {
+            tracing::warn!(node = name, problem, "a node is left out of scheduling");
+            self.skipped_nodes.insert(name.to_owned(), problem);
+        }
+    }
+
     pub fn remove_node(&mut self, name: &str) {
+        self.skipped_nodes.remove(name);
         self.snapshot.remove_node(name);
     }
 
@@ -278,6 +325,19 @@ impl Scheduler {
         self.wake(now, false, [ClusterEvent::CSI_STORAGE_CAPACITY_DELETE; 2]);
     }
 
+    // ---- dynamic resources
+
+    pub fn set_resource_claim(&mut self, now: Duration, claim: Arc<ResourceClaim>) {
+        let is_known = self.snapshot.storage.resources.claims.insert(key(&*claim), claim).is_some();
+        self.wake(now, is_known, [ClusterEvent::RESOURCE_CLAIM_ADD, ClusterEvent::RESOURCE_CLAIM_UPDATE]);
+    }
+
+    pub fn set_pod_scheduling(&mut self, now: Duration, scheduling: Arc<PodScheduling>) {
+        let schedulings = &mut self.snapshot.storage.resources.schedulings;
+        let is_known = schedulings.insert(key(&*scheduling), scheduling).is_some();
+        self.wake(now, is_known, [ClusterEvent::POD_SCHEDULING_ADD, ClusterEvent::POD_SCHEDULING_UPDATE]);
+    }
+
     /// Wakes pods by the event of a new object, or of a new version.
     fn wake(&mut self, now: Duration, is_known: bool, [add, update]: [ClusterEvent; 2]) {
         let event = if is_known { update } else { add };
@@ -301,29 +361,39 @@ impl Scheduler {
                 continue;
             }
             let nominator = self.queue.nominator();
-            return Some(match self.cycle.schedule(profile, &mut self.snapshot, nominator, &pod) {
-                Outcome::Placed(placement) => {
+            let outcome =
+                panic_guard::schedule(&mut self.cycle, profile, &mut self.snapshot, nominator, &pod);
+            return Some(match outcome {
+                Outcome::Placed(mut placement) => {
+                    placement.scheduling_cycle = self.queue.scheduling_cycle();
                     self.snapshot.assume(&pod, &placement.node);
                     placement.volumes.assume(&mut self.snapshot.storage, &placement.node);
                     self.queue.nominator_mut().delete(pod.uid());
                     Attempt::Bind { queued, placement }
                 }
                 Outcome::Failed(failure) => {
-                    self.hand_back(now, queued, &failure);
+                    let cycle = self.queue.scheduling_cycle();
+                    self.hand_back(now, queued, &failure, cycle);
                     Attempt::Failed { pod, failure }
                 }
             });
         }
     }
 
-    fn hand_back(&mut self, now: Duration, mut queued: QueuedPod<Arc<PodInfo>>, failure: &Failure) {
+    /// Queues a pod whose attempt failed in a scheduling cycle.
+    fn hand_back(
+        &mut self,
+        now: Duration,
+        mut queued: QueuedPod<Arc<PodInfo>>,
+        failure: &Failure,
+        cycle: u64,
+    ) {
         if let Some(plugins) = failure.unschedulable_plugins() {
             queued.unschedulable_plugins = plugins.into_iter().collect();
         }
         let Some(newest) = self.pending.get(queued.pod.uid()) else { return };
         queued.pod = Arc::clone(newest);
         let pod = Arc::clone(newest);
-        let cycle = self.queue.scheduling_cycle();
         // a pod that is queued already was updated meanwhile
         let _ = self.queue.add_unschedulable(now, queued, cycle);
         let nomination = match &failure.nomination {
@@ -343,12 +413,32 @@ impl Scheduler {
         placement: &Placement,
         message: String,
     ) -> Failure {
-        self.snapshot.forget(queued.pod.uid());
-        placement.volumes.restore(&mut self.snapshot.storage);
+        self.take_back(&queued, placement);
         self.queue.move_on(now, &ClusterEvent::ASSIGNED_POD_DELETE, |_| true);
         let failure = Failure::error(message);
-        self.hand_back(now, queued, &failure);
+        let cycle = self.queue.scheduling_cycle();
+        self.hand_back(now, queued, &failure, cycle);
         failure
+    }
+
+    /// Takes back a placement whose resource claims could not be reserved; the pod waits for an event. Returns the
+    /// failure to write.
+    pub fn reservation_failed(
+        &mut self,
+        now: Duration,
+        queued: QueuedPod<Arc<PodInfo>>,
+        placement: &Placement,
+        message: String,
+    ) -> Failure {
+        self.take_back(&queued, placement);
+        let failure = Failure::error(message);
+        self.hand_back(now, queued, &failure, placement.scheduling_cycle);
+        failure
+    }
+
+    fn take_back(&mut self, queued: &QueuedPod<Arc<PodInfo>>, placement: &Placement) {
+        self.snapshot.forget(queued.pod.uid());
+        placement.volumes.restore(&mut self.snapshot.storage);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use api::core::v1::{Node, Pod};
 
-use crate::node_info::{ImageState, NodeInfo, Slot};
+use crate::node_info::{ImageState, NodeInfo, Slot, release};
 use crate::node_tree::{NodeTree, zone_of};
 use crate::pod_info::PodInfo;
 use crate::selector::Labels;
@@ -18,7 +18,7 @@ use crate::topology::{KeyId, Topology};
 /// So many different labels of pods are kept at least.
 const LABELS: usize = 1024;
 /// So many changes of nodes are remembered.
-const CHANGES: usize = 1024;
+const CHANGES: usize = 4096;
 /// More topology keys than this are forgotten, and indexed again when they are used.
 const TOPOLOGY_KEYS: usize = 256;
 
@@ -31,11 +31,13 @@ pub struct Snapshot {
     by_name: HashMap<String, Slot>,
     tree: NodeTree,
     /// Made from the tree when it is needed.
-    order: OnceLock<Vec<Slot>>,
+    order: OnceLock<SearchOrder>,
     /// Assigned pods by uid.
     pods: HashMap<String, AssignedPod>,
     /// Pods of nodes that are not known (yet), by node name.
     orphans: HashMap<String, Vec<Arc<PodInfo>>>,
+    /// How many assigned pods on known nodes mount each claim, by `namespace/name`.
+    claims: HashMap<String, u32>,
     with_affinity: BTreeSet<Slot>,
     with_required_anti_affinity: BTreeSet<Slot>,
     images: HashMap<String, ImageState>,
@@ -52,6 +54,25 @@ pub struct Snapshot {
     changes: VecDeque<(u64, Slot)>,
     /// Changes with nodes, their labels and taints, and with the labels of namespaces.
     layout: u64,
+}
+
+/// The order of the search.
+#[derive(Debug)]
+struct SearchOrder {
+    slots: Vec<Slot>,
+    /// The positions of slots in it.
+    positions: Vec<usize>,
+}
+
+impl SearchOrder {
+    fn new(slots: Vec<Slot>) -> Self {
+        let limit = slots.iter().max().map_or(0, |last| last + 1);
+        let mut positions = vec![usize::MAX; limit];
+        for (position, slot) in slots.iter().enumerate() {
+            positions[*slot] = position;
+        }
+        SearchOrder { slots, positions }
+    }
 }
 
 #[derive(Debug)]
@@ -74,7 +95,16 @@ impl Snapshot {
 
     /// The slots of the nodes in the order of the search.
     pub fn order(&self) -> &[Slot] {
-        self.order.get_or_init(|| self.tree.order())
+        &self.search_order().slots
+    }
+
+    fn search_order(&self) -> &SearchOrder {
+        self.order.get_or_init(|| SearchOrder::new(self.tree.order()))
+    }
+
+    /// The position of a node in [`Self::order`].
+    pub fn position(&self, slot: Slot) -> Option<usize> {
+        self.search_order().positions.get(slot).copied().filter(|position| *position != usize::MAX)
     }
 
     /// The nodes in the order of the search.
@@ -156,7 +186,7 @@ impl Snapshot {
         };
         if self.tree.zone(slot) != Some(&zone) {
             self.tree.remove(slot);
-            self.tree.add(slot, zone);
+            self.tree.add(slot, &zone);
             self.order.take();
         }
         self.topology.set_node(slot, &node.metadata.labels);
@@ -184,7 +214,7 @@ impl Snapshot {
         } else {
             self.slots[slot] = Some(info);
         }
-        self.tree.add(slot, zone.to_owned());
+        self.tree.add(slot, zone);
         self.order.take();
         self.layout += 1;
         for pod in self.orphans.remove(&name).unwrap_or_default() {
@@ -206,6 +236,7 @@ impl Snapshot {
         self.with_affinity.remove(&slot);
         self.with_required_anti_affinity.remove(&slot);
         self.free.push(slot);
+        info.pods.iter().for_each(|pod| self.remove_claims(pod));
         if !info.pods.is_empty() {
             self.orphans.insert(name.to_owned(), info.pods);
         }
@@ -272,6 +303,11 @@ impl Snapshot {
         self.pods.get(uid).is_some_and(|pod| pod.assumed)
     }
 
+    /// The number of assigned pods, and of the assumed ones among them.
+    pub fn pod_counts(&self) -> (usize, usize) {
+        (self.pods.len(), self.pods.values().filter(|pod| pod.assumed).count())
+    }
+
     /// The node of an assigned or assumed pod.
     pub fn node_of(&self, uid: &str) -> Option<&str> {
         self.pods.get(uid).map(|pod| &*pod.node)
@@ -324,6 +360,7 @@ impl Snapshot {
 
     fn attach(&mut self, slot: Slot, pod: Arc<PodInfo>) {
         let generation = self.note_change(slot);
+        self.add_claims(&pod);
         if let Some(info) = self.slots.get_mut(slot).and_then(Option::as_deref_mut) {
             info.add_pod(pod);
             info.generation = generation;
@@ -333,10 +370,15 @@ impl Snapshot {
 
     fn detach(&mut self, slot: Slot, uid: &str) {
         let generation = self.note_change(slot);
-        if let Some(info) = self.slots.get_mut(slot).and_then(Option::as_deref_mut) {
-            info.remove_pod(uid);
+        let node = self.slots.get_mut(slot).and_then(Option::as_deref_mut);
+        let removed = node.and_then(|info| {
+            let removed = info.remove_pod(uid);
             // a copy that was changed has none
             info.generation = generation;
+            removed
+        });
+        if let Some(pod) = removed {
+            self.remove_claims(&pod);
         }
         self.note_affinity(slot);
     }
@@ -356,7 +398,19 @@ impl Snapshot {
 
     /// Whether an assigned pod mounts a claim, named `namespace/name`.
     pub fn mounts_claim(&self, claim: &str) -> bool {
-        self.nodes().any(|node| node.mounts_claim(claim))
+        self.claims.contains_key(claim)
+    }
+
+    fn add_claims(&mut self, pod: &PodInfo) {
+        for claim in mounted_claims(pod) {
+            *self.claims.entry(claim).or_default() += 1;
+        }
+    }
+
+    fn remove_claims(&mut self, pod: &PodInfo) {
+        for claim in mounted_claims(pod) {
+            release(&mut self.claims, &claim);
+        }
     }
 
     // ---- namespaces and topology
@@ -411,6 +465,13 @@ impl Snapshot {
             self.add_topology_key(key);
         }
     }
+}
+
+/// The claims that a pod mounts, by `namespace/name`.
+fn mounted_claims(pod: &PodInfo) -> impl Iterator<Item = String> {
+    let namespace = pod.namespace();
+    let claims = pod.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    claims.map(move |claim| format!("{namespace}/{}", claim.claim_name))
 }
 
 /// Whether nothing changed of an assigned pod that cycles of others read. Its other parts never change.
@@ -473,5 +534,27 @@ mod tests {
         assert!(!snapshot.is_assumed("p") && snapshot.node("a").unwrap().pods.len() == 1);
         snapshot.forget("p");
         assert_eq!(snapshot.node_of("p"), Some("a"));
+    }
+
+    #[test]
+    fn claims_are_mounted_while_a_pod_is_on_a_known_node() {
+        let mut snapshot = Snapshot::new();
+        let volumes = r#""volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"c"}}]"#;
+        for uid in ["p", "q"] {
+            let json = format!(
+                r#"{{"metadata":{{"uid":"{uid}","namespace":"d"}},"spec":{{"nodeName":"a",{volumes}}}}}"#
+            );
+            snapshot.set_pod(Arc::new(from_json(json.as_bytes()).unwrap()));
+        }
+        assert!(!snapshot.mounts_claim("d/c"));
+        snapshot.set_node(node("a", "1"));
+        snapshot.remove_pod("p");
+        assert!(snapshot.mounts_claim("d/c"));
+        snapshot.remove_node("a");
+        assert!(!snapshot.mounts_claim("d/c"));
+        snapshot.set_node(node("a", "1"));
+        assert!(snapshot.mounts_claim("d/c"));
+        snapshot.remove_pod("q");
+        assert!(!snapshot.mounts_claim("d/c"));
     }
 }

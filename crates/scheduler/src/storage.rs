@@ -7,6 +7,7 @@ use api::Resource;
 use api::apps::v1::{ReplicaSet, StatefulSet};
 use api::core::v1::{PersistentVolume, PersistentVolumeClaim, ReplicationController, Service};
 use api::policy::v1::PodDisruptionBudget;
+use api::resource::v1alpha1::{PodScheduling, ResourceClaim, ResourceClass};
 use api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 
 /// Objects by name, or by `namespace/name`.
@@ -14,6 +15,7 @@ pub type Store<T> = HashMap<String, Arc<T>>;
 
 #[derive(Debug, Default)]
 pub struct Storage {
+    pub resources: ResourceStore,
     pub volumes: AssumeStore<PersistentVolume>,
     pub claims: AssumeStore<PersistentVolumeClaim>,
     pub classes: Store<StorageClass>,
@@ -95,6 +97,15 @@ pub fn key(object: &impl Resource) -> String {
 
 fn version(object: &impl Resource) -> u64 {
     object.resource_version().parse().unwrap_or(0)
+}
+
+/// The objects of dynamic resources.
+#[derive(Debug, Default)]
+pub struct ResourceStore {
+    pub claims: Store<ResourceClaim>,
+    pub classes: Store<ResourceClass>,
+    /// By the pod that they belong to.
+    pub schedulings: Store<PodScheduling>,
 }
 
 #[derive(Debug, Default)]

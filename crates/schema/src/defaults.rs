@@ -2,7 +2,7 @@
 
 use crate::decode;
 use crate::path::Path;
-use crate::table::{Declares, Flags, Literal, Type};
+use crate::table::{Declarations, Flags, Literal, Type};
 use crate::value::{Map, Value};
 use crate::walk::{Visitor, declaring, walk};
 use crate::zero;
@@ -15,7 +15,7 @@ pub fn apply(ty: &Type, value: &mut Value) {
 struct Defaults;
 
 impl Visitor for Defaults {
-    const LOOKS_FOR: Declares = Declares::DEFAULTS;
+    const LOOKS_FOR: Declarations = Declarations::DEFAULTS;
 
     fn structure(&mut self, ty: &Type, map: &mut Map, _: &Path<'_>) {
         for field in declaring(ty) {

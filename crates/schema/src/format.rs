@@ -7,11 +7,11 @@
 use crate::table::Format;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Everything that is wrong with a text; nothing when it is fine.
-pub type Complaints = Vec<String>;
+/// The messages of all format errors of a text; empty if it is valid.
+pub type FormatErrors = Vec<String>;
 
 /// Checks a text against the form that a table names.
-pub fn check(format: Format, text: &str) -> Complaints {
+pub fn check(format: Format, text: &str) -> FormatErrors {
     match format {
         Format::Dns1123Label => dns1123_label(text),
         Format::Dns1123Subdomain => dns1123_subdomain(text),
@@ -85,8 +85,8 @@ fn is_name_part(text: &str) -> bool {
 }
 
 /// A label of a host name that may start with a digit.
-pub fn dns1123_label(text: &str) -> Complaints {
-    let mut wrong = Complaints::new();
+pub fn dns1123_label(text: &str) -> FormatErrors {
+    let mut wrong = FormatErrors::new();
     if text.len() > LABEL_MAX {
         wrong.push(too_long(LABEL_MAX));
     }
@@ -99,8 +99,8 @@ pub fn dns1123_label(text: &str) -> Complaints {
 }
 
 /// Labels joined by dots.
-pub fn dns1123_subdomain(text: &str) -> Complaints {
-    let mut wrong = Complaints::new();
+pub fn dns1123_subdomain(text: &str) -> FormatErrors {
+    let mut wrong = FormatErrors::new();
     if text.len() > SUBDOMAIN_MAX {
         wrong.push(too_long(SUBDOMAIN_MAX));
     }
@@ -114,8 +114,8 @@ pub fn dns1123_subdomain(text: &str) -> Complaints {
 }
 
 /// `*.` and a subdomain.
-pub fn wildcard_subdomain(text: &str) -> Complaints {
-    let mut wrong = Complaints::new();
+pub fn wildcard_subdomain(text: &str) -> FormatErrors {
+    let mut wrong = FormatErrors::new();
     if text.len() > SUBDOMAIN_MAX {
         wrong.push(too_long(SUBDOMAIN_MAX));
     }
@@ -129,8 +129,8 @@ pub fn wildcard_subdomain(text: &str) -> Complaints {
 }
 
 /// A label of a host name that starts with a letter.
-pub fn dns1035_label(text: &str) -> Complaints {
-    let mut wrong = Complaints::new();
+pub fn dns1035_label(text: &str) -> FormatErrors {
+    let mut wrong = FormatErrors::new();
     if text.len() > LABEL_MAX {
         wrong.push(too_long(LABEL_MAX));
     }
@@ -144,8 +144,8 @@ pub fn dns1035_label(text: &str) -> Complaints {
 }
 
 /// A name with an optional subdomain and slash before it, as label and annotation keys are.
-pub fn qualified_name(text: &str) -> Complaints {
-    let mut wrong = Complaints::new();
+pub fn qualified_name(text: &str) -> FormatErrors {
+    let mut wrong = FormatErrors::new();
     let words = |subject: &str| {
         shape(&format!("{subject} {NAME_WORDS}"), &["MyName", "my.name", "123-abc"], NAME_EXPRESSION)
     };
@@ -176,8 +176,8 @@ pub fn qualified_name(text: &str) -> Complaints {
 }
 
 /// The value of a label.
-pub fn label_value(text: &str) -> Complaints {
-    let mut wrong = Complaints::new();
+pub fn label_value(text: &str) -> FormatErrors {
+    let mut wrong = FormatErrors::new();
     if text.len() > LABEL_MAX {
         wrong.push(too_long(LABEL_MAX));
     }
@@ -190,7 +190,7 @@ pub fn label_value(text: &str) -> Complaints {
 }
 
 /// The key of an annotation: a qualified name whose case does not count.
-pub fn annotation_key(key: &str) -> Complaints {
+pub fn annotation_key(key: &str) -> FormatErrors {
     if key.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase()) {
         qualified_name(key)
     } else {
@@ -205,8 +205,8 @@ pub fn annotations_too_large<'a>(annotations: impl Iterator<Item = (&'a str, &'a
 }
 
 /// The name of a port or service as IANA registers them.
-pub fn port_name(text: &str) -> Complaints {
-    let mut wrong = Complaints::new();
+pub fn port_name(text: &str) -> FormatErrors {
+    let mut wrong = FormatErrors::new();
     let bytes = text.as_bytes();
     if bytes.len() > 15 {
         wrong.push(too_long(15));
@@ -227,13 +227,13 @@ pub fn port_name(text: &str) -> Complaints {
 }
 
 /// The number of a port.
-pub fn port_number(number: i64) -> Complaints {
+pub fn port_number(number: i64) -> FormatErrors {
     if (1..=65535).contains(&number) { Vec::new() } else { vec![out_of_range(1, 65535)] }
 }
 
 /// The name of an environment variable.
-pub fn env_name(text: &str) -> Complaints {
-    let mut wrong = Complaints::new();
+pub fn env_name(text: &str) -> FormatErrors {
+    let mut wrong = FormatErrors::new();
     let inner = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
     let starts = text.as_bytes().first().is_some_and(|b| !b.is_ascii_digit());
     if !starts || !text.as_bytes().iter().all(inner) {
@@ -247,8 +247,8 @@ pub fn env_name(text: &str) -> Complaints {
 }
 
 /// The key of a config map or secret.
-pub fn config_key(text: &str) -> Complaints {
-    let mut wrong = Complaints::new();
+pub fn config_key(text: &str) -> FormatErrors {
+    let mut wrong = FormatErrors::new();
     if text.len() > SUBDOMAIN_MAX {
         wrong.push(too_long(SUBDOMAIN_MAX));
     }
@@ -272,12 +272,12 @@ fn upward(text: &str) -> Option<String> {
 }
 
 /// A name that stands between slashes of a path.
-pub fn path_segment(text: &str) -> Complaints {
+pub fn path_segment(text: &str) -> FormatErrors {
     if matches!(text, "." | "..") { vec![format!("may not be '{text}'")] } else { path_segment_prefix(text) }
 }
 
 /// The beginning of such a name, to which something will be added.
-pub fn path_segment_prefix(text: &str) -> Complaints {
+pub fn path_segment_prefix(text: &str) -> FormatErrors {
     let contains = |c: char| text.contains(c).then(|| format!("may not contain '{c}'"));
     contains('/').into_iter().chain(contains('%')).collect()
 }
@@ -323,7 +323,7 @@ pub fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
 }
 
 /// An address of either family.
-pub fn ip(text: &str) -> Complaints {
+pub fn ip(text: &str) -> FormatErrors {
     match parse_ip(text) {
         Some(_) => Vec::new(),
         None => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()],
@@ -331,7 +331,7 @@ pub fn ip(text: &str) -> Complaints {
 }
 
 /// An address and the length of its prefix.
-pub fn cidr(text: &str) -> Complaints {
+pub fn cidr(text: &str) -> FormatErrors {
     match parse_cidr(text) {
         Some(_) => Vec::new(),
         None => vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()],
@@ -339,7 +339,7 @@ pub fn cidr(text: &str) -> Complaints {
 }
 
 /// The name of a header of an HTTP message.
-pub fn http_header_name(text: &str) -> Complaints {
+pub fn http_header_name(text: &str) -> FormatErrors {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Vec::new();
     }
@@ -348,7 +348,7 @@ pub fn http_header_name(text: &str) -> Complaints {
 }
 
 /// A name as the C language has them.
-pub fn c_identifier(text: &str) -> Complaints {
+pub fn c_identifier(text: &str) -> FormatErrors {
     let starts = text.bytes().next().is_some_and(|b| !b.is_ascii_digit());
     if starts && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
         return Vec::new();
@@ -359,7 +359,7 @@ pub fn c_identifier(text: &str) -> Complaints {
 }
 
 /// Digits and a percent sign.
-pub fn percent(text: &str) -> Complaints {
+pub fn percent(text: &str) -> FormatErrors {
     let digits = text.strip_suffix('%').unwrap_or_default();
     if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
         return Vec::new();

@@ -18,14 +18,14 @@ pub struct JsonPath {
 /// A path that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadPath(String);
+pub struct JsonPathError(String);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Field(String),
     /// All items, or all values.
     All,
-    /// Everything that has parts, the value itself among it.
+    /// The value and all values below it that have parts.
     Below,
     Index(i64),
     Range(Option<i64>, Option<i64>, Option<i64>),
@@ -61,7 +61,7 @@ enum Comparison {
 const MOST_NESTED: usize = 8;
 
 impl JsonPath {
-    pub fn parse(text: &str) -> Result<Self, BadPath> {
+    pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         let mut reader = Reader { cursor: Cursor::new(text), nested: 0 };
         let path = reader.path()?;
         if reader.cursor.at < text.len() {
@@ -70,22 +70,22 @@ impl JsonPath {
         Ok(path)
     }
 
-    /// What the path leads to, in order.
+    /// The values at the path, in order.
     pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         self.walk(value).unwrap_or_default()
     }
 
     /// The same; an error where a step does not fit the value that it meets.
-    fn walk<'v>(&self, value: &'v Value) -> Result<Vec<&'v Value>, Misfit> {
-        let mut found = vec![value];
+    fn walk<'v>(&self, value: &'v Value) -> Result<Vec<&'v Value>, StepMismatch> {
+        let mut values = vec![value];
         for step in &self.steps {
             let mut next = Vec::new();
-            for value in found {
+            for value in values {
                 step.take(value, &mut next)?;
             }
-            found = next;
+            values = next;
         }
-        Ok(found)
+        Ok(values)
     }
 
     /// The names that it begins with, joined by dots: nothing outside of them is looked at. `None` where a name has
@@ -113,10 +113,10 @@ impl JsonPath {
 }
 
 /// A step that does not fit the value that it meets.
-struct Misfit;
+struct StepMismatch;
 
 impl Step {
-    fn take<'v>(&self, value: &'v Value, out: &mut Vec<&'v Value>) -> Result<(), Misfit> {
+    fn take<'v>(&self, value: &'v Value, out: &mut Vec<&'v Value>) -> Result<(), StepMismatch> {
         match (self, value) {
             (Step::Field(name), Value::Map(map)) => out.extend(map.get(name)),
             (Step::All, Value::Map(map)) => out.extend(map.iter().map(|(_, value)| value)),
@@ -130,7 +130,7 @@ impl Step {
             }
             (Step::Index(_) | Step::Range(..), Value::Null) => {}
             (Step::Index(at), Value::List(items)) => {
-                out.push(place(*at, items.len()).and_then(|at| items.get(at)).ok_or(Misfit)?);
+                out.push(place(*at, items.len()).and_then(|at| items.get(at)).ok_or(StepMismatch)?);
             }
             (Step::Range(from, to, step), Value::List(items)) => {
                 out.extend(range(items, (*from, *to))?.iter().step_by(stride(*step)?));
@@ -142,26 +142,26 @@ impl Step {
                     }
                 }
             }
-            (Step::Index(_) | Step::Range(..) | Step::Where(_), _) => return Err(Misfit),
+            (Step::Index(_) | Step::Range(..) | Step::Where(_), _) => return Err(StepMismatch),
         }
         Ok(())
     }
 }
 
 /// The items between two places, each of which may be counted from the end.
-fn range(items: &[Value], (from, to): (Option<i64>, Option<i64>)) -> Result<&[Value], Misfit> {
+fn range(items: &[Value], (from, to): (Option<i64>, Option<i64>)) -> Result<&[Value], StepMismatch> {
     let len = items.len() as i64;
     let from = from.map_or(0, |at| if at < 0 { at.saturating_add(len) } else { at });
     let to = to.map_or(len, |at| if at < 0 { at.saturating_add(len) } else { at });
     if from == to {
         return Ok(&[]);
     }
-    let (Ok(from), Ok(to)) = (usize::try_from(from), usize::try_from(to)) else { return Err(Misfit) };
-    if from < items.len() { items.get(from..to).ok_or(Misfit) } else { Err(Misfit) }
+    let (Ok(from), Ok(to)) = (usize::try_from(from), usize::try_from(to)) else { return Err(StepMismatch) };
+    if from < items.len() { items.get(from..to).ok_or(StepMismatch) } else { Err(StepMismatch) }
 }
 
-fn stride(step: Option<i64>) -> Result<usize, Misfit> {
-    usize::try_from(step.unwrap_or(1)).ok().filter(|step| *step > 0).ok_or(Misfit)
+fn stride(step: Option<i64>) -> Result<usize, StepMismatch> {
+    usize::try_from(step.unwrap_or(1)).ok().filter(|step| *step > 0).ok_or(StepMismatch)
 }
 
 fn below<'v>(value: &'v Value, out: &mut Vec<&'v Value>) {
@@ -184,7 +184,7 @@ fn place(at: i64, len: usize) -> Option<usize> {
 }
 
 impl Filter {
-    fn holds(&self, item: &Value) -> Result<bool, Misfit> {
+    fn holds(&self, item: &Value) -> Result<bool, StepMismatch> {
         let Some((comparison, right)) = &self.comparison else {
             return Ok(!self.left.values(item).unwrap_or_default().is_empty());
         };
@@ -192,13 +192,13 @@ impl Filter {
         match (&*left, &*right) {
             ([], _) | (_, []) => Ok(false),
             ([left], [right]) => comparison.holds(left, right),
-            _ => Err(Misfit),
+            _ => Err(StepMismatch),
         }
     }
 }
 
 impl Operand {
-    fn values<'v>(&'v self, item: &'v Value) -> Result<Vec<&'v Value>, Misfit> {
+    fn values<'v>(&'v self, item: &'v Value) -> Result<Vec<&'v Value>, StepMismatch> {
         match self {
             Operand::Path(path) => path.walk(item),
             Operand::Literal(value) => Ok(vec![value]),
@@ -208,14 +208,14 @@ impl Operand {
 
 impl Comparison {
     /// Values of different types cannot be compared; of truths none is the greater one.
-    fn holds(self, left: &Value, right: &Value) -> Result<bool, Misfit> {
+    fn holds(self, left: &Value, right: &Value) -> Result<bool, StepMismatch> {
         let equality = matches!(self, Comparison::Equal | Comparison::Different);
         let order = match (left, right) {
             (Value::String(a), Value::String(b)) => a.as_str().cmp(b.as_str()),
             (Value::Bool(a), Value::Bool(b)) if equality => a.cmp(b),
             (Value::Int(a), Value::Int(b)) => a.cmp(b),
-            (Value::Float(a), Value::Float(b)) => a.partial_cmp(b).ok_or(Misfit)?,
-            _ => return Err(Misfit),
+            (Value::Float(a), Value::Float(b)) => a.partial_cmp(b).ok_or(StepMismatch)?,
+            _ => return Err(StepMismatch),
         };
         Ok(match self {
             Comparison::Equal => order == Ordering::Equal,
@@ -240,12 +240,12 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn wrong(&self, why: &str) -> BadPath {
-        BadPath(format!("{why} at {} of {:?}", self.cursor.at, self.cursor.text))
+    fn wrong(&self, why: &str) -> JsonPathError {
+        JsonPathError(format!("{why} at {} of {:?}", self.cursor.at, self.cursor.text))
     }
 
     /// Steps, as far as they go.
-    fn path(&mut self) -> Result<JsonPath, BadPath> {
+    fn path(&mut self) -> Result<JsonPath, JsonPathError> {
         let mut steps = Vec::new();
         self.cursor.skip("$");
         loop {
@@ -267,7 +267,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn name(&mut self) -> Result<Step, BadPath> {
+    fn name(&mut self) -> Result<Step, JsonPathError> {
         if self.cursor.skip("*") {
             return Ok(Step::All);
         }
@@ -288,7 +288,7 @@ impl<'t> Reader<'t> {
         if name.is_empty() { Err(self.wrong("a name is missing")) } else { Ok(Step::Field(name)) }
     }
 
-    fn brackets(&mut self) -> Result<Step, BadPath> {
+    fn brackets(&mut self) -> Result<Step, JsonPathError> {
         if self.cursor.skip("?(") {
             let filter = self.filter()?;
             return if self.cursor.skip(")]") { Ok(filter) } else { Err(self.wrong("unterminated filter")) };
@@ -314,8 +314,8 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// What stands between brackets or commas.
-    fn one(&mut self) -> Result<Step, BadPath> {
+    /// One element between brackets or commas.
+    fn one(&mut self) -> Result<Step, JsonPathError> {
         self.blanks();
         // all items: unlike `.*` nothing else has any
         if self.cursor.skip("*") {
@@ -334,7 +334,7 @@ impl<'t> Reader<'t> {
         Ok(Step::Range(first, to, step))
     }
 
-    fn number(&mut self) -> Result<Option<i64>, BadPath> {
+    fn number(&mut self) -> Result<Option<i64>, JsonPathError> {
         let start = self.cursor.at;
         self.cursor.skip("-");
         while self.cursor.peek().is_some_and(|c| c.is_ascii_digit()) {
@@ -347,7 +347,7 @@ impl<'t> Reader<'t> {
         digits.parse().map(Some).map_err(|_| self.wrong("invalid array index"))
     }
 
-    fn quoted(&mut self) -> Result<String, BadPath> {
+    fn quoted(&mut self) -> Result<String, JsonPathError> {
         let quote = self.cursor.next();
         let mut text = String::new();
         loop {
@@ -360,7 +360,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn filter(&mut self) -> Result<Step, BadPath> {
+    fn filter(&mut self) -> Result<Step, JsonPathError> {
         self.nested += 1;
         if self.nested > MOST_NESTED {
             return Err(self.wrong("filters are nested too deeply"));
@@ -384,7 +384,7 @@ impl<'t> Reader<'t> {
         Ok(Step::Where(Box::new(Filter { left, comparison })))
     }
 
-    fn operand(&mut self) -> Result<Operand, BadPath> {
+    fn operand(&mut self) -> Result<Operand, JsonPathError> {
         self.blanks();
         match self.cursor.peek() {
             Some('@') => {
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_paths_are_rejected() {
         for path in [".a[", ".a[x]", ".a[?(@.b]", ".a['b]", ".a]", ".l[99999999999999999999]", ".a..", "a"] {
             assert!(JsonPath::parse(path).is_err(), "{path}");
         }
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_tells_what_it_reads() {
+    fn a_path_lists_the_fields_that_it_reads() {
         let reads = |path: &str| JsonPath::parse(path).unwrap().reads();
         assert_eq!(reads(".spec.l[0].k").as_deref(), Some("spec.l"));
         assert_eq!(reads(".metadata.labels.a\\.b").as_deref(), Some("metadata.labels"));

@@ -1,4 +1,4 @@
-//! Where in an object something stands: `spec.containers[0].env[NAME]`.
+//! Field paths: `spec.containers[0].env[NAME]`.
 //!
 //! A path lives on the stack of the walk, one link per step, and becomes text only when a problem is
 //! reported: walking costs no allocation.

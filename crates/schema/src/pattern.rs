@@ -39,15 +39,15 @@ pub fn size(text: &str) -> Result<usize, String> {
 
 /// An expression that is compiled when a text is first held against it.
 #[derive(Debug)]
-pub struct Late {
+pub struct LazyRegex {
     pub text: Box<str>,
     built: OnceLock<Option<Regex>>,
 }
 
-impl Late {
+impl LazyRegex {
     /// An expression that [size] finds nothing wrong with.
     pub fn new(text: &str) -> Self {
-        Late { text: text.into(), built: OnceLock::new() }
+        LazyRegex { text: text.into(), built: OnceLock::new() }
     }
 
     /// The compiled pattern; `None` if it does not compile.
@@ -114,21 +114,21 @@ impl<'t> Reader<'t> {
         while let Some(c) = self.cursor.peek() {
             let start = self.cursor.at;
             if let Some((low, high)) = self.repeat()? {
-                let shown = |from: usize, to: usize| &self.cursor.text[from..to];
+                let formatted = |from: usize, to: usize| &self.cursor.text[from..to];
                 let Some(repeated) = group.atom else {
                     return Err(format!(
                         "missing argument to repetition operator: `{}`",
-                        shown(start, self.cursor.at)
+                        formatted(start, self.cursor.at)
                     ));
                 };
                 if let Some(from) = last_repeat {
-                    let shown = shown(from, self.cursor.at);
-                    return Err(format!("invalid nested repetition operator: `{shown}`"));
+                    let formatted = formatted(from, self.cursor.at);
+                    return Err(format!("invalid nested repetition operator: `{formatted}`"));
                 }
                 let times = high.unwrap_or(0).max(low).max(1);
                 let repeats = repeated.repeats.saturating_mul(times);
                 if times > 1 && repeats > MOST_REPEATS {
-                    return Err(format!("invalid repeat count: `{}`", shown(start, self.cursor.at)));
+                    return Err(format!("invalid repeat count: `{}`", formatted(start, self.cursor.at)));
                 }
                 group.most = group.most.max(repeats);
                 let size = repeated.size.saturating_add(PIECE).saturating_mul(times as usize);
@@ -214,11 +214,11 @@ impl<'t> Reader<'t> {
         if self.cursor.at == start {
             self.cursor.at += 1;
         }
-        let shown = &self.cursor.text[start..self.cursor.at];
+        let formatted = &self.cursor.text[start..self.cursor.at];
         if times.0 > MOST_REPEATS || times.1.is_some_and(|most| most > MOST_REPEATS || most < times.0) {
-            return Err(format!("invalid repeat count: `{shown}`"));
+            return Err(format!("invalid repeat count: `{formatted}`"));
         }
-        self.out.push_str(shown);
+        self.out.push_str(formatted);
         if self.cursor.skip("?") {
             self.out.push('?');
         }
@@ -271,8 +271,8 @@ impl<'t> Reader<'t> {
                     return Ok(end == ':');
                 }
                 _ => {
-                    let shown = &self.cursor.text[start..self.cursor.at];
-                    return Err(format!("invalid or unsupported Perl syntax: `{shown}`"));
+                    let formatted = &self.cursor.text[start..self.cursor.at];
+                    return Err(format!("invalid or unsupported Perl syntax: `{formatted}`"));
                 }
             }
         }
@@ -325,13 +325,13 @@ impl<'t> Reader<'t> {
         if self.cursor.next() == Some('{') {
             while self.cursor.next().is_some_and(|c| c != '}') {}
         }
-        let shown = &self.cursor.text[start..self.cursor.at];
+        let formatted = &self.cursor.text[start..self.cursor.at];
         let name = self.cursor.text[begun..self.cursor.at].trim_start_matches('{').trim_end_matches('}');
         let (other, name) = name.strip_prefix('^').map_or((false, name), |name| (true, name));
         if CLASSES.binary_search(&name).is_err() {
-            return Err(format!("invalid character class range: `{shown}`"));
+            return Err(format!("invalid character class range: `{formatted}`"));
         }
-        let letter = if shown.starts_with("\\p") != other { 'p' } else { 'P' };
+        let letter = if formatted.starts_with("\\p") != other { 'p' } else { 'P' };
         self.out.push_str(&format!("\\{letter}{{{name}}}"));
         Ok(Some(NAMED))
     }
@@ -507,7 +507,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complaints_are_those_that_clients_know() {
+    fn errors_match_upstream() {
         for (text, why) in [
             ("[", "missing closing ]: `[`"),
             ("a[b", "missing closing ]: `[b`"),
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_before_it_is_built() {
+    fn oversized_patterns_are_rejected_before_compilation() {
         let refused = |text: &str| size(text).unwrap_err();
         assert!(refused(&format!("(a{}){{1000}}", "b".repeat(200))).contains("expression too large"));
         assert!(refused(&"\\pL".repeat(100_000)).contains("expression too large"));

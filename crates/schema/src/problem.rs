@@ -164,7 +164,11 @@ impl Problem {
     }
 
     pub fn invalid(path: &Path<'_>, value: &Value, detail: &str) -> Self {
-        Self::new(Reason::Invalid, path, with_detail(format!("Invalid value: {}", shown(value)), detail))
+        Self::new(
+            Reason::Invalid,
+            path,
+            with_detail(format!("Invalid value: {}", format_value(value)), detail),
+        )
     }
 
     /// A value that is shown as quoted text.
@@ -183,12 +187,12 @@ impl Problem {
         Self::new(
             Reason::NotSupported,
             path,
-            with_detail(format!("Unsupported value: {}", shown(value)), &detail),
+            with_detail(format!("Unsupported value: {}", format_value(value)), &detail),
         )
     }
 
     pub fn duplicate(path: &Path<'_>, value: &Value) -> Self {
-        Self::new(Reason::Duplicate, path, format!("Duplicate value: {}", shown(value)))
+        Self::new(Reason::Duplicate, path, format!("Duplicate value: {}", format_value(value)))
     }
 
     pub fn forbidden(path: &Path<'_>, detail: &str) -> Self {
@@ -204,7 +208,7 @@ impl Problem {
     }
 
     pub fn not_found(path: &Path<'_>, value: &Value) -> Self {
-        Self::new(Reason::NotFound, path, format!("Not found: {}", shown(value)))
+        Self::new(Reason::NotFound, path, format!("Not found: {}", format_value(value)))
     }
 }
 
@@ -213,7 +217,7 @@ fn with_detail(start: String, detail: &str) -> String {
 }
 
 /// A value as messages show it.
-pub fn shown(value: &Value) -> String {
+pub fn format_value(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
         other => String::from_utf8_lossy(&crate::encode::untyped(other)).into_owned(),
@@ -270,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn problems_are_kept_as_far_as_they_fit() {
+    fn problems_are_limited_in_size() {
         let text = "x".repeat(1000);
         let one = Problem::invalid_text(&Path::ROOT.field("spec"), &text, "");
         let many: Problems = std::iter::repeat_n(one.clone(), 10_000).collect();

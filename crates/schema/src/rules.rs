@@ -3,7 +3,7 @@
 use crate::format;
 use crate::path::Path;
 use crate::problem::{Problem, Problems};
-use crate::table::{Declares, Field, Flags, Rule, Shape, Type};
+use crate::table::{Declarations, Field, Flags, Rule, Shape, Type};
 use crate::value::{Map, Value};
 use crate::walk::{Visitor, declaring, walk};
 
@@ -26,7 +26,7 @@ struct Rules {
 }
 
 impl Visitor for Rules {
-    const LOOKS_FOR: Declares = Declares::RULES;
+    const LOOKS_FOR: Declarations = Declarations::RULES;
 
     fn structure(&mut self, ty: &Type, map: &mut Map, path: &Path<'_>) {
         for field in declaring(ty) {
@@ -108,10 +108,10 @@ impl Rules {
 }
 
 fn immutable(ty: &Type, old: &Value, new: &Value, path: &Path<'_>, problems: &mut Problems) {
-    if !ty.declares.has(Declares::IMMUTABLE) {
+    if !ty.declarations.has(Declarations::IMMUTABLE) {
         return;
     }
-    for field in ty.fields.iter().filter(|field| field.declares().has(Declares::IMMUTABLE)) {
+    for field in ty.fields.iter().filter(|field| field.declarations().has(Declarations::IMMUTABLE)) {
         let (was, is) = (old.at(&[&field.name]), new.at(&[&field.name]));
         let path = path.field(&field.name);
         if field.is(Flags::IMMUTABLE) {

@@ -126,14 +126,14 @@ impl<'a> Json<'a> {
     fn unexpected<T>(&self, wanted: &str) -> Result<T, SyntaxError> {
         Err(SyntaxError(match self.text.as_bytes().get(self.at) {
             None => "unexpected end of JSON input".to_owned(),
-            Some(byte) => format!("invalid character {} {wanted}", shown(*byte)),
+            Some(byte) => format!("invalid character {} {wanted}", format_value(*byte)),
         }))
     }
 
     /// A character that a literal cannot go on with; the end of the text counts as a space.
     fn broken<T>(&self, context: &str) -> Result<T, SyntaxError> {
         let byte = self.text.as_bytes().get(self.at).copied().unwrap_or(b' ');
-        Err(SyntaxError(format!("invalid character {} {context}", shown(byte))))
+        Err(SyntaxError(format!("invalid character {} {context}", format_value(byte))))
     }
 
     fn enter(&mut self) -> Result<(), SyntaxError> {
@@ -476,7 +476,7 @@ impl<'a> Source<'a> for Tree {
     }
 }
 /// A byte in quotes, as the character with its number.
-fn shown(byte: u8) -> String {
+fn format_value(byte: u8) -> String {
     match char::from(byte) {
         '\'' => r"'\''".to_owned(),
         '"' => "'\"'".to_owned(),

@@ -1,4 +1,4 @@
-//! Points in time and lengths of time, in the text forms of the API.
+//! Times and durations, in the text formats of the API.
 //!
 //! Times are RFC 3339; the canonical forms are UTC with whole seconds (`2006-01-02T15:04:05Z`) or with six
 //! digits of fraction. Durations are written in hours, minutes and seconds (`1h2m3.5s`). Nothing here knows
@@ -12,30 +12,30 @@ use time::{Date, Month};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
     #[error("parsing time {0} as {1}: cannot parse {2} as {3}")]
-    Element(Quoted, Quoted, Quoted, Quoted),
+    Element(QuotedText, QuotedText, QuotedText, QuotedText),
     #[error("parsing time {0}: {1} out of range")]
-    Range(Quoted, &'static str),
+    Range(QuotedText, &'static str),
     #[error("parsing time {0}: extra text: {1}")]
-    Extra(Quoted, Quoted),
+    Extra(QuotedText, QuotedText),
     #[error("time: invalid duration {0}")]
-    Duration(Quoted),
+    Duration(QuotedText),
     #[error("time: missing unit in duration {0}")]
-    MissingUnit(Quoted),
+    MissingUnit(QuotedText),
     #[error("time: unknown unit {0} in duration {1}")]
-    UnknownUnit(Quoted, Quoted),
+    UnknownUnit(QuotedText, QuotedText),
 }
 
 /// Text from outside that messages show in quotes, cut where it is very long.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Quoted(Box<str>);
+pub struct QuotedText(Box<str>);
 
-impl Quoted {
+impl QuotedText {
     fn new(text: &str) -> Self {
-        Quoted(text.chars().take(256).collect::<String>().into())
+        QuotedText(text.chars().take(256).collect::<String>().into())
     }
 }
 
-impl fmt::Display for Quoted {
+impl fmt::Display for QuotedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('"')?;
         for c in self.0.chars() {
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
     }
 
     fn failed(&self, wanted: &str) -> TimeError {
-        let [text, layout, rest, wanted] = [self.text, self.layout, self.rest, wanted].map(Quoted::new);
+        let [text, layout, rest, wanted] = [self.text, self.layout, self.rest, wanted].map(QuotedText::new);
         TimeError::Element(text, layout, rest, wanted)
     }
 
@@ -151,7 +151,11 @@ impl<'a> Reader<'a> {
         range: std::ops::RangeInclusive<u32>,
     ) -> Result<u32, TimeError> {
         let number = self.number(2, wanted)?;
-        if range.contains(&number) { Ok(number) } else { Err(TimeError::Range(Quoted::new(self.text), name)) }
+        if range.contains(&number) {
+            Ok(number)
+        } else {
+            Err(TimeError::Range(QuotedText::new(self.text), name))
+        }
     }
 
     fn literal(&mut self, wanted: &str) -> Result<(), TimeError> {
@@ -175,12 +179,12 @@ impl<'a> Reader<'a> {
         let nanos = self.fraction(micros)?;
         let offset = self.offset()?;
         if !self.rest.is_empty() {
-            return Err(TimeError::Extra(Quoted::new(self.text), Quoted::new(self.rest)));
+            return Err(TimeError::Extra(QuotedText::new(self.text), QuotedText::new(self.rest)));
         }
         let date = Month::try_from(month as u8)
             .ok()
             .and_then(|month| Date::from_calendar_date(year as i32, month, u8::try_from(day).ok()?).ok());
-        let Some(date) = date else { return Err(TimeError::Range(Quoted::new(self.text), "day")) };
+        let Some(date) = date else { return Err(TimeError::Range(QuotedText::new(self.text), "day")) };
         let days = i64::from(date.to_julian_day() - EPOCH_DAY);
         let clock = i64::from(hour * 3600 + minute * 60 + second);
         Ok((days * DAY + clock - offset, nanos))
@@ -223,7 +227,7 @@ impl<'a> Reader<'a> {
         };
         let (hours, minutes): (i64, i64) = (hours, minutes);
         if hours > 24 || minutes > 60 {
-            return Err(TimeError::Range(Quoted::new(self.text), "time zone offset"));
+            return Err(TimeError::Range(QuotedText::new(self.text), "time zone offset"));
         }
         self.rest = &self.rest[6..];
         let seconds = hours * 3600 + minutes * 60;
@@ -233,7 +237,7 @@ impl<'a> Reader<'a> {
 
 /// Nanoseconds of a text such as `1h2m3.5s`.
 pub fn parse_duration(text: &str) -> Result<i64, TimeError> {
-    let invalid = || TimeError::Duration(Quoted::new(text));
+    let invalid = || TimeError::Duration(QuotedText::new(text));
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
@@ -251,14 +255,14 @@ pub fn parse_duration(text: &str) -> Result<i64, TimeError> {
         }
         let end = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
         let unit = match &after[..end] {
-            "" => return Err(TimeError::MissingUnit(Quoted::new(text))),
+            "" => return Err(TimeError::MissingUnit(QuotedText::new(text))),
             "ns" => 1,
             "us" | "µs" | "μs" => 1_000,
             "ms" => 1_000_000,
             "s" => 1_000_000_000,
             "m" => 60_000_000_000,
             "h" => 3_600_000_000_000i128,
-            other => return Err(TimeError::UnknownUnit(Quoted::new(other), Quoted::new(text))),
+            other => return Err(TimeError::UnknownUnit(QuotedText::new(other), QuotedText::new(text))),
         };
         let whole = whole.trim_start_matches('0');
         if whole.len() > 19 {
@@ -383,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_what_the_api_says() {
+    fn errors_match_upstream() {
         let why = |text| parse_time(text).unwrap_err().to_string();
         assert_eq!(
             why("yesterday"),
@@ -439,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_as_tables_show_them() {
+    fn ages_are_formatted_like_upstream() {
         for (seconds, expected) in [
             (-2, "<invalid>"),
             (-1, "0s"),

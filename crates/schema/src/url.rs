@@ -1,4 +1,4 @@
-//! Addresses, taken apart the way clients of the API are used to, with the same complaints.
+//! URLs, parsed by the rules of Go's `net/url`, with its error texts.
 //!
 //! [`parse`] keeps the parts that checks need: scheme, host, user, path, query and fragment. [`base`], [`clean_path`] and
 //! [`canonical_query`] give the form in which clients of the API send an address. No address that parses is promised
@@ -20,7 +20,7 @@ pub struct Url<'t> {
 /// Takes an address apart; the error is the whole complaint.
 pub fn parse(text: &str) -> Result<Url<'_>, String> {
     let (start, fragment) = text.split_once('#').unwrap_or((text, ""));
-    let complain = |shown: &str, why: String| format!("parse {}: {why}", quoted(shown));
+    let complain = |formatted: &str, why: String| format!("parse {}: {why}", quoted(formatted));
     let mut url = parts(start).map_err(|why| complain(start, why))?;
     escapes(fragment).map_err(|why| complain(text, why))?;
     url.fragment = fragment;
@@ -112,8 +112,8 @@ fn escapes(text: &str) -> Result<(), String> {
         let digits = bytes.get(at + 1..at + 3).unwrap_or_default();
         if digits.len() < 2 || !digits.iter().all(u8::is_ascii_hexdigit) {
             let end = (at + 3..).find(|end| text.is_char_boundary((*end).min(text.len())));
-            let shown = &text[at..end.unwrap_or(text.len()).min(text.len())];
-            return Err(format!("invalid URL escape {}", quoted(shown)));
+            let formatted = &text[at..end.unwrap_or(text.len()).min(text.len())];
+            return Err(format!("invalid URL escape {}", quoted(formatted)));
         }
     }
     Ok(())
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn taken_apart() {
+    fn urls_are_parsed() {
         let check =
             |text: &str, scheme: &str, user: Option<&str>, host: &str, query: &str, fragment: &str| {
                 let url = parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_with_the_known_complaints() {
+    fn invalid_urls_have_upstream_errors() {
         for (text, why) in [
             ("://", "missing protocol scheme"),
             ("1https://a", "first path segment in URL cannot contain colon"),

@@ -4,13 +4,13 @@
 //! the field. Keys of maps come in their own order. What the table does not describe is not entered.
 
 use crate::path::Path;
-use crate::table::{Declares, Field, Shape, Type};
+use crate::table::{Declarations, Field, Shape, Type};
 use crate::value::{Map, Value};
 
-/// What a feature does at the places of a walk.
+/// A feature that a walk calls at each place.
 pub trait Visitor {
     /// Only structures where something of this is declared are entered: defaults or rules.
-    const LOOKS_FOR: Declares;
+    const LOOKS_FOR: Declarations;
 
     /// Before the fields of a structure.
     fn structure(&mut self, _ty: &Type, _map: &mut Map, _path: &Path<'_>) {}
@@ -33,7 +33,7 @@ pub(crate) fn declaring(ty: &Type) -> impl Iterator<Item = &Field> {
 }
 
 fn structure<V: Visitor>(ty: &Type, map: &mut Map, path: &Path<'_>, visitor: &mut V) {
-    if !ty.declares.has(V::LOOKS_FOR) {
+    if !ty.declarations.has(V::LOOKS_FOR) {
         return;
     }
     visitor.structure(ty, map, path);

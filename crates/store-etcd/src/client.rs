@@ -19,7 +19,7 @@ use grpc::etcd::{
 };
 use grpc::tonic::metadata::{Ascii, MetadataValue};
 use grpc::tonic::{Code, Request, Response, Status, Streaming};
-use outbound::{BadTarget, Channel, Credentials, RpcError, Target};
+use outbound::{Channel, Credentials, InvalidTarget, RpcError, Target};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -106,7 +106,7 @@ impl ClientError {
         match &self.why {
             RpcError::TooLarge => false,
             RpcError::Refused { code, .. } => *code == Code::Unavailable,
-            RpcError::Unsent(_) | RpcError::Lost(_) | RpcError::Late(_) => true,
+            RpcError::Unsent(_) | RpcError::Lost(_) | RpcError::Timeout(_) => true,
         }
     }
 }
@@ -142,13 +142,13 @@ pub(crate) enum RetryPolicy {
 
 impl Client {
     /// Fails without targets. User and password are the first target's basic credentials.
-    pub(crate) fn new(targets: &[Target], world: World) -> Result<Self, BadTarget> {
+    pub(crate) fn new(targets: &[Target], world: World) -> Result<Self, InvalidTarget> {
         let servers = targets.iter().map(|target| {
             Channel::new(target, METADATA).map(|channel| Server { url: target.url.clone(), channel })
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         let Some(first) = targets.first() else {
-            return Err(BadTarget::Url(String::new()));
+            return Err(InvalidTarget::Url(String::new()));
         };
         let login = match &first.credentials {
             Credentials::Basic { user, password } => {

@@ -48,7 +48,7 @@ use env::World;
 use env::io::{RealInstant, sleep, timeout};
 use outbound::Target;
 use parking_lot::Mutex;
-use store::{BoxFuture, Recovered, Revision, Stats, Store, StoreError, Subscriber, Write};
+use store::{BoxFuture, RecoveredRecord, Revision, Stats, Store, StoreError, Subscriber, Write};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -124,7 +124,7 @@ pub struct Etcd {
 }
 
 /// Connects, and reads all keys in the order of their revisions.
-pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<Recovered>), StoreError> {
+pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<RecoveredRecord>), StoreError> {
     let client = Client::new(&options.servers, world.clone())
         .map_err(|why| StoreError::Unavailable(format!("the etcd client cannot be configured: {why}")))?;
     let prefix = Prefix::new(&options.prefix);
@@ -138,7 +138,7 @@ pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<Recovered
                 recovered.clear();
             }
             recovered.extend(pairs.into_iter().filter_map(|pair| {
-                Some(Recovered {
+                Some(RecoveredRecord {
                     revision: Revision(header::revision(pair.mod_revision)),
                     key: prefix.store_key(&pair.key)?,
                     // a copy, so that the value does not keep its whole page alive

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_waits_only_for_what_may_be_it() {
+    fn a_change_waits_only_for_a_matching_write() {
         let pending = Arc::new(PendingWrites::default());
         let open = put(&pending, "x");
         assert!(pending.note("/b", Some(5), Some(&"x".into())).is_none());

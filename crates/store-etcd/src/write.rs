@@ -70,7 +70,7 @@ async fn send(shared: &Shared, leases: &Leases, write: &Write) -> Result<TxnOutc
     let compare = compare(write);
     let etcd_key = |keys: &[Arc<str>]| keys.iter().filter_map(|key| shared.prefix.etcd_key(key)).collect();
     let (taken, freed): (Vec<_>, Vec<_>) =
-        write.holds.as_ref().map(|it| (etcd_key(&it.taken), etcd_key(&it.freed))).unwrap_or_default();
+        write.claim_keys.as_ref().map(|it| (etcd_key(&it.taken), etcd_key(&it.freed))).unwrap_or_default();
     let bytes = match &write.op {
         Op::Put { value, .. } => value.len(),
         Op::Delete => 0,

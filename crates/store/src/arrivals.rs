@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So many arrivals within the window are a row.
+/// The number of arrivals within the window that are a row.
 const ROW: usize = 4;
 const WINDOW: Duration = Duration::from_millis(100);
 /// After so many lingers in a row without another heartbeat, heartbeats stop lingering for a while.

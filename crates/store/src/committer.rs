@@ -100,7 +100,7 @@ enum Trimming {
     Steps(usize),
     /// Without writes, once it is worth a sync.
     Quiet,
-    /// Everything that is due.
+    /// All due steps.
     Thorough,
 }
 

@@ -33,7 +33,7 @@ use crate::record::{FORMAT, Meta, MetaError, Record};
 use crate::recover::Recovery;
 use crate::reserve::{self, Reserve};
 use crate::state::State;
-use crate::{Engine, Options, Recovered, Revision, StoreError};
+use crate::{Engine, Options, RecoveredRecord, Revision, StoreError};
 
 const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
 const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
@@ -45,7 +45,7 @@ pub fn open(
     dir: &Path,
     options: &Options,
     world: World,
-    visit: &mut dyn FnMut(Recovered),
+    visit: &mut dyn FnMut(RecoveredRecord),
 ) -> Result<Engine, StoreError> {
     open_on(Box::new(Directory::open(dir)?), options, world, visit)
 }
@@ -55,7 +55,7 @@ pub fn open_on(
     backend: Box<dyn Backend>,
     options: &Options,
     world: World,
-    visit: &mut dyn FnMut(Recovered),
+    visit: &mut dyn FnMut(RecoveredRecord),
 ) -> Result<Engine, StoreError> {
     let backend: Arc<dyn Backend> = backend.into();
     let mut log = RedbLog {
@@ -92,10 +92,10 @@ struct RedbLog {
 
 impl RedbLog {
     /// Opens the file and reads all of it.
-    fn recover(&mut self, id: [u8; 16], visit: &mut dyn FnMut(Recovered)) -> Result<State, StoreError> {
+    fn recover(&mut self, id: [u8; 16], visit: &mut dyn FnMut(RecoveredRecord)) -> Result<State, StoreError> {
         // a panic of the visitor is not the file's fault
         let visiting = Cell::new(false);
-        let mut visit = |recovered: Recovered| {
+        let mut visit = |recovered: RecoveredRecord| {
             visiting.set(true);
             quiet::call_back(|| visit(recovered));
             visiting.set(false);
@@ -117,7 +117,11 @@ impl RedbLog {
         result
     }
 
-    fn open_and_read(&mut self, id: [u8; 16], visit: &mut dyn FnMut(Recovered)) -> Result<State, StoreError> {
+    fn open_and_read(
+        &mut self,
+        id: [u8; 16],
+        visit: &mut dyn FnMut(RecoveredRecord),
+    ) -> Result<State, StoreError> {
         let ConnectOutcome { fresh, repaired } = self.connect()?;
         if fresh {
             let meta = Meta::new(id);
@@ -160,7 +164,7 @@ impl RedbLog {
         Ok(ConnectOutcome { fresh, repaired: repaired.load(Ordering::Relaxed) })
     }
 
-    fn scan(&self, visit: &mut dyn FnMut(Recovered)) -> Result<State, StoreError> {
+    fn scan(&self, visit: &mut dyn FnMut(RecoveredRecord)) -> Result<State, StoreError> {
         let mut recovery = Recovery::new(self.meta()?).map_err(|what| self.corrupt(what))?;
         let read = self.database()?.begin_read().map_err(|error| self.explain(error))?;
         let log = read.open_table(LOG).map_err(|error| self.explain(error))?;

@@ -5,7 +5,7 @@
 //! is acknowledged and published only once it is durable.
 //!
 //! The store keeps no values in memory and serves no reads: a cache above it is filled while the store opens (each
-//! [`Recovered`] record) and from then on by the subscriber (each [`Change`]). It never decodes a value, and knows
+//! [`RecoveredRecord`] record) and from then on by the subscriber (each [`Change`]). It never decodes a value, and knows
 //! neither JSON nor kinds.
 //!
 //! # The log, as data
@@ -115,7 +115,7 @@ pub struct Write {
     pub op: Op,
     pub note: Option<Note>,
     /// Claims that are written with it, for stores with several writers.
-    pub holds: Option<Box<Holds>>,
+    pub claim_keys: Option<Box<ClaimKeys>>,
     pub priority: Priority,
 }
 
@@ -134,7 +134,7 @@ pub enum Priority {
 /// Keys that are written together with another, or not at all. They record the owner of something unique, such as a
 /// cluster IP. A store with a single writer does not need them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holds {
+pub struct ClaimKeys {
     /// Created; if one exists already, the whole write is a [`StoreError::Conflict`] about it.
     pub taken: Vec<Arc<str>>,
     /// Deleted, if they exist.
@@ -145,12 +145,19 @@ impl Write {
     /// A write that sets `key` without expiry.
     pub fn put(key: impl Into<Arc<str>>, expect: Expect, value: impl Into<Bytes>) -> Self {
         let op = Op::Put { value: value.into(), expires_at: None };
-        Self { key: key.into(), expect, op, note: None, holds: None, priority: Priority::Normal }
+        Self { key: key.into(), expect, op, note: None, claim_keys: None, priority: Priority::Normal }
     }
 
     /// A write that deletes `key`.
     pub fn delete(key: impl Into<Arc<str>>, expect: Expect) -> Self {
-        Self { key: key.into(), expect, op: Op::Delete, note: None, holds: None, priority: Priority::Normal }
+        Self {
+            key: key.into(),
+            expect,
+            op: Op::Delete,
+            note: None,
+            claim_keys: None,
+            priority: Priority::Normal,
+        }
     }
 
     /// The same write with an expiry; only for a put.
@@ -178,8 +185,8 @@ impl Write {
 
     /// The same write with claims.
     #[must_use]
-    pub fn with_holds(mut self, holds: Holds) -> Self {
-        self.holds = Some(Box::new(holds));
+    pub fn with_claim_keys(mut self, claim_keys: ClaimKeys) -> Self {
+        self.claim_keys = Some(Box::new(claim_keys));
         self
     }
 }
@@ -213,7 +220,7 @@ impl fmt::Debug for Change {
 /// A record read while opening. Records come in revision order: applied in order they give the current state, and
 /// each `history` record finds the value that it replaced in the state so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveredRecord {
     pub revision: Revision,
     pub key: Arc<str>,
     /// `None`: the key was deleted.

@@ -25,7 +25,7 @@ const BATCH_WRITES: usize = 512;
 const BATCH_BYTES: usize = 16 << 20;
 /// How long heartbeats in a row wait for others: negligible for a node, whose deadline is many seconds.
 const LINGER: Duration = Duration::from_millis(100);
-/// So many heartbeats do not wait for more.
+/// The number of heartbeats that do not wait for more.
 const LINGERING_WRITES: usize = 64;
 
 pub(crate) type Responder = oneshot::Sender<Result<Revision, StoreError>>;
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_inside_at_the_close_still_comes_out() {
+    async fn queued_writes_are_drained_at_close() {
         let queue = Queue::new(Simulated::new(0, 0));
         push(&queue, 0).await;
         queue.close();

@@ -35,7 +35,7 @@ pub(crate) struct Record<'a> {
     pub expires_at: Option<i64>,
 }
 
-/// What a record of this key and value takes.
+/// The size of a record with this key and value.
 pub(crate) fn record_len(key: &str, value: Option<&[u8]>) -> usize {
     HEADER + key.len() + value.map_or(0, <[u8]>::len) + CRC
 }
@@ -119,7 +119,7 @@ impl Fields<'_> {
     }
 }
 
-/// What the log says of itself; rewritten with every batch.
+/// The metadata of the log; rewritten with every batch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meta {
     /// Which store this is, drawn when it was made.

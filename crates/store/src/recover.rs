@@ -1,4 +1,4 @@
-//! Rebuilding the state from the log, believing nothing.
+//! Recovery: rebuilds the state from the log, and validates every record.
 //!
 //! The log is read once, in revision order. It is accepted only if it is exactly what was committed: every
 //! record verifies, every change after `oldest` is there, each follows the write it says it follows, and the
@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use crate::Recovered;
+use crate::RecoveredRecord;
 use crate::record::{Meta, Record};
 use crate::state::State;
 
@@ -26,7 +26,7 @@ impl Recovery {
     }
 
     /// Takes the next record, or describes its corruption.
-    pub(crate) fn take(&mut self, record: &Record<'_>) -> Result<Recovered, String> {
+    pub(crate) fn take(&mut self, record: &Record<'_>) -> Result<RecoveredRecord, String> {
         let Meta { oldest, newest, .. } = self.state.meta;
         let revision = record.revision.0;
         if revision > newest || revision <= self.last {
@@ -39,7 +39,7 @@ impl Recovery {
         self.last = revision;
         self.seen.add(revision);
         let key = self.state.replay(record)?;
-        Ok(Recovered {
+        Ok(RecoveredRecord {
             revision: record.revision,
             key,
             value: record.value.map(Bytes::copy_from_slice),
@@ -97,7 +97,7 @@ mod tests {
         (meta, records)
     }
 
-    fn recover(meta: Meta, records: &[Record<'_>]) -> Result<(State, Vec<Recovered>), String> {
+    fn recover(meta: Meta, records: &[Record<'_>]) -> Result<(State, Vec<RecoveredRecord>), String> {
         let mut recovery = Recovery::new(meta)?;
         let recovered = records.iter().map(|record| recovery.take(record)).collect::<Result<_, _>>()?;
         Ok((recovery.finish()?, recovered))
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_record_follows_must_be_there() {
+    fn the_previous_record_must_exist() {
         let (meta, records) = log();
         let altered = [
             (2, record(5, "/a", 0, false), "follows nothing, but revision 2 is kept"),

@@ -22,13 +22,13 @@ const STEP: u64 = 1 << 20;
 pub(crate) struct Reserve {
     backend: Arc<dyn Backend>,
     size: AtomicU64,
-    /// What is set aside now.
+    /// The size of the reserve now.
     held: AtomicU64,
     full: AtomicBool,
 }
 
 impl Reserve {
-    /// What an earlier engine left of it, until [`Reserve::fill`].
+    /// The size that an earlier engine left, until [`Reserve::fill`].
     pub(crate) fn new(backend: Arc<dyn Backend>, size: u64) -> Self {
         let held = AtomicU64::new(backend.aside().unwrap_or(0));
         Self { backend, size: AtomicU64::new(size), held, full: AtomicBool::new(false) }
@@ -80,7 +80,7 @@ impl Reserve {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// What must become free before the reserve is whole again.
+    /// The space that must become free before the reserve is whole again.
     pub(crate) fn missing(&self) -> u64 {
         self.size.load(Ordering::Relaxed).saturating_sub(self.held.load(Ordering::Relaxed))
     }

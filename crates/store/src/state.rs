@@ -21,8 +21,8 @@ const FEW_EXPIRIES: usize = 1024;
 
 pub(crate) struct State {
     pub meta: Meta,
-    index: HashMap<Arc<str>, Live>,
-    history: VecDeque<Past>,
+    index: HashMap<Arc<str>, LiveKey>,
+    history: VecDeque<PastChange>,
     history_bytes: u64,
     expiries: BinaryHeap<Reverse<Expiry>>,
     /// How many expiries there were after the last clearing.
@@ -31,18 +31,18 @@ pub(crate) struct State {
 
 /// A key that exists.
 #[derive(Copy, Clone)]
-struct Live {
+struct LiveKey {
     revision: u64,
-    /// What its record takes.
+    /// The size of its record.
     bytes: u32,
 }
 
 /// One change after `oldest`: the record to drop when it leaves the history.
-struct Past {
+struct PastChange {
     at: i64,
     /// The record that it replaced; 0 for none.
     previous: u64,
-    /// What goes with it: the replaced record and, of a deletion, its own.
+    /// The bytes that are freed with it: the replaced record and, of a deletion, its own.
     frees: u32,
     deletion: bool,
 }
@@ -67,19 +67,19 @@ impl Limits {
     }
 }
 
-/// A batch to be.
+/// A batch in preparation.
 pub(crate) struct Plan {
     pub changes: Vec<Change>,
     /// Side by side with `changes`.
     pub expires_at: Vec<Option<i64>>,
     pub trims: Vec<u64>,
-    /// What the log says of itself once this is durable.
+    /// The metadata of the log once this batch is durable.
     pub meta: Meta,
     /// Refuses writes that grow.
     pub growth: Option<GrowthLimit>,
-    past: Vec<Past>,
+    past: Vec<PastChange>,
     /// Keys as they are after the changes so far; `None` for deleted.
-    touched: HashMap<Arc<str>, Option<Live>>,
+    touched: HashMap<Arc<str>, Option<LiveKey>>,
     /// Taken from the heap; given back if the plan is abandoned.
     expired: Vec<Expiry>,
     /// How many entries of history the trims cover.
@@ -130,8 +130,9 @@ impl State {
 
     /// Whether history has been due for at least `slack_secs`.
     pub(crate) fn trimming_due(&self, now: i64, slack_secs: i64, limits: Limits) -> bool {
-        let due =
-            |past: &Past| past.at.saturating_add(limits.retention_secs).saturating_add(slack_secs) <= now;
+        let due = |past: &PastChange| {
+            past.at.saturating_add(limits.retention_secs).saturating_add(slack_secs) <= now
+        };
         self.history_bytes > limits.max_history_bytes || self.history.front().is_some_and(due)
     }
 
@@ -184,8 +185,8 @@ impl State {
         let revision = plan.meta.newest;
         plan.meta.add(revision);
         let previous = current.map(|live| Revision(live.revision));
-        plan.past.push(Past::new(now, current, value.is_none().then_some(bytes)));
-        plan.touched.insert(key.clone(), value.is_some().then_some(Live { revision, bytes }));
+        plan.past.push(PastChange::new(now, current, value.is_none().then_some(bytes)));
+        plan.touched.insert(key.clone(), value.is_some().then_some(LiveKey { revision, bytes }));
         plan.expires_at.push(expires_at);
         let note = write.note;
         plan.changes.push(Change { revision: Revision(revision), key, value, previous, note, at: now });
@@ -286,13 +287,13 @@ impl State {
                 return Err(format!("revision {revision} deletes {key}, which does not exist"));
             }
             let live = current.as_ref().map(|(_, live)| *live);
-            let past = Past::new(record.at, live, record.value.is_none().then_some(bytes));
+            let past = PastChange::new(record.at, live, record.value.is_none().then_some(bytes));
             self.history_bytes += u64::from(past.frees);
             self.history.push_back(past);
         }
         let key = current.map_or_else(|| Arc::from(key), |(key, _)| key);
         if record.value.is_some() {
-            self.index.insert(key.clone(), Live { revision, bytes });
+            self.index.insert(key.clone(), LiveKey { revision, bytes });
             if let Some(at) = record.expires_at {
                 self.expiries.push(Reverse((at, revision, key.clone())));
             }
@@ -312,9 +313,9 @@ impl State {
     }
 }
 
-impl Past {
+impl PastChange {
     /// `own` is what the record of a deletion takes.
-    fn new(at: i64, replaced: Option<Live>, own: Option<u32>) -> Self {
+    fn new(at: i64, replaced: Option<LiveKey>, own: Option<u32>) -> Self {
         Self {
             at,
             previous: replaced.map_or(0, |live| live.revision),

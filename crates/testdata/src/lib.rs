@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_is_required_in_ci_unless_said_otherwise() {
+    fn data_is_required_in_ci_by_default() {
         assert!(is_required(None, Some("true")));
         assert!(!is_required(None, None) && !is_required(None, Some("false")));
         assert!(!is_required(Some("optional"), Some("true")));

@@ -240,13 +240,14 @@ fn no_circles_inside_crates() {
         let edges: BTreeMap<_, _> = all.iter().map(|(path, file)| (path.clone(), uses(file, &all))).collect();
         let circles = circles(&edges);
         for circle in circles {
-            let shown =
+            let format_path =
                 |path: &Segments| if path.is_empty() { "the root".to_owned() } else { path.join("::") };
             let inner: Vec<_> = circle
                 .iter()
                 .map(|file| {
-                    let to: Vec<_> = edges[file].iter().filter(|it| circle.contains(it)).map(shown).collect();
-                    format!("    {} uses {}", shown(file), to.join(", "))
+                    let to: Vec<_> =
+                        edges[file].iter().filter(|it| circle.contains(it)).map(format_path).collect();
+                    format!("    {} uses {}", format_path(file), to.join(", "))
                 })
                 .collect();
             breaches.push(format!("{name}: {} files in a circle\n{}", circle.len(), inner.join("\n")));

@@ -225,7 +225,7 @@ fn a_module_has_one_place() {
 
 /// Every module except test modules has a doc comment.
 #[test]
-fn modules_open_by_saying_what_they_are() {
+fn modules_open_with_documentation() {
     let modules = tree::modules();
     let silent =
         modules.values().filter(|it| (!it.test || it.krate == "tests") && !it.source.starts_with("//!"));
@@ -246,7 +246,7 @@ fn every_file_is_part_of_a_crate() {
 }
 
 #[test]
-fn imports_in_braces_are_seen() {
+fn imports_in_braces_are_found() {
     assert_eq!(grouped("use std::time::{Duration, Instant};", "std::time::{", "Instant").count(), 1);
     assert_eq!(grouped("use std::time::{Duration}; Instant", "std::time::{", "Instant").count(), 0);
 }

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn test_items_end_where_they_end() {
+    fn test_items_end_at_their_brace() {
         let code = "fn a() {}\n#[cfg(test)]\nmod tests { fn b() { {} } }\nfn c() {}\n#[cfg(test)]\nmod d;\nfn e() {}";
         let left = blanked(code, &test_ranges(code));
         assert_eq!(words(&left).map(|(_, word)| word).collect::<Vec<_>>(), ["fn", "a", "fn", "c", "fn", "e"]);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_repository_is_seen() {
+    fn the_repository_is_found() {
         let modules = modules();
         let this = &modules["crates/tidy/src/tree.rs"];
         assert!(this.test && this.krate == "tidy");

@@ -1,4 +1,4 @@
-//! Secrets that ask for the token of an account get it, and go with the account.
+//! Token secrets of service accounts.
 
 use apiserver::authentication::jose::Signer;
 use apiserver::authentication::{self};

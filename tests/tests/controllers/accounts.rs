@@ -1,4 +1,4 @@
-//! Loops that call over a network do so as accounts of their own, with tokens that are renewed.
+//! Service accounts of control loops that call over a network, and the renewal of their tokens.
 
 use api::core::v1::Node;
 use apiserver::authentication;

@@ -1,4 +1,4 @@
-//! Volumes of drivers at the nodes whose pods want them.
+//! Attachment of CSI volumes to the nodes whose pods use them.
 
 use controllers::registry;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tests::{ManagedCluster, Options, until};
 
 const WITHIN: &str = "/api/v1/namespaces/default";
-/// What a driver puts on attachments until it has undone them.
+/// The finalizer of a driver on its attachments.
 const DRIVER: &str = "external-attacher/d-example-com";
 
 async fn managed() -> ManagedCluster {
@@ -85,7 +85,7 @@ async fn attachment(managed: &ManagedCluster, volume: &str, node: &str) -> Volum
     all.into_values().find(is).unwrap()
 }
 
-/// What a driver does about an attachment.
+/// The action of a driver on an attachment.
 async fn drive(managed: &ManagedCluster, name: &str) {
     let held = Patch::Merge(json!({"metadata": {"finalizers": [DRIVER]}}));
     attachments(managed).patch(name, &PatchParams::default(), &held).await.unwrap();
@@ -129,11 +129,11 @@ async fn volumes_are_attached_and_detached_with_pods() {
     managed.cluster.create("/apis/storage.k8s.io/v1/csidrivers", driver).await;
     volume(&managed, "flat", "flat.example.com", json!(["ReadWriteOnce"])).await;
     pod(&managed, "p", "n", &["flat", "v"]).await;
-    let made = attachment(&managed, "v", "n").await;
+    let created = attachment(&managed, "v", "n").await;
     // sha256 of "vd.example.comn"
-    assert_eq!(made.name_any(), "csi-a7d88920a2be0f95a4d54f51d2706fa83653b1d46797d279c0eb3ad57beeaba0");
-    assert_eq!(made.spec.attacher, "d.example.com");
-    drive(&managed, &made.name_any()).await;
+    assert_eq!(created.name_any(), "csi-a7d88920a2be0f95a4d54f51d2706fa83653b1d46797d279c0eb3ad57beeaba0");
+    assert_eq!(created.spec.attacher, "d.example.com");
+    drive(&managed, &created.name_any()).await;
     wait_for_volumes(&managed, "n", &[V]).await;
     let counted = |operation: &str| {
         let labels = format!("migrated=\"false\",operation_name=\"{operation}\",status=\"success\"");
@@ -157,14 +157,14 @@ async fn volumes_are_attached_and_detached_with_pods() {
     status(&managed, "n", json!({"volumesInUse": null})).await;
     wait_for_volumes(&managed, "n", &[]).await;
     until("it to go", &attachments(&managed), |all| {
-        all[&made.name_any()].metadata.deletion_timestamp.is_some()
+        all[&created.name_any()].metadata.deletion_timestamp.is_some()
     })
     .await;
     // wanted again while it goes: it comes again when it is gone
     pod(&managed, "s", "n", &["v"]).await;
-    undo(&managed, &made.name_any()).await;
+    undo(&managed, &created.name_any()).await;
     let again = until("another", &attachments(&managed), |all| {
-        all.get(&made.name_any()).is_some_and(|it| it.uid() != made.uid())
+        all.get(&created.name_any()).is_some_and(|it| it.uid() != created.uid())
     })
     .await;
     assert_eq!(again.len(), 2);
@@ -210,8 +210,8 @@ async fn volumes_of_silent_nodes_are_detached_after_a_timeout() {
         node(&managed, name).await;
         volume(&managed, volume_name, "d.example.com", json!(["ReadWriteOnce"])).await;
         pod(&managed, name, name, &[volume_name]).await;
-        let made = attachment(&managed, volume_name, name).await;
-        drive(&managed, &made.name_any()).await;
+        let created = attachment(&managed, volume_name, name).await;
+        drive(&managed, &created.name_any()).await;
         let called = format!("kubernetes.io/csi/d.example.com^{volume_name}");
         wait_for_volumes(&managed, name, &[&called]).await;
         status(&managed, name, json!({"volumesInUse": [called]})).await;

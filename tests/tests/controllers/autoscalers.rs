@@ -24,7 +24,7 @@ use tower_service::Service;
 const AUTOSCALERS: &str = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
 
-/// What is measured, by path.
+/// The measured values, by path.
 type Measured = Arc<Mutex<BTreeMap<String, Value>>>;
 
 /// A way to the server behind which others serve metrics.

@@ -1,4 +1,4 @@
-//! Requests for certificates are approved, signed and cleaned away.
+//! Certificate signing requests: approval, signing and deletion.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

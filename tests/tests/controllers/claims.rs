@@ -1,4 +1,4 @@
-//! Claims that pods use, and claims that are made for pods.
+//! Protection of claims in use, and claims of ephemeral volumes.
 
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams};

@@ -1,4 +1,4 @@
-//! Jobs by a schedule, and finished jobs whose time has passed.
+//! Cron jobs, and the TTL of finished jobs.
 
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Event;
@@ -56,8 +56,8 @@ async fn one_job_is_created_per_scheduled_time() {
     managed.cluster.create(CRON_JOBS, cron("c", json!({}))).await;
     pass(&managed, "c", 120).await;
     let first = format!("c-{QUARTER_PAST}");
-    let made = until("the job", &jobs(&managed), |all| all.contains_key(&first)).await;
-    let job = &made[&first];
+    let created = until("the job", &jobs(&managed), |all| all.contains_key(&first)).await;
+    let job = &created[&first];
     assert_eq!((job.labels()["of"].as_str(), job.annotations()["note"].as_str()), ("c", "kept"));
     let owner = &job.metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!(
@@ -121,7 +121,7 @@ async fn the_history_limits_delete_own_jobs_only() {
     let managed = ManagedCluster::start(&["cronjob"]).await;
     let limits = json!({"successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 0});
     managed.cluster.create(CRON_JOBS, cron("c", limits)).await;
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     for (at, ends) in ["Complete", "Failed", "Complete"].iter().enumerate() {
         pass(&managed, "c", if at == 0 { 120 } else { 300 }).await;
         let name = format!("c-{}", QUARTER_PAST + 5 * at as u64);
@@ -129,9 +129,9 @@ async fn the_history_limits_delete_own_jobs_only() {
         until("its status", &crons(&managed), |all| active(&all["c"]) == [name.clone()]).await;
         finish(&managed, &name, ends).await;
         until("its end", &crons(&managed), |all| active(&all["c"]).is_empty()).await;
-        made.push(name);
+        created.push(name);
     }
-    until("the last that succeeded", &jobs(&managed), |all| all.keys().eq([&made[2]])).await;
+    until("the last that succeeded", &jobs(&managed), |all| all.keys().eq([&created[2]])).await;
     // a suspended cron job starts no job; a foreign job with the next name is left alone
     managed.cluster.patch(&format!("{CRON_JOBS}/c"), json!({"spec": {"suspend": true}})).await.code(200);
     let name = format!("c-{}", QUARTER_PAST + 15);

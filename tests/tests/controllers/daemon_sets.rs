@@ -121,12 +121,12 @@ async fn every_matching_node_has_a_pod() {
     change(&nodes, "n4", taint("NoSchedule")).await;
     let object = set(json!({}), json!({"nodeSelector": {"os": "linux"}, "hostNetwork": true}));
     sets.create(&PostParams::default(), &object).await.unwrap();
-    let made = until("two pods", &pods, |all| targets(all) == "n1 n2").await;
+    let created = until("two pods", &pods, |all| targets(all) == "n1 n2").await;
     until("the status", &sets, |all| counts(all) == [2, 2, 0, 2, 0, 0]).await;
     let revision = revisions.list(&ListParams::default()).await.unwrap().items.remove(0);
     let hash = &revision.labels()[REVISION];
     assert_eq!((revision.revision, revision.name_any()), (1, format!("log-{hash}")));
-    for pod in made.values() {
+    for pod in created.values() {
         assert_eq!((&pod.labels()[REVISION], pod.labels()["pod-template-generation"].as_str()), (hash, "1"));
         assert!(pod.name_any().starts_with("log-"));
         let tolerations = pod.spec.as_ref().unwrap().tolerations.clone().unwrap();

@@ -53,16 +53,16 @@ async fn a_rollout_and_its_rollback() {
     let status = first["web"].status.clone().unwrap();
     assert_eq!((status.replicas, status.updated_replicas), (Some(3), Some(3)));
     assert_eq!((status.available_replicas, status.unavailable_replicas), (Some(3), None));
-    let made = sets.list(&ListParams::default()).await.unwrap().items.remove(0);
-    let hash = made.labels()["pod-template-hash"].clone();
-    assert_eq!(made.name_any(), format!("web-{hash}"));
-    let selector = made.spec.as_ref().unwrap().selector.match_labels.clone().unwrap();
+    let created = sets.list(&ListParams::default()).await.unwrap().items.remove(0);
+    let hash = created.labels()["pod-template-hash"].clone();
+    assert_eq!(created.name_any(), format!("web-{hash}"));
+    let selector = created.spec.as_ref().unwrap().selector.match_labels.clone().unwrap();
     assert_eq!((selector["app"].as_str(), &selector["pod-template-hash"]), ("web", &hash));
-    assert_eq!(made.annotations()["deployment.kubernetes.io/desired-replicas"], "3");
-    assert_eq!(made.annotations()["deployment.kubernetes.io/max-replicas"], "4");
-    assert_eq!(made.annotations()["team"], "a");
-    assert!(!made.annotations().contains_key("kubectl.kubernetes.io/last-applied-configuration"));
-    let owner = &made.metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!(created.annotations()["deployment.kubernetes.io/desired-replicas"], "3");
+    assert_eq!(created.annotations()["deployment.kubernetes.io/max-replicas"], "4");
+    assert_eq!(created.annotations()["team"], "a");
+    assert!(!created.annotations().contains_key("kubectl.kubernetes.io/last-applied-configuration"));
+    let owner = &created.metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!((owner.kind.as_str(), owner.controller), ("Deployment", Some(true)));
 
     set_image(&deployments, "web", "i:2").await;
@@ -75,19 +75,19 @@ async fn a_rollout_and_its_rollback() {
     until("the way back", &deployments, done("3")).await;
     let both = until("two sets", &sets, |all| all.len() == 2).await;
     assert_eq!(revisions(&both), [("2".to_owned(), 0), ("3".to_owned(), 3)]);
-    assert_eq!(both[&made.name_any()].annotations()[HISTORY], "1");
+    assert_eq!(both[&created.name_any()].annotations()[HISTORY], "1");
     let running = until("three pods", &pods, |all| all.len() == 3).await;
     assert!(running.values().all(|pod| pod.labels()["pod-template-hash"] == hash));
     // only so many are kept
     let limit = Patch::Merge(json!({"spec": {"revisionHistoryLimit": 0}}));
     deployments.patch("web", &PatchParams::default(), &limit).await.unwrap();
-    until("one set", &sets, |all| all.len() == 1 && all.contains_key(&made.name_any())).await;
+    until("one set", &sets, |all| all.len() == 1 && all.contains_key(&created.name_any())).await;
     let events: Api<Event> = Api::namespaced(managed.client(), "default");
     let reported = until("the last event", &events, |all| {
         all.values().any(|it| it.message.as_deref().is_some_and(|it| it.ends_with("to 0 from 1")))
     })
     .await;
-    let first = format!("Scaled up replica set {} to 3", made.name_any());
+    let first = format!("Scaled up replica set {} to 3", created.name_any());
     assert!(reported.values().any(|it| it.message.as_deref() == Some(&first)));
 }
 
@@ -248,7 +248,7 @@ async fn a_name_collision_gets_another_hash() {
 async fn orphaned_replica_sets_are_adopted() {
     let managed = ManagedCluster::start(LOOPS).await;
     let Observed { deployments, sets, pods } = look(&managed);
-    let made = deployments.create(&PostParams::default(), &deployment("web", 2, "i:1")).await.unwrap();
+    let created = deployments.create(&PostParams::default(), &deployment("web", 2, "i:1")).await.unwrap();
     until("pods", &pods, |all| all.len() == 2).await;
     let first = until("a set", &sets, |all| all.len() == 1).await;
     deployments.delete("web", &DeleteParams::background()).await.unwrap();
@@ -257,7 +257,7 @@ async fn orphaned_replica_sets_are_adopted() {
     let free = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
     sets.patch(&name, &PatchParams::default(), &free).await.unwrap();
     let again = deployments.create(&PostParams::default(), &deployment("web", 2, "i:1")).await.unwrap();
-    assert_ne!(made.uid(), again.uid());
+    assert_ne!(created.uid(), again.uid());
     let adopted = until("it is adopted", &sets, |all| {
         let owners = all[&name].metadata.owner_references.as_deref().unwrap_or_default();
         owners.iter().any(|it| Some(&it.uid) == again.metadata.uid.as_ref())

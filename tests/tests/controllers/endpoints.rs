@@ -1,4 +1,4 @@
-//! Who stands behind services: endpoints, endpoint slices, and slices of endpoints that people keep.
+//! Endpoints and endpoint slices of services, and mirrored slices of endpoints that users write.
 
 use k8s_openapi::api::core::v1::{Endpoints, Pod};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};

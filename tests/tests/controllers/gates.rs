@@ -1,4 +1,4 @@
-//! What loops do only where it is switched on.
+//! Feature gates of control loops.
 
 use controllers::gates::Gates;
 use controllers::{podgc, registry};
@@ -69,14 +69,14 @@ async fn costs_of_deletion_count(managed: &ManagedCluster, open: bool) {
     managed.cluster.create(SETS, set).await;
     let of_set = |pod: &&Pod| pod.labels().contains_key("set");
     let all = until("two pods", &pods(managed), |all| all.values().filter(of_set).count() == 2).await;
-    let mut made: Vec<&Pod> = all.values().filter(of_set).collect();
+    let mut created: Vec<&Pod> = all.values().filter(of_set).collect();
     // among equals the one with the smaller identity goes
-    made.sort_by_key(|pod| pod.uid());
-    let cheap = made[1].name_any();
+    created.sort_by_key(|pod| pod.uid());
+    let cheap = created[1].name_any();
     let cost = json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-10"}}});
     managed.cluster.patch(&format!("{PODS}/{cheap}"), cost).await.code(200);
     // watch events are in order: after this one the cost has arrived
-    for pod in &made {
+    for pod in &created {
         set_status(&pods(managed), &pod.name_any(), "Running", "True").await;
     }
     let sets: Api<ReplicaSet> = Api::namespaced(managed.client(), "default");

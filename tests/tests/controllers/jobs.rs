@@ -1,4 +1,4 @@
-//! Pods that run to an end, a number of times; each counted exactly once.
+//! Jobs: completions, failures, and the exact count of their pods.
 
 use controllers::{podgc, registry};
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
@@ -299,9 +299,9 @@ async fn a_job_fails_at_its_active_deadline() {
 async fn pods_are_deleted_with_their_job() {
     let mut managed = ManagedCluster::start(&["job"]).await;
     let labels = json!({"app": "mine"});
-    let mut made = job("j", json!({"parallelism": 2, "completions": 2, "manualSelector": true}));
-    made["spec"]["selector"] = json!({ "matchLabels": labels });
-    made["spec"]["template"]["metadata"] = json!({ "labels": labels });
+    let mut created = job("j", json!({"parallelism": 2, "completions": 2, "manualSelector": true}));
+    created["spec"]["selector"] = json!({ "matchLabels": labels });
+    created["spec"]["template"]["metadata"] = json!({ "labels": labels });
     // a pod that fits is there before
     let early = json!({
         "metadata": {"name": "early", "labels": labels},
@@ -309,7 +309,7 @@ async fn pods_are_deleted_with_their_job() {
     });
     let early: Pod = serde_json::from_value(early).unwrap();
     pods(&managed).create(&PostParams::default(), &early).await.unwrap();
-    managed.cluster.create(JOBS, made).await;
+    managed.cluster.create(JOBS, created).await;
     let all = until("two pods", &pods(&managed), |all| all.len() == 2 && all.values().all(tracked)).await;
     let uid = jobs(&managed).get("j").await.unwrap().uid().unwrap();
     assert_eq!(all["early"].owner_references()[0].uid, uid);

@@ -1,18 +1,41 @@
-//! Of several managers one leads.
+//! Leader election among controller managers.
 
 use client::leader::{Candidate, Options};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tests::{ManagedCluster, soon, until};
 
+/// A quarter of the pause between two renewals.
+const STEP: Duration = Duration::from_millis(500);
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/m";
 
+/// A cluster without loops on a simulated clock.
+async fn managed() -> ManagedCluster {
+    let cluster = tests::Options { simulated_clock: true, ..tests::Options::default() };
+    let options = controllers::registry::Options { controllers: Vec::new(), ..Default::default() };
+    ManagedCluster::with(cluster, options).await
+}
+
+/// The clock moves by steps until a future is ready. A request precedes each step, so that the clock is no faster than
+/// the server.
+async fn passing<T>(managed: &ManagedCluster, future: impl Future<Output = T>) -> T {
+    let steps = async {
+        loop {
+            managed.cluster.get("/livez/ping").await.code(200);
+            managed.cluster.advance(STEP);
+        }
+    };
+    tokio::select! {
+        output = future => output,
+        () = steps => unreachable!("time does not end"),
+    }
+}
+
 fn candidate(managed: &ManagedCluster, name: &str) -> Candidate {
-    // tries are milliseconds apart; the test moves the clock by seconds
-    let options =
-        Options { retry_period: Duration::from_millis(10), ..Options::new("kube-system", "m", name) };
+    let options = Options::new("kube-system", "m", name);
     assert_eq!(options.problem(), None);
     Candidate::new(managed.loop_client(), options, managed.cluster.world.clone())
 }
@@ -27,7 +50,7 @@ fn renewed(lease: &Lease) -> i64 {
 
 #[tokio::test]
 async fn another_candidate_takes_over_an_expired_lease() {
-    let managed = ManagedCluster::start(&[]).await;
+    let managed = managed().await;
     let (mut first, mut second) = (candidate(&managed, "first"), candidate(&managed, "second"));
     soon("the first leads", first.lead()).await;
     let waiting = tokio::spawn(async move {
@@ -35,11 +58,11 @@ async fn another_candidate_takes_over_an_expired_lease() {
         second
     });
     let keeping = tokio::spawn(async move { first.keep().await });
-    // while it is renewed no other candidate leads
+    // while it is renewed, for longer than it lasts, no other candidate leads
     for _ in 0..9 {
         let before = renewed(&leases(&managed).get("m").await.unwrap());
-        managed.cluster.advance(Duration::from_secs(5));
-        until("a renewal", &leases(&managed), |all| renewed(&all["m"]) > before).await;
+        let is_renewed = |all: &BTreeMap<String, Lease>| renewed(&all["m"]) > before;
+        passing(&managed, until("a renewal", &leases(&managed), is_renewed)).await;
         // others may write to it, too
         managed
             .cluster
@@ -53,58 +76,40 @@ async fn another_candidate_takes_over_an_expired_lease() {
     assert_eq!(spec.lease_duration_seconds, Some(15));
     keeping.abort();
     let _ = keeping.await;
-    let passing = async {
-        loop {
-            managed.cluster.advance(Duration::from_secs(16));
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let second = tokio::select! {
-        second = soon("the second leads", waiting) => second.unwrap(),
-        () = passing => unreachable!("time does not end"),
-    };
+    let second = passing(&managed, soon("the second leads", waiting)).await.unwrap();
     assert_eq!(second.identity(), "second");
     let spec = leases(&managed).get("m").await.unwrap().spec.unwrap();
     assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("second"), Some(1)));
     // the one that was gone finds out that it does not lead any more
     let mut late = candidate(&managed, "first");
-    soon("the end of the first", late.keep()).await;
+    passing(&managed, soon("the end of the first", late.keep())).await;
 }
 
 #[tokio::test]
 async fn a_leader_that_cannot_renew_in_time_stops_leading() {
-    let managed = ManagedCluster::start(&[]).await;
+    let managed = managed().await;
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let binding = json!({"metadata": {"name": "b"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "candidate"}]});
     managed.cluster.create(bindings, binding).await;
-    let options =
-        Options { retry_period: Duration::from_millis(10), ..Options::new("kube-system", "m", "first") };
     let client = managed.loop_client_of("candidate");
+    let options = Options::new("kube-system", "m", "first");
     let mut first = Candidate::new(client, options, managed.cluster.world.clone());
     soon("it leads", first.lead()).await;
     let keeping = tokio::spawn(async move { first.keep().await });
     // a deleted lease is created again
     managed.cluster.delete(PATH).await.code(200);
-    until("the lease is made anew", &leases(&managed), |all| all.contains_key("m")).await;
+    let exists = |all: &BTreeMap<String, Lease>| all.contains_key("m");
+    passing(&managed, until("the lease is created again", &leases(&managed), exists)).await;
     // one that may not be written to is not renewed
     managed.cluster.delete(&format!("{bindings}/b")).await.code(200);
-    let passing = async {
-        loop {
-            managed.cluster.advance(Duration::from_secs(1));
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::select! {
-        ended = soon("the end", keeping) => ended.unwrap(),
-        () = passing => unreachable!("time does not end"),
-    }
+    passing(&managed, soon("the end", keeping)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_released_lease_is_free_at_once() {
-    let managed = ManagedCluster::start(&[]).await;
+    let managed = managed().await;
     let (mut first, mut second) = (candidate(&managed, "first"), candidate(&managed, "second"));
     soon("the first leads", first.lead()).await;
     first.release().await.unwrap();

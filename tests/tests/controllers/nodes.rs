@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, Pod, Taint};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tests::agent::{is_ready, set_status};
 use tests::{ManagedCluster, Options, until};
 
@@ -13,16 +13,16 @@ const NODES: &str = "/api/v1/nodes";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-async fn managed() -> ManagedCluster {
-    managed_every(Duration::from_millis(10)).await
-}
+/// The period of the monitor: several steps of the clock, so that a slow machine delays no check.
+const PERIOD: Duration = Duration::from_secs(2);
+const STEP: Duration = Duration::from_millis(500);
 
-async fn managed_every(period: Duration) -> ManagedCluster {
-    // the clock is the test's; only the pauses between looks are real
-    let node_lifecycle = nodelifecycle::Options { period, ..nodelifecycle::Options::default() };
+/// Loops on a simulated clock.
+async fn managed() -> ManagedCluster {
+    let node_lifecycle = nodelifecycle::Options { period: PERIOD, ..nodelifecycle::Options::default() };
     let controllers = vec!["nodelifecycle".to_owned()];
     let options = registry::Options { controllers, node_lifecycle, ..registry::Options::default() };
-    ManagedCluster::with(Options::default(), options).await
+    ManagedCluster::with(Options { simulated_clock: true, ..Options::default() }, options).await
 }
 
 fn nodes(managed: &ManagedCluster) -> Api<Node> {
@@ -86,30 +86,25 @@ async fn pod_on(managed: &ManagedCluster, name: &str, node: &str, bears: &[(&str
     set_status(&pods(managed), name, "Running", "True").await;
 }
 
-/// So many seconds pass, and these nodes are alive.
+/// Advances the clock by seconds while these nodes send heartbeats. A request precedes each step, so that the clock
+/// is no faster than the server.
 async fn seconds_pass(managed: &ManagedCluster, alive: &[&str], seconds: i64) {
     let end = managed.cluster.seconds() + seconds;
     while managed.cluster.seconds() < end {
         for name in alive {
             renew(managed, name).await;
         }
-        managed.cluster.advance(Duration::from_secs(1));
-        // the loops live by real time as well, which a second of theirs takes a little of
-        tokio::time::sleep(Duration::from_millis(15)).await;
+        managed.cluster.get("/livez/ping").await.code(200);
+        managed.cluster.advance(STEP);
     }
 }
 
-/// Time passes until something holds.
-async fn passing<T>(managed: &ManagedCluster, alive: &[&str], holds: impl Future<Output = T>) -> T {
+/// Time passes until a future is ready.
+async fn passing<T>(managed: &ManagedCluster, alive: &[&str], future: impl Future<Output = T>) -> T {
     tokio::select! {
-        held = holds => held,
+        output = future => output,
         () = seconds_pass(managed, alive, i64::from(u32::MAX)) => unreachable!("time does not end"),
     }
-}
-
-/// The seconds of real time since `began`, rounded up: the loops' timers go by real time as well, timestamps do not.
-fn real_seconds(began: Instant) -> i64 {
-    began.elapsed().as_secs() as i64 + 1
 }
 
 fn condition<'a>(node: &'a Node, name: &str) -> Option<&'a NodeCondition> {
@@ -146,8 +141,8 @@ fn is_leaving(pod: &Pod) -> bool {
 
 #[tokio::test]
 async fn a_silent_node_is_unreachable_and_recovers() {
-    let started = Instant::now();
     let mut managed = managed().await;
+    let began = managed.cluster.seconds();
     ready_node(&managed, "alive").await;
     ready_node(&managed, "silent").await;
     let unreachable = "node.kubernetes.io/unreachable";
@@ -157,15 +152,14 @@ async fn a_silent_node_is_unreachable_and_recovers() {
     let said = |all: &BTreeMap<String, Event>| {
         has_event(all, "silent", "RegisteredNode", "Node silent event: Registered Node silent in Controller")
     };
-    until("the node is known", &events(&managed), said).await;
-    let began = managed.cluster.seconds();
+    passing(&managed, &["alive"], until("the node is known", &events(&managed), said)).await;
     let lost = |all: &BTreeMap<String, Node>| status_of(&all["silent"], "Ready") == "Unknown";
     let all = passing(&managed, &["alive"], until("silence", &nodes(&managed), lost)).await;
     let ready = condition(&all["silent"], "Ready").unwrap();
     assert_eq!(ready.reason.as_deref(), Some("NodeStatusUnknown"));
     assert_eq!(ready.message.as_deref(), Some("Kubelet stopped posting node status."));
     let since = ready.last_transition_time.as_ref().unwrap().0.as_second();
-    assert!(since + real_seconds(started) >= began + 40, "{since}");
+    assert!(since >= began + 40, "{since}");
     assert_eq!(ready.last_heartbeat_time.as_ref().unwrap().0.as_second(), tests::NOW as i64);
     let memory = condition(&all["silent"], "MemoryPressure").unwrap();
     assert_eq!((&*memory.status, memory.reason.as_deref()), ("Unknown", Some("NodeStatusNeverUpdated")));
@@ -198,52 +192,56 @@ async fn a_silent_node_is_unreachable_and_recovers() {
             && has_event(all, "short", "TaintManagerEviction", "Marking for deletion Pod default/short")
             && has_event(all, "long", "TaintManagerEviction", "Cancelling deletion of Pod default/long")
     };
-    until("events", &events(&managed), is_reported).await;
+    passing(&managed, &["alive", "silent"], until("events", &events(&managed), is_reported)).await;
     managed.cluster.delete(&format!("{NODES}/silent")).await.code(200);
     let is_reported = |all: &BTreeMap<String, Event>| {
         has_event(all, "silent", "RemovingNode", "Node silent event: Removing Node silent from Controller")
     };
-    until("the node is forgotten", &events(&managed), is_reported).await;
+    passing(&managed, &["alive"], until("the node is forgotten", &events(&managed), is_reported)).await;
 }
 
-/// Waits until all nodes were looked at once more.
-async fn next_look(managed: &ManagedCluster) {
-    const LOOKS: &str = "node_collector_update_all_nodes_health_duration_seconds_count ";
-    let text = managed.metrics();
-    let looks = text.lines().find_map(|line| line.strip_prefix(LOOKS)).map_or(0, |it| it.parse().unwrap());
-    managed.wait_for_metric(&format!("\n{LOOKS}{}\n", looks + 1)).await;
+/// The number of checks of all nodes.
+fn checks(managed: &ManagedCluster) -> u64 {
+    const CHECKS: &str = "node_collector_update_all_nodes_health_duration_seconds_count ";
+    let metrics = managed.metrics();
+    metrics.lines().find_map(|line| line.strip_prefix(CHECKS)).map_or(0, |count| count.parse().unwrap())
+}
+
+/// Time passes until all nodes were checked once more.
+async fn next_check(managed: &ManagedCluster, alive: &[&str]) {
+    let before = checks(managed);
+    while checks(managed) == before {
+        seconds_pass(managed, alive, 1).await;
+    }
 }
 
 #[tokio::test]
 async fn a_delayed_monitor_marks_no_node_unreachable() {
-    // long enough for a renewal between two looks
-    let managed = managed_every(Duration::from_secs(1)).await;
+    let managed = managed().await;
     ready_node(&managed, "late").await;
     ready_node(&managed, "silent").await;
     let names = ["late", "silent"];
-    until("the nodes are known", &events(&managed), |all| {
+    let are_registered = |all: &BTreeMap<String, Event>| {
         names.iter().all(|name| {
             let message = format!("Node {name} event: Registered Node {name} in Controller");
             has_event(all, name, "RegisteredNode", &message)
         })
-    })
-    .await;
-    next_look(&managed).await;
+    };
+    passing(&managed, &names, until("the nodes are known", &events(&managed), are_registered)).await;
+    next_check(&managed, &names).await;
     // renewals waited for longer than a node may be silent, and so did the loop
     managed.cluster.advance(Duration::from_secs(100));
-    next_look(&managed).await;
+    next_check(&managed, &[]).await;
     let all = until("all nodes", &nodes(&managed), |all| all.len() == 2).await;
     assert_eq!(names.map(|name| status_of(&all[name], "Ready")), ["True", "True"]);
-    // until the next look the renewals have come, but for those of a node that is lost indeed
-    renew(&managed, "late").await;
+    // until the next check the renewals have come, but for those of a node that is lost indeed
     let lost = |all: &BTreeMap<String, Node>| status_of(&all["silent"], "Ready") == "Unknown";
-    let all = until("silence", &nodes(&managed), lost).await;
+    let all = passing(&managed, &["late"], until("silence", &nodes(&managed), lost)).await;
     assert_eq!((status_of(&all["late"], "Ready"), tainted(&all["late"])), ("True", vec![]));
 }
 
 #[tokio::test]
 async fn no_pod_is_evicted_while_no_node_reports() {
-    let started = Instant::now();
     let mut managed = managed().await;
     // no agent reports these nodes
     managed.cluster.create(NODES, json!({"metadata": {"name": "a"}})).await;
@@ -257,10 +255,10 @@ async fn no_pod_is_evicted_while_no_node_reports() {
     let ready = condition(&all["a"], "Ready").unwrap();
     assert_eq!(ready.message.as_deref(), Some("Kubelet never posted node status."));
     let since = ready.last_transition_time.as_ref().unwrap().0.as_second();
-    assert!(since + real_seconds(started) >= tests::NOW as i64 + 60, "{since}");
+    assert!(since >= tests::NOW as i64 + 60, "{since}");
     let tainted_both =
         |all: &BTreeMap<String, Node>| all.values().all(|it| tainted(it) == ["unreachable:NoSchedule"]);
-    until("no new pods", &nodes(&managed), tainted_both).await;
+    passing(&managed, &[], until("no new pods", &nodes(&managed), tainted_both)).await;
     managed.restart_loops().await;
     seconds_pass(&managed, &[], 100).await;
     let all = until("nothing else", &nodes(&managed), |_| true).await;
@@ -291,17 +289,15 @@ async fn nodes_are_evicted_at_a_limited_rate() {
     seconds_pass(&managed, &alive, 30).await;
     let all = until("the nodes", &nodes(&managed), |_| true).await;
     assert_eq!(all.values().filter(is_emptied).count(), 0);
-    let began = Instant::now();
     report(&managed, "c", &[("Ready", "True")]).await;
     let all = passing(&managed, &alive, until("two", &nodes(&managed), emptied)).await;
-    let real_seconds = real_seconds(began);
     let mut when: Vec<i64> = all
         .values()
         .flat_map(|it| taints(it).iter().filter(|it| it.effect == "NoExecute"))
         .map(|it| it.time_added.as_ref().unwrap().0.as_second())
         .collect();
     when.sort_unstable();
-    assert!(when[1] - when[0] + real_seconds >= 10, "{when:?} in {real_seconds}s");
+    assert!(when[1] - when[0] >= 10, "{when:?}");
     // a silent node has another reason
     let swapped = |all: &BTreeMap<String, Node>| {
         tainted(&all["a"]) == ["unreachable:NoExecute", "unreachable:NoSchedule"]
@@ -322,9 +318,9 @@ async fn conditions_become_taints_and_labels_are_synced() {
         (label("os"), label("arch"))
     };
     let both = (Some("linux".to_owned()), Some("arm64".to_owned()));
-    until("labels", &nodes(&managed), |all| old(&all["n"]) == both).await;
+    passing(&managed, &["n"], until("labels", &nodes(&managed), |all| old(&all["n"]) == both)).await;
     let closed = ["example.com/mine:NoSchedule", "unschedulable:NoSchedule"];
-    until("closed", &nodes(&managed), |all| tainted(&all["n"]) == closed).await;
+    passing(&managed, &["n"], until("closed", &nodes(&managed), |all| tainted(&all["n"]) == closed)).await;
     managed.restart_loops().await;
     // with concurrent writes of the node
     let meddling = async {
@@ -346,7 +342,8 @@ async fn conditions_become_taints_and_labels_are_synced() {
             "pid-pressure:NoSchedule",
             "unschedulable:NoSchedule",
         ];
-        until("all of them", &nodes(&managed), |them| tainted(&them["n"]) == all).await;
+        let has_all = |them: &BTreeMap<String, Node>| tainted(&them["n"]) == all;
+        passing(&managed, &["n"], until("all of them", &nodes(&managed), has_all)).await;
         let pressed = ["Memory", "Disk", "PID"].map(|it| format!("{it}Pressure"));
         let mut well: Vec<(&str, &str)> = pressed.iter().map(|it| (it.as_str(), "False")).collect();
         well.extend([("NetworkUnavailable", "False"), ("Ready", "True")]);
@@ -356,8 +353,8 @@ async fn conditions_become_taints_and_labels_are_synced() {
             .patch(&format!("{NODES}/n"), json!({"spec": {"unschedulable": null}}))
             .await
             .code(200);
-        until("mine alone", &nodes(&managed), |all| tainted(&all["n"]) == ["example.com/mine:NoSchedule"])
-            .await;
+        let mine = |all: &BTreeMap<String, Node>| tainted(&all["n"]) == ["example.com/mine:NoSchedule"];
+        passing(&managed, &["n"], until("mine alone", &nodes(&managed), mine)).await;
     };
     tokio::select! {
         () = changing => {}
@@ -378,7 +375,8 @@ async fn pods_are_evicted_if_they_do_not_tolerate_a_taint() {
     pod_on(&managed, "for-ever", "n", &[("gone", None)]).await;
     pod_on(&managed, "a-while", "n", &[("gone", Some(60))]).await;
     managed.cluster.patch(&node, taint(true)).await.code(200);
-    let all = until("the first to go", &pods(&managed), |all| is_leaving(&all["plain"])).await;
+    let first = |all: &BTreeMap<String, Pod>| is_leaving(&all["plain"]);
+    let all = passing(&managed, &["n"], until("the first to go", &pods(&managed), first)).await;
     assert!(!is_leaving(&all["a-while"]));
     // the taint goes before the time has passed
     seconds_pass(&managed, &["n"], 30).await;
@@ -386,7 +384,7 @@ async fn pods_are_evicted_if_they_do_not_tolerate_a_taint() {
     let is_reported = |all: &BTreeMap<String, Event>| {
         has_event(all, "a-while", "TaintManagerEviction", "Cancelling deletion of Pod default/a-while")
     };
-    until("it stays", &events(&managed), is_reported).await;
+    passing(&managed, &["n"], until("it stays", &events(&managed), is_reported)).await;
     managed.cluster.patch(&node, taint(true)).await.code(200);
     seconds_pass(&managed, &["n"], 50).await;
     let all = until("both stay", &pods(&managed), |_| true).await;
@@ -396,6 +394,7 @@ async fn pods_are_evicted_if_they_do_not_tolerate_a_taint() {
     passing(&managed, &["n"], until("its time has passed", &pods(&managed), left)).await;
     // one that comes later, and one that changes its mind: tolerations may be added
     pod_on(&managed, "late", "n", &[]).await;
-    let all = until("the late one", &pods(&managed), |all| is_leaving(&all["late"])).await;
+    let late = |all: &BTreeMap<String, Pod>| is_leaving(&all["late"]);
+    let all = passing(&managed, &["n"], until("the late one", &pods(&managed), late)).await;
     assert!(!is_leaving(&all["for-ever"]));
 }

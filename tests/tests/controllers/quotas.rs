@@ -1,4 +1,4 @@
-//! What is used of quotas.
+//! Usage of resource quotas.
 
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use kube::Api;

@@ -1,4 +1,4 @@
-//! So many pods from one template: replica sets and replication controllers.
+//! Replica sets and replication controllers.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};

@@ -1,4 +1,4 @@
-//! Cluster roles that are made of others.
+//! Aggregated cluster roles.
 
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tests::agent::{Agent, is_ready};
 use tests::{Cluster, ManagedCluster, soon, until};
 
-/// What a test looks at.
+/// The observed objects of a test.
 pub struct Observed {
     pub deployments: Api<Deployment>,
     pub sets: Api<ReplicaSet>,

@@ -1,4 +1,4 @@
-//! Every namespace has the authority by which pods know the server.
+//! The root CA config map of every namespace.
 
 use controllers::registry;
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -1,4 +1,4 @@
-//! Stateful sets: pods with names and claims that stay theirs.
+//! Stateful sets: pods with stable names and claims.
 
 use controllers::gates::Gates;
 use controllers::registry;
@@ -114,10 +114,10 @@ async fn pods_are_created_in_order_with_stable_names_and_claims() {
     let current = status(&done, "db");
     assert_eq!((current.available_replicas, current.collision_count), (Some(3), Some(0)));
     assert_eq!(current.current_revision.as_deref(), Some(&*revision.name_any()));
-    let made = until("claims", &claims, |all| all.len() == 3).await;
-    assert_eq!(names(&made), "data-db-0 data-db-1 data-db-2");
-    assert_eq!(made["data-db-1"].labels()["app"], "db");
-    assert!(made.values().all(|it| it.owner_references().is_empty()));
+    let created = until("claims", &claims, |all| all.len() == 3).await;
+    assert_eq!(names(&created), "data-db-0 data-db-1 data-db-2");
+    assert_eq!(created["data-db-1"].labels()["app"], "db");
+    assert!(created.values().all(|it| it.owner_references().is_empty()));
     // one that goes comes again, with its claim
     let before = pods.get("db-1").await.unwrap().uid();
     pods.delete("db-1", &DeleteParams::default()).await.unwrap();
@@ -137,7 +137,7 @@ async fn pods_are_created_in_order_with_stable_names_and_claims() {
     let left = claims.list(&ListParams::default()).await.unwrap().items;
     assert_eq!(
         left.iter().map(|it| it.uid()).collect::<Vec<_>>(),
-        made.values().map(|it| it.uid()).collect::<Vec<_>>()
+        created.values().map(|it| it.uid()).collect::<Vec<_>>()
     );
     let events: Api<Event> = Api::namespaced(managed.client(), "default");
     let is_reported = |all: &BTreeMap<String, Event>, message: &str| {
@@ -361,18 +361,18 @@ async fn claims_follow_the_retention_policy_if_the_gate_is_on() {
     sets.create(&PostParams::default(), &with_claims("db", spec)).await.unwrap();
     until("all pods", &sets, |all| is_done(all, "db", 3)).await;
     let owner = |claim: &PersistentVolumeClaim| claim.owner_references().first().map(|it| it.kind.clone());
-    let made = until("owned claims", &claims, |all| {
+    let created = until("owned claims", &claims, |all| {
         all.len() == 3 && all.values().all(|it| owner(it).as_deref() == Some("StatefulSet"))
     })
     .await;
-    assert_eq!(names(&made), "data-db-5 data-db-6 data-db-7");
+    assert_eq!(names(&created), "data-db-5 data-db-6 data-db-7");
     change(&sets, "db", json!({"spec": {"replicas": 2}})).await;
     until("a claim goes with its pod", &claims, |all| names(all) == "data-db-5 data-db-6").await;
     // and is created again on scale-up
     change(&sets, "db", json!({"spec": {"replicas": 3}})).await;
     until("all pods again", &sets, |all| is_done(all, "db", 3)).await;
     let again = until("all claims again", &claims, |all| all.len() == 3).await;
-    assert_ne!(again["data-db-7"].uid(), made["data-db-7"].uid());
+    assert_ne!(again["data-db-7"].uid(), created["data-db-7"].uid());
     until("owned claims", &claims, |all| all.values().all(|it| owner(it).as_deref() == Some("StatefulSet")))
         .await;
     sets.delete("db", &DeleteParams::background()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What servers that are gone said about how they keep objects is forgotten.
+//! Garbage collection of the storage versions of servers that are gone.
 
 use apiserver::{AdvertiseOptions, Gates};
 use controllers::registry;

@@ -1,4 +1,4 @@
-//! Claims and volumes find each other.
+//! Binding of claims and volumes.
 
 use controllers::gates::Gates;
 use controllers::registry;
@@ -189,10 +189,10 @@ async fn prebound_claims_and_volumes_are_respected() {
 #[tokio::test]
 async fn released_volumes_follow_their_reclaim_policy() {
     let mut managed = managed().await;
-    let made = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "d"}});
+    let created = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "d"}});
     for (name, metadata, policy) in [
         ("kept", json!({}), "Retain"),
-        ("made", made, "Delete"),
+        ("made", created, "Delete"),
         ("stuck", json!({}), "Delete"),
         ("old", json!({}), "Recycle"),
     ] {
@@ -267,8 +267,8 @@ async fn external_provisioners_create_volumes() {
     // a provisioned volume
     let holder = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": "c",
         "uid": all["c"].uid()});
-    let made = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "example.com/p"}});
-    volume(&managed, "pvc-1", "1Gi", made, json!({"claimRef": holder})).await;
+    let created = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "example.com/p"}});
+    volume(&managed, "pvc-1", "1Gi", created, json!({"claimRef": holder})).await;
     assert_eq!(named(&bound(&managed, "c").await), "pvc-1");
     claim(&managed, "e", json!({})).await;
     until("a provisioner", &claims(&managed), |all| all["e"].annotations().contains_key(PROVISIONER)).await;
@@ -352,11 +352,11 @@ async fn an_unused_volume_is_available_again() {
     // a crash left them behind: one chosen by the loop, one by a user, and one made for the claim
     let holder = json!({"claimRef": {"namespace": "default", "name": "c", "uid": uid}});
     let by_loop = json!({"annotations": {BY_LOOP: "yes"}});
-    let made = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "d"}});
+    let created = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "d"}});
     volume(&managed, "by-loop", "1Gi", by_loop, holder.clone()).await;
     volume(&managed, "by-user", "1Gi", json!({}), holder.clone()).await;
     let made_for = merged(holder, json!({"persistentVolumeReclaimPolicy": "Delete"}));
-    volume(&managed, "made", "1Gi", made, made_for).await;
+    volume(&managed, "made", "1Gi", created, made_for).await;
     managed.restart_loops().await;
     let all = until("what becomes of them", &volumes(&managed), |all| {
         volume_is(&all["by-loop"], "Available")

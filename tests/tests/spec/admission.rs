@@ -1,4 +1,4 @@
-//! Admission that looks beyond the one object: limits and quotas of a namespace.
+//! Limit ranges and resource quotas of a namespace.
 
 use super::*;
 use tests::{ApiResponse, Cluster, Options};
@@ -126,9 +126,9 @@ async fn limit_ranges_set_defaults_and_are_enforced() {
     let limits = json!({"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container",
         "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "100m"}, "max": {"cpu": "1"}}]}});
     cluster.create(LIMITS, limits).await;
-    let made = cluster.create(PODS, pod("p")).await;
+    let created = cluster.create(PODS, pod("p")).await;
     let expected = json!({"limits": {"cpu": "500m"}, "requests": {"cpu": "100m"}});
-    assert_eq!(made["spec"]["containers"][0]["resources"], expected);
+    assert_eq!(created["spec"]["containers"][0]["resources"], expected);
     let mut large = pod("large");
     large["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "2"}});
     let refused = cluster.post(PODS, large).await.refused(403, "Forbidden");

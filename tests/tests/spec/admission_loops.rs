@@ -1,4 +1,4 @@
-//! Webhooks that never agree, and webhooks that cause the requests that they review.
+//! Webhooks that undo each other's changes, and webhooks that cause the requests that they review.
 
 use super::admission_webhooks::{MUTATING, VALIDATING, allow, configure, hook, map, message, patch, with};
 use super::*;
@@ -16,11 +16,11 @@ async fn webhooks_that_undo_each_other_terminate() {
     let again =
         |name: &str| with(hook(&server, name, &format!("/{name}")), "reinvocationPolicy", json!("IfNeeded"));
     configure(&cluster, MUTATING, "quarrel", vec![again("a"), again("b")]).await;
-    let made = cluster.create(CONFIGMAPS, map("m")).await;
+    let created = cluster.create(CONFIGMAPS, map("m")).await;
     let turns: Vec<String> =
         server.requests().iter().map(|seen| seen.path.split('?').next().unwrap().to_owned()).collect();
     assert_eq!(turns, ["/a", "/b", "/a", "/b"], "each once more, and no more");
-    assert_eq!(made["data"]["turn"], "b", "the last word stays");
+    assert_eq!(created["data"]["turn"], "b", "the last word stays");
     // the same for a change
     cluster.patch(&format!("{CONFIGMAPS}/m"), json!({"data": {"turn": "c"}})).await.code(200);
     assert_eq!(server.count(), 8);

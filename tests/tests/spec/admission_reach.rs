@@ -1,4 +1,4 @@
-//! Services that webhooks are reached by: at their own addresses, at those behind them, and the server's own.
+//! Services of webhooks: resolution to cluster IPs or endpoints, and the server's own service.
 
 use super::admission_webhooks::{MUTATING, VALIDATING, allow, configure, hook, map, message};
 use super::custom_conversion::{converter_at, second, serve_with};

@@ -79,20 +79,20 @@ async fn mutating_reviews_have_server_fields_as_sent() {
     let mut object = map("a");
     object["metadata"]["uid"] = "mine".into();
     object["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
-    let made = cluster.create(CONFIGMAPS, object).await;
+    let created = cluster.create(CONFIGMAPS, object).await;
     let of = |review: &Value| {
         let metadata = &review["object"]["metadata"];
         (metadata["uid"].clone(), metadata["creationTimestamp"].clone())
     };
-    let given = (made["metadata"]["uid"].clone(), made["metadata"]["creationTimestamp"].clone());
+    let given = (created["metadata"]["uid"].clone(), created["metadata"]["creationTimestamp"].clone());
     let none = (Value::Null, Value::Null);
     let [changing, refusing] = pair(&server, 0);
     assert_eq!((of(&changing), of(&refusing)), (none.clone(), given.clone()), "a new object has neither yet");
     let put = cluster.put(&format!("{CONFIGMAPS}/a"), map("a")).await.code(200).json();
     let [changing, refusing] = pair(&server, 2);
     assert_eq!((of(&changing), of(&refusing)), (none.clone(), given.clone()), "the client said nothing");
-    assert_eq!(version(&put), version(&made), "and nothing came of it");
-    cluster.put(&format!("{CONFIGMAPS}/a"), made.clone()).await.code(200);
+    assert_eq!(version(&put), version(&created), "and nothing came of it");
+    cluster.put(&format!("{CONFIGMAPS}/a"), created.clone()).await.code(200);
     let [changing, refusing] = pair(&server, 4);
     assert_eq!((of(&changing), of(&refusing)), (given.clone(), given.clone()));
     cluster.patch(&format!("{CONFIGMAPS}/a"), json!({"data": {"k": "w"}})).await.code(200);
@@ -113,7 +113,7 @@ async fn mutating_reviews_have_server_fields_as_sent() {
 #[tokio::test]
 async fn a_namespace_deletion_is_reviewed_with_its_uid() {
     let (cluster, server) = both().await;
-    let made = cluster.named(NAMESPACES, "n").await;
+    let created = cluster.named(NAMESPACES, "n").await;
     let path = format!("{NAMESPACES}/n");
     assert_eq!(pair(&server, 0)[0]["object"]["status"], json!({"phase": "Active"}));
     cluster
@@ -129,10 +129,10 @@ async fn a_namespace_deletion_is_reviewed_with_its_uid() {
         assert_eq!(review["oldObject"]["spec"]["finalizers"], json!(["kubernetes"]));
     }
     assert_eq!(changing["object"]["metadata"]["uid"], Value::Null);
-    assert_eq!(refusing["object"]["metadata"]["uid"], made["metadata"]["uid"]);
+    assert_eq!(refusing["object"]["metadata"]["uid"], created["metadata"]["uid"]);
     cluster.delete(&path).await.code(200);
     let options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1",
-        "preconditions": {"uid": made["metadata"]["uid"]}});
+        "preconditions": {"uid": created["metadata"]["uid"]}});
     for review in pair(&server, 4) {
         assert_eq!([&review["options"], &review["object"]], [&options, &Value::Null]);
         assert_eq!([&review["name"], &review["namespace"]], ["n", "n"]);

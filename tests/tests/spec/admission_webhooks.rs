@@ -66,7 +66,7 @@ async fn a_review_describes_the_whole_write() {
         let server = HttpsServer::start(allow).await;
         let cluster = Cluster::start().await;
         configure(&cluster, kind, "one", vec![hook(&server, "a", "/here")]).await;
-        let made = cluster.post(&format!("{CONFIGMAPS}?fieldManager=me"), map("a")).await.code(201).json();
+        let created = cluster.post(&format!("{CONFIGMAPS}?fieldManager=me"), map("a")).await.code(201).json();
         cluster.patch(&format!("{CONFIGMAPS}/a?dryRun=All"), json!({"data": {"k": "w"}})).await.code(200);
         cluster.delete(&format!("{CONFIGMAPS}/a?gracePeriodSeconds=7")).await.code(200);
         let seen = server.requests();
@@ -93,7 +93,7 @@ async fn a_review_describes_the_whole_write() {
         let options = json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "me"});
         assert_eq!(request["options"], options);
         // validating webhooks see the final object
-        let uid = if kind == VALIDATING { made["metadata"]["uid"].clone() } else { Value::Null };
+        let uid = if kind == VALIDATING { created["metadata"]["uid"].clone() } else { Value::Null };
         assert_eq!(request["object"]["metadata"]["uid"], uid);
         let request = &seen[1].body["request"];
         assert_eq!([&request["operation"], &request["dryRun"]], [&json!("UPDATE"), &json!(true)]);
@@ -101,7 +101,7 @@ async fn a_review_describes_the_whole_write() {
         assert_eq!(request["options"]["dryRun"], json!(["All"]));
         let request = &seen[2].body["request"];
         assert_eq!((&request["operation"], &request["object"]), (&json!("DELETE"), &Value::Null));
-        assert_eq!(request["oldObject"]["metadata"]["uid"], made["metadata"]["uid"]);
+        assert_eq!(request["oldObject"]["metadata"]["uid"], created["metadata"]["uid"]);
         let options =
             json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "gracePeriodSeconds": 7});
         assert_eq!(request["options"], options);
@@ -209,8 +209,8 @@ async fn reviews_have_the_version_of_the_rule() {
     let event = json!({"metadata": {"name": "e"}, "eventTime": "2020-01-01T00:00:00.000000Z", "action": "a",
         "reason": "r", "type": "Normal", "reportingController": "x.io/y", "reportingInstance": "i",
         "regarding": {"namespace": "default", "kind": "Pod", "name": "p"}});
-    let made = cluster.create("/apis/events.k8s.io/v1/namespaces/default/events", event).await;
-    assert_eq!(made["note"], "by the hook");
+    let created = cluster.create("/apis/events.k8s.io/v1/namespaces/default/events", event).await;
+    assert_eq!(created["note"], "by the hook");
     let seen = server.requests();
     assert_eq!(seen.len(), 1, "an exact rule means no other version");
     let request = &seen[0].body["request"];
@@ -232,8 +232,8 @@ async fn webhooks_mutate_in_order() {
     let cluster = Cluster::start().await;
     configure(&cluster, MUTATING, "b", vec![hook(&server, "x", "/bx"), hook(&server, "a", "/ba")]).await;
     configure(&cluster, MUTATING, "a", vec![hook(&server, "z", "/az")]).await;
-    let made = cluster.create(CONFIGMAPS, map("a")).await;
-    assert_eq!(made["data"], json!({"k": "v", "trace": "/az/bx/ba"}));
+    let created = cluster.create(CONFIGMAPS, map("a")).await;
+    assert_eq!(created["data"], json!({"k": "v", "trace": "/az/bx/ba"}));
     // a configuration that is gone asks for nothing any more, and so does one that has changed
     cluster.delete(&format!("{MUTATING}/a")).await.code(200);
     let only = json!({"webhooks": [hook(&server, "x", "/bx")]});
@@ -265,8 +265,8 @@ async fn reinvoked_webhooks_see_later_changes() {
         with(hook(&server, "last", "/never"), "reinvocationPolicy", again),
     ];
     configure(&cluster, MUTATING, "rounds", hooks).await;
-    let made = cluster.create(CONFIGMAPS, map("a")).await;
-    assert_eq!(made["data"], json!({"k": "v", "late": "1", "again": "again"}));
+    let created = cluster.create(CONFIGMAPS, map("a")).await;
+    assert_eq!(created["data"], json!({"k": "v", "late": "1", "again": "again"}));
     let paths: Vec<String> =
         server.requests().iter().map(|seen| seen.path.split('?').next().unwrap().to_owned()).collect();
     // the last one saw the first round, and the reinvocation of the first
@@ -342,8 +342,8 @@ async fn a_subresource_write_changes_no_more_than_its_part() {
         json!([rule(&["*"], "apps", "v1", "replicasets"), rule(&["*"], "apps", "v1", "replicasets/status")]);
     configure(&cluster, MUTATING, "parts", vec![with(hook(&server, "a", "/"), "rules", rules)]).await;
     // a creation cannot set the status, and a status write cannot change the spec
-    let made = cluster.create(sets, set).await;
-    assert_eq!((&made["spec"]["replicas"], &made["status"]["replicas"]), (&json!(9), &json!(0)));
+    let created = cluster.create(sets, set).await;
+    assert_eq!((&created["spec"]["replicas"], &created["status"]["replicas"]), (&json!(9), &json!(0)));
     cluster.delete(&format!("{MUTATING}/parts")).await.code(200);
     cluster.patch(&format!("{sets}/s"), json!({"spec": {"replicas": 2}})).await.code(200);
     let rules = json!([rule(&["*"], "apps", "v1", "replicasets/*")]);
@@ -623,8 +623,8 @@ async fn webhooks_return_warnings_and_audit_annotations() {
     .await;
     let cluster = Cluster::start().await;
     configure(&cluster, VALIDATING, "warning", vec![hook(&server, "a", "/")]).await;
-    let made = cluster.post(CONFIGMAPS, map("a")).await.code(201);
-    assert_eq!(made.warnings(), ["299 - \"careful\""]);
+    let created = cluster.post(CONFIGMAPS, map("a")).await.code(201);
+    assert_eq!(created.warnings(), ["299 - \"careful\""]);
     cluster.delete(&format!("{VALIDATING}/warning")).await.code(200);
     configure(&cluster, VALIDATING, "warning", vec![hook(&server, "a", "/long")]).await;
     let warnings = cluster.post(CONFIGMAPS, map("b")).await.code(201).warnings();

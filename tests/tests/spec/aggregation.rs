@@ -1,4 +1,4 @@
-//! Versions of the API that other servers answer for.
+//! API aggregation: versions that extension servers serve.
 
 use super::custom_resources::{DEFINITIONS, GROUP, define, definition, version};
 use super::*;
@@ -110,10 +110,10 @@ async fn custom_groups_have_api_services_while_served() {
     define(&cluster, definition(&[version("v1", any)])).await;
     let name = format!("v1.{GROUP}");
     until(&cluster, &name, "True", "Local").await;
-    let made = cluster.read(&format!("{REGISTERED}/{name}")).await;
-    assert_eq!(made["metadata"]["labels"][AUTOMANAGED], "true");
+    let created = cluster.read(&format!("{REGISTERED}/{name}")).await;
+    assert_eq!(created["metadata"]["labels"][AUTOMANAGED], "true");
     let spec = json!({"group": GROUP, "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 100});
-    assert_eq!(made["spec"], spec);
+    assert_eq!(created["spec"], spec);
     let watch = format!("{REGISTERED}?watch=1&fieldSelector=metadata.name%3D{name}");
     let mut watch = cluster.get(&watch).watch().await;
     watch.expect("ADDED", &name).await;

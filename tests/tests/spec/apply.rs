@@ -29,7 +29,7 @@ async fn a_conflict_is_a_status_that_names_every_field_and_its_owner() {
 }
 
 #[tokio::test]
-async fn force_takes_the_fields_over() {
+async fn force_takes_over_conflicting_fields() {
     let cluster = Cluster::start().await;
     apply(&cluster, "one", json!({"a": "1", "b": "1"}), "").await.code(201);
     apply(&cluster, "two", json!({"a": "2"}), "&force=false").await.refused(409, "Conflict");
@@ -50,7 +50,7 @@ async fn force_takes_the_fields_over() {
 }
 
 #[tokio::test]
-async fn it_needs_permission_like_any_patch() {
+async fn an_apply_needs_the_patch_permission() {
     let cluster = Cluster::start().await;
     let jane = TestUser::Certificate(authority().client("jane", "users"));
     let refused = apply(&cluster, "one", json!({"a": "1"}), "").user(&jane).await.refused(403, "Forbidden");

@@ -67,8 +67,8 @@ async fn an_event_has_user_request_and_response() {
     let recorded = Recorded::start(EVERYTHING).await;
     let cluster = &recorded.cluster;
     let body = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
-    let made = cluster.post(CONFIGMAPS, body).header("audit-id", "one").await.code(201);
-    assert_eq!(made.header("audit-id"), "one");
+    let created = cluster.post(CONFIGMAPS, body).header("audit-id", "one").await.code(201);
+    assert_eq!(created.header("audit-id"), "one");
     let mut events = recorded.events("one");
     for event in &mut events {
         assert!(event["stageTimestamp"].as_str().unwrap().ends_with(".000000Z"), "{event}");
@@ -90,7 +90,7 @@ async fn an_event_has_user_request_and_response() {
         "kind": "ConfigMap", "apiVersion": "v1",
         "metadata": {"name": "a", "creationTimestamp": null}, "data": {"k": "v"},
     });
-    complete["responseObject"] = made.json();
+    complete["responseObject"] = created.json();
     complete["annotations"] =
         json!({"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": ""});
     assert_eq!(events, [received, complete]);
@@ -139,9 +139,9 @@ async fn request_objects_are_recorded_as_decoded() {
     );
     // request objects have defaults, and references their names
     cluster.post(super::PODS, pod("p")).header("audit-id", "pod").await.code(201);
-    let made = recorded.last("pod");
-    assert_eq!(made["requestObject"]["spec"]["schedulerName"], "default-scheduler");
-    assert_eq!(made["objectRef"]["name"], "p");
+    let created = recorded.last("pod");
+    assert_eq!(created["requestObject"]["spec"]["schedulerName"], "default-scheduler");
+    assert_eq!(created["objectRef"]["name"], "p");
     let path = format!("{CONFIGMAPS}?fieldSelector=metadata.name%3Dfoo");
     cluster.get(&path).header("audit-id", "selected").await.code(200);
     assert_eq!(recorded.last("selected")["objectRef"]["name"], "foo");

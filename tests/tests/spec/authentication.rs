@@ -29,14 +29,14 @@ async fn a_certificate_names_the_user() {
 async fn the_organization_is_a_group() {
     let cluster = Cluster::start().await;
     let root = TestUser::Certificate(authority().client("root", "system:masters"));
-    let made = cluster
+    let created = cluster
         .post(REQUESTS, super::signing_requests::signing_request("a"))
         .user(&root)
         .await
         .code(201)
         .json();
-    assert_eq!(made["spec"]["username"], "root");
-    assert_eq!(made["spec"]["groups"], json!(["system:masters", "system:authenticated"]));
+    assert_eq!(created["spec"]["username"], "root");
+    assert_eq!(created["spec"]["groups"], json!(["system:masters", "system:authenticated"]));
 }
 
 #[tokio::test]

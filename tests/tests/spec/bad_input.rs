@@ -432,8 +432,8 @@ async fn a_client_that_never_reads_its_watch() {
     let cache = cache::Options { watcher_bytes: 4 << 20, ..cache::Options::default() };
     let cluster = Cluster::with(Options { cache, ..Options::default() }).await;
     let large = "x".repeat(1_000_000);
-    let made = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "x"}, "data": {"k": large}})).await;
-    let from = format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&made));
+    let created = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "x"}, "data": {"k": large}})).await;
+    let from = format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&created));
     let mut lazy = cluster.get(&from).watch().await;
     let mut keen = cluster.get(&from).watch().await;
     // more than a watcher's share and the buffers of both ends hold

@@ -1,4 +1,4 @@
-//! Versions of a custom resource that another server converts.
+//! Conversion webhooks of custom resources.
 
 use super::custom_resources::{GROUP, THINGS, define, definition, thing, version};
 use super::*;
@@ -97,8 +97,8 @@ async fn objects_are_converted_both_ways() {
     assert_eq!(cluster.read(&format!("{THINGS}/a")).await["spec"], json!({"size": "2x9"}));
     let mut other = thing("b", json!({"width": "5", "height": "6"}));
     other["apiVersion"] = format!("{GROUP}/v2").into();
-    let made = cluster.create(&second(), other).await;
-    assert_eq!(made["spec"], json!({"width": "5", "height": "6"}));
+    let created = cluster.create(&second(), other).await;
+    assert_eq!(created["spec"], json!({"width": "5", "height": "6"}));
     let mut watch = cluster.get(&format!("{}?watch=1", second())).watch().await;
     watch.expect("ADDED", "a").await;
     watch.expect("ADDED", "b").await;

@@ -1,4 +1,4 @@
-//! Definitions of custom resources: names, versions, changes and the end.
+//! Definitions of custom resources: names, versions, changes and deletion.
 
 use super::custom_resources::{DEFINITIONS, GROUP, THINGS, define, definition, thing, version, wait_for};
 use super::*;
@@ -73,7 +73,7 @@ async fn a_changed_schema_applies_to_existing_objects() {
     let cluster = Cluster::start().await;
     let before = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}});
     define(&cluster, definition(&[version("v1", before)])).await;
-    let made = cluster.create(THINGS, thing("x", json!({"a": "1", "b": "2"}))).await;
+    let created = cluster.create(THINGS, thing("x", json!({"a": "1", "b": "2"}))).await;
     let mut watch = cluster.get(&format!("{THINGS}?watch=1&resourceVersion=0")).watch().await;
     watch.expect("ADDED", "x").await;
     let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
@@ -84,7 +84,10 @@ async fn a_changed_schema_applies_to_existing_objects() {
     assert_eq!(watch.rest().await, Vec::<Value>::new());
     let read = cluster.read(&format!("{THINGS}/x")).await;
     assert_eq!(read["spec"], json!({"a": "1", "late": "L"}), "pruned and defaulted when read");
-    assert_eq!(read["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"], "but not written");
+    assert_eq!(
+        read["metadata"]["resourceVersion"], created["metadata"]["resourceVersion"],
+        "but not written"
+    );
     let list = cluster.read(THINGS).await;
     assert_eq!(list["items"][0]["spec"], json!({"a": "1", "late": "L"}));
     let next = cluster.patch(&format!("{THINGS}/x"), json!({"spec": {"a": "3"}})).await.code(200).json();

@@ -44,8 +44,12 @@ async fn deep_schemas_are_served_or_refused() {
         let body = thing("deep", json!("HERE")).to_string();
         body.replace("\"HERE\"", &format!("{}{inner}{}", r#"{"a":"#.repeat(124), "}".repeat(124)))
     };
-    let made = cluster.post(THINGS, deep(r#"{"b":1}"#)).content_type("application/json").await.code(201);
-    assert!(made.text().contains(r#"{"a":{"a":"x"}}"#) && !made.text().contains("\"b\""), "{}", made.text());
+    let created = cluster.post(THINGS, deep(r#"{"b":1}"#)).content_type("application/json").await.code(201);
+    assert!(
+        created.text().contains(r#"{"a":{"a":"x"}}"#) && !created.text().contains("\"b\""),
+        "{}",
+        created.text()
+    );
     let path = format!("{THINGS}/deep");
     let apply = cluster.request(http::Method::PATCH, &format!("{path}?fieldManager=m&force=true"));
     apply.body(deep(r#"{"a":"y"}"#)).content_type("application/apply-patch+yaml").await.code(200);
@@ -155,8 +159,8 @@ async fn enormous_schemas_are_served() {
     assert!((1_000_000..1_500_000).contains(&body.to_string().len()), "{}", body.to_string().len());
     define(&cluster, body).await;
     let spec = json!({"field0": "a", "field10999": "b", "field11000": "c"});
-    let made = cluster.create(THINGS, thing("a", spec)).await;
-    assert_eq!(made["spec"], json!({"field0": "a", "field10999": "b"}));
+    let created = cluster.create(THINGS, thing("a", spec)).await;
+    assert_eq!(created["spec"], json!({"field0": "a", "field10999": "b"}));
     let fields = (0..70_000).map(|nth| (format!("f{nth}"), json!({"type": "string"})));
     let spec = json!({"type": "object", "properties": Value::Object(fields.collect())});
     let refused = definition(&[version("v1", spec)]);

@@ -43,8 +43,9 @@ impl Operator {
     async fn install(client: Client) -> Operator {
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         let apply = PatchParams::apply(MANAGER).force();
-        let made = definitions.patch("documents.kube.example.com", &apply, &Patch::Apply(definition())).await;
-        let named = format!("metadata.name={}", made.unwrap().name_any());
+        let created =
+            definitions.patch("documents.kube.example.com", &apply, &Patch::Apply(definition())).await;
+        let named = format!("metadata.name={}", created.unwrap().name_any());
         let mut events = pin!(definitions.watch(&WatchParams::default().fields(&named), "0").await.unwrap());
         loop {
             let event = tests::soon("the definition", events.try_next()).await.unwrap();
@@ -146,8 +147,9 @@ async fn an_operator_does_its_work() {
     Operator::install(cluster.kube("default").await).await;
     let user: Api<DynamicObject> = operator.documents.clone();
     let work = async {
-        let made = user.create(&PostParams::default(), &document("a", json!({"title": "A"}))).await.unwrap();
-        assert_eq!(made.data["spec"]["hide"], false, "with its default");
+        let created =
+            user.create(&PostParams::default(), &document("a", json!({"title": "A"}))).await.unwrap();
+        assert_eq!(created.data["spec"]["hide"], false, "with its default");
         let state = async |wanted: Value, text: &str| loop {
             let now = user.get("a").await.unwrap();
             let map = operator.maps.get_opt("a").await.unwrap();

@@ -37,8 +37,8 @@ pub(super) async fn wait_for(cluster: &Cluster, name: &str, condition: &str, sta
 
 /// Makes a definition and waits until it is served.
 pub(super) async fn define(cluster: &Cluster, definition: Value) -> Value {
-    let made = cluster.create(DEFINITIONS, definition).await;
-    wait_for(cluster, made["metadata"]["name"].as_str().unwrap(), "Established", "True").await
+    let created = cluster.create(DEFINITIONS, definition).await;
+    wait_for(cluster, created["metadata"]["name"].as_str().unwrap(), "Established", "True").await
 }
 
 pub(super) fn thing(name: &str, spec: Value) -> Value {
@@ -61,18 +61,18 @@ fn sized() -> Value {
 }
 
 #[tokio::test]
-async fn they_have_every_verb() {
+async fn custom_resources_have_every_verb() {
     let cluster = with_things(sized()).await;
     let path = format!("{THINGS}/a");
-    let made = cluster.create(THINGS, thing("a", json!({"size": 3, "shape": "round"}))).await;
-    assert_eq!(made["spec"], json!({"size": 3, "color": "red"}), "pruned, and with defaults");
-    assert_eq!(made["metadata"]["generation"], 1);
-    assert_eq!(cluster.read(&path).await, made);
-    let mut next = made.clone();
+    let created = cluster.create(THINGS, thing("a", json!({"size": 3, "shape": "round"}))).await;
+    assert_eq!(created["spec"], json!({"size": 3, "color": "red"}), "pruned, and with defaults");
+    assert_eq!(created["metadata"]["generation"], 1);
+    assert_eq!(cluster.read(&path).await, created);
+    let mut next = created.clone();
     next["spec"]["size"] = 4.into();
     let next = cluster.put(&path, next).await.code(200).json();
     assert_eq!((&next["spec"]["size"], &next["metadata"]["generation"]), (&json!(4), &json!(2)));
-    cluster.put(&path, &made).await.refused(409, "Conflict");
+    cluster.put(&path, &created).await.refused(409, "Conflict");
     let next = cluster.patch(&path, json!({"spec": {"note": null, "tags": []}})).await.code(200).json();
     assert_eq!(next["spec"], json!({"size": 4, "color": "red", "tags": []}), "empty is not absent");
     let operations = json!([{"op": "add", "path": "/spec/tags/-", "value": "y"},
@@ -98,7 +98,7 @@ async fn they_have_every_verb() {
 }
 
 #[tokio::test]
-async fn everything_wrong_is_reported_at_once() {
+async fn all_problems_are_reported_at_once() {
     let cluster = with_things(sized()).await;
     let bad = json!({"size": 11, "color": "green", "name": "A", "tags": ["x", "x"], "note": 5});
     let status = cluster.post(THINGS, thing("a", bad)).await.refused(422, "Invalid");
@@ -127,8 +127,8 @@ async fn the_status_is_apart_where_the_definition_says_so() {
     define(&cluster, definition(&[one])).await;
     let mut given = thing("a", json!({"size": 1}));
     given["status"] = json!({"phase": "Made up"});
-    let made = cluster.create(THINGS, given).await;
-    assert_eq!(made["status"], Value::Null);
+    let created = cluster.create(THINGS, given).await;
+    assert_eq!(created["status"], Value::Null);
     let path = format!("{THINGS}/a/status");
     let patch =
         json!({"status": {"phase": "Ready"}, "spec": {"size": 9}, "metadata": {"labels": {"a": "b"}}});
@@ -189,7 +189,7 @@ async fn columns_are_those_of_the_definition() {
 }
 
 #[tokio::test]
-async fn they_are_discovered_and_described() {
+async fn custom_resources_are_discovered_and_described() {
     let cluster = Cluster::start().await;
     let mut things = definition(&[version("v1", sized())]);
     things["spec"]["names"]["shortNames"] = json!(["th"]);
@@ -222,20 +222,20 @@ async fn they_are_discovered_and_described() {
 }
 
 #[tokio::test]
-async fn they_are_there_after_a_restart() {
+async fn custom_resources_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = Cluster::on(directory.path()).await;
     define(&cluster, definition(&[version("v1", sized())])).await;
-    let made = cluster.create(THINGS, thing("a", json!({"size": 3}))).await;
+    let created = cluster.create(THINGS, thing("a", json!({"size": 3}))).await;
     cluster.stop().await;
     let cluster = Cluster::on(directory.path()).await;
-    assert_eq!(cluster.read(&format!("{THINGS}/a")).await, made);
+    assert_eq!(cluster.read(&format!("{THINGS}/a")).await, created);
     cluster.post(THINGS, thing("b", json!({"size": 30}))).await.refused(422, "Invalid");
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn bodies_must_be_what_the_path_says() {
+async fn bodies_must_match_the_path() {
     let cluster = with_things(sized()).await;
     let mut other = thing("a", json!({"size": 1}));
     other["kind"] = "Other".into();

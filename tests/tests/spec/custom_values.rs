@@ -1,4 +1,4 @@
-//! Values of custom resources: answers of upstream to objects that are odd in one way.
+//! Values of custom resources: upstream's responses to objects with one unusual value.
 
 use super::custom_resources::{DEFINITIONS, THINGS, define, definition, thing, version};
 use super::protobuf::PROTOBUF;
@@ -70,15 +70,15 @@ async fn owners_are_recorded_of_objects_that_fit() {
     cluster.patch(&format!("{DEFINITIONS}/things.stable.example.com"), json!(schema)).await.code(200);
     let mut odd = thing("odd", json!({"any": 1}));
     odd["status"] = json!({"n": "text"});
-    let made = cluster.create(THINGS, odd.clone()).await;
-    assert_eq!(made.get("status"), None, "not set by a creation");
-    assert_eq!(made["metadata"].get("managedFields"), None, "what was sent does not fit its schema");
+    let created = cluster.create(THINGS, odd.clone()).await;
+    assert_eq!(created.get("status"), None, "not set by a creation");
+    assert_eq!(created["metadata"].get("managedFields"), None, "what was sent does not fit its schema");
     odd["status"] = json!([{}]);
     odd["metadata"] = cluster.create(THINGS, thing("put", json!({"any": 1}))).await["metadata"].clone();
     let put = cluster.put(&format!("{THINGS}/put"), odd).await.code(200).json();
     assert_eq!(put["metadata"].get("managedFields"), None);
-    let made = cluster.create(THINGS, thing("x", json!({"any": {"a": {"b": [1]}}}))).await;
-    let owned = &made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:any"];
+    let created = cluster.create(THINGS, thing("x", json!({"any": {"a": {"b": [1]}}}))).await;
+    let owned = &created["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:any"];
     assert_eq!(*owned, json!({".": {}, "f:a": {".": {}, "f:b": {}}}), "maps of no type are granular");
     let config = |any: Value| {
         let mut config = thing("x", json!({"any": any}));
@@ -90,20 +90,20 @@ async fn owners_are_recorded_of_objects_that_fit() {
 }
 
 #[tokio::test]
-async fn what_an_apply_brings_is_read_back_pruned() {
+async fn applied_objects_are_stored_pruned() {
     let properties = json!({"any": {"x-kubernetes-preserve-unknown-fields": true}, "s": {"type": "string"},
         "in": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties":
             {"o": {"type": "object", "properties": {"k": {"type": "string"}}}}}});
     let cluster = serving(properties, json!({})).await;
     let mut config = thing("x", json!({"any": null, "s": "t"}));
     config["metadata"]["creationTimestamp"] = "x".into();
-    let made = apply(&cluster, "x", config).await.code(201).json();
-    assert_eq!(made["spec"], json!({"s": "t"}), "null is no value here");
-    assert_ne!(made["metadata"]["creationTimestamp"], "x");
+    let created = apply(&cluster, "x", config).await.code(201).json();
+    assert_eq!(created["spec"], json!({"s": "t"}), "null is no value here");
+    assert_ne!(created["metadata"]["creationTimestamp"], "x");
     // fields below a preserving field are not unknown, and are pruned nevertheless
     let config = thing("y", json!({"in": {"o": {"k": "v", "unknown": 1}}}));
-    let made = apply(&cluster, "y", config).await.code(201).json();
-    assert_eq!(made["spec"], json!({"in": {"o": {"k": "v"}}}));
+    let created = apply(&cluster, "y", config).await.code(201).json();
+    assert_eq!(created["spec"], json!({"in": {"o": {"k": "v"}}}));
     let config = thing("z", json!({"unknown": 1}));
     let refused = apply(&cluster, "z", config).await.code(500);
     assert!(refused.text().contains(".spec.unknown: field not declared in schema"), "{}", refused.text());
@@ -114,8 +114,8 @@ async fn a_scale_writes_where_the_schema_allows() {
     let scale = json!({"scale": {"specReplicasPath": ".spec.n.m", "statusReplicasPath": ".status.n"}});
     let properties = json!({"s": {"type": "string"}, "n": {"type": "object", "nullable": true}});
     let cluster = serving(properties, json!({"subresources": scale})).await;
-    let made = cluster.create(THINGS, thing("x", json!({"n": null}))).await;
-    assert_eq!(made["spec"], json!({"n": null}), "null has no replicas, which is nothing wrong");
+    let created = cluster.create(THINGS, thing("x", json!({"n": null}))).await;
+    assert_eq!(created["spec"], json!({"n": null}), "null has no replicas, which is nothing wrong");
     let path = format!("{THINGS}/x/scale");
     let refused = cluster.patch(&path, json!({"spec": {"replicas": 3}})).await.code(500);
     assert!(refused.text().contains("because .spec.n is not a map"), "{}", refused.text());
@@ -126,7 +126,7 @@ async fn a_scale_writes_where_the_schema_allows() {
 }
 
 #[tokio::test]
-async fn values_are_judged_in_the_words_of_upstream() {
+async fn validation_errors_match_upstream() {
     let item = json!({"type": "object", "properties": {"k": {"type": "string"}}, "required": ["k"]});
     let properties = json!({
         "five": {"type": "integer", "multipleOf": 5},
@@ -162,22 +162,22 @@ async fn values_are_judged_in_the_words_of_upstream() {
         "Thing in version \"v1\" cannot be handled as a Thing: spec.part[p].metadata: Invalid value: \
          {\"labels\":{\"a\":1}}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"
     );
-    let made = cluster.post(THINGS, thing("x", part(json!({"unk": 1})))).await.code(201);
-    assert_eq!(made.warnings(), [r#"299 - "unknown field \"spec.part[p].metadata.unk\"""#]);
+    let created = cluster.post(THINGS, thing("x", part(json!({"unk": 1})))).await.code(201);
+    assert_eq!(created.warnings(), [r#"299 - "unknown field \"spec.part[p].metadata.unk\"""#]);
     // invalid labels are reported once for the object and twice for the change
-    let mut object = made.json();
+    let mut object = created.json();
     object["metadata"]["labels"] = json!({"a b": "c"});
     let status = cluster.put(&format!("{THINGS}/x"), object).await.refused(422, "Invalid");
     assert_eq!(status["details"]["causes"].as_array().unwrap().len(), 3, "{status}");
 }
 
 #[tokio::test]
-async fn definitions_keep_what_they_say() {
+async fn definitions_keep_their_fields() {
     let cluster = Cluster::start().await;
     let list = json!({"type": "array", "items": {"type": "string"}, "default": []});
     let spec = json!({"type": "object", "properties": {"l": list}});
-    let made = cluster.create(DEFINITIONS, definition(&[version("v1", spec)])).await;
-    let schema = &made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let created = cluster.create(DEFINITIONS, definition(&[version("v1", spec)])).await;
+    let schema = &created["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     assert_eq!(schema["properties"]["l"]["default"], json!([]));
     // rules are tried where nothing is wrong with the schema that they are about
     let wrong = json!({"type": "object", "x-kubernetes-map-type": "x", "properties": {"s":

@@ -155,13 +155,13 @@ fn filled_in() -> Vec<(String, Value, Vec<(&'static str, Value)>)> {
 async fn each_kind_has_defaults() {
     let cluster = Cluster::start().await;
     for (collection, object, expected) in filled_in() {
-        let made = cluster.create(&collection, object).await;
+        let created = cluster.create(&collection, object).await;
         for (pointer, value) in expected {
-            assert_eq!(made.pointer(pointer), Some(&value), "{collection} {pointer}");
+            assert_eq!(created.pointer(pointer), Some(&value), "{collection} {pointer}");
         }
         // defaults stay on an update
-        let again = cluster.put(&format!("{collection}/x"), &made).await.code(200).json();
-        assert_eq!(again, made, "{collection}");
+        let again = cluster.put(&format!("{collection}/x"), &created).await.code(200).json();
+        assert_eq!(again, created, "{collection}");
     }
 }
 

@@ -9,24 +9,25 @@ const PATH: &str = "/api/v1/namespaces/default/configmaps/a";
 
 async fn held(finalizers: Value) -> (Cluster, Value) {
     let cluster = Cluster::start().await;
-    let made = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a", "finalizers": finalizers}})).await;
-    (cluster, made)
+    let created =
+        cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a", "finalizers": finalizers}})).await;
+    (cluster, created)
 }
 
 #[tokio::test]
 async fn a_live_object_without_finalizers_goes_at_once() {
-    let (cluster, made) = held(json!([])).await;
+    let (cluster, created) = held(json!([])).await;
     let status = cluster.delete(PATH).await.code(200).json();
     assert_eq!((&status["kind"], &status["status"]), (&json!("Status"), &json!("Success")));
-    assert_eq!(status["details"], json!({"name": "a", "kind": "configmaps", "uid": uid(&made)}));
+    assert_eq!(status["details"], json!({"name": "a", "kind": "configmaps", "uid": uid(&created)}));
     cluster.get(PATH).await.refused(404, "NotFound");
     cluster.delete(PATH).await.refused(404, "NotFound");
 }
 
 #[tokio::test]
 async fn a_live_object_with_finalizers_is_finalizing() {
-    let (cluster, made) = held(json!(["a.b/c"])).await;
-    assert_eq!(made["metadata"].get("deletionTimestamp"), None);
+    let (cluster, created) = held(json!(["a.b/c"])).await;
+    assert_eq!(created["metadata"].get("deletionTimestamp"), None);
     let marked = cluster.delete(PATH).await.code(200).json();
     assert_eq!(marked["kind"], "ConfigMap");
     assert_eq!(marked["metadata"]["deletionTimestamp"], "2023-11-14T22:13:20Z");
@@ -71,9 +72,9 @@ async fn a_finalizing_object_takes_no_new_finalizers() {
 
 #[tokio::test]
 async fn watchers_receive_the_deletion() {
-    let (cluster, made) = held(json!(["a.b/c"])).await;
+    let (cluster, created) = held(json!(["a.b/c"])).await;
     let mut watch =
-        cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&made))).watch().await;
+        cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&created))).watch().await;
     cluster.delete(PATH).await.code(200);
     let marked = watch.expect("MODIFIED", "a").await;
     assert!(marked["metadata"]["deletionTimestamp"].is_string());
@@ -84,12 +85,12 @@ async fn watchers_receive_the_deletion() {
 
 #[tokio::test]
 async fn preconditions_must_hold() {
-    let (cluster, made) = held(json!([])).await;
+    let (cluster, created) = held(json!([])).await;
     let with = |conditions: Value| cluster.delete(PATH).body(json!({"preconditions": conditions}));
     with(json!({"uid": "00000000-0000-4000-8000-000000000000"})).await.refused(409, "Conflict");
     with(json!({"resourceVersion": "1"})).await.refused(409, "Conflict");
     cluster.read(PATH).await;
-    with(json!({"uid": uid(&made), "resourceVersion": version(&made)})).await.code(200);
+    with(json!({"uid": uid(&created), "resourceVersion": version(&created)})).await.code(200);
     cluster.get(PATH).await.refused(404, "NotFound");
 }
 
@@ -120,7 +121,7 @@ async fn options_of_a_delete_are_checked() {
 }
 
 #[tokio::test]
-async fn a_pod_is_given_time() {
+async fn a_pod_has_a_grace_period() {
     let cluster = Cluster::start().await;
     let path = format!("{PODS}/p");
     cluster.create(PODS, assigned_pod("p")).await;
@@ -139,7 +140,7 @@ async fn a_pod_is_given_time() {
 }
 
 #[tokio::test]
-async fn a_pod_that_runs_nowhere_needs_no_time() {
+async fn an_unscheduled_pod_has_no_grace_period() {
     let cluster = Cluster::start().await;
     cluster.create(PODS, pod("p")).await;
     cluster.delete(&format!("{PODS}/p")).await.code(200);
@@ -283,9 +284,9 @@ async fn a_collection_is_deleted_by_selector_and_limit_together() {
 async fn a_namespace_terminates() {
     let cluster = Cluster::start().await;
     let path = format!("{NAMESPACES}/n");
-    let made = cluster.named(NAMESPACES, "n").await;
-    assert_eq!(made["status"]["phase"], "Active");
-    assert_eq!(made["spec"]["finalizers"], json!(["kubernetes"]));
+    let created = cluster.named(NAMESPACES, "n").await;
+    assert_eq!(created["status"]["phase"], "Active");
+    assert_eq!(created["spec"]["finalizers"], json!(["kubernetes"]));
     cluster.named(&format!("{path}/configmaps"), "a").await;
     let marked = cluster.delete(&path).await.code(200).json();
     assert_eq!(marked["status"]["phase"], "Terminating");

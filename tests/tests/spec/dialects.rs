@@ -17,8 +17,8 @@ async fn groups_are_in_the_domain() {
         assert!(found.contains(&&json!(format!("{stem}.example.org"))), "{stem} in {found:?}");
     }
     cluster.get(CLASSES).await.code(404);
-    let made = cluster.create("/apis/node.example.org/v1/runtimeclasses", runtime_class("a")).await;
-    assert_eq!(made["apiVersion"], "node.example.org/v1");
+    let created = cluster.create("/apis/node.example.org/v1/runtimeclasses", runtime_class("a")).await;
+    assert_eq!(created["apiVersion"], "node.example.org/v1");
 }
 
 #[tokio::test]

@@ -52,8 +52,8 @@ async fn a_full_disk_is_reported_and_accepts_writes_that_free_space() {
     assert_eq!(metric(&cluster, "pintle_store_disk_full").await, 0);
 
     disk.leave_space(4 << 20);
-    let (made, refusal) = fill(&cluster).await;
-    assert!(made.len() > 2, "{made:?}");
+    let (created, refusal) = fill(&cluster).await;
+    assert!(created.len() > 2, "{created:?}");
     let message = refusal["message"].as_str().unwrap();
     assert!(message.contains("the data directory /data is full"), "{message}");
     // nothing restarts because of it, but it takes no part
@@ -69,7 +69,7 @@ async fn a_full_disk_is_reported_and_accepts_writes_that_free_space() {
     assert_eq!(metric(&cluster, "pintle_store_disk_full").await, 1);
 
     // reads go on, and writes that hardly grow: a lease that is renewed, a deletion that waits for a finalizer
-    assert!(names(&cluster.read(CONFIGMAPS).await).len() > made.len());
+    assert!(names(&cluster.read(CONFIGMAPS).await).len() > created.len());
     for second in 21..40 {
         let renewed = json!({"spec": {"renewTime": format!("2023-11-14T22:13:{second}.000000Z")}});
         cluster.patch(&format!("{LEASES}/n"), renewed).await.code(200);
@@ -82,7 +82,7 @@ async fn a_full_disk_is_reported_and_accepts_writes_that_free_space() {
     let grown = json!({"data": {"more": "y".repeat(5_000)}});
     cluster.patch(&format!("{CONFIGMAPS}/big-0"), grown).await.refused(503, "ServiceUnavailable");
 
-    for name in &made[1..] {
+    for name in &created[1..] {
         cluster.delete(&format!("{CONFIGMAPS}/{name}")).await.code(200);
     }
     cluster.create(CONFIGMAPS, config_map("again", 500_000)).await;

@@ -1,4 +1,4 @@
-//! Which way calls to others take: directly, or through proxies.
+//! Egress: outgoing calls, direct or through proxies.
 
 use super::admission_webhooks::{MUTATING, VALIDATING, allow, configure, hook, map, message};
 use super::*;
@@ -71,7 +71,7 @@ async fn services_use_the_cluster_egress_and_urls_the_controlplane_egress() {
     let cluster = Cluster::with(Options { egress, ..Options::default() }).await;
     let spec = json!({"ports": [{"port": 443}], "selector": {"a": "b"}});
     let service = json!({"metadata": {"name": "hook"}, "spec": spec});
-    let made = cluster.create("/api/v1/namespaces/default/services", service).await;
+    let created = cluster.create("/api/v1/namespaces/default/services", service).await;
     let mut called = hook(&server, "a", "/");
     let named = json!({"namespace": "default", "name": "hook"});
     called["clientConfig"] = json!({"service": named, "caBundle": STANDARD.encode(&server.certificate)});
@@ -79,7 +79,7 @@ async fn services_use_the_cluster_egress_and_urls_the_controlplane_egress() {
     configure(&cluster, VALIDATING, "address", vec![hook(&beside, "b", "/")]).await;
     cluster.create(CONFIGMAPS, map("a")).await;
     assert_eq!((server.count(), beside.count()), (1, 1));
-    let address = made["spec"]["clusterIP"].as_str().unwrap();
+    let address = created["spec"]["clusterIP"].as_str().unwrap();
     assert_eq!(proxy.destinations(), [format!("{address}:443")]);
 }
 
@@ -171,7 +171,7 @@ async fn a_silent_proxy_times_out() {
         let hasty = Limits { time: Duration::from_millis(300), ..Limits::default() };
         let caller = HttpClient::new(&target(&server, &way), hasty).unwrap();
         let why = caller.get("/").await.unwrap_err();
-        assert!(matches!(why, CallError::Late(_)), "{kind:?}: {why}");
+        assert!(matches!(why, CallError::Timeout(_)), "{kind:?}: {why}");
         // cancelled dials are counted as well
         tests::soon("the failure", async {
             while !registry.text().contains("stage=\"proxy\"") {

@@ -77,9 +77,9 @@ async fn stored_values_are_encrypted_and_read_after_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let text = text("secrets", &format!("{}, {{identity: {{}}}}", keys(family, &["key1"])));
         let cluster = Cluster::with(on(directory.path(), Some(sealing(&text)), 0)).await;
-        let made = cluster.create(SECRETS, secret("s")).await;
+        let created = cluster.create(SECRETS, secret("s")).await;
         let mut watch =
-            cluster.get(&format!("{SECRETS}?watch=1&resourceVersion={}", version(&made))).watch().await;
+            cluster.get(&format!("{SECRETS}?watch=1&resourceVersion={}", version(&created))).watch().await;
         let path = format!("{SECRETS}/s");
         let patched = cluster.patch(&path, json!({"data": {"j": marker()}})).await.code(200).json();
         assert_eq!(watch.expect("MODIFIED", "s").await["data"], patched["data"]);
@@ -93,7 +93,7 @@ async fn stored_values_are_encrypted_and_read_after_a_restart() {
         assert_eq!(cluster.read(&path).await, patched, "{family}");
         // history is there as well
         let mut watch =
-            cluster.get(&format!("{SECRETS}?watch=1&resourceVersion={}", version(&made))).watch().await;
+            cluster.get(&format!("{SECRETS}?watch=1&resourceVersion={}", version(&created))).watch().await;
         assert_eq!(watch.expect("MODIFIED", "s").await, patched);
         assert_eq!(written_again(&cluster, &path).await.0, version(&patched), "it is as it should be");
         cluster.stop().await;

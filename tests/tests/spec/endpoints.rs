@@ -33,10 +33,10 @@ async fn every_kind_has_the_life_of_an_object() {
         let cluster = Cluster::start().await;
         let path = format!("{collection}/x");
         cluster.get(&path).await.refused(404, "NotFound");
-        let made = cluster.create(collection, object).await;
-        assert_eq!(cluster.read(&path).await, made, "{collection}");
+        let created = cluster.create(collection, object).await;
+        assert_eq!(cluster.read(&path).await, created, "{collection}");
         assert!(names(&cluster.read(collection).await).contains(&"x"), "{collection}");
-        let mut next = made.clone();
+        let mut next = created.clone();
         next["metadata"]["labels"] = json!({"step": "put"});
         let put = cluster.put(&path, next).await.code(200).json();
         assert_eq!(put["metadata"]["labels"]["step"], "put", "{collection}");
@@ -234,9 +234,9 @@ async fn pretty_indents() {
 async fn the_field_manager_is_recorded() {
     let cluster = Cluster::start().await;
     let path = format!("{CONFIGMAPS}?fieldManager=me");
-    let made = cluster.create(&path, json!({"metadata": {"name": "x"}, "data": {"k": "v"}})).await;
-    assert_eq!(made["metadata"]["managedFields"][0]["manager"], "me");
-    assert_eq!(made["metadata"]["managedFields"][0]["fieldsV1"], json!({"f:data": {".": {}, "f:k": {}}}));
+    let created = cluster.create(&path, json!({"metadata": {"name": "x"}, "data": {"k": "v"}})).await;
+    assert_eq!(created["metadata"]["managedFields"][0]["manager"], "me");
+    assert_eq!(created["metadata"]["managedFields"][0]["fieldsV1"], json!({"f:data": {".": {}, "f:k": {}}}));
     // computed from the user agent where it is not given
     let ask = cluster.patch(&format!("{CONFIGMAPS}/x"), json!({"data": {"k": "w"}}));
     let next = ask.header("user-agent", "tool/1.2 (linux)").await.code(200).json();

@@ -52,7 +52,7 @@ fn eve(ask: ApiRequest<'_>) -> ApiRequest<'_> {
 }
 
 #[tokio::test]
-async fn not_by_creating_changing_or_aggregating_a_role() {
+async fn no_escalation_by_creating_changing_or_aggregating_a_role() {
     let cluster = with_eve().await;
     let roles = format!("{RBAC}/clusterroles");
     let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
@@ -79,7 +79,7 @@ async fn not_by_creating_changing_or_aggregating_a_role() {
 }
 
 #[tokio::test]
-async fn not_by_a_binding_new_or_old() {
+async fn no_escalation_by_a_binding() {
     let cluster = with_eve().await;
     let bindings = format!("{RBAC}/clusterrolebindings");
     let own = json!([{"kind": "User", "name": "eve"}]);
@@ -103,7 +103,7 @@ async fn not_by_a_binding_new_or_old() {
 }
 
 #[tokio::test]
-async fn not_by_a_certificate() {
+async fn no_escalation_by_a_certificate() {
     let cluster = with_eve().await;
     let asking = |name: &str, signer: &str, group: &str| {
         let mut params = rcgen::CertificateParams::default();
@@ -189,7 +189,7 @@ async fn the_certificate_plugins_are_separate() {
 }
 
 #[tokio::test]
-async fn not_by_impersonation() {
+async fn no_escalation_by_impersonation() {
     let cluster = with_eve().await;
     for (header, value) in [
         ("impersonate-user", "admin"),
@@ -203,7 +203,7 @@ async fn not_by_impersonation() {
 }
 
 #[tokio::test]
-async fn not_by_the_token_of_a_stronger_account() {
+async fn no_escalation_by_the_token_of_a_stronger_account() {
     let cluster = with_eve().await;
     cluster.named(ACCOUNTS, "robot").await;
     let subjects = json!([{"kind": "ServiceAccount", "name": "robot", "namespace": "default"}]);

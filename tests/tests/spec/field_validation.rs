@@ -12,18 +12,18 @@ async fn post(cluster: &Cluster, query: &str, body: &str) -> ApiResponse {
 }
 
 #[tokio::test]
-async fn ignore_drops_them_silently() {
+async fn ignore_drops_unknown_fields_silently() {
     let cluster = Cluster::start().await;
     let answer = post(&cluster, "?fieldValidation=Ignore", ODD).await.code(201);
     assert_eq!(answer.warnings(), Vec::<String>::new());
-    let made = answer.json();
-    assert_eq!((made.get("extra"), made["metadata"].get("labelz")), (None, None));
-    assert_eq!(made["data"], json!({"a": "2"}), "the last one counts");
-    assert_eq!(cluster.read(&format!("{CONFIGMAPS}/x")).await, made);
+    let created = answer.json();
+    assert_eq!((created.get("extra"), created["metadata"].get("labelz")), (None, None));
+    assert_eq!(created["data"], json!({"a": "2"}), "the last one counts");
+    assert_eq!(cluster.read(&format!("{CONFIGMAPS}/x")).await, created);
 }
 
 #[tokio::test]
-async fn warn_is_the_default_and_names_each_in_a_header() {
+async fn warn_is_the_default_and_sends_a_header_per_field() {
     for query in ["", "?fieldValidation=Warn", "?fieldValidation="] {
         let cluster = Cluster::start().await;
         let answer = post(&cluster, query, ODD).await.code(201);
@@ -40,7 +40,7 @@ async fn warn_is_the_default_and_names_each_in_a_header() {
 }
 
 #[tokio::test]
-async fn strict_refuses_and_names_all() {
+async fn strict_rejects_and_lists_all_fields() {
     let cluster = Cluster::start().await;
     let status = post(&cluster, "?fieldValidation=Strict", ODD).await.refused(400, "BadRequest");
     let message = status["message"].as_str().unwrap();
@@ -65,7 +65,7 @@ async fn paths_lead_into_lists() {
 }
 
 #[tokio::test]
-async fn put_is_treated_alike() {
+async fn put_validates_fields() {
     let cluster = Cluster::start().await;
     cluster.named(CONFIGMAPS, "x").await;
     let path = format!("{CONFIGMAPS}/x");
@@ -81,7 +81,7 @@ async fn put_is_treated_alike() {
 }
 
 #[tokio::test]
-async fn patches_are_treated_alike() {
+async fn patches_validate_fields() {
     let cluster = Cluster::start().await;
     cluster.create(CONFIGMAPS, json!({"metadata": {"name": "x"}, "data": {"a": "0"}})).await;
     let merge = (r#"{"extra":1,"data":{"a":"1","a":"2"}}"#, "application/merge-patch+json", 2);
@@ -100,7 +100,7 @@ async fn patches_are_treated_alike() {
 }
 
 #[tokio::test]
-async fn yaml_is_treated_alike() {
+async fn yaml_validates_fields() {
     let cluster = Cluster::start().await;
     let odd = "metadata:\n  name: x\n  labelz: {}\ndata:\n  a: '1'\n  a: '2'\nextra: 1\n";
     let ask = |validation: &str| {
@@ -118,7 +118,7 @@ async fn yaml_is_treated_alike() {
 }
 
 #[tokio::test]
-async fn types_are_checked_whatever_the_level() {
+async fn types_are_checked_at_every_level() {
     let cluster = Cluster::start().await;
     let wrong = r#"{"metadata":{"name":"x"},"data":{"a":1},"extra":1}"#;
     for validation in ["Ignore", "Warn", "Strict"] {
@@ -128,7 +128,7 @@ async fn types_are_checked_whatever_the_level() {
 }
 
 #[tokio::test]
-async fn a_missing_required_field_is_an_error_whatever_the_level() {
+async fn a_missing_required_field_is_an_error_at_every_level() {
     let cluster = Cluster::start().await;
     for validation in ["Ignore", "Warn", "Strict"] {
         for (collection, field) in

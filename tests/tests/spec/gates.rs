@@ -99,17 +99,17 @@ async fn gated_fields_are_kept_if_enabled() {
         let opened = gates.iter().filter(|_| open).map(|it| (*it).to_owned());
         let serving = kinds::Serving::default().with_gates(opened);
         let cluster = Cluster::with(Options { serving, ..Options::default() }).await;
-        let made = cluster.create(PODS, wanted.clone()).await;
-        assert_eq!(made["spec"].get("schedulingGates").is_some(), open, "{made}");
-        let made = cluster.create(sets, set.clone()).await;
-        let spec = &made["spec"];
-        assert_eq!(spec.get("ordinals").is_some(), open, "{made}");
-        assert_eq!(spec["template"]["spec"].get("hostUsers").is_some(), open, "{made}");
+        let created = cluster.create(PODS, wanted.clone()).await;
+        assert_eq!(created["spec"].get("schedulingGates").is_some(), open, "{created}");
+        let created = cluster.create(sets, set.clone()).await;
+        let spec = &created["spec"];
+        assert_eq!(spec.get("ordinals").is_some(), open, "{created}");
+        assert_eq!(spec["template"]["spec"].get("hostUsers").is_some(), open, "{created}");
         let policy = json!({"whenDeleted": "Retain", "whenScaled": "Retain"});
         assert_eq!(
             spec.get("persistentVolumeClaimRetentionPolicy"),
             Some(&policy).filter(|_| open),
-            "{made}"
+            "{created}"
         );
     }
 }
@@ -127,11 +127,11 @@ async fn gated_fields_are_dropped_if_disabled() {
         let serving = kinds::Serving::default()
             .without_gates(gates.iter().filter(|_| closed).map(|it| (*it).to_owned()));
         let cluster = Cluster::with(Options { serving, ..Options::default() }).await;
-        let made = cluster.create(path, cron.clone()).await;
-        assert_eq!(made["spec"].get("timeZone").is_none(), closed, "{made}");
-        let job = &made["spec"]["jobTemplate"]["spec"];
-        assert_eq!(job.get("podFailurePolicy").is_none(), closed, "{made}");
-        assert!(job["template"]["spec"]["containers"][0]["livenessProbe"]["grpc"].is_object(), "{made}");
+        let created = cluster.create(path, cron.clone()).await;
+        assert_eq!(created["spec"].get("timeZone").is_none(), closed, "{created}");
+        let job = &created["spec"]["jobTemplate"]["spec"];
+        assert_eq!(job.get("podFailurePolicy").is_none(), closed, "{created}");
+        assert!(job["template"]["spec"]["containers"][0]["livenessProbe"]["grpc"].is_object(), "{created}");
         cluster.create(PODS, assigned_pod("p")).await;
         cluster.post(&format!("{PODS}/p/eviction"), json!({"metadata": {"name": "p"}})).await.code(201);
         let going = cluster.read(&format!("{PODS}/p")).await;
@@ -287,14 +287,14 @@ async fn kinds_follow_the_gates() {
         slices(&cluster, decided).await;
         definitions(&cluster, decided).await;
         let driver = json!({"metadata": {"name": "d.example.org"}, "spec": {"seLinuxMount": true}});
-        let made = cluster.create("/apis/storage.k8s.io/v1/csidrivers", driver).await;
-        assert_eq!(made["spec"].get("seLinuxMount").is_some(), decided, "{made}");
+        let created = cluster.create("/apis/storage.k8s.io/v1/csidrivers", driver).await;
+        assert_eq!(created["spec"].get("seLinuxMount").is_some(), decided, "{created}");
         let mut profiled = pod("p");
         profiled["metadata"]["annotations"] =
             json!({"container.apparmor.security.beta.kubernetes.io/c": "runtime/default"});
         profiled["spec"]["containers"][0]["name"] = json!("c");
-        let made = cluster.create(PODS, profiled).await;
-        assert_eq!(made["metadata"].get("annotations").is_none(), decided, "{made}");
+        let created = cluster.create(PODS, profiled).await;
+        assert_eq!(created["metadata"].get("annotations").is_none(), decided, "{created}");
         jobs(&cluster, decided).await;
         pods(&cluster, decided).await;
     }
@@ -304,19 +304,19 @@ async fn pods(cluster: &Cluster, decided: bool) {
     let mut shown = pod("shown");
     shown["spec"]["containers"][0]["env"] =
         json!([{"name": "E", "valueFrom": {"resourceFieldRef": {"resource": "limits.hugepages-2Mi"}}}]);
-    let made = cluster.post(PODS, shown).await;
-    assert_eq!(made.status, if decided { 422 } else { 201 }, "{}", made.text());
+    let created = cluster.post(PODS, shown).await;
+    assert_eq!(created.status, if decided { 422 } else { 201 }, "{}", created.text());
     let mut resolved = pod("resolved");
     resolved["spec"]["dnsConfig"] = json!({"searches": ["a", "b", "c", "d", "e", "f", "g"]});
     let template = json!({"metadata": {"name": "resolved"}, "template": {"spec": resolved["spec"]}});
     for (path, object) in [(PODS, resolved), ("/api/v1/namespaces/default/podtemplates", template)] {
-        let made = cluster.post(path, object).await;
-        assert_eq!(made.status, if decided { 422 } else { 201 }, "{}", made.text());
+        let created = cluster.post(path, object).await;
+        assert_eq!(created.status, if decided { 422 } else { 201 }, "{}", created.text());
         assert_eq!(
-            made.text().contains("must not have more than 6 search paths"),
+            created.text().contains("must not have more than 6 search paths"),
             decided,
             "{}",
-            made.text()
+            created.text()
         );
     }
 }
@@ -381,8 +381,8 @@ async fn claims(cluster: &Cluster, decided: bool) {
     };
     let alone = cluster.post(path, claim("alone", "ReadWriteOncePod")).await;
     assert_eq!(alone.status, if decided { 201 } else { 422 }, "{}", alone.text());
-    let made = cluster.create(path, claim("c", "ReadWriteOnce")).await;
-    assert_eq!(made["spec"].get("dataSourceRef").is_none(), decided, "{made}");
+    let created = cluster.create(path, claim("c", "ReadWriteOnce")).await;
+    assert_eq!(created["spec"].get("dataSourceRef").is_none(), decided, "{created}");
     let status = json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"},
         "allocatedResources": {"storage": "2Gi"}, "resizeStatus": "ControllerExpansionFailed"}});
     let bound = cluster.patch(&format!("{path}/c/status"), status).await.code(200).json();
@@ -418,8 +418,8 @@ async fn slices(cluster: &Cluster, decided: bool) {
     let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
     let slice = json!({"metadata": {"name": "s"}, "addressType": "IPv4",
         "endpoints": [{"addresses": ["10.1.2.3"], "hints": {"forZones": [{"name": "z"}]}}]});
-    let made = cluster.create(path, slice).await;
-    assert_eq!(made["endpoints"][0].get("hints").is_none(), decided, "{made}");
+    let created = cluster.create(path, slice).await;
+    assert_eq!(created["endpoints"][0].get("hints").is_none(), decided, "{created}");
 }
 
 async fn definitions(cluster: &Cluster, decided: bool) {
@@ -431,9 +431,9 @@ async fn definitions(cluster: &Cluster, decided: bool) {
         json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
     let definition = json!({"metadata": {"name": "things.example.org"}, "spec": {"group": "example.org",
         "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"}, "versions": [version]}});
-    let made = cluster.create(path, definition).await;
-    let kept = made["spec"].to_string().contains("x-kubernetes-validations");
-    assert_eq!(kept, !decided, "{made}");
+    let created = cluster.create(path, definition).await;
+    let kept = created["spec"].to_string().contains("x-kubernetes-validations");
+    assert_eq!(kept, !decided, "{created}");
 }
 
 async fn jobs(cluster: &Cluster, decided: bool) {

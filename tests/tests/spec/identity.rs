@@ -43,10 +43,10 @@ async fn review(cluster: &Cluster, spec: Value) -> Value {
 async fn a_requested_token_authenticates_its_account() {
     let cluster = issuing().await;
     let token_request = json!({"spec": {"audiences": ["a", "b"], "expirationSeconds": 900}});
-    let made = cluster.post(&format!("{ACCOUNTS}/robot/token"), token_request).await.code(201).json();
-    assert_eq!(made["kind"], "TokenRequest");
-    assert_eq!(made["spec"]["audiences"], json!(["a", "b"]));
-    assert_eq!(made["status"]["expirationTimestamp"], "2023-11-14T22:28:20Z");
+    let created = cluster.post(&format!("{ACCOUNTS}/robot/token"), token_request).await.code(201).json();
+    assert_eq!(created["kind"], "TokenRequest");
+    assert_eq!(created["spec"]["audiences"], json!(["a", "b"]));
+    assert_eq!(created["status"]["expirationTimestamp"], "2023-11-14T22:28:20Z");
     let token = token(&cluster, json!({})).await;
     let review_status = review(&cluster, json!({ "token": token })).await;
     assert_eq!(review_status["authenticated"], true);
@@ -84,13 +84,13 @@ async fn a_bound_token_ends_with_its_object() {
     let cluster = issuing().await;
     let mut object = pod("bound");
     object["spec"]["serviceAccountName"] = json!("robot");
-    let made = cluster.create(PODS, object.clone()).await;
+    let created = cluster.create(PODS, object.clone()).await;
     let bound = json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "bound"}});
     let (to_pod, free) = (token(&cluster, bound).await, token(&cluster, json!({})).await);
     assert_eq!((code(&cluster, &to_pod).await, code(&cluster, &free).await), (200, 200));
     let extra = review(&cluster, json!({ "token": to_pod })).await["user"]["extra"].clone();
     let expected = json!({"authentication.kubernetes.io/pod-name": ["bound"],
-        "authentication.kubernetes.io/pod-uid": [uid(&made)]});
+        "authentication.kubernetes.io/pod-uid": [uid(&created)]});
     assert_eq!(extra, expected);
     cluster.delete(&format!("{PODS}/bound?gracePeriodSeconds=0")).await.code(200);
     assert_eq!((code(&cluster, &to_pod).await, code(&cluster, &free).await), (401, 200));

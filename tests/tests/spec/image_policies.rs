@@ -1,4 +1,4 @@
-//! A server elsewhere that knows which images may run.
+//! The image policy webhook.
 
 use super::*;
 use tests::{Cluster, HttpsServer, Options, ReceivedRequest, Reply};
@@ -75,9 +75,9 @@ async fn only_allowed_images_run() {
 async fn default_allow_runs_images_if_the_webhook_fails() {
     let server = HttpsServer::start(by_image).await;
     let (cluster, _folder) = cluster(&server, true).await;
-    let made = cluster.create(PODS, with_image("a", "broken")).await;
+    let created = cluster.create(PODS, with_image("a", "broken")).await;
     // the record of the request says so, and the pod does not
-    assert_eq!(made["metadata"]["annotations"].as_object().unwrap().len(), 2, "{made}");
+    assert_eq!(created["metadata"]["annotations"].as_object().unwrap().len(), 2, "{created}");
     cluster.post(PODS, with_image("b", "bad")).await.refused(403, "Forbidden");
 }
 

@@ -10,7 +10,7 @@ use names::Names;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Recovered, Revision};
+use store::{RecoveredRecord, Revision};
 use tests::{Cluster, KmsPlugin, Options};
 
 /// A provider that asks the server at a path.
@@ -191,7 +191,7 @@ async fn values_of_upstream_are_read() {
         let value: Bytes = (0..line.len() / 2).map(hex).collect();
         let key = "/registry/secrets/default/golden";
         let world = Seeded::new(0, 7);
-        let record = Recovered {
+        let record = RecoveredRecord {
             revision: Revision(1),
             key: key.into(),
             value: Some(value),

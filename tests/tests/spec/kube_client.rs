@@ -31,13 +31,13 @@ fn code<T: std::fmt::Debug>(outcome: kube::Result<T>) -> (u16, String) {
 async fn objects_are_created_and_deleted() {
     let cluster = Cluster::start().await;
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.kube("default").await);
-    let made = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
-    assert_eq!(maps.get("a").await.unwrap(), made);
-    let mut next = made.clone();
+    let created = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    assert_eq!(maps.get("a").await.unwrap(), created);
+    let mut next = created.clone();
     next.data = Some(BTreeMap::from([("k".to_owned(), "2".to_owned())]));
     let next = maps.replace("a", &PostParams::default(), &next).await.unwrap();
-    assert_ne!(next.resource_version(), made.resource_version());
-    assert_eq!(code(maps.replace("a", &PostParams::default(), &made).await), (409, "Conflict".to_owned()));
+    assert_ne!(next.resource_version(), created.resource_version());
+    assert_eq!(code(maps.replace("a", &PostParams::default(), &created).await), (409, "Conflict".to_owned()));
     let patch = Patch::Merge(json!({"metadata": {"labels": {"l": "1"}}}));
     let next = maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
     assert_eq!(next.labels()["l"], "1");
@@ -83,8 +83,8 @@ async fn typed_objects_go_through_defaults_and_validation() {
     let client = cluster.kube("default").await;
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let pod = serde_json::from_value(super::pod("p")).unwrap();
-    let made = pods.create(&PostParams::default(), &pod).await.unwrap();
-    let spec = made.spec.unwrap();
+    let created = pods.create(&PostParams::default(), &pod).await.unwrap();
+    let spec = created.spec.unwrap();
     assert_eq!(spec.restart_policy.as_deref(), Some("Always"));
     assert_eq!(spec.containers[0].image_pull_policy.as_deref(), Some("Always"));
     let classes: Api<RuntimeClass> = Api::all(client);

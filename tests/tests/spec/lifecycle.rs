@@ -67,20 +67,20 @@ async fn an_object_is_the_same_in_every_version() {
     for (here, there, object) in pairs() {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let (near, far) = (format!("{here}/{name}"), format!("{there}/{name}"));
-        let made = cluster.create(here, object).await;
+        let created = cluster.create(here, object).await;
         let other = cluster.read(&far).await;
-        assert_ne!(other["apiVersion"], made["apiVersion"], "{there}");
-        assert_eq!((uid(&other), version(&other)), (uid(&made), version(&made)), "{there}");
+        assert_ne!(other["apiVersion"], created["apiVersion"], "{there}");
+        assert_eq!((uid(&other), version(&other)), (uid(&created), version(&created)), "{there}");
         assert!(names(&cluster.read(there).await).contains(&&*name), "{there}");
         // written back through the other version, nothing has changed and nothing is lost
         cluster.put(&far, &other).await.code(200);
-        assert_eq!(cluster.read(&near).await, made, "{here}");
+        assert_eq!(cluster.read(&near).await, created, "{here}");
         // a change through the other version is only that change
         cluster.patch(&far, json!({"metadata": {"labels": {"l": "1"}}})).await.code(200);
         let mut changed = cluster.read(&near).await;
         assert_eq!(changed["metadata"]["labels"], json!({"l": "1"}), "{here}");
-        changed["metadata"] = made["metadata"].clone();
-        assert_eq!(changed, made, "{here}");
+        changed["metadata"] = created["metadata"].clone();
+        assert_eq!(changed, created, "{here}");
     }
 }
 

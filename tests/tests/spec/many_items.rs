@@ -74,14 +74,14 @@ async fn repeated_owners_are_found() {
     let owner =
         |nth: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": format!("u{nth}")});
     let owners: Vec<Value> = (0..4_000).map(|nth| owner(nth % 3_000)).collect();
-    let made = cluster
+    let created = cluster
         .post(
             &format!("{CONFIGMAPS}?dryRun=All"),
             json!({"metadata": {"name": "x", "ownerReferences": owners}}),
         )
         .await
         .code(201);
-    assert_eq!(made.warnings().len(), 1, "{:.500}", made.warnings()[0]);
-    let left = made.json()["metadata"]["ownerReferences"].as_array().unwrap().clone();
+    assert_eq!(created.warnings().len(), 1, "{:.500}", created.warnings()[0]);
+    let left = created.json()["metadata"]["ownerReferences"].as_array().unwrap().clone();
     assert_eq!(left, (0..3_000).map(owner).collect::<Vec<_>>());
 }

@@ -1,4 +1,4 @@
-//! `docs/spec.md` and these tests say the same.
+//! The check that `docs/spec.md` and these tests agree.
 
 use std::collections::BTreeSet;
 use std::path::Path;

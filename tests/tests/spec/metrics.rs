@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tests::{Cluster, Options, TestUser, authority};
 use tokio::io::AsyncWriteExt;
 
-/// What was read: the value of every series, by name and labels.
+/// A scrape: the value of every series, by name and labels.
 struct Scrape(String);
 
 impl Scrape {
@@ -67,7 +67,7 @@ async fn writer(cluster: &Cluster) -> TestUser {
 }
 
 #[tokio::test]
-async fn dashboards_find_what_they_look_for() {
+async fn metrics_of_dashboards_exist() {
     let cluster = Cluster::start().await;
     let wanda = writer(&cluster).await;
     cluster.named(CONFIGMAPS, "a").await;
@@ -105,7 +105,7 @@ async fn dashboards_find_what_they_look_for() {
 }
 
 #[tokio::test]
-async fn requests_are_counted_by_what_they_were() {
+async fn requests_are_counted_by_verb_and_resource() {
     let cluster = Cluster::start().await;
     cluster.named(CONFIGMAPS, "a").await;
     let path = format!("{CONFIGMAPS}/a");
@@ -157,7 +157,7 @@ async fn requests_are_counted_by_what_they_were() {
 }
 
 #[tokio::test]
-async fn watches_are_under_way_until_they_end() {
+async fn watches_are_long_running_until_they_end() {
     let cluster = Cluster::start().await;
     let watching = ["verb=\"WATCH\"", "resource=\"configmaps\"", "scope=\"namespace\""];
     let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1&timeoutSeconds=600")).watch().await;
@@ -181,7 +181,7 @@ async fn watches_are_under_way_until_they_end() {
 }
 
 #[tokio::test]
-async fn strange_requests_make_no_series_of_their_own() {
+async fn unusual_requests_create_no_series() {
     let cluster = Cluster::start().await;
     let strange = async |round: usize| {
         let paths = [
@@ -221,7 +221,7 @@ async fn strange_requests_make_no_series_of_their_own() {
 }
 
 #[tokio::test]
-async fn operators_decide_what_is_shown_and_distinguished() {
+async fn operators_hide_metrics_and_limit_labels() {
     let key = ("apiserver_request_total".to_owned(), "code".to_owned());
     let listed = ["200".to_owned(), "201".to_owned()].into_iter().collect();
     let options = counting::Options {
@@ -261,7 +261,7 @@ async fn callers_and_refusals_are_counted() {
 }
 
 #[tokio::test]
-async fn turns_are_counted() {
+async fn dispatched_requests_are_counted() {
     let mut options = Options { fairness: flowcontrol::Options::default(), ..Options::default() };
     (options.requests.reading, options.requests.writing) = (1, 1);
     let cluster = Cluster::with(options).await;
@@ -289,7 +289,7 @@ async fn broken_handshakes_are_counted() {
 }
 
 #[tokio::test]
-async fn numbers_can_be_compressed() {
+async fn metrics_can_be_compressed() {
     let cluster = Cluster::start().await;
     let answer = cluster.get("/metrics").header("accept-encoding", "gzip").await.code(200);
     assert_eq!(answer.header("content-encoding"), "gzip");
@@ -310,7 +310,7 @@ const MIXIN: &[(&str, &[&str])] = &[
 ];
 
 #[tokio::test]
-async fn rules_that_people_have_find_what_they_select() {
+async fn metrics_of_common_alert_rules_exist() {
     let mut options = Options { fairness: flowcontrol::Options::default(), ..Options::default() };
     options.fairness.on = false;
     (options.requests.reading, options.requests.writing) = (1, 1);

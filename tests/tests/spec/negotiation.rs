@@ -38,8 +38,8 @@ async fn yaml_goes_in_and_out() {
     let put = cluster.put(&path, next).content_type("application/yaml").await.code(200).json();
     assert_eq!(put["data"], json!({"k": "w"}));
     let new = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: made}\ndata:\n  text: |\n    one\n    two\n";
-    let made = cluster.post(CONFIGMAPS, new).content_type("application/yaml").await.code(201).json();
-    assert_eq!(made["data"]["text"], "one\ntwo\n");
+    let created = cluster.post(CONFIGMAPS, new).content_type("application/yaml").await.code(201).json();
+    assert_eq!(created["data"]["text"], "one\ntwo\n");
     let list = cluster.get(CONFIGMAPS).accept("application/yaml").await.code(200).text();
     assert!(list.contains("kind: ConfigMapList\n"), "{list}");
     let missing = cluster.get(&format!("{path}-not")).accept("application/yaml").await.code(404);

@@ -52,7 +52,7 @@ async fn refused(ask: ApiRequest<'_>, why: &str) -> ApiResponse {
 }
 
 #[tokio::test]
-async fn an_agent_reads_what_its_pods_need_from_the_moment_they_are_bound() {
+async fn an_agent_reads_the_references_of_its_bound_pods() {
     let cluster = guarded().await;
     let (n, m) = (agent("n"), agent("m"));
     for at in 0..10 {
@@ -158,7 +158,7 @@ async fn an_agent_is_one_by_name_and_group() {
 }
 
 #[tokio::test]
-async fn an_agent_changes_its_own_node_only_and_not_what_steers_pods() {
+async fn an_agent_changes_its_own_node_except_scheduling_labels() {
     let cluster = guarded().await;
     let n = agent("n");
     let (own, other) = (format!("{NODES}/n"), format!("{NODES}/m"));
@@ -283,7 +283,7 @@ async fn an_agent_gets_tokens_for_its_pods_only() {
 }
 
 #[tokio::test]
-async fn an_agent_does_not_say_who_owns_its_node() {
+async fn an_agent_does_not_set_owners_of_its_node() {
     let cluster = guarded().await;
     let owner = json!([{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "u"}]);
     let owned = json!({"metadata": {"ownerReferences": owner}});

@@ -272,7 +272,7 @@ async fn an_invalid_provider_is_rejected_until_it_is_valid() {
         assert!(why.contains(part), "{part}: {why}");
     }
     *provider.published.lock().unwrap() =
-        tests::Published { keys: vec![key.published()], ..tests::Published::default() };
+        tests::ProviderResponses { keys: vec![key.published()], ..tests::ProviderResponses::default() };
     cluster.advance(Duration::from_secs(10));
     owner(&cluster, &token).await.unwrap();
 }

@@ -145,7 +145,7 @@ async fn descriptions_begin_with_the_words_that_clients_look_for() {
     begins(&metadata["creationTimestamp"]["description"], "CreationTimestamp is a timestamp");
 }
 
-/// What follows from a custom resource's schema is published, and nothing else.
+/// The published schema has exactly the properties that follow from a custom resource's schema.
 #[tokio::test]
 async fn schemas_of_custom_resources_are_published_as_clients_read_them() {
     let cluster = Cluster::start().await;

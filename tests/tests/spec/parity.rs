@@ -29,7 +29,7 @@ fn message(status: &Value) -> &str {
 #[tokio::test]
 async fn a_binding_means_the_pod_that_it_names() {
     let cluster = Cluster::start().await;
-    let made = cluster.create(PODS, pod("p")).await;
+    let created = cluster.create(PODS, pod("p")).await;
     let binding = |field: &str, value: &str| json!({"metadata": {"name": "p", field: value}, "target": {"kind": "Node", "name": "n"}});
     for (field, value) in [("uid", "another"), ("resourceVersion", "1")] {
         let path = format!("{PODS}/p/binding");
@@ -38,7 +38,7 @@ async fn a_binding_means_the_pod_that_it_names() {
         assert_eq!(refused["details"]["kind"], "pods");
     }
     assert_eq!(cluster.read(&format!("{PODS}/p")).await["spec"].get("nodeName"), None);
-    cluster.post(&format!("{PODS}/p/binding"), binding("uid", &uid(&made))).await.code(201);
+    cluster.post(&format!("{PODS}/p/binding"), binding("uid", &uid(&created))).await.code(201);
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn a_strategic_patch_can_replace_the_whole_object() {
 #[tokio::test]
 async fn ephemeral_containers_can_be_applied() {
     let cluster = Cluster::start().await;
-    let made = cluster.create(PODS, pod("p")).await;
+    let created = cluster.create(PODS, pod("p")).await;
     let path = |query: &str| format!("{PODS}/p/ephemeralcontainers?fieldManager=m{query}");
     let config =
         |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec});
@@ -72,7 +72,7 @@ async fn ephemeral_containers_can_be_applied() {
     let next = apply(&cluster, &path(""), config(one)).await.code(200).json();
     assert_eq!(next["spec"]["ephemeralContainers"][0]["name"], "e");
     // `managedFields` are unchanged
-    assert_eq!(next["metadata"]["managedFields"], made["metadata"]["managedFields"]);
+    assert_eq!(next["metadata"]["managedFields"], created["metadata"]["managedFields"]);
     // the rest of the pod is looked at, and left alone
     let other = json!({"containers": [{"name": "c", "image": "other"}]});
     apply(&cluster, &path(""), config(other.clone())).await.refused(409, "Conflict");
@@ -92,8 +92,8 @@ async fn a_gated_pod_waits_and_says_so() {
         pod["spec"]["schedulingGates"] = gates;
         pod
     };
-    let made = cluster.create(PODS, gated(json!([{"name": "a"}, {"name": "b"}]))).await;
-    let condition = &made["status"]["conditions"][0];
+    let created = cluster.create(PODS, gated(json!([{"name": "a"}, {"name": "b"}]))).await;
+    let condition = &created["status"]["conditions"][0];
     assert_eq!(
         (&condition["type"], &condition["status"], &condition["reason"]),
         (&json!("PodScheduled"), &json!("False"), &json!("SchedulingGated"))
@@ -178,8 +178,8 @@ async fn rules_are_tried_although_a_value_is_not_among_those_allowed() {
 async fn drivers_count_the_changes_that_they_allow() {
     let cluster = Cluster::start().await;
     let drivers = "/apis/storage.k8s.io/v1/csidrivers";
-    let made = cluster.create(drivers, json!({"metadata": {"name": "d"}, "spec": {}})).await;
-    assert_eq!(made["metadata"].get("generation"), None);
+    let created = cluster.create(drivers, json!({"metadata": {"name": "d"}, "spec": {}})).await;
+    assert_eq!(created["metadata"].get("generation"), None);
     let path = format!("{drivers}/d");
     let generation = async |patch: Value| {
         cluster.patch(&path, patch).await.code(200).json()["metadata"].get("generation").cloned()
@@ -278,13 +278,13 @@ async fn claims_of_ephemeral_volumes_need_names() {
 }
 
 #[tokio::test]
-async fn what_was_deleted_has_the_version_of_its_end() {
+async fn a_deleted_object_has_the_resource_version_of_its_deletion() {
     let cluster = Cluster::start().await;
     let classes = "/apis/storage.k8s.io/v1/storageclasses";
-    let made = cluster.create(classes, json!({"metadata": {"name": "c"}, "provisioner": "a/b"})).await;
+    let created = cluster.create(classes, json!({"metadata": {"name": "c"}, "provisioner": "a/b"})).await;
     let gone = cluster.delete(&format!("{classes}/c")).await.code(200).json();
     let number = |object: &Value| version(object).parse::<u64>().unwrap();
-    assert!(number(&gone) > number(&made), "{gone}");
+    assert!(number(&gone) > number(&created), "{gone}");
 }
 
 #[tokio::test]

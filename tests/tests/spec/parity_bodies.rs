@@ -171,10 +171,10 @@ async fn objects_in_the_place_of_something_else_lose_their_fields() {
         assert_eq!(answer.warnings(), expected, "{spec}");
     }
     // what may be anything may be null, and what is left has owners
-    let made =
+    let created =
         cluster.post(&path, thing(json!({"open": {"v": [{"w": 1}, 1], "n": null}}))).await.code(201).json();
-    assert_eq!(made["spec"]["open"], json!({"v": [{}, 1], "n": null}));
-    let owned = &made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:open"];
+    assert_eq!(created["spec"]["open"], json!({"v": [{}, 1], "n": null}));
+    let owned = &created["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:open"];
     assert_eq!(*owned, json!({".": {}, "f:v": {}, "f:n": {}}));
 }
 
@@ -183,11 +183,11 @@ async fn an_empty_record_of_owners_is_none_in_a_custom_resource() {
     let spec = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let (cluster, things) = things(&[version("v1", spec)]).await;
     let thing = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "x"}, "spec": {"a": "b"}});
-    let made = cluster.create(&things, thing).await;
+    let created = cluster.create(&things, thing).await;
     let path = format!("{things}/x");
     let patch =
         |list: Value| cluster.patch(&path, json!({"metadata": {"managedFields": list}})).content_type(MERGE);
-    assert_eq!(patch(json!([])).await.code(200).json(), made);
+    assert_eq!(patch(json!([])).await.code(200).json(), created);
     let reset = patch(json!([{}])).await.code(200).json();
     assert_eq!(reset["metadata"].get("managedFields"), None);
 }
@@ -297,4 +297,149 @@ async fn managers_in_a_written_record_can_be_printed() {
     assert_eq!(cause["field"], json!("metadata.managedFields[0].manager"));
     let why = r#"Invalid value: "a\x01b": invalid character U+0001 (at position 1)"#;
     assert_eq!(cause["message"], json!(why));
+}
+
+#[tokio::test]
+async fn keys_of_kind_and_version_count_in_any_case() {
+    let cluster = Cluster::start().await;
+    let maps = format!("{CONFIGMAPS}?dryRun=All");
+    let other = r#"Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion"#;
+    let number = "json: cannot unmarshal number into Go struct field .kind of type string";
+    let cases = [
+        (r#""kind":"ConfigMap","Kind":"Secret""#, 400, other),
+        (r#""Kind":"Secret","kind":"ConfigMap""#, 201, ""),
+        (r#""KIND":"Secret""#, 400, other),
+        (r#""kind":"Secret","kind":null"#, 400, other),
+        (
+            r#""kind":"ConfigMap","APIVERSION":"v9""#,
+            400,
+            "no kind \"ConfigMap\" is registered for version \"v9\"",
+        ),
+        (r#""kind":"ConfigMap","Kind":5"#, 400, number),
+        (r#""kind":5,"apiVersion":6"#, 400, number),
+        (r#""ApiVersion":"a/b/c""#, 400, "unexpected GroupVersion string: a/b/c"),
+    ];
+    for (keys, code, words) in cases {
+        let text = format!(r#"{{{keys},"metadata":{{"name":"x"}}}}"#);
+        let answer = post(&cluster, &maps, &text).await.code(code);
+        assert!(message(&answer).contains(words), "{text}: {}", answer.text());
+    }
+    // YAML becomes JSON with sorted keys
+    let text = "kind: ConfigMap\nKind: Secret\nmetadata:\n  name: x\n";
+    let answer = cluster.request(Method::POST, &maps).body(text).content_type("application/yaml").await;
+    assert_eq!(answer.code(201).warnings(), [r#"299 - "unknown field \"Kind\"""#]);
+}
+
+#[tokio::test]
+async fn a_body_of_another_kind_is_decoded_as_that_kind_first() {
+    const AUTOSCALERS: &str = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
+    let cluster = Cluster::start().await;
+    let secret = |data: &str| {
+        format!(r#"{{"apiVersion":"v1","kind":"Secret","metadata":{{"name":"x"}},"data":{data},"odd":1}}"#)
+    };
+    let answer = post(&cluster, CONFIGMAPS, &secret("5")).await.code(400);
+    let handled = r#"Secret in version "v1" cannot be handled as a ConfigMap: "#;
+    let why = "json: cannot unmarshal number into Go struct field Secret.data of type map[string][]uint8";
+    assert_eq!(message(&answer), format!("{handled}{why}"));
+    let answer =
+        post(&cluster, &format!("{CONFIGMAPS}?fieldValidation=Strict"), &secret("{}")).await.code(400);
+    let why = "converting (v1.Secret) to (core.ConfigMap): unknown conversion";
+    assert_eq!(message(&answer), format!("{handled}{why}"));
+
+    let scaler = |spec: &str| {
+        let kind = r#""apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler""#;
+        format!(r#"{{{kind},"metadata":{{"name":"x"}},"spec":{spec}}}"#)
+    };
+    let answer = post(&cluster, AUTOSCALERS, &scaler(r#"{"metrics":5}"#)).await.code(400);
+    let handled =
+        r#"HorizontalPodAutoscaler in version "v2" cannot be handled as a HorizontalPodAutoscaler: "#;
+    let field = "Go struct field HorizontalPodAutoscalerSpec.spec.metrics of type []v2.MetricSpec";
+    assert_eq!(message(&answer), format!("{handled}json: cannot unmarshal number into {field}"));
+    let odd = scaler(r#"{"odd":1,"metrics":[]}"#);
+    let strict = post(&cluster, &format!("{AUTOSCALERS}?fieldValidation=Strict"), &odd).await.code(400);
+    assert_eq!(message(&strict), format!("{handled}strict decoding error: unknown field \"spec.odd\""));
+    let warned = post(&cluster, AUTOSCALERS, &odd).await.code(400);
+    assert!(message(&warned).starts_with("the API version in the data (autoscaling/v2) does not match"));
+    assert_eq!(warned.warnings(), [r#"299 - "unknown field \"spec.odd\"""#]);
+}
+
+#[tokio::test]
+async fn a_custom_resource_is_checked_by_the_schema_of_the_version_that_it_names() {
+    let spec = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
+    let mut second = version("v2", spec.clone());
+    second["schema"]["openAPIV3Schema"]["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    second["storage"] = json!(false);
+    let (cluster, first) = things(&[version("v1", spec), second]).await;
+    let own = api_version(&first);
+    let other = first.replace("/v1/", "/v2/");
+    let group = own.split('/').next().unwrap();
+    let send = async |mode: &str, text: String, media: &str| {
+        let path = format!("{other}?dryRun=All&fieldValidation={mode}");
+        cluster.request(Method::POST, &path).body(text).content_type(media).await
+    };
+    let body = format!(r#"{{"apiVersion":"{own}","kind":"Thing","metadata":{{"name":"x"}},"odd":1}}"#);
+    let warned = send("Warn", body.clone(), "application/json").await.code(400);
+    let mismatch =
+        format!("the API version in the data ({own}) does not match the expected API version ({group}/v2)");
+    assert_eq!(message(&warned), mismatch);
+    assert_eq!(warned.warnings(), [r#"299 - "unknown field \"odd\"""#]);
+    let strict = send("Strict", body.clone(), "application/json").await.code(400);
+    let handled = r#"Thing in version "v1" cannot be handled as a Thing: strict decoding error: "#;
+    assert_eq!(message(&strict), format!("{handled}unknown field \"odd\""));
+    // a version that is not defined has no schema
+    let body = body.replace("/v1\"", "/v9\"");
+    assert_eq!(
+        send("Warn", body, "application/json").await.code(400).warnings(),
+        [r#"299 - "unknown field \"odd\"""#]
+    );
+
+    // keys that YAML has twice
+    let twice =
+        |version: &str, kind: &str| format!("{version}kind: Thing\nkind: {kind}\nmetadata:\n  name: x\n");
+    let warned = send("Warn", twice("", "Thing"), "application/yaml").await.code(400);
+    assert_eq!(warned.warnings(), [r#"299 - "line 2: key \"kind\" already set in map""#]);
+    let strict = send("Strict", twice("", "Thing"), "application/yaml").await.code(400);
+    assert_eq!(message(&strict), "Object 'apiVersion' is missing in 'object has no apiVersion field'");
+    let strict =
+        send("Strict", twice(&format!("apiVersion: {own}\n"), "Other"), "application/yaml").await.code(400);
+    let why = "yaml: unmarshal errors:\n  line 3: key \"kind\" already set in map";
+    let handled = r#"Other in version "v1" cannot be handled as a Other: strict decoding error: "#;
+    assert_eq!(message(&strict), format!("{handled}{why}"));
+    // a key in another case is no kind, but has to be a text
+    let body = format!(r#"{{"apiVersion":"{own}","Kind":"Thing","metadata":{{"name":"x"}}}}"#);
+    let answer = send("Ignore", body.clone(), "application/json").await.code(400);
+    let missing = r#"Thing in version "v1" cannot be handled as a Thing: Object 'Kind' is missing in '"#;
+    assert!(message(&answer).starts_with(missing), "{}", answer.text());
+    let number = body.replace(r#""Kind":"Thing""#, r#""kind":"Thing","Kind":5"#);
+    let answer = send("Ignore", number, "application/json").await.code(400);
+    assert!(message(&answer).contains("cannot unmarshal number into Go struct field .kind of type string"));
+}
+
+#[tokio::test]
+async fn kinds_that_are_not_served_are_known() {
+    let cluster = Cluster::start().await;
+    let cases = [
+        ("v1", "Status", true),
+        ("v1", "ConfigMapList", true),
+        ("apps/v1", "DeleteOptions", true),
+        ("autoscaling/v1", "Scale", true),
+        ("extensions/v1beta1", "Deployment", true),
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition", false),
+        ("v9", "DeleteOptions", false),
+    ];
+    for (version, kind, is_known) in cases {
+        let body = json!({"apiVersion": version, "kind": kind, "metadata": {}});
+        let answer = cluster.post(CONFIGMAPS, body).await.code(400);
+        let why = if is_known { "unknown conversion" } else { "is registered for version" };
+        assert!(message(&answer).contains(why), "{version} {kind}: {}", answer.text());
+    }
+    // a kind that moved is decoded in its old form
+    let body = json!({"apiVersion": "apps/v1beta1", "kind": "Deployment", "spec": {"rollbackTo": {"revision": "x"}}});
+    let answer = cluster.post("/apis/apps/v1/namespaces/default/deployments", body).await.code(400);
+    let field = "Go struct field RollbackConfig.spec.rollbackTo.revision of type int64";
+    assert!(
+        message(&answer).ends_with(&format!("json: cannot unmarshal string into {field}")),
+        "{}",
+        answer.text()
+    );
 }

@@ -32,9 +32,9 @@ async fn an_apply_that_changes_nothing_sets_no_default() {
     // the stored version drops `d`, so that the other one reads objects without its default
     let stored = version("v1", json!({"type": "object", "properties": {"a": {"type": "integer"}}}));
     let (cluster, things) = things(&[with_default("v2", Some(2)), stored]).await;
-    let made = apply(&cluster, &things, "c", json!({"metadata": {"name": "t"}, "spec": {"a": 1}})).await;
-    let made = made.code(201).json();
-    assert_eq!(made["metadata"]["generation"], 1);
+    let created = apply(&cluster, &things, "c", json!({"metadata": {"name": "t"}, "spec": {"a": 1}})).await;
+    let created = created.code(201).json();
+    assert_eq!(created["metadata"]["generation"], 1);
     // another manager applies the same: only the record changes
     let again = apply(&cluster, &things, "d", json!({"metadata": {"name": "t"}, "spec": {"a": 1}})).await;
     let again = again.code(200).json();
@@ -145,15 +145,15 @@ async fn a_merged_null_takes_a_nullable_field_away() {
 #[tokio::test]
 async fn a_write_of_the_status_cannot_speak_of_the_identity() {
     let (cluster, things) = with_top(json!({"type": "object"})).await;
-    let made = cluster.create(&things, thing(&things, &json!({}))).await;
+    let created = cluster.create(&things, thing(&things, &json!({}))).await;
     let path = format!("{things}/x/status");
     let body = json!({"metadata": {"uid": "other", "deletionTimestamp": "2020-01-01T00:00:00Z"}, "status": {"a": 1}});
     let patched = cluster.patch(&path, body).await.code(200).json();
-    assert_eq!((uid(&patched), &patched["status"]), (uid(&made), &json!({"a": 1})));
+    assert_eq!((uid(&patched), &patched["status"]), (uid(&created), &json!({"a": 1})));
     assert!(patched["metadata"]["deletionTimestamp"].is_null());
     let config = thing(&things, &json!({"metadata": {"name": "x", "uid": "other"}, "status": {"b": 1}}));
     let ask = cluster.request(Method::PATCH, &format!("{path}?fieldManager=m")).body(config);
-    assert_eq!(uid(&ask.content_type(APPLY).await.code(200).json()), uid(&made));
+    assert_eq!(uid(&ask.content_type(APPLY).await.code(200).json()), uid(&created));
 }
 
 #[tokio::test]

@@ -24,8 +24,8 @@ async fn a_custom_resource_answers_by_verb_and_not_by_path() {
     let cluster = Cluster::start().await;
     let mut version = served("v1", json!({"type": "object"}));
     version["subresources"] = json!({"status": {}});
-    let made = define(&cluster, definition(&[version.clone()])).await;
-    let group = made["spec"]["group"].as_str().unwrap().to_owned();
+    let created = define(&cluster, definition(&[version.clone()])).await;
+    let group = created["spec"]["group"].as_str().unwrap().to_owned();
     let mut wide = definition(&[version]);
     wide["metadata"]["name"] = format!("wides.{group}").into();
     wide["spec"]["names"] = json!({"plural": "wides", "kind": "Wide"});

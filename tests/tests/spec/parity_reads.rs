@@ -114,7 +114,7 @@ async fn one_object_by_its_name_is_not_read_in_pages() {
 }
 
 #[tokio::test]
-async fn what_expires_is_not_awaited_in_a_cache() {
+async fn expiring_resources_send_no_retry_after() {
     let cluster = Cluster::start().await;
     for (path, retry) in [
         ("/api/v1/namespaces/default/events", ""),

@@ -141,8 +141,8 @@ async fn a_new_object_has_no_version_but_may_name_what_is_none() {
     let lease = json!({"metadata": {"name": "l", "resourceVersion": "7"}});
     let shown = cluster.put(&format!("{LEASES}/l?dryRun=All"), lease.clone()).await.code(201).json();
     assert_eq!(shown["metadata"]["resourceVersion"], "7");
-    let made = cluster.put(&format!("{LEASES}/l"), lease).await.code(201).json();
-    assert_ne!(made["metadata"]["resourceVersion"], "7");
+    let created = cluster.put(&format!("{LEASES}/l"), lease).await.code(201).json();
+    assert_ne!(created["metadata"]["resourceVersion"], "7");
 }
 
 /// The causes of a refused write in short: `L`abels, the `D`eletion time and `F`inalizers.
@@ -183,10 +183,10 @@ async fn metadata_is_judged_as_often_as_the_rules_of_a_kind_look_at_it() {
         (PODS, pod("x"), "LLLF", "LDLDLFLF"),
     ];
     for (collection, object, status, whole) in cases {
-        let made = cluster.create(collection, object).await;
+        let created = cluster.create(collection, object).await;
         let path = format!("{collection}/x");
-        assert_eq!(causes_of(cluster.put(&path, bad(made.clone())).await), whole, "{collection}");
-        let part = cluster.put(&format!("{path}/status"), bad(made)).await;
+        assert_eq!(causes_of(cluster.put(&path, bad(created.clone())).await), whole, "{collection}");
+        let part = cluster.put(&format!("{path}/status"), bad(created)).await;
         match status {
             "" => {}
             // this part has no metadata of its own
@@ -201,10 +201,10 @@ async fn a_status_that_is_applied_owns_no_metadata_where_it_has_none() {
     let cluster = Cluster::start().await;
     let attachment = json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "x",
         "labels": {"a": "b"}}, "spec": {"attacher": "a.b", "nodeName": "n", "source": {"persistentVolumeName": "v"}}});
-    let made = cluster.create(ATTACHMENTS, attachment.clone()).await;
+    let created = cluster.create(ATTACHMENTS, attachment.clone()).await;
     let path = format!("{ATTACHMENTS}/x/status?fieldManager=m");
     let next = cluster.patch(&path, attachment).content_type(APPLY).await.code(200).json();
-    assert_eq!(next["metadata"], made["metadata"]);
+    assert_eq!(next["metadata"], created["metadata"]);
 }
 
 #[tokio::test]
@@ -212,7 +212,7 @@ async fn an_omitted_deletion_timestamp_is_not_owned() {
     let cluster = Cluster::start().await;
     let object =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "finalizers": ["a.b/c"]}});
-    let made = cluster.create(CONFIGMAPS, object.clone()).await;
+    let created = cluster.create(CONFIGMAPS, object.clone()).await;
     let path = format!("{CONFIGMAPS}/c");
     // the record of the object is taken away, so that the next apply makes one for all that is there
     let patch = json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]);
@@ -225,7 +225,10 @@ async fn an_omitted_deletion_timestamp_is_not_owned() {
     assert!(applied.text().contains("f:deletionTimestamp"), "{}", applied.text());
     let next = cluster.put(&path, object).await.code(200);
     assert!(!next.text().contains("f:deletionTimestamp"), "{}", next.text());
-    assert_ne!(made["metadata"].get("deletionTimestamp"), next.json()["metadata"].get("deletionTimestamp"));
+    assert_ne!(
+        created["metadata"].get("deletionTimestamp"),
+        next.json()["metadata"].get("deletionTimestamp")
+    );
 }
 
 #[tokio::test]
@@ -290,7 +293,7 @@ async fn an_applied_key_of_another_type_is_shown_by_its_members() {
 }
 
 #[tokio::test]
-async fn what_is_applied_is_converted_before_its_place_is_looked_at() {
+async fn an_applied_configuration_is_converted_before_its_path_is_checked() {
     let cluster = Cluster::start().await;
     let config = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "other"},
         "spec": {"limits": [{"type": "Pod", "max": {"cpu": "much"}}]}});
@@ -335,9 +338,9 @@ async fn a_job_whose_status_comes_without_labels_has_those_of_its_pods() {
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
     let object = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": {"restartPolicy": "Never",
         "containers": [{"name": "c", "image": "i"}]}}}});
-    let made = cluster.create(jobs, object.clone()).await;
+    let created = cluster.create(jobs, object.clone()).await;
     let next = cluster.put(&format!("{jobs}/j/status"), object.clone()).await.code(200).json();
-    assert_eq!(next["metadata"]["labels"], made["metadata"]["labels"]);
+    assert_eq!(next["metadata"]["labels"], created["metadata"]["labels"]);
     assert_eq!(next["metadata"]["labels"]["job-name"], "j");
     // omitted fields of the manager lose their owner
     let mut labelled = object;
@@ -352,8 +355,8 @@ async fn a_job_whose_status_comes_without_labels_has_those_of_its_pods() {
 async fn duplicates_without_owners_are_reported_before_the_applied_configuration() {
     let cluster = Cluster::start().await;
     let map = json!({"metadata": {"name": "c", "finalizers": ["a.b/c", "a.b/c"]}});
-    let made = cluster.create(CONFIGMAPS, map).await;
-    assert_eq!(made["metadata"].get("managedFields"), None);
+    let created = cluster.create(CONFIGMAPS, map).await;
+    assert_eq!(created["metadata"].get("managedFields"), None);
     let path = format!("{CONFIGMAPS}/c?fieldManager=m");
     let config = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":5}}"#;
     let answer = send(&cluster, &path, APPLY, config).await.code(500);
@@ -496,4 +499,77 @@ async fn the_first_mistake_of_a_patched_object_is_that_of_its_text() {
     let answer = send(&cluster, &path, JSON, patch).await.code(422);
     let expected = "cannot unmarshal object into Go struct field ObjectMeta.metadata.labels of type string";
     assert!(message(&answer).ends_with(expected), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn rules_of_a_kind_are_reported_between_the_rules_of_its_metadata() {
+    const APPS: &str = "/apis/apps/v1/namespaces/default";
+    const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let cluster = Cluster::start().await;
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let set = json!({"metadata": {"name": "x"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let policy = json!({"metadata": {"name": "x"}, "spec": {"podSelector": {}}});
+    let role = json!({"metadata": {"name": "x"}, "rules": []});
+    // the finalizer (F), a rule of the kind (K), and a rule of the change (C)
+    let cases = [
+        (format!("{APPS}/replicasets"), set.clone(), "/spec/selector/matchLabels/z", json!("z"), "FKFKC"),
+        (format!("{APPS}/daemonsets"), set, "/spec/selector/matchLabels/z", json!("z"), "FKFKC"),
+        (
+            "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies".to_owned(),
+            policy,
+            "/spec/policyTypes",
+            json!(["X"]),
+            "FKFK",
+        ),
+        (format!("{RBAC}/roles"), role, "/rules", json!([{"resources": ["x"], "apiGroups": [""]}]), "FKFKF"),
+    ];
+    for (collection, object, path, value, expected) in cases {
+        let mut next = cluster.create(&collection, object).await;
+        let (parent, last) = path.rsplit_once('/').unwrap();
+        let parent = if parent.is_empty() { &mut next } else { next.pointer_mut(parent).unwrap() };
+        parent[last] = value;
+        next["metadata"]["finalizers"] = json!(["bad"]);
+        let status = cluster.put(&format!("{collection}/x"), next).await.code(422).json();
+        let causes = status["details"]["causes"].as_array().unwrap().iter();
+        let shown: String = causes
+            .map(|cause| match cause["field"].as_str().unwrap() {
+                "metadata.finalizers[0]" => 'F',
+                "spec.selector" => 'C',
+                _ => 'K',
+            })
+            .collect();
+        assert_eq!(shown, expected, "{collection}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn the_status_of_a_node_reports_a_bad_amount_once() {
+    let cluster = Cluster::start().await;
+    let node = cluster.create("/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
+    let mut next = node.clone();
+    next["status"]["capacity"] = json!({"cpu": "-1"});
+    next["status"]["allocatable"] = json!({"pods": "1"});
+    let status = cluster.put("/api/v1/nodes/n/status", next.clone()).await.code(422).json();
+    assert_eq!(status["details"]["causes"].as_array().map(Vec::len), Some(1), "{status}");
+}
+
+#[tokio::test]
+async fn an_update_keeps_the_deletion_timestamp() {
+    let (cluster, path) = cluster_with_map().await;
+    let finalizer = json!({"metadata": {"finalizers": ["a.b/c"]}}).to_string();
+    send(&cluster, &path, MERGE, &finalizer).await.code(200);
+    let deleted = cluster.delete(&path).await.code(200).json();
+    let mut next = deleted.clone();
+    next["metadata"]["deletionTimestamp"] = json!("2009-01-01T01:01:01Z");
+    let answer = cluster.put(&path, next.clone()).await.code(200).json();
+    assert_eq!(answer["metadata"]["deletionTimestamp"], deleted["metadata"]["deletionTimestamp"]);
+    next["metadata"]["resourceVersion"] = answer["metadata"]["resourceVersion"].clone();
+    next["metadata"]["deletionGracePeriodSeconds"] = json!(10);
+    let refused = message(&cluster.put(&path, next).await.code(422));
+    assert!(
+        refused.ends_with(
+            "is invalid: metadata.deletionGracePeriodSeconds: Invalid value: 10: field is immutable"
+        )
+    );
 }

@@ -100,7 +100,7 @@ async fn the_result_is_checked_like_any_object() {
 }
 
 #[tokio::test]
-async fn a_patch_must_be_one() {
+async fn an_invalid_patch_is_rejected() {
     let cluster = with_data(json!({})).await;
     cluster
         .patch(PATH, json!({}))

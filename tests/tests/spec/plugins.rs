@@ -33,7 +33,7 @@ fn pod_with(name: &str, spec: Value) -> Value {
     pod
 }
 
-/// What stands behind `pods "x" is forbidden`.
+/// The reason after `pods "x" is forbidden`.
 fn why(status: &Value) -> String {
     let message = status["message"].as_str().unwrap();
     message.split_once(" is forbidden: ").unwrap_or_else(|| panic!("{message}")).1.to_owned()
@@ -57,18 +57,21 @@ async fn make_defaults(cluster: &Cluster) {
 async fn enabled_plugins_complete_objects() {
     let cluster = Cluster::start().await;
     make_defaults(&cluster).await;
-    let made = cluster.create(PODS, pod("p")).await;
-    assert_eq!((&made["spec"]["priority"], &made["spec"]["priorityClassName"]), (&json!(7), &json!("usual")));
-    assert_eq!(made["spec"]["tolerations"].as_array().map(Vec::len), Some(2));
-    assert_eq!(made["spec"]["containers"][0]["resources"]["limits"]["cpu"], "1");
-    let made = cluster.create(CLAIMS, claim("c")).await;
-    assert_eq!(made["spec"]["storageClassName"], "gold");
-    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
-    let made = cluster.create(VOLUMES, volume("v", json!({"hostPath": {"path": "/"}}))).await;
-    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pv-protection"]));
+    let created = cluster.create(PODS, pod("p")).await;
+    assert_eq!(
+        (&created["spec"]["priority"], &created["spec"]["priorityClassName"]),
+        (&json!(7), &json!("usual"))
+    );
+    assert_eq!(created["spec"]["tolerations"].as_array().map(Vec::len), Some(2));
+    assert_eq!(created["spec"]["containers"][0]["resources"]["limits"]["cpu"], "1");
+    let created = cluster.create(CLAIMS, claim("c")).await;
+    assert_eq!(created["spec"]["storageClassName"], "gold");
+    assert_eq!(created["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+    let created = cluster.create(VOLUMES, volume("v", json!({"hostPath": {"path": "/"}}))).await;
+    assert_eq!(created["metadata"]["finalizers"], json!(["kubernetes.io/pv-protection"]));
     assert_eq!(cluster.create(INGRESSES, ingress("i")).await["spec"]["ingressClassName"], "web");
-    let made = cluster.named(NODES, "n").await;
-    assert_eq!(made["spec"]["taints"][0]["key"], "node.kubernetes.io/not-ready");
+    let created = cluster.named(NODES, "n").await;
+    assert_eq!(created["spec"]["taints"][0]["key"], "node.kubernetes.io/not-ready");
     let second = json!({"metadata": {"name": "second"}, "value": 8, "globalDefault": true});
     let refused = cluster.post(PRIORITIES, second).await.refused(403, "Forbidden");
     assert_eq!(why(&refused), "PriorityClass usual is already marked as default. Only one default can exist");
@@ -98,22 +101,22 @@ async fn disabled_plugins_do_nothing() {
     .await;
     make_defaults(&cluster).await;
     let bound = json!({"overhead": {"cpu": "1"}, "runtimeClassName": "none", "priorityClassName": "none"});
-    let made = cluster.create(PODS, pod_with("p", bound)).await;
+    let created = cluster.create(PODS, pod_with("p", bound)).await;
     for field in ["priority", "preemptionPolicy", "tolerations"] {
-        assert_eq!(made["spec"][field], Value::Null, "{field}");
+        assert_eq!(created["spec"][field], Value::Null, "{field}");
     }
-    assert_eq!(made["spec"]["containers"][0]["resources"], json!({}));
-    let made = cluster.create(CLAIMS, claim("c")).await;
+    assert_eq!(created["spec"]["containers"][0]["resources"], json!({}));
+    let created = cluster.create(CLAIMS, claim("c")).await;
     assert_eq!(
-        (&made["spec"]["storageClassName"], &made["metadata"]["finalizers"]),
+        (&created["spec"]["storageClassName"], &created["metadata"]["finalizers"]),
         (&Value::Null, &Value::Null)
     );
     let bound = json!({"status": {"phase": "Bound"}});
     cluster.patch(&format!("{CLAIMS}/c/status"), bound).await.code(200);
     let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
     cluster.patch(&format!("{CLAIMS}/c"), larger).await.code(200);
-    let made = cluster.create(VOLUMES, volume("v", json!({"hostPath": {"path": "/"}}))).await;
-    assert_eq!(made["metadata"]["finalizers"], Value::Null);
+    let created = cluster.create(VOLUMES, volume("v", json!({"hostPath": {"path": "/"}}))).await;
+    assert_eq!(created["metadata"]["finalizers"], Value::Null);
     assert_eq!(cluster.create(INGRESSES, ingress("i")).await["spec"]["ingressClassName"], Value::Null);
     assert_eq!(cluster.named(NODES, "n").await["spec"]["taints"], Value::Null);
     let second = json!({"metadata": {"name": "second"}, "value": 8, "globalDefault": true});
@@ -183,9 +186,9 @@ async fn optional_plugins_restrict_pods() {
     let mut fine = pod_with("p", term("kubernetes.io/hostname"));
     fine["spec"]["containers"][0]["imagePullPolicy"] = "Never".into();
     fine["spec"]["containers"][0]["resources"] = json!({"limits": {"example.com/gpu": "1"}});
-    let made = cluster.create(PODS, fine).await;
-    assert_eq!(made["spec"]["containers"][0]["imagePullPolicy"], "Always");
-    let last = made["spec"]["tolerations"].as_array().and_then(|all| all.last()).unwrap();
+    let created = cluster.create(PODS, fine).await;
+    assert_eq!(created["spec"]["containers"][0]["imagePullPolicy"], "Always");
+    let last = created["spec"]["tolerations"].as_array().and_then(|all| all.last()).unwrap();
     assert_eq!(*last, json!({"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"}));
     // updates set the pull policy as well, and change nothing else
     let other = json!({"spec": {"containers": [{"name": "c", "image": "other"}]}});
@@ -217,12 +220,12 @@ async fn volumes_of_clouds_keep_to_their_place() {
     made_on_demand["metadata"]["annotations"] = json!({"pv.kubernetes.io/provisioned-by": "x"});
     let (zone, region) = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region");
     made_on_demand["metadata"]["labels"] = json!({zone: "b__a", region: "r"});
-    let made = cluster.create(VOLUMES, made_on_demand).await;
+    let created = cluster.create(VOLUMES, made_on_demand).await;
     let expected = json!([
         {"key": zone, "operator": "In", "values": ["a", "b"]},
         {"key": region, "operator": "In", "values": ["r"]},
     ]);
-    let terms = &made["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+    let terms = &created["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
     assert_eq!(terms[0]["matchExpressions"], expected);
 }
 

@@ -43,9 +43,9 @@ async fn pods_run_as_an_account_that_exists() {
     let why = "error looking up service account default/default: serviceaccount \"default\" not found";
     assert_eq!(refused["message"], format!("pods \"p\" is forbidden: {why}"));
     cluster.named(ACCOUNTS, "default").await;
-    let made = cluster.create(PODS, pod("p")).await;
+    let created = cluster.create(PODS, pod("p")).await;
     assert_eq!(
-        (&made["spec"]["serviceAccountName"], &made["spec"]["serviceAccount"]),
+        (&created["spec"]["serviceAccountName"], &created["spec"]["serviceAccount"]),
         (&json!("default"), &json!("default"))
     );
     let mut other = pod("q");
@@ -65,8 +65,8 @@ async fn pods_find_the_server_by_a_volume() {
     let own = json!({"name": "own", "image": "i", "volumeMounts": [{"name": "v", "mountPath": path}]});
     object["spec"]["containers"].as_array_mut().unwrap().push(own);
     object["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
-    let made = cluster.create(PODS, object).await;
-    let volume = &made["spec"]["volumes"][1];
+    let created = cluster.create(PODS, object).await;
+    let volume = &created["spec"]["volumes"][1];
     let name = volume["name"].as_str().unwrap();
     assert_eq!((name.len(), name.starts_with("kube-api-access-")), ("kube-api-access-".len() + 5, true));
     let expected = json!({"defaultMode": 420, "sources": [
@@ -76,11 +76,11 @@ async fn pods_find_the_server_by_a_volume() {
             "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}}]});
     assert_eq!(volume["projected"], expected);
     let mount = json!([{"name": name, "readOnly": true, "mountPath": path}]);
-    assert_eq!(made["spec"]["initContainers"][0]["volumeMounts"], mount);
-    assert_eq!(made["spec"]["containers"][0]["volumeMounts"], mount);
+    assert_eq!(created["spec"]["initContainers"][0]["volumeMounts"], mount);
+    assert_eq!(created["spec"]["containers"][0]["volumeMounts"], mount);
     // an existing mount is kept
-    assert_eq!(made["spec"]["containers"][1]["volumeMounts"].as_array().map(Vec::len), Some(1));
-    assert_eq!(made["spec"]["imagePullSecrets"], json!([{"name": "registry"}]));
+    assert_eq!(created["spec"]["containers"][1]["volumeMounts"].as_array().map(Vec::len), Some(1));
+    assert_eq!(created["spec"]["imagePullSecrets"], json!([{"name": "registry"}]));
     // pod or account may decline, and the pod has the last word
     cluster
         .create(ACCOUNTS, json!({"metadata": {"name": "quiet"}, "automountServiceAccountToken": false}))
@@ -91,8 +91,8 @@ async fn pods_find_the_server_by_a_volume() {
         let mut object = pod("q");
         object["spec"]["serviceAccountName"] = account.into();
         object["spec"]["automountServiceAccountToken"] = said;
-        let made = cluster.post(&format!("{PODS}?dryRun=All"), object).await.code(201).json();
-        assert_eq!(made["spec"]["volumes"].is_array(), mounted, "{account} {made}");
+        let created = cluster.post(&format!("{PODS}?dryRun=All"), object).await.code(201).json();
+        assert_eq!(created["spec"]["volumes"].is_array(), mounted, "{account} {created}");
     }
 }
 
@@ -159,8 +159,11 @@ async fn mirrored_pods_have_no_account() {
         pod["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         pod
     };
-    let made = cluster.create(PODS, mirror("p", json!({}))).await;
-    assert_eq!((&made["spec"]["serviceAccountName"], &made["spec"]["volumes"]), (&Value::Null, &Value::Null));
+    let created = cluster.create(PODS, mirror("p", json!({}))).await;
+    assert_eq!(
+        (&created["spec"]["serviceAccountName"], &created["spec"]["volumes"]),
+        (&Value::Null, &Value::Null)
+    );
     let projected = |source: Value| json!({"volumes": [{"name": "v", "projected": {"sources": [source]}}]});
     for (more, why) in [
         (json!({"serviceAccountName": "default"}), "reference service accounts"),
@@ -185,8 +188,8 @@ async fn pods_go_to_the_nodes_of_their_namespace() {
         pod["spec"]["nodeSelector"] = selector;
         cluster.post(&format!("{PODS}?dryRun=All"), pod)
     };
-    let made = make(json!({"zone": "a"})).await.code(201).json();
-    assert_eq!(made["spec"]["nodeSelector"], json!({"pool": "all", "zone": "a"}));
+    let created = make(json!({"zone": "a"})).await.code(201).json();
+    assert_eq!(created["spec"]["nodeSelector"], json!({"pool": "all", "zone": "a"}));
     let conflict = "pod node label selector conflicts with its namespace node label selector";
     let refused = make(json!({"pool": "mine"})).await.refused(403, "Forbidden");
     assert_eq!(refused["message"], format!("pods \"p\" is forbidden: {conflict}"));
@@ -248,7 +251,7 @@ async fn namespaces_give_and_limit_tolerations() {
 }
 
 #[tokio::test]
-async fn events_come_only_so_fast() {
+async fn events_are_rate_limited() {
     let limits = json!([{"type": "Namespace", "qps": 1, "burst": 3, "cacheSize": 10},
         {"type": "SourceAndObject", "qps": 1, "burst": 2}]);
     let configuration = |limits: Value| json!({"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration", "limits": limits});

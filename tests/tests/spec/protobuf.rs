@@ -68,7 +68,7 @@ async fn an_object_travels_in_an_envelope() {
 }
 
 #[tokio::test]
-async fn what_came_out_goes_in_again() {
+async fn responses_are_accepted_as_requests() {
     let (cluster, path) = with_one().await;
     let before = cluster.read(&path).await;
     let body = cluster.get(&path).accept(PROTOBUF).await.code(200).body;
@@ -79,12 +79,12 @@ async fn what_came_out_goes_in_again() {
     let dry = cluster
         .post(&format!("{CONFIGMAPS}?dryRun=All"), json!({"metadata": {"name": "x"}, "data": {"k": "v"}}));
     let new = dry.accept(PROTOBUF).await.code(201).body;
-    let made = cluster.post(CONFIGMAPS, new.to_vec()).content_type(PROTOBUF).await.code(201).json();
-    assert_eq!(made["data"], json!({"k": "v"}));
+    let created = cluster.post(CONFIGMAPS, new.to_vec()).content_type(PROTOBUF).await.code(201).json();
+    assert_eq!(created["data"], json!({"k": "v"}));
 }
 
 #[tokio::test]
-async fn lists_and_failures_too() {
+async fn lists_and_errors_are_encoded() {
     let (cluster, path) = with_one().await;
     let (version, kind, message) = open(&cluster.get(CONFIGMAPS).accept(PROTOBUF).await.code(200));
     assert_eq!((&*version, &*kind), ("v1", "ConfigMapList"));
@@ -146,15 +146,15 @@ async fn a_record_of_owners_that_is_none_is_left_out() {
         let metadata = field(1, &[field(1, name.as_bytes()), entries].concat());
         let data = field(2, &[field(1, b"k"), field(2, b"v")].concat());
         let body = envelope("v1", "ConfigMap", &[metadata, data].concat());
-        let made = cluster.post(CONFIGMAPS, body).content_type(PROTOBUF).await.code(201).json();
-        let managed = &made["metadata"]["managedFields"];
-        assert_eq!(managed.as_array().map(Vec::len), Some(1), "{made}");
+        let created = cluster.post(CONFIGMAPS, body).content_type(PROTOBUF).await.code(201).json();
+        let managed = &created["metadata"]["managedFields"];
+        assert_eq!(managed.as_array().map(Vec::len), Some(1), "{created}");
         assert_ne!(managed[0]["manager"], "m", "the creator owns what it brought");
     }
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_message_is_said() {
+async fn errors_of_messages_are_reported() {
     let cluster = Cluster::start().await;
     let metadata = field(1, &field(1, b"x"));
     let config = |rest: &[u8]| envelope("v1", "ConfigMap", &[&metadata, rest].concat());
@@ -191,7 +191,7 @@ async fn what_is_wrong_with_a_message_is_said() {
 }
 
 #[tokio::test]
-async fn messages_nest_only_so_deep() {
+async fn nesting_of_messages_is_limited() {
     const DEPTH: usize = 20_000;
     const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let cluster = Cluster::start().await;
@@ -230,8 +230,56 @@ async fn fields_of_a_schema_are_named_as_messages_show_them() {
 }
 
 #[tokio::test]
-async fn a_client_may_list_json_behind_it() {
+async fn a_client_may_accept_json_as_well() {
     let (cluster, path) = with_one().await;
     let accept = format!("{PROTOBUF}, application/json");
     assert_eq!(cluster.get(&path).accept(&accept).await.code(200).header("content-type"), PROTOBUF);
+}
+
+#[tokio::test]
+async fn fields_of_nested_messages_are_named_in_errors() {
+    let cluster = Cluster::start().await;
+    let in_spec = |bytes: &[u8]| field(2, bytes);
+    let cases = [
+        (
+            "persistentvolumes",
+            "PersistentVolume",
+            in_spec(&[0x10, 1]),
+            "wrong wireType = 0 for field PersistentVolumeSource",
+        ),
+        (
+            "persistentvolumes",
+            "PersistentVolume",
+            in_spec(&field(2, &[0, 0])),
+            "PersistentVolumeSource: illegal tag 0 (wire type 0)",
+        ),
+        (
+            "persistentvolumes",
+            "PersistentVolume",
+            in_spec(&field(2, &[0x48, 1])),
+            "wrong wireType = 0 for field CephFS",
+        ),
+        (
+            "persistentvolumes",
+            "PersistentVolume",
+            in_spec(&field(2, &field(6, &[0x08, 1]))),
+            "wrong wireType = 0 for field CephMonitors",
+        ),
+        ("pods", "Pod", in_spec(&field(1, &[0x10, 1])), "wrong wireType = 0 for field VolumeSource"),
+        ("pods", "Pod", in_spec(&[0x48, 1]), "wrong wireType = 0 for field DeprecatedServiceAccount"),
+        ("pods", "Pod", vec![0x08, 1], "wrong wireType = 0 for field ObjectMeta"),
+        // a message of another kind is decoded as that kind
+        (
+            "pods",
+            "PersistentVolume",
+            in_spec(&[0x10, 1]),
+            "handled as a Pod: proto: wrong wireType = 0 for field PersistentVolumeSource",
+        ),
+    ];
+    for (plural, kind, message, words) in cases {
+        let place = if plural == "pods" { PODS.to_owned() } else { format!("/api/v1/{plural}") };
+        let body = envelope("v1", kind, &message);
+        let status = cluster.post(&place, body).content_type(PROTOBUF).await.refused(400, "BadRequest");
+        assert!(status["message"].as_str().unwrap().ends_with(words), "{status}");
+    }
 }

@@ -40,8 +40,8 @@ async fn the_server_fills_in_the_metadata() {
     let given = json!({"metadata": {"name": "a", "labels": {"l": "1"}, "annotations": {"n": "2"},
         "finalizers": ["example.com/hold"], "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z",
         "deletionTimestamp": "2001-01-01T00:00:00Z"}});
-    let made = cluster.create(CONFIGMAPS, given).await;
-    let metadata = &made["metadata"];
+    let created = cluster.create(CONFIGMAPS, given).await;
+    let metadata = &created["metadata"];
     assert_eq!(metadata["name"], "a");
     assert_eq!(metadata["namespace"], "default");
     assert_eq!(metadata["labels"], json!({"l": "1"}));
@@ -49,24 +49,24 @@ async fn the_server_fills_in_the_metadata() {
     assert_eq!(metadata["finalizers"], json!(["example.com/hold"]));
     assert_eq!(metadata["creationTimestamp"], MOMENT, "the server's clock, as a timestamp");
     assert_eq!(metadata.get("deletionTimestamp"), None);
-    assert_eq!(uid(&made).len(), 36);
+    assert_eq!(uid(&created).len(), 36);
     assert!(metadata["resourceVersion"].is_string());
     assert_eq!(metadata["managedFields"][0]["manager"], "spec");
     assert_eq!(metadata["managedFields"][0]["operation"], "Update");
     assert_eq!(metadata["managedFields"][0]["time"], MOMENT);
-    assert_eq!(cluster.read(&format!("{CONFIGMAPS}/a")).await, made, "what is read is what was answered");
+    assert_eq!(cluster.read(&format!("{CONFIGMAPS}/a")).await, created, "what is read is what was answered");
 }
 
 #[tokio::test]
-async fn an_update_keeps_what_the_server_decided() {
+async fn an_update_keeps_server_set_fields() {
     let cluster = Cluster::start().await;
-    let made = cluster.named(CONFIGMAPS, "a").await;
+    let created = cluster.named(CONFIGMAPS, "a").await;
     let path = format!("{CONFIGMAPS}/a");
     let next =
         cluster.put(&path, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await.code(200).json();
-    assert_eq!(uid(&next), uid(&made));
-    assert_eq!(next["metadata"]["creationTimestamp"], made["metadata"]["creationTimestamp"]);
-    assert_ne!(version(&next), version(&made));
+    assert_eq!(uid(&next), uid(&created));
+    assert_eq!(next["metadata"]["creationTimestamp"], created["metadata"]["creationTimestamp"]);
+    assert_ne!(version(&next), version(&created));
     let other = json!({"metadata": {"name": "a", "uid": "00000000-0000-4000-8000-000000000000"}});
     cluster.put(&path, other).await.refused(409, "Conflict");
 }
@@ -74,10 +74,10 @@ async fn an_update_keeps_what_the_server_decided() {
 #[tokio::test]
 async fn an_update_that_changes_nothing_keeps_the_version() {
     let cluster = Cluster::start().await;
-    let made = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await;
+    let created = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await;
     cluster.advance(std::time::Duration::from_secs(5));
-    let same = cluster.put(&format!("{CONFIGMAPS}/a"), &made).await.code(200).json();
-    assert_eq!(same, made);
+    let same = cluster.put(&format!("{CONFIGMAPS}/a"), &created).await.code(200).json();
+    assert_eq!(same, created);
 }
 
 #[tokio::test]
@@ -112,19 +112,19 @@ async fn a_name_without_a_namespace_is_unique_in_the_cluster() {
 }
 
 #[tokio::test]
-async fn names_are_made_from_their_beginning() {
+async fn names_are_generated_from_a_prefix() {
     let cluster = Cluster::start().await;
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..5 {
-        let made = cluster.create(CONFIGMAPS, json!({"metadata": {"generateName": "job-"}})).await;
-        let name = made["metadata"]["name"].as_str().unwrap().to_owned();
+        let created = cluster.create(CONFIGMAPS, json!({"metadata": {"generateName": "job-"}})).await;
+        let name = created["metadata"]["name"].as_str().unwrap().to_owned();
         assert!(name.starts_with("job-") && name.len() == 9, "{name}");
-        assert_eq!(made["metadata"]["generateName"], "job-");
+        assert_eq!(created["metadata"]["generateName"], "job-");
         assert!(seen.insert(name));
     }
     let long = "x".repeat(100);
-    let made = cluster.create(CONFIGMAPS, json!({"metadata": {"generateName": long}})).await;
-    assert_eq!(made["metadata"]["name"].as_str().unwrap().len(), 63);
+    let created = cluster.create(CONFIGMAPS, json!({"metadata": {"generateName": long}})).await;
+    assert_eq!(created["metadata"]["name"].as_str().unwrap().len(), 63);
     let both = json!({"metadata": {"name": "given", "generateName": "job-"}});
     assert_eq!(cluster.create(CONFIGMAPS, both).await["metadata"]["name"], "given");
 }
@@ -197,9 +197,9 @@ async fn events_are_kept_for_the_configured_time() {
     let cluster = Cluster::with(tests::Options { event_ttl: ttl, ..tests::Options::default() }).await;
     let event = json!({"metadata": {"name": "e"}, "type": "Normal", "reason": "Tested",
         "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}});
-    let made = cluster.create(EVENTS, event).await;
+    let created = cluster.create(EVENTS, event).await;
     let mut watch =
-        cluster.get(&format!("{EVENTS}?watch=1&resourceVersion={}", version(&made))).watch().await;
+        cluster.get(&format!("{EVENTS}?watch=1&resourceVersion={}", version(&created))).watch().await;
     cluster.advance(ttl + std::time::Duration::from_secs(1));
     watch.expect("DELETED", "e").await;
     cluster.get(&format!("{EVENTS}/e")).await.refused(404, "NotFound");
@@ -211,10 +211,10 @@ async fn events_are_one_collection_in_two_groups() {
     let event = json!({"metadata": {"name": "e", "finalizers": ["example.org/hold"]}, "type": "Normal",
         "reason": "Tested", "message": "m",
         "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}});
-    let made = cluster.create(EVENTS, event).await;
+    let created = cluster.create(EVENTS, event).await;
     let other = cluster.read("/apis/events.k8s.io/v1/namespaces/default/events/e").await;
     assert_eq!(other["apiVersion"], "events.k8s.io/v1");
-    assert_eq!(uid(&other), uid(&made));
+    assert_eq!(uid(&other), uid(&created));
     assert_eq!((&other["regarding"]["name"], &other["note"]), (&json!("p"), &json!("m")));
     // an event written through one group is the same in the other
     cluster.delete("/apis/events.k8s.io/v1/namespaces/default/events/e").await.code(200);

@@ -42,8 +42,8 @@ async fn versions_go_on() {
     let mut last = 0;
     for round in 0..3 {
         let cluster = later(directory.path(), round).await;
-        let made = cluster.named(CONFIGMAPS, &format!("c{round}")).await;
-        let at = version(&made).parse::<u64>().unwrap();
+        let created = cluster.named(CONFIGMAPS, &format!("c{round}")).await;
+        let at = version(&created).parse::<u64>().unwrap();
         assert!(at > last, "{at} after {last}");
         cluster.delete(&format!("{CONFIGMAPS}/c{round}")).await.code(200);
         last = version(&cluster.read(CONFIGMAPS).await).parse().unwrap();

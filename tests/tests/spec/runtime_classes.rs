@@ -4,7 +4,7 @@ use super::*;
 use tests::Cluster;
 
 #[tokio::test]
-async fn its_fields_are_kept() {
+async fn all_fields_are_stored() {
     let cluster = Cluster::start().await;
     let given = json!({"metadata": {"name": "kata"}, "handler": "kata",
         "overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}},
@@ -59,7 +59,7 @@ async fn tolerations_have_rules() {
 }
 
 #[tokio::test]
-async fn its_operations_answer_as_listed() {
+async fn all_operations_are_served() {
     let cluster = Cluster::start().await;
     let path = format!("{CLASSES}/a");
     let mut class = cluster.create(CLASSES, runtime_class("a")).await;
@@ -98,10 +98,10 @@ async fn a_pod_gets_the_overhead_and_the_constraints_of_its_class() {
     let mut pod = kata_pod();
     pod["spec"]["nodeSelector"] = json!({"x": "y"});
     pod["spec"]["tolerations"] = json!([{"key": "k", "operator": "Exists"}]);
-    let made = cluster.create(PODS, pod).await;
-    assert_eq!(made["spec"]["overhead"], json!({"cpu": "250m"}));
-    assert_eq!(made["spec"]["nodeSelector"], json!({"r": "kata", "x": "y"}));
-    let tolerations = made["spec"]["tolerations"].as_array().unwrap();
+    let created = cluster.create(PODS, pod).await;
+    assert_eq!(created["spec"]["overhead"], json!({"cpu": "250m"}));
+    assert_eq!(created["spec"]["nodeSelector"], json!({"r": "kata", "x": "y"}));
+    let tolerations = created["spec"]["tolerations"].as_array().unwrap();
     let ours = tolerations.iter().filter(|one| one["key"] == "k").count();
     assert_eq!(ours, 1, "a toleration that is there is not added again: {tolerations:?}");
 }

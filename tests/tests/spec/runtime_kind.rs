@@ -128,19 +128,22 @@ fn widget(name: &str, size: i64) -> Value {
 }
 
 #[tokio::test]
-async fn it_has_every_verb() {
+async fn a_runtime_kind_has_every_verb() {
     let cluster = with_widgets().await;
     let path = format!("{WIDGETS}/a");
-    let made = cluster.create(WIDGETS, widget("a", 3)).await;
-    assert_eq!((&made["apiVersion"], &made["kind"]), (&json!("widgets.example.com/v1"), &json!("Widget")));
-    assert_eq!(made["spec"], json!({"size": 3, "color": "red"}), "defaults are the table's");
-    assert_eq!(made["metadata"]["generation"], 1);
-    assert_eq!(cluster.read(&path).await, made);
-    let mut next = made.clone();
+    let created = cluster.create(WIDGETS, widget("a", 3)).await;
+    assert_eq!(
+        (&created["apiVersion"], &created["kind"]),
+        (&json!("widgets.example.com/v1"), &json!("Widget"))
+    );
+    assert_eq!(created["spec"], json!({"size": 3, "color": "red"}), "defaults are the table's");
+    assert_eq!(created["metadata"]["generation"], 1);
+    assert_eq!(cluster.read(&path).await, created);
+    let mut next = created.clone();
     next["spec"]["size"] = 4.into();
     let next = cluster.put(&path, next).await.code(200).json();
     assert_eq!((&next["spec"]["size"], &next["metadata"]["generation"]), (&json!(4), &json!(2)));
-    cluster.put(&path, &made).await.refused(409, "Conflict");
+    cluster.put(&path, &created).await.refused(409, "Conflict");
     let next = cluster.patch(&path, json!({"spec": {"tags": ["x"]}})).await.code(200).json();
     assert_eq!(next["spec"], json!({"size": 4, "color": "red", "tags": ["x"]}));
     let operations = json!([{"op": "add", "path": "/spec/tags/-", "value": "y"}]);
@@ -156,12 +159,12 @@ async fn it_has_every_verb() {
 }
 
 #[tokio::test]
-async fn its_status_is_apart() {
+async fn the_status_is_a_subresource() {
     let cluster = with_widgets().await;
     let mut given = widget("a", 3);
     given["status"] = json!({"phase": "Made up"});
-    let made = cluster.create(WIDGETS, given).await;
-    assert_ne!(made["status"]["phase"], "Made up");
+    let created = cluster.create(WIDGETS, given).await;
+    assert_ne!(created["status"]["phase"], "Made up");
     let path = format!("{WIDGETS}/a/status");
     let patch = json!({"status": {"phase": "Ready"}, "spec": {"size": 9}});
     let next = cluster.patch(&path, patch).await.code(200).json();
@@ -171,7 +174,7 @@ async fn its_status_is_apart() {
 }
 
 #[tokio::test]
-async fn it_is_checked_by_its_table() {
+async fn objects_are_validated_by_the_table() {
     let cluster = with_widgets().await;
     for size in [0, 11] {
         let status = cluster.post(WIDGETS, widget("a", size)).await.refused(422, "Invalid");
@@ -197,7 +200,7 @@ async fn it_is_checked_by_its_table() {
 }
 
 #[tokio::test]
-async fn it_is_listed_and_watched_like_any_other() {
+async fn objects_are_listed_and_watched() {
     let cluster = with_widgets().await;
     let blue = format!("fieldSelector={}", escape("spec.color=blue"));
     let mut watch = cluster.get(&format!("{WIDGETS}?watch=1&{blue}")).watch().await;
@@ -218,7 +221,7 @@ async fn it_is_listed_and_watched_like_any_other() {
 }
 
 #[tokio::test]
-async fn it_has_a_table_and_other_forms() {
+async fn objects_have_tables_and_other_formats() {
     let cluster = with_widgets().await;
     cluster.create(WIDGETS, widget("a", 3)).await;
     let table = cluster.get(WIDGETS).accept(TABLE).await.code(200).json();
@@ -252,7 +255,7 @@ async fn a_kind_without_columns_has_the_default_ones() {
 }
 
 #[tokio::test]
-async fn it_is_discovered() {
+async fn a_runtime_kind_is_discovered() {
     let cluster = Cluster::start().await;
     // discovery is made once and must be made again
     cluster.read("/apis").await;
@@ -269,7 +272,7 @@ async fn it_is_discovered() {
 }
 
 #[tokio::test]
-async fn it_has_a_schema() {
+async fn a_runtime_kind_has_a_schema() {
     let cluster = Cluster::start().await;
     cluster.read("/openapi/v3").await;
     cluster.read("/openapi/v2").await;
@@ -296,7 +299,7 @@ async fn it_has_a_schema() {
 }
 
 #[tokio::test]
-async fn it_goes_when_it_is_taken_away_and_its_objects_stay() {
+async fn an_unregistered_kind_is_not_served_and_its_objects_stay() {
     let cluster = Cluster::start().await;
     let resource = cluster.server.service.api.register(kind().into(), hooks()).unwrap();
     cluster.create(WIDGETS, widget("a", 3)).await;

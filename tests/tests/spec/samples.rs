@@ -160,22 +160,22 @@ async fn live(cluster: &Cluster, sample: &Sample) {
     let only = format!("fieldSelector=metadata.name%3D{name}");
     let mut watch =
         cluster.get(&format!("{collection}?watch=1&resourceVersion={since}&{only}")).watch().await;
-    let mut made =
+    let mut created =
         cluster.post(collection, &*sample.text).content_type("application/yaml").await.code(201).json();
-    assert_eq!(watch.expect("ADDED", name).await, made, "{what}: the event");
+    assert_eq!(watch.expect("ADDED", name).await, created, "{what}: the event");
     // the server says in a definition how it serves it, and lets it go once there are no objects of it
     let followed = sample.kind.name == "CustomResourceDefinition";
     // and of a version that others answer for, whether they do
     if followed || sample.kind.name == "APIService" {
-        made = watch.expect("MODIFIED", name).await;
+        created = watch.expect("MODIFIED", name).await;
     }
-    read(cluster, sample, &path, &made).await;
-    list(cluster, sample, &made).await;
+    read(cluster, sample, &path, &created).await;
+    list(cluster, sample, &created).await;
 
-    let mut next = made.clone();
+    let mut next = created.clone();
     next["metadata"]["labels"]["sample"] = "put".into();
     let changed = cluster.put(&path, next).await.code(200).json();
-    assert_ne!(version(&changed), version(&made), "{what}: an update is a new version");
+    assert_ne!(version(&changed), version(&created), "{what}: an update is a new version");
     assert_eq!(watch.expect("MODIFIED", name).await, changed, "{what}: the event");
     patch(cluster, sample, &path).await;
     for step in ["merge", "json", "strategic", "apply"] {
@@ -230,23 +230,23 @@ fn without_inner_kinds(object: &Value) -> Value {
 }
 
 /// The object in every form says the same.
-async fn read(cluster: &Cluster, sample: &Sample, path: &str, made: &Value) {
+async fn read(cluster: &Cluster, sample: &Sample, path: &str, created: &Value) {
     let what = &sample.what;
-    assert_eq!(&cluster.read(path).await, made, "{what}");
+    assert_eq!(&cluster.read(path).await, created, "{what}");
     let text = cluster.get(path).accept("application/yaml").await.code(200).text();
-    assert_eq!(&from_yaml(&text), made, "{what}: YAML");
+    assert_eq!(&from_yaml(&text), created, "{what}: YAML");
     let body = cluster.get(path).accept(PROTOBUF).await.code(200).body;
     let root = &sample.kind.root;
     let opened = proto::open(&body).unwrap().object(root).unwrap();
     let from_message: Value = serde_json::from_slice(&encode::json(&opened, root)).unwrap();
-    assert_eq!(from_message, without_inner_kinds(made), "{what}: protobuf");
+    assert_eq!(from_message, without_inner_kinds(created), "{what}: protobuf");
     let partial = cluster.get(path).accept(&format!("application/json{PARTIAL}")).await.code(200).json();
     assert_eq!(partial["kind"], "PartialObjectMetadata", "{what}");
-    assert_eq!(partial["metadata"], made["metadata"], "{what}");
+    assert_eq!(partial["metadata"], created["metadata"], "{what}");
     let partial = cluster.get(path).accept(&format!("{PROTOBUF}{PARTIAL}")).await.code(200).body;
     assert_eq!(proto::open(&partial).unwrap().kind, "PartialObjectMetadata", "{what}");
     let table = cluster.get(path).accept(TABLE).await.code(200).json();
-    assert_eq!(rows(&table, what), [made["metadata"]["name"].as_str().unwrap()], "{what}");
+    assert_eq!(rows(&table, what), [created["metadata"]["name"].as_str().unwrap()], "{what}");
 }
 
 /// The names in a table whose rows all fit its columns, those of `-o wide` included.
@@ -261,8 +261,8 @@ fn rows<'t>(table: &'t Value, what: &str) -> Vec<&'t str> {
     table["rows"].as_array().unwrap().iter().map(row).collect()
 }
 
-async fn list(cluster: &Cluster, sample: &Sample, made: &Value) {
-    let (what, name) = (&sample.what, made["metadata"]["name"].as_str().unwrap());
+async fn list(cluster: &Cluster, sample: &Sample, created: &Value) {
+    let (what, name) = (&sample.what, created["metadata"]["name"].as_str().unwrap());
     let listed = cluster.read(&sample.collection).await;
     assert_eq!(listed["kind"], format!("{}List", sample.kind.name), "{what}");
     assert!(names(&listed).contains(&name), "{what}: {listed}");

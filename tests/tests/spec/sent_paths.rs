@@ -1,4 +1,4 @@
-//! Paths of the requests that the server sends to others: webhooks, converters, API servers behind it.
+//! Paths of outgoing requests: webhooks, conversion webhooks, extension API servers.
 
 use super::admission_webhooks::{MUTATING, allow, configure, hook, map};
 use super::aggregation::{METRICS, together};

@@ -4,7 +4,7 @@ use super::*;
 use tests::Cluster;
 
 #[tokio::test]
-async fn its_fields_are_kept() {
+async fn all_fields_are_stored() {
     let cluster = Cluster::start().await;
     let given = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "builder"},
         "automountServiceAccountToken": false, "imagePullSecrets": [{"name": "registry"}],
@@ -19,14 +19,14 @@ async fn its_fields_are_kept() {
 #[tokio::test]
 async fn absent_fields_stay_absent() {
     let cluster = Cluster::start().await;
-    let made = cluster.named(ACCOUNTS, "plain").await;
-    let mut keys: Vec<_> = made.as_object().unwrap().keys().map(String::as_str).collect();
+    let created = cluster.named(ACCOUNTS, "plain").await;
+    let mut keys: Vec<_> = created.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["apiVersion", "kind", "metadata"]);
 }
 
 #[tokio::test]
-async fn its_operations_answer_as_listed() {
+async fn all_operations_are_served() {
     let cluster = Cluster::start().await;
     let path = format!("{ACCOUNTS}/a");
     cluster.named(ACCOUNTS, "a").await;

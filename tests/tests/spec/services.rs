@@ -46,9 +46,9 @@ async fn racing_creations_get_different_addresses() {
         let cluster = &cluster;
         async move { cluster.create(SERVICES, service(&format!("s{n}"), "NodePort")).await }
     });
-    let made = futures_util::future::join_all(racing).await;
-    let addresses: BTreeSet<_> = made.iter().map(address).collect();
-    let ports: BTreeSet<_> = made.iter().flat_map(node_ports).collect();
+    let created = futures_util::future::join_all(racing).await;
+    let addresses: BTreeSet<_> = created.iter().map(address).collect();
+    let ports: BTreeSet<_> = created.iter().flat_map(node_ports).collect();
     assert_eq!((addresses.len(), ports.len()), (40, 80));
     // one address, wanted by many
     let racing = (0..10).map(|n| {
@@ -76,15 +76,15 @@ async fn a_dry_run_takes_nothing() {
     }
     assert_eq!(version(&cluster.read(SERVICES).await), at, "nothing was written");
     let mut watch = cluster.get(&format!("{SERVICES}?watch=1&resourceVersion={at}")).watch().await;
-    let made = cluster.create(SERVICES, service("real", "NodePort")).await;
-    assert_eq!(BTreeSet::from_iter(node_ports(&made)), BTreeSet::from([30000, 30001]));
+    let created = cluster.create(SERVICES, service("real", "NodePort")).await;
+    assert_eq!(BTreeSet::from_iter(node_ports(&created)), BTreeSet::from([30000, 30001]));
     watch.expect("ADDED", "real").await;
     // neither is anything given back
     let path = format!("{SERVICES}/real?dryRun=All");
     cluster.delete(&path).await.code(200);
     cluster.patch(&path, json!({"spec": {"type": "ClusterIP"}})).await.code(200);
     cluster.post(SERVICES, service("more", "NodePort")).await.refused(500, "InternalError");
-    assert_eq!(cluster.read(&format!("{SERVICES}/real")).await, made);
+    assert_eq!(cluster.read(&format!("{SERVICES}/real")).await, created);
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn rejected_and_deleted_services_free_their_addresses() {
 }
 
 #[tokio::test]
-async fn a_restart_keeps_them() {
+async fn addresses_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = scarce("10.9.0.0/28", "30000-30005", Some(directory.path())).await;
     let first = cluster.create(SERVICES, service("first", "NodePort")).await;
@@ -129,13 +129,13 @@ async fn a_restart_keeps_them() {
 #[tokio::test]
 async fn an_address_stays_with_its_service() {
     let cluster = Cluster::start().await;
-    let made = cluster.create(SERVICES, service("s", "NodePort")).await;
+    let created = cluster.create(SERVICES, service("s", "NodePort")).await;
     let path = format!("{SERVICES}/s");
     // a client that leaves them out does not lose them
     let mut next = service("s", "NodePort");
-    next["metadata"]["resourceVersion"] = version(&made).into();
+    next["metadata"]["resourceVersion"] = version(&created).into();
     let put = cluster.put(&path, next).await.code(200).json();
-    assert_eq!((address(&put), node_ports(&put)), (address(&made), node_ports(&made)));
+    assert_eq!((address(&put), node_ports(&put)), (address(&created), node_ports(&created)));
     let refused = cluster.patch(&path, json!({"spec": {"clusterIP": "10.0.5.5"}})).await;
     assert!(fields(&refused.refused(422, "Invalid")).iter().all(|it| it.starts_with("spec.clusterIPs")));
 }

@@ -29,8 +29,8 @@ async fn versions_are_turned_on_and_off() {
 async fn a_version_is_served_without_the_one_it_is_stored_as() {
     let cluster = serving("storage.k8s.io/v1=false").await;
     let path = "/apis/storage.k8s.io/v1beta1/namespaces/default/csistoragecapacities";
-    let made = cluster.create(path, json!({"metadata": {"name": "a"}, "storageClassName": "s"})).await;
-    assert_eq!(made["apiVersion"], "storage.k8s.io/v1beta1");
+    let created = cluster.create(path, json!({"metadata": {"name": "a"}, "storageClassName": "s"})).await;
+    assert_eq!(created["apiVersion"], "storage.k8s.io/v1beta1");
     let listed = cluster.read(path).await;
     assert_eq!(listed["apiVersion"], "storage.k8s.io/v1beta1");
     assert_eq!(listed["items"].as_array().unwrap().len(), 1);
@@ -56,7 +56,7 @@ async fn deprecated_versions_warn() {
 }
 
 #[tokio::test]
-async fn a_later_release_is_without_what_is_removed_by_then() {
+async fn a_later_release_serves_no_removed_versions() {
     let release = schema::table::Release { major: 1, minor: 29 };
     let serving = kinds::Serving::default().at(release);
     let cluster = Cluster::with(Options { serving, ..Options::default() }).await;

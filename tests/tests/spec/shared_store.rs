@@ -4,12 +4,12 @@ use super::encryption::{keys, sealing, secret, start_error, text};
 use super::*;
 use apiserver::authentication::jose::{PublicKey, Signer};
 use apiserver::{Deployment, StartError, StoreChoice, authentication};
-use store_etcd::testing::{IN_ORDER, OVERTAKING, StandIn};
+use store_etcd::testing::{FakeEtcd, IN_ORDER, OVERTAKING};
 use tests::{Cluster, Options};
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
-fn sharing(etcd: &StandIn, prefix: &str) -> Options {
+fn sharing(etcd: &FakeEtcd, prefix: &str) -> Options {
     let store = store_etcd::Options {
         servers: etcd.targets(),
         prefix: prefix.to_owned(),
@@ -19,26 +19,26 @@ fn sharing(etcd: &StandIn, prefix: &str) -> Options {
     Options { store: StoreChoice::Etcd(Box::new(store)), ..Options::default() }
 }
 
-async fn server(etcd: &StandIn, prefix: &str) -> Cluster {
+async fn server(etcd: &FakeEtcd, prefix: &str) -> Cluster {
     Cluster::with(sharing(etcd, prefix)).await
 }
 
 #[tokio::test]
 async fn a_server_keeps_its_objects_in_an_etcd() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let cluster = server(&etcd, "/registry").await;
     let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
-    let made = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a"}, "data": {"k": "1"}})).await;
+    let created = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a"}, "data": {"k": "1"}})).await;
     let (value, revision) = etcd.get("/registry/configmaps/default/a").unwrap();
     assert!(value.contains("\"k\":\"1\""), "{value}");
-    assert_eq!(version(&made), revision.to_string(), "revisions are those of the etcd");
+    assert_eq!(version(&created), revision.to_string(), "revisions are those of the etcd");
     let changed =
         cluster.patch(&format!("{CONFIGMAPS}/a"), json!({"data": {"k": "2"}})).await.code(200).json();
-    cluster.put(&format!("{CONFIGMAPS}/a"), made.clone()).await.refused(409, "Conflict");
+    cluster.put(&format!("{CONFIGMAPS}/a"), created.clone()).await.refused(409, "Conflict");
     cluster.post(CONFIGMAPS, json!({"metadata": {"name": "a"}})).await.refused(409, "AlreadyExists");
     assert_eq!(cluster.read(CONFIGMAPS).await["items"][0]["data"]["k"], "2");
     cluster.delete(&format!("{CONFIGMAPS}/a")).await.code(200);
-    assert_eq!(watch.expect("ADDED", "a").await, made);
+    assert_eq!(watch.expect("ADDED", "a").await, created);
     assert_eq!(watch.expect("MODIFIED", "a").await, changed);
     watch.expect("DELETED", "a").await;
     assert_eq!(etcd.get("/registry/configmaps/default/a"), None);
@@ -57,19 +57,19 @@ async fn a_server_keeps_its_objects_in_an_etcd() {
 
 /// An acknowledged write of one server is visible on the other, also to watches.
 async fn two_servers(etcd_version: &str) {
-    let etcd = StandIn::start(2).await.unwrap();
+    let etcd = FakeEtcd::start(2).await.unwrap();
     etcd.set_version(etcd_version);
     let (one, two) = (server(&etcd, "/registry").await, server(&etcd, "/registry").await);
     let mut watch = two.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
     for n in 0..20 {
         let name = format!("c{n}");
-        let made = one.named(CONFIGMAPS, &name).await;
-        assert_eq!(two.read(&format!("{CONFIGMAPS}/{name}")).await, made, "read at once");
+        let created = one.named(CONFIGMAPS, &name).await;
+        assert_eq!(two.read(&format!("{CONFIGMAPS}/{name}")).await, created, "read at once");
         let changed = two.patch(&format!("{CONFIGMAPS}/{name}"), json!({"data": {"n": "1"}})).await;
         let changed = changed.code(200).json();
         assert_eq!(one.read(&format!("{CONFIGMAPS}/{name}")).await, changed);
         assert_eq!(one.read(CONFIGMAPS).await["items"].as_array().unwrap().len(), n + 1);
-        assert_eq!(watch.expect("ADDED", &name).await, made);
+        assert_eq!(watch.expect("ADDED", &name).await, created);
         assert_eq!(watch.expect("MODIFIED", &name).await, changed);
         if n % 5 == 0 {
             etcd.put("/elsewhere", "x");
@@ -88,7 +88,7 @@ async fn two_servers_see_each_others_writes_at_once() {
 
 #[tokio::test]
 async fn watches_outlive_the_connection_to_the_etcd() {
-    let etcd = StandIn::start(2).await.unwrap();
+    let etcd = FakeEtcd::start(2).await.unwrap();
     let cluster = server(&etcd, "/registry").await;
     let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
     for n in 0..5 {
@@ -108,7 +108,7 @@ async fn watches_outlive_the_connection_to_the_etcd() {
 
 #[tokio::test]
 async fn events_end_with_their_lease() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let cluster = server(&etcd, "/registry").await;
     let event = json!({
         "metadata": {"name": "e", "namespace": "default"},
@@ -131,13 +131,13 @@ fn signed_by(key: &str) -> authentication::Options {
     options
 }
 
-async fn attempt(etcd: &StandIn, authentication: authentication::Options) -> Result<Cluster, StartError> {
+async fn attempt(etcd: &FakeEtcd, authentication: authentication::Options) -> Result<Cluster, StartError> {
     Cluster::attempt(Options { authentication, ..sharing(etcd, "/registry") }).await
 }
 
 #[tokio::test]
 async fn a_server_with_other_keys_than_the_cluster_does_not_start() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let key = || rcgen::KeyPair::generate().unwrap();
     let (old, new) = (key(), key());
     let (old, new) = (old.serialize_pem(), new.serialize_pem());
@@ -174,7 +174,7 @@ async fn a_server_with_other_keys_than_the_cluster_does_not_start() {
 #[tokio::test]
 async fn servers_that_start_at_once_create_objects_once() {
     for _ in 0..3 {
-        let etcd = StandIn::start(2).await.unwrap();
+        let etcd = FakeEtcd::start(2).await.unwrap();
         let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
         let options = || Options {
             authentication: signed_by(&key),
@@ -191,7 +191,7 @@ async fn servers_that_start_at_once_create_objects_once() {
 
 #[tokio::test]
 async fn a_server_that_cannot_decrypt_reports_it() {
-    let etcd = StandIn::start(2).await.unwrap();
+    let etcd = FakeEtcd::start(2).await.unwrap();
     let with = |names: Option<&[&str]>| {
         let sealing = names.map(|names| sealing(&text("secrets", &keys("aesgcm", names))));
         Options { encryption: sealing, ..sharing(&etcd, "/registry") }
@@ -221,10 +221,10 @@ async fn a_server_that_cannot_decrypt_reports_it() {
     };
     is_not_ready(&none, "a").await;
     let both = Cluster::with(with(Some(&["two", "one"]))).await;
-    let made = first.read(&format!("{SECRETS}/a")).await;
+    let created = first.read(&format!("{SECRETS}/a")).await;
     both.patch(&format!("{SECRETS}/a"), json!({"data": {"k": "bmV3"}})).await.code(200);
     is_not_ready(&first, "a").await;
-    assert_eq!(first.read(&format!("{SECRETS}/a")).await, made, "what it could read last");
+    assert_eq!(first.read(&format!("{SECRETS}/a")).await, created, "what it could read last");
     both.delete(&format!("{SECRETS}/a")).await.code(200);
     for cluster in [&first, &none] {
         let ready = async {

@@ -21,24 +21,24 @@ pub fn signing_request(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_the_client_sets_is_kept_and_the_rest_is_derived() {
+async fn client_fields_are_stored_and_user_fields_are_derived() {
     let cluster = Cluster::start().await;
     let mut given = signing_request("a");
     given["spec"]["expirationSeconds"] = 600.into();
     given["spec"]["username"] = "another-user".into();
     given["spec"]["groups"] = json!(["others"]);
-    let made = cluster.create(REQUESTS, given.clone()).await;
+    let created = cluster.create(REQUESTS, given.clone()).await;
     for field in ["request", "signerName", "usages", "expirationSeconds"] {
-        assert_eq!(made["spec"][field], given["spec"][field]);
+        assert_eq!(created["spec"][field], given["spec"][field]);
     }
-    assert_eq!(made["spec"]["username"], "admin");
-    assert_eq!(made["spec"]["groups"], json!(["system:masters", "system:authenticated"]));
+    assert_eq!(created["spec"]["username"], "admin");
+    assert_eq!(created["spec"]["groups"], json!(["system:masters", "system:authenticated"]));
 }
 
 #[tokio::test]
 async fn the_creator_may_be_impersonated() {
     let cluster = Cluster::start().await;
-    let made = cluster
+    let created = cluster
         .post(REQUESTS, signing_request("a"))
         .header("impersonate-user", "jane")
         .header("impersonate-uid", "u-1")
@@ -47,22 +47,22 @@ async fn the_creator_may_be_impersonated() {
         .await
         .code(201)
         .json();
-    assert_eq!(made["spec"]["username"], "jane");
-    assert_eq!(made["spec"]["uid"], "u-1");
-    assert_eq!(made["spec"]["extra"], json!({"scopes": ["view"]}));
+    assert_eq!(created["spec"]["username"], "jane");
+    assert_eq!(created["spec"]["uid"], "u-1");
+    assert_eq!(created["spec"]["extra"], json!({"scopes": ["view"]}));
 }
 
 #[tokio::test]
 async fn the_spec_does_not_change_after_creation() {
     let cluster = Cluster::start().await;
-    let made = cluster.create(REQUESTS, signing_request("a")).await;
-    let mut changed = made.clone();
+    let created = cluster.create(REQUESTS, signing_request("a")).await;
+    let mut changed = created.clone();
     changed["spec"]["signerName"] = "example.com/other".into();
     changed["spec"]["expirationSeconds"] = 7200.into();
     changed["spec"]["username"] = "jane".into();
     let answer = cluster.put(&format!("{REQUESTS}/a"), changed).await;
     assert!(matches!(answer.status, 200 | 422), "{}", answer.text());
-    assert_eq!(cluster.read(&format!("{REQUESTS}/a")).await["spec"], made["spec"]);
+    assert_eq!(cluster.read(&format!("{REQUESTS}/a")).await["spec"], created["spec"]);
 }
 
 #[tokio::test]
@@ -140,11 +140,11 @@ async fn lists_and_watches_select_by_signer() {
 }
 
 #[tokio::test]
-async fn its_subresources_are_read_like_itself() {
+async fn subresources_are_read_like_the_object() {
     let cluster = Cluster::start().await;
-    let made = cluster.create(REQUESTS, signing_request("a")).await;
+    let created = cluster.create(REQUESTS, signing_request("a")).await;
     for part in ["", "/approval", "/status"] {
-        assert_eq!(cluster.read(&format!("{REQUESTS}/a{part}")).await, made);
+        assert_eq!(cluster.read(&format!("{REQUESTS}/a{part}")).await, created);
     }
     cluster.delete(&format!("{REQUESTS}/a/approval")).await.refused(405, "MethodNotAllowed");
     cluster.get(&format!("{REQUESTS}/a/approval")).user(&TestUser::Anonymous).await.refused(403, "Forbidden");

@@ -38,8 +38,8 @@ async fn write(cluster: &Cluster, part: &str, status: Value) -> tests::ApiRespon
 #[tokio::test]
 async fn a_request_starts_without_a_condition() {
     let cluster = pending().await;
-    let made = cluster.read(PATH).await;
-    assert_eq!(made["status"], json!({}));
+    let created = cluster.read(PATH).await;
+    assert_eq!(created["status"], json!({}));
     // the status is not the creator's to set
     let mut given = signing_request("b");
     given["status"] = json!({"conditions": [condition("Approved")], "certificate": certificate()});
@@ -99,7 +99,7 @@ async fn conditions_stay_once_added() {
 }
 
 #[tokio::test]
-async fn a_type_stands_once() {
+async fn each_condition_type_occurs_once() {
     let cluster = pending().await;
     let twice = json!({"conditions": [condition("Approved"), condition("Approved")]});
     let status = write(&cluster, "approval", twice).await.refused(422, "Invalid");

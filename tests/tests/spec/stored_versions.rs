@@ -7,10 +7,10 @@ use bytes::Bytes;
 use kinds::tables::{KINDS, RETIRED};
 use schema::table::{Kind, Type};
 use schema::{decode, encode, proto, yaml};
-use store_etcd::testing::StandIn;
+use store_etcd::testing::FakeEtcd;
 use tests::{Cluster, Options};
 
-async fn server(etcd: &StandIn) -> Cluster {
+async fn server(etcd: &FakeEtcd) -> Cluster {
     let store = store_etcd::Options {
         servers: etcd.targets(),
         compaction_interval: None,
@@ -31,7 +31,7 @@ fn version_of(kind: &Kind) -> String {
 fn table(api_version: &str, name: &str) -> &'static Type {
     let present = KINDS.iter().find(|it| it.name == name && version_of(it) == api_version);
     let retired = || {
-        let is_it = |it: &&schema::table::Retired| {
+        let is_it = |it: &&schema::table::RetiredVersion| {
             it.form.name == name && group_version(&it.group.full("k8s.io"), &it.version) == api_version
         };
         RETIRED.iter().find(is_it).map(|it| it.form)
@@ -43,7 +43,7 @@ fn table(api_version: &str, name: &str) -> &'static Type {
 fn protobuf(object: &Value) -> Bytes {
     let table = table(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     let decoded = decode::json(object.to_string().as_bytes(), table).unwrap();
-    assert_eq!(decoded.oddities, [], "{object}");
+    assert_eq!(decoded.strict_errors, [], "{object}");
     proto::seal(&decoded.value, table).into()
 }
 
@@ -441,7 +441,7 @@ fn lacking() -> Vec<Case> {
 
 /// Writes each case before a server starts and while it runs; GET, LIST and WATCH show the same of it.
 async fn check(cases: Vec<Case>) {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let mut wanted = Vec::new();
     let put = |prefix: &str, wanted: &mut Vec<(String, Value)>| {
         for (at, case) in cases.iter().enumerate() {
@@ -496,13 +496,13 @@ async fn retired_versions_are_converted() {
 }
 
 #[tokio::test]
-async fn defaults_that_are_not_stored_are_shown() {
+async fn missing_defaults_are_set_on_reads() {
     check(lacking()).await;
 }
 
 #[tokio::test]
-async fn definitions_are_served_as_an_older_version_declares_them() {
-    let etcd = StandIn::start(1).await.unwrap();
+async fn definitions_of_older_versions_are_served() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1beta1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "things.example.com", "uid": "6a1b", "creationTimestamp": "2021-03-04T05:06:07Z"},
@@ -549,9 +549,9 @@ async fn definitions_are_served_as_an_older_version_declares_them() {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com";
     assert_eq!(cluster.read(path).await, shown);
     let things = "/apis/example.com/v1/namespaces/default/things";
-    let made =
+    let created =
         json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {}});
-    assert_eq!(cluster.create(things, made).await["spec"]["size"], 4);
+    assert_eq!(cluster.create(things, created).await["spec"]["size"], 4);
     // later writes are in the current version
     let changed = cluster.patch(path, json!({"metadata": {"labels": {"a": "b"}}})).await.code(200).json();
     assert_eq!(changed["spec"], shown["spec"]);
@@ -562,7 +562,7 @@ async fn definitions_are_served_as_an_older_version_declares_them() {
 
 #[tokio::test]
 async fn a_write_without_a_change_brings_an_object_to_the_present_version() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let case = budgets().remove(0);
     let (key, path, found, shown) = case.named("b");
     etcd.put_bytes(&key, protobuf(&found));
@@ -602,12 +602,12 @@ fn collection(kind: &Kind) -> String {
 
 #[tokio::test]
 async fn every_kind_round_trips_through_the_store() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let (one, two) = (server(&etcd).await, server(&etcd).await);
     let mut compared = 0;
     for (kind, object) in samples() {
-        let made = one.create(&collection(kind), object).await;
-        let path = format!("{}/{}", collection(kind), made["metadata"]["name"].as_str().unwrap());
+        let created = one.create(&collection(kind), object).await;
+        let path = format!("{}/{}", collection(kind), created["metadata"]["name"].as_str().unwrap());
         let (written, read) = (one.read(&path).await, two.read(&path).await);
         assert_eq!(written, read, "{path}");
         // the other server wrote the same format
@@ -620,7 +620,7 @@ async fn every_kind_round_trips_through_the_store() {
 
 #[tokio::test]
 async fn versions_that_differ_in_their_name_alone_are_read_alike() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let cluster = server(&etcd).await;
     let samples = samples();
     let mut read = 0;
@@ -636,15 +636,15 @@ async fn versions_that_differ_in_their_name_alone_are_read_alike() {
             object["metadata"]["labels"] = json!({"some": "label"});
             cluster.create(&collection, object).await;
         }
-        let made = cluster.read(&path).await;
-        let mut before = made.clone();
+        let created = cluster.read(&path).await;
+        let mut before = created.clone();
         before["apiVersion"] = json!(version);
         before["metadata"].as_object_mut().unwrap().remove("resourceVersion");
         let store_key = kind.store_key.replace("{group}", &kind.group.full("k8s.io"));
         let within = if kind.namespaced { "default/" } else { "" };
         let key = format!("/registry/{store_key}/{within}{name}");
         for value in [Bytes::from(before.to_string()), protobuf(&before)] {
-            let mut wanted = made.clone();
+            let mut wanted = created.clone();
             wanted["metadata"]["resourceVersion"] = json!(etcd.put_bytes(&key, value).to_string());
             assert_eq!(cluster.read(&path).await, wanted, "{version} {}", kind.name);
             read += 1;

@@ -19,7 +19,7 @@ fn cells(table: &Value, row: usize) -> Vec<String> {
 #[tokio::test]
 async fn objects_and_lists_come_as_tables() {
     let cluster = Cluster::start().await;
-    let made =
+    let created =
         cluster.create(CONFIGMAPS, json!({"metadata": {"name": "x"}, "data": {"a": "1", "b": "2"}})).await;
     cluster.advance(Duration::from_secs(90));
     for path in [format!("{CONFIGMAPS}/x"), CONFIGMAPS.to_owned()] {
@@ -29,7 +29,7 @@ async fn objects_and_lists_come_as_tables() {
         assert_eq!(columns(&table), ["Name", "Data", "Age"]);
         assert_eq!(cells(&table, 0), ["x", "2", "90s"]);
         assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
-        assert_eq!(table["rows"][0]["object"]["metadata"], made["metadata"]);
+        assert_eq!(table["rows"][0]["object"]["metadata"], created["metadata"]);
         for column in table["columnDefinitions"].as_array().unwrap() {
             for attribute in ["name", "type", "format", "description", "priority"] {
                 assert!(column.get(attribute).is_some(), "{attribute}: {column}");
@@ -50,13 +50,13 @@ async fn a_client_that_cannot_have_a_table_falls_back() {
 #[tokio::test]
 async fn rows_include_the_requested_part_of_the_object() {
     let cluster = Cluster::start().await;
-    let made = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "x"}, "data": {"k": "v"}})).await;
+    let created = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "x"}, "data": {"k": "v"}})).await;
     let object = async |include: &str| {
         let ask = cluster.get(&format!("{CONFIGMAPS}?includeObject={include}")).accept(TABLE);
         ask.await.code(200).json()["rows"][0]["object"].clone()
     };
     assert_eq!(object("None").await, Value::Null);
-    assert_eq!(object("Metadata").await["metadata"], made["metadata"]);
+    assert_eq!(object("Metadata").await["metadata"], created["metadata"]);
     assert_eq!(object("Object").await["data"], json!({"k": "v"}));
     let ask = cluster.get(&format!("{CONFIGMAPS}?includeObject=Some")).accept(TABLE);
     ask.await.refused(400, "BadRequest");

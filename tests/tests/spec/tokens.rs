@@ -40,7 +40,7 @@ async fn setup(change: impl FnOnce(&mut authentication::Options)) -> Setup {
 }
 
 impl Setup {
-    /// What a good token claims, with some of it changed or, by null, left out.
+    /// The claims of a valid token, with some of them changed or, by null, left out.
     fn claims(&self, changes: Value) -> Value {
         let mut claims = json!({"iss": ISSUER, "aud": [ISSUER], "sub": "system:serviceaccount:default:robot",
             "iat": NOW, "nbf": NOW, "exp": NOW + 600, "kubernetes.io": {"namespace": "default",
@@ -79,12 +79,12 @@ impl Setup {
 
     async fn request_token(&self, spec: Value) -> String {
         let path = format!("{ACCOUNTS}/robot/token");
-        let made = self.cluster.post(&path, json!({ "spec": spec })).await.code(201).json();
-        made["status"]["token"].as_str().unwrap().to_owned()
+        let created = self.cluster.post(&path, json!({ "spec": spec })).await.code(201).json();
+        created["status"]["token"].as_str().unwrap().to_owned()
     }
 }
 
-/// What a token claims.
+/// The claims of a token.
 fn read(token: &str) -> Value {
     let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
     serde_json::from_slice(&claims).unwrap()
@@ -224,10 +224,10 @@ async fn a_token_is_valid_while_its_objects_exist() {
     for what in ["pod", "secret"] {
         setup.refuses(&bound(json!({what: {"name": "x", "uid": "u"}})), gone).await;
     }
-    let made = uid(&setup.cluster.named(SECRETS, "x").await);
-    let token = bound(json!({"secret": {"name": "x", "uid": made}}));
+    let created = uid(&setup.cluster.named(SECRETS, "x").await);
+    let token = bound(json!({"secret": {"name": "x", "uid": created}}));
     assert_eq!(setup.code(&token).await, 200);
-    let message = format!("secret UID ({made}) does not match service account secret ref claim (u)");
+    let message = format!("secret UID ({created}) does not match service account secret ref claim (u)");
     setup.refuses(&bound(json!({"secret": {"name": "x", "uid": "u"}})), &message).await;
     let other = json!({"namespace": "default", "serviceaccount": {"name": "robot", "uid": "u"}});
     let message = format!("service account UID ({}) does not match claim (u)", setup.account);

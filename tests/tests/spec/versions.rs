@@ -195,7 +195,7 @@ async fn watch_without_a_version_begins_with_the_state() {
 }
 
 #[tokio::test]
-async fn watch_from_a_version_has_only_what_came_after() {
+async fn a_watch_from_a_version_has_later_events_only() {
     let (cluster, versions) = history().await;
     let mut watch =
         cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={}", versions[0])).watch().await;

@@ -8,13 +8,13 @@ use tests::{Cluster, Protocol, escape};
 async fn changes_come_in_order_and_whole() {
     let cluster = Cluster::start().await;
     let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=true")).watch().await;
-    let made = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a"}, "data": {"k": "1"}})).await;
+    let created = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a"}, "data": {"k": "1"}})).await;
     let path = format!("{CONFIGMAPS}/a");
     let patched = cluster.patch(&path, json!({"data": {"k": "2"}})).await.code(200).json();
     let put =
         cluster.put(&path, json!({"metadata": {"name": "a"}, "data": {"k": "3"}})).await.code(200).json();
     cluster.delete(&path).await.code(200);
-    assert_eq!(watch.expect("ADDED", "a").await, made);
+    assert_eq!(watch.expect("ADDED", "a").await, created);
     assert_eq!(watch.expect("MODIFIED", "a").await, patched);
     assert_eq!(watch.expect("MODIFIED", "a").await, put);
     let gone = watch.expect("DELETED", "a").await;
@@ -132,10 +132,11 @@ async fn fields_select_in_a_watch_too() {
 }
 
 #[tokio::test]
-async fn a_deleted_pod_is_seen_to_stop_and_to_go() {
+async fn a_deleted_pod_terminates_before_its_deleted_event() {
     let cluster = Cluster::start().await;
-    let made = cluster.create(PODS, assigned_pod("p")).await;
-    let mut watch = cluster.get(&format!("{PODS}?watch=1&resourceVersion={}", version(&made))).watch().await;
+    let created = cluster.create(PODS, assigned_pod("p")).await;
+    let mut watch =
+        cluster.get(&format!("{PODS}?watch=1&resourceVersion={}", version(&created))).watch().await;
     cluster.delete(&format!("{PODS}/p")).await.code(200);
     let stopping = watch.expect("MODIFIED", "p").await;
     assert_eq!(stopping["metadata"]["deletionGracePeriodSeconds"], 30);
@@ -233,9 +234,9 @@ async fn many_watchers_see_the_same() {
     for _ in 0..20 {
         watches.push(cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await);
     }
-    let made = cluster.named(CONFIGMAPS, "a").await;
+    let created = cluster.named(CONFIGMAPS, "a").await;
     for watch in &mut watches {
-        assert_eq!(watch.expect("ADDED", "a").await, made);
+        assert_eq!(watch.expect("ADDED", "a").await, created);
     }
 }
 

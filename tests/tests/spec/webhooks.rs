@@ -66,7 +66,7 @@ const FAILURES: [(&str, usize, &str); 7] = [
     ("flood", 1, "larger than 1048576 bytes"),
 ];
 
-async fn who_knows_tokens(hook: &HttpsServer, version: Version) -> Cluster {
+async fn cluster_with_token_webhook(hook: &HttpsServer, version: Version) -> Cluster {
     let options = authentication::webhook::Options {
         version,
         backoff: HttpsServer::backoff(),
@@ -85,7 +85,11 @@ async fn who_knows_tokens(hook: &HttpsServer, version: Version) -> Cluster {
     .await
 }
 
-async fn who_permits(hook: &HttpsServer, version: Version, modes: Vec<Mode>) -> Cluster {
+async fn cluster_with_authorization_webhook(
+    hook: &HttpsServer,
+    version: Version,
+    modes: Vec<Mode>,
+) -> Cluster {
     let options = authorization::webhook::Options {
         version,
         backoff: HttpsServer::backoff(),
@@ -112,7 +116,7 @@ fn with<'c>(cluster: &'c Cluster, path: &str, token: &str) -> tests::ApiRequest<
 async fn the_token_webhook_authenticates_tokens() {
     for version in [Version::V1, Version::V1beta1] {
         let hook = HttpsServer::start(by_name).await;
-        let cluster = who_knows_tokens(&hook, version).await;
+        let cluster = cluster_with_token_webhook(&hook, version).await;
         let review = json!({"spec": {"token": "ann"}});
         let status = cluster.create(TOKEN_REVIEWS, review).await["status"].clone();
         assert_eq!(status["user"]["username"], "ann");
@@ -136,7 +140,7 @@ async fn the_token_webhook_authenticates_tokens() {
 #[tokio::test]
 async fn token_reviews_are_cached() {
     let hook = HttpsServer::start(by_name).await;
-    let cluster = who_knows_tokens(&hook, Version::V1).await;
+    let cluster = cluster_with_token_webhook(&hook, Version::V1).await;
     for (token, code) in [("ann", 200), ("nobodys", 401)] {
         let before = hook.count();
         for _ in 0..3 {
@@ -168,7 +172,7 @@ async fn token_reviews_are_cached() {
 #[tokio::test]
 async fn tokens_are_valid_for_their_audiences() {
     let hook = HttpsServer::start(by_name).await;
-    let cluster = who_knows_tokens(&hook, Version::V1).await;
+    let cluster = cluster_with_token_webhook(&hook, Version::V1).await;
     let own = "https://kubernetes.default.svc";
     for (token, wanted, meant) in [
         ("ann", json!(["x", own]), json!([own])),
@@ -187,7 +191,7 @@ async fn tokens_are_valid_for_their_audiences() {
 #[tokio::test]
 async fn a_failing_token_webhook_authenticates_no_user() {
     let hook = HttpsServer::start(by_name).await;
-    let cluster = who_knows_tokens(&hook, Version::V1).await;
+    let cluster = cluster_with_token_webhook(&hook, Version::V1).await;
     let lies = [
         ("nameless", 1, "status.user.username"),
         ("yes", 1, "status.authenticated"),
@@ -213,7 +217,8 @@ async fn a_failing_token_webhook_authenticates_no_user() {
 async fn the_authorization_webhook_decides() {
     for (version, groups) in [(Version::V1, "groups"), (Version::V1beta1, "group")] {
         let hook = HttpsServer::start(by_name).await;
-        let cluster = who_permits(&hook, version, vec![Mode::Webhook, Mode::AlwaysDeny]).await;
+        let cluster =
+            cluster_with_authorization_webhook(&hook, version, vec![Mode::Webhook, Mode::AlwaysDeny]).await;
         with(&cluster, &format!("{CONFIGMAPS}?limit=1"), "allow").await.code(200);
         let review = &hook.requests()[0].body;
         assert_eq!(review["apiVersion"], format!("authorization.k8s.io/{}", version.name()));
@@ -239,7 +244,7 @@ async fn the_authorization_webhook_decides() {
 #[tokio::test]
 async fn allowed_reviews_are_cached_longer_than_denied_ones() {
     let hook = HttpsServer::start(by_name).await;
-    let cluster = who_permits(&hook, Version::V1, vec![Mode::Webhook]).await;
+    let cluster = cluster_with_authorization_webhook(&hook, Version::V1, vec![Mode::Webhook]).await;
     for (token, code, seconds) in [("allow", 200, 300), ("deny", 403, 30), ("bob", 403, 30)] {
         let before = hook.count();
         for _ in 0..3 {
@@ -265,7 +270,8 @@ async fn allowed_reviews_are_cached_longer_than_denied_ones() {
 #[tokio::test]
 async fn a_failing_authorization_webhook_allows_nothing() {
     let hook = HttpsServer::start(by_name).await;
-    let cluster = who_permits(&hook, Version::V1, vec![Mode::Webhook, Mode::Rbac]).await;
+    let cluster =
+        cluster_with_authorization_webhook(&hook, Version::V1, vec![Mode::Webhook, Mode::Rbac]).await;
     for (name, calls, part) in FAILURES.into_iter().chain([("text", 1, "status.allowed")]) {
         let before = hook.count();
         let spec = json!({"user": name, "resourceAttributes": {"verb": "get", "resource": "pods"}});

@@ -176,7 +176,7 @@ async fn initial_events_and_bookmarks_are_messages() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_closes_them_properly() {
+async fn a_stopping_server_sends_close_frames() {
     let cluster = Cluster::start().await;
     cluster.named(CONFIGMAPS, "a").await;
     let mut stream = watch(&cluster, &format!("{CONFIGMAPS}?watch=1"), "").await;
@@ -187,7 +187,7 @@ async fn a_server_that_stops_closes_them_properly() {
 }
 
 #[tokio::test]
-async fn they_count_as_connections() {
+async fn websockets_count_as_connections() {
     const PLACES: usize = 4;
     let limits = Limits { max_connections: PLACES as u32, ..Limits::default() };
     let cluster = Cluster::with(Options { limits, ..Options::default() }).await;

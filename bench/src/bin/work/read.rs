@@ -2,8 +2,9 @@
 
 use anyhow::ensure;
 use apiserver::audit::{self, Batching, Format, LogOptions, Mode, Policy, Rotation, Target};
-use apiserver::serve::{Certificate, ClientCertificate, Limits, Listen, Peer, TlsMaterial};
-use apiserver::{Config, Server, StoreChoice};
+use apiserver::serve::{Certificate, ClientCertificate, Peer};
+use apiserver::{Server, StoreChoice};
+use bench::in_process::config;
 use bytes::Bytes;
 use env::{Seeded, World};
 use http::{Request, header};
@@ -26,12 +27,6 @@ impl Reads {
     pub async fn new(audited: bool) -> anyhow::Result<Self> {
         let world: World = Seeded::new(1_700_000_000, 1);
         let names = Names::kubernetes();
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
-        let tls = TlsMaterial {
-            certificate_chain: made.cert.pem().into_bytes(),
-            private_key: made.signing_key.serialize_pem().into_bytes(),
-            ..TlsMaterial::default()
-        };
         let folder = tempfile::tempdir()?;
         let group = names.group("audit");
         let policy = format!("apiVersion: {group}/v1\nkind: Policy\nrules: [{{level: Metadata}}]");
@@ -51,42 +46,7 @@ impl Reads {
             },
             false => audit::Options::default(),
         };
-        let address = ([127, 0, 0, 1], 0).into();
-        let config = Config {
-            store: StoreChoice::Memory,
-            encryption: None,
-            listen: Listen {
-                address,
-                tls,
-                limits: Limits::default(),
-                share_port: false,
-                world: world.clone(),
-            },
-            world,
-            names,
-            event_ttl: Duration::from_secs(3600),
-            delete_workers: 1,
-            authentication: Default::default(),
-            authorization: apiserver::authorization::Options {
-                modes: vec![auth::Mode::Rbac],
-                ..Default::default()
-            },
-            admission: Default::default(),
-            audit,
-            serving: Default::default(),
-            cache: Default::default(),
-            kinds: Default::default(),
-            advertise_address: None,
-            advertise: Default::default(),
-            aggregation: Default::default(),
-            egress: Default::default(),
-            gates: Default::default(),
-            cors: Default::default(),
-            fairness: Default::default(),
-            limits: Default::default(),
-            observability: Default::default(),
-            deployment: Default::default(),
-        };
+        let config = config(StoreChoice::Memory, audit, Default::default(), world)?;
         let server = Server::start(config).await?;
         let admin = auth::User { groups: vec![auth::MASTERS.to_owned()], ..auth::User::named("admin") };
         let user = Some(Ok(Arc::new(admin.authenticated())));

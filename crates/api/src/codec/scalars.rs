@@ -57,7 +57,7 @@ fn micros(time: SystemTime) -> i64 {
     }
 }
 
-/// So many units after 1970; 1970 where the clock of this machine cannot hold it.
+/// The time this many units after 1970; 1970 where the clock of this machine cannot hold it.
 fn at(units: i64, span: fn(u64) -> Span) -> SystemTime {
     let distance = span(units.unsigned_abs());
     let time = if units < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_points_of_the_clock() {
+    fn times_parse_and_format() {
         for (micros, seconds) in [(0, 0), (1_999_999, 1), (-1, -1), (-1_000_000, -1), (-1_000_001, -2)] {
             let time = SystemTime::from(MicroTime(micros));
             assert_eq!((MicroTime::from(time), Time::from(time)), (MicroTime(micros), Time(seconds)));

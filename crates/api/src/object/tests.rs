@@ -4,7 +4,7 @@ use schema::table::{Kind, Type};
 use schema::{Value, decode, encode};
 
 use crate::core::v1::Pod;
-use crate::tables::made::{Dice, Maker};
+use crate::tables::sample_objects::{Dice, Maker};
 use crate::{IntOrString, Kinded, Quantity, ReadError, Resource, Time, from_json, to_json};
 
 /// Reads an object of a kind and writes it again.
@@ -51,7 +51,7 @@ fn every_kind_survives_its_struct_with_every_field_filled_in() {
 }
 
 #[test]
-fn owned_fields_stay_text_whatever_blanks_they_have() {
+fn managed_fields_stay_text_with_any_whitespace() {
     let text = br#"{"metadata":{"managedFields":[{"manager":"a","fieldsV1":{"f:spec": {"f:x\"" :{}} }},{"fieldsV1":null}]}}"#;
     let pod: Pod = from_json(text).expect("a pod");
     let fields = pod.metadata.managed_fields.iter().map(|it| it.fields_v1.as_json()).collect::<Vec<_>>();
@@ -63,7 +63,7 @@ fn owned_fields_stay_text_whatever_blanks_they_have() {
 }
 
 #[test]
-fn a_struct_holds_what_the_object_says() {
+fn a_struct_has_the_values_of_the_object() {
     let text = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"a","creationTimestamp":"2024-01-02T03:04:05Z","labels":{"app":"web"}},
         "spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1500m"}},"ports":[{"containerPort":80}],
         "livenessProbe":{"httpGet":{"port":"http"}}}],"priority":0,"hostNetwork":true,"nodeName":"n1"}}"#;
@@ -92,7 +92,7 @@ fn fields_that_are_not_declared_are_written_back() {
 }
 
 #[test]
-fn what_does_not_fit_is_named_with_its_path() {
+fn type_errors_name_their_path() {
     for (text, message) in [
         (
             r#"{"spec":{"containers":[{"name":"a"},{"name":1}]}}"#,

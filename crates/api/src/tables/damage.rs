@@ -4,7 +4,7 @@
 //! A failure names the seed and the round; both together make the same bytes again.
 
 use super::forms::with_message;
-use super::made::{Dice, Maker};
+use super::sample_objects::{Dice, Maker};
 use super::*;
 use schema::{Value, decode, encode, proto, yaml};
 
@@ -196,7 +196,7 @@ fn damaged_protobuf_does_no_harm() {
 }
 
 #[test]
-fn what_grows_when_read_is_refused_or_bounded() {
+fn decoding_amplification_is_bounded() {
     const SIZE: usize = 16_000;
     let repeated = |piece: &[u8]| piece.repeat(SIZE / piece.len());
     for kind in KINDS {

@@ -3,7 +3,7 @@
 //!
 //! A new kind, and a new type, needs no new code here.
 
-use super::made::{Dice, Maker};
+use super::sample_objects::{Dice, Maker};
 use super::*;
 use schema::{Value, decode, encode, proto, yaml};
 
@@ -23,10 +23,10 @@ pub(super) fn from_yaml(text: &str, ty: &Type) -> Value {
 /// Takes a made object through all forms; gives its JSON.
 fn round(made: Value, ty: &Type, at: &str) -> String {
     let first = decode::tree(made, ty).unwrap_or_else(|why| panic!("{at}: {why}"));
-    assert_eq!(first.oddities, [], "{at}");
+    assert_eq!(first.strict_errors, [], "{at}");
     let json = encode::json(&first.value, ty);
     let read = decode::json(&json, ty).unwrap_or_else(|why| panic!("{at}: {why}"));
-    assert_eq!(read.oddities, [], "{at}");
+    assert_eq!(read.strict_errors, [], "{at}");
     assert_eq!(read.value, first.value, "{at}: JSON");
     let message = proto::seal(&read.value, ty);
     let opened = proto::open(&message).unwrap_or_else(|why| panic!("{at}: {why}"));

@@ -21,8 +21,8 @@ fn root(api_version: &str, kind: &str) -> Option<&'static Type> {
     let domain = names::Names::kubernetes().api_domain.to_string();
     let all = KINDS.iter().chain(TRAVELLING);
     let mut named = all.filter(|it| it.name == kind && it.version == version);
-    let found = named.find(|it| it.group.full(&domain) == group).map(|it| &*it.root);
-    found.or_else(|| type_named("apimachinery.pkg.apis.meta.v1", kind))
+    let ty = named.find(|it| it.group.full(&domain) == group).map(|it| &*it.root);
+    ty.or_else(|| type_named("apimachinery.pkg.apis.meta.v1", kind))
 }
 
 fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
@@ -82,7 +82,7 @@ fn goldens() -> Vec<Golden> {
 fn value_of(golden: &Golden) -> Value {
     let decoded = decode::json(golden.json.as_bytes(), golden.ty)
         .unwrap_or_else(|why| panic!("{}: {why}", golden.name));
-    assert_eq!(decoded.oddities, [], "{}", golden.name);
+    assert_eq!(decoded.strict_errors, [], "{}", golden.name);
     decoded.value
 }
 
@@ -104,7 +104,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn json_comes_out_as_it_went_in() {
+fn json_round_trips() {
     for golden in goldens() {
         same(&golden.name, &text_of(&value_of(&golden), golden.ty), &compact(&golden.json));
     }
@@ -128,7 +128,7 @@ fn protobuf_becomes_the_golden_json() {
 }
 
 #[test]
-fn yaml_comes_out_as_it_went_in() {
+fn yaml_round_trips() {
     for golden in goldens() {
         let limits = yaml::Limits::default();
         let document = yaml::parse(golden.yaml.as_bytes(), limits)
@@ -230,7 +230,7 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
 }
 
 #[test]
-fn recorded_protobuf_answers_come_out_as_they_went_in() {
+fn recorded_protobuf_responses_round_trip() {
     let (mut compared, mut undeclared) = (0, 0);
     if testdata::find("recorded").is_none() {
         return;

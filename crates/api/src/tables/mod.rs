@@ -8,8 +8,8 @@ include!(concat!(env!("OUT_DIR"), "/tables.rs"));
 
 /// The type with this name, for example `api.core.v1` and `PodSpec`.
 pub fn type_named(package: &str, name: &str) -> Option<&'static Type> {
-    let found = TYPES.binary_search_by(|it| (&*it.package, &*it.name).cmp(&(package, name))).ok()?;
-    Some(TYPES[found])
+    let index = TYPES.binary_search_by(|it| (&*it.package, &*it.name).cmp(&(package, name))).ok()?;
+    Some(TYPES[index])
 }
 
 /// The kind with this name in a group and version, whether it is a resource or only travels.
@@ -25,6 +25,6 @@ mod forms;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
-pub(crate) mod made;
+pub(crate) mod sample_objects;
 #[cfg(test)]
 mod tests;

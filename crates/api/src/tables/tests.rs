@@ -1,4 +1,4 @@
-//! What holds for every table, and a comparison with the reference tables.
+//! Invariants of every table, and a comparison with the reference tables.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -98,7 +98,7 @@ fn apply_and_merge_keys_are_kept_apart() {
 }
 
 /// A field as the reference has it.
-struct Expected {
+struct ReferenceField {
     /// Positions of the embedded type and of the field in it.
     order: Vec<u64>,
     within: Vec<u64>,
@@ -106,13 +106,13 @@ struct Expected {
 }
 
 /// The fields of a type as the reference has them, those of embedded types taken over.
-fn expected(types: &Json<String, Value>, name: &str) -> BTreeMap<String, Expected> {
+fn expected(types: &Json<String, Value>, name: &str) -> BTreeMap<String, ReferenceField> {
     let ty = &types[name];
     let mut found = BTreeMap::new();
     for (field, facts) in ty["fields"].as_object().expect("fields") {
         let facts = facts.as_object().expect("facts").clone();
         let order = vec![facts["idx"].as_u64().expect("idx")];
-        found.insert(field.clone(), Expected { order, within: Vec::new(), facts });
+        found.insert(field.clone(), ReferenceField { order, within: Vec::new(), facts });
     }
     for inline in ty.get("inline").and_then(Value::as_array).into_iter().flatten() {
         let from = inline["t"].as_str().and_then(|it| it.strip_prefix("ref:")).expect("a type");
@@ -215,7 +215,7 @@ fn compare_field(at: &str, field: &Field, facts: &Json<String, Value>, published
     }
 }
 
-/// What the published schema shows as default; everything but a declared one follows from shape and flags.
+/// The default in the published schema; unless declared it follows from shape and flags.
 fn published_default(field: &Field) -> Option<Value> {
     if field.is(Flags::PUBLISHED) {
         return match field.default.as_ref().expect("checked") {
@@ -266,7 +266,7 @@ fn tables_agree_with_the_reference() {
         let declared: Vec<&str> = ty.fields.iter().map(|it| &*it.name).collect();
         let wanted: Vec<&str> = expected.iter().map(|it| it.0.as_str()).collect();
         assert_eq!(declared, wanted, "{full}: fields and their order");
-        for (field, (name, Expected { within, facts, .. })) in ty.fields.iter().zip(&expected) {
+        for (field, (name, ReferenceField { within, facts, .. })) in ty.fields.iter().zip(&expected) {
             let at = format!("{full}.{name}");
             compare_field(&at, field, facts, !ty.one_of && types[&full].get("noOpenAPI").is_none());
             let number = facts.get("pb").map_or(0, |pb| pb[0].as_u64().expect("a number"));

@@ -21,23 +21,23 @@ pub fn requirements(text: &str) -> Result<Vec<Requirement>, ParseError> {
                     Lexeme::End => break,
                     Lexeme::Comma => {
                         if !matches!(parser.peek(), Lexeme::Word(_) | Lexeme::Not) {
-                            let found = parser.peek();
+                            let lexeme = parser.peek();
                             return Err(ParseError(format!(
                                 "found '{}', expected: identifier after ','",
-                                found.shown()
+                                lexeme.text()
                             )));
                         }
                     }
                     other => {
                         return Err(ParseError(format!(
                             "found '{}', expected: ',' or 'end of string'",
-                            other.shown()
+                            other.text()
                         )));
                     }
                 }
             }
             other => {
-                let found = other.shown();
+                let found = other.text();
                 return Err(ParseError(format!(
                     "found '{found}', expected: !, identifier, or 'end of string'"
                 )));
@@ -63,7 +63,7 @@ enum Lexeme {
 }
 
 impl Lexeme {
-    fn shown(&self) -> &str {
+    fn text(&self) -> &str {
         match self {
             Lexeme::Word(word) => word,
             Lexeme::Comma => ",",
@@ -132,7 +132,7 @@ impl Parser {
         }
         let key = match self.next() {
             Lexeme::Word(word) => word,
-            other => return fail(format!("found '{}', expected: identifier", other.shown())),
+            other => return fail(format!("found '{}', expected: identifier", other.text())),
         };
         if let Some(why) = format::qualified_name(&key).first() {
             return fail(format!("<nil>: Invalid value: {key:?}: {why}"));
@@ -151,7 +151,7 @@ impl Parser {
             Lexeme::Word(word) if word == "in" => Operator::In,
             Lexeme::Word(word) if word == "notin" => Operator::NotIn,
             other => {
-                return fail(format!("found '{}', expected: in, notin, =, ==, !=, gt, lt", other.shown()));
+                return fail(format!("found '{}', expected: in, notin, =, ==, !=, gt, lt", other.text()));
             }
         };
         let set_based = matches!(self.next(), Lexeme::Word(_));
@@ -180,7 +180,7 @@ impl Parser {
             }
             other => Err(ParseError(format!(
                 "unable to parse requirement: found '{}', expected: identifier",
-                other.shown()
+                other.text()
             ))),
         }
     }
@@ -189,7 +189,7 @@ impl Parser {
         let fail = |what: String| Err(ParseError(format!("unable to parse requirement: {what}")));
         match self.next() {
             Lexeme::Open => {}
-            other => return fail(format!("found '{}' expected: '('", other.shown())),
+            other => return fail(format!("found '{}' expected: '('", other.text())),
         }
         let mut values = Vec::new();
         loop {
@@ -203,7 +203,7 @@ impl Parser {
                             }
                         }
                         Lexeme::Close => break,
-                        other => return fail(format!("found '{}', expected: ',' or ')'", other.shown())),
+                        other => return fail(format!("found '{}', expected: ',' or ')'", other.text())),
                     }
                 }
                 Lexeme::Comma => values.push(String::new()),
@@ -213,7 +213,7 @@ impl Parser {
                     }
                     break;
                 }
-                other => return fail(format!("found '{}', expected: ',', ')' or identifier", other.shown())),
+                other => return fail(format!("found '{}', expected: ',', ')' or identifier", other.text())),
             }
         }
         values.sort();

@@ -1,14 +1,14 @@
 //! AlwaysPullImages: sets `imagePullPolicy: Always` on all containers, so that a node checks pull credentials each
 //! time.
 
-use super::plain::{Decide, Verdict, containers, is};
+use super::sync_plugin::{SyncAdmission, Verdict, containers, is};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 use std::collections::HashSet;
 
 pub struct AlwaysPullImages;
 
-impl Decide for AlwaysPullImages {
+impl SyncAdmission for AlwaysPullImages {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
     }

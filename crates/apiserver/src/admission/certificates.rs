@@ -4,7 +4,7 @@
 //! Approval and signing need permission for the signer. Well-known signers have two spellings, that of the
 //! dialect and that of the specification; a permission for one is a permission for the other.
 
-use super::plain::is;
+use super::sync_plugin::is;
 use crate::reviews::user_of;
 use auth::{Attributes, Authorizer, MASTERS};
 use env::MaybeReady;

@@ -1,12 +1,12 @@
 //! DefaultIngressClass: sets the default class on ingresses without one.
 
-use super::plain::{Decide, Verdict, is, with_context};
+use super::sync_plugin::{SyncAdmission, Verdict, is, with_context};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct DefaultIngressClass;
 
-impl Decide for DefaultIngressClass {
+impl SyncAdmission for DefaultIngressClass {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.when(is(resource, "networking", "ingresses"))
     }

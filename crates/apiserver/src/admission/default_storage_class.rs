@@ -1,12 +1,12 @@
 //! DefaultStorageClass: sets the default class on claims without one.
 
-use super::plain::{Decide, Verdict, is, with_context};
+use super::sync_plugin::{SyncAdmission, Verdict, is, with_context};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct DefaultStorageClass;
 
-impl Decide for DefaultStorageClass {
+impl SyncAdmission for DefaultStorageClass {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.when(is(resource, "", "persistentvolumeclaims"))
     }

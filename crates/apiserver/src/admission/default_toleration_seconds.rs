@@ -1,13 +1,13 @@
 //! DefaultTolerationSeconds: adds tolerations for not-ready and unreachable nodes.
 
-use super::plain::{Decide, Verdict, is};
-use kinds::core::pod::admit::{Tolerated, tolerate_lost_nodes};
+use super::sync_plugin::{SyncAdmission, Verdict, is};
+use kinds::core::pod::admit::{TolerationSeconds, tolerate_lost_nodes};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
-pub struct DefaultTolerationSeconds(pub Tolerated);
+pub struct DefaultTolerationSeconds(pub TolerationSeconds);
 
-impl Decide for DefaultTolerationSeconds {
+impl SyncAdmission for DefaultTolerationSeconds {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
     }

@@ -1,12 +1,12 @@
 //! DenyServiceExternalIPs: rejects new external IPs of Services.
 
-use super::plain::{Decide, Verdict, is};
+use super::sync_plugin::{SyncAdmission, Verdict, is};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct DenyServiceExternalIps;
 
-impl Decide for DenyServiceExternalIps {
+impl SyncAdmission for DenyServiceExternalIps {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "services"))
     }

@@ -9,7 +9,7 @@ use rest::{Api, Collection, Object};
 use std::sync::{Arc, OnceLock};
 
 /// The cached value.
-pub(super) struct Derived<T> {
+pub(super) struct DerivedValue<T> {
     plural: &'static str,
     collection: OnceLock<Arc<Collection>>,
     current: ArcSwapOption<Snapshot<T>>,
@@ -22,9 +22,9 @@ pub(super) struct Snapshot<T> {
     pub value: T,
 }
 
-impl<T> Derived<T> {
+impl<T> DerivedValue<T> {
     pub fn new(plural: &'static str) -> Self {
-        Derived {
+        DerivedValue {
             plural,
             collection: OnceLock::new(),
             current: ArcSwapOption::empty(),
@@ -42,8 +42,8 @@ impl<T> Derived<T> {
         let collection = match self.collection.get() {
             Some(collection) => collection,
             None => {
-                let found = api.resources().named(self.plural)?.collection.clone();
-                self.collection.get_or_init(|| found)
+                let collection = api.resources().named(self.plural)?.collection.clone();
+                self.collection.get_or_init(|| collection)
             }
         };
         let newest = collection.cache.newest();

@@ -5,7 +5,7 @@
 //! key does not depend on its length.
 
 use super::configuration::{ConfigErrors, Part, whole};
-use super::plain::is;
+use super::sync_plugin::is;
 use env::{MaybeReady, World};
 use names::Names;
 use parking_lot::Mutex;

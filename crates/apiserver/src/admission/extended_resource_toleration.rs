@@ -1,13 +1,13 @@
 //! ExtendedResourceToleration: tolerates the taints of the extended resources that a pod requests.
 
-use super::plain::{Decide, Verdict, containers, is};
+use super::sync_plugin::{SyncAdmission, Verdict, containers, is};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 use std::collections::BTreeSet;
 
 pub struct ExtendedResourceToleration;
 
-impl Decide for ExtendedResourceToleration {
+impl SyncAdmission for ExtendedResourceToleration {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
     }

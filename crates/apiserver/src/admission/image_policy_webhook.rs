@@ -5,7 +5,7 @@
 
 use super::configuration::{ConfigErrors, Part};
 use super::parts::Parts;
-use super::plain::is;
+use super::sync_plugin::is;
 use env::MaybeReady;
 use outbound::{Backoff, HttpClient, Limits, TtlCache, Webhook, WebhookError};
 use rest::{Admission, AdmissionAttributes, ApiError, AuditDetail, Interest, Resource};
@@ -23,7 +23,7 @@ pub struct ImagePolicyWebhook {
     /// Infix of the keys of annotations that are sent to the webhook.
     annotation_infix: String,
     /// Prefix of the keys of its audit annotations.
-    notes: String,
+    annotation_prefix: String,
     cache: TtlCache<Verdict>,
     settings: Settings,
 }
@@ -32,7 +32,7 @@ pub struct ImagePolicyWebhook {
 struct Verdict {
     allowed: bool,
     reason: String,
-    notes: Vec<(String, String)>,
+    audit_annotations: Vec<(String, String)>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -56,7 +56,7 @@ impl ImagePolicyWebhook {
             hook: Webhook::new(client, backoff, parts.world.clone()),
             api_version: format!("{}/v1alpha1", parts.names.group("imagepolicy")),
             annotation_infix: format!(".{domain}/"),
-            notes: format!("imagepolicywebhook.{domain}/"),
+            annotation_prefix: format!("imagepolicywebhook.{domain}/"),
             cache: TtlCache::new(parts.world.clone(), CACHE_ENTRIES, CACHE_BYTES),
             settings,
         })
@@ -101,22 +101,30 @@ impl ImagePolicyWebhook {
                 let began = write.api.world.elapsed();
                 let reviewed = self.review(spec).await;
                 let took = write.api.world.elapsed().saturating_sub(began);
-                write.user.notes.add_webhook_duration(took);
+                write.user.record.add_webhook_duration(took);
                 match reviewed {
                     Ok(verdict) => {
                         let ttl = if verdict.allowed { self.settings.allow } else { self.settings.deny };
-                        let notes: usize =
-                            verdict.notes.iter().map(|(key, value)| key.len() + value.len()).sum();
-                        self.cache.put(key, verdict.clone(), verdict.reason.len() + notes + 100, ttl);
+                        let audit_annotations: usize = verdict
+                            .audit_annotations
+                            .iter()
+                            .map(|(key, value)| key.len() + value.len())
+                            .sum();
+                        self.cache.put(
+                            key,
+                            verdict.clone(),
+                            verdict.reason.len() + audit_annotations + 100,
+                            ttl,
+                        );
                         verdict
                     }
                     Err(why) => return self.fail(write, pod, &why),
                 }
             }
         };
-        if write.user.notes.audit_detail() > AuditDetail::Nothing {
-            for (key, value) in &verdict.notes {
-                write.user.notes.annotate(format!("{}{key}", self.notes), value.as_str());
+        if write.user.record.audit_detail() > AuditDetail::Nothing {
+            for (key, value) in &verdict.audit_annotations {
+                write.user.record.annotate(format!("{}{key}", self.annotation_prefix), value.as_str());
             }
         }
         if verdict.allowed {
@@ -134,7 +142,7 @@ impl ImagePolicyWebhook {
         if !self.settings.default_allow {
             return Err(write.forbidden(Some(pod), &why.to_string()));
         }
-        write.user.notes.annotate(format!("{}failed-open", self.notes), "true");
+        write.user.record.annotate(format!("{}failed-open", self.annotation_prefix), "true");
         Ok(())
     }
 
@@ -151,13 +159,14 @@ impl ImagePolicyWebhook {
             Some(Value::Bool(allowed)) => *allowed,
             Some(_) => return Err(WebhookError::Field("status.allowed")),
         };
-        let notes = response.at(&["status", "auditAnnotations"]).and_then(Value::as_map);
-        let notes = notes.into_iter().flat_map(|map| map.iter());
-        let notes = notes.filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned())));
+        let audit_annotations = response.at(&["status", "auditAnnotations"]).and_then(Value::as_map);
+        let audit_annotations = audit_annotations.into_iter().flat_map(|map| map.iter());
+        let audit_annotations =
+            audit_annotations.filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned())));
         Ok(Verdict {
             allowed,
             reason: response.text(&["status", "reason"]).to_owned(),
-            notes: notes.collect(),
+            audit_annotations: audit_annotations.collect(),
         })
     }
 }

@@ -1,12 +1,12 @@
 //! LimitPodHardAntiAffinityTopology: denies required anti-affinity by any topology but the node.
 
-use super::plain::{Decide, Verdict, is};
+use super::sync_plugin::{SyncAdmission, Verdict, is};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct LimitPodHardAntiAffinityTopology;
 
-impl Decide for LimitPodHardAntiAffinityTopology {
+impl SyncAdmission for LimitPodHardAntiAffinityTopology {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
     }

@@ -1,13 +1,13 @@
 //! LimitRanger: applies the defaults and bounds of LimitRanges to pods and claims.
 
-use super::plain::{Decide, Verdict, is};
+use super::sync_plugin::{SyncAdmission, Verdict, is};
 use kinds::limits;
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct LimitRanger;
 
-impl Decide for LimitRanger {
+impl SyncAdmission for LimitRanger {
     fn interest(&self, resource: &Resource) -> Interest {
         // resources of containers are immutable, so updates of pods need no check
         let claims = Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "persistentvolumeclaims"));

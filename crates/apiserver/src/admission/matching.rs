@@ -257,7 +257,7 @@ impl Selectors {
 }
 
 fn is_namespace(resource: &Resource) -> bool {
-    super::plain::is(resource, "", "namespaces")
+    super::sync_plugin::is(resource, "", "namespaces")
 }
 
 /// The namespace of a write; a namespace belongs to itself.

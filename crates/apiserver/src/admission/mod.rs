@@ -30,7 +30,6 @@ mod owner_references;
 mod parts;
 mod persistent_volume_claim_resize;
 mod persistent_volume_label;
-mod plain;
 mod pod_node_selector;
 pub(crate) mod pod_security;
 mod pod_toleration_restriction;
@@ -42,18 +41,18 @@ mod runtime_class;
 mod security_context_deny;
 mod service_account;
 mod storage_object_in_use_protection;
+mod sync_plugin;
 mod taint_nodes_by_condition;
 pub(crate) mod webhooks;
 
 use creation::Creation;
 use escalation::Escalation;
 use event_rate_limit::EventRateLimit;
-pub use kinds::core::pod::admit::Tolerated;
+pub use kinds::core::pod::admit::TolerationSeconds;
 pub(crate) use metrics::AdmissionMetrics;
 use namespace_lifecycle::NamespaceLifecycle;
 use node_restriction::NodeRestriction;
 pub(crate) use parts::Parts;
-use plain::Plain;
 use pod_node_selector::PodNodeSelector;
 use pod_security::PodSecurity;
 use pod_toleration_restriction::PodTolerationRestriction;
@@ -61,6 +60,7 @@ use rest::Admission;
 use schema::Value;
 use service_account::ServiceAccount;
 use std::collections::BTreeMap;
+use sync_plugin::SyncPlugin;
 
 /// Options of admission.
 #[derive(Debug, Default, Clone)]
@@ -72,18 +72,18 @@ pub struct Options {
     /// Configurations of plugins, by name.
     pub configuration: BTreeMap<String, Value>,
     /// Default tolerations of lost nodes, in seconds.
-    pub tolerated: Tolerated,
+    pub toleration_seconds: TolerationSeconds,
 }
 
 /// Builds a plugin from its configuration; the error lists its problems.
-type Make = fn(&Parts, &Value) -> Result<Box<dyn Admission>, String>;
+type PluginFactory = fn(&Parts, &Value) -> Result<Box<dyn Admission>, String>;
 
 /// A plugin that can be enabled and disabled.
 pub struct Plugin {
     name: &'static str,
     /// Whether it is enabled by default.
     on: bool,
-    make: Make,
+    make: PluginFactory,
 }
 
 impl Plugin {
@@ -98,18 +98,18 @@ impl Plugin {
 }
 
 /// Enabled by default.
-const fn on(name: &'static str, make: Make) -> Plugin {
+const fn on(name: &'static str, make: PluginFactory) -> Plugin {
     Plugin { name, on: true, make }
 }
 
 /// Disabled by default.
-const fn off(name: &'static str, make: Make) -> Plugin {
+const fn off(name: &'static str, make: PluginFactory) -> Plugin {
     Plugin { name, on: false, make }
 }
 
 /// Wraps a synchronous plugin.
-fn plain<T: plain::Decide + 'static>(plugin: T) -> Result<Box<dyn Admission>, String> {
-    Ok(Box::new(Plain(plugin)))
+fn sync<T: sync_plugin::SyncAdmission + 'static>(plugin: T) -> Result<Box<dyn Admission>, String> {
+    Ok(Box::new(SyncPlugin(plugin)))
 }
 
 /// In the order in which they run.
@@ -118,15 +118,15 @@ const PLUGINS: &[Plugin] = &[
     off("NamespaceAutoProvision", |_, _| Ok(Box::new(namespace_auto_provision::NamespaceAutoProvision))),
     on("NamespaceLifecycle", |_, _| Ok(Box::new(NamespaceLifecycle))),
     off("NamespaceExists", |_, _| Ok(Box::new(namespace_exists::NamespaceExists))),
-    off("SecurityContextDeny", |_, _| plain(security_context_deny::SecurityContextDeny)),
+    off("SecurityContextDeny", |_, _| sync(security_context_deny::SecurityContextDeny)),
     off("LimitPodHardAntiAffinityTopology", |_, _| {
-        plain(limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology)
+        sync(limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology)
     }),
-    on("LimitRanger", |_, _| plain(limit_ranger::LimitRanger)),
-    on("ServiceAccount", |parts, _| plain(ServiceAccount::new(&parts.names, parts.world.clone()))),
+    on("LimitRanger", |_, _| sync(limit_ranger::LimitRanger)),
+    on("ServiceAccount", |parts, _| sync(ServiceAccount::new(&parts.names, parts.world.clone()))),
     off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
-    on("TaintNodesByCondition", |_, _| plain(taint_nodes_by_condition::TaintNodesByCondition)),
-    off("AlwaysPullImages", |_, _| plain(always_pull_images::AlwaysPullImages)),
+    on("TaintNodesByCondition", |_, _| sync(taint_nodes_by_condition::TaintNodesByCondition)),
+    off("AlwaysPullImages", |_, _| sync(always_pull_images::AlwaysPullImages)),
     off("ImagePolicyWebhook", |parts, configuration| {
         Ok(Box::new(image_policy_webhook::ImagePolicyWebhook::new(parts, configuration)?))
     }),
@@ -136,9 +136,9 @@ const PLUGINS: &[Plugin] = &[
     off("PodNodeSelector", |parts, configuration| {
         Ok(Box::new(PodNodeSelector::new(&parts.names, configuration)?))
     }),
-    on("Priority", |_, _| plain(priority::Priority)),
+    on("Priority", |_, _| sync(priority::Priority)),
     on("DefaultTolerationSeconds", |parts, _| {
-        plain(default_toleration_seconds::DefaultTolerationSeconds(parts.tolerated))
+        sync(default_toleration_seconds::DefaultTolerationSeconds(parts.toleration_seconds))
     }),
     off("PodTolerationRestriction", |parts, configuration| {
         Ok(Box::new(PodTolerationRestriction::new(&parts.names, configuration)?))
@@ -146,11 +146,11 @@ const PLUGINS: &[Plugin] = &[
     off("EventRateLimit", |parts, configuration| {
         Ok(Box::new(EventRateLimit::new(&parts.names, parts.world.clone(), configuration)?))
     }),
-    off("ExtendedResourceToleration", |_, _| plain(extended_resource_toleration::ExtendedResourceToleration)),
-    off("PersistentVolumeLabel", |_, _| plain(persistent_volume_label::PersistentVolumeLabel)),
-    on("DefaultStorageClass", |_, _| plain(default_storage_class::DefaultStorageClass)),
+    off("ExtendedResourceToleration", |_, _| sync(extended_resource_toleration::ExtendedResourceToleration)),
+    off("PersistentVolumeLabel", |_, _| sync(persistent_volume_label::PersistentVolumeLabel)),
+    on("DefaultStorageClass", |_, _| sync(default_storage_class::DefaultStorageClass)),
     on("StorageObjectInUseProtection", |_, _| {
-        plain(storage_object_in_use_protection::StorageObjectInUseProtection)
+        sync(storage_object_in_use_protection::StorageObjectInUseProtection)
     }),
     off("OwnerReferencesPermissionEnforcement", |parts, _| {
         Ok(Box::new(owner_references::OwnerReferencesPermissionEnforcement {
@@ -158,9 +158,9 @@ const PLUGINS: &[Plugin] = &[
         }))
     }),
     on("PersistentVolumeClaimResize", |_, _| {
-        plain(persistent_volume_claim_resize::PersistentVolumeClaimResize)
+        sync(persistent_volume_claim_resize::PersistentVolumeClaimResize)
     }),
-    on("RuntimeClass", |_, _| plain(runtime_class::RuntimeClass)),
+    on("RuntimeClass", |_, _| sync(runtime_class::RuntimeClass)),
     on("CertificateApproval", |parts, _| {
         Ok(Box::new(certificates::Approval { authorizer: parts.authorizer.clone() }))
     }),
@@ -168,8 +168,8 @@ const PLUGINS: &[Plugin] = &[
         Ok(Box::new(certificates::Signing { authorizer: parts.authorizer.clone() }))
     }),
     on("CertificateSubjectRestriction", |_, _| Ok(Box::new(certificates::SubjectRestriction))),
-    on("DefaultIngressClass", |_, _| plain(default_ingress_class::DefaultIngressClass)),
-    off("DenyServiceExternalIPs", |_, _| plain(deny_service_external_ips::DenyServiceExternalIps)),
+    on("DefaultIngressClass", |_, _| sync(default_ingress_class::DefaultIngressClass)),
+    off("DenyServiceExternalIPs", |_, _| sync(deny_service_external_ips::DenyServiceExternalIps)),
     on("MutatingAdmissionWebhook", |parts, configuration| {
         Ok(Box::new(webhooks::Mutating::new(parts, configuration)?))
     }),
@@ -186,10 +186,10 @@ const PLUGINS: &[Plugin] = &[
 /// Why the options are invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("; "))]
-pub struct BadPlugins(Vec<String>);
+pub struct InvalidPlugins(Vec<String>);
 
 /// The chain of plugins, in order.
-pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admission>>, BadPlugins> {
+pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admission>>, InvalidPlugins> {
     let named = options.enable.iter().chain(&options.disable);
     let mut wrong: Vec<String> = named
         .filter(|name| Plugin::named(name).is_none())
@@ -211,7 +211,7 @@ pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admi
     // escalation is checked on roles as changed by plugins
     let (rbac, authorizer) = (parts.rbac.clone(), parts.authorizer.clone());
     chain.push(Box::new(Escalation { rbac, authorizer }));
-    if wrong.is_empty() { Ok(chain) } else { Err(BadPlugins(wrong)) }
+    if wrong.is_empty() { Ok(chain) } else { Err(InvalidPlugins(wrong)) }
 }
 
 #[cfg(test)]
@@ -234,7 +234,7 @@ mod tests {
             plugin_metrics: AdmissionMetrics::new(&registry, &world),
             rbac: rbac.clone(),
             authorizer: rbac,
-            tolerated: Tolerated::default(),
+            toleration_seconds: TolerationSeconds::default(),
             webhooks: webhooks::Counters::new(&registry),
             calls: outbound::ClientMetrics::new(&registry),
             routing: ServiceRouting::default(),

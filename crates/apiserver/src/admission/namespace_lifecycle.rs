@@ -9,7 +9,7 @@ pub struct NamespaceLifecycle;
 
 impl Admission for NamespaceLifecycle {
     fn interest(&self, resource: &Resource) -> Interest {
-        if super::plain::is(resource, "", "namespaces") {
+        if super::sync_plugin::is(resource, "", "namespaces") {
             return Interest::DELETE;
         }
         // a local access review must not reveal whether a namespace exists

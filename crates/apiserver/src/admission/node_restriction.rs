@@ -4,7 +4,7 @@
 //! node, without labels and taints that steer pods; mirror pods that reference nothing else; the status of
 //! pods on its node; tokens bound to them; its lease; its CSINode.
 
-use super::plain::is;
+use super::sync_plugin::is;
 use crate::authorization::node::node_of;
 use env::MaybeReady;
 use kinds::core::pod::references::{self, ReferenceKind};
@@ -189,8 +189,8 @@ impl Write<'_> {
     }
 
     fn find(&self, plural: &str, text: &str, namespace: &str, name: &str) -> Result<Value, ApiError> {
-        let found = self.write.api.lookup(plural, namespace, name);
-        found.ok_or_else(|| ApiError::not_found(Subject { group: "", kind: text, name }))
+        let object = self.write.api.lookup(plural, namespace, name);
+        object.ok_or_else(|| ApiError::not_found(Subject { group: "", kind: text, name }))
     }
 
     fn pod_status(&self) -> CheckResult {

@@ -5,7 +5,7 @@ use super::{pod_security, policy_metrics, webhooks};
 use crate::outgoing::webhook_target::ServiceRouting;
 use auth::{Authorizer, Rbac};
 use env::World;
-use kinds::core::pod::admit::Tolerated;
+use kinds::core::pod::admit::TolerationSeconds;
 use names::Names;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct Parts {
     pub plugin_metrics: AdmissionMetrics,
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
-    pub tolerated: Tolerated,
+    pub toleration_seconds: TolerationSeconds,
     /// Metrics of webhook calls.
     pub webhooks: webhooks::Counters,
     /// Metrics of all outgoing calls.

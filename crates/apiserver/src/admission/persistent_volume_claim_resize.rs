@@ -1,12 +1,12 @@
 //! PersistentVolumeClaimResize: lets a claim grow where its StorageClass allows expansion.
 
-use super::plain::{Decide, Verdict, is, with_context};
+use super::sync_plugin::{SyncAdmission, Verdict, is, with_context};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct PersistentVolumeClaimResize;
 
-impl Decide for PersistentVolumeClaimResize {
+impl SyncAdmission for PersistentVolumeClaimResize {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::UPDATE.when(is(resource, "", "persistentvolumeclaims"))
     }

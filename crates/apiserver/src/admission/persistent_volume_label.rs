@@ -3,7 +3,7 @@
 //! Labels of provisioned volumes are trusted. There is no cloud provider to query for the others, so those
 //! are denied.
 
-use super::plain::{Decide, Verdict, is};
+use super::sync_plugin::{SyncAdmission, Verdict, is};
 use names::Names;
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
@@ -21,7 +21,7 @@ const PROVISIONING: &str = "placeholder-for-provisioning";
 /// Separator of several zones.
 const ZONE_SEPARATOR: &str = "__";
 
-impl Decide for PersistentVolumeLabel {
+impl SyncAdmission for PersistentVolumeLabel {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.when(is(resource, "", "persistentvolumes"))
     }

@@ -4,7 +4,7 @@
 //! conflict with it. The operator can limit the selectors that the pods of a namespace may use.
 
 use super::configuration::{ConfigErrors, Part};
-use super::plain::is;
+use super::sync_plugin::is;
 use env::MaybeReady;
 use names::Names;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
@@ -136,9 +136,9 @@ fn parse(text: &str) -> Result<Selector, String> {
             return Err(format!("invalid selector: [{}]", pieces.join(" ")));
         };
         let (label, value) = (label.trim(), value.trim());
-        let problems = |at: &str, text: &str, complaints: Vec<String>| {
-            (!complaints.is_empty())
-                .then(|| format!("{at}: Invalid value: {text:?}: {}", complaints.join("; ")))
+        let problems = |at: &str, text: &str, format_errors: Vec<String>| {
+            (!format_errors.is_empty())
+                .then(|| format!("{at}: Invalid value: {text:?}: {}", format_errors.join("; ")))
         };
         let of_label = problems("<nil>", label, format::qualified_name(label));
         let of_value = || problems(&format!("[{label}]"), value, format::label_value(value));

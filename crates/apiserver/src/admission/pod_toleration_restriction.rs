@@ -4,7 +4,7 @@
 //! tolerate nodes with memory pressure, because pods without any are evicted first.
 
 use super::configuration::{ConfigErrors, Part, whole};
-use super::plain::is;
+use super::sync_plugin::is;
 use apimachinery::qos::qos_class;
 use env::MaybeReady;
 use kinds::node_selection::{covers, merge_tolerations, tolerations};

@@ -4,7 +4,7 @@
 //! compiled once, and their evaluation has a cost limit. An evaluation error denies the write, unless the
 //! policy has `failurePolicy: Ignore`.
 
-use super::derived::{Derived, Snapshot};
+use super::derived::{DerivedValue, Snapshot};
 use super::matching::{self, Index, Match, Rule, Selectors, is_exempt};
 use super::parts::Parts;
 use super::policy_metrics::Counters;
@@ -22,8 +22,8 @@ use std::time::Duration;
 pub struct ValidatingAdmissionPolicy {
     /// Whether the feature gate is enabled.
     on: bool,
-    policies: Derived<Policies>,
-    bindings: Derived<Bindings>,
+    policies: DerivedValue<Policies>,
+    bindings: DerivedValue<Bindings>,
     counters: Counters,
 }
 
@@ -31,8 +31,8 @@ impl ValidatingAdmissionPolicy {
     pub fn new(parts: &Parts) -> Self {
         ValidatingAdmissionPolicy {
             on: parts.policies,
-            policies: Derived::new("validatingadmissionpolicies"),
-            bindings: Derived::new("validatingadmissionpolicybindings"),
+            policies: DerivedValue::new("validatingadmissionpolicies"),
+            bindings: DerivedValue::new("validatingadmissionpolicybindings"),
             counters: parts.policy_counters.clone(),
         }
     }
@@ -293,10 +293,10 @@ impl Evaluation<'_> {
         let Some(resource) = resources.of_version(version).find(|it| it.kind.name == *kind) else {
             return Err(format!("paramKind kind `{version}, Kind={kind}` not known"));
         };
-        let found = resource.collection.cache.get(namespace, name);
-        let found = found.ok_or_else(|| format!("{} {name:?} not found", resource.kind.plural))?;
-        resource.ready(std::slice::from_ref(&found)).await.map_err(|why| why.to_string())?;
-        Ok(tree(&resource.json(&found)))
+        let object = resource.collection.cache.get(namespace, name);
+        let object = object.ok_or_else(|| format!("{} {name:?} not found", resource.kind.plural))?;
+        resource.ready(std::slice::from_ref(&object)).await.map_err(|why| why.to_string())?;
+        Ok(tree(&resource.json(&object)))
     }
 
     /// Evaluates one expression; denials and errors are counted.

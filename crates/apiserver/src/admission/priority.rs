@@ -1,13 +1,13 @@
 //! Priority: resolves the priority class of a pod; at most one class is the global default.
 
-use super::plain::{Decide, Verdict, is, with_context};
+use super::sync_plugin::{SyncAdmission, Verdict, is, with_context};
 use kinds::{core::pod, scheduling::priorityclass};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct Priority;
 
-impl Decide for Priority {
+impl SyncAdmission for Priority {
     fn interest(&self, resource: &Resource) -> Interest {
         let concerned = is(resource, "", "pods") || is(resource, "scheduling", "priorityclasses");
         Interest::CREATE.and(Interest::UPDATE).when(concerned)

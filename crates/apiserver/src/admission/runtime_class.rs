@@ -1,13 +1,13 @@
 //! RuntimeClass: adds the overhead and the scheduling constraints of the runtime class to pods.
 
-use super::plain::{Decide, Verdict, is, with_context};
+use super::sync_plugin::{SyncAdmission, Verdict, is, with_context};
 use kinds::core::pod::admit;
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct RuntimeClass;
 
-impl Decide for RuntimeClass {
+impl SyncAdmission for RuntimeClass {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.when(is(resource, "", "pods"))
     }

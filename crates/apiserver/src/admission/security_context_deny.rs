@@ -1,6 +1,6 @@
 //! SecurityContextDeny: denies users, groups and SELinux options in pods.
 
-use super::plain::{Decide, Verdict, containers, is};
+use super::sync_plugin::{SyncAdmission, Verdict, containers, is};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
@@ -16,7 +16,7 @@ const OF_PODS: &[(&str, &str)] = &[
 /// Denied fields of containers.
 const OF_CONTAINERS: &[(&str, &str)] = &[("seLinuxOptions", "SELinuxOptions"), ("runAsUser", "RunAsUser")];
 
-impl Decide for SecurityContextDeny {
+impl SyncAdmission for SecurityContextDeny {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
     }

@@ -1,12 +1,12 @@
 //! StorageObjectInUseProtection: adds the finalizer that protects volumes and claims in use.
 
-use super::plain::{Decide, Verdict, is};
+use super::sync_plugin::{SyncAdmission, Verdict, is};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct StorageObjectInUseProtection;
 
-impl Decide for StorageObjectInUseProtection {
+impl SyncAdmission for StorageObjectInUseProtection {
     fn interest(&self, resource: &Resource) -> Interest {
         let storage = is(resource, "", "persistentvolumes") || is(resource, "", "persistentvolumeclaims");
         Interest::CREATE.when(storage)

@@ -1,12 +1,12 @@
 //! TaintNodesByCondition: taints new nodes as not ready.
 
-use super::plain::{Decide, Verdict, is};
+use super::sync_plugin::{SyncAdmission, Verdict, is};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct TaintNodesByCondition;
 
-impl Decide for TaintNodesByCondition {
+impl SyncAdmission for TaintNodesByCondition {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.when(is(resource, "", "nodes"))
     }

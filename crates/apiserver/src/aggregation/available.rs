@@ -1,7 +1,7 @@
 //! Availability checks of aggregated servers, and the condition `Available` of APIServices.
 
+use super::aggregated_server::AggregatedServer;
 use super::proxy;
-use super::remote::Remote;
 use super::resolve::{FAILED, ResolveError};
 use super::routes::Aggregation;
 use bytes::Bytes;
@@ -97,7 +97,7 @@ pub(super) fn was_available(object: &Value) -> bool {
 
 impl Aggregation {
     /// Resolves a server and fetches its resource list; returns its availability and that list.
-    pub(super) async fn examine(&self, remote: &Remote) -> (Availability, Option<Bytes>) {
+    pub(super) async fn examine(&self, remote: &AggregatedServer) -> (Availability, Option<Bytes>) {
         let addresses = match remote.locate(&self.api, self.options.to_endpoints) {
             Ok(addresses) => addresses,
             Err(refusal) => return (Availability::unavailable(refusal), None),
@@ -117,7 +117,7 @@ impl Aggregation {
         (Availability::unavailable(ResolveError { reason: FAILED, message }), None)
     }
 
-    async fn resources_of(&self, remote: &Remote, address: &str) -> Result<Bytes, String> {
+    async fn resources_of(&self, remote: &AggregatedServer, address: &str) -> Result<Bytes, String> {
         let path = format!("/apis/{}", remote.group_version());
         let url = format!("https://{address}{path}");
         let failed = |why: String| format!("failing or missing response from {url}: {why}");
@@ -127,7 +127,7 @@ impl Aggregation {
         match client.ask(request, LIMITS).await {
             Ok(response) if response.status.is_success() => Ok(response.body),
             Ok(response) => Err(failed(format!("bad status from {url}: {}", response.status.as_u16()))),
-            Err(CallError::Late(_)) => Err(failed(format!(
+            Err(CallError::Timeout(_)) => Err(failed(format!(
                 "Get {}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
                 quoted(&url)
             ))),

@@ -3,14 +3,14 @@
 //! Invariants: only data of the server's own version is kept, within a size limit. A server without a valid
 //! response is retried and affects no other.
 
+use super::aggregated_server::{AggregatedServer, RemoteDiscovery};
 use super::proxy;
-use super::remote::{Remote, RemoteDiscovery};
 use super::routes::Aggregation;
 use bytes::Bytes;
 use env::io::RealInstant;
 use http::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH};
 use outbound::{HttpResponse, Limits};
-use schema::openapi::Other;
+use schema::openapi::ExternalDocument;
 use schema::{Value, decode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits { time: Duration::from_secs(10), answer: 16 * 1024
 
 impl Aggregation {
     /// Stores the resource list of an available server, and periodically fetches its other documents.
-    pub(super) async fn update_discovery(&self, remote: &Remote, resources: Option<Bytes>) {
+    pub(super) async fn update_discovery(&self, remote: &AggregatedServer, resources: Option<Bytes>) {
         let before = remote.discovery();
         let mut next = RemoteDiscovery { current: resources.is_some(), ..(*before).clone() };
         if let Some(resources) = resources {
@@ -44,7 +44,12 @@ impl Aggregation {
         }
     }
 
-    async fn fetch(&self, remote: &Remote, path: &str, tag: Option<HeaderValue>) -> Option<HttpResponse> {
+    async fn fetch(
+        &self,
+        remote: &AggregatedServer,
+        path: &str,
+        tag: Option<HeaderValue>,
+    ) -> Option<HttpResponse> {
         let client = remote.proxy.as_ref().ok()?;
         let address = remote.address(&self.api)?;
         let mut request = proxy::own_request(&self.api.names, &address, path)?;
@@ -57,7 +62,7 @@ impl Aggregation {
     }
 
     /// The URL of its OpenAPI v3 document, if it has one.
-    async fn fetch_v3(&self, remote: &Remote) -> Option<String> {
+    async fn fetch_v3(&self, remote: &AggregatedServer) -> Option<String> {
         let response = self.fetch(remote, "/openapi/v3", None).await.filter(|it| it.status.is_success())?;
         let key = format!("apis/{}", remote.group_version());
         let index = read(response.body).await?;
@@ -69,7 +74,7 @@ impl Aggregation {
     }
 
     /// Its part of the OpenAPI v2 document.
-    async fn fetch_v2(&self, remote: &Remote, next: &mut RemoteDiscovery) {
+    async fn fetch_v2(&self, remote: &AggregatedServer, next: &mut RemoteDiscovery) {
         let tag = next.tag.clone().filter(|_| next.v2.is_some());
         let Some(response) = self.fetch(remote, "/openapi/v2", tag).await else { return };
         match response.status.as_u16() {
@@ -78,7 +83,7 @@ impl Aggregation {
                 let prefix = format!("/apis/{}/", remote.group_version());
                 next.tag = response.headers.get(ETAG).cloned();
                 let cut = tokio::task::spawn_blocking(move || {
-                    Other::cut(decode::json_untyped(&response.body).ok()?.value, &prefix)
+                    ExternalDocument::cut(decode::json_untyped(&response.body).ok()?.value, &prefix)
                 });
                 next.v2 = cut.await.ok().flatten().map(Arc::new);
             }

@@ -8,20 +8,20 @@
 //! server, never the client, states the user to the other server. Built-in versions are never proxied. A
 //! request only reads the current routes: it takes no lock, and reads no object.
 
+mod aggregated_server;
 mod available;
 mod fetch;
 mod local_api_services;
 mod options;
 mod proxy;
 mod reflector;
-mod remote;
 mod resolve;
 mod routes;
 
+pub(crate) use aggregated_server::RemoteDiscovery;
 pub(crate) use local_api_services::priorities;
 pub use options::Options;
 pub(crate) use proxy::ProxyRequest;
 pub(crate) use reflector::Reflector;
-pub(crate) use remote::RemoteDiscovery;
 pub use routes::Aggregation;
 pub(crate) use routes::{Priority, RouteEntry, Routes};

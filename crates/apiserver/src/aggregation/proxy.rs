@@ -4,7 +4,7 @@
 //! are streamed. A finite response ends within the timeout of its request, or is cut. Redirects are not
 //! followed.
 
-use super::remote::{Remote, RequestBody};
+use super::aggregated_server::{AggregatedServer, RequestBody};
 use super::routes::Aggregation;
 use crate::audit::ID;
 use crate::authentication::Chain;
@@ -77,7 +77,7 @@ impl Aggregation {
     /// Proxies a request.
     pub(crate) async fn proxy<B>(
         &self,
-        remote: &Remote,
+        remote: &AggregatedServer,
         incoming: &ProxyRequest<'_>,
         body: B,
     ) -> Response<Body>

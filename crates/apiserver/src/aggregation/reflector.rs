@@ -4,9 +4,9 @@
 //! checks its availability: at once when its APIService, Service or Endpoints change, with a backoff after a
 //! failure, and periodically otherwise; changes of other objects cost it nothing.
 
+use super::aggregated_server::AggregatedServer;
 use super::available::{Availability, was_available};
 use super::local_api_services::{self, LocalVersion};
-use super::remote::Remote;
 use super::resolve::FAILED;
 use super::routes::{Aggregation, Priority, RouteEntry};
 use crate::loopback;
@@ -15,7 +15,6 @@ use env::io::RealInstant;
 use rest::{Api, ApiError, Object, Resource};
 use schema::{Value, encode, time};
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::poll_fn;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,7 +98,7 @@ impl Reflector {
         loop {
             let mut changes: Vec<Arc<Event<Object>>> = Vec::new();
             tokio::select! {
-                result = poll_fn(|cx| self.watcher.poll_batch(cx, &mut changes, MAX_CHANGES)) => match result {
+                result = self.watcher.recv_batch(&mut changes, MAX_CHANGES) => match result {
                     None => return,
                     Some(Ok(_)) => {
                         let names: BTreeSet<&str> = changes.iter().map(|event| event.key.name()).collect();
@@ -123,14 +122,7 @@ impl Reflector {
             self.publish();
         }
         for name in names {
-            local_api_services::reconcile(
-                &self.aggregation.api,
-                &self.own,
-                name,
-                self.local_versions.get(name),
-                false,
-            )
-            .await;
+            self.reconcile_local(name).await;
             self.write_local_status(name).await;
         }
     }
@@ -152,15 +144,14 @@ impl Reflector {
         let names: BTreeSet<&String> =
             before.keys().chain(self.local_versions.keys()).filter(changed).collect();
         for name in names {
-            local_api_services::reconcile(
-                &self.aggregation.api,
-                &self.own,
-                name,
-                self.local_versions.get(name),
-                false,
-            )
-            .await;
+            self.reconcile_local(name).await;
         }
+    }
+
+    /// Creates, updates or deletes the APIService of a local version.
+    async fn reconcile_local(&self, name: &str) {
+        let version = self.local_versions.get(name);
+        local_api_services::reconcile(&self.aggregation.api, &self.own, name, version, false).await;
     }
 
     fn read(&self, name: &str) -> Option<Value> {
@@ -197,7 +188,7 @@ impl Reflector {
         let service = spec.at(&["service"]).filter(|it| !it.is_null() && !self.is_built_in(spec));
         let Aggregation { api, options, .. } = &*self.aggregation;
         let remote = service.map(|service| {
-            let remote = Remote::new(name, spec, service, was_available(object), options);
+            let remote = AggregatedServer::new(name, spec, service, was_available(object), options);
             // a missing service is reported by the task of the server
             let _ = remote.locate(api, options.to_endpoints);
             Arc::new(remote)
@@ -264,7 +255,7 @@ async fn write_status(api: &Arc<Api>, own: &Arc<Resource>, name: &str, availabil
 async fn check_periodically(
     aggregation: Arc<Aggregation>,
     own: Arc<Resource>,
-    remote: Arc<Remote>,
+    remote: Arc<AggregatedServer>,
     status_changed: Arc<Notify>,
 ) {
     let api = &aggregation.api;
@@ -306,7 +297,7 @@ async fn check_periodically(
 }
 
 /// A watch of one object that a server depends on.
-fn watch_object(api: &Api, plural: &str, remote: &Remote) -> Option<Watcher<Object>> {
+fn watch_object(api: &Api, plural: &str, remote: &AggregatedServer) -> Option<Watcher<Object>> {
     let resources = api.resources();
     let collection = &resources.named(plural)?.collection;
     let key = Key::new(&remote.reference.namespace, &remote.reference.name);

@@ -59,9 +59,10 @@ mod tests {
     fn check(service: Option<&str>, endpoints: Option<&str>, to_endpoints: bool, expect: Result<&str, &str>) {
         let reference = ServiceReference { namespace: "n".to_owned(), name: "s".to_owned(), port: 443 };
         let (service, endpoints) = (service.map(json), endpoints.map(json));
-        let found = addresses(&reference, service.as_ref(), endpoints.as_ref(), to_endpoints);
-        let found = found.map(|all| all.join(" ")).map_err(|it| format!("{}: {}", it.reason, it.message));
-        assert_eq!(found.as_deref().map_err(String::as_str), expect);
+        let resolved = addresses(&reference, service.as_ref(), endpoints.as_ref(), to_endpoints);
+        let resolved =
+            resolved.map(|all| all.join(" ")).map_err(|it| format!("{}: {}", it.reason, it.message));
+        assert_eq!(resolved.as_deref().map_err(String::as_str), expect);
     }
 
     const SERVICE: &str = r#"{"spec": {"type": "ClusterIP", "clusterIP": "10.0.0.9",

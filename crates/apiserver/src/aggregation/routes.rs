@@ -1,7 +1,7 @@
 //! Routes from API versions to the servers that serve them.
 
+use super::aggregated_server::AggregatedServer;
 use super::options::Options;
-use super::remote::Remote;
 use crate::serve::Shutdown;
 use arc_swap::ArcSwap;
 use metrics::{Counter, Descriptor, Family, Gauge, Registry};
@@ -37,17 +37,17 @@ pub(crate) struct Routes {
     /// Every version with an APIService.
     pub entries: Vec<Arc<RouteEntry>>,
     /// Aggregated servers by `group/version`.
-    remotes: HashMap<String, Arc<Remote>>,
+    remotes: HashMap<String, Arc<AggregatedServer>>,
 }
 
 impl Routes {
     /// The aggregated server of a version.
-    pub fn remote(&self, group_version: &str) -> Option<&Arc<Remote>> {
+    pub fn remote(&self, group_version: &str) -> Option<&Arc<AggregatedServer>> {
         self.remotes.get(group_version)
     }
 
     /// All aggregated servers.
-    pub fn remotes(&self) -> impl Iterator<Item = &Arc<Remote>> {
+    pub fn remotes(&self) -> impl Iterator<Item = &Arc<AggregatedServer>> {
         self.entries.iter().filter_map(|entries| entries.remote.as_ref())
     }
 }
@@ -58,7 +58,7 @@ pub(crate) struct RouteEntry {
     pub version: String,
     pub priority: Priority,
     /// The aggregated server; `None` for local versions.
-    pub remote: Option<Arc<Remote>>,
+    pub remote: Option<Arc<AggregatedServer>>,
 }
 
 /// Order of versions in discovery: greater numbers first.
@@ -112,7 +112,7 @@ impl Aggregation {
     }
 
     /// The aggregated server of a path. `with_openapi`: whether OpenAPI v3 paths count, too.
-    pub(crate) fn route(&self, path: &str, with_openapi: bool) -> Option<Arc<Remote>> {
+    pub(crate) fn route(&self, path: &str, with_openapi: bool) -> Option<Arc<AggregatedServer>> {
         let routes = self.routes.load();
         if routes.remotes.is_empty() {
             return None;

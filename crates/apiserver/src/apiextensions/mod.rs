@@ -16,7 +16,6 @@ use kinds::apiextensions::{naming, serve};
 use rest::{Api, Collection, Object, Resource};
 use schema::{Value, time};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::future::poll_fn;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -131,7 +130,7 @@ impl Definitions {
         loop {
             let mut changes: Vec<Arc<Event<Object>>> = Vec::new();
             tokio::select! {
-                result = poll_fn(|cx| self.watcher.poll_batch(cx, &mut changes, MAX_CHANGES)) => match result {
+                result = self.watcher.recv_batch(&mut changes, MAX_CHANGES) => match result {
                     None => return,
                     Some(Ok(_)) => {
                         // in order: the first definition has the first claim to a name

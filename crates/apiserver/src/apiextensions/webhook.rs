@@ -105,16 +105,16 @@ impl Hook {
 
 /// The objects of a response.
 fn read(mut answer: Value, api_version: &str, uid: &str) -> Result<Vec<Value>, String> {
-    let found = (answer.text(&["apiVersion"]), answer.text(&["kind"]));
-    if found != (api_version, "ConversionReview") {
+    let type_meta = (answer.text(&["apiVersion"]), answer.text(&["kind"]));
+    if type_meta != (api_version, "ConversionReview") {
         return Err(format!(
             "expected webhook response of {api_version}, Kind=ConversionReview, got {}, Kind={}",
-            found.0, found.1
+            type_meta.0, type_meta.1
         ));
     }
-    let found = answer.text(&["response", "uid"]);
-    if found != uid {
-        return Err(format!("expected response.uid={}, got {}", quoted(uid), quoted(found)));
+    let type_meta = answer.text(&["response", "uid"]);
+    if type_meta != uid {
+        return Err(format!("expected response.uid={}, got {}", quoted(uid), quoted(type_meta)));
     }
     let status = answer.text(&["response", "result", "status"]);
     if status != "Success" {
@@ -131,9 +131,9 @@ fn read(mut answer: Value, api_version: &str, uid: &str) -> Result<Vec<Value>, S
 
 /// Checks that an object came back in the requested version, and restores its metadata.
 fn restore_metadata(sent: Value, mut converted: Value, version: &str) -> Result<Value, String> {
-    let found = converted.text(&["apiVersion"]);
-    if found != version {
-        return Err(format!("invalid groupVersion (expected {version}, received {found})"));
+    let api_version = converted.text(&["apiVersion"]);
+    if api_version != version {
+        return Err(format!("invalid groupVersion (expected {version}, received {api_version})"));
     }
     for (name, path) in [
         ("kind", &["kind"][..]),

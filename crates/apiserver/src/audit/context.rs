@@ -26,10 +26,10 @@ pub(crate) struct AuditContext<'a> {
     info: &'a RequestInfo,
     parts: &'a Parts,
     peer: &'a Peer,
-    notes: &'a Arc<RequestRecord>,
+    request_record: &'a Arc<RequestRecord>,
     id: HeaderValue,
     received: SystemTime,
-    open: Option<Box<Open>>,
+    open: Option<Box<OpenEvent>>,
 }
 
 impl<'a> AuditContext<'a> {
@@ -38,13 +38,13 @@ impl<'a> AuditContext<'a> {
         info: &'a RequestInfo,
         parts: &'a Parts,
         peer: &'a Peer,
-        notes: &'a Arc<RequestRecord>,
+        request_record: &'a Arc<RequestRecord>,
     ) -> Self {
         let id = parts.headers.get(&ID).filter(|id| !id.is_empty()).cloned().unwrap_or_else(|| {
             let id = rest::metadata::new_uid(&audit.world);
             HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static(""))
         });
-        AuditContext { audit, info, parts, peer, notes, id, received: audit.world.now(), open: None }
+        AuditContext { audit, info, parts, peer, request_record, id, received: audit.world.now(), open: None }
     }
 
     /// The audit id.
@@ -94,10 +94,10 @@ impl<'a> AuditContext<'a> {
         }
     }
 
-    fn open(&mut self, user: Option<&Arc<User>>, attributes: &Attributes<'_>) -> Option<&mut Open> {
+    fn open(&mut self, user: Option<&Arc<User>>, attributes: &Attributes<'_>) -> Option<&mut OpenEvent> {
         let selection = self.audit.policy.evaluate(user.map(|user| &**user), attributes);
         self.audit.levels[selection.level as usize].inc();
-        self.notes.set_audit_detail(match selection.level {
+        self.request_record.set_audit_detail(match selection.level {
             Level::None => return None,
             Level::Metadata => AuditDetail::Reference,
             Level::Request => AuditDetail::Request,
@@ -116,11 +116,17 @@ impl<'a> AuditContext<'a> {
             received: self.received,
             decision: None,
             outcome: None,
-            traffic: Default::default(),
+            recorded_objects: Default::default(),
             annotations: Vec::new(),
         };
-        let (audit, notes) = (self.audit.clone(), self.notes.clone());
-        Some(self.open.insert(Box::new(Open { audit, record, notes, received: false, done: false })))
+        let (audit, request_record) = (self.audit.clone(), self.request_record.clone());
+        Some(self.open.insert(Box::new(OpenEvent {
+            audit,
+            record,
+            request_record,
+            received: false,
+            done: false,
+        })))
     }
 
     /// Records a panic.
@@ -160,23 +166,23 @@ impl<'a> AuditContext<'a> {
 }
 
 /// An event without its end, which it gets at the latest on drop.
-struct Open {
+struct OpenEvent {
     audit: Arc<Audit>,
     record: Record,
-    notes: Arc<RequestRecord>,
+    request_record: Arc<RequestRecord>,
     /// Whether `RequestReceived` was recorded.
     received: bool,
     done: bool,
 }
 
-impl Open {
+impl OpenEvent {
     fn add_outcome(&mut self, outcome: Outcome) {
         let record = &mut self.record;
         record.outcome = Some(outcome);
-        record.traffic = self.notes.take_traffic();
-        record.annotations = self.notes.annotations();
+        record.recorded_objects = self.request_record.take_objects();
+        record.annotations = self.request_record.annotations();
         if let Some(object) = &mut record.object {
-            object.complete(&record.traffic.reference);
+            object.complete(&record.recorded_objects.reference);
         }
     }
 
@@ -187,7 +193,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenEvent {
     fn drop(&mut self) {
         if self.done {
             return;
@@ -208,7 +214,7 @@ impl Drop for Open {
 struct RecordedStream {
     pieces: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
     #[expect(dead_code, reason = "its end is the record's")]
-    open: Box<Open>,
+    open: Box<OpenEvent>,
 }
 
 impl Stream for RecordedStream {

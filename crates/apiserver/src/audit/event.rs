@@ -10,7 +10,7 @@ use auth::{Attributes, User};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Uri};
 use names::Names;
-use rest::Traffic;
+use rest::RecordedObjects;
 use schema::encode::string;
 use schema::problem::quoted;
 use std::borrow::Cow;
@@ -34,7 +34,7 @@ pub(crate) struct Record {
     /// The authorization decision, if there was one, and its reason.
     pub decision: Option<(Option<bool>, Cow<'static, str>)>,
     pub outcome: Option<Outcome>,
-    pub traffic: Traffic,
+    pub recorded_objects: RecordedObjects,
     pub annotations: Vec<(String, String)>,
 }
 
@@ -180,7 +180,11 @@ impl Record {
     }
 
     fn body_bytes(&self) -> usize {
-        [&self.traffic.request, &self.traffic.response].into_iter().flatten().map(Bytes::len).sum()
+        [&self.recorded_objects.request, &self.recorded_objects.response]
+            .into_iter()
+            .flatten()
+            .map(Bytes::len)
+            .sum()
     }
 
     fn write_status(&self, out: &mut Vec<u8>) {
@@ -189,7 +193,7 @@ impl Record {
         let code = outcome.code();
         match outcome {
             Outcome::Code(_) => {
-                if let Some(status) = &self.traffic.status {
+                if let Some(status) = &self.recorded_objects.status {
                     json::write_status_fields(status, out);
                 }
             }
@@ -206,10 +210,10 @@ impl Record {
     }
 
     fn write_bodies(&self, out: &mut Vec<u8>) {
-        let (level, traffic) = (self.selection.level, &self.traffic);
+        let (level, recorded_objects) = (self.selection.level, &self.recorded_objects);
         for (name, body, least) in [
-            ("requestObject", &traffic.request, Level::Request),
-            ("responseObject", &traffic.response, Level::RequestResponse),
+            ("requestObject", &recorded_objects.request, Level::Request),
+            ("responseObject", &recorded_objects.response, Level::RequestResponse),
         ] {
             let Some(body) = body.as_ref().filter(|_| level >= least) else { continue };
             out.extend_from_slice(format!(",\"{name}\":").as_bytes());

@@ -86,9 +86,9 @@ fn members(bytes: &[u8], at: usize) -> impl Iterator<Item = (usize, usize, usize
         }
         let value = string_end(bytes, next) + 1;
         let end = value_end(bytes, value);
-        let found = (next, value, end);
+        let member = (next, value, end);
         next = end + 1;
-        Some(found)
+        Some(member)
     })
 }
 

@@ -48,10 +48,10 @@ pub(super) struct Log {
 
 enum State {
     Stdout,
-    File(Open),
+    File(OpenLog),
 }
 
-struct Open {
+struct OpenLog {
     path: PathBuf,
     file: Option<File>,
     bytes: u64,
@@ -68,7 +68,7 @@ impl Log {
                     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
                 }
                 let (file, bytes) = open(path)?;
-                State::File(Open { path: path.clone(), file: Some(file), bytes, is_torn: false })
+                State::File(OpenLog { path: path.clone(), file: Some(file), bytes, is_torn: false })
             }
         };
         Ok(Log { state: Mutex::new(state), rotation, world, cleanup_lock: Arc::default() })
@@ -92,7 +92,7 @@ impl Log {
         }
     }
 
-    fn rotate(&self, open: &mut Open) -> io::Result<()> {
+    fn rotate(&self, open: &mut OpenLog) -> io::Result<()> {
         open.file = None;
         let millis = self.world.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let millis = u64::try_from(millis).unwrap_or(u64::MAX);
@@ -119,7 +119,7 @@ impl Log {
     }
 }
 
-impl Open {
+impl OpenLog {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,

@@ -33,6 +33,6 @@ pub(crate) use json::patch as patch_body;
 pub use log::{Rotation, Target};
 pub use metrics::Counters;
 pub use options::{AuditError, LogOptions, Options, WebhookOptions};
-pub use policy::{BadPolicy, Level, Policy, Stage};
+pub use policy::{InvalidPolicy, Level, Policy, Stage};
 pub use recorder::Audit;
 pub use sink::{Format, Mode, Truncate};

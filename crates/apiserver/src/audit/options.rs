@@ -36,5 +36,5 @@ pub enum AuditError {
     #[error("the audit log cannot be written: {0}")]
     Log(std::io::Error),
     #[error("the receiver of audit events cannot be called: {0}")]
-    Webhook(outbound::BadTarget),
+    Webhook(outbound::InvalidTarget),
 }

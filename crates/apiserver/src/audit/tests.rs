@@ -6,7 +6,7 @@ use bytes::Bytes;
 use env::{Simulated, World};
 use http::HeaderValue;
 use names::Names;
-use rest::Traffic;
+use rest::RecordedObjects;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +76,7 @@ fn record(id: &str) -> Record {
         received: std::time::UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_700),
         decision: Some((Some(true), "so".into())),
         outcome: None,
-        traffic: Traffic::default(),
+        recorded_objects: RecordedObjects::default(),
         annotations: vec![("z".into(), "1".into()), ("a".into(), "2".into())],
     }
 }
@@ -201,7 +201,7 @@ async fn large_events_lose_their_bodies_and_then_themselves() {
     };
     let (audit, counters) = start(Options { policy: Some(full_policy()), log: Some(log), webhook: None });
     let mut large = record("large");
-    large.traffic.request = Some(Bytes::from(format!("{{\"a\":\"{}\"}}", "x".repeat(1000))));
+    large.recorded_objects.request = Some(Bytes::from(format!("{{\"a\":\"{}\"}}", "x".repeat(1000))));
     large.outcome = Some(Outcome::Code(200));
     emit(&audit, &large, Stage::ResponseComplete).await;
     let mut huge = record("huge");
@@ -254,7 +254,8 @@ fn the_formats_of_an_event_match_upstream() {
         r#"2023-11-14T22:13:20.1234567Z AUDIT: id="x\"y" stage="RequestReceived" ip="127.0.0.1" method="list" user="jane" groups="\"a\\\"b\",\"c\"" as="bob" asgroups="\"g\"" user-agent="curl" namespace="<none>" uri="/api/v1/pods?limit=1" response="<deferred>""#
     );
     one.outcome = Some(Outcome::Disconnected);
-    one.traffic.response = Some(Bytes::from_static(b"{\"kind\":\"X\",\"metadata\":{\"managedFields\":[]}}"));
+    one.recorded_objects.response =
+        Some(Bytes::from_static(b"{\"kind\":\"X\",\"metadata\":{\"managedFields\":[]}}"));
     one.selection.without_managed_fields = true;
     let at = one.received + Duration::from_secs(1);
     assert_eq!(
@@ -301,12 +302,12 @@ async fn a_request_that_was_received_has_an_end() {
         path: "/version",
         resource_request: false,
     };
-    let begin = |notes| AuditContext::begin(&audit, &info, &parts, &peer, notes);
-    let notes = Default::default();
-    let mut audit_context = begin(&notes);
+    let begin = |request_record| AuditContext::begin(&audit, &info, &parts, &peer, request_record);
+    let request_record = Default::default();
+    let mut audit_context = begin(&request_record);
     assert!(audit_context.record_received(&user, &attributes).get().await);
     drop(audit_context);
-    let mut audit_context = begin(&notes);
+    let mut audit_context = begin(&request_record);
     assert!(audit_context.record_received(&user, &attributes).get().await);
     audit_context.record_panic("a panic").await;
     let text = std::fs::read_to_string(&path).unwrap();

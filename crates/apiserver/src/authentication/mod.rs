@@ -164,7 +164,7 @@ impl Identity {
             tokens.push(Arc::new(oidc::Oidc::start(options, world)));
         }
         if let Some(options) = options.token_webhook {
-            let mut remote = webhook::Remote::new(options, audiences.clone(), names, world);
+            let mut remote = webhook::WebhookAuthenticator::new(options, audiences.clone(), names, world);
             remote.metrics = token_cache_metrics.clone();
             tokens.push(Arc::new(remote));
         }

@@ -35,18 +35,18 @@ impl TrustMap {
         let namespace = api.names.system_namespace();
         let resources = api.resources();
         let Some(resource) = resources.get("v1", "configmaps") else { return Ok(()) };
-        let found = resource.collection.cache.get(&namespace, NAME);
-        let found = found.and_then(|object| object.value(&resource.collection.kind).ok());
+        let config_map = resource.collection.cache.get(&namespace, NAME);
+        let config_map = config_map.and_then(|object| object.value(&resource.collection.kind).ok());
         let now = env::unix_seconds(&api.world);
-        let mut object = found.clone().unwrap_or_else(Value::map);
-        for (key, text) in desired_data(found.as_ref(), clients, proxies, now) {
+        let mut object = config_map.clone().unwrap_or_else(Value::map);
+        for (key, text) in desired_data(config_map.as_ref(), clients, proxies, now) {
             object.set(&["data", key], text);
         }
-        if found.as_ref() == Some(&object) {
+        if config_map.as_ref() == Some(&object) {
             return Ok(());
         }
         object.set(&["metadata", "name"], NAME);
-        let name = if found.is_some() { NAME } else { "" };
+        let name = if config_map.is_some() { NAME } else { "" };
         let target = loopback::WriteTarget { resource, namespace: &namespace, name, subresource: "" };
         // a concurrent server writes its own data; the next round adds the rest
         loopback::ignore_conflict(loopback::write(api, target, &object).await.map(drop))
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_put_there_is_kept_unless_its_time_has_passed() {
+    fn values_of_other_servers_are_kept_until_they_expire() {
         let (mine, theirs, old) = (certificate(9), certificate(5), certificate(1));
         let held = format!("{old}{theirs}{mine}");
         assert_eq!(merge_bundles(&held, mine.as_bytes(), 2 * 86_400), format!("{theirs}{mine}"));

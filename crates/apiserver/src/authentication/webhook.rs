@@ -36,7 +36,7 @@ impl Options {
 }
 
 /// The authenticator.
-pub struct Remote {
+pub struct WebhookAuthenticator {
     hook: Webhook,
     group_version: String,
     ttl: Duration,
@@ -49,9 +49,9 @@ pub struct Remote {
     world: World,
 }
 
-impl Remote {
+impl WebhookAuthenticator {
     pub fn new(options: Options, audiences: Arc<[String]>, names: &Names, world: &World) -> Self {
-        Remote {
+        WebhookAuthenticator {
             hook: Webhook::new(options.client, options.backoff, world.clone()),
             group_version: format!("{}/{}", names.group("authentication"), options.version.name()),
             ttl: options.ttl,
@@ -166,7 +166,7 @@ pub(super) fn size(verdict: &Verdict) -> usize {
     texts.map(|text| text.len() + 48).sum()
 }
 
-impl Authenticator for Remote {
+impl Authenticator for WebhookAuthenticator {
     fn reads_audiences(&self) -> bool {
         true
     }

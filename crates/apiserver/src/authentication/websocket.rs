@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_protocol_is_the_token_and_another_is_not() {
+    fn the_bearer_subprotocol_is_the_token() {
         let token_of = |protocols: &[&str], upgrade: bool| {
             let mut headers = HeaderMap::new();
             for protocol in protocols {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_forgotten_and_other_protocols_are_not() {
+    fn the_token_is_removed_from_the_subprotocols() {
         let mut headers = HeaderMap::new();
         headers.append(SEC_WEBSOCKET_PROTOCOL, "p.abc, one".parse().unwrap());
         headers.append(SEC_WEBSOCKET_PROTOCOL, "two".parse().unwrap());

@@ -35,7 +35,7 @@ pub(crate) fn authorizer(
         Mode::AlwaysAllow => Some(Arc::new(AlwaysAllow) as Arc<dyn Authorizer>),
         Mode::AlwaysDeny => Some(Arc::new(AlwaysDeny)),
         Mode::Abac => Some(Arc::new(policies.take()?)),
-        Mode::Webhook => Some(Arc::new(webhook::Remote::new(webhook.take()?, names, world))),
+        Mode::Webhook => Some(Arc::new(webhook::WebhookAuthorizer::new(webhook.take()?, names, world))),
         Mode::Rbac => Some(rbac.clone()),
         Mode::Node => Some(node.clone()),
     });

@@ -15,13 +15,13 @@ use schema::{Value, decode};
 /// A line that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
-pub struct BadLine {
+pub struct InvalidLine {
     pub line: usize,
     pub why: String,
 }
 
 /// Parses a file; reports all invalid lines.
-pub fn parse(text: &str, names: &Names) -> Result<Abac, Vec<BadLine>> {
+pub fn parse(text: &str, names: &Names) -> Result<Abac, Vec<InvalidLine>> {
     let version = format!("abac.{}", names.well_known_under("authorization", "v1beta1"));
     let (mut policies, mut bad) = (Vec::new(), Vec::new());
     for (at, line) in text.lines().enumerate() {
@@ -31,7 +31,7 @@ pub fn parse(text: &str, names: &Names) -> Result<Abac, Vec<BadLine>> {
         }
         match policy(line, &version) {
             Ok(policy) => policies.push(policy),
-            Err(why) => bad.push(BadLine { line: at + 1, why }),
+            Err(why) => bad.push(InvalidLine { line: at + 1, why }),
         }
     }
     if bad.is_empty() { Ok(Abac(policies)) } else { Err(bad) }

@@ -45,7 +45,7 @@ impl Options {
 }
 
 /// The authorizer.
-pub struct Remote {
+pub struct WebhookAuthorizer {
     hook: Webhook,
     version: Version,
     group_version: String,
@@ -53,9 +53,9 @@ pub struct Remote {
     cache: TtlCache<Decision>,
 }
 
-impl Remote {
+impl WebhookAuthorizer {
     pub fn new(options: Options, names: &Names, world: &World) -> Self {
-        Remote {
+        WebhookAuthorizer {
             hook: Webhook::new(options.client, options.backoff, world.clone()),
             version: options.version,
             group_version: format!("{}/{}", names.group("authorization"), options.version.name()),
@@ -152,7 +152,7 @@ fn parse_decision(response: &Value) -> Result<Decision, WebhookError> {
     })
 }
 
-impl Authorizer for Remote {
+impl Authorizer for WebhookAuthorizer {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
         let spec = self.review_spec(attributes);
         let chosen = [

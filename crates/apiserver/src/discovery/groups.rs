@@ -153,9 +153,9 @@ impl Group {
 /// All groups with their versions. The position of a group is that of its highest version; ties are broken by
 /// the names of versions and groups.
 fn groups(resources: &Resources, routes: &Routes) -> Vec<Group> {
-    let mut found: HashMap<(&str, &str), Priority> = HashMap::new();
+    let mut by_version: HashMap<(&str, &str), Priority> = HashMap::new();
     for resource in &resources.all {
-        let entry = found.entry((&resource.group, &resource.kind.version));
+        let entry = by_version.entry((&resource.group, &resource.kind.version));
         let priority = priorities(&resource.kind);
         // built-in kinds decide, where custom kinds share the version
         entry
@@ -167,25 +167,25 @@ fn groups(resources: &Resources, routes: &Routes) -> Vec<Group> {
             .or_insert(priority);
     }
     for RouteEntry { group, version, priority, remote } in routes.entries.iter().map(|it| &**it) {
-        let is_local = found.contains_key(&(group, version));
+        let is_local = by_version.contains_key(&(group, version));
         if is_local || remote.is_some() {
-            found.insert((group, version), *priority);
+            by_version.insert((group, version), *priority);
         }
     }
-    let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_by_cached_key(|((group, version), it)| (Reverse(it.group), format!("{version}.{group}")));
+    let mut by_version: Vec<_> = by_version.into_iter().collect();
+    by_version.sort_by_cached_key(|((group, version), it)| (Reverse(it.group), format!("{version}.{group}")));
     let mut groups: Vec<Group> = Vec::new();
     let mut positions: HashMap<&str, usize> = HashMap::new();
-    for ((group, version), _) in &found {
+    for ((group, version), _) in &by_version {
         let at = *positions.entry(group).or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => group.versions.push((*version).to_owned()),
             None => groups.push(Group { name: (*group).to_owned(), versions: vec![(*version).to_owned()] }),
         }
     }
-    let found: HashMap<_, _> = found.into_iter().collect();
+    let by_version: HashMap<_, _> = by_version.into_iter().collect();
     for Group { name, versions } in &mut groups {
-        let priority = |version: &str| found.get(&(&**name, version)).map_or(0, |it| it.version);
+        let priority = |version: &str| by_version.get(&(&**name, version)).map_or(0, |it| it.version);
         versions.sort_by_cached_key(|version| Reverse((priority(version), rank(version))));
     }
     groups

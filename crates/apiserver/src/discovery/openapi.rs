@@ -16,7 +16,7 @@ use http::{Method, Response, StatusCode};
 use names::Names;
 use parking_lot::Mutex;
 use rest::{Api, ApiError, Resource};
-use schema::openapi::{self, Dialect, Other, PROTO_MEDIA_TYPE, Source};
+use schema::openapi::{self, Dialect, ExternalDocument, PROTO_MEDIA_TYPE, Source};
 use schema::table::{Kind, Ref};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -82,7 +82,7 @@ impl OpenApi {
     ) -> Result<Response<Body>, ApiError> {
         only_get(context)?;
         let documents = self.documents(api, aggregation);
-        let others = || -> Vec<Arc<Other>> {
+        let others = || -> Vec<Arc<ExternalDocument>> {
             let mut all: Vec<_> = aggregation.routes().entries.clone();
             all.sort_by_key(|one| std::cmp::Reverse(one.priority.group));
             all.iter().filter_map(|one| one.remote.as_ref()?.discovery().v2.clone()).collect()

@@ -16,7 +16,7 @@ pub mod in_flight;
 use crate::audit::AuditContext;
 use crate::authentication::Chain;
 use crate::discovery::metrics::Callers;
-use crate::flowcontrol::{Busy, Fairness, Seat};
+use crate::flowcontrol::{Fairness, Seat, TooManyRequests};
 use crate::request::RequestInfo;
 use crate::serve::Peer;
 use auth::{Attributes, AuthError, Authorizer, Decision, User, forbidden_message, impersonate};
@@ -64,7 +64,7 @@ pub struct FilterContext<'a> {
 /// Time from filter to filter: the end of one is the beginning of the next.
 struct Laps<'a> {
     api: &'a Api,
-    notes: &'a RequestRecord,
+    record: &'a RequestRecord,
     last: Duration,
 }
 
@@ -72,7 +72,7 @@ impl Laps<'_> {
     /// Ends a step; returns how long it took.
     fn lap(&mut self, step: Step) -> Duration {
         let now = self.api.world.elapsed();
-        self.notes.reached(step, now);
+        self.record.reached(step, now);
         now.saturating_sub(std::mem::replace(&mut self.last, now))
     }
 }
@@ -83,13 +83,13 @@ pub async fn pass(
     headers: &HeaderMap,
     peer: &Peer,
     context: &FilterContext<'_>,
-    notes: &RequestRecord,
+    record: &RequestRecord,
     seat: &mut Seat,
     mut audit: Option<&mut AuditContext<'_>>,
 ) -> Result<Arc<User>, Refusal> {
     let FilterContext { authorizer, names, in_flight, fairness, api, metrics, received, .. } = *context;
-    let mut laps = Laps { api, notes, last: received };
-    let caller = match authenticate(headers, peer, context, notes, &mut laps).await {
+    let mut laps = Laps { api, record, last: received };
+    let caller = match authenticate(headers, peer, context, record, &mut laps).await {
         Ok(caller) => caller,
         Err(error) => {
             record_unauthenticated(info, audit);
@@ -114,7 +114,7 @@ pub async fn pass(
     if let Some(fairness) = fairness {
         let entered = fairness.enter(info, &attributes, api, (seat, laps.last)).await;
         metrics.filters.flow_control.took(laps.lap(Step::Admissible));
-        entered.map_err(|Busy| Refusal::TooManyRequests)?;
+        entered.map_err(|TooManyRequests| Refusal::TooManyRequests)?;
     }
     let decision = authorizer.authorize(&attributes).get().await;
     metrics.filters.authorization.took(laps.lap(Step::Authorized));
@@ -139,18 +139,18 @@ async fn authenticate(
     headers: &HeaderMap,
     peer: &Peer,
     context: &FilterContext<'_>,
-    notes: &RequestRecord,
+    record: &RequestRecord,
     laps: &mut Laps<'_>,
 ) -> Result<Arc<User>, ApiError> {
-    let found = context.callers.authenticate(headers, peer, notes).await;
+    let authenticated = context.callers.authenticate(headers, peer, record).await;
     let took = laps.lap(Step::Authenticated);
     context.metrics.filters.authentication.took(took);
-    match &found {
+    match &authenticated {
         Ok(user) => context.metrics.record(&user.name, took),
         Err(why) if why.has_no_credentials() => context.metrics.anonymous.took(took),
         Err(_) => context.metrics.refused.took(took),
     }
-    found.map_err(|why| {
+    authenticated.map_err(|why| {
         tracing::debug!(remote = %peer.remote, %why, "authentication failed");
         ApiError::unauthorized()
     })

@@ -71,7 +71,7 @@ pub(crate) struct Fairness {
 /// The classification of a request, and the seats that it holds.
 #[derive(Default)]
 pub(crate) struct Seat {
-    running: Option<Running>,
+    running: Option<ExecutingRequest>,
     /// The classification of a request that is not executing.
     classified: Option<Arc<Classification>>,
     ticket: Option<Ticket>,
@@ -80,7 +80,7 @@ pub(crate) struct Seat {
 }
 
 /// An executing request; its end is counted on drop.
-struct Running {
+struct ExecutingRequest {
     classification: Arc<Classification>,
     seats: u32,
     watches: bool,
@@ -88,7 +88,7 @@ struct Running {
     world: World,
 }
 
-impl Drop for Running {
+impl Drop for ExecutingRequest {
     fn drop(&mut self) {
         let took = self.world.elapsed().saturating_sub(self.since);
         self.classification.metrics.record_end(self.seats, took, self.watches);
@@ -134,7 +134,7 @@ impl Seat {
 
 /// A rejected request, which may be retried.
 #[derive(Debug)]
-pub(crate) struct Busy;
+pub(crate) struct TooManyRequests;
 
 impl Fairness {
     /// The total number of seats is the limit of requests in flight.
@@ -173,14 +173,14 @@ impl Fairness {
         attributes: &Attributes<'_>,
         api: &Api,
         (seat, now): (&mut Seat, Duration),
-    ) -> Result<(), Busy> {
+    ) -> Result<(), TooManyRequests> {
         let plan = self.plan.load();
         let Some(classification) = plan.classify(attributes).cloned() else { return Ok(()) };
         drop(plan);
         let (level, watches) = (&classification.level, info.verb == "watch");
         let begins = |classification: Arc<Classification>, seats: u32, since: Duration, waited: Duration| {
             classification.metrics.record_start(seats, waited);
-            Running { classification, seats, watches, since, world: self.world.clone() }
+            ExecutingRequest { classification, seats, watches, since, world: self.world.clone() }
         };
         if level.is_exempt() {
             seat.running = Some(begins(classification, 1, now, Duration::ZERO));
@@ -204,7 +204,7 @@ impl Fairness {
         let Some(ticket) = ticket else {
             classification.metrics.record_rejection(why, self.world.elapsed().saturating_sub(now));
             seat.classified = Some(classification);
-            return Err(Busy);
+            return Err(TooManyRequests);
         };
         let waited = ticket.waited();
         seat.ticket = Some(ticket);

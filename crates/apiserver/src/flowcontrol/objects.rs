@@ -298,8 +298,9 @@ fn version(api: &Api) -> String {
 
 pub(super) fn collections(api: &Api) -> Vec<Arc<Collection>> {
     let resources = api.resources();
-    let found = [SCHEMAS, LEVELS].into_iter().filter_map(|plural| resources.get(&version(api), plural));
-    found.map(|resource| resource.collection.clone()).collect()
+    let resources_of_both =
+        [SCHEMAS, LEVELS].into_iter().filter_map(|plural| resources.get(&version(api), plural));
+    resources_of_both.map(|resource| resource.collection.clone()).collect()
 }
 
 /// All objects of one of the two kinds, in the newer version.

@@ -73,9 +73,9 @@ impl Plan {
 
     /// The classification of a request: the first matching schema, or the last one.
     pub fn classify(&self, attributes: &Attributes<'_>) -> Option<&Arc<Classification>> {
-        let found =
+        let schema =
             self.classifications.iter().find(|classification| classification.schema.matches(attributes));
-        found.or_else(|| {
+        schema.or_else(|| {
             self.classifications.iter().find(|classification| classification.schema.name == CATCH_ALL)
         })
     }

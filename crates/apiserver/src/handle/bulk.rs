@@ -62,15 +62,15 @@ impl Service {
     ) -> Result<Response<Body>, ApiError> {
         let exempt = seat.is_exempt() || context.user.is_in(auth::MASTERS);
         let threads = if exempt { &self.bulk.exempt } else { &self.bulk.others };
-        let _give_up = CancelOnDrop(context.notes.clone());
+        let _give_up = CancelOnDrop(context.record.clone());
         // shared: the waiting side takes it back, or else the end of the work releases it
         let held = Arc::new(Mutex::new(seat.take_seats()));
         let (service, working) = (self.clone(), held.clone());
         let (info, headers) = (context.info.clone(), context.headers.clone());
-        let RequestContext { user, body, connection, notes, .. } = context;
+        let RequestContext { user, body, connection, record, .. } = context;
         let work = async move {
             let _working = working;
-            let context = RequestContext { info: &info, headers: &headers, user, body, connection, notes };
+            let context = RequestContext { info: &info, headers: &headers, user, body, connection, record };
             service.execute(&context).await
         };
         let done = match traceparent {

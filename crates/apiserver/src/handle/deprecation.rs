@@ -27,10 +27,10 @@ pub(crate) fn warning(resource: &Resource, names: &Names, now: Release) -> Optio
 }
 
 /// Records for audit in which release the version is removed.
-pub(crate) fn annotate(resource: &Resource, names: &Names, notes: &RequestRecord) {
+pub(crate) fn annotate(resource: &Resource, names: &Names, record: &RequestRecord) {
     let (domain, removed) = (&names.api_domain, &resource.kind.lifecycle.removed);
-    notes.annotate(format!("{domain}/deprecated"), "true");
+    record.annotate(format!("{domain}/deprecated"), "true");
     if !removed.is_empty() {
-        notes.annotate(format!("{domain}/removed-release"), removed.to_string());
+        record.annotate(format!("{domain}/removed-release"), removed.to_string());
     }
 }

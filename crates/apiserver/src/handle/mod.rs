@@ -28,7 +28,7 @@ use crate::discovery::health;
 use crate::filters::{self, FilterContext, Refusal, in_flight};
 use crate::flowcontrol::Seat;
 use crate::request::RequestInfo;
-use crate::serve::{Body, Handler, Leave, Peer, catch_panic, panic_text};
+use crate::serve::{Body, CloseConnection, Handler, Peer, catch_panic, panic_text};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -82,11 +82,11 @@ impl Service {
         let mut info = RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
         self.gates.narrow(&mut info, &mut parts.headers);
         let scope = RequestScope::new(self, &info, &parts, &peer, received);
-        let notes = Arc::<RequestRecord>::default();
+        let record = Arc::<RequestRecord>::default();
         let mut seat = Seat::default();
         let mut audit =
-            self.access.audit.as_ref().map(|audit| AuditContext::begin(audit, &info, &parts, &peer, &notes));
-        let work = || self.dispatch(&scope, &parts, &peer, body, (&notes, &mut seat), audit.as_mut());
+            self.access.audit.as_ref().map(|audit| AuditContext::begin(audit, &info, &parts, &peer, &record));
+        let work = || self.dispatch(&scope, &parts, &peer, body, (&record, &mut seat), audit.as_mut());
         let result = match scope.traceparent() {
             None => catch_panic(work()).await,
             Some(parent) => Box::pin(outbound::within(parent, catch_panic(work()))).await,
@@ -105,25 +105,25 @@ impl Service {
             Ok(response) => response,
             Err(error) => {
                 let user = Arc::new(auth::User::anonymous());
-                let (headers, notes) = (&parts.headers, notes.clone());
+                let (headers, record) = (&parts.headers, record.clone());
                 let context =
-                    RequestContext { info: &info, headers, user, body: Bytes::new(), connection: 0, notes };
+                    RequestContext { info: &info, headers, user, body: Bytes::new(), connection: 0, record };
                 responses::failure(&error, &context, &self.api.names)
             }
         };
         seat.complete(&mut response);
         self.access.cors.add_headers(response.headers_mut(), page);
-        responses::warn(&mut response, &notes.take_warnings());
+        responses::warn(&mut response, &record.take_warnings());
         if let Some(audit) = audit {
             response = audit.complete(response).await;
         }
         if self.should_go_away(&peer) {
-            response.extensions_mut().insert(Leave);
+            response.extensions_mut().insert(CloseConnection);
         }
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::Empty;
         }
-        let response = scope.complete(&notes, response);
+        let response = scope.complete(&record, response);
         match websocket::is_upgrade(info.verb, &parts, &response) {
             true => {
                 websocket::switch(&parts, &self.access.callers.websocket_prefix, response, &self.shutdown)
@@ -138,7 +138,7 @@ impl Service {
         parts: &http::request::Parts,
         peer: &Peer,
         body: B,
-        (notes, seat): (&Arc<RequestRecord>, &mut Seat),
+        (record, seat): (&Arc<RequestRecord>, &mut Seat),
         mut audit: Option<&mut AuditContext<'_>>,
     ) -> Result<Response<Body>, ApiError>
     where
@@ -165,7 +165,7 @@ impl Service {
                 return Err(error);
             }
         };
-        let passed = filters::pass(info, headers, peer, &filters, notes, seat, audit.as_deref_mut()).await;
+        let passed = filters::pass(info, headers, peer, &filters, record, seat, audit.as_deref_mut()).await;
         let user = match passed {
             Ok(user) => user,
             Err(refused) => {
@@ -197,10 +197,10 @@ impl Service {
             }
             let body = read_body(body).await?;
             if !body.is_empty() {
-                notes.reached(Step::Received, self.api.world.elapsed());
+                record.reached(Step::Received, self.api.world.elapsed());
             }
-            let (connection, notes) = (peer.connection, notes.clone());
-            let context = RequestContext { info, headers, user, body, connection, notes };
+            let (connection, record) = (peer.connection, record.clone());
+            let context = RequestContext { info, headers, user, body, connection, record };
             match self.is_bulk(&context) {
                 false => self.execute(&context).await,
                 true => Box::pin(self.execute_in_bulk(context, seat, scope.traceparent())).await,
@@ -252,7 +252,7 @@ impl Service {
         self.shutdown.is_refusing().then(|| {
             let mut response =
                 too_many_requests(5, "The apiserver is shutting down, please try again later.\n");
-            response.extensions_mut().insert(Leave);
+            response.extensions_mut().insert(CloseConnection);
             response
         })
     }

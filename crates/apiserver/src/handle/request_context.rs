@@ -15,7 +15,7 @@ pub(crate) struct RequestContext<'a> {
     /// Id of the connection.
     pub connection: u64,
     /// Warnings, annotations and timings of the request.
-    pub notes: Arc<RequestRecord>,
+    pub record: Arc<RequestRecord>,
 }
 
 impl RequestContext<'_> {

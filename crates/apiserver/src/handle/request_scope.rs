@@ -56,20 +56,20 @@ impl<'a> RequestScope<'a> {
     }
 
     /// Counts the response. A long-running one is counted when it ends.
-    pub fn complete(mut self, notes: &RequestRecord, response: Response<Body>) -> Response<Body> {
+    pub fn complete(mut self, record: &RequestRecord, response: Response<Body>) -> Response<Body> {
         self.is_complete = true;
         let took = self.took();
         self.log(took, &response);
-        self.end_span(took, notes, &response);
+        self.end_span(took, record, &response);
         if self.info.verb == "watch" && matches!(response.body(), Body::Stream(_)) {
             return response;
         }
         if took >= LONG {
-            self.log_steps(took, notes, &response);
+            self.log_steps(took, record, &response);
         }
         let (labels, code) = (self.labels(), response.status());
         let requests = &self.service.metrics.requests;
-        response.map(|body| requests.record_response(&labels, code, (took, notes.webhook_duration()), body))
+        response.map(|body| requests.record_response(&labels, code, (took, record.webhook_duration()), body))
     }
 
     /// Counts and logs a panic.
@@ -85,7 +85,7 @@ impl<'a> RequestScope<'a> {
         );
     }
 
-    fn end_span(&self, took: Duration, notes: &RequestRecord, response: &Response<Body>) {
+    fn end_span(&self, took: Duration, record: &RequestRecord, response: &Response<Body>) {
         let (Some(tracing), Some(span)) = (&self.service.tracing, &self.span) else { return };
         let attributes = SpanAttributes {
             method: self.parts.method.as_str(),
@@ -95,7 +95,7 @@ impl<'a> RequestScope<'a> {
             id: text(id(response.headers(), &self.parts.headers)),
             code: response.status().as_u16(),
         };
-        tracing.end(span, took, notes, &attributes);
+        tracing.end(span, took, record, &attributes);
     }
 
     fn uri(&self) -> &str {
@@ -120,10 +120,10 @@ impl<'a> RequestScope<'a> {
         );
     }
 
-    fn log_steps(&self, took: Duration, notes: &RequestRecord, response: &Response<Body>) {
+    fn log_steps(&self, took: Duration, record: &RequestRecord, response: &Response<Body>) {
         let Some(suppressed) = self.service.slow.now() else { return };
         let (mut steps, mut before) = (String::new(), self.received);
-        for (step, at) in notes.steps() {
+        for (step, at) in record.steps() {
             // writing to a string cannot fail
             let _ = write!(steps, "{}={:?} ", step.name(), at.saturating_sub(before));
             before = before.max(at);

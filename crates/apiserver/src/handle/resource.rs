@@ -15,7 +15,7 @@ use http::{Method, Response, header};
 use merge::managed::default_manager;
 use rest::hooks::VirtualSubresource;
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
-use rest::{ApiError, AuditDetail, Deleted, Details, PatchKind, Requester, Resource, WriteRequest};
+use rest::{ApiError, AuditDetail, DeleteOutcome, Details, PatchKind, Requester, Resource, WriteRequest};
 use rest::{Format, Input};
 use schema::{Value, proto};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Service {
                 Err(PathError::Path) => return Ok(not_found()),
                 Err(misplaced) => {
                     let deprecated = deprecation::warning(&resource, &self.api.names, self.release);
-                    context.notes.warn_first(deprecated.into_iter().collect());
+                    context.record.warn_first(deprecated.into_iter().collect());
                     return Err(match misplaced {
                         PathError::Verb => not_supported(&resource, target, context.info.verb),
                         _ => ApiError::not_found(resource.subject(&target.name)),
@@ -68,8 +68,8 @@ impl Service {
             return result;
         };
         self.metrics.record_deprecated(&resource, &target.subresource);
-        if context.notes.audit_detail() > AuditDetail::Nothing {
-            deprecation::annotate(&resource, &self.api.names, &context.notes);
+        if context.record.audit_detail() > AuditDetail::Nothing {
+            deprecation::annotate(&resource, &self.api.names, &context.record);
         }
         let response = match result {
             Ok(response) => response,
@@ -77,7 +77,7 @@ impl Service {
             Err(error) if error.is_about_media() => return Err(error),
             Err(error) => responses::failure(&error, context, &self.api.names),
         };
-        context.notes.warn_first(vec![deprecated]);
+        context.record.warn_first(vec![deprecated]);
         Ok(response)
     }
 
@@ -193,17 +193,7 @@ impl Service {
         let input = self.input(context)?;
         let options = WriteOptions::parse(&context.info.query, "CreateOptions", &self.api.names)?;
         let (user, manager) = (requester(context), manager(context, &options));
-        let mut write = WriteRequest {
-            resource: path.resource,
-            namespace: path.namespace,
-            name: path.name,
-            subresource: path.subresource,
-            options: &options,
-            user: &user,
-            manager: &manager,
-            owned: false,
-            warnings: Vec::new(),
-        };
+        let mut write = path.write_request(&options, &user, &manager);
         match (action, target_resource) {
             (Some(action), _) => self.api.act(&mut write, action, &input).await?,
             (None, Some(target_resource)) => {
@@ -214,7 +204,7 @@ impl Service {
         let status = crate::negotiate::status::empty_success(201);
         let response =
             responses::document(201, status, responses::meta_type("Status"), &format, &self.api.names);
-        context.notes.warn_first(write.warnings);
+        context.record.warn_first(write.warnings);
         Ok(response)
     }
 
@@ -229,20 +219,10 @@ impl Service {
         let input = self.input(context)?;
         let options = WriteOptions::parse(&context.info.query, "CreateOptions", &self.api.names)?;
         let (user, manager) = (requester(context), manager(context, &options));
-        let mut write = WriteRequest {
-            resource: path.resource,
-            namespace: path.namespace,
-            name: path.name,
-            subresource: path.subresource,
-            options: &options,
-            user: &user,
-            manager: &manager,
-            owned: false,
-            warnings: Vec::new(),
-        };
+        let mut write = path.write_request(&options, &user, &manager);
         let written = self.api.create_virtual_part(&mut write, part, &input).await?;
         let response = responses::typed_object(201, written.json, &part.kind.root, format, &self.api.names)?;
-        context.notes.warn_first(write.warnings);
+        context.record.warn_first(write.warnings);
         Ok(response)
     }
 
@@ -279,7 +259,7 @@ impl Service {
         let format = ResponseFormat::of(context, &self.api.names, path.resource, false)?;
         let options = WriteOptions::parse_patch(&context.info.query, kind.is_none(), &self.api.names)?;
         let input = Input { bytes: context.body.clone(), format: Format::Json };
-        context.notes.record_request(|| audit::patch_body(&context.body));
+        context.record.record_request(|| audit::patch_body(&context.body));
         let work = async |write: &mut WriteRequest<'_>| match kind {
             Some(kind) => self.api.patch(write, kind, &input).await,
             None => self.api.apply(write, &input).await,
@@ -297,17 +277,7 @@ impl Service {
     ) -> Result<Response<Body>, ApiError> {
         let user = requester(context);
         let manager = manager(context, options);
-        let mut write = WriteRequest {
-            resource: path.resource,
-            namespace: path.namespace,
-            name: path.name,
-            subresource: path.subresource,
-            options,
-            user: &user,
-            manager: &manager,
-            owned: false,
-            warnings: Vec::new(),
-        };
+        let mut write = path.write_request(options, &user, &manager);
         let written = work(&mut write).await;
         let warnings = std::mem::take(&mut write.warnings);
         let response = match written {
@@ -319,7 +289,7 @@ impl Service {
             }
             Err(error) => Ok(responses::failure(&error, context, &self.api.names)),
         };
-        context.notes.warn_first(warnings);
+        context.record.warn_first(warnings);
         response
     }
 
@@ -344,15 +314,15 @@ impl Service {
         path: &ResourcePath<'_>,
         options: &DeleteOptions,
         format: &ResponseFormat,
-        deleted: Deleted,
+        deleted: DeleteOutcome,
     ) -> Result<Response<Body>, ApiError> {
         let (resource, name) = (path.resource, path.name);
         match deleted {
-            Deleted::Object { json, gone } => {
+            DeleteOutcome::Object { json, gone } => {
                 let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
                 responses::object(code, json, resource, format, context, &self.api)
             }
-            Deleted::Gone { uid } => {
+            DeleteOutcome::Gone { uid } => {
                 let (group, kind) = (resource.group.clone(), resource.kind.plural.to_string());
                 let details = Details { name: name.to_owned(), group, kind, uid, ..Details::default() };
                 let status = crate::negotiate::status::success(&details);
@@ -371,7 +341,7 @@ impl Service {
     ) -> Response<Body> {
         let warning = resource.hooks.delete.warning;
         if !warning.is_empty() && options.propagation.is_none() && options.orphan_dependents.is_none() {
-            context.notes.warn_first(vec![warning.to_owned()]);
+            context.record.warn_first(vec![warning.to_owned()]);
         }
         result.unwrap_or_else(|error| responses::failure(&error, context, &self.api.names))
     }
@@ -406,7 +376,7 @@ impl Service {
         }
         let Some(ty) = responses::meta_type("DeleteOptions") else { return Ok(Value::Null) };
         let options = self.input(context)?.options(ty, "DeleteOptions", &self.api.names.meta_group())?;
-        context.notes.record_request(|| {
+        context.record.record_request(|| {
             let mut audited = options.clone();
             audited.set(&["kind"], "DeleteOptions");
             audited.set(&["apiVersion"], format!("{}/__internal", self.api.names.meta_group()));
@@ -452,6 +422,6 @@ pub(super) fn requester(context: &RequestContext<'_>) -> Requester {
         uid: user.uid.clone(),
         groups: user.groups.clone(),
         extra: user.extra.iter().map(|(key, values)| (key.clone(), values.clone())).collect(),
-        notes: context.notes.clone(),
+        record: context.record.clone(),
     }
 }

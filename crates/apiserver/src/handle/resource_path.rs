@@ -3,7 +3,8 @@
 use super::subresources::serves;
 use crate::request::{RequestInfo, Target};
 use http::Method;
-use rest::{ApiError, Resource};
+use rest::options::WriteOptions;
+use rest::{ApiError, Requester, Resource, WriteRequest};
 use std::sync::Arc;
 
 /// A request path resolved to a resource.
@@ -22,6 +23,26 @@ pub(super) enum PathError {
 }
 
 impl<'a> ResourcePath<'a> {
+    /// A write to the object of the path.
+    pub(super) fn write_request(
+        &self,
+        options: &'a WriteOptions,
+        user: &'a Requester,
+        manager: &'a str,
+    ) -> WriteRequest<'a> {
+        WriteRequest {
+            resource: self.resource,
+            namespace: self.namespace,
+            name: self.name,
+            subresource: self.subresource,
+            options,
+            user,
+            manager,
+            owned: false,
+            warnings: Vec::new(),
+        }
+    }
+
     /// Resolves a path of a built-in resource. A path of no valid form is 404; a verb that the form does not
     /// have is 405.
     pub(super) fn find(

@@ -32,28 +32,28 @@ pub(crate) struct ResponseFormat {
     pub pretty: bool,
     pub gzip: bool,
     /// The record of the request, where audit needs the response.
-    notes: Option<Arc<RequestRecord>>,
+    record: Option<Arc<RequestRecord>>,
 }
 
 impl ResponseFormat {
     /// The same format, without audit.
     #[must_use]
     pub fn unrecorded(self) -> Self {
-        ResponseFormat { notes: None, ..self }
+        ResponseFormat { record: None, ..self }
     }
 
     /// Plain JSON in the same shape, without audit; only where audit events contain responses.
     pub fn for_record(&self) -> Option<Self> {
         let is_audited =
-            self.notes.as_ref().is_some_and(|notes| notes.audit_detail() == AuditDetail::Response);
+            self.record.as_ref().is_some_and(|record| record.audit_detail() == AuditDetail::Response);
         let output = Output { form: Form::Json, ..self.output };
-        is_audited.then_some(ResponseFormat { output, pretty: false, gzip: false, notes: None })
+        is_audited.then_some(ResponseFormat { output, pretty: false, gzip: false, record: None })
     }
 
     /// Adds a response to the request's record.
     pub fn record(&self, json: &Bytes) {
-        let Some(notes) = &self.notes else { return };
-        if json.starts_with(status::HEAD) { notes.record_status(json) } else { notes.record_response(json) }
+        let Some(record) = &self.record else { return };
+        if json.starts_with(status::HEAD) { record.record_status(json) } else { record.record_response(json) }
     }
 
     /// For a document that is neither an object nor a list.
@@ -116,8 +116,8 @@ impl ResponseFormat {
     fn with(context: &RequestContext<'_>, output: Output) -> Self {
         let agent = context.header(header::USER_AGENT).unwrap_or("");
         let pretty = output.form == Form::Json && is_pretty_requested(&context.info.query, agent);
-        let notes = (context.notes.audit_detail() > AuditDetail::Nothing).then(|| context.notes.clone());
-        ResponseFormat { output, pretty, gzip: Self::accepts_gzip(context), notes }
+        let record = (context.record.audit_detail() > AuditDetail::Nothing).then(|| context.record.clone());
+        ResponseFormat { output, pretty, gzip: Self::accepts_gzip(context), record }
     }
 
     /// Suffix of the ETag of this format; empty for JSON.

@@ -63,7 +63,7 @@ pub(crate) async fn start(
         Err(error) => return Err(error),
     };
     streams(form)?;
-    if path.resource.hooks.storage.fit.is_some() {
+    if path.resource.hooks.storage.custom_versions.is_some() {
         path.resource.ready(&watch.initial_objects()).await?;
     }
     let shortest = service.limits.min_request_timeout;

@@ -256,7 +256,7 @@ mod tests {
         [&[0x80 | opcode, 0x80 | length][..], &mask].concat().into_iter().chain(payload).collect()
     }
 
-    /// Everything that a client receives after it sent this.
+    /// The bytes that a client receives after it sent these.
     async fn received(sent: Vec<u8>, body: Body, opcode: Opcode) -> Vec<u8> {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         client.write_all(&sent).await.unwrap();

@@ -82,7 +82,7 @@ impl Layout<'_> {
     pub fn row_of(&self, object: &Object) -> Vec<u8> {
         let Resource { hooks, row_reads, kind, .. } = self.resource;
         let json = self.resource.json(object);
-        if hooks.storage.convert.is_some() || hooks.storage.fit.is_some() || row_reads.is_all() {
+        if hooks.storage.convert.is_some() || hooks.storage.custom_versions.is_some() || row_reads.is_all() {
             return self.row(&json);
         }
         let read = object.form(ROW_FIELDS, || {
@@ -170,14 +170,14 @@ impl Layout<'_> {
         if column.path.is_empty() || column.path.starts_with('.') {
             return if column.kind == "string" { "".into() } else { Value::Null };
         }
-        let found = column.path.split('.').try_fold(value, |value, step| value.as_map()?.get(step));
-        match found {
+        let cell = column.path.split('.').try_fold(value, |value, step| value.as_map()?.get(step));
+        match cell {
             Some(Value::String(text))
                 if column.path.ends_with("creationTimestamp") && column.kind == "string" =>
             {
                 time::age(Some(text), self.now.as_secs() as i64).into()
             }
-            Some(found) => found.clone(),
+            Some(cell) => cell.clone(),
             None if column.kind == "string" => "".into(),
             None => Value::Null,
         }

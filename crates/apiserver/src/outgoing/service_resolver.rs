@@ -50,7 +50,7 @@ impl ServiceReference {
             }
             other => return Err(format!("unsupported service type {}", quoted(other))),
         }
-        let found = self.port_of(service).ok_or_else(|| {
+        let port = self.port_of(service).ok_or_else(|| {
             format!("no service port {} found for service {}", self.port, quoted(&self.name))
         })?;
         if !to_endpoints {
@@ -60,7 +60,7 @@ impl ServiceReference {
             };
         }
         let endpoints = endpoints.ok_or_else(|| format!("endpoints {} not found", quoted(&self.name)))?;
-        let addresses: Vec<String> = endpoint_addresses(endpoints, found.text(&["name"])).collect();
+        let addresses: Vec<String> = endpoint_addresses(endpoints, port.text(&["name"])).collect();
         if addresses.is_empty() {
             return Err(format!("no endpoints available for service {}", quoted(&self.name)));
         }

@@ -115,7 +115,7 @@ impl WebhookTarget {
             self.resolved.store(None);
         }
         result.map_err(|why| match why {
-            CallError::Late(_) => self.objects(query, "context deadline exceeded"),
+            CallError::Timeout(_) => self.objects(query, "context deadline exceeded"),
             other => self.objects(query, &other.to_string()),
         })
     }

@@ -102,10 +102,10 @@ impl ClusterKeys {
         let Some(resource) = resources.get("v1", "configmaps") else { return Ok(()) };
         let mut tries = 1;
         loop {
-            let found = api.lookup("configmaps", &namespace, NAME);
-            let next = self.next(found.as_ref(), &namespace).map_err(Failure::Foreign)?;
+            let config_map = api.lookup("configmaps", &namespace, NAME);
+            let next = self.next(config_map.as_ref(), &namespace).map_err(Failure::Foreign)?;
             let Some(next) = next else { return Ok(()) };
-            let name = if found.is_some() { NAME } else { "" };
+            let name = if config_map.is_some() { NAME } else { "" };
             let target = loopback::WriteTarget { resource, namespace: &namespace, name, subresource: "" };
             match loopback::write(api, target, &next).await {
                 // another server published concurrently: compare with its keys next

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_future_moves_to_where_it_belongs_and_back() {
+    async fn a_future_moves_to_bulk_threads_and_back() {
         let (switch, bulk) = (Switch::default(), Bulk::new("bulk"));
         let (poke, mut poked) = mpsc::unbounded_channel::<bool>();
         let (sender, mut receiver) = mpsc::unbounded_channel();

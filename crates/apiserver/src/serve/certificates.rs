@@ -129,7 +129,7 @@ impl CertificateIndex {
         let (first, others) = pairs.split_first().ok_or_else(missing)?;
         let default = first.certified_key(provider)?;
         let mut by_name = HashMap::new();
-        let mut found = Vec::new();
+        let mut certificates = Vec::new();
         for pair in others {
             let certified_key = pair.certified_key(provider)?;
             for name in &pair.names {
@@ -137,24 +137,24 @@ impl CertificateIndex {
             }
             if pair.names.is_empty() {
                 let leaf = certified_key.cert.first().map(|leaf| auth::x509::names(leaf)).unwrap_or_default();
-                found.extend(leaf.into_iter().map(|name| (name, certified_key.clone())));
+                certificates.extend(leaf.into_iter().map(|name| (name, certified_key.clone())));
             }
         }
-        for (name, certified_key) in found {
+        for (name, certified_key) in certificates {
             by_name.entry(name.to_ascii_lowercase()).or_insert(certified_key);
         }
         Ok(CertificateIndex { default, by_name })
     }
 
     fn of(&self, name: Option<&str>, local_ip: Option<IpAddr>) -> Arc<CertifiedKey> {
-        let found = match name.map(str::to_ascii_lowercase) {
+        let certificate = match name.map(str::to_ascii_lowercase) {
             Some(name) => self.by_name.get(&name).or_else(|| {
                 let (_, rest) = name.split_once('.')?;
                 self.by_name.get(&format!("*.{rest}"))
             }),
             None => local_ip.and_then(|ip| self.by_name.get(&ip.to_canonical().to_string())),
         };
-        found.unwrap_or(&self.default).clone()
+        certificate.unwrap_or(&self.default).clone()
     }
 }
 

@@ -27,14 +27,14 @@ pub struct Certificate {
 
 /// The certificate that a client presented on a connection.
 pub struct ClientCertificate {
-    current: ArcSwap<Verified>,
+    current: ArcSwap<Verification>,
     /// Inputs to verify the chain again; `None` where the authorities never change.
     reverification: Option<Reverification>,
 }
 
 /// The result of a verification by one generation of the authorities.
 #[derive(Debug)]
-pub struct Verified {
+pub struct Verification {
     pub certificate: Certificate,
     generation: u64,
 }
@@ -47,12 +47,12 @@ struct Reverification {
 impl ClientCertificate {
     /// A certificate whose verification never changes.
     pub fn new(certificate: Certificate) -> Self {
-        let verified = Verified { certificate, generation: 0 };
+        let verified = Verification { certificate, generation: 0 };
         ClientCertificate { current: ArcSwap::from_pointee(verified), reverification: None }
     }
 
     /// The verification by the current authorities.
-    pub fn current(&self) -> Guard<Arc<Verified>> {
+    pub fn current(&self) -> Guard<Arc<Verification>> {
         let current = self.current.load();
         let Some(reverification) = &self.reverification else { return current };
         if current.generation == reverification.clients.authorities.generation() {
@@ -97,12 +97,12 @@ impl Clients {
     }
 
     /// Verifies a chain.
-    fn verify(&self, chain: &[CertificateDer<'_>]) -> Verified {
+    fn verify(&self, chain: &[CertificateDer<'_>]) -> Verification {
         // read first: if the authorities change meanwhile, the next request verifies again
         let generation = self.authorities.generation();
         let Some((leaf, intermediates)) = chain.split_first() else {
             let certificate = Certificate { user: None, proxy: None, until: i64::MIN };
-            return Verified { certificate, generation };
+            return Verification { certificate, generation };
         };
         let intermediates: Vec<&[u8]> = intermediates.iter().map(|it| it.as_ref()).collect();
         let now = env::unix_seconds(&self.world);
@@ -125,6 +125,6 @@ impl Clients {
         // without configured proxy authorities, a certificate of no proxy is no error
         let proxy = proxy.filter(|proxy| proxy.is_ok() || proxies.has_file());
         let until = auth::x509::valid_until(leaf).unwrap_or(i64::MIN);
-        Verified { certificate: Certificate { user, proxy, until }, generation }
+        Verification { certificate: Certificate { user, proxy, until }, generation }
     }
 }

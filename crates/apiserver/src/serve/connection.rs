@@ -36,7 +36,7 @@ use super::certificates::LOCAL_IP;
 use super::connection_limit::ConnectionLimit;
 use super::cork::{Release, cork};
 use super::frame_limit::FrameLimit;
-use super::handler::{Handler, Leave, Peer};
+use super::handler::{CloseConnection, Handler, Peer};
 use super::host;
 use super::limits::Limits;
 use super::quiet::quiet;
@@ -426,7 +426,7 @@ async fn respond<H: Handler>(
     if matches!(response.body(), Body::Stream(_)) {
         stream_driver::mark_streaming();
     }
-    if response.extensions_mut().remove::<Leave>().is_some() {
+    if response.extensions_mut().remove::<CloseConnection>().is_some() {
         match http2 {
             true => activity.leave(),
             false => {

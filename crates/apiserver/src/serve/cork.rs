@@ -24,12 +24,12 @@ const LIMIT: usize = 64 * 1024;
 const LARGE: usize = 16 * 1024;
 
 /// The HTTP library's end of the stream.
-pub(super) struct Cork<S>(Arc<Mutex<Buffered<S>>>);
+pub(super) struct Cork<S>(Arc<Mutex<WriteBuffer<S>>>);
 
 /// The connection task's end of the same stream. That one task uses both, so the lock is never contended.
-pub(super) struct Release<S>(Arc<Mutex<Buffered<S>>>);
+pub(super) struct Release<S>(Arc<Mutex<WriteBuffer<S>>>);
 
-struct Buffered<S> {
+struct WriteBuffer<S> {
     inner: S,
     bytes: BytesMut,
     /// Whether the task has yielded since the first byte was buffered.
@@ -38,11 +38,11 @@ struct Buffered<S> {
 
 /// Both ends of a corked stream.
 pub(super) fn cork<S>(inner: S) -> (Cork<S>, Release<S>) {
-    let buffered = Arc::new(Mutex::new(Buffered { inner, bytes: BytesMut::new(), yielded: false }));
+    let buffered = Arc::new(Mutex::new(WriteBuffer { inner, bytes: BytesMut::new(), yielded: false }));
     (Cork(buffered.clone()), Release(buffered))
 }
 
-impl<S: AsyncWrite + Unpin> Buffered<S> {
+impl<S: AsyncWrite + Unpin> WriteBuffer<S> {
     fn release(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.bytes.is_empty() {
             let written = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.bytes))?;
@@ -143,12 +143,12 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     /// Counts the writes that reach it.
-    struct Counted {
+    struct CountingWriter {
         inner: DuplexStream,
         writes: Arc<Mutex<usize>>,
     }
 
-    impl AsyncWrite for Counted {
+    impl AsyncWrite for CountingWriter {
         fn poll_write(
             mut self: Pin<&mut Self>,
             cx: &mut Context<'_>,
@@ -169,7 +169,7 @@ mod tests {
     async fn small_writes_of_a_turn_go_out_together_and_in_order() {
         let (near, mut far) = duplex(1 << 20);
         let writes = Arc::new(Mutex::new(0));
-        let (mut stream, release) = cork(Counted { inner: near, writes: writes.clone() });
+        let (mut stream, release) = cork(CountingWriter { inner: near, writes: writes.clone() });
         let mut expected = Vec::new();
         let turn = async {
             for n in 0..100u32 {

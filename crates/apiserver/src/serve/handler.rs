@@ -25,7 +25,7 @@ pub trait Handler: Send + Sync + 'static {
 
 /// Response extension: the connection takes no request after this one. Requests in flight run to their end.
 #[derive(Debug, Clone, Copy)]
-pub struct Leave;
+pub struct CloseConnection;
 
 /// The remote end of a connection.
 #[derive(Debug)]

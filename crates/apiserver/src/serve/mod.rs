@@ -57,10 +57,10 @@ pub use authorities::{Authorities, AuthorityFile};
 pub use body::Body;
 pub use bulk::Bulk;
 pub use certificates::Pair;
-pub use client_certificate::{Certificate, ClientCertificate, Verified};
+pub use client_certificate::{Certificate, ClientCertificate, Verification};
 pub(crate) use connection::{catch_panic, panic_text};
 pub use error::ServeError;
-pub use handler::{Handler, Leave, Peer};
+pub use handler::{CloseConnection, Handler, Peer};
 pub use in_memory::InMemory;
 pub use limits::Limits;
 pub use log_throttle::LogThrottle;
@@ -69,7 +69,7 @@ pub use tls::{TlsMaterial, suites};
 
 /// Configuration of a listener.
 #[derive(Clone)]
-pub struct Listen {
+pub struct ListenConfig {
     /// Port 0 takes any free one.
     pub address: SocketAddr,
     /// Certificates and keys.
@@ -83,7 +83,7 @@ pub struct Listen {
 }
 
 /// A bound listener that does not accept yet: connections wait until [`run`].
-pub struct Bound {
+pub struct BoundListener {
     listener: TcpListener,
     local: SocketAddr,
     tls: tls::Tls,
@@ -91,7 +91,7 @@ pub struct Bound {
     world: World,
 }
 
-impl Bound {
+impl BoundListener {
     /// The local address, with the actual port.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
@@ -104,7 +104,7 @@ impl Bound {
 }
 
 /// Binds the port and reads the certificates.
-pub async fn bind(listen: Listen) -> Result<Bound, ServeError> {
+pub async fn bind(listen: ListenConfig) -> Result<BoundListener, ServeError> {
     let address = listen.address;
     let tls = tls::Tls::new(&listen.tls, listen.world.clone())?;
     let refused = |source: io::Error| match source.kind() {
@@ -113,7 +113,7 @@ pub async fn bind(listen: Listen) -> Result<Bound, ServeError> {
     };
     let listener = listener(address, listen.share_port).map_err(refused)?;
     let local = listener.local_addr().map_err(refused)?;
-    Ok(Bound { listener, local, tls, limits: listen.limits, world: listen.world })
+    Ok(BoundListener { listener, local, tls, limits: listen.limits, world: listen.world })
 }
 
 fn listener(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
@@ -128,8 +128,8 @@ fn listener(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
 }
 
 /// Serves until `shutdown` stops it and all requests have ended.
-pub async fn run<H: Handler>(bound: Bound, handler: Arc<H>, shutdown: Shutdown) {
-    let Bound { listener, local, tls, limits, world } = bound;
+pub async fn run<H: Handler>(bound: BoundListener, handler: Arc<H>, shutdown: Shutdown) {
+    let BoundListener { listener, local, tls, limits, world } = bound;
     let grace = limits.shutdown_grace;
     let files = tls.follow_files();
     let server = Arc::new(connection::Server::new(tls, limits, handler, shutdown.clone(), world));

@@ -50,7 +50,7 @@ mod tests {
     use tokio::sync::Notify;
 
     #[tokio::test]
-    async fn it_is_polled_only_when_it_was_woken() {
+    async fn a_future_is_polled_only_after_its_own_wake() {
         let (notify, polls) = (Notify::new(), AtomicUsize::new(0));
         let mut inner = pin!(notify.notified());
         let counted = poll_fn(|cx| {

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_end_only_comes_nearer() {
+    async fn phases_only_advance() {
         let shutdown = Shutdown::new();
         assert!(!shutdown.is_draining());
         shutdown.stop();

@@ -59,7 +59,7 @@ pub(super) fn load_admission(
         plugin_metrics: admission::AdmissionMetrics::new(registry, world),
         rbac: authorization.rbac.clone(),
         authorizer: authorization.authorizer.clone(),
-        tolerated: options.tolerated,
+        toleration_seconds: options.toleration_seconds,
         webhooks: admission::webhooks::Counters::new(registry),
         calls: telemetry.calls.clone(),
         routing: routing.clone(),

@@ -25,6 +25,7 @@ pub(super) fn build_api(
 ) -> Result<Arc<Api>, StartError> {
     let KindOptions { serving, kinds: of_kinds, event_ttl } = *options;
     api.set_gates(serving.gates.clone(), serving.closed.clone());
+    api.set_scheme(kinds::scheme::find_type);
     api.measure(registry);
     let api = Arc::new(api);
     for (kind, mut hooks) in kinds::builtin_serving(of_kinds, serving) {

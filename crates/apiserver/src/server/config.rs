@@ -13,7 +13,7 @@ use crate::options::deployment::Deployment;
 use crate::options::gates::Gates;
 use crate::options::{limits, observability};
 use crate::outgoing::egress::Egress;
-use crate::serve::Listen;
+use crate::serve::ListenConfig;
 use env::World;
 use names::Names;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ pub struct Config {
     pub store: StoreChoice,
     /// Encryption at rest.
     pub encryption: Option<encryption_at_rest::Options>,
-    pub listen: Listen,
+    pub listen: ListenConfig,
     pub world: World,
     pub names: Names,
     /// Lifetime of events.

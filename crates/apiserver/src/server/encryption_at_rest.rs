@@ -10,7 +10,7 @@ use names::Names;
 use rest::storage::prefix;
 use schema::table::Kind;
 use std::sync::Arc;
-use store::{Recovered, Store};
+use store::{RecoveredRecord, Store};
 
 /// Options of encryption at rest.
 pub struct Options {
@@ -43,11 +43,11 @@ pub(crate) fn keyring(
 
 /// Puts a store behind a keyring, and decrypts the recovered objects.
 pub(crate) async fn over(
-    (store, recovered): (Arc<dyn Store>, Vec<Recovered>),
+    (store, recovered): (Arc<dyn Store>, Vec<RecoveredRecord>),
     keyring: Option<Arc<Keyring>>,
     names: &Names,
     world: &World,
-) -> Result<(Arc<dyn Store>, Vec<Recovered>), DecryptError> {
+) -> Result<(Arc<dyn Store>, Vec<RecoveredRecord>), DecryptError> {
     // without keys, encrypted values are still distinguished from corrupt ones
     let empty = || Keyring::empty(parts(names, world, &Registry::default()));
     EncryptedStore::over(store, recovered, keyring, empty).await

@@ -1,6 +1,6 @@
 //! Errors of starting a server.
 
-use crate::admission::BadPlugins;
+use crate::admission::InvalidPlugins;
 use crate::audit::AuditError;
 use crate::self_registration::cluster_keys::ForeignKeys;
 use crate::serve::ServeError;
@@ -17,7 +17,7 @@ pub enum StartError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
-    Plugins(#[from] BadPlugins),
+    Plugins(#[from] InvalidPlugins),
     #[error(transparent)]
     Audit(#[from] AuditError),
     #[error(transparent)]

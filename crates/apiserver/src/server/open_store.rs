@@ -4,7 +4,7 @@ use env::World;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Recovered, Store, StoreError};
+use store::{RecoveredRecord, Store, StoreError};
 
 /// The store to use.
 pub enum StoreChoice {
@@ -31,7 +31,7 @@ pub(crate) async fn open(
     choice: StoreChoice,
     retention: Duration,
     world: &World,
-) -> Result<(Arc<dyn Store>, Vec<Recovered>), StoreError> {
+) -> Result<(Arc<dyn Store>, Vec<RecoveredRecord>), StoreError> {
     let options = store::Options { retention, ..store::Options::default() };
     match choice {
         StoreChoice::Memory => Ok((Arc::new(store::memory::open(&options, world.clone())), Vec::new())),
@@ -67,7 +67,7 @@ mod tests {
         let (names, world): (_, World) = (Names::kubernetes(), env::Simulated::new(0, 1));
         let group = kind.group.full(&names.api_domain);
         let path = if kind.namespaced { "n/o" } else { "o" };
-        let record = Recovered {
+        let record = RecoveredRecord {
             revision: Revision(7),
             key: format!("/registry/{}/{path}", kind.store_key.replace("{group}", &group)).into(),
             value: Some(value.into()),

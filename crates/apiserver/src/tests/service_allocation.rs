@@ -45,7 +45,11 @@ fn node_ports(service: &Value) -> Vec<i64> {
 /// Addresses .1 to .30 and as many ports.
 const SIZE: usize = 30;
 
-fn unserved_api(store: Arc<dyn Store>, recovered: Vec<store::Recovered>, world: env::World) -> Arc<Api> {
+fn unserved_api(
+    store: Arc<dyn Store>,
+    recovered: Vec<store::RecoveredRecord>,
+    world: env::World,
+) -> Arc<Api> {
     let storage = Storage::new(store, recovered, Default::default(), world.clone()).unwrap();
     Arc::new(Api::new(Names::kubernetes(), storage, world, Vec::new()))
 }
@@ -83,7 +87,7 @@ impl Cluster {
         Self::on(Arc::new(shared.front()), Vec::new(), Simulated::new(1_700_000_000, seed))
     }
 
-    fn on(store: Arc<dyn Store>, recovered: Vec<store::Recovered>, world: env::World) -> Self {
+    fn on(store: Arc<dyn Store>, recovered: Vec<store::RecoveredRecord>, world: env::World) -> Self {
         let api = unserved_api(store.clone(), recovered, world);
         Cluster { services: serve(&api), api, store }
     }
@@ -177,7 +181,7 @@ async fn concurrent_writers_never_share_and_nothing_leaks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_that_go_away_leave_no_doubt() {
+async fn cancelled_writers_are_settled() {
     let cluster = Arc::new(Cluster::start(None, 12));
     for at in 0..20 {
         let (server, name) = (cluster.clone(), format!("s{at}"));

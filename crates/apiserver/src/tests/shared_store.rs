@@ -71,7 +71,7 @@ impl State {
         if !allocations {
             return conflict(&write.key, current);
         }
-        let mut taken = write.holds.iter().flat_map(|it| &it.taken);
+        let mut taken = write.claim_keys.iter().flat_map(|it| &it.taken);
         match taken.find_map(|key| self.keys.get(key).map(|it| (key, it.0))) {
             Some((key, revision)) => conflict(key, Some(Revision(revision))),
             None => Ok(()),
@@ -113,7 +113,7 @@ impl Store for SharedStoreView {
                         Op::Delete => None,
                     };
                     state.set(&self.front, &write.key, value, write.note);
-                    if let Some(allocations) = write.holds {
+                    if let Some(allocations) = write.claim_keys {
                         allocations
                             .taken
                             .iter()

@@ -27,12 +27,12 @@ pub struct Configuration {
 /// The errors in a file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("; "))]
-pub struct BadConfiguration(Vec<String>);
+pub struct InvalidConfiguration(Vec<String>);
 
 impl Configuration {
-    pub fn parse(text: &str, names: &Names) -> Result<Self, BadConfiguration> {
+    pub fn parse(text: &str, names: &Names) -> Result<Self, InvalidConfiguration> {
         let input = Input { bytes: text.to_owned().into(), format: Format::Yaml };
-        let read = input.untyped().map_err(|why| BadConfiguration(vec![why]))?;
+        let read = input.untyped().map_err(|why| InvalidConfiguration(vec![why]))?;
         let value = read.value;
         let mut wrong = Vec::new();
         let group = names.group("apiserver.config");
@@ -63,7 +63,7 @@ impl Configuration {
             (Some(endpoint), true) => {
                 Ok(Configuration { endpoint, per_million: u32::try_from(per_million).unwrap_or(0) })
             }
-            _ => Err(BadConfiguration(wrong)),
+            _ => Err(InvalidConfiguration(wrong)),
         }
     }
 }

@@ -15,7 +15,7 @@ mod export;
 mod otlp;
 mod span;
 
-pub use configuration::{BadConfiguration, Configuration};
+pub use configuration::{Configuration, InvalidConfiguration};
 
 use env::World;
 use export::Exporter;
@@ -98,12 +98,12 @@ impl Tracing {
         &self,
         span: &RequestSpan,
         took: Duration,
-        notes: &RequestRecord,
+        record: &RequestRecord,
         attributes: &SpanAttributes<'_>,
     ) {
         let since = |at: Duration| span.began + at.saturating_sub(span.received);
         let (mut spans, mut before) = (Vec::with_capacity(8), span.received);
-        for (step, at) in notes.steps() {
+        for (step, at) in record.steps() {
             spans.push(Span {
                 context: Context { span: self.random(), ..span.context },
                 parent: Some(span.context.span),

@@ -69,7 +69,7 @@ fn a_resource_needs_a_role() {
 }
 
 #[test]
-fn identified_users_may_ask_what_they_may_do() {
+fn authenticated_users_may_review_their_own_access() {
     let rules = default_chain();
     let (bob, anonymous) = (User::named("bob").authenticated(), User::anonymous());
     let ask = |user, resource| {
@@ -228,7 +228,7 @@ impl Authorizer for Fixed {
 }
 
 #[test]
-fn what_could_not_be_decided_is_reported_unless_another_decides() {
+fn errors_are_reported_unless_another_authorizer_decides() {
     let bob = User::named("bob");
     let attributes = path_request(&bob, "get", "/metrics");
     let decide = |decisions: Vec<Decision>| {

@@ -9,12 +9,12 @@ use crate::user::User;
 /// The rules have more permissions than are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the rules name more than {MOST} permissions")]
-pub struct TooMany;
+pub struct TooManyPermissions;
 
 const MOST: usize = 50_000;
 
 /// The smallest requested permissions that are not held.
-pub fn missing(held: &[&Rule], requested: &[&Rule]) -> Result<Vec<Rule>, TooMany> {
+pub fn missing(held: &[&Rule], requested: &[&Rule]) -> Result<Vec<Rule>, TooManyPermissions> {
     let mut left = MOST;
     let mut missing = Vec::new();
     for rule in requested {
@@ -22,7 +22,7 @@ pub fn missing(held: &[&Rule], requested: &[&Rule]) -> Result<Vec<Rule>, TooMany
         if held.iter().any(|one| covers(one, rule)) {
             continue;
         }
-        left = left.checked_sub(count(rule)).ok_or(TooMany)?;
+        left = left.checked_sub(count(rule)).ok_or(TooManyPermissions)?;
         let lacking = |part: &Rule| !held.iter().any(|one| covers(one, part));
         missing.extend(parts(rule).into_iter().filter(lacking));
     }

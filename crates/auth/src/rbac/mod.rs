@@ -19,7 +19,7 @@ use names::Names;
 use crate::authorize::{Attributes, Authorizer, Decision, PathRule, ResourceRule, Rules, joined};
 use crate::user::User;
 
-pub use covers::{TooMany, compacted, missing, refusal};
+pub use covers::{TooManyPermissions, compacted, missing, refusal};
 pub use policy::Policy;
 pub use rule::Rule;
 

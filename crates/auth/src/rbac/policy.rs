@@ -173,11 +173,11 @@ impl Policy {
 
     /// The same with each binding once, even if several of its subjects match.
     fn bindings<'a>(&'a self, user: &'a User, namespace: &str) -> Vec<&'a Grant> {
-        let mut found: Vec<_> = self.grants(user, namespace).collect();
+        let mut grants: Vec<_> = self.grants(user, namespace).collect();
         let key = |grant: &&Grant| (!grant.binding.namespace.is_empty(), grant.binding.name.clone());
-        found.sort_by_cached_key(key);
-        found.dedup_by(|a, b| Arc::ptr_eq(&a.binding, &b.binding));
-        found
+        grants.sort_by_cached_key(key);
+        grants.dedup_by(|a, b| Arc::ptr_eq(&a.binding, &b.binding));
+        grants
     }
 
     /// The rules of a user in a namespace, and the references to missing roles.

@@ -78,7 +78,7 @@ fn attributes<'a>(user: &'a User, text: &'a str) -> Attributes<'a> {
 }
 
 #[test]
-fn a_rule_permits_what_it_names() {
+fn a_rule_allows_its_verbs_and_resources() {
     let bob = User::named("bob");
     for (given, wanted, expected) in [
         ("get - pods", "get - pods a", true),
@@ -113,7 +113,7 @@ fn a_rule_permits_what_it_names() {
 }
 
 #[test]
-fn bindings_reach_subjects_where_they_count() {
+fn bindings_grant_roles_in_their_scope() {
     let account = Subject::ServiceAccount { namespace: "a".into(), name: "sa".into() };
     let rbac = Rbac::new(&Names::kubernetes());
     rbac.replace(Policy::compile(
@@ -149,7 +149,7 @@ fn bindings_reach_subjects_where_they_count() {
 }
 
 #[test]
-fn what_is_gained_is_reported() {
+fn escalations_list_the_missing_rules() {
     let gained = |held: &[Rule], wanted: &[Rule]| {
         let held: Vec<_> = held.iter().collect();
         let wanted: Vec<_> = wanted.iter().collect();
@@ -175,13 +175,13 @@ fn what_is_gained_is_reported() {
     assert_eq!(gained(&[rule("get - */b")], &[rule("get - a/b")]), "");
     let many: Vec<String> = (0..300).map(|at| at.to_string()).collect();
     let huge = Rule { verbs: many.clone(), api_groups: many.clone(), resources: many, ..Rule::default() };
-    assert_eq!(missing(&[], &[&huge]), Err(TooMany));
+    assert_eq!(missing(&[], &[&huge]), Err(TooManyPermissions));
     assert_eq!(missing(&[&rule("* * *")], &[&huge]), Ok(Vec::new()));
 }
 
 /// Incremental changes equal a full compilation.
 #[test]
-fn a_policy_that_follows_is_the_policy_of_what_there_is() {
+fn an_incremental_policy_equals_a_rebuilt_one() {
     (1..=6).for_each(follow_at_random);
 }
 

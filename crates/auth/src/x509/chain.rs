@@ -188,8 +188,8 @@ fn check_alone(certificate: &X509Certificate<'_>, now: i64) -> Result<(), ChainE
 
 /// The basic constraints: whether it is a CA, and the path length below it.
 fn basic_constraints(certificate: &X509Certificate<'_>) -> Result<Option<(bool, Option<u32>)>, ChainError> {
-    let found = certificate.basic_constraints().map_err(|_| ChainError::Malformed)?;
-    Ok(found.map(|it| (it.value.ca, it.value.path_len_constraint)))
+    let constraints = certificate.basic_constraints().map_err(|_| ChainError::Malformed)?;
+    Ok(constraints.map(|it| (it.value.ca, it.value.path_len_constraint)))
 }
 
 /// Whether its key may sign certificates. Certificates before version 3 have no key usage.

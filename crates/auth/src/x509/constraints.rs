@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn domains_cover_hosts_below_them() {
+    fn domain_constraints_cover_subdomains() {
         for (name, domain, covered) in [
             ("a.example", "example", true),
             ("example", "example", true),

@@ -39,7 +39,7 @@ fn several_organizations_are_several_groups() {
 }
 
 #[test]
-fn a_certificate_that_without_a_name_differs_from_a_broken_one() {
+fn a_certificate_without_a_name_is_not_a_malformed_one() {
     let nameless = certificate(&[(DnType::OrganizationName, "dev")]);
     assert_eq!(identify(&nameless), Err(AuthError::NoCommonName));
     assert_eq!(identify(&certificate(&[(DnType::CommonName, "")])), Err(AuthError::NoCommonName));
@@ -117,7 +117,7 @@ fn an_authority_may_have_a_key_on_p521() {
 }
 
 #[test]
-fn a_key_that_is_not_supported_is_refused_whatever_it_signed() {
+fn unsupported_keys_are_rejected_with_any_signature() {
     let client = der(SHORT_KEY);
     let now = valid_until(&client).unwrap() - 60;
     let authorities = Authorities::new([&client]).unwrap();

@@ -34,7 +34,7 @@ fn the_ring_is_bounded_by_count() {
 }
 
 #[test]
-fn the_ring_is_bounded_by_what_it_alone_holds() {
+fn the_ring_is_bounded_by_the_bytes_that_it_alone_holds() {
     // creations hold nothing but their bookkeeping: what they made is current
     let creating = Bench::new(Options::default());
     creating.publish((1..=100).map(|revision| put(&format!("a/{revision}"), revision)).collect());
@@ -57,7 +57,7 @@ fn the_ring_is_bounded_by_what_it_alone_holds() {
 }
 
 #[test]
-fn encoded_forms_count_while_the_ring_holds_them() {
+fn encoded_forms_count_toward_the_ring_size() {
     let bench = Bench::new(Options { ring_bytes: 10_000, ..Options::default() });
     let (mut watcher, _) = bench.cache.watch_now(Interest::All);
     bench.publish(vec![put("a/x", 1), put("a/y", 2)]);

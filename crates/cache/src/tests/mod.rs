@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use env::{Simulated, World};
 
-use crate::{Cache, Change, Entry, Options, Published};
+use crate::{Cache, Change, Entry, Options, PublishedRevision};
 
 /// A small object.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,13 +62,13 @@ pub(super) fn delete(path: &str, revision: u64) -> Change<Doc> {
 /// A cache with its publisher's means.
 pub(super) struct Bench {
     pub cache: Cache<Doc>,
-    pub published: Arc<Published>,
+    pub published: Arc<PublishedRevision>,
     pub world: Arc<Simulated>,
 }
 
 impl Bench {
     pub fn new(options: Options) -> Self {
-        let published = Arc::new(Published::new(0));
+        let published = Arc::new(PublishedRevision::new(0));
         let simulated = Simulated::new(1_000, 1);
         let world: World = simulated.clone();
         Self { cache: Cache::new(published.clone(), options, world), published, world: simulated }

@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// What of a state an interest covers.
+/// The part of a state that an interest covers.
 fn covers(interest: &Interest, path: &str, term: Option<&str>) -> bool {
     let namespace = path.split_once('/').unwrap().0;
     match interest {

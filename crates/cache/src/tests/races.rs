@@ -10,7 +10,7 @@ use std::time::Duration;
 use env::{Simulated, World, random_u64};
 
 use super::{Doc, doc, put};
-use crate::{Cache, Interest, Key, Options, Published, Snapshot, Watcher};
+use crate::{Cache, Interest, Key, Options, PublishedRevision, Snapshot, Watcher};
 
 const OBJECTS: u64 = 37;
 const LAST: u64 = 200_000;
@@ -62,7 +62,7 @@ fn options() -> Options {
 }
 
 struct Server {
-    published: Arc<Published>,
+    published: Arc<PublishedRevision>,
     caches: [Cache<Doc>; 2],
     done: AtomicBool,
 }
@@ -79,7 +79,7 @@ impl Drop for Done<'_> {
 
 impl Server {
     fn new() -> Self {
-        let published = Arc::new(Published::new(0));
+        let published = Arc::new(PublishedRevision::new(0));
         let world: World = Simulated::new(0, 0);
         let cache = || Cache::new(published.clone(), options(), world.clone());
         Self { caches: [cache(), cache()], published, done: AtomicBool::new(false) }
@@ -186,7 +186,7 @@ async fn follow(mut watcher: Watcher<Doc>, from: u64, parity: u64, object: u64, 
 }
 
 #[test]
-fn nothing_is_lost_doubled_or_out_of_order() {
+fn every_watcher_receives_each_event_once_in_order() {
     let seed = 7;
     println!("seed {seed}");
     let server = Server::new();

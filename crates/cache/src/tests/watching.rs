@@ -14,7 +14,7 @@ fn term(value: &str) -> Interest {
     Interest::Term(value.into())
 }
 
-/// What waits for a watcher: `+revision` for a new state, `-revision` for a deletion.
+/// The queued events of a watcher: `+revision` for a new state, `-revision` for a deletion.
 fn waiting(watcher: &mut Watcher<Doc>) -> Vec<i64> {
     std::iter::from_fn(|| watcher.try_recv().ok())
         .map(|event| if event.deleted { -(event.revision as i64) } else { event.revision as i64 })
@@ -22,7 +22,7 @@ fn waiting(watcher: &mut Watcher<Doc>) -> Vec<i64> {
 }
 
 #[test]
-fn an_event_reaches_and_costs_only_those_it_interests() {
+fn an_event_visits_only_interested_watchers() {
     let bench = Bench::new(Options::default());
     let watch = |interest| bench.cache.watch_now(interest).0;
     let mut all = watch(Interest::All);
@@ -60,7 +60,7 @@ fn a_changed_term_concerns_the_watchers_of_both() {
 }
 
 #[test]
-fn events_say_what_was_before() {
+fn events_have_the_previous_state() {
     let bench = Bench::new(Options::default());
     let (mut watcher, _) = bench.cache.watch_now(Interest::All);
     bench.publish(vec![put("a/x", 1), put("a/x", 2), delete("a/x", 3), put("a/x", 4)]);
@@ -73,7 +73,7 @@ fn events_say_what_was_before() {
 }
 
 #[test]
-fn what_is_known_is_skipped_and_deleting_nothing_is_no_event() {
+fn stale_changes_and_deletions_of_absent_keys_are_ignored() {
     let bench = Bench::new(Options::default());
     let (mut watcher, _) = bench.cache.watch_now(Interest::All);
     bench.publish(vec![put("a/x", 3), delete("a/y", 4)]);
@@ -141,7 +141,7 @@ fn a_dropped_watcher_leaves_nothing_behind() {
 }
 
 #[test]
-fn closing_ends_watchers_after_what_waits() {
+fn closing_ends_watchers_after_queued_events() {
     let bench = Bench::new(Options::default());
     let (mut watcher, _) = bench.cache.watch_now(Interest::All);
     let (mut other, _) = bench.cache.watch_now(namespace("a"));

@@ -1,6 +1,6 @@
 //! The client of an API server: sends requests, decodes answers.
 //!
-//! What always holds: an answer with an error status is [`Error::Api`], whether its body is a `Status` or not.
+//! Invariants: an answer with an error status is [`Error::Api`], whether its body is a `Status` or not.
 
 mod lines;
 

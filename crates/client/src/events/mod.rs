@@ -1,6 +1,6 @@
 //! The recorder of events about objects.
 //!
-//! What always holds: recording never blocks a loop, and the backlog is bounded; a repeated event increments the count of
+//! Invariants: recording never blocks a loop, and the backlog is bounded; a repeated event increments the count of
 //! the existing one (see `correlate.rs`).
 
 mod correlate;

@@ -1,6 +1,6 @@
 //! The informer: a cache of the objects of a kind that a reflector keeps up to date, with indexes and listeners.
 //!
-//! What always holds: the cache is the server's state at a recent resource version; listeners receive changes in the order
+//! Invariants: the cache is the server's state at a recent resource version; listeners receive changes in the order
 //! in which they happened, after the cache has them. After a new list listeners receive the difference as changes.
 //! Managed fields are dropped: no user reads them, and they are often half of an object.
 
@@ -272,7 +272,17 @@ impl<K: Resource> Sink for Informer<K> {
     }
 
     fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error> {
-        Ok(match WatchEvent::<K>::from_json(line)? {
+        let event = match WatchEvent::<K>::from_json(line) {
+            Ok(event) => event,
+            // a list leaves it out too
+            Err(why) => {
+                let object = reflector::unreadable_object(line, &why).ok_or(why)?;
+                self.remove(&Key::of(&object));
+                self.move_to(object.resource_version());
+                return Ok(WatchProgress::Reached(object.resource_version().to_owned()));
+            }
+        };
+        Ok(match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 WatchProgress::Reached(self.apply(object))
             }

@@ -1,10 +1,14 @@
 //! The reflector: lists the objects of a resource, then watches them, for ever, and passes everything to a [`Sink`].
 //!
-//! What always holds: events arrive in the order in which they happened. A watch that breaks is resumed; when the server
+//! Invariants: events arrive in the order in which they happened. A watch that breaks is resumed; when the server
 //! answers that the resource version is too old (410), the reflector lists again, and the sink finds the difference.
 //! Requests to a server that fails are about a second apart.
 //!
 //! The sink parses pages and events; the reflector has no type parameter, so that its code is compiled once for all kinds.
+
+mod unreadable;
+
+pub use unreadable::unreadable_object;
 
 use crate::backoff::Backoff;
 use crate::client::Client;
@@ -39,9 +43,12 @@ pub struct Page {
     pub next: String,
 }
 
-/// Reads a page of a list.
+/// Reads a page of a list. An item that does not decode is skipped with a warning.
 pub fn page<T: Json>(text: &[u8]) -> Result<(Vec<T>, Page), Error> {
-    let List { metadata, items, .. } = from_json(text)?;
+    let List { metadata, items, .. } = match from_json(text) {
+        Ok(list) => list,
+        Err(why) => unreadable::readable_items(text).ok_or(why)?,
+    };
     Ok((items, Page { version: metadata.resource_version, next: metadata.continue_ }))
 }
 

@@ -144,8 +144,7 @@ impl<K: Json> Api<K> {
     }
 
     pub async fn get_subresource<T: Json>(&self, name: &str, subresource: &str) -> Result<T, Error> {
-        let path = self.resource.object(name, subresource)?;
-        self.resource.client.request(self.resource.request(Method::GET, path, Vec::new())?).await
+        self.send_subresource(Method::GET, name, subresource, Vec::new()).await
     }
 
     pub async fn create_subresource<B: Kinded, T: Json>(
@@ -154,8 +153,7 @@ impl<K: Json> Api<K> {
         subresource: &str,
         object: &B,
     ) -> Result<T, Error> {
-        let path = self.resource.object(name, subresource)?;
-        self.resource.client.request(self.resource.request(Method::POST, path, body(object))?).await
+        self.send_subresource(Method::POST, name, subresource, body(object)).await
     }
 
     pub async fn replace_subresource<B: Kinded, T: Json>(
@@ -164,8 +162,18 @@ impl<K: Json> Api<K> {
         subresource: &str,
         object: &B,
     ) -> Result<T, Error> {
+        self.send_subresource(Method::PUT, name, subresource, body(object)).await
+    }
+
+    async fn send_subresource<T: Json>(
+        &self,
+        method: Method,
+        name: &str,
+        subresource: &str,
+        body: Vec<u8>,
+    ) -> Result<T, Error> {
         let path = self.resource.object(name, subresource)?;
-        self.resource.client.request(self.resource.request(Method::PUT, path, body(object))?).await
+        self.resource.client.request(self.resource.request(method, path, body)?).await
     }
 
     /// Patches a subresource; an empty one is the object itself.

@@ -59,7 +59,7 @@ fn pod(name: &str) -> Pod {
 }
 
 #[tokio::test]
-async fn verbs_are_requests() {
+async fn verbs_build_their_requests() {
     let (client, requests) = server(200, "{}");
     let pods: Api<Pod> = Api::namespaced(&client, "ns");
     let sent = || requests.lock().pop().unwrap();

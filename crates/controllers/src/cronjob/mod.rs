@@ -195,9 +195,9 @@ impl CronJobs {
             }
             Err(conflict) if conflict.is(409) => {
                 // created before a crash, or by another manager: it counts if this cron job controls it
-                let found = self.api(cron).get_opt(job.name()).await?;
-                match found.filter(|found| is_controlled_by(found, cron)) {
-                    Some(found) => found,
+                let existing = self.api(cron).get_opt(job.name()).await?;
+                match existing.filter(|existing| is_controlled_by(existing, cron)) {
+                    Some(existing) => existing,
                     None => return Err(conflict.into()),
                 }
             }

@@ -28,7 +28,7 @@ const BOOTSTRAP: Recognizer = Recognizer {
     message: "Auto approving kubelet client certificate after SubjectAccessReview.",
 };
 
-struct Approving {
+struct Approver {
     context: Context,
     requests: Informer<CertificateSigningRequest>,
 }
@@ -36,7 +36,7 @@ struct Approving {
 pub async fn run(context: Context) {
     let queue = Queue::<Key>::new(&context.world);
     let requests = context.informer::<CertificateSigningRequest>();
-    let approving = Arc::new(Approving { context, requests: requests.clone() });
+    let approving = Arc::new(Approver { context, requests: requests.clone() });
     let changed = queue.clone();
     requests.listen(move |change| {
         if !change.is_deletion() && is_pending(change.object()) {
@@ -52,7 +52,7 @@ fn is_pending(request: &CertificateSigningRequest) -> bool {
     csr::issued(request).is_none() && !csr::is_decided(request)
 }
 
-impl Reconcile for Approving {
+impl Reconcile for Approver {
     type Key = Key;
 
     fn name(&self) -> &'static str {
@@ -103,7 +103,7 @@ fn recognize(request: &CertificateSigningRequest, parsed: &CertificateRequest) -
     }
 }
 
-impl Approving {
+impl Approver {
     async fn has_permission(
         &self,
         spec: &CertificateSigningRequestSpec,

@@ -106,7 +106,7 @@ impl Signer {
     }
 }
 
-struct Signing {
+struct SigningController {
     context: Context,
     options: Options,
     requests: Informer<CertificateSigningRequest>,
@@ -121,7 +121,7 @@ pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::new(&context.world);
     let requests = context.informer::<CertificateSigningRequest>();
     let workers = options.workers;
-    let signing = Arc::new(Signing { context, options, requests: requests.clone() });
+    let signing = Arc::new(SigningController { context, options, requests: requests.clone() });
     let changed = queue.clone();
     requests.listen(move |change| {
         if !change.is_deletion() && is_pending(change.object()) {
@@ -139,7 +139,7 @@ fn is_pending(request: &CertificateSigningRequest) -> bool {
         && csr::issued(request).is_none()
 }
 
-impl Reconcile for Signing {
+impl Reconcile for SigningController {
     type Key = Key;
 
     fn name(&self) -> &'static str {
@@ -179,7 +179,7 @@ impl Reconcile for Signing {
     }
 }
 
-impl Signing {
+impl SigningController {
     fn source(&self, signer: Signer) -> Option<&Source> {
         match signer {
             Signer::Client => self.options.client.as_ref(),

@@ -16,7 +16,7 @@ mod status;
 use crate::Context;
 use crate::controller_ref::{self, Claims, controller_reference};
 use crate::pods::state::is_finished;
-use crate::replicas::Replicated;
+use crate::replicas::ReplicaKind;
 use api::Resource;
 use api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use api::core::v1::Pod;

@@ -2,7 +2,7 @@
 
 use super::limits::Limits;
 use super::revision::RevisionAnnotations;
-use crate::replicas::Replicated;
+use crate::replicas::ReplicaKind;
 use api::apps::v1::ReplicaSet;
 use std::sync::Arc;
 

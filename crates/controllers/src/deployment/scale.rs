@@ -7,7 +7,7 @@ use super::limits::{Limits, is_rolling};
 use super::moves::{Move, moves};
 use super::revision::RevisionAnnotations;
 use super::sets::Sets;
-use crate::replicas::Replicated;
+use crate::replicas::ReplicaKind;
 use api::Resource;
 use api::apps::v1::{Deployment, ReplicaSet};
 use std::cmp::Reverse;

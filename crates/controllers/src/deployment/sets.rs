@@ -1,7 +1,7 @@
 //! The replica sets of a deployment: the new one, which has its template, and the old ones.
 
 use crate::hash::hash;
-use crate::replicas::Replicated;
+use crate::replicas::ReplicaKind;
 use api::apps::v1::{Deployment, ReplicaSet};
 use api::core::v1::PodTemplateSpec;
 use api::{Resource, Value};

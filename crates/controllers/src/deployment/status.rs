@@ -2,7 +2,7 @@
 
 use super::limits::Limits;
 use super::sets::Sets;
-use crate::replicas::Replicated;
+use crate::replicas::ReplicaKind;
 use api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet, ReplicaSetCondition};
 use api::{Resource, Time};
 use std::time::Duration;

@@ -60,7 +60,7 @@ fn share(value: &IntOrString, of: i32) -> Result<i32, String> {
 
 /// Pods whose eviction was allowed and that are not being deleted yet.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Disrupted {
+pub(super) struct DisruptedPods {
     pub pods: BTreeMap<String, Time>,
     /// The time until the first of them counts again.
     pub recheck_after: Option<Duration>,
@@ -68,8 +68,8 @@ pub(super) struct Disrupted {
     pub overdue: Vec<String>,
 }
 
-pub(super) fn disrupted(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], now: Time) -> Disrupted {
-    let mut out = Disrupted::default();
+pub(super) fn disrupted(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], now: Time) -> DisruptedPods {
+    let mut out = DisruptedPods::default();
     for pod in pods.iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
         let name = pod.name();
         let Some(since) = budget.status.disrupted_pods.get(name) else { continue };

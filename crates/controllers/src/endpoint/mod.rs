@@ -241,7 +241,7 @@ mod tests {
     }
 
     /// The subsets of a service as `ready / not ready : ports`.
-    fn shown(service: &Service, pods: &[Arc<Pod>]) -> Vec<String> {
+    fn format_value(service: &Service, pods: &[Arc<Pod>]) -> Vec<String> {
         let ips = |all: &[EndpointAddress]| all.iter().map(|it| it.ip.clone()).collect::<Vec<_>>().join(",");
         let ports =
             |it: &EndpointSubset| it.ports.iter().map(|it| it.port.to_string()).collect::<Vec<_>>().join(",");
@@ -259,7 +259,8 @@ mod tests {
             pod("c", &["10.0.0.3"], true, json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})),
         ];
         let ports = json!([{"name": "a", "port": 80, "targetPort": "web"}, {"name": "b", "port": 90, "targetPort": "no"}]);
-        let check = |spec: Value, expected: &[&str]| assert_eq!(shown(&service(spec), &pods), expected);
+        let check =
+            |spec: Value, expected: &[&str]| assert_eq!(format_value(&service(spec), &pods), expected);
         check(json!({"clusterIP": "10.96.0.1", "ports": ports}), &["10.0.0.1 / 10.0.0.2 : 8080"]);
         check(
             json!({"clusterIP": "None", "ipFamilies": ["IPv6"], "ports": ports}),

@@ -33,7 +33,7 @@ pub fn families(service: &Service) -> Vec<&'static str> {
 
 /// The ports of a pod that the ports of a service lead to.
 fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
-    let found = service.spec.ports.iter().filter_map(|port| {
+    let ports = service.spec.ports.iter().filter_map(|port| {
         Some(EndpointPort {
             name: Some(port.name.clone()),
             port: Some(backends::port(pod, port)?),
@@ -42,7 +42,7 @@ fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
             ..EndpointPort::default()
         })
     });
-    found.collect()
+    ports.collect()
 }
 
 fn endpoint(service: &Service, pod: &Pod, node: Option<&Node>, family: &str, names: &Names) -> Endpoint {

@@ -111,12 +111,12 @@ mod tests {
         desired: BTreeMap<EndpointIdentity, Endpoint>,
     ) -> [Vec<String>; 4] {
         let (plan, kept) = pack(existing, desired, &template(), 10);
-        let shown = |it: &EndpointSlice| format!("{}{}", it.metadata.name, it.endpoints.len());
+        let formatted = |it: &EndpointSlice| format!("{}{}", it.metadata.name, it.endpoints.len());
         [
-            plan.create.iter().map(shown).collect(),
-            plan.update.iter().map(shown).collect(),
-            plan.delete.iter().map(|it| shown(it)).collect(),
-            kept.iter().map(|it| shown(it)).collect(),
+            plan.create.iter().map(formatted).collect(),
+            plan.update.iter().map(formatted).collect(),
+            plan.delete.iter().map(|it| formatted(it)).collect(),
+            kept.iter().map(|it| formatted(it)).collect(),
         ]
     }
 

@@ -20,7 +20,7 @@ const FAILED: Descriptor = Descriptor::alpha(
     "Claims for pods that were refused.",
 );
 
-struct Ephemeral {
+struct EphemeralVolumes {
     context: Context,
     claims: Informer<PersistentVolumeClaim>,
     pods: Informer<Pod>,
@@ -51,7 +51,7 @@ pub async fn run(context: Context, workers: usize) {
     pods.synced().await;
     let registry = context.metrics.registry();
     let (created, failed) = (registry.one(CREATED), registry.one(FAILED));
-    run::run(Arc::new(Ephemeral { context, claims, pods, created, failed }), queue, workers).await;
+    run::run(Arc::new(EphemeralVolumes { context, claims, pods, created, failed }), queue, workers).await;
 }
 
 fn volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
@@ -77,7 +77,7 @@ fn claim_for(pod: &Pod, volume: &Volume) -> Option<PersistentVolumeClaim> {
     Some(PersistentVolumeClaim { metadata, spec: template.spec, ..PersistentVolumeClaim::default() })
 }
 
-impl Reconcile for Ephemeral {
+impl Reconcile for EphemeralVolumes {
     type Key = Key;
 
     fn name(&self) -> &'static str {
@@ -107,7 +107,7 @@ impl Reconcile for Ephemeral {
     }
 }
 
-impl Ephemeral {
+impl EphemeralVolumes {
     async fn ensure_claim(&self, pod: &Pod, volume: &Volume) -> Result<(), Failure> {
         let Some(claim) = claim_for(pod, volume) else { return Ok(()) };
         if let Some(existing) = self.claims.get(&Key::of(&claim)) {

@@ -3,7 +3,7 @@
 use super::graph::{OwnerState, View};
 use super::identity::Uid;
 
-/// What to do with an object.
+/// The action on an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     Nothing,

@@ -22,7 +22,7 @@ use client::discovery::{ApiResources, Discovery, Resource};
 use client::events::{EventType, Recorder};
 use client::{Action, Failure, Queue, Reconcile, run};
 use env::io::RealInstant;
-use graph::{Graph, Owner, OwnerState, Todo, View};
+use graph::{Graph, Owner, OwnerState, View, WorkItem};
 use identity::{Identity, Type, Uid};
 use metrics::{Counter, Descriptor};
 use parking_lot::Mutex;
@@ -96,18 +96,18 @@ pub async fn run(context: Context, options: Options) {
     );
     let collector =
         Arc::new(Collector { discovery: context.discovery(), context, metadata_informers, shared });
-    let deleting = run::run(Arc::new(Deleting(collector.clone())), to_delete, options.workers);
-    let orphaning = run::run(Arc::new(Orphaning(collector)), to_orphan, options.workers);
+    let deleting = run::run(Arc::new(DeleteWorker(collector.clone())), to_delete, options.workers);
+    let orphaning = run::run(Arc::new(OrphanWorker(collector)), to_orphan, options.workers);
     tokio::join!(deleting, orphaning);
 }
 
 impl Shared {
-    fn queue(&self, todo: Vec<Todo>) {
+    fn queue(&self, todo: Vec<WorkItem>) {
         for one in todo {
             match one {
-                Todo::Delete(uid) => self.to_delete.add(uid),
-                Todo::Orphan(uid) => self.to_orphan.add(uid),
-                Todo::Misplaced { dependent, owner } => self.record_misplaced(&dependent, &owner),
+                WorkItem::Delete(uid) => self.to_delete.add(uid),
+                WorkItem::Orphan(uid) => self.to_orphan.add(uid),
+                WorkItem::Misplaced { dependent, owner } => self.record_misplaced(&dependent, &owner),
             }
         }
     }
@@ -141,18 +141,18 @@ impl Collector {
     /// The state of each owner of an object, from the server if the graph does not know it. `None` if a cluster-scoped
     /// object refers to a namespaced one: such a reference is invalid, and the object is kept.
     async fn owners(&self, item: &View) -> Result<Option<Vec<OwnerState>>, Failure> {
-        let mut found = Vec::with_capacity(item.owners.len());
+        let mut states = Vec::with_capacity(item.owners.len());
         for (owner, known) in &item.owners {
             let known = match known {
                 OwnerState::Unknown => self.request_owner(item, owner).await?,
                 known => Some(*known),
             };
             match known {
-                Some(known) => found.push(known),
+                Some(known) => states.push(known),
                 None => return Ok(None),
             }
         }
-        Ok(Some(found))
+        Ok(Some(states))
     }
 
     async fn request_owner(&self, item: &View, owner: &Owner) -> Result<Option<OwnerState>, Failure> {
@@ -253,10 +253,10 @@ impl Listener for Shared {
     }
 }
 
-struct Deleting(Arc<Collector>);
-struct Orphaning(Arc<Collector>);
+struct DeleteWorker(Arc<Collector>);
+struct OrphanWorker(Arc<Collector>);
 
-impl Reconcile for Deleting {
+impl Reconcile for DeleteWorker {
     type Key = Uid;
 
     fn name(&self) -> &'static str {
@@ -268,7 +268,7 @@ impl Reconcile for Deleting {
     }
 }
 
-impl Reconcile for Orphaning {
+impl Reconcile for OrphanWorker {
     type Key = Uid;
 
     fn name(&self) -> &'static str {

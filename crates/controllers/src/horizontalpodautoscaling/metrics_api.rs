@@ -105,8 +105,8 @@ impl Metrics for ApiMetrics {
         container: Option<&str>,
     ) -> Result<PodMetrics, Failure> {
         let path = format!("/apis/{}/v1beta1/namespaces/{namespace}/pods", self.names.group("metrics"));
-        let found = self.list(path, &[("labelSelector", pods)], "resource metrics API").await?;
-        pod_usage(namespace, &found, resource, container)
+        let list = self.list(path, &[("labelSelector", pods)], "resource metrics API").await?;
+        pod_usage(namespace, &list, resource, container)
     }
 
     async fn pods(
@@ -144,15 +144,15 @@ impl Metrics for ApiMetrics {
             let plural = format!("{}{dot}{}", resource.plural, resource.group);
             format!("{base}/namespaces/{namespace}/{plural}/{}/{metric}", object.name)
         };
-        let found = self.list(path, &[("metricLabelSelector", selector)], CUSTOM).await?;
-        value(found.first().ok_or_else(|| no_metrics(CUSTOM))?)
+        let list = self.list(path, &[("metricLabelSelector", selector)], CUSTOM).await?;
+        value(list.first().ok_or_else(|| no_metrics(CUSTOM))?)
     }
 
     async fn external(&self, namespace: &str, metric: &str, selector: &str) -> Result<Vec<i64>, Failure> {
         let group = self.names.group("external.metrics");
         let path = format!("/apis/{group}/v1beta1/namespaces/{namespace}/{metric}");
-        let found = self.list(path, &[("labelSelector", selector)], "external metrics API").await?;
-        found.iter().map(value).collect()
+        let list = self.list(path, &[("labelSelector", selector)], "external metrics API").await?;
+        list.iter().map(value).collect()
     }
 }
 

@@ -176,22 +176,23 @@ impl<M: Metrics> Autoscalers<M> {
         if current < least {
             return Ok(DesiredReplicas::of(least, "Current number of replicas below Spec.MinReplicas"));
         }
-        let found = self.recommend(key, autoscaler, scale, next).await.inspect_err(|why| {
+        let recommendation = self.recommend(key, autoscaler, scale, next).await.inspect_err(|why| {
             let note = Note::warning("FailedComputeMetricsReplicas", why.message());
             self.context.events.note(autoscaler, note);
         })?;
-        let why = match found.replicas > current {
-            true => format!("{} above target", found.metric),
+        let why = match recommendation.replicas > current {
+            true => format!("{} above target", recommendation.metric),
             false => "All metrics below target".to_owned(),
         };
         let range = Range { current, least, most: spec.max_replicas };
         let mut histories = self.histories.lock();
         let history = histories.entry(key.clone()).or_default();
-        let limited = history.limit(found.replicas, range, spec.behavior.as_deref(), &self.options, elapsed);
+        let limited =
+            history.limit(recommendation.replicas, range, spec.behavior.as_deref(), &self.options, elapsed);
         set(next, ABLE_TO_SCALE, true, limited.able.0, limited.able.1, now);
         let (is_limited, reason, message) = limited.limited;
         set(next, SCALING_LIMITED, is_limited, reason, message, now);
-        Ok(DesiredReplicas { replicas: limited.replicas, why, statuses: found.statuses })
+        Ok(DesiredReplicas { replicas: limited.replicas, why, statuses: recommendation.statuses })
     }
 
     /// Writes the scale of a target.

@@ -78,26 +78,26 @@ pub(super) async fn evaluate(
             Ok(Evaluation { replicas: found.replicas, name, status })
         }
         ("Pods", MetricSpec { pods: Some(it), .. }) => {
-            let found = pods(metrics, scaled, it).await.map_err(failed("FailedGetPodsMetric"))?;
+            let proposal = pods(metrics, scaled, it).await.map_err(failed("FailedGetPodsMetric"))?;
             let status = PodsMetricStatus {
                 metric: it.metric.clone(),
-                current: averaged(&found),
+                current: averaged(&proposal),
                 ..PodsMetricStatus::default()
             };
             let status = MetricStatus { pods: Some(Box::new(status)), ..bare };
             Ok(Evaluation {
-                replicas: found.replicas,
+                replicas: proposal.replicas,
                 name: format!("pods metric {}", it.metric.name),
                 status,
             })
         }
         ("Object", MetricSpec { object: Some(it), .. }) => {
-            let found = object(metrics, scaled, it).await.map_err(failed("FailedGetObjectMetric"))?;
+            let proposal = object(metrics, scaled, it).await.map_err(failed("FailedGetObjectMetric"))?;
             let per_pod = it.target.type_ != "Value";
             let status = ObjectMetricStatus {
                 metric: it.metric.clone(),
                 described_object: it.described_object.clone(),
-                current: if per_pod { averaged(&found) } else { summed(&found) },
+                current: if per_pod { averaged(&proposal) } else { summed(&proposal) },
                 ..ObjectMetricStatus::default()
             };
             let name = match per_pod {
@@ -105,18 +105,18 @@ pub(super) async fn evaluate(
                 false => format!("{} metric {}", it.described_object.kind, it.metric.name),
             };
             let status = MetricStatus { object: Some(Box::new(status)), ..bare };
-            Ok(Evaluation { replicas: found.replicas, name, status })
+            Ok(Evaluation { replicas: proposal.replicas, name, status })
         }
         ("External", MetricSpec { external: Some(it), .. }) => {
-            let found = external(metrics, scaled, it).await.map_err(failed("FailedGetExternalMetric"))?;
+            let proposal = external(metrics, scaled, it).await.map_err(failed("FailedGetExternalMetric"))?;
             let per_pod = it.target.average_value.is_some();
             let status = ExternalMetricStatus {
                 metric: it.metric.clone(),
-                current: if per_pod { averaged(&found) } else { summed(&found) },
+                current: if per_pod { averaged(&proposal) } else { summed(&proposal) },
                 ..ExternalMetricStatus::default()
             };
             let status = MetricStatus { external: Some(Box::new(status)), ..bare };
-            Ok(Evaluation { replicas: found.replicas, name: external_name(&it.metric), status })
+            Ok(Evaluation { replicas: proposal.replicas, name: external_name(&it.metric), status })
         }
         (kind, _) => {
             let message = format!("unknown metric source type {kind:?}");
@@ -157,29 +157,30 @@ async fn resource(
 ) -> Result<(String, Proposal), String> {
     let with_context = |why: String| format!("failed to get {name} resource metric value: {why}");
     let measured = async {
-        let found = metrics.resource(scaled.namespace, scaled.selector, name, container).await;
-        found.map_err(|why| format!("unable to get metrics for resource {name}: {}", why.message()))
+        let values = metrics.resource(scaled.namespace, scaled.selector, name, container).await;
+        values.map_err(|why| format!("unable to get metrics for resource {name}: {}", why.message()))
     };
     let propose = |target: &Target, found| {
         let is_cpu = name == "cpu";
         replicas::of_pods(scaled.current, target, scaled.pods, found, is_cpu, scaled.options, scaled.now)
     };
     if let Some(average) = milli(&target.average_value) {
-        let found = measured.await.and_then(|found| propose(&Target::Average(average), found));
-        let found = found.map_err(|why| with_context(format!("failed to get {name} usage: {why}")))?;
-        return Ok((format!("{name} resource"), found));
+        let proposal = measured.await.and_then(|proposal| propose(&Target::Average(average), proposal));
+        let proposal = proposal.map_err(|why| with_context(format!("failed to get {name} usage: {why}")))?;
+        return Ok((format!("{name} resource"), proposal));
     }
     let Some(percent) = target.average_utilization else {
         const NEITHER: &str = "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set";
         return Err(NEITHER.to_owned());
     };
-    let found = match measured.await {
-        Ok(found) => replicas::requests(scaled.pods, name, container)
-            .and_then(|requests| propose(&Target::Utilization { percent, requests }, found)),
+    let proposal = match measured.await {
+        Ok(proposal) => replicas::requests(scaled.pods, name, container)
+            .and_then(|requests| propose(&Target::Utilization { percent, requests }, proposal)),
         Err(why) => Err(why),
     };
-    let found = found.map_err(|why| with_context(format!("failed to get {name} utilization: {why}")))?;
-    Ok((format!("{name} resource utilization (percentage of request)"), found))
+    let proposal =
+        proposal.map_err(|why| with_context(format!("failed to get {name} utilization: {why}")))?;
+    Ok((format!("{name} resource utilization (percentage of request)"), proposal))
 }
 
 async fn pods(
@@ -191,11 +192,11 @@ async fn pods(
     let selector = selector_text(&it.metric)?;
     let name = &it.metric.name;
     let average = milli(&it.target.average_value).unwrap_or(0);
-    let found = metrics.pods(scaled.namespace, scaled.selector, name, &selector).await;
-    let found =
-        found.map_err(|why| with_context(format!("unable to get metric {name}: {}", why.message())))?;
+    let values = metrics.pods(scaled.namespace, scaled.selector, name, &selector).await;
+    let values =
+        values.map_err(|why| with_context(format!("unable to get metric {name}: {}", why.message())))?;
     let target = Target::Average(average);
-    replicas::of_pods(scaled.current, &target, scaled.pods, found, false, scaled.options, scaled.now)
+    replicas::of_pods(scaled.current, &target, scaled.pods, values, false, scaled.options, scaled.now)
         .map_err(with_context)
 }
 
@@ -207,8 +208,8 @@ async fn object(
     let selector = selector_text(&it.metric)?;
     let (name, object) = (&it.metric.name, &it.described_object);
     let value = || async {
-        let found = metrics.object(scaled.namespace, object, name, &selector).await;
-        found.map_err(|why: Failure| {
+        let value = metrics.object(scaled.namespace, object, name, &selector).await;
+        value.map_err(|why: Failure| {
             let what = format!("{} on {} {}", object.kind, scaled.namespace, object.name);
             format!(
                 "failed to get object metric value: unable to get metric {name}: {what}/{}",
@@ -236,15 +237,15 @@ async fn external(
     let selector = selector_text(&it.metric)?;
     let name = &it.metric.name;
     let value = || async {
-        let found = metrics.external(scaled.namespace, name, &selector).await;
-        let found = found.map_err(|why| {
+        let values = metrics.external(scaled.namespace, name, &selector).await;
+        let values = values.map_err(|why| {
             let (namespace, what) = (scaled.namespace, go_text(it.metric.selector.as_deref()));
             format!(
                 "failed to get {name} external metric value: unable to get external metric {namespace}/{name}/{what}: {}",
                 why.message()
             )
         })?;
-        Ok::<_, String>(found.into_iter().fold(0i64, i64::saturating_add))
+        Ok::<_, String>(values.into_iter().fold(0i64, i64::saturating_add))
     };
     if let Some(target) = milli(&it.target.average_value) {
         return Ok(replicas::of_value_per_pod(scaled.running, value().await?, target, scaled.options));

@@ -14,7 +14,7 @@ const MAX_PODS: usize = 500;
 
 /// Why a job has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failed {
+pub(super) struct JobFailure {
     pub reason: String,
     pub message: String,
     /// Whether the interim condition is written first: the pods that decided it are gone once they are counted.
@@ -24,20 +24,20 @@ pub(super) struct Failed {
 /// How a job ends.
 pub enum End {
     Complete,
-    Failed(Failed),
+    Failed(JobFailure),
 }
 
-impl Failed {
+impl JobFailure {
     fn because(reason: &str, message: &str) -> Self {
-        Failed { reason: reason.to_owned(), message: message.to_owned(), interim: false }
+        JobFailure { reason: reason.to_owned(), message: message.to_owned(), interim: false }
     }
 }
 
 /// Why the job has failed, if it has.
-pub(super) fn failure(view: &View<'_>, failed: i32) -> Option<Failed> {
+pub(super) fn failure(view: &View<'_>, failed: i32) -> Option<JobFailure> {
     let mut conditions = view.status.conditions.iter();
     if let Some(target) = conditions.find(|it| it.type_ == FAILURE_TARGET && it.status == "True") {
-        return Some(Failed::because(&target.reason, &target.message));
+        return Some(JobFailure::because(&target.reason, &target.message));
     }
     if view.spec.pod_failure_policy.is_some() {
         let pods = view.pods.iter().filter(|it| view.tracking.is_tracked(it) && view.is_failed(it));
@@ -46,15 +46,21 @@ pub(super) fn failure(view: &View<'_>, failed: i32) -> Option<Failed> {
             _ => None,
         });
         if let Some(message) = message {
-            return Some(Failed { reason: "PodFailurePolicy".to_owned(), message, interim: true });
+            return Some(JobFailure { reason: "PodFailurePolicy".to_owned(), message, interim: true });
         }
     }
     let limit = view.spec.backoff_limit.unwrap_or(6);
     if failed > limit || restarted_too_often(view, limit) {
-        return Some(Failed::because("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
+        return Some(JobFailure::because(
+            "BackoffLimitExceeded",
+            "Job has reached the specified backoff limit",
+        ));
     }
     if deadline(view).is_some_and(|left| left.is_zero()) {
-        return Some(Failed::because("DeadlineExceeded", "Job was active longer than specified deadline"));
+        return Some(JobFailure::because(
+            "DeadlineExceeded",
+            "Job was active longer than specified deadline",
+        ));
     }
     None
 }

@@ -130,7 +130,7 @@ fn mode(job: &Job) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::decide::Failed;
+    use crate::job::decide::JobFailure;
     use crate::testing::object;
     use serde_json::json;
 
@@ -143,7 +143,8 @@ mod tests {
         job_metrics.count_pods(&job, &status(0, 1), &status(2, 1));
         job_metrics.count_pods(&job, &status(2, 1), &status(2, 4));
         job_metrics.count_end(&job, &End::Complete);
-        let why = Failed { reason: "DeadlineExceeded".to_owned(), message: String::new(), interim: false };
+        let why =
+            JobFailure { reason: "DeadlineExceeded".to_owned(), message: String::new(), interim: false };
         job_metrics.count_end(&job, &End::Failed(why));
         job_metrics.count_policy_actions(&["Ignore", "FailJob", "Ignore"]);
         let text = metrics.text();
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_ended_and_wait_are_counted_as_they_come_and_go() {
+    fn terminated_pods_with_a_finalizer_are_counted() {
         let (metrics, pods) = (Metrics::default(), Informer::<Pod>::default());
         count_tracked(&metrics, &pods, TrackingNames::new(&names::Names::kubernetes()));
         let apply = |name: &str, phase: &str, finalizers: &[&str]| {

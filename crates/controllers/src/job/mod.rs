@@ -34,7 +34,7 @@ use api::{Resource, Time};
 use backoff::Failures;
 use client::events::Note;
 use client::{Action, Failure, Key, Queue, Reconcile, WriteTracker, run};
-use decide::{End, Failed, Plan};
+use decide::{End, JobFailure, Plan};
 use finalizer::release;
 use futures_util::future::join_all;
 use metrics::{JobMetrics, SyncAction};
@@ -160,7 +160,7 @@ impl Jobs {
     }
 
     /// Deletes the pods of a failed job; they count as failed.
-    async fn fail(&self, job: &Job, mut active: Vec<Arc<Pod>>, why: Failed) -> PodsOutcome {
+    async fn fail(&self, job: &Job, mut active: Vec<Arc<Pod>>, why: JobFailure) -> PodsOutcome {
         let (deleted, failure) = self.delete(job, &active, false).await;
         active.retain(|it| !deleted.contains(it.uid()));
         // the job ends only when all its pods are being deleted

@@ -1,7 +1,7 @@
 //! The status of a job: its conditions, the events about them, and the write.
 
 use super::conditions::{self, FAILURE_TARGET, Outcome, SUSPENDED, condition};
-use super::decide::{End, Failed};
+use super::decide::{End, JobFailure};
 use super::view::View;
 use api::Resource;
 use api::Time;
@@ -29,7 +29,7 @@ pub(super) fn suspension(view: &View<'_>, next: &mut JobStatus, now: Time) -> Op
 }
 
 /// Sets the interim condition of a failed job, before its pods lose their finalizers.
-pub(super) fn announce(next: &mut JobStatus, why: &Failed, now: Time) {
+pub(super) fn announce(next: &mut JobStatus, why: &JobFailure, now: Time) {
     conditions::set(&mut next.conditions, condition(FAILURE_TARGET, true, &why.reason, &why.message, now));
 }
 

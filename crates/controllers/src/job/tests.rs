@@ -59,7 +59,7 @@ fn with<T>(job: &Job, pods: &[Arc<Pod>], look: impl FnOnce(&View<'_>) -> T) -> T
 }
 
 #[test]
-fn pods_are_counted_with_what_the_status_has() {
+fn pods_are_counted_on_top_of_the_status() {
     let check = |spec: Value, status: Value, texts: &[&str], expected| {
         let (job, pods) = (job(spec, status), pods(texts));
         assert_eq!(with(&job, &pods, |view| view.counts()), expected, "{texts:?}");

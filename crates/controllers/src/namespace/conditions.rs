@@ -166,16 +166,16 @@ mod tests {
 
     #[test]
     fn conditions_list_the_remaining_objects() {
-        let mut found = DeletionReport::default();
+        let mut report = DeletionReport::default();
         let finalizers = BTreeMap::from([("x/y".to_owned(), 2)]);
-        found.add_remaining(&resource("", "pods"), RemainingContent { count: 2, finalizers, seconds: 30 });
-        found.add_remaining(
+        report.add_remaining(&resource("", "pods"), RemainingContent { count: 2, finalizers, seconds: 30 });
+        report.add_remaining(
             &resource("apps", "deployments"),
             RemainingContent { count: 1, ..RemainingContent::default() },
         );
-        found.refused = vec!["b".to_owned(), "a".to_owned()];
+        report.refused = vec!["b".to_owned(), "a".to_owned()];
         let mut conditions = Vec::new();
-        assert!(update(&mut conditions, &found.conditions(), Time(1)));
+        assert!(update(&mut conditions, &report.conditions(), Time(1)));
         let texts: Vec<_> = conditions.iter().map(|it| (&*it.status, &*it.reason, &*it.message)).collect();
         assert_eq!(
             texts,
@@ -196,28 +196,28 @@ mod tests {
                 ),
             ]
         );
-        assert_eq!(found.seconds, 30);
+        assert_eq!(report.seconds, 30);
         // an unchanged status keeps its time
-        assert!(!update(&mut conditions, &found.conditions(), Time(2)));
-        found.refused.clear();
-        assert!(update(&mut conditions, &found.conditions(), Time(3)));
+        assert!(!update(&mut conditions, &report.conditions(), Time(2)));
+        report.refused.clear();
+        assert!(update(&mut conditions, &report.conditions(), Time(3)));
         let times: Vec<_> = conditions.iter().map(|it| it.last_transition_time.unwrap()).collect();
         assert_eq!(times, [Time(1), Time(1), Time(3), Time(1), Time(1)]);
     }
 
     #[test]
     fn groups_without_discovery_are_listed() {
-        let mut found = DeletionReport::default();
-        assert!(found.problem().is_none());
+        let mut report = DeletionReport::default();
+        assert!(report.problem().is_none());
         let mut served = ApiResources::default();
         served.failed.insert("m/v1".to_owned(), "away".to_owned());
         served.unparsed.push("a/b/c".to_owned());
-        found.add_discovery(&served);
-        let [discovery, parsing, ..] = found.conditions();
+        report.add_discovery(&served);
+        let [discovery, parsing, ..] = report.conditions();
         let why = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: m/v1: away";
         assert_eq!(discovery, Some(("DiscoveryFailed", why.to_owned())));
         let why = "unexpected GroupVersion string: a/b/c";
         assert_eq!(parsing, Some(("GroupVersionParsingFailed", why.to_owned())));
-        assert!(found.problem().is_some());
+        assert!(report.problem().is_some());
     }
 }

@@ -154,7 +154,7 @@ async fn delete_collection<T: Json>(client: &Client, path: &str) -> Result<List<
     client.request(request.map_err(|error| client::Error::Request(error.to_string()))?).await
 }
 
-/// What these objects wait for; `None` if they wait for nothing, and should be gone.
+/// The reason why these objects remain; `None` if they wait for nothing, and should be gone.
 fn remaining(items: &[Item], seconds: u64) -> Option<RemainingContent> {
     let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
     for finalizer in items.iter().flat_map(|it| &it.finalizers) {

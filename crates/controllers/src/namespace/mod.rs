@@ -43,15 +43,15 @@ impl Default for Options {
 struct Namespaces {
     context: Context,
     discovery: Arc<Discovery>,
-    terminating: Terminating,
+    terminating: TerminatingSince,
 }
 
 /// When each namespace was first seen terminating.
-type Terminating = Arc<Mutex<HashMap<String, RealInstant>>>;
+type TerminatingSince = Arc<Mutex<HashMap<String, RealInstant>>>;
 
 /// Queues a terminating namespace when an object in it is gone.
 struct ContentListener {
-    terminating: Terminating,
+    terminating: TerminatingSince,
     queue: Queue<Key>,
 }
 
@@ -76,7 +76,7 @@ fn is_terminating(namespace: &Namespace) -> bool {
 pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::new(&context.world);
     let namespaces = context.informer::<Namespace>();
-    let terminating = Terminating::default();
+    let terminating = TerminatingSince::default();
     let (changed, seen, settle) = (queue.clone(), terminating.clone(), options.settle);
     namespaces.listen(move |change| {
         let name = change.key().name;

@@ -143,10 +143,10 @@ impl Cidrs {
     /// The next free range, and how many ranges were tried; it is not allocated yet.
     pub fn free(&self) -> Option<(Network, u64)> {
         let size = self.pool.size();
-        let found = self.free_in(self.next, size).or_else(|| self.free_in(0, self.next));
+        let range = self.free_in(self.next, size).or_else(|| self.free_in(0, self.next));
         let tried =
             |number: u64| if number >= self.next { number - self.next } else { size - self.next + number };
-        found.map(|number| (self.pool.range(number), tried(number) + 1))
+        range.map(|number| (self.pool.range(number), tried(number) + 1))
     }
 
     /// The first free number from `from` on and before `end`.

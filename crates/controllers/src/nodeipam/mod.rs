@@ -37,8 +37,8 @@ pub async fn run(context: Context, options: Options) {
     }
     let allocations = Allocations::new(&options, CidrMetrics::new(&context.metrics));
     let (allocations, queue) = (Arc::new(Mutex::new(allocations)), Queue::new(&context.world));
-    let shown = allocations.clone();
-    metrics::show_usage(&context.metrics, move |visit| shown.lock().each(visit));
+    let formatted = allocations.clone();
+    metrics::show_usage(&context.metrics, move |visit| formatted.lock().each(visit));
     let nodes = context.informer::<Node>();
     let (changed, held) = (queue.clone(), allocations.clone());
     nodes.listen(move |change| {

@@ -43,7 +43,7 @@ pub async fn run(context: Context, options: Options) {
     nodes.synced().await;
     leases.synced().await;
     let condition_taints = condition_taints::ConditionTaints::listen(&context, &nodes, &taint_names);
-    let unready = unready::Unready::listen(&context, &nodes, &pods);
+    let unready = unready::UnreadyMarker::listen(&context, &nodes, &pods);
     let evictor = evict::Evictor::listen(&context, &nodes, &pods, &options);
     let node_added = Arc::<Notify>::default();
     let added = node_added.clone();

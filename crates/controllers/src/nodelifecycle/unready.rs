@@ -14,7 +14,7 @@ use client::{Action, Api, Change, Failure, Informer, Key, Patch, Queue, Reconcil
 use serde_json::json;
 use std::sync::Arc;
 
-pub(super) struct Unready {
+pub(super) struct UnreadyMarker {
     context: Context,
     pods: Informer<Pod>,
     nodes: Informer<Node>,
@@ -26,7 +26,7 @@ fn is_unready(node: &Node) -> bool {
     nodes::ready(node).is_some_and(|it| it != "True")
 }
 
-impl Unready {
+impl UnreadyMarker {
     /// Queues nodes that are lost, and pods that are bound to such nodes. `nodes` is synced.
     pub fn listen(context: &Context, nodes: &Informer<Node>, pods: &Informer<Pod>) -> Arc<Self> {
         let queue = Queue::new(&context.world);
@@ -55,7 +55,7 @@ impl Unready {
                 changed.add(Task::Pod(change.key()));
             }
         });
-        Arc::new(Unready { context: context.clone(), pods: pods.clone(), nodes: nodes.clone(), queue })
+        Arc::new(UnreadyMarker { context: context.clone(), pods: pods.clone(), nodes: nodes.clone(), queue })
     }
 
     pub async fn run(self: Arc<Self>) {
@@ -89,7 +89,7 @@ fn may_be_ready(pod: &Pod) -> bool {
     state::condition(pod, "Ready").is_some_and(|it| it.status != "False")
 }
 
-impl Reconcile for Unready {
+impl Reconcile for UnreadyMarker {
     type Key = Task;
 
     fn name(&self) -> &'static str {

@@ -8,7 +8,7 @@ use api::core::v1::{
 use api::meta::v1::LabelSelector;
 use apimachinery::labels::Selector;
 
-pub trait Replicated: Resource {
+pub trait ReplicaKind: Resource {
     /// The name of the loop.
     const NAME: &'static str;
     /// The component that records events.
@@ -35,7 +35,7 @@ pub struct Status {
     pub conditions: Vec<ReplicaSetCondition>,
 }
 
-impl Replicated for ReplicaSet {
+impl ReplicaKind for ReplicaSet {
     const NAME: &'static str = "replicaset";
     const COMPONENT: &'static str = "replicaset-controller";
     const HAS_SIBLINGS: bool = true;
@@ -80,7 +80,7 @@ impl Replicated for ReplicaSet {
     }
 }
 
-impl Replicated for ReplicationController {
+impl ReplicaKind for ReplicationController {
     const NAME: &'static str = "replicationcontroller";
     const COMPONENT: &'static str = "replication-controller";
     const HAS_SIBLINGS: bool = false;

@@ -8,7 +8,7 @@
 mod kinds;
 mod plan;
 
-pub use kinds::{Replicated, Status};
+pub use kinds::{ReplicaKind, Status};
 
 use crate::Context;
 use crate::controller_ref::{self, Claims};
@@ -40,7 +40,7 @@ struct Sets<K> {
     ages: Histogram,
 }
 
-pub async fn run<K: Replicated>(context: Context, workers: usize) {
+pub async fn run<K: ReplicaKind>(context: Context, workers: usize) {
     let queue = Queue::<Key>::new(&context.world);
     let context = context.of(context.client.clone(), K::COMPONENT);
     let (sets, pods) = (context.informer::<K>(), context.informer::<Pod>());
@@ -62,7 +62,7 @@ pub async fn run<K: Replicated>(context: Context, workers: usize) {
     run::run(reconciler, queue, workers).await;
 }
 
-impl<K: Replicated> Reconcile for Sets<K> {
+impl<K: ReplicaKind> Reconcile for Sets<K> {
     type Key = Key;
 
     fn name(&self) -> &'static str {
@@ -104,7 +104,7 @@ impl<K: Replicated> Reconcile for Sets<K> {
     }
 }
 
-impl<K: Replicated> Sets<K> {
+impl<K: ReplicaKind> Sets<K> {
     /// The pods of this set and of its siblings: pods should stay spread over the nodes.
     fn related(&self, set: &K, pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
         let siblings = match controller_ref::controller_of(set) {

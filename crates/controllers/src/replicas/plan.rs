@@ -1,6 +1,6 @@
 //! The plan and the status of a set: pure functions of the set and its pods.
 
-use super::{Replicated, Status};
+use super::{ReplicaKind, Status};
 use crate::gates::Gates;
 use crate::pods::rank::{Ages, deletion_cost, node, rank};
 use crate::pods::state::{available_in, is_ready};
@@ -68,7 +68,7 @@ pub fn age_ratios(pods: &[Arc<Pod>], deleted: &[Arc<Pod>], now: Time) -> Vec<u64
 }
 
 /// The status of a set, and a requeue for when the next pod becomes available.
-pub fn status<K: Replicated>(
+pub fn status<K: ReplicaKind>(
     set: &K,
     pods: &[Arc<Pod>],
     failed: Option<&Failure>,

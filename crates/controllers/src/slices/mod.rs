@@ -71,12 +71,13 @@ pub fn of_service(
     manager: &str,
     names: &Names,
 ) -> Vec<Arc<EndpointSlice>> {
-    let mut found = backends::with_label(slices, &service.namespace, &service_label(names), &service.name);
-    found.retain(|it| {
+    let mut slices_of_service =
+        backends::with_label(slices, &service.namespace, &service_label(names), &service.name);
+    slices_of_service.retain(|it| {
         it.metadata.deletion_timestamp.is_none() && service_of(it, manager, names).as_ref() == Some(service)
     });
-    found.sort_by(|a, b| a.name().cmp(b.name()));
-    found
+    slices_of_service.sort_by(|a, b| a.name().cmp(b.name()));
+    slices_of_service
 }
 
 /// The identity of an endpoint: its addresses, its host name, and namespace and name of its target.

@@ -75,9 +75,12 @@ impl Configuration {
         }
         let whole = parsed.value;
         let (kind, version) = ("EncryptionConfiguration", format!("{}/v1", names.group("apiserver.config")));
-        let found = (whole.text(&["kind"]), whole.text(&["apiVersion"]));
-        if found != (kind, version.as_str()) {
-            return Err(format!("{:?} of {:?} is not of the kind {kind} of {version}", found.0, found.1));
+        let type_meta = (whole.text(&["kind"]), whole.text(&["apiVersion"]));
+        if type_meta != (kind, version.as_str()) {
+            return Err(format!(
+                "{:?} of {:?} is not of the kind {kind} of {version}",
+                type_meta.0, type_meta.1
+            ));
         }
         let mut reading = Parser { rules, wrong: Vec::new(), servers: BTreeSet::new() };
         let configuration = reading.whole(&whole);
@@ -175,18 +178,18 @@ impl Parser {
 
     fn provider(&mut self, provider: &Value, path: &str) -> Option<ProviderSettings> {
         const KNOWN: [&str; 5] = ["kms", "aesgcm", "aescbc", "secretbox", "identity"];
-        let found: Vec<&str> =
+        let names: Vec<&str> =
             KNOWN.into_iter().filter(|name| provider.at(&[name]).is_some_and(|it| !it.is_null())).collect();
-        let shown = format!("{:?}", found.join(", "));
-        match &found[..] {
+        let formatted = format!("{:?}", names.join(", "));
+        match &names[..] {
             [] => {
-                self.invalid(path, shown, EXPECTED);
+                self.invalid(path, formatted, EXPECTED);
                 return None;
             }
             [_] => {}
-            _ => self.invalid(path, shown, SEVERAL),
+            _ => self.invalid(path, formatted, SEVERAL),
         }
-        let name = *found.first()?;
+        let name = *names.first()?;
         let inside = provider.at(&[name])?;
         let path = format!("{path}.{name}");
         if inside.as_map().is_none() {

@@ -13,7 +13,7 @@ fn wrong(providers: &str, expected: &str) {
 }
 
 #[test]
-fn everything_that_may_stand_there_is_read() {
+fn all_fields_are_parsed() {
     let text = "resources:
 - resources: [secrets, configmaps, pandas.awesome.bears.example, deployments.apps]
   providers:
@@ -49,7 +49,7 @@ fn everything_that_may_stand_there_is_read() {
 }
 
 #[test]
-fn keys_that_are_wrong_are_reported_with_their_paths() {
+fn invalid_keys_are_reported_with_their_paths() {
     let at = "resources[0].providers[0]";
     wrong(
         "[aescbc: {keys: []}]",
@@ -72,7 +72,7 @@ fn keys_that_are_wrong_are_reported_with_their_paths() {
 }
 
 #[test]
-fn providers_stand_alone() {
+fn each_entry_has_one_provider() {
     let at = "resources[0].providers[0]: Invalid value";
     wrong("[{}]", &format!("{at}: \"\": {EXPECTED}"));
     wrong("[{rot13: {}}]", &format!("{at}: \"\": {EXPECTED}"));
@@ -96,7 +96,7 @@ fn providers_stand_alone() {
 }
 
 #[test]
-fn key_servers_that_are_wrong_are_reported() {
+fn invalid_kms_providers_are_reported() {
     let at = "resources[0].providers[0].kms";
     let kms = |text: &str, path: &str, expected: &str| {
         wrong(&format!("[kms: {{{text}}}]"), &format!("{at}.{path}: {expected}"));
@@ -127,7 +127,7 @@ fn key_servers_that_are_wrong_are_reported() {
 }
 
 #[test]
-fn names_of_key_servers_are_distinguished_where_that_matters() {
+fn kms_provider_names_are_unique_if_required() {
     let text = |version: &str| {
         let one = format!("{{kms: {{name: a, endpoint: 'unix:///x', apiVersion: {version}}}}}");
         format!("resources: [{{resources: [a], providers: [{one}, {one}]}}]")

@@ -236,11 +236,11 @@ fn annotated(annotations: &Annotations) -> Result<(), TransformError> {
     let mut wrong = Vec::new();
     for key in annotations.keys() {
         let name = key.strip_suffix('.').unwrap_or(key);
-        let complaints = format::dns1123_subdomain(name);
+        let format_errors = format::dns1123_subdomain(name);
         if key.is_empty() {
             wrong.push("annotations: Required value".to_owned());
-        } else if !complaints.is_empty() {
-            wrong.push(format!("annotations: Invalid value: {name:?}: {}", complaints.join(",")));
+        } else if !format_errors.is_empty() {
+            wrong.push(format!("annotations: Invalid value: {name:?}: {}", format_errors.join(",")));
         } else if !name.contains('.') {
             let message = "should be a domain with at least two segments separated by dots";
             wrong.push(format!("annotations: Invalid value: {name:?}: {message}"));

@@ -44,13 +44,13 @@ impl Probe {
         {
             return found.clone();
         }
-        let found = match self.version() {
+        let health = match self.version() {
             Version::V1 => ping(&self.envelope.service, &self.envelope.settings.name).await,
             Version::V2 => self.status().await,
         };
-        let good_for = if found.is_ok() { GOOD_FOR } else { BAD_FOR };
-        *last = Some((found.clone(), world.elapsed().saturating_add(good_for)));
-        found
+        let good_for = if health.is_ok() { GOOD_FOR } else { BAD_FOR };
+        *last = Some((health.clone(), world.elapsed().saturating_add(good_for)));
+        health
     }
 
     async fn status(&self) -> Result<(), String> {

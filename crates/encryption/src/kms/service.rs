@@ -66,7 +66,7 @@ impl Service {
         });
         match call.await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(RpcError::Late(_))) | Err(_) => {
+            Ok(Err(RpcError::Timeout(_))) | Err(_) => {
                 let why = last.map(|why| format!(" ({why})")).unwrap_or_default();
                 let message = format!("no response within {:?}{why}", self.timeout);
                 Err(TransformError { message, code: "DeadlineExceeded", is_transient: true })

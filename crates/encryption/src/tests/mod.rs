@@ -10,7 +10,7 @@ use metrics::Registry;
 use names::Names;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use store::{Change, Expect, Recovered, Revision, Store, StoreError, Write};
+use store::{Change, Expect, RecoveredRecord, Revision, Store, StoreError, Write};
 
 pub(crate) const RULES: Rules = Rules { reloads: true, second_version: true };
 pub(crate) const KEY: &str = "/registry/secrets/default/golden";
@@ -82,7 +82,7 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_upstream_sealed_is_opened() {
+async fn values_of_upstream_are_decrypted() {
     let golden = include_str!("golden.txt").lines().filter(|line| !line.starts_with('#'));
     let golden: Vec<Vec<&str>> = golden.map(|line| line.split(' ').collect()).collect();
     for (family, size) in families() {
@@ -95,7 +95,7 @@ async fn what_upstream_sealed_is_opened() {
 }
 
 #[tokio::test]
-async fn values_of_any_length_there_and_back() {
+async fn values_of_any_length_round_trip() {
     for (family, size) in families() {
         let keyring = keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size)));
         for length in (0..50).chain([4096, 100_000]) {
@@ -110,7 +110,7 @@ async fn values_of_any_length_there_and_back() {
 }
 
 #[tokio::test]
-async fn what_was_changed_cut_or_moved_is_refused() {
+async fn modified_truncated_or_moved_values_are_rejected() {
     for (family, size) in families() {
         let keyring = keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size)));
         let (encrypted, _) = encrypt(&keyring, PLAIN).await;
@@ -130,7 +130,7 @@ async fn what_was_changed_cut_or_moved_is_refused() {
 }
 
 #[tokio::test]
-async fn only_the_right_key_of_the_right_name_opens() {
+async fn decryption_needs_the_key_and_its_name() {
     for (family, size) in families() {
         let (encrypted, _) =
             encrypt(&keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size))), PLAIN).await;
@@ -152,7 +152,7 @@ async fn only_the_right_key_of_the_right_name_opens() {
 }
 
 #[tokio::test]
-async fn whatever_the_first_provider_would_not_write_is_stale() {
+async fn values_of_other_providers_are_stale() {
     let old = format!("aescbc: {{keys: [{}]}}", key("old", 32));
     let (encrypted, _) = encrypt(&keyring(&old), PLAIN).await;
     let stale = async |providers: &str, value: &[u8]| {
@@ -173,7 +173,7 @@ async fn whatever_the_first_provider_would_not_write_is_stale() {
 }
 
 #[tokio::test]
-async fn what_is_done_is_counted() {
+async fn transformations_are_counted() {
     let registry = Registry::default();
     let keyring = counted(&format!("aesgcm: {{keys: [{}]}}", key("key1", 32)), &registry);
     let (encrypted, _) = encrypt(&keyring, PLAIN).await;
@@ -218,7 +218,7 @@ async fn test_store(providers: &str) -> TestStore {
 }
 
 #[tokio::test]
-async fn a_subscriber_sees_what_was_written() {
+async fn a_subscriber_receives_plaintext() {
     let it = test_store(&format!("aescbc: {{keys: [{}]}}", key("key1", 32))).await;
     let note: store::Note = Arc::new(5u32);
     it.store.write(Write::put(KEY, Expect::Absent, PLAIN).with_note(note)).await.unwrap();
@@ -311,7 +311,7 @@ impl Store for Shared {
 }
 
 #[tokio::test]
-async fn what_others_write_is_opened() {
+async fn writes_of_other_servers_are_decrypted() {
     let (old, new) = (key("old", 32), key("new", 16));
     let keyring = Arc::new(keyring(&format!("aesgcm: {{keys: [{new}, {old}]}}")));
     let shared = Arc::new(Shared(Mutex::new(None)));
@@ -335,18 +335,18 @@ async fn what_others_write_is_opened() {
 }
 
 /// A recovered record.
-fn record(revision: u64, key: &str, value: Option<Bytes>, history: bool) -> Recovered {
+fn record(revision: u64, key: &str, value: Option<Bytes>, history: bool) -> RecoveredRecord {
     let revision = Revision(revision);
-    Recovered { revision, key: key.into(), value, previous: None, at: 0, expires_at: None, history }
+    RecoveredRecord { revision, key: key.into(), value, previous: None, at: 0, expires_at: None, history }
 }
 
 #[tokio::test]
-async fn what_was_recovered_is_opened_or_reported() {
+async fn recovered_values_are_decrypted_or_reported() {
     let (old, new) = (key("old", 32), key("new", 32));
     let (by_old, _) = encrypt(&keyring(&format!("aescbc: {{keys: [{old}]}}")), b"1").await;
     let after = Arc::new(keyring(&format!("aescbc: {{keys: [{new}]}}")));
     let (by_new, _) = encrypt(&after, b"2").await;
-    let over = async |records: Vec<Recovered>, keyring: Option<Arc<Keyring>>| {
+    let over = async |records: Vec<RecoveredRecord>, keyring: Option<Arc<Keyring>>| {
         let shared = Arc::new(Shared(Mutex::new(None)));
         EncryptedStore::over(shared, records, keyring, || self::keyring("identity: {}")).await
     };
@@ -391,7 +391,7 @@ async fn what_was_recovered_is_opened_or_reported() {
 }
 
 #[tokio::test]
-async fn values_are_bound_to_what_their_keys_are_called_behind() {
+async fn values_are_bound_to_their_etcd_keys() {
     let registry = Registry::default();
     let providers = format!("aesgcm: {{keys: [{}]}}", key("key1", 32));
     let renamed = |rename: Option<crate::Rename>| {

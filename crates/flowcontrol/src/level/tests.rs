@@ -49,7 +49,7 @@ fn seats_are_taken_and_come_back() {
 }
 
 #[test]
-fn the_exempt_never_wait() {
+fn exempt_requests_never_wait() {
     let (_, level) = level(Shape::Exempt, 1);
     let held: Vec<_> = (0..100).map(|_| go(level.ask(1, one(), Vec::new))).collect();
     assert_eq!(level.standing().1, 100);
@@ -91,7 +91,7 @@ fn queues_are_bounded() {
 }
 
 #[test]
-fn what_is_larger_than_everything_runs_alone() {
+fn a_request_wider_than_the_level_runs_alone() {
     let (_, level) = level(QUEUE, 4);
     let wide = Width { seats: 9, ..one() };
     let small = go(level.ask(1, one(), Vec::new));
@@ -106,7 +106,7 @@ fn what_is_larger_than_everything_runs_alone() {
 }
 
 #[test]
-fn what_is_left_to_do_keeps_its_seats() {
+fn additional_latency_keeps_the_seats() {
     let (_, level) = level(Shape::Refuse, 4);
     let after = Duration::from_millis(5);
     let ticket = go(level.ask(1, Width { seats: 1, after_seats: 3, after }, Vec::new));
@@ -118,7 +118,7 @@ fn what_is_left_to_do_keeps_its_seats() {
 }
 
 #[test]
-fn more_seats_let_more_go() {
+fn more_seats_dispatch_queued_requests() {
     let (_, level) = level(QUEUE, 1);
     let _running = go(level.ask(1, one(), Vec::new));
     let mut waiting: Vec<_> = (0..3).map(|_| wait(level.ask(1, one(), Vec::new))).collect();
@@ -131,7 +131,7 @@ fn more_seats_let_more_go() {
 
 /// One flow asks for ten times as much as there is, another for a tenth: the second hardly waits.
 #[test]
-fn a_flood_does_not_drown_the_others() {
+fn a_flood_of_one_flow_does_not_starve_others() {
     let (world, level) = level(Shape::Queue { queues: 64, hand: 6, longest: 50 }, 4);
     let (noisy, quiet) = (0x1234_5678_9ABC_DEF0u64, 0x0FED_CBA9_8765_4321u64);
     let mut running: Vec<(Duration, Ticket)> = Vec::new();

@@ -97,14 +97,14 @@ fn param_kind(kind: &Value, path: &Path<'_>, out: &mut Problems) {
         out.push(Problem::invalid_text(&at, version, &detail));
     } else if let Some((group, version)) = version.split_once('/') {
         check::subdomain(group, &at, out);
-        let complaints = format::dns1035_label(version);
-        out.extend(complaints.iter().map(|why| Problem::invalid_text(&at, version, why)));
+        let format_errors = format::dns1035_label(version);
+        out.extend(format_errors.iter().map(|why| Problem::invalid_text(&at, version, why)));
     }
     let (name, at) = (kind.text(&["kind"]), path.field("kind"));
     check::required(name, &at, out);
-    let complaints = format::dns1035_label(&name.to_lowercase());
-    if !name.is_empty() && !complaints.is_empty() {
-        let detail = format!("may have mixed case, but should otherwise match: {}", complaints.join(","));
+    let format_errors = format::dns1035_label(&name.to_lowercase());
+    if !name.is_empty() && !format_errors.is_empty() {
+        let detail = format!("may have mixed case, but should otherwise match: {}", format_errors.join(","));
         out.push(Problem::invalid_text(&at, name, &detail));
     }
 }
@@ -126,8 +126,8 @@ fn named_rule(rule: &Value, path: &Path<'_>, out: &mut Problems) {
     let at = path.field("resourceNames");
     let mut seen = HashSet::new();
     for (nth, name) in rule.items(&["resourceNames"]).iter().map(read::text).enumerate() {
-        let complaints = format::path_segment(name);
-        out.extend(complaints.iter().map(|why| Problem::invalid_text(&at.index(nth), name, why)));
+        let format_errors = format::path_segment(name);
+        out.extend(format_errors.iter().map(|why| Problem::invalid_text(&at.index(nth), name, why)));
         if !seen.insert(name) {
             out.push(check::duplicate_text(&at.index(nth), name));
         }
@@ -177,8 +177,8 @@ fn binding(object: &Value) -> Problems {
 fn param_ref(reference: &Value, path: &Path<'_>, out: &mut Problems) {
     let (name, at) = (reference.text(&["name"]), path.field("name"));
     check::required(name, &at, out);
-    let complaints = format::path_segment(name);
-    out.extend(complaints.iter().map(|why| Problem::invalid_text(&at, name, why)));
+    let format_errors = format::path_segment(name);
+    out.extend(format_errors.iter().map(|why| Problem::invalid_text(&at, name, why)));
     let namespace = reference.text(&["namespace"]);
     if !namespace.is_empty() {
         check::label(namespace, &path.field("namespace"), out);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_says_what_it_is_about() {
+    fn a_policy_needs_match_constraints_and_validations() {
         let rule = r#"{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":["pods"]}"#;
         let good = json(&format!(
             r#"{{"spec":{{"matchConstraints":{{"resourceRules":[{rule}]}},"validations":[{{"expression":"true"}}]}}}}"#
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_speak_of_what_there_is() {
+    fn expressions_use_declared_variables_only() {
         let wrong =
             |text: &str, params: bool| environment(params).compile_rule(text).err().map(|it| it.to_string());
         for text in [

@@ -96,8 +96,9 @@ pub(crate) fn rule_with_operations(rule: &Value, path: &Path<'_>, out: &mut Prob
     if operations.is_empty() {
         out.push(Problem::required(&at, ""));
     }
-    let shown = check::shown_texts(operations).replacen("string", "admissionregistration.OperationType", 1);
-    alone(operations, &shown, "operations", &at, out);
+    let formatted =
+        check::format_texts(operations).replacen("string", "admissionregistration.OperationType", 1);
+    alone(operations, &formatted, "operations", &at, out);
     for (nth, operation) in operations.iter().map(read::text).enumerate() {
         if !OPERATIONS.contains(&operation) {
             out.push(check::unsupported(&at.index(nth), operation, OPERATIONS));
@@ -108,7 +109,7 @@ pub(crate) fn rule_with_operations(rule: &Value, path: &Path<'_>, out: &mut Prob
         if items.is_empty() {
             out.push(Problem::required(&at, ""));
         }
-        alone(items, &check::shown_texts(items), what, &at, out);
+        alone(items, &check::format_texts(items), what, &at, out);
         // the group without a name is a group; there is no version without one
         for (nth, version) in items.iter().map(read::text).enumerate().filter(|_| field == "apiVersions") {
             check::required(version, &at.index(nth), out);
@@ -119,10 +120,10 @@ pub(crate) fn rule_with_operations(rule: &Value, path: &Path<'_>, out: &mut Prob
 }
 
 /// Checks that a wildcard is the only item.
-fn alone(items: &[Value], shown: &str, what: &str, path: &Path<'_>, out: &mut Problems) {
+fn alone(items: &[Value], formatted: &str, what: &str, path: &Path<'_>, out: &mut Problems) {
     if items.len() > 1 && items.iter().any(|it| read::text(it) == "*") {
         let detail = format!("if '*' is present, must not specify other {what}");
-        out.push(check::invalid_shown(path, shown, &detail));
+        out.push(check::invalid_formatted(path, formatted, &detail));
     }
 }
 
@@ -160,14 +161,14 @@ fn resources(items: &[Value], path: &Path<'_>, out: &mut Problems) {
         }
     }
     let has = |wanted: &str| items.iter().any(|it| read::text(it) == wanted);
-    let shown = check::shown_texts(items);
+    let formatted = check::format_texts(items);
     if items.len() > 1 && has("*/*") {
         let detail = "if '*/*' is present, must not specify other resources";
-        out.push(check::invalid_shown(path, &shown, detail));
+        out.push(check::invalid_formatted(path, &formatted, detail));
     }
     if has("*") && plain {
         let detail = "if '*' is present, must not specify other resources without subresources";
-        out.push(check::invalid_shown(path, &shown, detail));
+        out.push(check::invalid_formatted(path, &formatted, detail));
     }
 }
 
@@ -191,12 +192,12 @@ pub(crate) fn check_versions(versions: &[Value], known: &[&str], path: &Path<'_>
             out.push(Problem::invalid_text(&path.index(at), version, "duplicate version"));
             continue;
         }
-        let complaints = format::dns1035_label(version);
-        out.extend(complaints.iter().map(|why| Problem::invalid_text(&path.index(at), version, why)));
+        let format_errors = format::dns1035_label(version);
+        out.extend(format_errors.iter().map(|why| Problem::invalid_text(&path.index(at), version, why)));
     }
     if !known.iter().any(|it| seen.contains(it)) {
         let detail = format!("must include at least one of {}", known.join(", "));
-        out.push(check::invalid_shown(path, &check::shown_texts(versions), &detail));
+        out.push(check::invalid_formatted(path, &check::format_texts(versions), &detail));
     }
 }
 

@@ -8,7 +8,7 @@ use super::schema_parts::{additional, items};
 use crate::read;
 use cel::Declaration;
 use schema::Value;
-use schema::pattern::Late;
+use schema::pattern::LazyRegex;
 use schema::table::{ListKind, Text};
 
 /// A compiled schema.
@@ -59,7 +59,7 @@ pub(super) struct Bounds {
     pub min_properties: Option<i64>,
     pub max_properties: Option<i64>,
     /// A pattern that does not compile was rejected with the definition, and is ignored.
-    pub pattern: Option<Late>,
+    pub pattern: Option<LazyRegex>,
 }
 
 /// Schemas that apply in addition.
@@ -187,7 +187,7 @@ fn bounds(schema: &Value) -> Option<Box<Bounds>> {
         max_items: whole("maxItems"),
         min_properties: whole("minProperties"),
         max_properties: whole("maxProperties"),
-        pattern: pattern.map(Late::new),
+        pattern: pattern.map(LazyRegex::new),
     }))
 }
 

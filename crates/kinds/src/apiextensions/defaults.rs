@@ -2,9 +2,9 @@
 
 use super::compiled::Schema;
 use super::embedded::resource;
+use super::go_format::format_go;
 use super::rule_evaluation::{self, CostBudget};
 use super::schema_parts::items;
-use super::shown::go_shown;
 use super::value;
 use crate::check::{self, Problems};
 use crate::read;
@@ -78,21 +78,21 @@ impl Checker<'_> {
         let whole = matches!(part, Part::Whole);
         if matches!(part, Part::Whole | Part::Other) && is_pruned(schema, default, whole) {
             let detail = "must not have unknown fields";
-            out.push(check::invalid_shown(path, &go_shown(default), detail));
+            out.push(check::invalid_formatted(path, &format_go(default), detail));
         }
-        let mut found = Problems::new();
+        let mut problems = Problems::new();
         match part {
-            Part::Whole => resource(default, path, &mut found),
-            Part::Meta(name) => found.extend(metadata(name, default, path)),
+            Part::Whole => resource(default, path, &mut problems),
+            Part::Meta(name) => problems.extend(metadata(name, default, path)),
             Part::InMeta | Part::Other => {}
         }
-        if found.is_empty() {
-            found = value::check(compiled, default, &path.to_string());
+        if problems.is_empty() {
+            problems = value::check(compiled, default, &path.to_string());
         }
-        if found.is_empty() {
-            rule_evaluation::evaluate_alone(compiled, default, path, &mut self.budget, &mut found);
+        if problems.is_empty() {
+            rule_evaluation::evaluate_alone(compiled, default, path, &mut self.budget, &mut problems);
         }
-        out.extend(found);
+        out.extend(problems);
     }
 }
 
@@ -107,7 +107,7 @@ fn metadata(name: &str, default: &Value, path: &Path<'_>) -> Option<Problem> {
     let problems: Vec<_> = found.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
     let problems = if problems.len() == 1 { problems.concat() } else { format!("[{}]", problems.join(", ")) };
     let detail = format!("must result in valid metadata: {problems}");
-    (!found.is_empty()).then(|| check::invalid_shown(path, &go_shown(default), &detail))
+    (!found.is_empty()).then(|| check::invalid_formatted(path, &format_go(default), &detail))
 }
 
 /// Whether a value has fields that pruning removes.

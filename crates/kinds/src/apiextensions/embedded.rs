@@ -1,6 +1,6 @@
 //! Validation of embedded API objects.
 
-use super::shown::go_shown;
+use super::go_format::format_go;
 use crate::check::{self, Problems};
 use crate::tables;
 use rest::hooks::{Hooks, WriteHooks};
@@ -18,7 +18,7 @@ pub(super) fn resource(object: &Value, path: &Path<'_>, out: &mut Problems) {
                 out.push(Problem::invalid_text(&at, text, "must not be empty"));
             }
             Some(Value::String(text)) => named(field, text, &at, out),
-            Some(other) => out.push(check::invalid_shown(&at, &go_shown(other), "must be a string")),
+            Some(other) => out.push(check::invalid_formatted(&at, &format_go(other), "must be a string")),
         }
     }
     if let Some(metadata) = map.get("metadata").filter(|it| !it.is_null()) {
@@ -34,9 +34,9 @@ fn named(field: &str, text: &str, path: &Path<'_>, out: &mut Problems) {
         }
         return;
     }
-    let complaints = format::dns1035_label(&text.to_lowercase());
-    if !complaints.is_empty() {
-        let detail = format!("may have mixed case, but should otherwise match: {}", complaints.join(","));
+    let format_errors = format::dns1035_label(&text.to_lowercase());
+    if !format_errors.is_empty() {
+        let detail = format!("may have mixed case, but should otherwise match: {}", format_errors.join(","));
         out.push(Problem::invalid_text(path, text, &detail));
     }
 }
@@ -46,7 +46,7 @@ fn metadata(metadata: &Value, path: &Path<'_>, out: &mut Problems) {
         Ok(decoded) => decoded.value,
         Err(why) => {
             let why = why.to_string().replace("map[string]interface {}", "v1.ObjectMeta");
-            return out.push(check::invalid_shown(path, &go_shown(metadata), &why));
+            return out.push(check::invalid_formatted(path, &format_go(metadata), &why));
         }
     };
     let mut object = Value::map();

@@ -1,8 +1,8 @@
-//! Forms of text that a schema can name. A form that is not known is no rule.
+//! Text formats that a schema can name; an unknown format has no rule.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use schema::pattern::Late;
+use schema::pattern::LazyRegex;
 use schema::{format, time, url};
 use std::sync::LazyLock;
 
@@ -67,16 +67,18 @@ pub(super) fn is_known(form: &str) -> bool {
     )
 }
 
-fn matches(expression: &Late, text: &str) -> bool {
+fn matches(expression: &LazyRegex, text: &str) -> bool {
     expression.regex().is_some_and(|it| it.is_match(text))
 }
 
-static SSN: LazyLock<Late> = LazyLock::new(|| Late::new("^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$"));
-static HEX_COLOR: LazyLock<Late> = LazyLock::new(|| Late::new("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"));
-static UUID: LazyLock<Late> = LazyLock::new(|| Late::new("^[^-]{8}-?[^-]{4}-?[^-]{4}-?[^-]{4}-?[^-]{12}$"));
-static DURATION: LazyLock<Late> = LazyLock::new(|| {
+static SSN: LazyLock<LazyRegex> = LazyLock::new(|| LazyRegex::new("^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$"));
+static HEX_COLOR: LazyLock<LazyRegex> =
+    LazyLock::new(|| LazyRegex::new("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"));
+static UUID: LazyLock<LazyRegex> =
+    LazyLock::new(|| LazyRegex::new("^[^-]{8}-?[^-]{4}-?[^-]{4}-?[^-]{4}-?[^-]{12}$"));
+static DURATION: LazyLock<LazyRegex> = LazyLock::new(|| {
     const UNIT: &str = "(ns|nano|us|µs|μs|micro|ms|milli|s|sec|m|min|h|hr|hour|d|day|w|wk|week)s?";
-    Late::new(&format!("^([0-9]+(\\.[0-9]+)? *{UNIT} *)+$"))
+    LazyRegex::new(&format!("^([0-9]+(\\.[0-9]+)? *{UNIT} *)+$"))
 });
 
 fn is_hex(text: &str) -> bool {

@@ -12,12 +12,12 @@ use std::collections::{HashMap, HashSet};
 /// The names of the definitions of a group, and their holders.
 #[derive(Default)]
 pub struct NameIndex {
-    by: HashMap<(Sort, String), HashSet<String>>,
+    by: HashMap<(NameKind, String), HashSet<String>>,
 }
 
 /// The kind of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Sort {
+enum NameKind {
     Resource,
     Kind,
 }
@@ -43,21 +43,22 @@ impl NameIndex {
     }
 
     /// Whether another definition has a name.
-    fn by_another(&self, sort: Sort, name: &str, definition: &str) -> bool {
+    fn by_another(&self, sort: NameKind, name: &str, definition: &str) -> bool {
         let owners = self.by.get(&(sort, name.to_owned()));
         owners.is_some_and(|owners| owners.iter().any(|owner| owner != definition))
     }
 }
 
 /// The names that were given.
-fn all(accepted: &Value) -> impl Iterator<Item = (Sort, String)> {
-    let given = |sort: Sort, name: &str| (sort, accepted.text(&[name]).to_owned());
-    let short = accepted.items(&["shortNames"]).iter().map(|it| (Sort::Resource, read::text(it).to_owned()));
+fn all(accepted: &Value) -> impl Iterator<Item = (NameKind, String)> {
+    let given = |sort: NameKind, name: &str| (sort, accepted.text(&[name]).to_owned());
+    let short =
+        accepted.items(&["shortNames"]).iter().map(|it| (NameKind::Resource, read::text(it).to_owned()));
     let own = [
-        given(Sort::Resource, "plural"),
-        given(Sort::Resource, "singular"),
-        given(Sort::Kind, "kind"),
-        given(Sort::Kind, "listKind"),
+        given(NameKind::Resource, "plural"),
+        given(NameKind::Resource, "singular"),
+        given(NameKind::Kind, "kind"),
+        given(NameKind::Kind, "listKind"),
     ];
     own.into_iter().chain(short).filter(|(_, name)| !name.is_empty())
 }
@@ -129,10 +130,10 @@ fn accept(definition: &Value, taken: &NameIndex) -> (Value, Option<(&'static str
     let own_name = definition.text(&["metadata", "name"]);
     let in_use = |name: &str| format!("{} is already in use", schema::problem::quoted(name));
     for (field, reason, sort) in [
-        ("plural", "PluralConflict", Sort::Resource),
-        ("singular", "SingularConflict", Sort::Resource),
-        ("kind", "KindConflict", Sort::Kind),
-        ("listKind", "ListKindConflict", Sort::Kind),
+        ("plural", "PluralConflict", NameKind::Resource),
+        ("singular", "SingularConflict", NameKind::Resource),
+        ("kind", "KindConflict", NameKind::Kind),
+        ("listKind", "ListKindConflict", NameKind::Kind),
     ] {
         let name = wanted.text(&[field]);
         if name != accepted.text(&[field]) && taken.by_another(sort, name, own_name) {
@@ -145,7 +146,7 @@ fn accept(definition: &Value, taken: &NameIndex) -> (Value, Option<(&'static str
         }
         let own: Vec<&str> = accepted.items(&["shortNames"]).iter().map(read::text).collect();
         let short = wanted.items(&["shortNames"]).iter().map(read::text);
-        let lost = short.filter(|it| !own.contains(it) && taken.by_another(Sort::Resource, it, own_name));
+        let lost = short.filter(|it| !own.contains(it) && taken.by_another(NameKind::Resource, it, own_name));
         let lost: Vec<String> = lost.map(in_use).collect();
         match lost.as_slice() {
             [] => copy(wanted, &mut accepted, "shortNames"),
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn free_names_are_given() {
+    fn free_names_are_accepted() {
         let found = status(&definition("{}"), &NameIndex::default(), &Names::default(), NOW);
         assert_eq!(found.text(&["acceptedNames", "plural"]), "things");
         assert_eq!(
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn taken_names_are_not() {
+    fn taken_names_are_rejected() {
         let mut taken = NameIndex::default();
         taken.change(
             "other",
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_served_stays_served() {
+    fn accepted_names_stay_with_their_definition() {
         let accepted = r#"{"acceptedNames":{"plural":"things","singular":"thing","kind":"Thing","listKind":"ThingList"},
             "conditions":[{"type":"NamesAccepted","status":"True","lastTransitionTime":"before"},
             {"type":"Established","status":"True"}]}"#;

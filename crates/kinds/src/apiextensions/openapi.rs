@@ -79,11 +79,11 @@ pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mu
         out.push(Problem::forbidden(&path.field("nullable"), "nullable cannot be true at the root"));
     }
     let place = Place { is_root: true, inside_meta: false, no_defaults: None };
-    let mut found = Problems::new();
-    check(schema, place, path, &mut found);
+    let mut problems = Problems::new();
+    check(schema, place, path, &mut problems);
     if let Some(part) = unsupported(schema) {
         // another problem may have been reported for it already
-        if out.len() == before && found.is_empty() {
+        if out.len() == before && problems.is_empty() {
             let detail = format!("OpenAPIV3Schema '{part}' is not supported");
             out.push(Problem::invalid_text(path, "", &detail));
         }
@@ -102,10 +102,10 @@ pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mu
         }
         out.extend(violations);
         if is_valid {
-            rule_costs::check(schema, path, &mut found);
+            rule_costs::check(schema, path, &mut problems);
         }
     }
-    out.extend(found);
+    out.extend(problems);
 }
 
 fn root_with_status(schema: &Value, path: &Path<'_>, out: &mut Problems) {
@@ -116,14 +116,14 @@ fn root_with_status(schema: &Value, path: &Path<'_>, out: &mut Problems) {
         let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
         out.push(Problem::invalid_text(&path.field("type"), kind, detail));
     } else if given.any(|name| !AT_ROOT.iter().any(|(allowed, _)| *allowed == name)) {
-        let allowed: Vec<_> = AT_ROOT.iter().map(|(_, shown)| *shown).collect();
+        let allowed: Vec<_> = AT_ROOT.iter().map(|(_, formatted)| *formatted).collect();
         let detail = format!(
             "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
             allowed.join(" ")
         );
         let text = schema::encode::untyped(schema);
-        let shown = format!("apiextensions.JSONSchemaProps{}", String::from_utf8_lossy(&text));
-        out.push(check::invalid_shown(path, &shown, &detail));
+        let formatted = format!("apiextensions.JSONSchemaProps{}", String::from_utf8_lossy(&text));
+        out.push(check::invalid_formatted(path, &formatted, &detail));
     }
 }
 
@@ -354,8 +354,8 @@ fn map_items(schema: &Value, keys: &[Value], path: &Path<'_>, out: &mut Problems
     let Some(item) = items(schema) else {
         let detail = "must only have a single schema if x-kubernetes-list-type is map";
         let text = schema::encode::untyped(given_items);
-        let shown = format!("apiextensions.JSONSchemaPropsOrArray{{{}}}", String::from_utf8_lossy(&text));
-        return out.push(check::invalid_shown(&at, &shown, detail));
+        let formatted = format!("apiextensions.JSONSchemaPropsOrArray{{{}}}", String::from_utf8_lossy(&text));
+        return out.push(check::invalid_formatted(&at, &formatted, detail));
     };
     let kind = item.text(&["type"]);
     if kind != "object" {
@@ -364,7 +364,7 @@ fn map_items(schema: &Value, keys: &[Value], path: &Path<'_>, out: &mut Problems
     }
     let mut seen = HashSet::new();
     let mut repeated = check::SharedListProblems::default();
-    let mut wrong = |detail| repeated.report(&keys_path, || check::shown_texts(keys), detail, out);
+    let mut wrong = |detail| repeated.report(&keys_path, || check::format_texts(keys), detail, out);
     let mut scalars = Vec::new();
     for key in keys.iter().map(read::text) {
         match item.at(&["properties", key]) {

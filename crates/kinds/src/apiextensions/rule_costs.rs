@@ -128,9 +128,9 @@ fn here(
             Ok(program) => program,
             Err(why) => {
                 let message = quoted(rule.text(&["message"]));
-                let shown =
+                let formatted =
                     format!("apiextensions.ValidationRule{{Rule:{}, Message:{message}}}", quoted(text));
-                out.push(check::invalid_shown(&at, &shown, &why.to_string()));
+                out.push(check::invalid_formatted(&at, &formatted, &why.to_string()));
                 continue;
             }
         };

@@ -4,8 +4,8 @@
 
 use super::compiled::{Additional, Schema};
 use super::expression_rules::Rule;
+use super::go_format::NOWHERE;
 use super::list_keys::key_text;
-use super::shown::NOWHERE;
 use crate::check::Problems;
 use cel::{Budget, EvalError, Variables};
 use schema::problem::{Problem, Reason, quoted};

@@ -1,9 +1,9 @@
 //! Validation of custom resources: schema, embedded objects, list keys, scale and rules.
 
 use super::compiled::Schema;
+use super::go_format::{NOWHERE, format_go};
 use super::list_keys::key_of;
 use super::scale::Paths;
-use super::shown::{NOWHERE, go_shown};
 use super::{embedded, rule_evaluation, value};
 use crate::check::{self, Problems};
 use rest::hooks::Rules;
@@ -90,7 +90,7 @@ fn lists(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
         let stray = |item: &Value| !item.is_null() && item.as_map().is_none();
         if let (ListKind::Map { .. }, Some(at)) = (kind, items.iter().position(stray)) {
             let detail = "must be an object for an array of list-type map";
-            out.push(check::invalid_shown(&path.index(at), &go_shown(&items[at]), detail));
+            out.push(check::invalid_formatted(&path.index(at), &format_go(&items[at]), detail));
             return below(schema, value, path, &mut |schema, value, path| lists(schema, value, path, out));
         }
         let mut seen: HashMap<Vec<u8>, bool> = HashMap::new();
@@ -106,7 +106,7 @@ fn lists(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
                 if again.insert(true) {
                     continue;
                 }
-                let message = format!("Duplicate value: {}", go_shown(&key));
+                let message = format!("Duplicate value: {}", format_go(&key));
                 let field = path.index(at).to_string();
                 out.push(Problem { reason: Reason::Duplicate, field, message });
             } else {

@@ -1,6 +1,6 @@
 //! The scale subresource of a custom kind: the paths of its numbers.
 
-use super::shown::go_text;
+use super::go_format::go_text;
 use crate::check::Problems;
 use crate::{autoscaling::scale, read};
 use rest::view::View;
@@ -37,14 +37,14 @@ impl Paths {
         scale::view_of(self.spec.clone(), move |object| {
             let number = |path: &[Text]| at(object, path).and_then(Value::as_int).unwrap_or(0);
             let selector = paths.selector.as_ref().and_then(|path| at(object, path)?.as_str());
-            scale::shown(number(&paths.spec), number(&paths.status), selector.unwrap_or(""))
+            scale::scale_value(number(&paths.spec), number(&paths.status), selector.unwrap_or(""))
         })
     }
 
     /// Checks the numbers of an object.
     pub fn check(&self, object: &Value, out: &mut Problems) {
-        let mut wrong = |path: &[Text], shown: &str, why: &str| {
-            let message = format!("Invalid value: {shown}: {why}");
+        let mut wrong = |path: &[Text], formatted: &str, why: &str| {
+            let message = format!("Invalid value: {formatted}: {why}");
             out.push(Problem { reason: Reason::Invalid, field: written(path), message });
         };
         for path in [&self.spec, &self.status] {
@@ -100,7 +100,7 @@ fn written(path: &[Text]) -> String {
 }
 
 fn mistyped(path: &[Text], value: &Value, wanted: &str) -> String {
-    let (shown, kind) = match value {
+    let (formatted, kind) = match value {
         Value::Null => ("<nil>".to_owned(), "<nil>"),
         Value::Bool(truth) => (truth.to_string(), "bool"),
         Value::Int(number) => (number.to_string(), "int64"),
@@ -109,5 +109,5 @@ fn mistyped(path: &[Text], value: &Value, wanted: &str) -> String {
         Value::List(_) => (go_text(value), "[]interface {}"),
         Value::Map(_) | Value::Json(_) => (go_text(value), "map[string]interface {}"),
     };
-    format!("{} accessor error: {shown} is of the type {kind}, expected {wanted}", written(path))
+    format!("{} accessor error: {formatted} is of the type {kind}, expected {wanted}", written(path))
 }

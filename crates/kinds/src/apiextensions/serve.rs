@@ -12,7 +12,7 @@ use rest::hooks::{
     Context, CreateHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, StorageHooks,
     SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
 };
-use rest::versions::{Converter, Fit};
+use rest::versions::{Converter, CustomVersions};
 use schema::jsonpath::JsonPath;
 use schema::rank::rank;
 use schema::table::{Column, Group, Kind, LazySchema, Lifecycle, Many, Ref, Subresource, Text, Type};
@@ -50,7 +50,7 @@ pub fn versions(
     let stored = Ref::from(common.kind(storage, root));
     let tables = versions.iter().map(|version| {
         let (kind, schema) = (common.text("kind"), schema_of(fetch, version));
-        let root = Ref::late(move || table::root(&kind, &schema()));
+        let root = Ref::lazy(move || table::root(&kind, &schema()));
         (common.api_version(version.text(&["name"])), root)
     });
     let tables: Arc<[(String, Ref<Type>)]> = tables.collect();
@@ -58,13 +58,13 @@ pub fn versions(
     let made = versions.iter().zip(tables.iter()).map(|(version, (api_version, root))| {
         let mut kind = common.kind(version, root.clone());
         kind.declared = Some(LazySchema(Arc::new(schema_of(fetch, version))));
-        let fit = Fit {
+        let custom_versions = CustomVersions {
             form: form_of(form, api_version),
             stored: common.api_version(common.storage),
             converter: converter.clone(),
             versions: tables.clone(),
         };
-        let hooks = common.hooks(version, schema_of(fetch, version), fit);
+        let hooks = common.hooks(version, schema_of(fetch, version), custom_versions);
         let (served, is_stored) = (read::flag(version, &["served"]), read::flag(version, &["storage"]));
         Version { kind: kind.into(), stored: stored.clone(), hooks, served, is_stored }
     });
@@ -180,7 +180,12 @@ impl Common<'_> {
         hasher.finish()
     }
 
-    fn hooks(&self, version: &Value, fetch: impl Fn() -> Value + Send + Sync + 'static, fit: Fit) -> Hooks {
+    fn hooks(
+        &self,
+        version: &Value,
+        fetch: impl Fn() -> Value + Send + Sync + 'static,
+        custom_versions: CustomVersions,
+    ) -> Hooks {
         let scale = Paths::of(version);
         let views = scale.as_ref().map(Paths::views).unwrap_or_default();
         let status = read::has(version, &["subresources", "status"]);
@@ -197,7 +202,11 @@ impl Common<'_> {
                 owns_sent: true,
                 ..WriteHooks::default()
             },
-            storage: StorageHooks { fit: Some(fit), keeps_empty_lists: true, ..StorageHooks::default() },
+            storage: StorageHooks {
+                custom_versions: Some(custom_versions),
+                keeps_empty_lists: true,
+                ..StorageHooks::default()
+            },
             read: ReadHooks {
                 unknown_label: Some(|label| format!("field label not supported: {label}")),
                 ..ReadHooks::default()

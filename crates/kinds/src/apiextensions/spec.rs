@@ -1,4 +1,4 @@
-//! The spec of a definition: group, names, versions, columns, subresources; and what must not change.
+//! Validation of the spec of a definition: group, names, versions, columns, subresources, and immutable fields.
 
 use super::{conversion, openapi};
 use crate::check::{self, Problems};
@@ -69,19 +69,19 @@ fn agree(versions: &[Value], field: &str) -> bool {
     versions.windows(2).all(|pair| read::same(pair[0].at(&[field]), pair[1].at(&[field])))
 }
 
-/// Problems of a text that is refused with all complaints in one.
-fn joined(text: &str, complaints: Vec<String>, path: &Path<'_>, out: &mut Problems) {
-    if !complaints.is_empty() {
-        out.push(Problem::invalid_text(path, text, &complaints.join(",")));
+/// Problems of a text that is refused with all format_errors in one.
+fn joined(text: &str, format_errors: Vec<String>, path: &Path<'_>, out: &mut Problems) {
+    if !format_errors.is_empty() {
+        out.push(Problem::invalid_text(path, text, &format_errors.join(",")));
     }
 }
 
 fn group(group: &str, path: &Path<'_>, out: &mut Problems) {
-    let complaints = format::dns1123_subdomain(group);
+    let format_errors = format::dns1123_subdomain(group);
     if group.is_empty() {
         out.push(Problem::required(path, ""));
-    } else if !complaints.is_empty() {
-        joined(group, complaints, path, out);
+    } else if !format_errors.is_empty() {
+        joined(group, format_errors, path, out);
     } else if !group.contains('.') {
         out.push(Problem::invalid_text(path, group, "should be a domain with at least one dot"));
     }
@@ -129,14 +129,14 @@ fn deprecation(version: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn which_versions(spec: &Value, versions: &[Value], path: &Path<'_>, out: &mut Problems) {
-    let shown = match spec.at(&["versions"]) {
+    let formatted = match spec.at(&["versions"]) {
         Some(Value::List(items)) => {
             let names: Vec<_> = items.iter().map(|it| quoted(it.text(&["name"]))).collect();
             format!("[]apiextensions.CustomResourceDefinitionVersion{{{}}}", names.join(", "))
         }
         _ => "[]apiextensions.CustomResourceDefinitionVersion(nil)".to_owned(),
     };
-    let mut wrong = |why| out.push(check::invalid_shown(&path.field("versions"), &shown, why));
+    let mut wrong = |why| out.push(check::invalid_formatted(&path.field("versions"), &formatted, why));
     let mut seen = HashSet::new();
     if !versions.iter().all(|it| seen.insert(it.text(&["name"]))) {
         wrong("must contain unique version names");
@@ -163,12 +163,12 @@ pub(super) fn names(names: &Value, path: &Path<'_>, out: &mut Problems) {
         if name.is_empty() {
             continue;
         }
-        let mut complaints =
+        let mut format_errors =
             format::dns1035_label(&if mixed { name.to_lowercase() } else { name.to_owned() });
-        if let Some(first) = complaints.first_mut().filter(|_| mixed) {
+        if let Some(first) = format_errors.first_mut().filter(|_| mixed) {
             first.insert_str(0, "may have mixed case, but should otherwise match: ");
         }
-        joined(name, complaints, &path.field(field), out);
+        joined(name, format_errors, &path.field(field), out);
     }
     let labels = |field: &str, out: &mut Problems| {
         let path = path.field(field);
@@ -280,7 +280,7 @@ pub(super) fn stored_versions(object: &Value, out: &mut Problems) {
     let stored = object.items(&["status", "storedVersions"]);
     if stored.is_empty() {
         let detail = "must have at least one stored version";
-        out.push(check::invalid_shown(&path, "[]string(nil)", detail));
+        out.push(check::invalid_formatted(&path, "[]string(nil)", detail));
     }
     let versions = object.items(&["spec", "versions"]);
     let mut waiting: HashSet<&str> = stored.iter().map(read::text).collect();
@@ -289,8 +289,8 @@ pub(super) fn stored_versions(object: &Value, out: &mut Problems) {
         // each stored version stands for one version only
         if !waiting.remove(name) && read::flag(version, &["storage"]) {
             let detail = format!("must have the storage version {name}");
-            let shown = format!("apiextensions.CustomResourceDefinitionVersion{{Name:{}}}", quoted(name));
-            out.push(check::invalid_shown(&path, &shown, &detail));
+            let formatted = format!("apiextensions.CustomResourceDefinitionVersion{{Name:{}}}", quoted(name));
+            out.push(check::invalid_formatted(&path, &formatted, &detail));
         }
     }
     let named: HashSet<&str> = versions.iter().map(|it| it.text(&["name"])).collect();

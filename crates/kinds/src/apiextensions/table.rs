@@ -22,7 +22,7 @@ const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The type of the objects of a version.
 pub(super) fn root(kind: &str, schema: &Value) -> Type {
-    let mut maker = Maker::default();
+    let mut maker = ShapeInterner::default();
     let mut fields = own_fields(Shape::Struct(Ref::Static(&tables::META_V1_OBJECT_META)), Flags::NONE);
     fields.extend(maker.fields(schema));
     let unknown = unknown(schema);
@@ -53,12 +53,12 @@ fn unknown(schema: &Value) -> Unknown {
 
 /// Makes shapes, each once.
 #[derive(Default)]
-struct Maker {
+struct ShapeInterner {
     /// By their content.
     known: HashMap<String, (Shape, usize)>,
 }
 
-impl Maker {
+impl ShapeInterner {
     /// The shape made by `make`, unless one that consists of the same is there already.
     fn share(&mut self, key: String, make: impl FnOnce() -> Shape) -> (Shape, usize) {
         let next = self.known.len();
@@ -170,7 +170,7 @@ mod tests {
     use crate::tests::json;
     use schema::{decode, defaults};
 
-    /// The decoded object, without its oddities.
+    /// The decoded object, without its strict errors.
     fn kept(schema: &str, object: &str) -> (String, Vec<String>) {
         let ty = root("Thing", &json(schema));
         let decoded = decode::json(object.as_bytes(), &ty).unwrap();
@@ -178,7 +178,7 @@ mod tests {
         defaults::apply(&ty, &mut value);
         value.unset(&["metadata"]);
         let text = String::from_utf8(encode::untyped(&value)).unwrap();
-        (text, decoded.oddities.iter().map(ToString::to_string).collect())
+        (text, decoded.strict_errors.iter().map(ToString::to_string).collect())
     }
 
     fn check(schema: &str, object: &str, expected: &str) {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_go_and_others_stay_as_they_are() {
+    fn unknown_fields_are_pruned() {
         let schema = r#"{"type":"object","properties":{"s":{"type":"string"},"o":{"type":"object","properties":{"x":
             {"type":"integer"}}},"m":{"type":"object","additionalProperties":{"type":"integer"}},"any":
             {"x-kubernetes-preserve-unknown-fields":true},"p":{"type":"object","x-kubernetes-preserve-unknown-fields":true,
@@ -204,13 +204,13 @@ mod tests {
             r#"{"m":{"a":null,"b":[{"c":1},2],"d":{"e":1}}}"#,
             r#"{"m":{"a":null,"b":[{},2],"d":{}}}"#,
         );
-        let (text, oddities) = kept(schema, r#"{"o":{"x":1,"y":2},"z":1}"#);
+        let (text, strict_errors) = kept(schema, r#"{"o":{"x":1,"y":2},"z":1}"#);
         assert_eq!(text, r#"{"o":{"x":1}}"#);
-        assert_eq!(oddities, [r#"unknown field "o.y""#, r#"unknown field "z""#]);
+        assert_eq!(strict_errors, [r#"unknown field "o.y""#, r#"unknown field "z""#]);
     }
 
     #[test]
-    fn defaults_fill_what_is_absent_or_wrongly_null() {
+    fn defaults_replace_absent_and_invalid_null_values() {
         let schema = r#"{"type":"object","properties":{"a":{"type":"string","default":"A"},"n":{"type":"string",
             "nullable":true,"default":"N"},"o":{"type":"object","default":{},"properties":{"x":{"type":"number",
             "default":1.5}}},"l":{"type":"array","items":{"type":"object","properties":{"k":{"type":"boolean",
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_are_alike_are_there_once() {
+    fn equal_shapes_are_shared() {
         let part = r#"{"type":"object","properties":{"x":{"type":"string"}}}"#;
         let ty = root("T", &json(&format!(r#"{{"type":"object","properties":{{"a":{part},"b":{part}}}}}"#)));
         let part = |name: &str| match &ty.field(name).unwrap().1.shape {
@@ -236,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn objects_inside_have_metadata_of_their_own() {
+    fn embedded_objects_have_metadata() {
         let schema = r#"{"type":"object","properties":{"e":{"type":"object","x-kubernetes-embedded-resource":true,
             "x-kubernetes-preserve-unknown-fields":true}}}"#;
         let object =
             r#"{"e":{"apiVersion":"v1","kind":"P","metadata":{"name":"x","bogus":1},"spec":{"a":1}}}"#;
-        let (text, oddities) = kept(schema, object);
+        let (text, strict_errors) = kept(schema, object);
         assert_eq!(text, r#"{"e":{"apiVersion":"v1","kind":"P","metadata":{"name":"x"},"spec":{"a":1}}}"#);
-        assert_eq!(oddities, [r#"unknown field "e.metadata.bogus""#]);
+        assert_eq!(strict_errors, [r#"unknown field "e.metadata.bogus""#]);
         let ty = root("Thing", &json(schema));
         let refused = |object: &str| decode::json(object.as_bytes(), &ty).unwrap_err().to_string();
         assert_eq!(refused(r#"{"e":{"apiVersion":5}}"#), "e.apiVersion: Invalid value: 5: must be a string");

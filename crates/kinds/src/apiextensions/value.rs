@@ -4,8 +4,8 @@
 
 use super::compiled::{Additional, Schema, float};
 use super::formats;
-use super::shown::{NOWHERE, float_text, go_shown};
-use schema::pattern::Late;
+use super::go_format::{NOWHERE, float_text, format_go};
+use schema::pattern::LazyRegex;
 use schema::problem::{Problem, Problems, Reason, quoted};
 use schema::{Map, Path, Value, encode};
 use std::collections::HashSet;
@@ -52,7 +52,7 @@ impl<'a> Checker<'a> {
     }
 
     fn invalid(&mut self, at: &Path<'_>, value: &Value, why: &str) {
-        self.add(Reason::Invalid, at, format!("Invalid value: {}: {at} in body {why}", go_shown(value)));
+        self.add(Reason::Invalid, at, format!("Invalid value: {}: {at} in body {why}", format_go(value)));
     }
 
     fn mistyped(&mut self, at: &Path<'_>, wanted: &str, found: &str) {
@@ -230,7 +230,7 @@ impl<'a> Checker<'a> {
             other => quoted(&String::from_utf8_lossy(&encode::untyped(other))),
         };
         let allowed: Vec<_> = allowed.iter().map(text_of).collect();
-        let (found, allowed) = (go_shown(value), allowed.join(", "));
+        let (found, allowed) = (format_go(value), allowed.join(", "));
         let message = format!("Unsupported value: {found}: supported values: {allowed}");
         self.add(Reason::NotSupported, at, message);
     }
@@ -250,9 +250,9 @@ impl<'a> Checker<'a> {
             for (name, value) in map.iter().filter(|(name, _)| schema.property(name).is_none()) {
                 match &schema.additional {
                     Additional::Forbidden => {
-                        let (why, shown) =
+                        let (why, formatted) =
                             (format!("{at}.{name} in body is a forbidden property"), quoted(name));
-                        self.add(Reason::Invalid, at, format!("Invalid value: {shown}: {why}"));
+                        self.add(Reason::Invalid, at, format!("Invalid value: {formatted}: {why}"));
                     }
                     Additional::Like(more) => self.value(more, value, &at.entry(name)),
                     Additional::Nothing => {}
@@ -270,7 +270,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-fn misses(pattern: &Late, text: &str) -> bool {
+fn misses(pattern: &LazyRegex, text: &str) -> bool {
     pattern.regex().is_some_and(|it| !it.is_match(text))
 }
 
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn every_complaint_has_its_place() {
+    fn every_problem_has_its_path() {
         let schema = json(
             r#"{"type":"object","required":["z"],"properties":{"s":{"type":"string","maxLength":2,"pattern":"x"},
                 "n":{"type":"integer","multipleOf":7,"minimum":10,"maximum":1},

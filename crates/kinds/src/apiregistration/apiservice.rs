@@ -13,10 +13,14 @@ pub fn hooks() -> Hooks {
     Hooks {
         create: CreateHooks {
             prepare: Some(prepare),
+            validate_first: Some(|object, _| names(object)),
             validate: Some(|object, _| validate(object)),
             ..CreateHooks::default()
         },
-        update: UpdateHooks { validate: Some(|object, _, _| validate(object)), ..UpdateHooks::default() },
+        update: UpdateHooks {
+            validate: Some(|object, _, _| names(object).and(validate(object))),
+            ..UpdateHooks::default()
+        },
         write: WriteHooks {
             name_rule: Some(metadata::path_name),
             plain_finalizers: true,
@@ -71,9 +75,6 @@ fn validate(object: &Value) -> Problems {
     let nothing = Value::map();
     let spec = object.at(&["spec"]).unwrap_or(&nothing);
     let (group, version) = (spec.text(&["group"]), spec.text(&["version"]));
-    for field in ["generateName", "name"] {
-        name(object, field, &format!("{version}.{group}"), &mut out);
-    }
     if group.is_empty() && version != "v1" {
         let detail = "only v1 may have an empty group and it better be legacy kube";
         out.push(Problem::required(&path.field("group"), detail));
@@ -81,8 +82,8 @@ fn validate(object: &Value) -> Problems {
     if !group.is_empty() {
         check::subdomain(group, &path.field("group"), &mut out);
     }
-    let complaints = format::dns1035_label(version);
-    out.extend(complaints.iter().map(|why| Problem::invalid_text(&path.field("version"), version, why)));
+    let format_errors = format::dns1035_label(version);
+    out.extend(format_errors.iter().map(|why| Problem::invalid_text(&path.field("version"), version, why)));
     for (field, most) in
         [("groupPriorityMinimum", MOST_GROUP_PRIORITY), ("versionPriority", MOST_VERSION_PRIORITY)]
     {
@@ -99,7 +100,16 @@ fn validate(object: &Value) -> Problems {
     out
 }
 
-/// The name is `<version>.<group>`.
+/// The name, and a prefix of one, is `<version>.<group>`.
+fn names(object: &Value) -> Problems {
+    let mut out = Problems::new();
+    let wanted = format!("{}.{}", object.text(&["spec", "version"]), object.text(&["spec", "group"]));
+    for field in ["generateName", "name"] {
+        name(object, field, &wanted, &mut out);
+    }
+    out
+}
+
 fn name(object: &Value, field: &'static str, wanted: &str, out: &mut Problems) {
     let name = object.text(&["metadata", field]);
     // a missing or invalid name is already reported

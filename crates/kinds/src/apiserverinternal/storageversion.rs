@@ -78,7 +78,7 @@ fn server(one: &Value, path: &Path<'_>, out: &mut Problems) {
     }
     if !readable.iter().any(|version| read::text(version) == written) {
         let why = format!("decodableVersions must include encodingVersion {written}");
-        out.push(check::invalid_shown(&path, &check::shown_texts(readable), &why));
+        out.push(check::invalid_formatted(&path, &check::format_texts(readable), &why));
     }
 }
 
@@ -109,7 +109,7 @@ fn agreement(object: &Value, servers: &[Value], path: &Path<'_>, out: &mut Probl
         }
         (Some(version), given) if given != Some(version) => {
             let why = format!("the common encoding version is {version}");
-            out.push(check::invalid_shown(path, &given.map_or("null".to_owned(), quoted), &why));
+            out.push(check::invalid_formatted(path, &given.map_or("null".to_owned(), quoted), &why));
         }
         _ => {}
     }
@@ -161,20 +161,20 @@ pub fn report(object: &mut Value, reported: Value, now: &str) -> bool {
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
     const SHOWN: usize = 4;
     let servers = object.items(&["status", "storageVersions"]);
-    let shown: Vec<_> = servers
+    let formatted: Vec<_> = servers
         .iter()
         .take(SHOWN)
         .map(|one| format!("{}={}", one.text(&["apiServerID"]), one.text(&["encodingVersion"])))
         .collect();
-    let shown = match servers.len().saturating_sub(SHOWN) {
-        0 if shown.is_empty() => "<none>".to_owned(),
-        0 => shown.join(","),
-        more => format!("{} + {more} more...", shown.join(",")),
+    let formatted = match servers.len().saturating_sub(SHOWN) {
+        0 if formatted.is_empty() => "<none>".to_owned(),
+        0 => formatted.join(","),
+        more => format!("{} + {more} more...", formatted.join(",")),
     };
     vec![
         metadata::name(object),
         object.text(&["status", "commonEncodingVersion"]).into(),
-        shown.into(),
+        formatted.into(),
         metadata::age(object, now),
     ]
 }

@@ -36,11 +36,17 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         update: UpdateHooks {
             prepare: Some(prepare_update),
             restore: Some(|next, old, _| set_template_generation(next, template_generation(old))),
-            validate: Some(update::<PRIVILEGED>),
+            validate_state: Some(state::<PRIVILEGED>),
+            validate: Some(update),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::Change,
+                MetadataRules::OfKind,
+            ]),
             warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
             ..WriteHooks::default()
         },
@@ -115,7 +121,7 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
     }
     if selector.is_empty() {
         const WHY: &str = "empty selector is invalid for daemonset";
-        out.push(check::invalid_shown(&selector_path, &selector.shown(), WHY));
+        out.push(check::invalid_formatted(&selector_path, &selector.go_text(), WHY));
     }
     let kind = "DaemonSet";
     let rules = TemplateRules { context, privileged: PRIVILEGED, kind, many: true };
@@ -135,9 +141,9 @@ fn strategy(spec: &Value, path: &Path<'_>, out: &mut Problems) {
         ("RollingUpdate", Some(rolling)) => rolling_update(rolling, &rolling_path, out),
         ("RollingUpdate", None) => out.push(Problem::required(&rolling_path, "")),
         _ => {
-            let shown =
-                workload::shown_strategy(strategy, "DaemonSetUpdateStrategy", "RollingUpdateDaemonSet");
-            out.push(check::unsupported_shown(path, &shown, &["RollingUpdate", "OnDelete"]));
+            let formatted =
+                workload::format_strategy(strategy, "DaemonSetUpdateStrategy", "RollingUpdateDaemonSet");
+            out.push(check::unsupported_formatted(path, &formatted, &["RollingUpdate", "OnDelete"]));
         }
     }
 }
@@ -152,9 +158,9 @@ fn rolling_update(rolling: &Value, path: &Path<'_>, out: &mut Problems) {
     }
     match FIELDS.map(|field| workload::share_number(rolling, field) != 0) {
         [true, true] => {
-            let shown = workload::shown_share(rolling.at(&["maxSurge"]));
+            let formatted = workload::format_share(rolling.at(&["maxSurge"]));
             const WHY: &str = "may not be set when maxUnavailable is non-zero";
-            out.push(check::invalid_shown(&path.field("maxSurge"), &shown, WHY));
+            out.push(check::invalid_formatted(&path.field("maxSurge"), &formatted, WHY));
         }
         [false, false] => {
             out.push(Problem::required(&path.field("maxUnavailable"), "cannot be 0 when maxSurge is 0"));
@@ -163,13 +169,13 @@ fn rolling_update(rolling: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// The API reports problems twice on an update.
-fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
-    let mut out = gated::keeping(old.at(TEMPLATE), context, check);
-    out.extend(out.clone());
-    let path = Path::ROOT.field("spec");
-    workload::same_selector(new, old, &path.field("selector"), &mut out);
+fn state<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
+    gated::keeping(old.at(TEMPLATE), context, |context| validate::<PRIVILEGED>(new, context))
+}
+
+fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
+    let mut out = Problems::new();
+    workload::same_selector(new, old, &Path::ROOT.field("spec").field("selector"), &mut out);
     out
 }
 

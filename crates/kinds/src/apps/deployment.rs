@@ -9,7 +9,7 @@ use rest::hooks::{
     Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
     SubresourceHooks, Subresources, UpdateHooks, WriteHooks, apply_status,
 };
-use rest::view::Missing;
+use rest::view::NotFoundSubject;
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         subresources: Subresources {
             parts: &STATUS,
-            views: crate::autoscaling::scale::views(Missing::Part),
+            views: crate::autoscaling::scale::views(NotFoundSubject::Part),
             ..Subresources::default()
         },
         ..Hooks::default()
@@ -111,7 +111,11 @@ pub(crate) fn replicated<const PRIVILEGED: bool>(
 ) {
     let selector = Selector::of(object.at(&["spec", "selector"]));
     if !selector.is_valid() {
-        out.push(check::invalid_shown(&path.field("selector"), &selector.shown(), "invalid label selector"));
+        out.push(check::invalid_formatted(
+            &path.field("selector"),
+            &selector.go_text(),
+            "invalid label selector",
+        ));
         return;
     }
     let path = path.field("template");
@@ -138,8 +142,9 @@ fn strategy(spec: &Value, path: &Path<'_>, out: &mut Problems) {
             out.push(Problem::required(&rolling_path, "this should be defaulted and never be nil"));
         }
         _ => {
-            let shown = workload::shown_strategy(strategy, "DeploymentStrategy", "RollingUpdateDeployment");
-            out.push(check::unsupported_shown(path, &shown, &["Recreate", "RollingUpdate"]));
+            let formatted =
+                workload::format_strategy(strategy, "DeploymentStrategy", "RollingUpdateDeployment");
+            out.push(check::unsupported_formatted(path, &formatted, &["Recreate", "RollingUpdate"]));
         }
     }
 }
@@ -149,9 +154,9 @@ fn rolling_update(rolling: &Value, path: &Path<'_>, out: &mut Problems) {
         workload::share(rolling, field, path, out);
     }
     if ["maxUnavailable", "maxSurge"].iter().all(|field| workload::share_number(rolling, field) == 0) {
-        let shown = workload::shown_share(rolling.at(&["maxUnavailable"]));
+        let formatted = workload::format_share(rolling.at(&["maxUnavailable"]));
         const WHY: &str = "may not be 0 when `maxSurge` is 0";
-        out.push(check::invalid_shown(&path.field("maxUnavailable"), &shown, WHY));
+        out.push(check::invalid_formatted(&path.field("maxUnavailable"), &formatted, WHY));
     }
     workload::at_most_all(rolling, "maxUnavailable", path, out);
 }
@@ -174,7 +179,7 @@ fn status(new: &Value, old: &Value) -> Problems {
         "unavailableReplicas",
         "collisionCount",
     ];
-    const BOUNDS: &[workload::Bound] = &[
+    const BOUNDS: &[workload::CountBound] = &[
         ("updatedReplicas", "replicas", "status.replicas"),
         ("readyReplicas", "replicas", "status.replicas"),
         ("availableReplicas", "replicas", "status.replicas"),

@@ -8,7 +8,7 @@ use rest::hooks::{
     Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
     SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
 };
-use rest::view::Missing;
+use rest::view::NotFoundSubject;
 use schema::{Path, Value};
 use std::time::Duration;
 
@@ -33,18 +33,24 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
             prepare: Some(|next, old, context| {
                 template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
             }),
-            validate: Some(update::<PRIVILEGED>),
+            validate_state: Some(state::<PRIVILEGED>),
+            validate: Some(update),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::Change,
+                MetadataRules::OfKind,
+            ]),
             warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
             ..WriteHooks::default()
         },
         read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         subresources: Subresources {
             parts: &STATUS,
-            views: crate::autoscaling::scale::views(Missing::Part),
+            views: crate::autoscaling::scale::views(NotFoundSubject::Part),
             ..Subresources::default()
         },
         ..Hooks::default()
@@ -64,13 +70,13 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
     out
 }
 
-/// The API reports problems twice on an update.
-fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
-    let mut out = gated::keeping(old.at(TEMPLATE), context, check);
-    out.extend(out.clone());
-    let path = Path::ROOT.field("spec");
-    workload::same_selector(new, old, &path.field("selector"), &mut out);
+fn state<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
+    gated::keeping(old.at(TEMPLATE), context, |context| validate::<PRIVILEGED>(new, context))
+}
+
+fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
+    let mut out = Problems::new();
+    workload::same_selector(new, old, &Path::ROOT.field("spec").field("selector"), &mut out);
     out
 }
 
@@ -78,7 +84,7 @@ fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_
 pub(crate) fn status(new: &Value) -> Problems {
     const COUNTS: &[&str] =
         &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
-    const BOUNDS: &[workload::Bound] = &[
+    const BOUNDS: &[workload::CountBound] = &[
         ("fullyLabeledReplicas", "replicas", "status.replicas"),
         ("readyReplicas", "replicas", "status.replicas"),
         ("availableReplicas", "replicas", "status.replicas"),

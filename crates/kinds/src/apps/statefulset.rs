@@ -9,7 +9,7 @@ use rest::hooks::{
     Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
     SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
 };
-use rest::view::Missing;
+use rest::view::NotFoundSubject;
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -31,18 +31,23 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         },
         update: UpdateHooks {
             prepare: Some(|next, old, context| prepare(next, Some(old), context)),
-            validate: Some(update::<PRIVILEGED>),
+            validate_state: Some(state::<PRIVILEGED>),
+            validate: Some(update),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::Change,
+            ]),
             warn: Some(warn),
             ..WriteHooks::default()
         },
         read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         subresources: Subresources {
             parts: &STATUS,
-            views: crate::autoscaling::scale::views(Missing::Object),
+            views: crate::autoscaling::scale::views(NotFoundSubject::Object),
             ..Subresources::default()
         },
         ..Hooks::default()
@@ -131,7 +136,7 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
         // the rest of the template is checked when pods are made from it
         template::metadata(template, &template_path, context.names, &mut out);
     } else {
-        out.push(check::invalid_shown(&selector_path, &selector.shown(), ""));
+        out.push(check::invalid_formatted(&selector_path, &selector.go_text(), ""));
     }
     let kind = "StatefulSet";
     let rules = TemplateRules { context, privileged: PRIVILEGED, kind, many: false };
@@ -147,11 +152,11 @@ fn strategy(spec: &Value, path: &Path<'_>, out: &mut Problems) {
         ("", _) => out.push(Problem::required(path, "")),
         ("OnDelete", Some(rolling)) => {
             let partition = read::int(rolling, &["partition"]);
-            let shown = format!(
+            let formatted = format!(
                 "apps.RollingUpdateStatefulSetStrategy{{Partition:{partition}, MaxUnavailable:(*intstr.IntOrString)(nil)}}"
             );
             const WHY: &str = "only allowed for updateStrategy 'RollingUpdate'";
-            out.push(check::invalid_shown(&rolling_path, &shown, WHY));
+            out.push(check::invalid_formatted(&rolling_path, &formatted, WHY));
         }
         ("RollingUpdate", Some(rolling)) => {
             check::not_negative(rolling, "partition", &rolling_path, out);
@@ -161,12 +166,12 @@ fn strategy(spec: &Value, path: &Path<'_>, out: &mut Problems) {
         }
         ("OnDelete" | "RollingUpdate", None) => {}
         _ => {
-            let shown = workload::shown_strategy(
+            let formatted = workload::format_strategy(
                 strategy,
                 "StatefulSetUpdateStrategy",
                 "RollingUpdateStatefulSetStrategy",
             );
-            out.push(check::invalid_shown(path, &shown, "must be 'RollingUpdate' or 'OnDelete'"));
+            out.push(check::invalid_formatted(path, &formatted, "must be 'RollingUpdate' or 'OnDelete'"));
         }
     }
 }
@@ -182,7 +187,11 @@ fn retention(spec: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
+fn state<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
+    gated::keeping(old.at(TEMPLATE), context, |context| validate::<PRIVILEGED>(new, context))
+}
+
+fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     const WHY: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
                        'updateStrategy', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
     const CHANGEABLE: &[&str] = &[
@@ -193,8 +202,7 @@ fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_
         "minReadySeconds",
         "ordinals",
     ];
-    let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
-    let mut out = gated::keeping(old.at(TEMPLATE), context, check);
+    let mut out = Problems::new();
     let fixed = |object: &Value| {
         let mut spec = object.at(&["spec"]).cloned().unwrap_or_default();
         for field in CHANGEABLE {
@@ -218,7 +226,7 @@ fn status(new: &Value, old: &Value) -> Problems {
         "observedGeneration",
         "collisionCount",
     ];
-    const BOUNDS: &[workload::Bound] = &[
+    const BOUNDS: &[workload::CountBound] = &[
         ("readyReplicas", "replicas", "status.replicas"),
         ("currentReplicas", "replicas", "status.replicas"),
         ("updatedReplicas", "replicas", "status.replicas"),
@@ -300,7 +308,9 @@ mod tests {
             ))
         };
         let check = |new: Value, expected: usize| {
-            let found = problems(&update::<false>(&new, &object("s", 1), &context()));
+            let (old, context) = (object("s", 1), context());
+            let all = state::<false>(&new, &old, &context).and(update(&new, &old, &context));
+            let found = problems(&all);
             assert_eq!(found.len(), expected, "{found:?}");
         };
         check(object("s", 3), 0);

@@ -3,7 +3,7 @@
 use crate::check;
 use crate::workload::Selector;
 use crate::{metadata, read, tables};
-use rest::view::{Missing, View};
+use rest::view::{NotFoundSubject, View};
 use schema::problem::Problems;
 use schema::table::{Group, Kind, Ref, Text};
 use schema::{Path, Value};
@@ -11,24 +11,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// For kinds whose selector has expressions.
-pub(crate) fn views(missing: Missing) -> Vec<View> {
+pub(crate) fn views(missing: NotFoundSubject) -> Vec<View> {
     with(missing, |object| Selector::of(object.at(&["spec", "selector"])).text())
 }
 
 /// For kinds whose selector is a map of labels.
 pub(crate) fn views_by_labels() -> Vec<View> {
-    with(Missing::PartOfView, |object| {
+    with(NotFoundSubject::PartOfView, |object| {
         let mut selector = Value::map();
         selector.set(&["matchLabels"], read::map(object, &["spec", "selector"]).clone());
         Selector::of(Some(&selector)).text()
     })
 }
 
-fn with(missing: Missing, selector: fn(&Value) -> String) -> Vec<View> {
+fn with(missing: NotFoundSubject, selector: fn(&Value) -> String) -> Vec<View> {
     let path = vec!["spec".into(), "replicas".into()];
     view(path, missing, move |object| {
         let number = |part: &str| read::int(object, &[part, "replicas"]);
-        shown(number("spec"), number("status"), &selector(object))
+        scale_value(number("spec"), number("status"), &selector(object))
     })
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn view_of(
     show: impl Fn(&Value) -> Value + Send + Sync + 'static,
 ) -> Vec<View> {
     let declared_at = Some(Text::Owned(format!(".{}", inside.join("."))));
-    let views = view(inside, Missing::Object, show).into_iter();
+    let views = view(inside, NotFoundSubject::Object, show).into_iter();
     views
         .map(|view| View {
             kind: Ref::Shared(Arc::new(with_custom_columns(&view.kind))),
@@ -66,7 +66,7 @@ fn with_custom_columns(kind: &Kind) -> Kind {
 
 fn view(
     inside: Vec<Text>,
-    missing: Missing,
+    missing: NotFoundSubject,
     show: impl Fn(&Value) -> Value + Send + Sync + 'static,
 ) -> Vec<View> {
     let group = Group { stem: "autoscaling".into(), in_domain: false };
@@ -86,7 +86,7 @@ fn view(
 }
 
 /// A scale with these numbers.
-pub(crate) fn shown(wanted: i64, there: i64, selector: &str) -> Value {
+pub(crate) fn scale_value(wanted: i64, there: i64, selector: &str) -> Value {
     let mut scale = Value::map();
     scale.set(&["spec"], Value::map());
     if wanted != 0 {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_scale_of_a_workload() {
-        let view = views(Missing::Part).pop().expect("the table has it");
+        let view = views(NotFoundSubject::Part).pop().expect("the table has it");
         let object =
             json(r#"{"spec":{"replicas":3,"selector":{"matchLabels":{"a":"b"}}},"status":{"replicas":2}}"#);
         let expected = json(r#"{"spec":{"replicas":3},"status":{"replicas":2,"selector":"a=b"}}"#);

@@ -99,11 +99,11 @@ fn spec<const PRIVILEGED: bool>(object: &Value, old: Option<&Value>, context: &C
     let selector = Selector::of(job.at(&["selector"]));
     if selector.is_given() {
         const WHY: &str = "`selector` will be auto-generated";
-        out.push(check::invalid_shown(&job_path.field("selector"), &selector.shown(), WHY));
+        out.push(check::invalid_formatted(&job_path.field("selector"), &selector.go_text(), WHY));
     }
     if read::flag(job, &["manualSelector"]) {
         let path = job_path.field("manualSelector");
-        out.push(check::unsupported_shown(&path, "true", &["nil", "false"]));
+        out.push(check::unsupported_formatted(&path, "true", &["nil", "false"]));
     }
     workload::not_negative(spec, &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"], &path, &mut out);
     out

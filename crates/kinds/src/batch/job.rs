@@ -44,11 +44,16 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         update: UpdateHooks {
             prepare: Some(prepare_update), // and go on being so, although the writer of a status that leaves them out gives them up
             restore: Some(|next, _, _| workload::copy_if_empty(next, LABELS, &["metadata", "labels"])),
+            validate_state: Some(state::<PRIVILEGED>),
             validate: Some(update::<PRIVILEGED>),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::Change,
+            ]),
             warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
             ..WriteHooks::default()
         },
@@ -172,15 +177,15 @@ fn generated_selector(object: &Value, out: &mut Problems) {
         match labels.get(label).map(read::text) {
             None => out.push(Problem::required(&labels_path.key(label), &why)),
             Some(given) if given != value => {
-                let shown = workload::shown_map(labels);
-                out.push(check::invalid_shown(&labels_path.key(label), &shown, &why));
+                let formatted = workload::format_map(labels);
+                out.push(check::invalid_formatted(&labels_path.key(label), &formatted, &why));
             }
             Some(_) => {}
         }
     }
     if selector.is_valid() && !selector.matches(read::map(&expected, &[])) {
         const WHY: &str = "`selector` not auto-generated";
-        out.push(check::invalid_shown(&path.field("selector"), &selector.shown(), WHY));
+        out.push(check::invalid_formatted(&path.field("selector"), &selector.go_text(), WHY));
     }
 }
 
@@ -260,11 +265,15 @@ fn completion_mode(spec: &Value, mode: &str, path: &Path<'_>, out: &mut Problems
     }
 }
 
-/// The API reports problems twice on an update.
+fn state<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
+    gated::keeping(old.at(TEMPLATE), context, |context| validate::<PRIVILEGED>(new, context))
+}
+
+/// The API reports the problems of a spec again on an update.
 fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     let path = Path::ROOT.field("spec");
     let mut out = gated::keeping(old.at(TEMPLATE), context, |context| {
-        let mut out = validate::<PRIVILEGED>(new, context);
+        let mut out = Problems::new();
         whole_spec::<PRIVILEGED>(new, context, &path, &mut out);
         out
     });
@@ -378,7 +387,7 @@ mod tests {
     use crate::tests::{context, json};
 
     #[test]
-    fn one_pod_unless_something_else_is_said() {
+    fn parallelism_and_completions_default_to_one() {
         let check = |spec: &str, completions: Option<i64>, parallelism: i64| {
             let mut object = json(&format!(r#"{{"spec":{spec}}}"#));
             default(&mut object);

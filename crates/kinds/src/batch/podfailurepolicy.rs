@@ -111,8 +111,8 @@ fn exit_codes(codes: &Value, containers: &HashSet<&str>, path: &Path<'_>, out: &
     let path = path.field("values");
     if values.is_empty() {
         let none = if codes.at(&["values"]).is_some_and(|it| !it.is_null()) { "{}" } else { "(nil)" };
-        let shown = format!("[]int32{none}");
-        out.push(check::invalid_shown(&path, &shown, "at least one value is required"));
+        let formatted = format!("[]int32{none}");
+        out.push(check::invalid_formatted(&path, &formatted, "at least one value is required"));
     } else if values.len() > MOST_CODES {
         out.push(Problem::too_many(&path, values.len(), MOST_CODES));
     }
@@ -127,11 +127,11 @@ fn exit_codes(codes: &Value, containers: &HashSet<&str>, path: &Path<'_>, out: &
         }
     }
     if !values.is_sorted() {
-        out.push(check::invalid_shown(&path, &shown(&values), "must be ordered"));
+        out.push(check::invalid_formatted(&path, &format_value(&values), "must be ordered"));
     }
 }
 
-fn shown(values: &[i64]) -> String {
+fn format_value(values: &[i64]) -> String {
     let all: Vec<String> = values.iter().map(ToString::to_string).collect();
     format!("[]int32{{{}}}", all.join(", "))
 }
@@ -142,7 +142,7 @@ mod tests {
     use crate::tests::{json, problems};
 
     #[test]
-    fn rules_say_one_thing() {
+    fn each_rule_has_one_requirement() {
         let check = |rule: &str, expected: &[&str]| {
             let spec = json(&format!(
                 r#"{{"podFailurePolicy":{{"rules":[{rule}]}},"template":{{"spec":{{"containers":[{{"name":"c"}}]}}}}}}"#

@@ -48,6 +48,8 @@ const USAGES: &[&str] = &[
 ];
 const LEAST_SECONDS: i64 = 600;
 
+const REPEATED: [MetadataRules; 3] = [MetadataRules::State, MetadataRules::OfKind, MetadataRules::Change];
+
 pub fn hooks() -> Hooks {
     Hooks {
         create: CreateHooks {
@@ -57,11 +59,11 @@ pub fn hooks() -> Hooks {
         },
         update: UpdateHooks {
             prepare: Some(prepare_update),
-            validate: Some(|new, old, context| change(new, old, context, Endpoint::Main)),
+            validate_state: Some(|new, old, context| change(new, old, context, Endpoint::Main)),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&REPEATED),
             name_rule: Some(metadata::path_name),
             unowned: &["spec", "status"],
             ..WriteHooks::default()
@@ -78,7 +80,7 @@ static SUBRESOURCES: &[SubresourceHooks] = &[
         apply: apply_status,
         validate: Some(|new, old, context| change(new, old, context, Endpoint::Status)),
         unowned: &["status.conditions"],
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+        repeated_metadata_errors: RepeatedMetadataErrors(&REPEATED),
         ..SubresourceHooks::STATUS
     },
     SubresourceHooks {
@@ -86,7 +88,7 @@ static SUBRESOURCES: &[SubresourceHooks] = &[
         apply: apply_approval,
         validate: Some(|new, old, context| change(new, old, context, Endpoint::Approval)),
         unowned: &["spec", "status.certificate"],
-        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+        repeated_metadata_errors: RepeatedMetadataErrors(&REPEATED),
         without_table: true,
         ..SubresourceHooks::STATUS
     },
@@ -233,8 +235,8 @@ fn validate(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Probl
         }
     });
     if let Err(why) = parsed {
-        let shown = check::shown_bytes(&check::bytes_of(object.text(&["spec", "request"])));
-        out.push(check::invalid_shown(&spec.field("request"), &shown, &why));
+        let formatted = check::format_bytes(&check::bytes_of(object.text(&["spec", "request"])));
+        out.push(check::invalid_formatted(&spec.field("request"), &formatted, &why));
     }
     let path = spec.field("usages");
     let usages = object.items(&["spec", "usages"]);

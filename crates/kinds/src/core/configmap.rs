@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_refused() {
+    fn oversized_data_is_rejected() {
         let mut object = json("{}");
         object.set(&["data", "a"], "x".repeat(MAX_SIZE));
         assert!(create(&object, &context()).is_empty());

@@ -9,7 +9,7 @@ use schema::{Path, Value, format};
 use std::time::Duration;
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
-pub(crate) const MOST_SHOWN: usize = 3;
+pub(crate) const DISPLAY_LIMIT: usize = 3;
 
 pub fn hooks() -> Hooks {
     Hooks {
@@ -80,10 +80,10 @@ fn port(one: &Value, needs_name: bool, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
-    vec![metadata::name(object), shown(object).into(), metadata::age(object, now)]
+    vec![metadata::name(object), format_value(object).into(), metadata::age(object, now)]
 }
 
-fn shown(object: &Value) -> String {
+fn format_value(object: &Value) -> String {
     let mut all = Vec::new();
     for subset in object.items(&["subsets"]) {
         let addresses = subset.items(&["addresses"]);
@@ -104,10 +104,10 @@ fn shown(object: &Value) -> String {
 
 /// The first of many, and how many there are besides.
 pub(crate) fn first_few(all: &[String]) -> String {
-    let shown = all[..all.len().min(MOST_SHOWN)].join(",");
-    match all.len().checked_sub(MOST_SHOWN) {
-        Some(more) if more > 0 => format!("{shown} + {more} more..."),
-        _ => shown,
+    let formatted = all[..all.len().min(DISPLAY_LIMIT)].join(",");
+    match all.len().checked_sub(DISPLAY_LIMIT) {
+        Some(more) if more > 0 => format!("{formatted} + {more} more..."),
+        _ => formatted,
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     fn rows_show_the_first_few() {
         let object =
             json(r#"{"subsets":[{"addresses":[{"ip":"::1"},{"ip":"b"}],"ports":[{"port":1},{"port":2}]}]}"#);
-        assert_eq!(shown(&object), "[::1]:1,b:1,[::1]:2 + 1 more...");
-        assert_eq!(shown(&json("{}")), "<none>");
+        assert_eq!(format_value(&object), "[::1]:1,b:1,[::1]:2 + 1 more...");
+        assert_eq!(format_value(&json("{}")), "<none>");
     }
 }

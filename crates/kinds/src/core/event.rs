@@ -60,9 +60,13 @@ pub fn own_group_hooks() -> Hooks {
             validate: Some(create),
             ..CreateHooks::default()
         },
-        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        update: UpdateHooks {
+            validate_state: Some(|new, _, context| legacy_problems(&as_core(new), context, false)),
+            validate: Some(update),
+            ..UpdateHooks::default()
+        },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::OfKind, MetadataRules::Change]),
             ..WriteHooks::default()
         },
         delete: DeleteHooks { uncollected: true, ..DeleteHooks::default() },
@@ -195,9 +199,9 @@ fn series(event: &Value, out: &mut Problems) {
 }
 
 /// Of an event only the series and the metadata change.
-fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
+fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     let (new, old) = (as_core(new), as_core(old));
-    let mut out = legacy_problems(&new, context, false);
+    let mut out = Problems::new();
     if !read::same(new.at(&["series"]), old.at(&["series"])) {
         series(&new, &mut out);
     }
@@ -242,12 +246,12 @@ fn changed(value: Option<&Value>, field: &str, path: &Path<'_>) -> Problem {
     const WHY: &str = "field is immutable";
     match normal(value) {
         Some(time) if matches!(field, "eventTime" | "firstTimestamp" | "lastTimestamp") => {
-            check::invalid_shown(path, &shown_time(read::text(time)), WHY)
+            check::invalid_formatted(path, &format_time(read::text(time)), WHY)
         }
         Some(value) => Problem::invalid(path, value, WHY),
         None => match field {
             "eventTime" | "firstTimestamp" | "lastTimestamp" => {
-                check::invalid_shown(path, "0001-01-01 00:00:00 +0000 UTC", WHY)
+                check::invalid_formatted(path, "0001-01-01 00:00:00 +0000 UTC", WHY)
             }
             "related" => check::null(path, WHY),
             "count" => check::invalid_int(path, 0, WHY),
@@ -257,7 +261,7 @@ fn changed(value: Option<&Value>, field: &str, path: &Path<'_>) -> Problem {
 }
 
 /// A canonical time as messages show it: `2020-01-02 03:04:05.1 +0000 UTC`.
-fn shown_time(text: &str) -> String {
+fn format_time(text: &str) -> String {
     let (date, time) = text.split_once('T').unwrap_or((text, ""));
     let time = time.trim_end_matches('Z');
     let time = if time.contains('.') { time.trim_end_matches('0').trim_end_matches('.') } else { time };
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_fall_back_to_what_is_there() {
+    fn cells_fall_back_to_older_fields() {
         let row = cells(&json(NEW), Duration::from_secs(1_577_934_245 + 60));
         let expected = ["60s", "Normal", "Scheduled", "pod/p", "", "a.b/c, i", "text", "60s"];
         assert_eq!(row[..8], expected.map(Value::from));

@@ -124,7 +124,7 @@ fn amounts(item: &Value, path: &Path<'_>, out: &mut Problems) {
         let [max, min, default, request, ratio] = [0, 1, 2, 3, 4].map(|list: usize| lists[list].get(key));
         let mut report = |list: &str, value: &Value, why: String| {
             let path = path.field(list);
-            out.push(check::invalid_shown(&path.key(key), &quantities::shown(value), &why));
+            out.push(check::invalid_formatted(&path.key(key), &quantities::format_value(value), &why));
         };
         let text = |value: &'_ Value| read::text(value).to_owned();
         if let Some((min, max)) = above(min, max) {

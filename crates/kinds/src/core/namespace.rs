@@ -157,7 +157,7 @@ mod tests {
     use crate::tests::{context, json, problems};
 
     #[test]
-    fn new_ones_are_active_labelled_and_held() {
+    fn new_namespaces_are_active_labelled_and_finalized() {
         let check = |object: &str, expected: &str| {
             let mut object = json(object);
             name_label(&mut object, &Names::kubernetes());

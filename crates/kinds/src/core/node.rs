@@ -23,11 +23,16 @@ pub fn hooks() -> Hooks {
         },
         update: UpdateHooks {
             prepare: Some(prepare_update),
+            validate_state: Some(|new, _, context| create(new, context)),
             validate: Some(update),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::Change,
+            ]),
             ..WriteHooks::default()
         },
         storage: StorageHooks {
@@ -140,9 +145,9 @@ fn pod_cidrs(ranges: &[Value], out: &mut Problems) {
             Some((address, _)) => addresses.push(address),
             None => {
                 wrong.get_or_insert(read::text(range));
-                out.push(check::invalid_shown(
+                out.push(check::invalid_formatted(
                     &path.index(at),
-                    &check::shown_texts(ranges),
+                    &check::format_texts(ranges),
                     "must be valid CIDR",
                 ));
             }
@@ -164,7 +169,7 @@ fn pod_cidrs(ranges: &[Value], out: &mut Problems) {
     }
     if wrong.is_some() || ranges.len() > 2 || !check::is_dual_stack(&addresses) {
         const WHY: &str = "may specify no more than one CIDR for each IP family";
-        out.push(check::invalid_shown(&path, &check::shown_texts(ranges), WHY));
+        out.push(check::invalid_formatted(&path, &check::format_texts(ranges), WHY));
     }
     let mut seen = HashSet::new();
     for (at, range) in ranges.iter().enumerate() {
@@ -176,7 +181,6 @@ fn pod_cidrs(ranges: &[Value], out: &mut Problems) {
 
 fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     let mut out = Problems::new();
-    validate(new, &mut out);
     resources(new, &mut out);
     let mut addresses = HashSet::new();
     for (at, one) in new.items(&["status", "addresses"]).iter().enumerate() {
@@ -209,8 +213,8 @@ fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
     let address = |kind: &str| {
-        let found = object.items(&["status", "addresses"]).iter().find(|it| it.text(&["type"]) == kind);
-        metadata::or(found.map_or("", |it| it.text(&["address"])), "<none>")
+        let address = object.items(&["status", "addresses"]).iter().find(|it| it.text(&["type"]) == kind);
+        metadata::or(address.map_or("", |it| it.text(&["address"])), "<none>")
     };
     let info = |field: &str| metadata::or(object.text(&["status", "nodeInfo", field]), "<unknown>");
     vec![

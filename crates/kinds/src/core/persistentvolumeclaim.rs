@@ -25,6 +25,7 @@ pub fn hooks() -> Hooks {
         },
         update: UpdateHooks {
             prepare: Some(prepare_update),
+            validate_state: Some(|new, old, context| whole(new, Some(old), context)),
             validate: Some(update),
             ..UpdateHooks::default()
         },
@@ -32,8 +33,10 @@ pub fn hooks() -> Hooks {
             warn: Some(|object, _| warn(object)),
             repeated_metadata_errors: RepeatedMetadataErrors(&[
                 MetadataRules::State,
+                MetadataRules::OfKind,
                 MetadataRules::Change,
                 MetadataRules::State,
+                MetadataRules::OfKind,
             ]),
             ..WriteHooks::default()
         },
@@ -203,8 +206,8 @@ pub(crate) fn spec(spec: &Value, alone: bool, path: &Path<'_>, out: &mut Problem
     if let (Some(one), Some(other)) = (one.filter(|it| !it.is_null()), other.filter(|it| !it.is_null())) {
         let agree = ["apiGroup", "kind", "name"].iter().all(|it| one.text(&[it]) == other.text(&[it]));
         if !agree {
-            let shown = "field.Path{name:\"dataSource\", index:\"\", parent:(*field.Path)(0xc000000000)}";
-            out.push(check::invalid_shown(path, shown, "must match dataSourceRef"));
+            let formatted = "field.Path{name:\"dataSource\", index:\"\", parent:(*field.Path)(0xc000000000)}";
+            out.push(check::invalid_formatted(path, formatted, "must match dataSourceRef"));
         }
     }
 }
@@ -220,9 +223,7 @@ fn data_source(source: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    // the API reports the problems of a claim twice on an update
-    let mut out = whole(new, Some(old), context);
-    out.extend(whole(new, Some(old), context));
+    let mut out = Problems::new();
     let key = storage_class_annotation(context.names);
     let annotated = |claim: &Value| read::map(claim, &["metadata", "annotations"]).get(&key).cloned();
     let (is, was) = (annotated(new), annotated(old));
@@ -236,8 +237,8 @@ fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
         if is != was {
             let path = Path::ROOT.field("metadata");
             let path = path.field("annotations");
-            let shown = is.as_ref().map_or("", read::text);
-            out.push(Problem::invalid_text(&path.field(&key), shown, "field is immutable"));
+            let formatted = is.as_ref().map_or("", read::text);
+            out.push(Problem::invalid_text(&path.field(&key), formatted, "field is immutable"));
         }
         // a claim that had no class may be given one
         if was.is_none() && field(old).is_none() {

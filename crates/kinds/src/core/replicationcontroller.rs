@@ -31,11 +31,16 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
             prepare: Some(|next, old, context| {
                 template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
             }),
-            validate: Some(update::<PRIVILEGED>),
+            validate_state: Some(state::<PRIVILEGED>),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::Change,
+                MetadataRules::OfKind,
+            ]),
             warn: Some(warn),
             ..WriteHooks::default()
         },
@@ -83,9 +88,8 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
 }
 
 /// The API reports problems twice on an update.
-fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
-    gated::keeping(old.at(TEMPLATE), context, check).repeated()
+fn state<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
+    gated::keeping(old.at(TEMPLATE), context, |context| validate::<PRIVILEGED>(new, context))
 }
 
 /// New objects only, and as if the template stood by itself.

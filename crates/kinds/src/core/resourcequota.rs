@@ -67,8 +67,8 @@ fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     };
     if scopes(new) != scopes(old) {
         let path = Path::ROOT.field("spec");
-        let shown = shown_scopes(new.items(&["spec", "scopes"]));
-        out.push(check::invalid_shown(&path.field("scopes"), &shown, "field is immutable"));
+        let formatted = format_scopes(new.items(&["spec", "scopes"]));
+        out.push(check::invalid_formatted(&path.field("scopes"), &formatted, "field is immutable"));
     }
     out
 }
@@ -113,9 +113,9 @@ fn applies(scope: &str, resource: &str) -> bool {
 
 /// The number of resources that each scope does not support.
 #[derive(Default)]
-struct Unfit<'s>(HashMap<&'s str, usize>);
+struct UnsupportedCounts<'s>(HashMap<&'s str, usize>);
 
-impl<'s> Unfit<'s> {
+impl<'s> UnsupportedCounts<'s> {
     fn count(&mut self, scope: &'s str, hard: &[&str]) -> usize {
         let unfit = |it: &&&str| quantities::is_quota_resource(it) && !applies(scope, it);
         *self.0.entry(scope).or_insert_with(|| hard.iter().filter(unfit).count())
@@ -130,13 +130,13 @@ const UNFIT: &str = "unsupported scope applied to resource";
 const OPPOSITES: &str = "conflicting scopes";
 
 fn scope_list(scopes: &[Value], hard: &[&str], path: &Path<'_>, out: &mut Problems) {
-    let (mut unfit, mut repeated) = (Unfit::default(), check::SharedListProblems::default());
+    let (mut unfit, mut repeated) = (UnsupportedCounts::default(), check::SharedListProblems::default());
     let mut tell = |why: &str, times: usize| {
         for _ in 0..times {
             if repeated.is_full() {
                 break;
             }
-            repeated.report(path, || shown_scopes(scopes), why, out);
+            repeated.report(path, || format_scopes(scopes), why, out);
         }
     };
     for scope in scopes.iter().map(read::text) {
@@ -151,7 +151,7 @@ fn scope_list(scopes: &[Value], hard: &[&str], path: &Path<'_>, out: &mut Proble
 
 fn scope_selector(selector: &Value, hard: &[&str], scopes: &[Value], path: &Path<'_>, out: &mut Problems) {
     let path = path.field("matchExpressions");
-    let (mut unfit, mut repeated) = (Unfit::default(), check::SharedListProblems::default());
+    let (mut unfit, mut repeated) = (UnsupportedCounts::default(), check::SharedListProblems::default());
     let mut given = BTreeSet::new();
     for one in selector.items(&["matchExpressions"]) {
         let (scope, operator) = (one.text(&["scopeName"]), one.text(&["operator"]));
@@ -163,7 +163,7 @@ fn scope_selector(selector: &Value, hard: &[&str], scopes: &[Value], path: &Path
             if repeated.is_full() {
                 break;
             }
-            repeated.report(&path, || shown_selector(selector), UNFIT, out);
+            repeated.report(&path, || format_selector(selector), UNFIT, out);
         }
         if SCOPES.contains(&scope) && scope != "PriorityClass" && operator != "Exists" {
             const WHY: &str = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
@@ -182,7 +182,7 @@ fn scope_selector(selector: &Value, hard: &[&str], scopes: &[Value], path: &Path
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 const WHY: &str =
                     "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
-                out.push(check::invalid_shown(&path.field("values"), &check::shown_texts(values), WHY));
+                out.push(check::invalid_formatted(&path.field("values"), &check::format_texts(values), WHY));
             }
             "Exists" | "DoesNotExist" => {}
             _ => {
@@ -193,33 +193,33 @@ fn scope_selector(selector: &Value, hard: &[&str], scopes: &[Value], path: &Path
         given.insert(scope);
     }
     for _ in 0..opposed(&given) {
-        out.push(check::invalid_shown(&path, &shown_scopes(scopes), OPPOSITES));
+        out.push(check::invalid_formatted(&path, &format_scopes(scopes), OPPOSITES));
     }
 }
 
-fn shown_scopes(scopes: &[Value]) -> String {
+fn format_scopes(scopes: &[Value]) -> String {
     if scopes.is_empty() {
         return "[]core.ResourceQuotaScope(nil)".to_owned();
     }
-    let shown: Vec<_> = scopes.iter().map(|it| quoted(read::text(it))).collect();
-    format!("[]core.ResourceQuotaScope{{{}}}", shown.join(", "))
+    let formatted: Vec<_> = scopes.iter().map(|it| quoted(read::text(it))).collect();
+    format!("[]core.ResourceQuotaScope{{{}}}", formatted.join(", "))
 }
 
-fn shown_selector(selector: &Value) -> String {
-    let shown = |one: &Value| {
+fn format_selector(selector: &Value) -> String {
+    let formatted = |one: &Value| {
         let (scope, operator) = (quoted(one.text(&["scopeName"])), quoted(one.text(&["operator"])));
         let values = match one.items(&["values"]) {
             [] => "[]string(nil)".to_owned(),
-            values => check::shown_texts(values),
+            values => check::format_texts(values),
         };
         format!(
             "core.ScopedResourceSelectorRequirement{{ScopeName:{scope}, Operator:{operator}, Values:{values}}}"
         )
     };
-    let shown: Vec<_> = selector.items(&["matchExpressions"]).iter().map(shown).collect();
+    let formatted: Vec<_> = selector.items(&["matchExpressions"]).iter().map(formatted).collect();
     format!(
         "core.ScopeSelector{{MatchExpressions:[]core.ScopedResourceSelectorRequirement{{{}}}}}",
-        shown.join(", ")
+        formatted.join(", ")
     )
 }
 
@@ -244,7 +244,7 @@ mod tests {
     use crate::tests::{context, json, problems};
 
     #[test]
-    fn scopes_fit_what_is_counted() {
+    fn scopes_support_the_counted_resources() {
         let check = |spec: &str, expected: &[&str]| {
             let object = json(&format!(r#"{{"spec":{spec}}}"#));
             assert_eq!(problems(&validate(&object)), expected, "{spec}");

@@ -214,7 +214,7 @@ fn ports(ports: &[Value], path: &Path<'_>, out: &mut Problems) {
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
-    let ports: Vec<_> = object.items(&["ports"]).iter().map(shown_port).collect();
+    let ports: Vec<_> = object.items(&["ports"]).iter().map(format_port).collect();
     let addresses = object.items(&["endpoints"]).iter().flat_map(|one| one.items(&["addresses"]));
     let addresses: Vec<_> = addresses.map(|it| read::text(it).to_owned()).collect();
     vec![
@@ -226,7 +226,7 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
     ]
 }
 
-fn shown_port(port: &Value) -> String {
+fn format_port(port: &Value) -> String {
     match (read::opt_int(port, &["port"]), read::opt_text(port, &["name"])) {
         (Some(number), _) => number.to_string(),
         (None, Some(name)) => name.to_owned(),

@@ -70,12 +70,12 @@ fn spec(object: &Value, path: &Path<'_>, out: &mut Problems) {
     }
     if !is_as_fixed(object, name) {
         let there = if limited_given.is_some() { "0x0" } else { "nil" };
-        let shown = format!(
+        let formatted = format!(
             "flowcontrol.PriorityLevelConfigurationSpec{{Type:{}, \
              Limited:(*flowcontrol.LimitedPriorityLevelConfiguration)({there})}}",
             quoted(kind)
         );
-        out.push(check::invalid_shown(path, &shown, &status::fixed(name)));
+        out.push(check::invalid_formatted(path, &formatted, &status::fixed(name)));
     }
 }
 

@@ -60,7 +60,7 @@ fn validate(object: &Value) -> Problems {
     if let Some((_, expected)) = MANDATORY.iter().find(|(one, _)| *one == name)
         && object.at(&["spec"]) != Some(expected)
     {
-        out.push(check::invalid_shown(&path, &shown_spec(object), &fixed(name)));
+        out.push(check::invalid_formatted(&path, &format_spec(object), &fixed(name)));
     }
     let path = Path::ROOT.field("status");
     conditions::distinct(object.items(&["status", "conditions"]), &path.field("conditions"), &mut out);
@@ -68,7 +68,7 @@ fn validate(object: &Value) -> Problems {
 }
 
 /// The spec as error messages show it, without pointed-to values.
-fn shown_spec(object: &Value) -> String {
+fn format_spec(object: &Value) -> String {
     let level = quoted(object.text(&["spec", "priorityLevelConfiguration", "name"]));
     let precedence = read::int(object, &["spec", "matchingPrecedence"]);
     let method = if read::has(object, &["spec", "distinguisherMethod"]) { "0x0" } else { "nil" };
@@ -96,9 +96,9 @@ fn spec(object: &Value, path: &Path<'_>, out: &mut Problems) {
     if let Some(method) = object.at(&["spec", "distinguisherMethod"]).filter(|it| !it.is_null()) {
         let kind = method.text(&["type"]);
         if !matches!(kind, "ByNamespace" | "ByUser") {
-            let shown = format!("flowcontrol.FlowDistinguisherMethod{{Type:{}}}", quoted(kind));
+            let formatted = format!("flowcontrol.FlowDistinguisherMethod{{Type:{}}}", quoted(kind));
             let path = path.field("distinguisherMethod");
-            out.push(not_supported(&path.field("type"), &shown, METHODS));
+            out.push(not_supported(&path.field("type"), &formatted, METHODS));
         }
     }
     let level = object.text(&["spec", "priorityLevelConfiguration", "name"]);
@@ -114,8 +114,8 @@ fn spec(object: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-fn not_supported(path: &Path<'_>, shown: &str, supported: &str) -> Problem {
-    let message = format!("Unsupported value: {shown}: supported values: {supported}");
+fn not_supported(path: &Path<'_>, formatted: &str, supported: &str) -> Problem {
+    let message = format!("Unsupported value: {formatted}: supported values: {supported}");
     Problem { reason: Reason::NotSupported, field: path.to_string(), message }
 }
 
@@ -193,7 +193,7 @@ fn listed(
         out.push(Problem::required(&path.field(field), none));
     } else if star && items.len() > 1 {
         let why = format!("if '*' is present, must not specify other {others}");
-        out.push(check::invalid_shown(&path.field(field), &check::shown_texts(items), &why));
+        out.push(check::invalid_formatted(&path.field(field), &check::format_texts(items), &why));
     }
     !star
 }
@@ -203,7 +203,7 @@ fn verbs(rule: &Value, path: &Path<'_>, out: &mut Problems) {
     let given = rule.items(&["verbs"]);
     if listed(rule, words, path, out) && !given.iter().all(|one| VERBS.contains(&read::text(one))) {
         let supported: Vec<_> = VERBS.iter().map(|one| quoted(one)).collect();
-        out.push(not_supported(&path.field("verbs"), &check::shown_texts(given), &supported.join(", ")));
+        out.push(not_supported(&path.field("verbs"), &check::format_texts(given), &supported.join(", ")));
     }
 }
 

@@ -76,18 +76,18 @@ fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
     let terms = object.items(&["spec", "nodeSelector", "nodeSelectorTerms"]);
-    let shown: Vec<_> = terms.iter().map(shown_term).filter(|it| !it.is_empty()).collect();
+    let formatted: Vec<_> = terms.iter().map(format_term).filter(|it| !it.is_empty()).collect();
     vec![
         metadata::name(object),
         read::int(object, &["spec", "perNodeHostBits"]).to_string().into(),
         metadata::or(object.text(&["spec", "ipv4"]), "<none>"),
         metadata::or(object.text(&["spec", "ipv6"]), "<none>"),
         metadata::age(object, now),
-        metadata::or(&shown.join(","), "<none>"),
+        metadata::or(&formatted.join(","), "<none>"),
     ]
 }
 
-fn shown_term(term: &Value) -> String {
+fn format_term(term: &Value) -> String {
     let parts = term.items(&["matchExpressions"]).iter().map(|one| {
         let values: Vec<_> = one.items(&["values"]).iter().map(read::text).collect();
         let (key, values) = (one.text(&["key"]), values.join(","));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes() {
+    fn the_spec_is_immutable() {
         let old = json(r#"{"spec":{"perNodeHostBits":8,"ipv4":"10.0.0.0/16"}}"#);
         let new = json(r#"{"spec":{"perNodeHostBits":9,"ipv4":"10.0.0.0/16"}}"#);
         let expected = "spec.perNodeHostBits: Invalid value: 9: field is immutable";

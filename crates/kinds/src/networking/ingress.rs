@@ -1,7 +1,7 @@
 //! Ingresses, and the classes that select their controller.
 
 use crate::check::{self, Problems};
-use crate::core::endpoints::MOST_SHOWN;
+use crate::core::endpoints::DISPLAY_LIMIT;
 use crate::core::service::{self, balancers};
 use crate::{metadata, read};
 use names::Names;
@@ -79,7 +79,7 @@ fn validate(object: &Value, old: Option<&Value>) -> Problems {
     let rules = object.items(&["spec", "rules"]);
     if rules.is_empty() && backend_of_all.is_none() {
         let why = "either `defaultBackend` or `rules` must be specified";
-        out.push(check::invalid_shown(&spec, "[]networking.IngressRule(nil)", why));
+        out.push(check::invalid_formatted(&spec, "[]networking.IngressRule(nil)", why));
     }
     if let Some(one) = backend_of_all {
         backend(one, &spec.field("defaultBackend"), &mut out);
@@ -100,9 +100,9 @@ fn validate(object: &Value, old: Option<&Value>) -> Problems {
 fn has_wrong_wildcard_rule(object: &Value) -> bool {
     let rules = object.items(&["spec", "rules"]).iter();
     rules.filter(|one| one.text(&["host"]).contains('*')).any(|one| {
-        let mut found = Problems::new();
-        paths(one, &Path::ROOT, &mut found);
-        !found.is_empty()
+        let mut problems = Problems::new();
+        paths(one, &Path::ROOT, &mut problems);
+        !problems.is_empty()
     })
 }
 
@@ -263,12 +263,12 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 /// The first host names; rules that come after them count as more, with a name or without.
 fn hosts(rules: &[Value]) -> String {
     let names = rules.iter().enumerate().map(|(at, rule)| (at, rule.text(&["host"])));
-    let shown: Vec<_> = names.filter(|(_, name)| !name.is_empty()).take(MOST_SHOWN).collect();
-    let joined = shown.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(",");
-    match shown.last() {
+    let formatted: Vec<_> = names.filter(|(_, name)| !name.is_empty()).take(DISPLAY_LIMIT).collect();
+    let joined = formatted.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(",");
+    match formatted.last() {
         None => "*".to_owned(),
-        Some((at, _)) if shown.len() == MOST_SHOWN && at + 1 < rules.len() => {
-            format!("{joined} + {} more...", rules.len() - MOST_SHOWN)
+        Some((at, _)) if formatted.len() == DISPLAY_LIMIT && at + 1 < rules.len() => {
+            format!("{joined} + {} more...", rules.len() - DISPLAY_LIMIT)
         }
         Some(_) => joined,
     }
@@ -416,7 +416,7 @@ mod tests {
     use crate::tests::{context, json, problems};
 
     #[test]
-    fn the_newest_default_class_serves_who_names_none() {
+    fn the_newest_default_class_is_assigned() {
         let list = |_: &str, _: Option<&str>| {
             let class = |name: &str, created: &str, default: &str| {
                 json(&format!(
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_older_servers_took_may_stay() {
+    fn invalid_fields_of_older_objects_may_stay() {
         let old = json(
             r#"{"spec":{"rules":[{"host":"*.a.b","http":{"paths":[]}}],"tls":[{"secretName":"not valid"}]}}"#,
         );
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_behind_the_shown_hosts_count_as_more() {
+    fn further_hosts_are_summarized_as_more() {
         let check = |rules: &str, expected: &str| assert_eq!(hosts(json(rules).as_list().unwrap()), expected);
         check(r#"[]"#, "*");
         check(r#"[{},{"host":"a"}]"#, "a");

@@ -18,13 +18,17 @@ pub fn hooks() -> Hooks {
         decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
         create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
         update: UpdateHooks {
-            // the API reports these twice: for the policy, and again for its update
-            validate: Some(|new, _, _| validate(new).repeated()),
+            validate_state: Some(|new, _, _| validate(new)),
             restore: Some(restore),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::Change,
+                MetadataRules::OfKind,
+            ]),
             error_group: Some(ingress::ERROR_GROUP),
             ..WriteHooks::default()
         },
@@ -85,8 +89,8 @@ fn policy_types(types: &[Value], path: &Path<'_>, out: &mut Problems) {
     const ALLOWED: &[&str] = &["Ingress", "Egress"];
     if types.len() > ALLOWED.len() {
         // shown as the servers that clients know print it
-        let shown = check::shown_texts(types).replacen("string", "networking.PolicyType", 1);
-        out.push(check::invalid_shown(path, &shown, "may not specify more than two policyTypes"));
+        let formatted = check::format_texts(types).replacen("string", "networking.PolicyType", 1);
+        out.push(check::invalid_formatted(path, &formatted, "may not specify more than two policyTypes"));
         return;
     }
     for (at, kind) in types.iter().map(read::text).enumerate() {
@@ -192,12 +196,12 @@ fn network(address: IpAddr, bits: u8) -> (bool, u128) {
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
-    let selector = shown_selector(object.at(&["spec", "podSelector"]));
+    let selector = format_selector(object.at(&["spec", "podSelector"]));
     vec![metadata::name(object), metadata::or(&selector, "<none>"), metadata::age(object, now)]
 }
 
 /// A selector as people write it, by key.
-fn shown_selector(selector: Option<&Value>) -> String {
+fn format_selector(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return String::new() };
     let labels = read::map(selector, &["matchLabels"]).iter();
     let mut parts: Vec<_> =
@@ -207,16 +211,16 @@ fn shown_selector(selector: Option<&Value>) -> String {
         let mut values: Vec<_> = one.items(&["values"]).iter().map(read::text).collect();
         values.sort_unstable();
         let values = values.join(",");
-        let shown = match one.text(&["operator"]) {
+        let formatted = match one.text(&["operator"]) {
             "In" => format!("{key} in ({values})"),
             "NotIn" => format!("{key} notin ({values})"),
             "Exists" => key.to_owned(),
             _ => format!("!{key}"),
         };
-        parts.push((key.to_owned(), shown));
+        parts.push((key.to_owned(), formatted));
     }
     parts.sort_by(|a, b| a.0.cmp(&b.0));
-    parts.into_iter().map(|(_, shown)| shown).collect::<Vec<_>>().join(",")
+    parts.into_iter().map(|(_, formatted)| formatted).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -241,12 +245,12 @@ mod tests {
     }
 
     #[test]
-    fn selectors_are_shown_by_key() {
+    fn selectors_are_formatted_by_key() {
         let selector = json(
             r#"{"matchLabels":{"b":"1"},"matchExpressions":[{"key":"c","operator":"In","values":["y","x"]},
                 {"key":"a","operator":"DoesNotExist"}]}"#,
         );
-        assert_eq!(shown_selector(Some(&selector)), "!a,b=1,c in (x,y)");
-        assert_eq!(shown_selector(Some(&json("{}"))), "");
+        assert_eq!(format_selector(Some(&selector)), "!a,b=1,c in (x,y)");
+        assert_eq!(format_selector(Some(&json("{}"))), "");
     }
 }

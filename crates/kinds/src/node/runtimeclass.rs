@@ -49,9 +49,9 @@ fn validate(object: &Value) -> Problems {
     scheduling::tolerations(tolerations, &path.field("tolerations"), &mut out);
     let mut seen = HashSet::new();
     for (at, one) in tolerations.iter().enumerate() {
-        let shown = scheduling::shown_toleration(one);
-        let message = format!("Duplicate value: {shown}");
-        if !seen.insert(shown) {
+        let formatted = scheduling::format_toleration(one);
+        let message = format!("Duplicate value: {formatted}");
+        if !seen.insert(formatted) {
             out.push(Problem { reason: Reason::Duplicate, field: path.index(at).to_string(), message });
         }
     }

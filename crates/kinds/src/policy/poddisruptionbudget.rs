@@ -61,7 +61,7 @@ fn validate(object: &Value) -> Problems {
     const LIMITS: [&str; 2] = ["minAvailable", "maxUnavailable"];
     if LIMITS.iter().all(|field| read::has(object, &["spec", field])) {
         let why = "minAvailable and maxUnavailable cannot be both set";
-        out.push(check::invalid_shown(&path, &shown_spec(object), why));
+        out.push(check::invalid_formatted(&path, &format_spec(object), why));
     }
     for field in LIMITS {
         if let Some(value) = object.at(&["spec", field]).filter(|it| !it.is_null()) {
@@ -78,7 +78,7 @@ fn validate(object: &Value) -> Problems {
 }
 
 /// The spec as error messages show it, without pointed-to values.
-fn shown_spec(object: &Value) -> String {
+fn format_spec(object: &Value) -> String {
     let pointer = |field: &str, to: &str| {
         let there = if read::has(object, &["spec", field]) { "0x0" } else { "nil" };
         format!("(*{to})({there})")
@@ -102,11 +102,11 @@ fn amount(value: &Value, path: &Path<'_>, out: &mut Problems) {
         }
         return;
     };
-    let shown = format!("intstr.IntOrString{{Type:1, IntVal:0, StrVal:{}}}", quoted(text));
-    out.extend(format::percent(text).iter().map(|why| check::invalid_shown(path, &shown, why)));
+    let formatted = format!("intstr.IntOrString{{Type:1, IntVal:0, StrVal:{}}}", quoted(text));
+    out.extend(format::percent(text).iter().map(|why| check::invalid_formatted(path, &formatted, why)));
     let share = text.strip_suffix('%').and_then(|digits| digits.parse::<i64>().ok());
     if share.is_some_and(|share| share > 100) {
-        out.push(check::invalid_shown(path, &shown, "must not be greater than 100%"));
+        out.push(check::invalid_formatted(path, &formatted, "must not be greater than 100%"));
     }
 }
 

@@ -60,12 +60,12 @@ fn parameters(of: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 /// The spec is immutable.
-fn same_spec(new: &Value, old: &Value, shown: &str) -> Problems {
+fn same_spec(new: &Value, old: &Value, formatted: &str) -> Problems {
     if new.at(&["spec"]) == old.at(&["spec"]) {
         return Problems::new();
     }
-    let shown = format!("resource.{shown}{{}}");
-    Problems::from(check::invalid_shown(&Path::ROOT.field("spec"), &shown, IMMUTABLE))
+    let formatted = format!("resource.{formatted}{{}}");
+    Problems::from(check::invalid_formatted(&Path::ROOT.field("spec"), &formatted, IMMUTABLE))
 }
 
 fn claim_status(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
@@ -108,9 +108,9 @@ fn claim_status(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     if let (Some(is), Some(was)) = (&is, &was)
         && is != was
     {
-        let shown =
+        let formatted =
             format!("resource.AllocationResult{{ResourceHandle:{}}}", quoted(is.text(&["resourceHandle"])));
-        out.push(check::invalid_shown(&path.field("allocation"), &shown, IMMUTABLE));
+        out.push(check::invalid_formatted(&path.field("allocation"), &formatted, IMMUTABLE));
     }
     if is.is_none() && was.is_none() && released && !read::flag(old, &["status", "deallocationRequested"]) {
         const WHY: &str = "claim must be allocated";
@@ -296,7 +296,7 @@ mod tests {
     use crate::tests::{context, json, problems};
 
     #[test]
-    fn claims_are_reserved_once_they_are_met() {
+    fn claims_are_reserved_once_allocated() {
         let old = json(r#"{"spec":{"resourceClassName":"c"}}"#);
         let check = |status: &str, expected: &[&str]| {
             let mut new = old.clone();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_stay_as_they_are() {
+    fn claim_specs_are_immutable() {
         let old = json(r#"{"spec":{"resourceClassName":"c","allocationMode":"Immediate"}}"#);
         let mut new = old.clone();
         assert!(same_spec(&new, &old, "ResourceClaimSpec").is_empty() && claim(&new).is_empty());

@@ -15,7 +15,7 @@ use crate::{
     networking::ingress, node::runtimeclass, policy::poddisruptionbudget as budget, rbac, versions,
 };
 use rest::versions::{Change, StoredVersion, StoredVersions};
-use schema::table::{Kind, Retired};
+use schema::table::{Kind, RetiredVersion};
 
 /// The readable versions of a stored kind.
 pub(crate) fn stored_versions(stored: &Kind, options: Options) -> StoredVersions {
@@ -42,7 +42,7 @@ fn is_kept_as(form: &Kind, stored: &Kind) -> bool {
     form.name == stored.name && *group == stored.group && *version == stored.version
 }
 
-fn retired_version(retired: &Retired, stored: &Kind, options: Options) -> StoredVersion {
+fn retired_version(retired: &RetiredVersion, stored: &Kind, options: Options) -> StoredVersion {
     // a retired table has no hooks: defaults across fields are those of the current version
     let is_served = !retired.form.plural.is_empty();
     let behaviour = hooks(if is_served { retired.form } else { stored }, options);
@@ -67,7 +67,7 @@ struct Differences {
     skips_default: bool,
 }
 
-fn differences(retired: &Retired) -> Differences {
+fn differences(retired: &RetiredVersion) -> Differences {
     let defaults = |own_default: Change| Differences { own_default: Some(own_default), ..Default::default() };
     let converts = |convert: Change| Differences { convert: Some(convert), ..Default::default() };
     let both = |own_default: Change, convert: Change| Differences {

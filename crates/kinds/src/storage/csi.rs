@@ -105,7 +105,7 @@ fn update_driver(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     let mut out = Problems::new();
     driver_spec(new, &mut out);
     let path = Path::ROOT.field("spec");
-    for (field, shown) in [
+    for (field, formatted) in [
         ("attachRequired", "attachedRequired"),
         ("fsGroupPolicy", "fsGroupPolicy"),
         ("podInfoOnMount", "podInfoOnMount"),
@@ -113,18 +113,18 @@ fn update_driver(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
         let (is, was) = (new.at(&["spec", field]), old.at(&["spec", field]));
         if is != was {
             let value = is.unwrap_or(&Value::Null);
-            out.push(Problem::invalid(&path.field(shown), value, IMMUTABLE));
+            out.push(Problem::invalid(&path.field(formatted), value, IMMUTABLE));
         }
     }
     let (is, was) =
         (new.items(&["spec", "volumeLifecycleModes"]), old.items(&["spec", "volumeLifecycleModes"]));
     if is != was {
-        let shown: Vec<_> = is.iter().map(|it| quoted(read::text(it))).collect();
-        let shown = match is.is_empty() {
+        let formatted: Vec<_> = is.iter().map(|it| quoted(read::text(it))).collect();
+        let formatted = match is.is_empty() {
             true => "[]storage.VolumeLifecycleMode(nil)".to_owned(),
-            false => format!("[]storage.VolumeLifecycleMode{{{}}}", shown.join(", ")),
+            false => format!("[]storage.VolumeLifecycleMode{{{}}}", formatted.join(", ")),
         };
-        out.push(check::invalid_shown(&path.field("volumeLifecycleModes"), &shown, IMMUTABLE));
+        out.push(check::invalid_formatted(&path.field("volumeLifecycleModes"), &formatted, IMMUTABLE));
     }
     // the API reports these twice on an update
     token_requests(new, &mut out);
@@ -151,9 +151,18 @@ fn driver_cells(object: &Value, now: Duration) -> Vec<Value> {
 pub fn node_hooks() -> Hooks {
     Hooks {
         create: CreateHooks { validate: Some(|object, _| node(object)), ..CreateHooks::default() },
-        update: UpdateHooks { validate: Some(update_node), ..UpdateHooks::default() },
+        update: UpdateHooks {
+            validate_state: Some(|object, _, _| node(object)),
+            validate: Some(update_node),
+            ..UpdateHooks::default()
+        },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::State,
+                MetadataRules::OfKind,
+            ]),
             ..WriteHooks::default()
         },
         delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
@@ -197,8 +206,7 @@ fn node(object: &Value) -> Problems {
 
 /// Drivers come and go; while one is there, it stays the same.
 fn update_node(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    // the API reports the problems of a node twice on an update
-    let mut out = node(new).repeated();
+    let mut out = Problems::new();
     let mut by_name: HashMap<&str, Vec<&Value>> = HashMap::new();
     for next in new.items(&["spec", "drivers"]) {
         by_name.entry(next.text(&["name"])).or_default().push(next);
@@ -208,17 +216,17 @@ fn update_node(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
         for next in by_name.remove(driver.text(&["name"])).unwrap_or_default() {
             if next != driver {
                 let path = Path::ROOT.field("CSINodeDriver");
-                out.push(check::invalid_shown(&path, &shown_driver(next), IMMUTABLE));
+                out.push(check::invalid_formatted(&path, &format_driver(next), IMMUTABLE));
             }
         }
     }
     out
 }
 
-fn shown_driver(driver: &Value) -> String {
+fn format_driver(driver: &Value) -> String {
     let keys = match driver.items(&["topologyKeys"]) {
         [] => "[]string(nil)".to_owned(),
-        keys => check::shown_texts(keys),
+        keys => check::format_texts(keys),
     };
     let allocatable = if read::has(driver, &["allocatable"]) { "0xc000000000" } else { "nil" };
     format!(
@@ -276,7 +284,7 @@ fn update_capacity(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
         let path = Path::ROOT.field("nodeTopology");
         out.push(match is.filter(|it| !it.is_null()) {
             None => check::null(&path, IMMUTABLE),
-            Some(selector) => check::invalid_shown(&path, &shown_selector(selector), IMMUTABLE),
+            Some(selector) => check::invalid_formatted(&path, &format_selector(selector), IMMUTABLE),
         });
     }
     let class = new.text(&["storageClassName"]);
@@ -286,7 +294,7 @@ fn update_capacity(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     out
 }
 
-fn shown_selector(selector: &Value) -> String {
+fn format_selector(selector: &Value) -> String {
     let label = |(key, value): (&str, &Value)| format!("{}:{}", quoted(key), quoted(read::text(value)));
     let labels: Vec<_> = read::map(selector, &["matchLabels"]).iter().map(label).collect();
     let labels = match &labels[..] {
@@ -296,7 +304,7 @@ fn shown_selector(selector: &Value) -> String {
     let expression = |one: &Value| {
         let values = match one.items(&["values"]) {
             [] => "[]string(nil)".to_owned(),
-            values => check::shown_texts(values),
+            values => check::format_texts(values),
         };
         let (key, operator) = (quoted(one.text(&["key"])), quoted(one.text(&["operator"])));
         format!("v1.LabelSelectorRequirement{{Key:{key}, Operator:{operator}, Values:{values}}}")
@@ -318,7 +326,7 @@ mod tests {
     use crate::tests::{context, json, problems};
 
     #[test]
-    fn drivers_stay_the_same_while_they_are_there() {
+    fn drivers_are_immutable_while_listed() {
         let old = json(r#"{"spec":{"drivers":[{"name":"a","nodeID":"1"},{"name":"b","nodeID":"1"}]}}"#);
         let gone = json(r#"{"spec":{"drivers":[{"name":"b","nodeID":"1"}]}}"#);
         assert_eq!(problems(&update_node(&gone, &old, &context())), [""; 0]);
@@ -331,7 +339,8 @@ mod tests {
                 "Allocatable:(*storage.VolumeNodeResources)(nil)}: field is immutable"
             ),
         ];
-        assert_eq!(problems(&update_node(&changed, &old, &context())), expected);
+        let all = node(&changed).repeated().and(update_node(&changed, &old, &context()));
+        assert_eq!(problems(&all), expected);
     }
 
     #[test]

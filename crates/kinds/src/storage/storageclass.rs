@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn how_volumes_are_made_stays() {
+    fn provisioning_parameters_are_immutable() {
         let old = json(r#"{"provisioner":"a.b/c","reclaimPolicy":"Delete","volumeBindingMode":"Immediate"}"#);
         let mut new = old.clone();
         new.set(&["allowVolumeExpansion"], true);

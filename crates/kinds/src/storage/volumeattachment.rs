@@ -109,7 +109,7 @@ fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
         let text = |field: &str| quoted(new.text(&["spec", field]));
         let there =
             |field: &str| if read::has(new, &["spec", "source", field]) { "0xc000000000" } else { "nil" };
-        let shown = format!(
+        let formatted = format!(
             "storage.VolumeAttachmentSpec{{Attacher:{}, Source:storage.VolumeAttachmentSource{{\
              PersistentVolumeName:(*string)({}), InlineVolumeSpec:(*core.PersistentVolumeSpec)({})}}, NodeName:{}}}",
             text("attacher"),
@@ -117,7 +117,7 @@ fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
             there("inlineVolumeSpec"),
             text("nodeName"),
         );
-        out.push(check::invalid_shown(&Path::ROOT.field("spec"), &shown, "field is immutable"));
+        out.push(check::invalid_formatted(&Path::ROOT.field("spec"), &formatted, "field is immutable"));
     }
     out
 }

@@ -5,18 +5,18 @@
 //! live order, and each item stays near its neighbours.
 
 use super::parts::Parts;
-use crate::managed::{Ambiguous, Element, Steps};
+use crate::managed::{AmbiguousItems, Element, Steps};
 use schema::table::{ListShape, Shape, Text, Type};
 use schema::{Map, Value};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Merges the configuration into the live object.
-pub(super) fn combine(ty: &Type, live: Value, config: Value) -> Result<Value, Ambiguous> {
+pub(super) fn combine(ty: &Type, live: Value, config: Value) -> Result<Value, AmbiguousItems> {
     members(Parts::Fields(ty), live, config)
 }
 
-fn value(shape: Option<&Shape>, live: Value, config: Value) -> Result<Value, Ambiguous> {
+fn value(shape: Option<&Shape>, live: Value, config: Value) -> Result<Value, AmbiguousItems> {
     match Parts::of(shape) {
         Parts::None => Ok(config),
         Parts::Items(list) => match (live, config) {
@@ -28,7 +28,7 @@ fn value(shape: Option<&Shape>, live: Value, config: Value) -> Result<Value, Amb
     }
 }
 
-fn members(parts: Parts<'_>, live: Value, config: Value) -> Result<Value, Ambiguous> {
+fn members(parts: Parts<'_>, live: Value, config: Value) -> Result<Value, AmbiguousItems> {
     match (live, config) {
         (Value::Map(live), Value::Map(config)) => join(parts, live, config),
         (Value::Map(live), Value::Null) if !live.is_empty() => Ok(Value::Map(live)),
@@ -36,7 +36,7 @@ fn members(parts: Parts<'_>, live: Value, config: Value) -> Result<Value, Ambigu
     }
 }
 
-fn join(parts: Parts<'_>, live: Map, config: Map) -> Result<Value, Ambiguous> {
+fn join(parts: Parts<'_>, live: Map, config: Map) -> Result<Value, AmbiguousItems> {
     let mut joined: Vec<(Text, Value)> = Vec::with_capacity(live.len() + config.len());
     let mut live = live.into_iter().peekable();
     for (name, wanted) in config {
@@ -62,14 +62,14 @@ struct Row<'s> {
 }
 
 /// The path elements of the items; a duplicate is an error.
-fn steps(keys: &Steps<'_>, items: &[Value]) -> Result<Vec<Element>, Ambiguous> {
+fn steps(keys: &Steps<'_>, items: &[Value]) -> Result<Vec<Element>, AmbiguousItems> {
     let mut steps = Vec::with_capacity(items.len());
     let mut met = BTreeSet::new();
     for item in items {
         steps.push(keys.step(item)?);
     }
     match steps.iter().find(|step| !met.insert(*step)) {
-        Some(twice) => Err(Ambiguous::duplicate(twice)),
+        Some(twice) => Err(AmbiguousItems::duplicate(twice)),
         None => Ok(steps),
     }
 }
@@ -89,7 +89,7 @@ impl<'s> Row<'s> {
     }
 }
 
-fn items(list: &ListShape, live: Vec<Value>, config: Vec<Value>) -> Result<Vec<Value>, Ambiguous> {
+fn items(list: &ListShape, live: Vec<Value>, config: Vec<Value>) -> Result<Vec<Value>, AmbiguousItems> {
     let keys = Steps::of(list);
     let (live_steps, config_steps) = (steps(&keys, &live)?, steps(&keys, &config)?);
     // a repeated apply mostly has the same items in the same order

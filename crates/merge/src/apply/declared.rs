@@ -4,8 +4,8 @@
 //! type. The check covers atomic parts, too.
 
 use crate::limits::MAX_DEPTH;
-use crate::managed::{Ambiguous, Element, Steps};
-use crate::strategic::{go_syntax, shown};
+use crate::managed::{AmbiguousItems, Element, Steps};
+use crate::strategic::{format_value, go_syntax};
 use schema::table::{ListKind, ListShape, Scalar, Shape, Type, Unknown};
 use schema::{Map, Value};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ const MAX_FLAWS: usize = 32;
 
 /// Checks a configuration; the error lists its flaws.
 pub(crate) fn check(ty: &Type, config: &Value) -> Result<(), String> {
-    let mut flaws = Flaws { messages: Vec::new() };
+    let mut flaws = ConfigErrors { messages: Vec::new() };
     match config {
         Value::Map(map) => flaws.structure(ty, map, &ConfigPath::ROOT),
         other => flaws.add(&ConfigPath::ROOT, expected("map", other)),
@@ -29,7 +29,7 @@ pub(crate) fn check(ty: &Type, config: &Value) -> Result<(), String> {
 }
 
 fn expected(what: &str, found: &Value) -> String {
-    format!("expected {what}, got &{{{}}}", shown(found))
+    format!("expected {what}, got &{{{}}}", format_value(found))
 }
 
 /// The path of the walk in the configuration; it becomes text only for a flaw.
@@ -70,11 +70,11 @@ impl fmt::Display for ConfigPath<'_> {
     }
 }
 
-struct Flaws {
+struct ConfigErrors {
     messages: Vec<String>,
 }
 
-impl Flaws {
+impl ConfigErrors {
     fn add(&mut self, path: &ConfigPath<'_>, why: impl fmt::Display) {
         if !self.full() {
             let place = path.to_string();
@@ -152,7 +152,7 @@ impl Flaws {
                 Err(why) => return self.add(path, format!("element {at}: {why}")),
             };
             if seen.contains(&element) {
-                self.add(path, Ambiguous::duplicate(&element));
+                self.add(path, AmbiguousItems::duplicate(&element));
             }
             self.value(&list.item, item, &path.below(Step::Element(&element)));
             seen.insert(element);

@@ -31,8 +31,8 @@ pub use conflict::{Conflict, Conflicts};
 pub use write::ApplyWrite;
 
 use crate::managed::{
-    Ambiguous, Changes, ConversionResult, Entry, FieldSet, Managed, Operation, UNOWNED, compare, owned,
-    update,
+    AmbiguousItems, Changes, ConversionResult, Entry, FieldSet, ManagedFields, Operation, UNOWNED, compare,
+    owned, update,
 };
 use conflict::ConflictCollector;
 use schema::{Value, encode};
@@ -90,7 +90,7 @@ pub fn apply(
 ) -> Result<ApplyOutcome, ApplyError> {
     check_version(write, config)?;
     let kept = live.map_or(&[][..], |live| live.items(&["metadata", "managedFields"]));
-    let mut managed = Managed::decode(kept, kept).unwrap_or_default();
+    let mut managed = ManagedFields::decode(kept, kept).unwrap_or_default();
     if let (true, Some(live)) = (managed.is_empty(), live) {
         own_existing(write, live, config, &mut managed)?;
     }
@@ -140,7 +140,7 @@ fn own_existing(
     write: &ApplyWrite<'_>,
     live: &Value,
     config: &Value,
-    managed: &mut Managed,
+    managed: &mut ManagedFields,
 ) -> Result<(), ApplyError> {
     let refused = |why| ApplyError::Unowned { object: described_live(write, live, config), why };
     misfit(write, live).map_err(refused)?;
@@ -158,12 +158,17 @@ fn check_live(write: &ApplyWrite<'_>, live: &Value, config: &Value) -> Result<()
 }
 
 /// All ambiguities of a live object with their paths.
-fn ambiguity(write: &ApplyWrite<'_>, live: &Value, why: Ambiguous) -> String {
+fn ambiguity(write: &ApplyWrite<'_>, live: &Value, why: AmbiguousItems) -> String {
     declared::check(write.ty, live).err().unwrap_or_else(|| why.to_string())
 }
 
 /// The error of a live object with duplicate list items.
-fn unreadable(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value, why: Ambiguous) -> ApplyError {
+fn unreadable(
+    write: &ApplyWrite<'_>,
+    live: Option<&Value>,
+    config: &Value,
+    why: AmbiguousItems,
+) -> ApplyError {
     match live {
         Some(live) => {
             let object = described_live(write, live, config);
@@ -190,7 +195,7 @@ fn name_of(object: &Value, version: &str, kind: &str) -> String {
 }
 
 /// Removes and returns the entry of the applying manager.
-fn take_own(write: &ApplyWrite<'_>, managed: &mut Managed) -> Option<Entry> {
+fn take_own(write: &ApplyWrite<'_>, managed: &mut ManagedFields) -> Option<Entry> {
     let own = (write.manager(), Operation::Apply, "", write.subresource);
     let at = managed.entries.iter().position(|entry| entry.identity() == own)?;
     Some(managed.entries.remove(at))
@@ -205,7 +210,7 @@ struct ApplyRun<'a> {
 
 impl ApplyRun<'_> {
     /// The next object, and whether it differs from the live one; updates the entries.
-    fn run(&self, managed: &mut Managed) -> Result<Result<(Value, bool), ApplyError>, Ambiguous> {
+    fn run(&self, managed: &mut ManagedFields) -> Result<Result<(Value, bool), ApplyError>, AmbiguousItems> {
         self.join_atomic(managed);
         let last = take_own(self.write, managed);
         let time = last.as_ref().and_then(|entry| entry.time.clone());
@@ -223,7 +228,7 @@ impl ApplyRun<'_> {
     }
 
     /// Replaces the parts of atomic values in all entries by these values, each in the version of its entry.
-    fn join_atomic(&self, managed: &mut Managed) {
+    fn join_atomic(&self, managed: &mut ManagedFields) {
         let mut types = BTreeMap::new();
         for entry in &mut managed.entries {
             if entry.api_version == self.write.api_version {
@@ -243,7 +248,7 @@ impl ApplyRun<'_> {
         }
     }
 
-    fn own_fields(&self) -> Result<FieldSet, Ambiguous> {
+    fn own_fields(&self) -> Result<FieldSet, AmbiguousItems> {
         let mut fields = owned(self.write.ty, self.config)?;
         fields.subtract_below(self.write.reset);
         Ok(fields)
@@ -251,7 +256,7 @@ impl ApplyRun<'_> {
 
     /// The live object merged with the configuration, without the fields that the manager gave up. The manager's new
     /// entry is the last one.
-    fn next(&self, last: Option<&Entry>, managed: &Managed) -> Result<Value, Ambiguous> {
+    fn next(&self, last: Option<&Entry>, managed: &ManagedFields) -> Result<Value, AmbiguousItems> {
         let Some(live) = self.live else { return Ok(self.config.clone()) };
         let merged = combine::combine(self.write.ty, live.clone(), self.config.clone())?;
         match last {
@@ -260,7 +265,7 @@ impl ApplyRun<'_> {
         }
     }
 
-    fn changes(&self, next: &Value, managed: &Managed) -> Result<ChangesByVersion, Ambiguous> {
+    fn changes(&self, next: &Value, managed: &ManagedFields) -> Result<ChangesByVersion, AmbiguousItems> {
         let mut all = ChangesByVersion { here: Changes::default(), elsewhere: BTreeMap::new() };
         let Some(live) = self.live else { return Ok(all) };
         all.here = compare(self.write.ty, Some(live), next)?;
@@ -286,7 +291,7 @@ impl ApplyRun<'_> {
     }
 
     /// Fields that other managers would lose; none if the apply is forced.
-    fn conflicts(&self, changes: &ChangesByVersion, managed: &Managed) -> Option<Conflicts> {
+    fn conflicts(&self, changes: &ChangesByVersion, managed: &ManagedFields) -> Option<Conflicts> {
         if self.write.force {
             return None;
         }
@@ -327,12 +332,12 @@ impl ChangesByVersion {
 }
 
 /// All entries except the applying manager's, which is the last one.
-fn others(managed: &Managed) -> &[Entry] {
+fn others(managed: &ManagedFields) -> &[Entry] {
     managed.entries.split_last().map_or(&[], |(_, others)| others)
 }
 
 /// Removes changed and deleted fields from the other entries.
-fn release(changes: &ChangesByVersion, managed: &mut Managed) {
+fn release(changes: &ChangesByVersion, managed: &mut ManagedFields) {
     let Some(own) = managed.entries.pop() else { return };
     managed.entries.retain_mut(|entry| {
         let Some(changes) = changes.of(entry) else { return false };
@@ -344,7 +349,7 @@ fn release(changes: &ChangesByVersion, managed: &mut Managed) {
 }
 
 /// Completes the manager's own entry, the last one.
-fn finish(write: &ApplyWrite<'_>, managed: &mut Managed, changed: bool) {
+fn finish(write: &ApplyWrite<'_>, managed: &mut ManagedFields, changed: bool) {
     let Some(mut own) = managed.entries.pop() else { return };
     own.fields.subtract(&UNOWNED);
     if changed {

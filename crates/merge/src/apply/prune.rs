@@ -8,7 +8,9 @@
 
 use super::parts::Parts;
 use super::write::ApplyWrite;
-use crate::managed::{Ambiguous, ConversionResult, Element, Entry, FieldSet, Managed, Steps, owned};
+use crate::managed::{
+    AmbiguousItems, ConversionResult, Element, Entry, FieldSet, ManagedFields, Steps, owned,
+};
 use schema::table::{Ref, Shape, Type};
 use schema::{Map, Value};
 use std::collections::BTreeMap;
@@ -18,8 +20,8 @@ pub(super) fn prune(
     write: &ApplyWrite<'_>,
     merged: Value,
     last: &Entry,
-    managed: &Managed,
-) -> Result<Value, Ambiguous> {
+    managed: &ManagedFields,
+) -> Result<Value, AmbiguousItems> {
     if last.fields.is_empty() || nothing_given_up(write, last, managed) {
         return Ok(merged);
     }
@@ -40,7 +42,7 @@ pub(super) fn prune(
 }
 
 /// Whether every field of the last entry still has an owner in the version of the request.
-fn nothing_given_up(write: &ApplyWrite<'_>, last: &Entry, managed: &Managed) -> bool {
+fn nothing_given_up(write: &ApplyWrite<'_>, last: &Entry, managed: &ManagedFields) -> bool {
     if last.api_version != write.api_version {
         return false;
     }
@@ -80,8 +82,8 @@ fn prune_in_version(
     version: &str,
     merged: Value,
     last: &Entry,
-    managed: &Managed,
-) -> Result<Value, Ambiguous> {
+    managed: &ManagedFields,
+) -> Result<Value, AmbiguousItems> {
     let fields = Parts::Fields(ty);
     let mut claims: BTreeMap<&str, Vec<FieldSet>> = BTreeMap::new();
     for entry in &managed.entries {
@@ -122,7 +124,7 @@ fn restore(
     all: &FieldSet,
     left: &Value,
     claim: &FieldSet,
-) -> Result<Value, Ambiguous> {
+) -> Result<Value, AmbiguousItems> {
     let fields = Parts::Fields(ty);
     let mut gone = all.clone();
     gone.subtract(&filled(fields, &owned(ty, left)?));
@@ -152,7 +154,7 @@ fn filled(parts: Parts<'_>, set: &FieldSet) -> FieldSet {
 }
 
 /// The value without the paths of a set and everything below them.
-fn without(parts: Parts<'_>, value: Value, set: &FieldSet) -> Result<Value, Ambiguous> {
+fn without(parts: Parts<'_>, value: Value, set: &FieldSet) -> Result<Value, AmbiguousItems> {
     match (parts, value) {
         (Parts::None, value) => Ok(value),
         (Parts::Items(list), Value::List(items)) if !items.is_empty() => {
@@ -187,6 +189,6 @@ fn without(parts: Parts<'_>, value: Value, set: &FieldSet) -> Result<Value, Ambi
     }
 }
 
-fn inside(shape: Option<&Shape>, value: Value, below: &FieldSet) -> Result<Value, Ambiguous> {
+fn inside(shape: Option<&Shape>, value: Value, below: &FieldSet) -> Result<Value, AmbiguousItems> {
     without(Parts::of(shape), value, below)
 }

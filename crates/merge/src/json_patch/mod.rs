@@ -11,7 +11,7 @@
 
 use crate::error::{Error, Rejection, json_type};
 use crate::limits::{MAX_COPIED, MAX_DEPTH, MAX_OPERATIONS, MAX_SHIFTED};
-use schema::decode::ODDITIES_LIMIT;
+use schema::decode::STRICT_ERRORS_LIMIT;
 use schema::{Map, Value};
 
 /// A parsed patch.
@@ -82,7 +82,7 @@ impl Form {
             |wanted| format!("json: cannot unmarshal {} into Go value of type {wanted}", json_type(found));
         match self {
             Form::Checked => Error::Malformed(why(checked)),
-            Form::Unchecked => Error::BadPatch(why(unchecked)),
+            Form::Unchecked => Error::InvalidPatch(why(unchecked)),
         }
     }
 }
@@ -96,7 +96,7 @@ fn operation(at: usize, item: &Value, form: Form, warnings: &mut Vec<String>) ->
     };
     for name in map.keys() {
         let known = matches!(name, "op" | "path" | "from" | "value");
-        if !known && warnings.len() < ODDITIES_LIMIT {
+        if !known && warnings.len() < STRICT_ERRORS_LIMIT {
             warnings.push(format!("json patch unknown field {:?}", format!("[{at}].{name}")));
         }
     }
@@ -149,7 +149,7 @@ impl Pointer {
     }
 
     fn bad_index(&self) -> Rejection {
-        Rejection::BadIndex(self.text.clone())
+        Rejection::InvalidIndex(self.text.clone())
     }
 
     /// The map or list that holds the last step, and that step.
@@ -314,8 +314,8 @@ impl PatchState {
     }
 
     fn test(&mut self, path: &Pointer, value: &Value) -> Result<(), Rejection> {
-        let found = if path.is_whole() { Some(&mut self.object) } else { path.find(&mut self.object)? };
-        let same = found.map_or(value.is_null(), |found| same(found, value));
+        let target = if path.is_whole() { Some(&mut self.object) } else { path.find(&mut self.object)? };
+        let same = target.map_or(value.is_null(), |target| same(target, value));
         if same { Ok(()) } else { Err(Rejection::TestFailed(path.text.clone())) }
     }
 }

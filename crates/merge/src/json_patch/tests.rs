@@ -51,18 +51,18 @@ fn pointers_are_read_as_clients_are_used_to() {
 }
 
 #[test]
-fn replacing_what_is_not_there_puts_it_there() {
+fn replacing_an_absent_value_adds_it() {
     check(r#"{"a":{}}"#, r#"[{"op":"replace","path":"/a/b","value":1}]"#, r#"{"a":{"b":1}}"#);
 }
 
 #[test]
-fn what_does_not_apply_is_rejected() {
+fn inapplicable_operations_are_rejected() {
     let missing = |text: &str| Rejection::Missing(text.to_owned());
     check_refused(OBJECT, r#"[{"op":"remove","path":"/data/none"}]"#, missing("/data/none"));
     check_refused(
         OBJECT,
         r#"[{"op":"replace","path":"/list/7","value":1}]"#,
-        Rejection::BadIndex("/list/7".to_owned()),
+        Rejection::InvalidIndex("/list/7".to_owned()),
     );
     check_refused(OBJECT, r#"[{"op":"add","path":"/none/x","value":1}]"#, missing("/none/x"));
     check_refused(OBJECT, r#"[{"op":"add","path":"/data/k/x","value":1}]"#, missing("/data/k/x"));
@@ -70,7 +70,7 @@ fn what_does_not_apply_is_rejected() {
     check_refused(OBJECT, r#"[{"op":"add","path":"","value":1}]"#, missing(""));
     check_refused(OBJECT, r#"[{"op":"move","from":"/data","path":"/data/x"}]"#, missing("/data/x"));
     check_refused(OBJECT, r#"[{"op":"copy","from":"/no/x","path":"/data/x"}]"#, missing("/no/x"));
-    let index = |text: &str| Rejection::BadIndex(text.to_owned());
+    let index = |text: &str| Rejection::InvalidIndex(text.to_owned());
     check_refused(OBJECT, r#"[{"op":"add","path":"/list/5","value":1}]"#, index("/list/5"));
     check_refused(OBJECT, r#"[{"op":"remove","path":"/list/-3"}]"#, index("/list/-3"));
     check_refused(OBJECT, r#"[{"op":"remove","path":"/list/x"}]"#, index("/list/x"));

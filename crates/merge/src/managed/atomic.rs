@@ -9,7 +9,7 @@
 //! An entry has parts of an atomic value if the value was granular when the entry was written: the schema of a custom
 //! resource changes, and built-in types change between releases. A value that becomes granular keeps its owners.
 
-use super::{Element, FieldSet, Invalid};
+use super::{Element, FieldSet, ManagedFieldsError};
 use schema::source::{Json, Source, Token};
 use schema::table::{ListKind, Shape, Type};
 
@@ -72,15 +72,15 @@ fn set_has_parts(node: Node<'_>, set: &FieldSet) -> bool {
 }
 
 /// Whether the set of a text has parts of an atomic value. The text is one that [`FieldSet::to_text`] wrote.
-pub(super) fn text_has_parts(ty: &Type, text: &str) -> Result<bool, Invalid> {
+pub(super) fn text_has_parts(ty: &Type, text: &str) -> Result<bool, ManagedFieldsError> {
     let mut json = Json::canonical(text);
     match json.value()? {
         Token::Map => branches_have_parts(Node::Fields(ty), &mut json),
-        _ => Err(Invalid::NotAnObject),
+        _ => Err(ManagedFieldsError::NotAnObject),
     }
 }
 
-fn branches_have_parts(node: Node<'_>, json: &mut Json<'_>) -> Result<bool, Invalid> {
+fn branches_have_parts(node: Node<'_>, json: &mut Json<'_>) -> Result<bool, ManagedFieldsError> {
     while let Some(key) = json.key()? {
         let below = match (node, key.strip_prefix("f:")) {
             (Node::Atomic, _) if key != "." => return Ok(true),

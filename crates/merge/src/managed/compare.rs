@@ -10,7 +10,7 @@
 //!
 //! Invariant: a path is in `taken` or in `removed`, never in both.
 
-use super::items::{Ambiguous, keyed};
+use super::items::{AmbiguousItems, keyed};
 use super::{Element, FieldSet};
 use crate::json_patch::same;
 use schema::decode;
@@ -69,7 +69,7 @@ impl Changes {
 }
 
 /// The changes from `old` to `new`; without an old object, the changes of its creation.
-pub fn compare(ty: &Type, old: Option<&Value>, new: &Value) -> Result<Changes, Ambiguous> {
+pub fn compare(ty: &Type, old: Option<&Value>, new: &Value) -> Result<Changes, AmbiguousItems> {
     let mut changes = Changes::default();
     structure(ty, old.map_or(Side::Zero, Side::Here), Side::Here(new), &mut changes)?;
     // the object itself has no path
@@ -142,7 +142,7 @@ fn zero_entries(ty: &Type) -> impl Iterator<Item = (&str, Side<'_>)> {
     })
 }
 
-fn value(shape: &Shape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Result<(), Ambiguous> {
+fn value(shape: &Shape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Result<(), AmbiguousItems> {
     // most of an object is as it was, and seeing that is far cheaper than matching its parts
     if let (Side::Here(old), Side::Here(new)) = (old, new)
         && old == new
@@ -192,7 +192,7 @@ fn value(shape: &Shape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Resu
 }
 
 /// Checks a value that is owned as a whole for duplicate items.
-pub(super) fn unambiguous(shape: &Shape, held: &Value) -> Result<(), Ambiguous> {
+pub(super) fn unambiguous(shape: &Shape, held: &Value) -> Result<(), AmbiguousItems> {
     match (shape, held) {
         (Shape::Struct(ty), Value::Map(map)) => {
             let mut declared = ty.in_order();
@@ -217,7 +217,7 @@ pub(super) fn unambiguous(shape: &Shape, held: &Value) -> Result<(), Ambiguous> 
     }
 }
 
-fn structure(ty: &Type, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Result<(), Ambiguous> {
+fn structure(ty: &Type, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Result<(), AmbiguousItems> {
     let zero = matches!(old, Side::Zero);
     if new.is_empty() && old.is_empty() && !(zero && zero_entries(ty).next().is_some()) {
         out.mark(old, new, old.is_null() == new.is_null());
@@ -265,7 +265,7 @@ fn deduced(old: Side<'_>, new: Side<'_>, out: &mut Changes) {
     out.mark(old, new, equal);
 }
 
-fn items(list: &ListShape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Result<(), Ambiguous> {
+fn items(list: &ListShape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Result<(), AmbiguousItems> {
     if old.is_empty() && new.is_empty() {
         out.mark(old, new, old.is_null() == new.is_null());
         return Ok(());

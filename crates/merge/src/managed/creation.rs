@@ -5,7 +5,7 @@
 //! as it goes, and takes back the name of what turns out to bring nothing.
 
 use super::compare::{Side, unambiguous, zero_side};
-use super::items::{Ambiguous, keyed};
+use super::items::{AmbiguousItems, keyed};
 use super::{Element, FieldSet};
 use crate::json_patch::same;
 use schema::table::{ListKind, ListShape, Scalar, Shape, Type};
@@ -18,7 +18,7 @@ pub(super) fn brought(
     object: &Value,
     never: &FieldSet,
     unowned: &FieldSet,
-) -> Result<Option<String>, Ambiguous> {
+) -> Result<Option<String>, AmbiguousItems> {
     let Value::Map(map) = object else { return Ok(None) };
     let mut walk = FieldsWriter { out: Vec::with_capacity(4096) };
     let less = Exclusions { never: Some(never), unowned: Some(unowned) };
@@ -91,8 +91,8 @@ impl FieldsWriter {
         of: &OpenObject,
         step: impl FnOnce(&mut Vec<u8>),
         less: Exclusions<'_>,
-        below: impl FnOnce(&mut Self) -> Result<bool, Ambiguous>,
-    ) -> Result<(), Ambiguous> {
+        below: impl FnOnce(&mut Self) -> Result<bool, AmbiguousItems>,
+    ) -> Result<(), AmbiguousItems> {
         let start = self.out.len();
         if of.member || start > of.branches {
             self.out.push(b',');
@@ -114,7 +114,7 @@ impl FieldsWriter {
         zero: bool,
         map: &Map,
         less: Exclusions<'_>,
-    ) -> Result<(), Ambiguous> {
+    ) -> Result<(), AmbiguousItems> {
         let mut declared = ty.in_order();
         for (name, held) in map.iter() {
             let less = less.below_field(name);
@@ -142,7 +142,7 @@ impl FieldsWriter {
         old: Side<'_>,
         new: &Value,
         less: Exclusions<'_>,
-    ) -> Result<bool, Ambiguous> {
+    ) -> Result<bool, AmbiguousItems> {
         let was_null = matches!(old, Side::Here(Value::Null));
         match shape {
             Shape::Scalar(Scalar::Any) => self.deduced(old, new, less),
@@ -191,8 +191,8 @@ impl FieldsWriter {
         open: &OpenObject,
         entries: &Map,
         less: Exclusions<'_>,
-        mut below: impl FnMut(&mut Self, &Value, Exclusions<'_>) -> Result<bool, Ambiguous>,
-    ) -> Result<(), Ambiguous> {
+        mut below: impl FnMut(&mut Self, &Value, Exclusions<'_>) -> Result<bool, AmbiguousItems>,
+    ) -> Result<(), AmbiguousItems> {
         for (name, held) in entries.iter() {
             let less = less.below_field(name);
             let step = |out: &mut Vec<u8>| Element::write_field(name, out);
@@ -207,7 +207,7 @@ impl FieldsWriter {
         list: &ListShape,
         items: &[Value],
         less: Exclusions<'_>,
-    ) -> Result<(), Ambiguous> {
+    ) -> Result<(), AmbiguousItems> {
         for (element, held) in keyed(list, items)? {
             let less = less.after(|set| set.below(&element));
             let step = |out: &mut Vec<u8>| element.write(out);
@@ -217,7 +217,7 @@ impl FieldsWriter {
     }
 
     /// A value without a table: maps are granular, everything else is a leaf.
-    fn deduced(&mut self, old: Side<'_>, new: &Value, less: Exclusions<'_>) -> Result<bool, Ambiguous> {
+    fn deduced(&mut self, old: Side<'_>, new: &Value, less: Exclusions<'_>) -> Result<bool, AmbiguousItems> {
         let was_null = matches!(old, Side::Here(Value::Null));
         let Value::Map(map) = new else {
             return Ok(self.leaf(less.owns(old, was_null && new.is_null())));

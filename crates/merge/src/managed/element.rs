@@ -10,7 +10,7 @@
 //! Invariant:JSON inside a step is canonical (compact, names sorted), so steps are equal when their text
 //! is. Steps sort as their text does, positions aside.
 
-use super::Invalid;
+use super::ManagedFieldsError;
 use schema::table::{Literal, Text};
 use schema::{Value, decode, encode, problem};
 
@@ -27,8 +27,8 @@ pub enum Element {
 
 impl Element {
     /// Reads a step; `None` for a kind of step that is not known, which others may know.
-    pub fn parse(text: &str) -> Result<Option<Element>, Invalid> {
-        let invalid = || Invalid::Element(text.to_owned());
+    pub fn parse(text: &str) -> Result<Option<Element>, ManagedFieldsError> {
+        let invalid = || ManagedFieldsError::Element(text.to_owned());
         let (kind, rest) = match text.as_bytes() {
             [kind, b':', ..] => (kind, &text[2..]),
             _ => return Err(invalid()),
@@ -117,11 +117,11 @@ impl Element {
         match self {
             Element::Field(name) => format!(".{name}"),
             Element::Index(at) => format!("[{at}]"),
-            Element::Value(json) => format!("[={}]", shown(&decoded(json))),
+            Element::Value(json) => format!("[={}]", format_value(&decoded(json))),
             Element::Key(json) => {
                 let keys = decoded(json);
                 let parts: Vec<String> = keys.as_map().map_or_else(Vec::new, |map| {
-                    map.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect()
+                    map.iter().map(|(name, value)| format!("{name}={}", format_value(value))).collect()
                 });
                 format!("[{}]", parts.join(","))
             }
@@ -130,14 +130,16 @@ impl Element {
 }
 
 /// A value as messages write it inside of a step.
-fn shown(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::List(items) => {
-            let items: Vec<String> = items.iter().map(shown).collect();
+            let items: Vec<String> = items.iter().map(format_value).collect();
             format!("[{}]", items.join(","))
         }
-        Value::Map(map) => map.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect(),
-        scalar => problem::shown(scalar),
+        Value::Map(map) => {
+            map.iter().map(|(name, value)| format!("{name}={}", format_value(value))).collect()
+        }
+        scalar => problem::format_value(scalar),
     }
 }
 
@@ -263,7 +265,7 @@ mod tests {
     fn invalid_steps_differ_from_unknown_ones() {
         assert_eq!(Element::parse("x:y"), Ok(None));
         for text in ["", "x", "fx", "k:3", "k:{", "v:", "i:x", "é:"] {
-            assert_eq!(Element::parse(text), Err(Invalid::Element(text.to_owned())), "{text}");
+            assert_eq!(Element::parse(text), Err(ManagedFieldsError::Element(text.to_owned())), "{text}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The entries of `metadata.managedFields`, read and written.
 //!
-//! Invariant: each writer has one entry, and [`Managed::encode`] writes applies before updates, then older
+//! Invariant: each writer has one entry, and [`ManagedFields::encode`] writes applies before updates, then older
 //! before newer, then by name, version and subresource.
 
-use super::{Fields, Invalid};
+use super::{Fields, ManagedFieldsError};
 use schema::table::Text;
 use schema::{Map, Value, decode};
 
@@ -49,15 +49,15 @@ impl Entry {
         (&self.manager, self.operation, version, &self.subresource)
     }
 
-    fn decode(at: usize, entry: &Value, stored: Option<&Value>) -> Result<Entry, Invalid> {
+    fn decode(at: usize, entry: &Value, stored: Option<&Value>) -> Result<Entry, ManagedFieldsError> {
         let operation = match entry.text(&["operation"]) {
             "Apply" => Operation::Apply,
             "Update" => Operation::Update,
-            _ => return Err(Invalid::Entry(at)),
+            _ => return Err(ManagedFieldsError::Entry(at)),
         };
         let api_version = entry.text(&["apiVersion"]);
         if api_version.is_empty() || entry.text(&["fieldsType"]) != "FieldsV1" {
-            return Err(Invalid::Entry(at));
+            return Err(ManagedFieldsError::Entry(at));
         }
         let fields = entry.at(&["fieldsV1"]);
         let known = stored.is_some_and(|stored| stored.at(&["fieldsV1"]) == fields);
@@ -92,14 +92,14 @@ impl Entry {
 
 /// The owners of the fields of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Managed {
+pub struct ManagedFields {
     pub entries: Vec<Entry>,
 }
 
-impl Managed {
+impl ManagedFields {
     /// Reads a list of entries; of several for the same writer the last one counts. What stands in `stored`, the
     /// entries of an object in the store, at the same place is known to be right.
-    pub fn decode(list: &[Value], stored: &[Value]) -> Result<Managed, Invalid> {
+    pub fn decode(list: &[Value], stored: &[Value]) -> Result<ManagedFields, ManagedFieldsError> {
         let entries = list.iter().enumerate().map(|(at, entry)| Entry::decode(at, entry, stored.get(at)));
         let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
         // the sort is stable and the walk goes backwards, so the first one met is the last one given
@@ -107,7 +107,7 @@ impl Managed {
         entries.reverse();
         entries.dedup_by(|later, earlier| later.identity() == earlier.identity());
         entries.reverse();
-        Ok(Managed { entries })
+        Ok(ManagedFields { entries })
     }
 
     /// The list of entries in an object; `None` if there are none.

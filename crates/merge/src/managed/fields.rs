@@ -10,7 +10,7 @@
 //! it has none. Always true: branches are sorted, and none is empty. Every operation is one joint walk over
 //! both sets.
 
-use super::{Element, Invalid};
+use super::{Element, ManagedFieldsError};
 use schema::source::{Json, Source, Token};
 use schema::table::Text;
 use schema::{Value, encode};
@@ -255,15 +255,15 @@ impl FieldSet {
 
     /// How many paths of this set are in the one that `text` is of. The text is one that [`FieldSet::to_text`]
     /// gave; what this set has nothing of is passed by without a look.
-    pub(super) fn count_in(&self, text: &str) -> Result<usize, Invalid> {
+    pub(super) fn count_in(&self, text: &str) -> Result<usize, ManagedFieldsError> {
         let mut json = Json::canonical(text);
         match json.value()? {
             Token::Map => self.count_below(&mut json),
-            _ => Err(Invalid::NotAnObject),
+            _ => Err(ManagedFieldsError::NotAnObject),
         }
     }
 
-    fn count_below(&self, json: &mut Json<'_>) -> Result<usize, Invalid> {
+    fn count_below(&self, json: &mut Json<'_>) -> Result<usize, ManagedFieldsError> {
         let (mut count, mut marked, mut leaf) = (0, false, true);
         while let Some(key) = json.key()? {
             let token = json.value()?;
@@ -278,7 +278,7 @@ impl FieldSet {
         Ok(count + usize::from(self.member && (marked || leaf)))
     }
 
-    /// What the set holds below a step that is written so. Few steps are looked through, which spares reading it.
+    /// The subset below a step with this text. Few steps are looked through, which spares reading it.
     fn below_written(&self, key: &str) -> Option<&FieldSet> {
         const FEW: usize = 16;
         if self.children.len() <= FEW {
@@ -290,16 +290,16 @@ impl FieldSet {
 
     /// Whether this set has every path of the one that `text` is of; text in another order than sets are
     /// written in may be said to be beyond it.
-    pub(super) fn covers(&self, text: &str) -> Result<bool, Invalid> {
+    pub(super) fn covers(&self, text: &str) -> Result<bool, ManagedFieldsError> {
         let mut json = Json::canonical(text);
         match json.value()? {
             // the root has no path
             Token::Map => self.covers_below(&mut json, true),
-            _ => Err(Invalid::NotAnObject),
+            _ => Err(ManagedFieldsError::NotAnObject),
         }
     }
 
-    fn covers_below(&self, json: &mut Json<'_>, root: bool) -> Result<bool, Invalid> {
+    fn covers_below(&self, json: &mut Json<'_>, root: bool) -> Result<bool, ManagedFieldsError> {
         let (mut marked, mut leaf) = (false, true);
         let mut ours = self.children.iter();
         while let Some(key) = json.key()? {
@@ -320,17 +320,17 @@ impl FieldSet {
     }
 
     /// Reads the form in which sets are kept in objects: text, or the tree of it.
-    pub fn of_value(fields: &Value) -> Result<FieldSet, Invalid> {
+    pub fn of_value(fields: &Value) -> Result<FieldSet, ManagedFieldsError> {
         match fields {
             Value::Json(text) => FieldSet::parse(text),
             Value::Map(_) => FieldSet::parse(&String::from_utf8_lossy(&encode::untyped(fields))),
             Value::Null => Ok(FieldSet::new()),
-            _ => Err(Invalid::NotAnObject),
+            _ => Err(ManagedFieldsError::NotAnObject),
         }
     }
 
     /// Reads the text of a set. Steps of an unknown kind are left out.
-    pub fn parse(text: &str) -> Result<FieldSet, Invalid> {
+    pub fn parse(text: &str) -> Result<FieldSet, ManagedFieldsError> {
         let mut json = Json::of_text(text);
         let set = below(&mut json).and_then(|set| {
             json.end()?;
@@ -368,11 +368,11 @@ impl FieldSet {
 }
 
 /// The set below a step. The caller bounds the nesting of the text.
-fn below(json: &mut Json<'_>) -> Result<FieldSet, Invalid> {
+fn below(json: &mut Json<'_>) -> Result<FieldSet, ManagedFieldsError> {
     match json.value()? {
         Token::Null => return Ok(FieldSet { member: true, children: Vec::new() }),
         Token::Map => {}
-        _ => return Err(Invalid::NotAnObject),
+        _ => return Err(ManagedFieldsError::NotAnObject),
     }
     let mut set = FieldSet::new();
     while let Some(text) = json.key()? {

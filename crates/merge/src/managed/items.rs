@@ -1,7 +1,7 @@
 //! Sets and map lists: the identity of their items.
 //!
 //! Invariant: the items come sorted by their step, each step once. A list that cannot be read this way is
-//! [`Ambiguous`].
+//! [`AmbiguousItems`].
 
 use super::element::{Element, Part};
 use schema::table::{Field, Flags, ListKind, ListShape, Literal, Scalar, Shape};
@@ -11,11 +11,11 @@ use std::borrow::Cow;
 /// The error of a list with two items of the same key, or an item without one: their owners are ambiguous.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Ambiguous(pub String);
+pub struct AmbiguousItems(pub String);
 
-impl Ambiguous {
+impl AmbiguousItems {
     pub(crate) fn duplicate(element: &Element) -> Self {
-        Ambiguous(format!("duplicate entries for key {}", element.path()))
+        AmbiguousItems(format!("duplicate entries for key {}", element.path()))
     }
 }
 
@@ -39,7 +39,7 @@ impl<'s> Steps<'s> {
     }
 
     /// The step that leads to an item.
-    pub(crate) fn step(&self, item: &Value) -> Result<Element, Ambiguous> {
+    pub(crate) fn step(&self, item: &Value) -> Result<Element, AmbiguousItems> {
         match self {
             Steps::Keys(keys) => by_keys(keys, item),
             Steps::Values => by_value(item),
@@ -65,7 +65,7 @@ fn when_absent(field: &Field) -> Option<&Literal> {
 pub(super) fn keyed<'v>(
     list: &ListShape,
     items: &'v [Value],
-) -> Result<Vec<(Element, &'v Value)>, Ambiguous> {
+) -> Result<Vec<(Element, &'v Value)>, AmbiguousItems> {
     let steps = Steps::of(list);
     let mut keyed = Vec::with_capacity(items.len());
     for item in items {
@@ -73,19 +73,19 @@ pub(super) fn keyed<'v>(
     }
     keyed.sort_by(|a, b| a.0.cmp(&b.0));
     match keyed.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        Some(pair) => Err(Ambiguous::duplicate(&pair[0].0)),
+        Some(pair) => Err(AmbiguousItems::duplicate(&pair[0].0)),
         None => Ok(keyed),
     }
 }
 
-fn by_keys(keys: &[(&str, Option<&Literal>)], item: &Value) -> Result<Element, Ambiguous> {
+fn by_keys(keys: &[(&str, Option<&Literal>)], item: &Value) -> Result<Element, AmbiguousItems> {
     let map = match item {
         Value::Map(map) => map,
         Value::Null => return Err(ambiguous("associative list with keys may not have a null element")),
         _ => return Err(ambiguous("associative list with keys may not have non-map elements")),
     };
     if let Some((name, _)) = keys.iter().find(|(name, default)| part(map, name, *default).is_none()) {
-        return Err(Ambiguous(format!(
+        return Err(AmbiguousItems(format!(
             "associative list with keys has an element that omits key field {name:?} (and doesn't have default value)"
         )));
     }
@@ -99,7 +99,7 @@ fn part<'a>(map: &'a Map, name: &str, default: Option<&'a Literal>) -> Option<Pa
     }
 }
 
-fn by_value(item: &Value) -> Result<Element, Ambiguous> {
+fn by_value(item: &Value) -> Result<Element, AmbiguousItems> {
     match item {
         Value::Map(_) => Err(ambiguous("associative list without keys has an element that's a map type")),
         Value::List(_) => Err(ambiguous("not supported: associative list with lists as elements")),
@@ -108,6 +108,6 @@ fn by_value(item: &Value) -> Result<Element, Ambiguous> {
     }
 }
 
-fn ambiguous(why: &str) -> Ambiguous {
-    Ambiguous(why.to_owned())
+fn ambiguous(why: &str) -> AmbiguousItems {
+    AmbiguousItems(why.to_owned())
 }

@@ -5,7 +5,7 @@
 //!
 //! Invariant: the set and the text are equal where both exist.
 
-use super::{FieldSet, Invalid, atomic};
+use super::{FieldSet, ManagedFieldsError, atomic};
 use schema::Value;
 use schema::table::Type;
 use std::cell::OnceCell;
@@ -21,12 +21,12 @@ pub struct Fields {
 
 impl Fields {
     /// Decodes fields as sent.
-    pub(super) fn sent(value: Option<&Value>) -> Result<Fields, Invalid> {
+    pub(super) fn sent(value: Option<&Value>) -> Result<Fields, ManagedFieldsError> {
         value.map_or(Ok(FieldSet::new()), FieldSet::of_value).map(Fields::from)
     }
 
     /// The fields of a stored object.
-    pub(super) fn stored(value: Option<&Value>) -> Result<Fields, Invalid> {
+    pub(super) fn stored(value: Option<&Value>) -> Result<Fields, ManagedFieldsError> {
         match value {
             Some(Value::Json(text)) => Ok(Fields { text: Some(text.clone()), set: OnceCell::new() }),
             other => Fields::sent(other),

@@ -28,9 +28,9 @@ mod update;
 
 pub use compare::{Changes, compare};
 pub use element::Element;
-pub use entries::{Entry, Managed, Operation};
+pub use entries::{Entry, ManagedFields, Operation};
 pub use fields::FieldSet;
-pub use items::Ambiguous;
+pub use items::AmbiguousItems;
 pub(crate) use items::Steps;
 pub use lazy_fields::Fields;
 pub use owned::owned;
@@ -42,7 +42,7 @@ pub const MAX_MANAGER: usize = 128;
 
 /// Text that is not a set of fields.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum ManagedFieldsError {
     #[error("{0:?} is not a step of a field path")]
     Element(String),
     #[error("a set of fields is an object of objects")]

@@ -3,13 +3,13 @@
 //! The set has all leaves, every item of sets and map lists, and every key of a map.
 //! A structure is in it only when it is empty, an empty list not at all.
 
-use super::items::{Ambiguous, keyed};
+use super::items::{AmbiguousItems, keyed};
 use super::{Element, FieldSet};
 use schema::table::{ListKind, Scalar, Shape, Text, Type};
 use schema::{Map, Value};
 
 /// The set of fields that an object of this type names.
-pub fn owned(ty: &Type, object: &Value) -> Result<FieldSet, Ambiguous> {
+pub fn owned(ty: &Type, object: &Value) -> Result<FieldSet, AmbiguousItems> {
     let mut set = FieldSet::new();
     if let Value::Map(map) = object {
         structure(ty, map, &mut set)?;
@@ -17,7 +17,7 @@ pub fn owned(ty: &Type, object: &Value) -> Result<FieldSet, Ambiguous> {
     Ok(set)
 }
 
-fn structure(ty: &Type, map: &Map, out: &mut FieldSet) -> Result<(), Ambiguous> {
+fn structure(ty: &Type, map: &Map, out: &mut FieldSet) -> Result<(), AmbiguousItems> {
     for (name, held) in map.iter() {
         let mut below = FieldSet::new();
         let name = match ty.field(name) {
@@ -42,7 +42,7 @@ fn is_hollow(value: &Value) -> bool {
     value.is_null() || value.as_map().is_some_and(Map::is_empty)
 }
 
-fn value(shape: &Shape, held: &Value, out: &mut FieldSet) -> Result<(), Ambiguous> {
+fn value(shape: &Shape, held: &Value, out: &mut FieldSet) -> Result<(), AmbiguousItems> {
     match (shape, held) {
         (Shape::Scalar(Scalar::Any), held) => {
             deduced(held, out);

@@ -15,7 +15,7 @@
 
 use super::creation::brought;
 use super::entries::{Identity, is_reset};
-use super::{Ambiguous, Changes, Entry, FieldSet, Fields, Managed, Operation, compare};
+use super::{AmbiguousItems, Changes, Entry, FieldSet, Fields, ManagedFields, Operation, compare};
 use crate::apply::declared;
 use crate::json_patch::same;
 use schema::table::{Ref, Type};
@@ -114,23 +114,23 @@ pub fn track(write: &Write<'_>, live: Option<&Value>, new: &mut Value) {
 }
 
 /// The entries to start from; they are taken out of the new object.
-fn given(write: &Write<'_>, live: Option<&Value>, new: &mut Value) -> Managed {
+fn given(write: &Write<'_>, live: Option<&Value>, new: &mut Value) -> ManagedFields {
     let sent = new.unset(&["metadata", "managedFields"]);
     let kept = live.map_or(&[][..], |live| live.items(&["metadata", "managedFields"]));
     if write.subresource.is_empty() {
         match sent.as_ref().and_then(Value::as_list) {
             // an empty list in a custom resource is none: its metadata is read and written again first
             Some([]) if write.ty.loose => {}
-            Some(sent) if is_reset(sent) => return Managed::default(),
+            Some(sent) if is_reset(sent) => return ManagedFields::default(),
             Some(sent) => {
-                if let Some(managed) = Managed::decode(sent, kept).ok().filter(|it| !it.is_empty()) {
+                if let Some(managed) = ManagedFields::decode(sent, kept).ok().filter(|it| !it.is_empty()) {
                     return managed;
                 }
             }
             None => {}
         }
     }
-    Managed::decode(kept, kept).unwrap_or_default()
+    ManagedFields::decode(kept, kept).unwrap_or_default()
 }
 
 /// Changes the entries for a write from `live` to `new`. On an error no field has changed its owner.
@@ -138,8 +138,8 @@ pub fn update(
     write: &Write<'_>,
     live: Option<&Value>,
     new: &Value,
-    managed: &mut Managed,
-) -> Result<(), Ambiguous> {
+    managed: &mut ManagedFields,
+) -> Result<(), AmbiguousItems> {
     match live {
         Some(_) if managed.is_empty() => return Ok(()),
         None if managed.is_empty() => {
@@ -168,7 +168,7 @@ pub fn update(
 }
 
 /// The writer's own entry.
-fn own<'m>(write: &Write<'_>, managed: &'m mut Managed) -> Option<&'m mut Entry> {
+fn own<'m>(write: &Write<'_>, managed: &'m mut ManagedFields) -> Option<&'m mut Entry> {
     managed.entries.iter_mut().find(|entry| entry.identity() == write.identity())
 }
 
@@ -178,8 +178,8 @@ fn release(
     live: Option<&Value>,
     new: &Value,
     (changes, own_stays): (&Changes, bool),
-    managed: &mut Managed,
-) -> Result<(), Ambiguous> {
+    managed: &mut ManagedFields,
+) -> Result<(), AmbiguousItems> {
     let others: BTreeSet<String> = managed
         .entries
         .iter()
@@ -191,7 +191,7 @@ fn release(
     let mut elsewhere = BTreeMap::new();
     for version in others {
         if version.matches('/').count() > 1 {
-            return Err(Ambiguous(format!("unexpected GroupVersion string: {version}")));
+            return Err(AmbiguousItems(format!("unexpected GroupVersion string: {version}")));
         }
         let changes =
             match write.convert.map_or(ConversionResult::Unknown, |convert| convert(&version, live, new)) {
@@ -221,7 +221,7 @@ fn release(
 }
 
 /// Adds the changed fields to the writer's entry.
-fn take(write: &Write<'_>, taken: FieldSet, has_it: bool, managed: &mut Managed) {
+fn take(write: &Write<'_>, taken: FieldSet, has_it: bool, managed: &mut ManagedFields) {
     if taken.is_empty() {
         return;
     }
@@ -249,7 +249,7 @@ fn first_of(write: &Write<'_>, fields: Fields) -> Entry {
 
 /// Gathers the oldest updaters when there are too many, as many as needed: the first one of a version makes
 /// room only when a second one joins it.
-fn gather(managed: &mut Managed) {
+fn gather(managed: &mut ManagedFields) {
     let (mut updaters, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut managed.entries)
         .into_iter()
         .partition(|entry| entry.operation == Operation::Update);

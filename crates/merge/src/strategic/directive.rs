@@ -1,6 +1,6 @@
 //! The directives of a strategic merge patch: their names and errors.
 
-use super::shown::{formatted, shown};
+use super::go_format::{format_string_verb, format_value};
 use crate::error::Error;
 use schema::{Map, Value};
 
@@ -26,12 +26,12 @@ pub(super) fn directives<'p>(
 ) -> impl Iterator<Item = (Result<&'p str, Error>, &'p Value)> {
     patch.iter().filter_map(move |(name, value)| {
         let rest = name.strip_prefix(prefix)?;
-        Some((rest.strip_prefix('/').ok_or_else(|| Error::BadPatch(malformed.to_owned())), value))
+        Some((rest.strip_prefix('/').ok_or_else(|| Error::InvalidPatch(malformed.to_owned())), value))
     })
 }
 
 /// The error of a directive with an unknown value.
 pub(super) fn unknown_directive(directive: &Value, patch: &Map) -> Error {
-    let map = shown(&Value::Map(patch.clone()));
-    Error::Unmergeable(format!("unknown patch type: {} in map: {map}", formatted(directive)))
+    let map = format_value(&Value::Map(patch.clone()));
+    Error::Unmergeable(format!("unknown patch type: {} in map: {map}", format_string_verb(directive)))
 }

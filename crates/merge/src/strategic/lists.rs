@@ -13,7 +13,7 @@
 //! Invariant: items are looked up by key in sorted indices, never by scanning.
 
 use super::directive::{DIRECTIVE, ORDER, unknown_directive};
-use super::shown::{shown, shown_lists};
+use super::go_format::{format_lists, format_value};
 use crate::error::{Error, Rejection};
 use crate::managed::Element;
 use schema::{Map, Value};
@@ -36,9 +36,9 @@ pub(super) fn check_order(
         if !rest.any(|it| *it == wanted) {
             return Err(Error::Unmergeable(format!(
                 "The order in patch list:\n{}\n doesn't match {} list:\n{}\n",
-                shown(&Value::List(patch.to_vec())),
+                format_value(&Value::List(patch.to_vec())),
                 ORDER,
-                shown(&Value::List(order.to_vec()))
+                format_value(&Value::List(order.to_vec()))
             )));
         }
     }
@@ -51,7 +51,7 @@ pub(super) fn delete_scalars(items: &mut Vec<Value>, listed: &[Value]) -> Result
         return Ok(());
     }
     if let Form::Maps = form(&[items, listed])? {
-        return Err(Error::BadPatch("invalid patch format of primitive list".to_owned()));
+        return Err(Error::InvalidPatch("invalid patch format of primitive list".to_owned()));
     }
     let gone: BTreeSet<Key> = listed.iter().map(Element::value).collect();
     items.retain(|item| !gone.contains(&Element::value(item)));
@@ -78,7 +78,7 @@ pub(super) fn form(lists: &[&[Value]]) -> Result<Form, Error> {
     if first.is_null() || !items.all(alike) {
         return Err(Error::Unmergeable(format!(
             "list element types are not identical: {}",
-            shown_lists(lists)
+            format_lists(lists)
         )));
     }
     Ok(if let Value::Map(_) = first { Form::Maps } else { Form::Scalars })
@@ -101,7 +101,7 @@ pub(super) fn key_of(item: &Value, key: &str) -> Result<Key, Error> {
 fn merge_key(map: &Map, key: &str) -> Result<Key, Error> {
     match map.get(key) {
         None | Some(Value::Null | Value::List(_) | Value::Map(_)) => {
-            let map = shown(&Value::Map(map.clone()));
+            let map = format_value(&Value::Map(map.clone()));
             Err(Error::Unmergeable(format!("map: {map} does not contain declared merge key: {key}")))
         }
         Some(scalar) => Ok(Element::value(scalar)),

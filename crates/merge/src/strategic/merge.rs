@@ -98,7 +98,7 @@ fn apply_directive(directive: &Value, patch: &Map, room: usize) -> Result<Map, E
 
 /// Removes the keys that are not retained; the patch may set only retained keys.
 fn retain(held: &mut Map, retained: &Value, patch: &Map) -> Result<(), Error> {
-    let malformed = || Error::BadPatch("invalid patch format of retainKeys".to_owned());
+    let malformed = || Error::InvalidPatch("invalid patch format of retainKeys".to_owned());
     let list = retained.as_list().ok_or_else(malformed)?;
     let names: BTreeSet<&str> = list.iter().filter_map(Value::as_str).collect();
     let strays =

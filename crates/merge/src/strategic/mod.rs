@@ -24,16 +24,16 @@
 //! `n log n` in their size.
 
 mod directive;
-mod fit;
+mod go_format;
 mod lists;
 mod members;
 mod merge;
-mod shown;
 #[cfg(test)]
 mod tests;
+mod type_check;
 
-pub use fit::misfit;
-pub use shown::{go_syntax, shown};
+pub use go_format::{format_value, go_syntax};
+pub use type_check::misfit;
 
 use crate::error::{Error, json_type};
 use crate::limits::MAX_DEPTH;
@@ -52,24 +52,24 @@ pub fn strategic_merge(ty: &Type, current: Value, patch: &Value) -> Result<Value
             let found = json_type(other);
             let why =
                 format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
-            return Err(Error::BadPatch(why));
+            return Err(Error::InvalidPatch(why));
         }
     };
     let current = if let Value::Map(map) = current { map } else { Map::new() };
     let merged = Value::Map(merge::merge_map(Members::Fields(ty), current, map, MAX_DEPTH)?);
     match misfit(ty, &merged) {
-        Some(why) => Err(Error::Misfit { patch: shown(patch), why }),
+        Some(why) => Err(Error::Misfit { patch: format_value(patch), why }),
         None => Ok(merged),
     }
 }
 
 /// The patch as an error text shows it: without the parts that the merge with this object consumes.
-pub fn shown_spent(current: &Value, patch: &Value) -> String {
+pub fn format_spent(current: &Value, patch: &Value) -> String {
     let mut spent = patch.clone();
     if let Value::Map(map) = &mut spent {
         spend(map, current.as_map());
     }
-    shown(&spent)
+    format_value(&spent)
 }
 
 /// Removes the parts of a patch that the merge consumes: directives of maps, and nulls for absent members.

@@ -159,7 +159,7 @@ fn applied(ty: &Type, manager: &str, live: Option<&Value>, config: Value) -> Val
     apply(&write, live, &config).unwrap().object
 }
 
-/// What each manager owns.
+/// The fields of each manager.
 fn owned(object: &Value) -> Vec<(String, Value)> {
     let entries = object.items(&["metadata", "managedFields"]).iter();
     let mut owned: Vec<_> = entries
@@ -349,7 +349,7 @@ fn leaves(value: &Value, at: &str, found: &mut Vec<(String, Value)>) {
 }
 
 #[test]
-fn a_patch_does_not_touch_what_it_does_not_name() {
+fn a_patch_keeps_unnamed_fields() {
     let ty = thing();
     for seed in 1..ROUNDS {
         let mut random = Random::new(seed);

@@ -1,7 +1,7 @@
 //! Tables from the reference of types, and recorded scenarios, if those are available.
 
 use crate::managed::tests::json;
-use crate::strategic::shown;
+use crate::strategic::format_value;
 use schema::table::{
     Field, Flags, ListKind, ListShape, Literal, MapShape, Patch, Ref, Scalar, Shape, Text, Type,
 };
@@ -239,7 +239,7 @@ pub(crate) fn compare(next: &Value, answer: &Value) -> Result<(), String> {
         }
         match (expected.as_str(), ours) {
             (Some("${absent}"), None | Some(Value::Null)) => {}
-            (Some("${absent}"), Some(ours)) => return Err(format!("{pointer} is {}", shown(ours))),
+            (Some("${absent}"), Some(ours)) => return Err(format!("{pointer} is {}", format_value(ours))),
             (_, None) if pointer.rsplit('/').next().is_some_and(|it| FILLED.contains(&it)) => {}
             (_, None) => return Err(format!("{pointer} is absent")),
             (_, Some(ours)) => agree(expected, ours, pointer)?,
@@ -276,6 +276,6 @@ fn agree(recorded: &Value, ours: &Value, path: &str) -> Result<(), String> {
         }
         (Value::String(text), _) if text.starts_with("${") => Ok(()),
         (a, b) if a == b => Ok(()),
-        (a, b) => Err(format!("{path} should be {} and is {}", shown(a), shown(b))),
+        (a, b) => Err(format!("{path} should be {} and is {}", format_value(a), format_value(b))),
     }
 }

@@ -169,7 +169,7 @@ fn address(url: &Uri) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BadTarget, Target};
+    use crate::{InvalidTarget, Target};
 
     #[test]
     fn proxies_receive_host_and_port() {
@@ -193,7 +193,7 @@ mod tests {
             assert!(proxy(good).is_ok(), "{good}");
         }
         for bad in ["", "h", "ftp://h", "unix:"] {
-            assert!(matches!(proxy(bad), Err(BadTarget::Url(_))), "{bad}");
+            assert!(matches!(proxy(bad), Err(InvalidTarget::Url(_))), "{bad}");
         }
         // `begin` has not been called
         let why = proxy("unix:/run/x").unwrap().dial("a:1").await.err().unwrap().to_string();

@@ -2,7 +2,7 @@
 
 use super::tunnel::{self, TunnelError};
 use super::{Stream, TIMEOUT, Wire, connect};
-use crate::{BadTarget, Target, tls};
+use crate::{InvalidTarget, Target, tls};
 use env::World;
 use env::io::RealInstant;
 use http::Uri;
@@ -81,8 +81,8 @@ impl fmt::Debug for Proxy {
 impl Proxy {
     /// A proxy at an `http`, `https` or `unix` URL, with the target's TLS settings. It dials only after
     /// [`begin`](Self::begin).
-    pub fn new(protocol: Protocol, target: &Target) -> Result<Self, BadTarget> {
-        let bad = || BadTarget::Url(target.url.clone());
+    pub fn new(protocol: Protocol, target: &Target) -> Result<Self, InvalidTarget> {
+        let bad = || InvalidTarget::Url(target.url.clone());
         let at = match target.url.strip_prefix("unix:") {
             Some("") => return Err(bad()),
             Some(path) => ProxyAddress::Unix(path.into()),

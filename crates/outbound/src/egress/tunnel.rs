@@ -5,7 +5,7 @@
 
 use super::Wire;
 use crate::channel::{Channel, RpcError};
-use crate::{BadTarget, Target};
+use crate::{InvalidTarget, Target};
 use bytes::Bytes;
 use grpc::konnectivity::packet::Payload;
 use grpc::konnectivity::proxy_service_client::ProxyServiceClient;
@@ -41,8 +41,8 @@ impl From<RpcError> for TunnelError {
     }
 }
 
-impl From<BadTarget> for TunnelError {
-    fn from(why: BadTarget) -> Self {
+impl From<InvalidTarget> for TunnelError {
+    fn from(why: InvalidTarget) -> Self {
         TunnelError::Unreachable(why.to_string())
     }
 }

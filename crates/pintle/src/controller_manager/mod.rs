@@ -3,9 +3,8 @@
 //! Invariants: of several managers only the one that holds the lease runs the loops. A manager that loses the lease exits
 //! at once with a non-zero status. The lease is not released at shutdown; others wait until it expires, as upstream's do.
 
-mod port;
-
 use crate::cli::version;
+use crate::component_port::{Health, Port, PortConfig, PortFlags, ProcessContext};
 use crate::logs;
 use crate::options::{ConfigErrors, ControllerManager, InvalidConfig};
 use crate::process_metrics;
@@ -22,14 +21,13 @@ use env::World;
 use metrics::Registry;
 use names::Names;
 use outbound::{Credentials, Target};
-use port::{Health, Port, ProcessContext};
 use std::io::Write as _;
 use std::sync::Arc;
 
 /// The validated configuration of the process.
 struct ManagerConfig {
     manager: Manager,
-    port: port::PortConfig,
+    port: PortConfig,
     metrics: metrics::Options,
     gates: apiserver::Gates,
 }
@@ -56,7 +54,15 @@ impl ManagerConfig {
         args.apply_to(&mut loops, &mut errors);
         let lease = args.leader_election.read(identity, &names, &mut errors);
         let gates = feature_gates.server_gates();
-        let port = port::PortConfig::read(args, gates.slis, &names, &mut errors);
+        let flags = PortFlags {
+            component: "controller-manager",
+            bind_address: args.bind_address,
+            secure_port: args.secure_port,
+            tls: &args.tls,
+            delegation: &args.delegation,
+            profiling: args.metrics.profiling,
+        };
+        let port = PortConfig::read(&flags, gates.slis, &names, &mut errors);
         errors.check()?;
         let target = target.context("no API server to call: set --kubeconfig or --master")?;
         // by default pods trust the same authorities as this process
@@ -102,7 +108,8 @@ pub async fn controller_manager(
     apiserver::discovery::metrics::add_component_metrics(&registry, &gates);
     let process = ProcessContext {
         metrics: Metrics::new(registry),
-        health: Arc::default(),
+        health: Arc::new(Health::new("leaderElection")),
+        pages: Arc::new([]),
         world,
         verbosity: Arc::new(move |text| verbosity.set(text)),
     };

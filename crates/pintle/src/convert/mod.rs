@@ -15,10 +15,10 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use kinds::tables;
+use kinds::{scheme, tables};
 use names::Names;
 use schema::proto::{self, ProtoError};
-use schema::table::{Field, Flags, Group, ListKind, ListShape, Ref, Scalar, Shape, Type};
+use schema::table::{Ref, Type};
 use schema::{Value, decode, encode, yaml};
 
 use crate::cli::{Convert, Format};
@@ -28,9 +28,9 @@ const MAGIC_BASE64: &[u8] = b"azhzA";
 
 /// Reads the input, converts it, and writes the output.
 pub fn convert(args: &Convert) -> anyhow::Result<()> {
-    let shown = if is_stdin(&args.file) { "standard input".into() } else { args.file.to_string_lossy() };
-    let bytes = read(&args.file).with_context(|| format!("cannot read {shown}"))?;
-    let converted = convert_bytes(&bytes, args.output).with_context(|| shown.clone().into_owned())?;
+    let formatted = if is_stdin(&args.file) { "standard input".into() } else { args.file.to_string_lossy() };
+    let bytes = read(&args.file).with_context(|| format!("cannot read {formatted}"))?;
+    let converted = convert_bytes(&bytes, args.output).with_context(|| formatted.clone().into_owned())?;
     if let Some(out) = &args.out {
         return fs::write(out, converted).with_context(|| format!("cannot write {}", out.display()));
     }
@@ -120,7 +120,7 @@ fn to_protobuf(object: Value) -> anyhow::Result<Vec<u8>> {
     let ty = watch_event().filter(|_| is_event).map_or_else(|| table(&version, &kind), Ok);
     let ty = ty.map_err(|why| anyhow!("{why}, so it has no protobuf form"))?;
     let decoded = decode::tree(object, &ty).with_context(|| format!("not a valid {kind}"))?;
-    if let Some(odd) = decoded.oddities.first() {
+    if let Some(odd) = decoded.strict_errors.first() {
         bail!("{odd}: protobuf cannot encode fields that {kind} does not have");
     }
     Ok(proto::seal(&decoded.value, &ty))
@@ -185,47 +185,17 @@ fn table(api_version: &str, kind: &str) -> anyhow::Result<Ref<Type>> {
     if api_version.is_empty() || kind.is_empty() {
         bail!("apiVersion or kind is missing");
     }
-    let listed = kind.strip_suffix("List").filter(|item| !item.is_empty());
-    let typed = || list(kind, Shape::Struct(root(api_version, listed?)?));
-    let mixed = || (api_version == "v1" && kind == "List").then(|| list(kind, Shape::Scalar(Scalar::Object)));
-    let found = root(api_version, kind).or_else(typed).or_else(|| mixed()?);
-    let found = found.with_context(|| format!("{api_version} {kind} is not a built-in kind of the API"))?;
-    if found.fields.iter().all(|field| field.number == 0) {
+    // statuses belong to every version here
+    let of_meta = || tables::type_named(META, kind).filter(|it| it.field("kind").is_some()).map(Ref::Static);
+    let ty = scheme::find_type(&Names::default(), api_version, kind).or_else(of_meta);
+    let ty = ty.with_context(|| format!("{api_version} {kind} is not a built-in kind of the API"))?;
+    if ty.fields.iter().all(|field| field.number == 0) {
         bail!("{api_version} {kind} has no protobuf encoding");
     }
-    Ok(found)
+    Ok(ty)
 }
 
-/// The table of a kind in any version that there is or was. Options and statuses belong to every version.
-fn root(api_version: &str, kind: &str) -> Option<Ref<Type>> {
-    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    let domain = Names::default().api_domain;
-    let is_in = |it: &Group, its_version: &str| its_version == version && it.full(&domain) == group;
-    let present = tables::KINDS.iter().chain(tables::TRAVELLING).copied();
-    let mut present = present.filter(|it| is_in(&it.group, &it.version));
-    let mut retired = tables::RETIRED.iter().filter(|it| is_in(&it.group, &it.version)).map(|it| it.form);
-    let own = present.find(|it| it.name == kind).or_else(|| retired.find(|it| it.name == kind));
-    let of_meta =
-        || tables::type_named("apimachinery.pkg.apis.meta.v1", kind).filter(|it| it.field("kind").is_some());
-    own.map(|it| it.root.clone()).or_else(|| of_meta().map(Ref::Static))
-}
-
-/// A list is a kind like others, made of the one that it lists.
-fn list(kind: &str, item: Shape) -> Option<Ref<Type>> {
-    let metadata = tables::type_named("apimachinery.pkg.apis.meta.v1", "ListMeta")?;
-    let numbered = |number, name: &'static str, shape| {
-        let field = Field::new(name, shape);
-        Field { number, flags: Flags::ALWAYS, ..field }
-    };
-    let items = ListShape { item, kind: ListKind::Atomic };
-    let fields = vec![
-        Field::new("kind", Shape::Scalar(Scalar::String)),
-        Field::new("apiVersion", Shape::Scalar(Scalar::String)),
-        numbered(1, "metadata", Shape::Struct(Ref::Static(metadata))),
-        numbered(2, "items", Shape::List(items.into())),
-    ];
-    Some(Type::new(kind.to_owned(), "", fields).into())
-}
+const META: &str = "apimachinery.pkg.apis.meta.v1";
 
 #[cfg(test)]
 mod tests;

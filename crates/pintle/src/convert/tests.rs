@@ -108,7 +108,7 @@ fn several_documents_and_lists() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn errors_are_reported() {
     for (form, bytes, part) in [
         (
             Format::Protobuf,

@@ -22,6 +22,7 @@ mod ignored;
 #[cfg(test)]
 mod page;
 mod parser;
+mod scheduler;
 mod shared;
 mod value;
 
@@ -35,25 +36,39 @@ use clap::{Arg, ArgAction, Command};
 pub struct Component {
     /// The command, and the suffix of link names that run it.
     pub command: &'static str,
-    /// Its ignored flags, besides the shared ones.
-    ignored: &'static [IgnoredFlag],
+    /// Its ignored flags, besides those of all components.
+    ignored: [&'static [IgnoredFlag]; 2],
     /// Defaults that differ from the declared ones: flag and value.
     pub defaults: &'static [(&'static str, &'static str)],
+    /// Flags that only this component deprecates: flag and help.
+    deprecated: &'static [(&'static str, &'static str)],
 }
 
 impl Component {
     /// All ignored flags of the component.
     pub fn ignored(&self) -> impl Iterator<Item = &'static IgnoredFlag> {
-        shared::IGNORED.iter().chain(self.ignored)
+        shared::IGNORED.iter().chain(self.ignored.into_iter().flatten())
     }
 }
 
 pub const COMPONENTS: &[Component] = &[
-    Component { command: "apiserver", ignored: apiserver::IGNORED, defaults: apiserver::DEFAULTS },
+    Component {
+        command: "apiserver",
+        ignored: [shared::CLOUD, apiserver::IGNORED],
+        defaults: apiserver::DEFAULTS,
+        deprecated: &[],
+    },
     Component {
         command: "controller-manager",
-        ignored: controller_manager::IGNORED,
+        ignored: [shared::CLOUD, controller_manager::IGNORED],
         defaults: controller_manager::DEFAULTS,
+        deprecated: &[],
+    },
+    Component {
+        command: "scheduler",
+        ignored: [&[], scheduler::IGNORED],
+        defaults: scheduler::DEFAULTS,
+        deprecated: scheduler::DEPRECATED,
     },
 ];
 
@@ -96,6 +111,9 @@ pub fn complete(mut program: Command) -> Command {
             for (flag, value) in component.map_or(&[][..], |it| it.defaults) {
                 let id = flag.replace('-', "_");
                 command = command.mut_arg(id, |argument| argument.default_value(*value));
+            }
+            for (flag, help) in component.map_or(&[][..], |it| it.deprecated) {
+                command = command.mut_arg(flag.replace('-', "_"), |argument| argument.help(*help));
             }
             // upstream takes the last of several
             command.args_override_self(true)

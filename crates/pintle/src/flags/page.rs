@@ -15,6 +15,7 @@ pub const WRITE: &str = "PINTLE_WRITE_DOCS";
 const UPSTREAM: &[(&str, &str)] = &[
     ("apiserver", include_str!("upstream/apiserver.txt")),
     ("controller-manager", include_str!("upstream/controller-manager.txt")),
+    ("scheduler", include_str!("upstream/scheduler.txt")),
 ];
 
 /// A flag of upstream, as a fact.
@@ -88,8 +89,9 @@ fn write_component(page: &mut String, component: &Component, command: &Command) 
     );
     let mut headings: Vec<&str> = Vec::new();
     let listed = |name: &str| name != super::VERSION;
-    let shown = |argument: &&Arg| argument.get_long().is_some_and(listed) && argument.get_help().is_some();
-    for argument in command.get_arguments().filter(shown) {
+    let is_listed =
+        |argument: &&Arg| argument.get_long().is_some_and(listed) && argument.get_help().is_some();
+    for argument in command.get_arguments().filter(is_listed) {
         let heading = argument.get_help_heading().unwrap_or("Options");
         if !headings.contains(&heading) {
             headings.push(heading);
@@ -97,7 +99,7 @@ fn write_component(page: &mut String, component: &Component, command: &Command) 
     }
     for heading in headings {
         let _ = write!(page, "\n### {heading}\n\n| flag | default | what it does |\n|---|---|---|\n");
-        let here = |it: &&Arg| shown(it) && it.get_help_heading().unwrap_or("Options") == heading;
+        let here = |it: &&Arg| is_listed(it) && it.get_help_heading().unwrap_or("Options") == heading;
         let mut here: Vec<_> = command.get_arguments().filter(here).collect();
         here.sort_by_key(|it| it.get_long());
         for argument in here {

@@ -1,4 +1,4 @@
-//! The ignored flags that all components share.
+//! The ignored flags that several components share.
 
 use super::ignored::IgnoredFlag;
 use super::value::Type::{Bool, Duration, Networks, Quantity, Text};
@@ -7,7 +7,8 @@ pub const NO_CLOUD: &str = "there is no cloud provider code";
 const NOT_BUFFERED: &str = "the log is not buffered";
 const ONE_STREAM: &str = "the log has one stream, standard error";
 
-pub const IGNORED: &[IgnoredFlag] = &[
+/// The flags of components that call cloud providers.
+pub const CLOUD: &[IgnoredFlag] = &[
     IgnoredFlag::new("cloud-config", Text, "", NO_CLOUD),
     IgnoredFlag::new("cloud-provider", Text, "", NO_CLOUD),
     IgnoredFlag::new(
@@ -17,6 +18,10 @@ pub const IGNORED: &[IgnoredFlag] = &[
         NO_CLOUD,
     )
     .deprecated(),
+];
+
+/// The flags of all components.
+pub const IGNORED: &[IgnoredFlag] = &[
     IgnoredFlag::new("log-flush-frequency", Duration, "5s", NOT_BUFFERED),
     IgnoredFlag::new("log-json-info-buffer-size", Quantity, "0", NOT_BUFFERED),
     IgnoredFlag::new("log-json-split-stream", Bool, "false", ONE_STREAM),

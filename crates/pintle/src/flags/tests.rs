@@ -51,7 +51,8 @@ fn every_flag_of_upstream_is_taken() {
     for component in COMPONENTS {
         let command = program.find_subcommand(component.command).unwrap();
         let known = upstream_flags(component);
-        assert!(known.len() > 100, "{}", known.len());
+        let at_least = if component.command == "scheduler" { 50 } else { 100 };
+        assert!(known.len() > at_least, "{}", known.len());
         let missing: Vec<_> = known
             .iter()
             .map(|it| it.name)
@@ -158,7 +159,7 @@ fn flags_are_written_as_upstream_does() {
 }
 
 #[test]
-fn a_component_alone_does_what_upstreams_does() {
+fn a_single_component_behaves_like_upstream() {
     let one = server("");
     assert_eq!(one.bind_address.to_string(), "0.0.0.0");
     assert_eq!(one.authorization.authorization_mode, [auth::Mode::AlwaysAllow]);
@@ -168,7 +169,7 @@ fn a_component_alone_does_what_upstreams_does() {
 }
 
 #[test]
-fn everything_wrong_is_reported_at_once() {
+fn all_problems_are_reported_at_once() {
     let message = errors(
         "pintle apiserver --nonsense value --secure-port=x stray --watch-cache=perhaps --kubelet-timeout 5 \
          --etcd-servers=ftp://a:1 --tls-cert-file=/nowhere/a --feature-gates=Nope=true --event-ttl=1ms -v=x \
@@ -195,7 +196,7 @@ fn everything_wrong_is_reported_at_once() {
 }
 
 #[test]
-fn what_has_no_effect_says_so_once() {
+fn ignored_flags_are_reported_once() {
     let message = warnings("--watch-cache=false --watch-cache=true --cloud-provider x --secure-port=1");
     assert_eq!(message.len(), 2, "{message:?}");
     assert!(message[0].starts_with("--watch-cache has no effect: "), "{message:?}");
@@ -239,7 +240,7 @@ fn versions_are_reported() {
         other => panic!("{other:?}"),
     };
     assert_eq!(message(&["pintle", "apiserver", "--version"]), message(&["pintle", "--version"]));
-    for link in ["kube-apiserver", "/a/kube-controller-manager", "cluster-apiserver"] {
+    for link in ["kube-apiserver", "/a/kube-controller-manager", "cluster-apiserver", "kube-scheduler"] {
         assert_eq!(message(&[link, "--version"]), "Kubernetes v1.26.4\n");
     }
     for line in [&["pintle", "--help"][..], &["pintle", "up", "--help"], &["kube-apiserver", "--help"]] {

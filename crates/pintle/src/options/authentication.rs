@@ -73,7 +73,7 @@ impl Authentication {
         let tokens = errors.text("--token-auth-file", self.token_auth_file.as_deref());
         let tokens = tokens.and_then(|text| errors.take("--token-auth-file", Tokens::parse(&text)));
         let tokens = tokens.unwrap_or_default();
-        for odd in &tokens.oddities {
+        for odd in &tokens.warnings {
             tracing::warn!(%odd, "--token-auth-file: unusual line");
         }
         for audience in self.api_audiences.iter().filter(|it| it.trim().is_empty()) {

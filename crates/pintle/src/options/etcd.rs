@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_said() {
+    fn unusable_options_are_reported() {
         let message = read("--etcd-servers=ftp://a --etcd-certfile=/nowhere/a").1.unwrap_err();
         for part in ["--etcd-servers: ", "--etcd-certfile: cannot read", "together with --etcd-keyfile"] {
             assert!(message.contains(part), "{part} in {message}");

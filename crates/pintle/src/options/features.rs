@@ -1,6 +1,8 @@
 //! The `--feature-gates` option.
 
-use super::gates::{self, CONTROLLER_GATES, GROUPS, Gate, SCHEDULER_GATES, SERVER_GATES};
+use super::gates::{
+    self, CONTROLLER_GATES, GROUPS, Gate, SCHEDULER_CONFIG_GATES, SCHEDULER_GATES, SERVER_GATES,
+};
 use super::{ConfigErrors, parse_bool};
 use apiserver::{Gates, gates::FeatureGate};
 use clap::Args;
@@ -135,6 +137,17 @@ impl FeatureGates {
         features
     }
 
+    /// The gates of the scheduler's configuration.
+    pub fn scheduler_config_gates(&self) -> scheduler::config::Gates {
+        let mut config_gates = scheduler::config::Gates::default();
+        for gate in gates::all() {
+            if let Some((_, _, field)) = SCHEDULER_CONFIG_GATES.iter().find(|(name, ..)| *name == gate.name) {
+                *field(&mut config_gates) = self.is_open(&gate);
+            }
+        }
+        config_gates
+    }
+
     /// The gates of the API server.
     pub fn server_gates(&self) -> Gates {
         let mut gates = Gates::default();
@@ -167,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_open_what_stands_behind_them() {
+    fn gates_enable_their_features() {
         let review = vec!["APISelfSubjectReview".to_owned()];
         assert_eq!(opened(&["APISelfSubjectReview=true"]), review);
         assert_eq!(opened(&["AllAlpha=true"]), review);
@@ -187,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decided_first_is_not_decided_again_by_a_group() {
+    fn single_gates_take_precedence_over_groups() {
         let named = ["APISelfSubjectReview=false", "AllAlpha=true"];
         assert_eq!(opened(&named), [""; 0]);
         // a group counts for those that are undecided, so the second time there are none
@@ -211,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_gates_are_gates() {
+    fn implemented_gates_are_declared() {
         let known = |name: &str| gates::all().find(|gate| gate.name == name);
         let names = SERVER_GATES.iter().map(|it| it.0).chain(CONTROLLER_GATES.iter().map(|it| it.0));
         for name in names {

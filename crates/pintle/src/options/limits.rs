@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_the_servers_own() {
+    fn absent_options_keep_the_server_defaults() {
         let (options, connections, checked) = read("");
         assert_eq!((options, checked), (limits::Options::default(), Ok(())));
         let own = serve::Limits { shutdown_grace: Duration::from_secs(60), ..serve::Limits::default() };
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn every_option_is_parsed() {
         let (options, connections, checked) = read(
             "--max-requests-inflight=7 --max-mutating-requests-inflight=0 --request-timeout=90s \
              --min-request-timeout=60 --goaway-chance=0.001 --http2-max-streams-per-connection=9 \

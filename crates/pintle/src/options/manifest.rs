@@ -21,8 +21,8 @@ pub fn read(file: &Path, kind: &str, versions: &[String]) -> Result<Value, Strin
     let (version, found) = (whole.text(&["apiVersion"]), whole.text(&["kind"]));
     if found != kind || !versions.iter().any(|known| known == version) {
         let known = versions.join(" or ");
-        let shown = file.display();
-        return Err(format!("{shown}: {found:?} of {version:?} is not of the kind {kind} of {known}"));
+        let formatted = file.display();
+        return Err(format!("{formatted}: {found:?} of {version:?} is not of the kind {kind} of {known}"));
     }
     Ok(whole)
 }

@@ -21,18 +21,22 @@ mod manifest;
 mod observability;
 mod oidc;
 mod request_headers;
+mod scheduler;
 mod service_accounts;
 mod serving;
 mod store;
 mod token_webhook;
 
+pub use self::scheduler::{Scheduler, SchedulerGates, read_config};
 pub use admission::Admission;
 pub use aggregation::Aggregation;
 pub use apiserver::Apiserver;
 pub use audit::Audit;
 pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
-pub use controllers::{AuthorityFiles, ClientTrust, ControllerManager, Controllers, LeaderElection};
+pub use controllers::{
+    AuthorityFiles, ClientTrust, ControllerManager, Controllers, Delegation, LeaderElection,
+};
 pub use cors::Cors;
 pub use dialect::Dialect;
 pub use egress::EgressOptions;

@@ -121,21 +121,21 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_read_as_upstream_reads_them() {
+    fn labels_are_parsed_like_upstream() {
         let found = read(&["m,l='1,2'", "\"n,l=3\",\"n,k=4,5\"", "m,l=6"], "1.25").unwrap();
-        let shown: Vec<_> = found
+        let formatted: Vec<_> = found
             .allowed
             .iter()
             .map(|((metric, label), values)| {
                 format!("{metric} {label} {}", values.iter().cloned().collect::<Vec<_>>().join(" "))
             })
             .collect();
-        assert_eq!(shown, ["m l 1 2 6", "n k 4 5", "n l 3"]);
+        assert_eq!(formatted, ["m l 1 2 6", "n k 4 5", "n l 3"]);
         assert_eq!(found.disabled.into_iter().collect::<Vec<_>>(), ["a", "b"]);
     }
 
     #[test]
-    fn what_makes_no_sense_is_reported() {
+    fn contradictory_values_are_reported() {
         let message = read(&["m=1", "nothing"], "1.24").unwrap_err();
         for part in ["\"m=1\"", "\"nothing\"", "1.25"] {
             assert!(message.contains(part), "{part}: {message}");

@@ -141,7 +141,7 @@ mod tests {
     const BOTH: &str = "--oidc-issuer-url https://i.example/x --oidc-client-id c";
 
     #[test]
-    fn names_begin_with_what_was_said() {
+    fn user_names_have_the_prefix() {
         assert!(read("").unwrap().is_none());
         for (line, prefix) in [
             ("", "https://i.example/x#"),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_their_option() {
         for (line, parts) in [
             ("--oidc-issuer-url https://i.example", vec!["--oidc-client-id"]),
             ("--oidc-client-id c", vec!["--oidc-issuer-url"]),

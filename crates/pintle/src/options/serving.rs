@@ -215,8 +215,8 @@ mod tests {
         let read = ParsedLine::try_parse_from(format!("x {line}").split_whitespace())
             .map_err(|it| it.to_string())?;
         let mut errors = ConfigErrors::default();
-        let shown = read.tls.read(&mut errors);
-        errors.check().map(|()| shown).map_err(|why| why.to_string())
+        let formatted = read.tls.read(&mut errors);
+        errors.check().map(|()| formatted).map_err(|why| why.to_string())
     }
 
     #[test]
@@ -229,17 +229,17 @@ mod tests {
             std::fs::write(path(&format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
         }
         let (a, ak, b, bk) = (path("a.crt"), path("a.key"), path("b.crt"), path("b.key"));
-        let shown = read(&format!(
+        let formatted = read(&format!(
             "--tls-cert-file {a} --tls-private-key-file {ak} --tls-sni-cert-key {b},{bk} \
              --tls-sni-cert-key {a},{ak}:*.x.example,y.example --tls-min-version VersionTLS13"
         ))
         .unwrap();
-        assert!(shown.newest_only && shown.suites.is_empty());
-        let default_pair = shown.default_pair.clone().unwrap();
+        assert!(formatted.newest_only && formatted.suites.is_empty());
+        let default_pair = formatted.default_pair.clone().unwrap();
         assert_eq!(default_pair.files, Some((a.clone().into(), ak.clone().into())));
-        assert_eq!(shown.by_name[0].names, [""; 0]);
-        assert_eq!(shown.by_name[1].names, ["*.x.example", "y.example"]);
-        let tls = shown.apply_to(TlsMaterial::default());
+        assert_eq!(formatted.by_name[0].names, [""; 0]);
+        assert_eq!(formatted.by_name[1].names, ["*.x.example", "y.example"]);
+        let tls = formatted.apply_to(TlsMaterial::default());
         assert_eq!((tls.by_name.len(), tls.certificate_chain), (2, default_pair.certificate));
         let message = read(&format!(
             "--tls-cert-file {a} --tls-private-key-file {bk} --tls-sni-cert-key {b} \
@@ -256,12 +256,12 @@ mod tests {
 
     #[test]
     fn only_good_versions_and_suites_are_spoken() {
-        let shown = read(
+        let formatted = read(
             "--tls-cipher-suites TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305 \
              --tls-cipher-suites TLS_AES_256_GCM_SHA384",
         );
         assert_eq!(
-            shown.unwrap().suites,
+            formatted.unwrap().suites,
             [
                 CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
                 CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,

@@ -58,9 +58,10 @@ impl Store {
 
 /// Reads an encryption configuration, and follows the file if it may be reloaded.
 fn encryption(file: &Path, names: &Names, rules: Rules) -> Result<encryption_at_rest::Options, String> {
-    let shown = file.display();
-    let text = std::fs::read(file).map_err(|why| format!("cannot read {shown}: {why}"))?;
-    let configuration = Configuration::read(&text, names, rules).map_err(|why| format!("{shown}: {why}"))?;
+    let formatted = file.display();
+    let text = std::fs::read(file).map_err(|why| format!("cannot read {formatted}: {why}"))?;
+    let configuration =
+        Configuration::read(&text, names, rules).map_err(|why| format!("{formatted}: {why}"))?;
     let reload = rules.reloads.then(|| ConfigReloader {
         file: file.to_owned(),
         names: names.clone(),
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_about_encryption_are_read_or_what_is_wrong_is_reported() {
+    fn encryption_files_are_parsed_or_reported() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("encryption.yaml");
         let read = |providers: &str, reloads: bool| {

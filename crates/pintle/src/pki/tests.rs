@@ -53,7 +53,7 @@ fn client_is_valid(authority: &CertifiedKey, client: &CertifiedKey, days: u64) -
 }
 
 #[test]
-fn chains_verify_for_what_they_are_for() {
+fn chains_verify_for_their_purpose() {
     let pki = Pki::in_memory(&hosts("192.168.7.7"), &world_at(0)).unwrap();
     for host in [
         "localhost",
@@ -168,7 +168,7 @@ fn a_new_address_is_covered() {
 }
 
 #[test]
-fn what_can_be_derived_is_made_again() {
+fn derived_files_are_recreated() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("pki");
     let first = Pki::in_directory(&directory, &hosts("127.0.0.1"), &world_at(0)).unwrap();

@@ -39,5 +39,5 @@ pub struct Requester {
     pub uid: String,
     pub groups: Vec<String>,
     pub extra: Vec<(String, Vec<String>)>,
-    pub notes: Arc<RequestRecord>,
+    pub record: Arc<RequestRecord>,
 }

@@ -306,7 +306,7 @@ mod tests {
     use schema::Path;
 
     #[test]
-    fn messages_read_as_clients_know_them() {
+    fn messages_match_upstream() {
         let pod = Subject { group: "", kind: "pods", name: "a" };
         assert_eq!(ApiError::not_found(pod).message, "pods \"a\" not found");
         let lease = Subject { group: "coordination.k8s.io", kind: "leases", name: "a" };

@@ -91,6 +91,10 @@ pub fn keep_server_fields(next: &mut Value, old: &Value) {
     for field in ["selfLink", "generation", "creationTimestamp"] {
         keep(metadata, old, field);
     }
+    // an object that is being deleted stays so, since the same time
+    if !old.text(&["metadata", "deletionTimestamp"]).is_empty() {
+        keep(metadata, old, "deletionTimestamp");
+    }
     // restored where the client leaves them out; validation rejects any other change
     for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if metadata.get(field).is_none_or(Value::is_null)
@@ -228,7 +232,7 @@ pub fn check_annotations(annotations: Option<&Value>, path: &Path<'_>, problems:
 
 fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Problems) {
     let mut controller: Option<String> = None;
-    let (mut shown, mut length) = (None, 0);
+    let (mut formatted, mut length) = (None, 0);
     for owner in object.items(&["metadata", "ownerReferences"]) {
         let version = owner.text(&["apiVersion"]);
         if version.is_empty() || version.matches('/').count() > 1 {
@@ -250,7 +254,7 @@ fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Problems) {
         let kind = owner.text(&["kind"]);
         if version == "v1" && kind == "Event" {
             let why = "/v1, Kind=Event is disallowed from being an owner";
-            problems.push(invalid_shown(path, &shown_owner(owner), why));
+            problems.push(invalid_formatted(path, &format_owner(owner), why));
         }
         if owner.at(&["controller"]) == Some(&Value::Bool(true)) {
             let named = format!("{kind}/{}", owner.text(&["name"]));
@@ -260,11 +264,11 @@ fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Problems) {
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {named}"
                     );
-                    let shown = shown.get_or_insert_with(|| shown_owners(object));
-                    length += shown.len();
+                    let formatted = formatted.get_or_insert_with(|| format_owners(object));
+                    length += formatted.len();
                     // each problem shows all references
-                    if length <= REPEATED_LIMIT || length == shown.len() {
-                        problems.push(invalid_shown(path, shown, &why));
+                    if length <= REPEATED_LIMIT || length == formatted.len() {
+                        problems.push(invalid_formatted(path, formatted, &why));
                     }
                 }
                 None => controller = Some(named),
@@ -273,18 +277,18 @@ fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Problems) {
     }
 }
 
-fn shown_owners(object: &Value) -> String {
+fn format_owners(object: &Value) -> String {
     let owners = object.items(&["metadata", "ownerReferences"]).iter();
-    format!("[]v1.OwnerReference{{{}}}", owners.map(shown_owner).collect::<Vec<_>>().join(", "))
+    format!("[]v1.OwnerReference{{{}}}", owners.map(format_owner).collect::<Vec<_>>().join(", "))
 }
 
-fn invalid_shown(path: &Path<'_>, shown: &str, why: &str) -> Problem {
-    let message = format!("Invalid value: {shown}: {why}");
+fn invalid_formatted(path: &Path<'_>, formatted: &str, why: &str) -> Problem {
+    let message = format!("Invalid value: {formatted}: {why}");
     Problem { reason: Reason::Invalid, field: path.to_string(), message }
 }
 
 /// An owner as messages show it; of its switches only whether they are given.
-fn shown_owner(owner: &Value) -> String {
+fn format_owner(owner: &Value) -> String {
     let text = |field| quoted(owner.text(&[field]));
     let switch = |field| if owner.at(&[field]).is_some() { "0x1" } else { "nil" };
     format!(
@@ -381,8 +385,9 @@ pub fn check_update(next: &Value, old: &Value) -> Problems {
     {
         let (was, is) = (old.at(&["metadata", field]), next.at(&["metadata", field]));
         if was.unwrap_or(&Value::Null) != is.unwrap_or(&Value::Null) {
-            let shown = moment(is).unwrap_or_else(|| schema::problem::shown(is.unwrap_or(&Value::Null)));
-            let message = format!("Invalid value: {shown}: field is immutable");
+            let formatted =
+                moment(is).unwrap_or_else(|| schema::problem::format_value(is.unwrap_or(&Value::Null)));
+            let message = format!("Invalid value: {formatted}: field is immutable");
             problems.push(Problem { reason: Reason::Invalid, field: root.field(field).to_string(), message });
         }
     }

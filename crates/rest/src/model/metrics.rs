@@ -1,6 +1,6 @@
 //! Metrics of the verbs: steps of admission, writes to the store, lists from the cache, expressions.
 //!
-//! A series appears with its first observation. Without a registry nothing is counted.
+//! A series appears with its first observation. Without a registry nothing is expressions.
 
 use crate::model::operation::Operation;
 use env::World;
@@ -121,20 +121,20 @@ impl Expressions {
 /// Measures the compilation and evaluation of expressions.
 pub struct Timing<'a> {
     pub(crate) world: &'a World,
-    pub(crate) counted: Option<&'a Expressions>,
+    pub(crate) expressions: Option<&'a Expressions>,
 }
 
 impl<'a> Timing<'a> {
     /// Measures nothing.
     pub fn uncounted(world: &'a World) -> Self {
-        Timing { world, counted: None }
+        Timing { world, expressions: None }
     }
 
     /// Runs work that compiles expressions; it counts if `any` finds some in the result.
     pub fn compiling<T>(&self, work: impl FnOnce() -> T, any: impl FnOnce(&T) -> bool) -> T {
         let (done, took) = self.timed(work);
-        if let Some(counted) = self.counted.filter(|_| any(&done)) {
-            counted.compiled.took(took);
+        if let Some(expressions) = self.expressions.filter(|_| any(&done)) {
+            expressions.compiled.took(took);
         }
         done
     }
@@ -142,8 +142,8 @@ impl<'a> Timing<'a> {
     /// Runs work that evaluates expressions; returns its duration as well.
     pub fn evaluating<T>(&self, work: impl FnOnce() -> T) -> (T, Duration) {
         let (done, took) = self.timed(work);
-        if let Some(counted) = self.counted {
-            counted.evaluated.took(took);
+        if let Some(expressions) = self.expressions {
+            expressions.evaluated.took(took);
         }
         (done, took)
     }
@@ -176,19 +176,19 @@ impl Families {
 
 /// The metrics of one collection.
 #[derive(Default)]
-pub(crate) struct Counted {
+pub(crate) struct CollectionMetrics {
     families: Option<Arc<Families>>,
     writes: [OnceLock<Histogram>; 4],
     lists: OnceLock<[Counter; 3]>,
 }
 
-impl Counted {
+impl CollectionMetrics {
     pub fn of(families: Option<Arc<Families>>) -> Self {
-        Counted { families, ..Counted::default() }
+        CollectionMetrics { families, ..CollectionMetrics::default() }
     }
 }
 
-impl Counted {
+impl CollectionMetrics {
     /// Counts a write, durable or failed.
     pub fn wrote(&self, kind: &Kind, operation: Operation, took: Duration) {
         let Some(families) = &self.families else { return };

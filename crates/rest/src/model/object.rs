@@ -159,8 +159,8 @@ impl Object {
     /// The form of the object that fits a table, if it was made before.
     pub(crate) fn fitted_before(&self, form: u64) -> Option<Bytes> {
         let known = self.forms.get()?.fitted.load();
-        let found = known.as_deref()?.iter().find(|(known, _)| *known == form);
-        found.map(|(_, bytes)| bytes.clone())
+        let json = known.as_deref()?.iter().find(|(known, _)| *known == form);
+        json.map(|(_, bytes)| bytes.clone())
     }
 
     /// The form of the object that fits a table, made unless it is known.
@@ -279,8 +279,8 @@ impl Facts {
 /// A selectable field as text: the first of its paths that holds something.
 fn push_field(value: &Value, paths: &str, absent: &str, out: &mut String) {
     for path in paths.split('|') {
-        let found = path.split('.').try_fold(value, |value, step| value.as_map()?.get(step));
-        match found {
+        let field = path.split('.').try_fold(value, |value, step| value.as_map()?.get(step));
+        match field {
             Some(Value::String(text)) if !text.is_empty() => return out.push_str(text),
             Some(Value::Int(number)) => return out.push_str(&number.to_string()),
             Some(Value::Bool(truth)) => return out.push_str(if *truth { "true" } else { "false" }),

@@ -1,6 +1,6 @@
 //! The operations that admission distinguishes, and the set of them that a plugin handles.
 
-/// What a request does to an object, as admission rules name it.
+/// The operation of a request on an object, as admission rules name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     Create,

@@ -213,18 +213,18 @@ pub struct WriteOptions {
 
 impl WriteOptions {
     /// The options of the request as an object.
-    pub(crate) fn shown(&self) -> Value {
-        let mut shown = Value::map();
+    pub(crate) fn to_value(&self) -> Value {
+        let mut formatted = Value::map();
         if self.dry_run {
-            shown.set(&["dryRun"], vec![Value::from("All")]);
+            formatted.set(&["dryRun"], vec![Value::from("All")]);
         }
         if !self.field_manager.is_empty() {
-            shown.set(&["fieldManager"], &*self.field_manager);
+            formatted.set(&["fieldManager"], &*self.field_manager);
         }
         if self.validation_given {
-            shown.set(&["fieldValidation"], self.field_validation.name());
+            formatted.set(&["fieldValidation"], self.field_validation.name());
         }
-        shown
+        formatted
     }
 
     /// `kind` is the options' own kind, `CreateOptions` and so on, for messages.
@@ -313,27 +313,27 @@ impl Propagation {
 
 impl DeleteOptions {
     /// The options of the request as an object.
-    pub(crate) fn shown(&self) -> Value {
-        let mut shown = Value::map();
+    pub(crate) fn to_value(&self) -> Value {
+        let mut formatted = Value::map();
         if self.dry_run {
-            shown.set(&["dryRun"], vec![Value::from("All")]);
+            formatted.set(&["dryRun"], vec![Value::from("All")]);
         }
         if let Some(seconds) = self.grace_period_seconds {
-            shown.set(&["gracePeriodSeconds"], seconds);
+            formatted.set(&["gracePeriodSeconds"], seconds);
         }
         if let Some(uid) = &self.uid {
-            shown.set(&["preconditions", "uid"], uid.as_str());
+            formatted.set(&["preconditions", "uid"], uid.as_str());
         }
         if let Some(version) = &self.resource_version {
-            shown.set(&["preconditions", "resourceVersion"], version.as_str());
+            formatted.set(&["preconditions", "resourceVersion"], version.as_str());
         }
         if let Some(orphan) = self.orphan_dependents {
-            shown.set(&["orphanDependents"], orphan);
+            formatted.set(&["orphanDependents"], orphan);
         }
         if let Some(propagation) = self.propagation {
-            shown.set(&["propagationPolicy"], propagation.name());
+            formatted.set(&["propagationPolicy"], propagation.name());
         }
-        shown
+        formatted
     }
 
     /// Parses the decoded body (`Null` when there is none) and the query; a body overrides the query.

@@ -25,7 +25,7 @@ pub enum AuditDetail {
 
 /// The recorded objects of a request and its response.
 #[derive(Debug, Clone, Default)]
-pub struct Traffic {
+pub struct RecordedObjects {
     /// The identity of the request object.
     pub reference: ObjectReference,
     /// The request object, or the patch, as compact JSON.
@@ -111,7 +111,7 @@ pub struct RequestRecord {
     warnings: Mutex<Warnings>,
     annotations: Mutex<Vec<(String, String)>>,
     audit_detail: AtomicU8,
-    traffic: Mutex<Traffic>,
+    recorded_objects: Mutex<RecordedObjects>,
     /// When each step was reached, in nanoseconds; 0 is never. Of a step that is done again the last time counts.
     steps: [AtomicU64; Step::ALL.len()],
     /// Nanoseconds spent waiting for webhooks.
@@ -167,7 +167,7 @@ impl Warnings {
 }
 
 /// How many of these warnings fit at most, when they come first.
-pub fn count_shown<'a>(warnings: impl Iterator<Item = &'a str>) -> usize {
+pub fn count_fitting<'a>(warnings: impl Iterator<Item = &'a str>) -> usize {
     let mut length = 0;
     let fits = |text: &&str| {
         let before = length;
@@ -269,7 +269,7 @@ impl RequestRecord {
     /// Records the request object; `json` is called only at a sufficient level.
     pub fn record_object(&self, object: &Value, json: impl FnOnce() -> Bytes) {
         if self.audit_detail() >= AuditDetail::Reference {
-            self.traffic.lock().reference = ObjectReference::of(object);
+            self.recorded_objects.lock().reference = ObjectReference::of(object);
         }
         self.record_request(|| Some(json()));
     }
@@ -278,28 +278,28 @@ impl RequestRecord {
     pub fn record_request(&self, json: impl FnOnce() -> Option<Bytes>) {
         if self.audit_detail() >= AuditDetail::Request {
             let json = json();
-            self.traffic.lock().request = json;
+            self.recorded_objects.lock().request = json;
         }
     }
 
     /// Records the response.
     pub fn record_response(&self, json: &Bytes) {
         if self.audit_detail() >= AuditDetail::Response {
-            self.traffic.lock().response = Some(json.clone());
+            self.recorded_objects.lock().response = Some(json.clone());
         }
     }
 
     /// Records a response that is a `Status`.
     pub fn record_status(&self, json: &Bytes) {
         if self.audit_detail() >= AuditDetail::Reference {
-            self.traffic.lock().status = Some(json.clone());
+            self.recorded_objects.lock().status = Some(json.clone());
         }
         self.record_response(json);
     }
 
     /// Takes the recorded objects.
-    pub fn take_traffic(&self) -> Traffic {
-        std::mem::take(&mut self.traffic.lock())
+    pub fn take_objects(&self) -> RecordedObjects {
+        std::mem::take(&mut self.recorded_objects.lock())
     }
 }
 
@@ -319,10 +319,10 @@ mod tests {
         for nth in 0..10_000 {
             record.warn(format!("{nth} {}", "x".repeat(1000)));
         }
-        let shown = record.take_warnings();
-        assert_eq!((shown[0].as_str(), shown[1].as_str()), ("é".repeat(256).as_str(), "short"));
-        assert!(shown.iter().all(|it| it.chars().count() <= 256));
-        let length: usize = shown.iter().map(|it| it.chars().count()).sum();
+        let formatted = record.take_warnings();
+        assert_eq!((formatted[0].as_str(), formatted[1].as_str()), ("é".repeat(256).as_str(), "short"));
+        assert!(formatted.iter().all(|it| it.chars().count() <= 256));
+        let length: usize = formatted.iter().map(|it| it.chars().count()).sum();
         assert!((4096..4096 + 256).contains(&length), "{length}");
     }
 }

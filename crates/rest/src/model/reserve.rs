@@ -143,7 +143,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_reservation_is_settled_once_whatever_happens() {
+    fn a_reservation_is_settled_exactly_once() {
         let outcomes = Arc::new(Mutex::new(Vec::new()));
         let make = || {
             let outcomes = outcomes.clone();

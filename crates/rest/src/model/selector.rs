@@ -14,14 +14,14 @@ pub struct Selector {
 /// One condition on a selectable field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldTerm {
-    pub field: Selected,
+    pub field: FieldSource,
     pub equal: bool,
     pub value: String,
 }
 
 /// The source of a field condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Selected {
+pub enum FieldSource {
     Name,
     Namespace,
     /// Position in the collection's list of extracted fields.
@@ -39,30 +39,30 @@ impl Selector {
 
     /// The name that an object must have, if the selector names one.
     pub fn name(&self) -> Option<&str> {
-        self.equal_to(Selected::Name)
+        self.equal_to(FieldSource::Name)
     }
 
     pub fn namespace(&self) -> Option<&str> {
-        self.equal_to(Selected::Namespace)
+        self.equal_to(FieldSource::Namespace)
     }
 
     pub fn field(&self, at: usize) -> Option<&str> {
-        self.equal_to(Selected::Field(at))
+        self.equal_to(FieldSource::Field(at))
     }
 
-    fn equal_to(&self, field: Selected) -> Option<&str> {
+    fn equal_to(&self, field: FieldSource) -> Option<&str> {
         self.fields.iter().find(|term| term.equal && term.field == field).map(|term| &*term.value)
     }
 }
 
 impl FieldTerm {
     fn matches(&self, object: &Object) -> bool {
-        let found = match self.field {
-            Selected::Name => &*object.name,
-            Selected::Namespace => &*object.namespace,
-            Selected::Field(at) => object.field(at).unwrap_or(""),
+        let value = match self.field {
+            FieldSource::Name => &*object.name,
+            FieldSource::Namespace => &*object.namespace,
+            FieldSource::Field(at) => object.field(at).unwrap_or(""),
         };
-        (found == self.value) == self.equal
+        (value == self.value) == self.equal
     }
 }
 

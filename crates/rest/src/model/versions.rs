@@ -2,7 +2,7 @@
 //!
 //! A built-in kind converts with plain functions ([`Conversion`]) and reads every version that a server has ever
 //! written ([`StoredVersions`]). The versions of a custom kind come and go while the server runs; its objects stay as
-//! they were written and are fitted to a table when they are read ([`Fit`]).
+//! they were written and are fitted to a table when they are read ([`CustomVersions`]).
 
 use crate::model::error::ApiError;
 use crate::model::object::Object;
@@ -49,7 +49,7 @@ pub struct StoredVersion {
 
 /// How a version of a custom kind relates to its stored objects.
 #[derive(Clone)]
-pub struct Fit {
+pub struct CustomVersions {
     /// Identifies the table among all that objects of the kind are or were fitted to; not 0.
     pub form: u64,
     /// The group and version that objects are stored in from now on.
@@ -71,7 +71,7 @@ pub trait Converter: Send + Sync {
     fn convert<'a>(&'a self, objects: Vec<Value>, version: &'a str) -> ConversionFuture<'a>;
 }
 
-impl Fit {
+impl CustomVersions {
     /// The form of results that were converted in this epoch, or in one before.
     pub(crate) fn converted_form(&self, converter: &dyn Converter, before: u64) -> u64 {
         self.form.wrapping_add(converter.epoch().wrapping_sub(before))

@@ -27,7 +27,7 @@ pub struct View {
     /// Rules of the view beyond those of its metadata and table.
     pub validate: fn(&Value) -> Problems,
     pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
-    pub missing: Missing,
+    pub missing: NotFoundSubject,
     /// The path of the common field as a custom resource definition declares it: an object without the field cannot
     /// be read, and a write need not name a version.
     pub declared_at: Option<Text>,
@@ -35,7 +35,7 @@ pub struct View {
 
 /// How the error of a missing object names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
+pub enum NotFoundSubject {
     /// As an object: `things.group`.
     Object,
     /// As a part of an object: `things/view.group`.

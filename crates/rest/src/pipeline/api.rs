@@ -15,7 +15,7 @@ use crate::model::metrics::{Outcome, Phase, Steps};
 use crate::model::operation::{Interest, Operation};
 use crate::model::options::{DeleteOptions, WriteOptions};
 use crate::model::request_record::Step;
-use crate::storage::registry::ResourceRegistry;
+use crate::storage::registry::{ResourceRegistry, Scheme};
 use crate::storage::resource::Resource;
 use crate::storage::{Storage, UnreadableObject};
 use env::{MaybeReady, World};
@@ -82,7 +82,7 @@ pub struct AdmissionAttributes<'a> {
     /// The form of the object, where it is not of the resource's own kind.
     pub other: Option<Form<'a>>,
     pub options: RequestOptions<'a>,
-    pub rounds: Rounds,
+    pub reinvocation: ReinvocationContext,
 }
 
 /// The options of a request that admission plugins see.
@@ -93,38 +93,38 @@ pub enum RequestOptions<'a> {
     Delete(&'a DeleteOptions),
 }
 
-/// The rounds of mutation, and the state that a plugin keeps from the first to the second.
+/// The reinvocation of mutating plugins: whether a second round runs, and the state that a plugin keeps for it.
 #[derive(Default)]
-pub struct Rounds {
-    second: AtomicBool,
-    again: AtomicBool,
-    memory: Mutex<Option<Box<dyn Any + Send>>>,
+pub struct ReinvocationContext {
+    is_reinvoke: AtomicBool,
+    should_reinvoke: AtomicBool,
+    value: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-impl Rounds {
+impl ReinvocationContext {
     /// Whether this is the second round.
-    pub fn is_second(&self) -> bool {
-        self.second.load(Ordering::Relaxed)
+    pub fn is_reinvoke(&self) -> bool {
+        self.is_reinvoke.load(Ordering::Relaxed)
     }
 
     /// Requests a second round: a webhook has changed the object.
-    pub fn changed(&self) {
-        self.again.store(true, Ordering::Relaxed);
+    pub fn set_should_reinvoke(&self) {
+        self.should_reinvoke.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn was_changed(&self) -> bool {
-        self.again.load(Ordering::Relaxed)
+    pub(crate) fn should_reinvoke(&self) -> bool {
+        self.should_reinvoke.load(Ordering::Relaxed)
     }
 
     /// Keeps a value until the next round.
-    pub fn remember<T: Any + Send>(&self, value: T) {
-        *self.memory.lock() = Some(Box::new(value));
+    pub fn set_value<T: Any + Send>(&self, value: T) {
+        *self.value.lock() = Some(Box::new(value));
     }
 
     /// Takes the value that was kept.
-    pub fn recall<T: Any + Send>(&self) -> Option<T> {
-        let kept = self.memory.lock().take()?;
-        kept.downcast().ok().map(|it| *it)
+    pub fn take_value<T: Any + Send>(&self) -> Option<T> {
+        let value = self.value.lock().take()?;
+        value.downcast().ok().map(|it| *it)
     }
 }
 
@@ -137,9 +137,9 @@ impl<'a> AdmissionAttributes<'a> {
     pub fn options_object(&self, names: &Names) -> Option<Value> {
         let (kind, mut options) = match (self.options, self.operation) {
             (RequestOptions::None, _) => return None,
-            (RequestOptions::Delete(options), _) => ("DeleteOptions", options.shown()),
-            (RequestOptions::Write(options), Operation::Create) => ("CreateOptions", options.shown()),
-            (RequestOptions::Write(options), _) => ("UpdateOptions", options.shown()),
+            (RequestOptions::Delete(options), _) => ("DeleteOptions", options.to_value()),
+            (RequestOptions::Write(options), Operation::Create) => ("CreateOptions", options.to_value()),
+            (RequestOptions::Write(options), _) => ("UpdateOptions", options.to_value()),
         };
         options.set(&["kind"], kind);
         options.set(&["apiVersion"], format!("{}/v1", names.meta_group()));
@@ -177,6 +177,11 @@ impl Api {
     /// Sets the feature gates that differ from their defaults.
     pub fn set_gates(&mut self, opened: Vec<String>, closed: Vec<String>) {
         (self.registry.opened, self.registry.closed) = (opened, closed);
+    }
+
+    /// Sets the lookup of kinds that a body may name although they are not served.
+    pub fn set_scheme(&mut self, scheme: Scheme) {
+        self.registry.scheme = Some(scheme);
     }
 
     /// Serves a kind from now on, stored as itself or as another kind that is served already.
@@ -226,11 +231,11 @@ impl Api {
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
         // decoding and merging may have taken long
-        write.user.notes.check_awaited()?;
+        write.user.record.check_awaited()?;
         let began = self.world.elapsed();
         let mut result = self.mutate_once(write, object.as_deref_mut(), old).await;
-        if result.is_ok() && write.rounds.was_changed() {
-            write.rounds.second.store(true, Ordering::Relaxed);
+        if result.is_ok() && write.reinvocation.should_reinvoke() {
+            write.reinvocation.is_reinvoke.store(true, Ordering::Relaxed);
             result = self.mutate_once(write, object, old).await;
         }
         self.end_step(write, Phase::Mutate, began, result.is_err());
@@ -257,7 +262,7 @@ impl Api {
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
         // validation may have taken long, and only the commit follows
-        write.user.notes.check_awaited()?;
+        write.user.record.check_awaited()?;
         let began = self.world.elapsed();
         let mut result = Ok(());
         for plugin in self.plugins(write) {
@@ -272,7 +277,7 @@ impl Api {
 
     fn end_step(&self, write: &AdmissionAttributes<'_>, phase: Phase, began: Duration, rejected: bool) {
         let now = self.world.elapsed();
-        write.user.notes.reached(Step::Admitted, now);
+        write.user.record.reached(Step::Admitted, now);
         if let Some(steps) = self.steps.get() {
             let outcome = Outcome { phase, operation: write.operation, rejected };
             steps.took(outcome, now.saturating_sub(began));

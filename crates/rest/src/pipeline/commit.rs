@@ -164,7 +164,7 @@ impl Api {
         expect: Expect,
     ) -> Result<Arc<Object>, StoreError> {
         let stored = self.put(request.resource, object, reservation, expect).await;
-        request.user.notes.reached(Step::Stored, self.world.elapsed());
+        request.user.record.reached(Step::Stored, self.world.elapsed());
         stored
     }
 
@@ -178,7 +178,7 @@ impl Api {
     ) -> Result<Arc<Object>, StoreError> {
         let (collection, hooks) = (&resource.collection, &resource.hooks.storage);
         // an object that is written in the stored version is its own form
-        let form = hooks.fit.as_ref().filter(|fit| fit.stored == resource.api_version);
+        let form = hooks.custom_versions.as_ref().filter(|fit| fit.stored == resource.api_version);
         let form = form.map_or(0, |fit| fit.form);
         let stored = resource.as_stored(object);
         let mut draft = Draft::new(&stored, collection.index(), hooks.empty_lists(), form);

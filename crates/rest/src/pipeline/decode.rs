@@ -1,16 +1,17 @@
 //! Stage: decodes the body of a request against the kind that the URL names.
 
-use crate::model::error::{ApiError, Subject};
+use crate::model::error::ApiError;
 use crate::model::options::FieldValidation;
 use crate::model::request_record;
 use crate::pipeline::api::Api;
 use crate::pipeline::request::WriteRequest;
+use crate::storage::registry::ResourceRegistry;
 use crate::storage::resource::Resource;
 use bytes::Bytes;
-use schema::decode::{self, DecodeError, Decoded, Oddity};
-use schema::problem::{Problem, quoted};
+use schema::decode::{self, DecodeError, Decoded, StrictError, TypeMeta};
+use schema::problem::quoted;
 use schema::table::Type;
-use schema::{Path, Value, encode, proto, yaml};
+use schema::{Value, encode, proto, yaml};
 
 /// The body of a request.
 #[derive(Debug, Clone)]
@@ -26,30 +27,30 @@ pub enum Format {
     Protobuf,
 }
 
-/// A tree that was decoded without a table, and the oddities of its text.
-pub struct Untyped {
+/// A tree that was decoded without a table, and the strict errors of its text.
+pub struct UntypedObject {
     pub value: Value,
-    pub oddities: Vec<String>,
+    pub strict_errors: Vec<String>,
 }
 
 /// The kind that a body must have.
 #[derive(Clone, Copy)]
-pub struct Expected<'a> {
+pub struct ExpectedKind<'a> {
     pub ty: &'a Type,
     pub kind: &'a str,
     pub api_version: &'a str,
-    /// Whether a version and kind are known, for the error message.
-    pub known: &'a (dyn Fn(&str, &str) -> bool + Sync),
+    /// The other kinds, for their errors.
+    pub registry: Option<&'a ResourceRegistry>,
 }
 
-impl Expected<'_> {
+impl ExpectedKind<'_> {
     /// The error of a body of the expected kind and version that cannot be decoded.
     pub(crate) fn undecodable(&self, why: &str) -> ApiError {
         self.unhandled(self.kind, self.api_version, why)
     }
 
     /// The error of a body of this kind and version that cannot be decoded as the expected kind.
-    fn unhandled(&self, kind: &str, api_version: &str, why: &str) -> ApiError {
+    pub(super) fn unhandled(&self, kind: &str, api_version: &str, why: &str) -> ApiError {
         let version = api_version.rsplit('/').next().unwrap_or(api_version);
         ApiError::bad_request(format!(
             "{kind} in version {} cannot be handled as a {}: {why}",
@@ -60,87 +61,90 @@ impl Expected<'_> {
 }
 
 impl Input {
-    /// The value in the normal form of the expected type. Oddities become warnings or an error.
+    /// The value in the normal form of the expected type. Strict errors become warnings or an error.
     pub fn typed(
         &self,
-        expected: &Expected<'_>,
+        expected: &ExpectedKind<'_>,
         validation: FieldValidation,
         warnings: &mut Vec<String>,
     ) -> Result<Value, ApiError> {
-        let Expected { kind, api_version, .. } = *expected;
-        let wrong = |why: &str| expected.undecodable(why);
-        let (decoded, mut oddities) = self.decode(expected, validation, &wrong)?;
-        // the type of a custom resource is checked after its fields
-        if !expected.ty.loose {
-            check_type(&decoded.value, expected)?;
-        }
-        // a schema applies to objects of its own kind only
-        let in_schema = !expected.ty.loose || is_of_kind(&decoded.value, kind, api_version);
-        let seen = decoded.oddities.iter().filter(|it| in_schema || !is_of_schema(it));
-        oddities.extend(seen.map(ToString::to_string));
-        report_oddities(oddities, validation, warnings).map_err(|why| wrong(&why))?;
         if expected.ty.loose {
-            check_type(&decoded.value, expected)?;
+            return self.custom(expected, validation, warnings);
         }
+        let wrong = |why: &str| expected.undecodable(why);
+        let (decoded, mut strict_errors) = self.decode_any(expected, validation, warnings)?;
+        if self.format != Format::Protobuf {
+            let head = self.respelled_head(&decoded, expected)?;
+            let head = head.as_ref().unwrap_or(&decoded.value);
+            self.check_head(head, expected)?;
+            self.check_type(head, expected, validation, warnings)?;
+        }
+        strict_errors.extend(decoded.strict_errors.iter().map(ToString::to_string));
+        report_strict_errors(strict_errors, validation, warnings).map_err(|why| wrong(&why))?;
         let mut value = decoded.value;
-        value.set(&["kind"], kind);
-        value.set(&["apiVersion"], api_version);
+        value.set(&["kind"], expected.kind);
+        value.set(&["apiVersion"], expected.api_version);
         Ok(value)
     }
 
-    fn decode(
+    /// The kind and the version of a body that names one of them under a key in another case, or more than once.
+    pub(super) fn respelled_head(
         &self,
-        expected: &Expected<'_>,
-        validation: FieldValidation,
-        wrong: &dyn Fn(&str) -> ApiError,
-    ) -> Result<(Decoded, Vec<String>), ApiError> {
-        let (decoded, notes) = self.decode_any(expected, validation, wrong)?;
-        if self.format != Format::Protobuf {
-            self.check_head(&decoded.value, expected, validation)?;
+        decoded: &Decoded,
+        expected: &ExpectedKind<'_>,
+    ) -> Result<Option<Value>, ApiError> {
+        let is_odd = |it: &StrictError| match it {
+            StrictError::Unknown(path) => TypeMeta::is_other_spelling(path),
+            StrictError::Duplicate(path) => path == "kind" || path == "apiVersion",
+        };
+        let keys = match &decoded.value {
+            Value::Map(map) => map.iter().any(|(key, _)| TypeMeta::is_other_spelling(key)),
+            _ => false,
+        };
+        if !keys && !decoded.strict_errors.iter().any(is_odd) {
+            return Ok(None);
         }
-        Ok((decoded, notes))
+        let meta = self.type_meta();
+        if let Some(why) = meta.mismatch {
+            return Err(self.unrecognized(expected, &format!("{NO_TYPE}: {why}")));
+        }
+        let mut head = Value::map();
+        head.set(&["kind"], meta.kind);
+        head.set(&["apiVersion"], meta.api_version);
+        Ok(Some(head))
+    }
+
+    pub(super) fn type_meta(&self) -> TypeMeta {
+        match self.format {
+            Format::Yaml => self.untyped().map(|it| TypeMeta::of_tree(&it.value)).unwrap_or_default(),
+            _ => TypeMeta::of_json(&self.bytes).unwrap_or_default(),
+        }
     }
 
     /// Checks the syntax of the kind and the version of a body, before they are compared with those of the URL.
-    fn check_head(
-        &self,
-        object: &Value,
-        expected: &Expected<'_>,
-        validation: FieldValidation,
-    ) -> Result<(), ApiError> {
-        if let Some(why) = untyped_field(object) {
+    pub(super) fn check_head(&self, head: &Value, expected: &ExpectedKind<'_>) -> Result<(), ApiError> {
+        if let Some(why) = untyped_field(head) {
+            let why = self.type_meta().mismatch.unwrap_or(why);
             return Err(self.unrecognized(expected, &format!("{NO_TYPE}: {why}")));
         }
-        let (kind, version) = (object.text(&["kind"]), object.text(&["apiVersion"]));
+        let (kind, version) = (head.text(&["kind"]), head.text(&["apiVersion"]));
         if version.matches('/').count() > 1 {
             return Err(self.unrecognized(expected, &format!("unexpected GroupVersion string: {version}")));
         }
-        let missing = |what: &str| {
-            let body = String::from_utf8_lossy(&self.bytes);
-            format!("Object '{what}' is missing in '{body}'")
-        };
-        if expected.ty.loose {
-            // a custom resource must name its kind
-            return match (kind, validation) {
-                ("", FieldValidation::Ignore) => {
-                    Err(expected.undecodable(&format!("Object 'Kind' is missing in '{}'", self.json())))
-                }
-                ("", _) => Err(self.unrecognized(expected, &missing("Kind"))),
-                _ => Ok(()),
-            };
-        }
         match version.strip_suffix('/') {
-            Some(group) if !group.is_empty() && group != group_of(expected.api_version) => {
+            Some(group)
+                if !expected.ty.loose && !group.is_empty() && group != group_of(expected.api_version) =>
+            {
                 let kind = if kind.is_empty() { expected.kind } else { kind };
-                let why = missing("apiVersion");
-                Err(expected.unhandled(kind, "", &why))
+                let body = String::from_utf8_lossy(&self.bytes);
+                Err(expected.unhandled(kind, "", &format!("Object 'apiVersion' is missing in '{body}'")))
             }
             _ => Ok(()),
         }
     }
 
     /// The body as JSON.
-    fn json(&self) -> String {
+    pub(super) fn json(&self) -> String {
         match (self.format, self.untyped()) {
             (Format::Yaml, Ok(untyped)) => {
                 String::from_utf8_lossy(&encode::untyped(&untyped.value)).into_owned()
@@ -149,63 +153,137 @@ impl Input {
         }
     }
 
-    fn unrecognized(&self, expected: &Expected<'_>, why: &str) -> ApiError {
-        let (kind, shown) = (expected.kind, shown(&self.bytes));
+    pub(super) fn unrecognized(&self, expected: &ExpectedKind<'_>, why: &str) -> ApiError {
+        let (kind, formatted) = (expected.kind, format_value(&self.bytes));
         ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): {why} ({shown})"
+            "the object provided is unrecognized (must be of type {kind}): {why} ({formatted})"
         ))
     }
 
     fn decode_any(
         &self,
-        expected: &Expected<'_>,
+        expected: &ExpectedKind<'_>,
         validation: FieldValidation,
-        wrong: &dyn Fn(&str) -> ApiError,
+        warnings: &mut Vec<String>,
     ) -> Result<(Decoded, Vec<String>), ApiError> {
         let ty = expected.ty;
         let unrecognized = |why: &str| self.unrecognized(expected, why);
-        let syntax = |why: &dyn std::fmt::Display| unrecognized(&format!("{NO_TYPE}: {why}"));
         if self.format == Format::Protobuf {
             let envelope = proto::open(&self.bytes).map_err(|why| unrecognized(&why.to_string()))?;
             let mut head = Value::map();
             head.set(&["kind"], envelope.kind.as_str());
             head.set(&["apiVersion"], envelope.api_version.as_str());
-            check_type(&head, expected)?;
-            let value = envelope.object(ty).map_err(|why| wrong(&why.to_string()))?;
-            return Ok((Decoded { value, oddities: Vec::new() }, Vec::new()));
+            self.check_type(&head, expected, validation, warnings)?;
+            let value = envelope.object(ty).map_err(|why| expected.undecodable(&why.to_string()))?;
+            return Ok((Decoded { value, strict_errors: Vec::new() }, Vec::new()));
         }
-        let (result, notes) = match self.format {
-            Format::Json | Format::Protobuf => (decode::json(&self.bytes, ty), Vec::new()),
-            Format::Yaml => {
-                let document = yaml::parse(&self.bytes, yaml::Limits::default())
-                    .map_err(|why| unrecognized(why.cause()))?;
-                let mut repeated = document.repeated;
-                if !repeated.is_empty() && (ty.loose || validation == FieldValidation::Strict) {
-                    repeated = vec![format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  "))];
-                }
-                (decode::tree(document.value, ty), repeated)
-            }
-        };
+        let (result, repeated) = self.decode_as(ty, validation).map_err(|why| unrecognized(why.cause()))?;
         match result {
-            Ok(decoded) => Ok((decoded, notes)),
-            Err(DecodeError::Syntax(why)) => Err(syntax(&why)),
-            Err(DecodeError::NotAnObject(found)) => Err(syntax(&not_an_object(&found))),
+            Ok(decoded) => Ok((decoded, repeated)),
             Err(DecodeError::Type(why)) => {
                 // another kind is a better error than one of its fields
                 if let Ok(other) = self.untyped() {
-                    self.check_head(&other.value, expected, validation)?;
-                    // embedded objects are known by the schema, which applies to objects of its own kind only
-                    let in_schema = is_of_kind(&other.value, expected.kind, expected.api_version);
-                    if ty.loose && (in_schema || is_of_own_metadata(&why)) {
-                        let (kind, version) =
-                            (other.value.text(&["kind"]), other.value.text(&["apiVersion"]));
-                        return Err(expected.unhandled(kind, version, &why));
-                    }
-                    check_type(&other.value, expected)?;
+                    let other = Decoded { value: other.value, strict_errors: Vec::new() };
+                    let head = self.respelled_head(&other, expected)?;
+                    let head = head.as_ref().unwrap_or(&other.value);
+                    self.check_head(head, expected)?;
+                    self.check_type(head, expected, validation, warnings)?;
                 }
-                Err(wrong(&why))
+                Err(expected.undecodable(&why))
             }
+            Err(why) => Err(self.not_json(expected, &why)),
         }
+    }
+
+    /// The error of text that is no object.
+    pub(super) fn not_json(&self, expected: &ExpectedKind<'_>, why: &DecodeError) -> ApiError {
+        let why = match why {
+            DecodeError::NotAnObject(found) => not_an_object(found),
+            other => other.to_string(),
+        };
+        self.unrecognized(expected, &format!("{NO_TYPE}: {why}"))
+    }
+
+    /// Decodes text against a type, and lists the keys that YAML has twice.
+    pub(super) fn decode_as(
+        &self,
+        ty: &Type,
+        validation: FieldValidation,
+    ) -> Result<(Result<Decoded, DecodeError>, Vec<String>), yaml::YamlError> {
+        if self.format != Format::Yaml {
+            return Ok((decode::json(&self.bytes, ty), Vec::new()));
+        }
+        let document = yaml::parse(&self.bytes, yaml::Limits::default())?;
+        let mut repeated = document.repeated;
+        if !repeated.is_empty() && validation == FieldValidation::Strict {
+            repeated = vec![format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  "))];
+        }
+        Ok((decode::tree(document.value, ty), repeated))
+    }
+
+    /// Decodes the body as another kind; the outcome is its strict errors, or why it cannot be decoded.
+    fn decode_other(&self, ty: &Type, validation: FieldValidation) -> Result<Vec<String>, String> {
+        if self.format == Format::Protobuf {
+            let envelope = proto::open(&self.bytes).map_err(|why| why.to_string())?;
+            return envelope.object(ty).map(|_| Vec::new()).map_err(|why| why.to_string());
+        }
+        match self.decode_as(ty, validation) {
+            Ok((Ok(decoded), repeated)) => {
+                let strict_errors = decoded.strict_errors.iter().map(ToString::to_string);
+                Ok(repeated.into_iter().chain(strict_errors).collect())
+            }
+            Ok((Err(DecodeError::Type(why)), _)) => Err(why),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Checks that the body's kind and version, where it names them, are those of the URL. A body of another served
+    /// kind is decoded as that first, so that its own errors are reported before the comparison.
+    fn check_type(
+        &self,
+        head: &Value,
+        expected: &ExpectedKind<'_>,
+        validation: FieldValidation,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), ApiError> {
+        let (kind, version) = (head.text(&["kind"]), head.text(&["apiVersion"]));
+        // the core group has no name
+        let version = version.strip_prefix('/').unwrap_or(version);
+        let (kind, version) = (
+            if kind.is_empty() { expected.kind } else { kind },
+            match version.strip_suffix('/') {
+                Some(group) if group == group_of(expected.api_version) => expected.api_version,
+                _ if version.is_empty() => expected.api_version,
+                _ => version,
+            },
+        );
+        if kind == expected.kind && version == expected.api_version {
+            return Ok(());
+        }
+        let scheme = names::scheme(&expected.ty.package);
+        let other = expected.registry.and_then(|registry| registry.builtin_type(version, kind));
+        let other = other.filter(|ty| names::scheme(&ty.package) == scheme || ty.package == META_PACKAGE);
+        let decoded = other.as_ref().map_or(Ok(Vec::new()), |ty| self.decode_other(ty, validation));
+        let strict_errors = decoded.map_err(|why| expected.unhandled(kind, version, &why))?;
+        let retired = names::is_retired(version, expected.api_version, kind);
+        let served = group_of(version) == group_of(expected.api_version) && other.is_some();
+        if kind == expected.kind && (retired || served) {
+            report_strict_errors(strict_errors, validation, warnings)
+                .map_err(|why| expected.unhandled(kind, version, &why))?;
+            return Err(other_version(version, expected));
+        }
+        let short = version.rsplit('/').next().unwrap_or_default();
+        let why = if other.is_some() {
+            let package = expected
+                .api_version
+                .split_once('/')
+                .map_or("core", |(group, _)| group.split('.').next().unwrap_or(group));
+            format!("converting ({short}.{kind}) to ({package}.{}): unknown conversion", expected.kind)
+        } else {
+            let (kind, version) = (quoted(kind), quoted(version));
+            format!("no kind {kind} is registered for version {version} in scheme {scheme:?}")
+        };
+        Err(expected.unhandled(kind, version, &why))
     }
 
     /// The version that the body names, whatever it holds otherwise.
@@ -217,18 +295,18 @@ impl Input {
     }
 
     /// The tree as it is.
-    pub fn untyped(&self) -> Result<Untyped, String> {
+    pub fn untyped(&self) -> Result<UntypedObject, String> {
         match self.format {
             Format::Protobuf => Err("a protobuf message cannot be read without its type".to_owned()),
             Format::Json => {
                 let decoded = decode::json_untyped(&self.bytes).map_err(|why| why.to_string())?;
-                let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
-                Ok(Untyped { value: decoded.value, oddities })
+                let strict_errors = decoded.strict_errors.iter().map(ToString::to_string).collect();
+                Ok(UntypedObject { value: decoded.value, strict_errors })
             }
             Format::Yaml => {
                 let document =
                     yaml::parse(&self.bytes, yaml::Limits::default()).map_err(|why| why.to_string())?;
-                Ok(Untyped { value: document.value, oddities: document.repeated })
+                Ok(UntypedObject { value: document.value, strict_errors: document.repeated })
             }
         }
     }
@@ -238,11 +316,11 @@ impl Api {
     /// Decodes the body of a write into the normal form of the resource's kind.
     pub(crate) fn decode(&self, request: &mut WriteRequest<'_>, input: &Input) -> Result<Value, ApiError> {
         let resource = request.target();
-        let expected = Expected {
+        let expected = ExpectedKind {
             ty: &resource.kind.root,
             kind: &resource.kind.name,
             api_version: &resource.api_version,
-            known: &|version, kind| self.resources().has_kind(version, kind),
+            registry: Some(self),
         };
         let object = input.typed(&expected, request.options.field_validation, &mut request.warnings);
         let declared = request.view().is_some_and(|(view, _)| view.declared_at.is_some());
@@ -251,10 +329,10 @@ impl Api {
         if let Some(why) = hooks.decode.conversion_error.and_then(|of| of(&object)) {
             return Err(expected.undecodable(&why));
         }
-        request.user.notes.record_object(&object, || {
-            let mut shown = object.clone();
-            resource.default(&mut shown, &self.names);
-            encode::as_stored(&shown, &resource.kind.root, hooks.storage.empty_lists()).into()
+        request.user.record.record_object(&object, || {
+            let mut formatted = object.clone();
+            resource.default(&mut formatted, &self.names);
+            encode::as_stored(&formatted, &resource.kind.root, hooks.storage.empty_lists()).into()
         });
         Ok(object)
     }
@@ -269,6 +347,9 @@ fn unregistered(served: &Resource) -> ApiError {
         names::DEFINED_SCHEME
     ))
 }
+
+/// The package of the kinds that belong to every group.
+const META_PACKAGE: &str = "apimachinery.pkg.apis.meta.v1";
 
 /// The beginning of the error of an object without a type.
 pub(crate) const NO_TYPE: &str = "couldn't get version/kind; json parse error";
@@ -290,18 +371,13 @@ pub(crate) fn is_of_kind(object: &Value, kind: &str, api_version: &str) -> bool 
     object.text(&["kind"]) == kind && group_of(object.text(&["apiVersion"])) == group_of(api_version)
 }
 
-/// Whether a mismatch is in the metadata of the object itself: such a message has no path.
-fn is_of_own_metadata(why: &str) -> bool {
-    why.starts_with("json: ")
-}
-
-/// Whether an oddity is found by the schema of a custom resource.
-pub(crate) fn is_of_schema(oddity: &Oddity) -> bool {
-    matches!(oddity, Oddity::Unknown(path) if !path.starts_with("metadata."))
+/// Whether an strict error is found by the schema of a custom resource.
+pub(crate) fn is_of_schema(strict_error: &StrictError) -> bool {
+    matches!(strict_error, StrictError::Unknown(path) if !path.starts_with("metadata."))
 }
 
 /// The group of a version: `apps` of `apps/v1`, nothing of `v1`.
-fn group_of(version: &str) -> &str {
+pub(super) fn group_of(version: &str) -> &str {
     version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
@@ -322,95 +398,34 @@ pub(crate) fn not_an_object(found: &str) -> String {
     format!("json: cannot unmarshal {found} into Go value of type {wanted}")
 }
 
-/// Warns about oddities or rejects them, as `fieldValidation` requires; the error lists all of them.
-pub fn report_oddities(
-    oddities: Vec<String>,
+/// Warns about strict errors or rejects them, as `fieldValidation` requires; the error lists all of them.
+pub fn report_strict_errors(
+    strict_errors: Vec<String>,
     validation: FieldValidation,
     warnings: &mut Vec<String>,
 ) -> Result<(), String> {
     match validation {
-        FieldValidation::Strict if !oddities.is_empty() => {
-            Err(format!("strict decoding error: {}", oddities.join(", ")))
+        FieldValidation::Strict if !strict_errors.is_empty() => {
+            Err(format!("strict decoding error: {}", strict_errors.join(", ")))
         }
         FieldValidation::Warn => {
-            let shown = request_record::count_shown(oddities.iter().map(String::as_str));
-            warnings.extend(oddities.into_iter().take(shown));
+            let formatted = request_record::count_fitting(strict_errors.iter().map(String::as_str));
+            warnings.extend(strict_errors.into_iter().take(formatted));
             Ok(())
         }
         _ => Ok(()),
     }
 }
 
-/// Checks that the body's kind and version, where it names them, are those of the URL.
-fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
-    let text = |field| match value.at(&[field]) {
-        Some(Value::String(text)) if !text.is_empty() => text.as_str(),
-        _ => "",
-    };
-    let (kind, version) = (text("kind"), text("apiVersion"));
-    // the core group has no name
-    let version = version.strip_prefix('/').unwrap_or(version);
-    if expected.ty.loose {
-        return check_custom_type(value, kind, version, expected);
-    }
-    let (kind, version) = (
-        if kind.is_empty() { expected.kind } else { kind },
-        match version.strip_suffix('/') {
-            Some(group) if group == group_of(expected.api_version) => expected.api_version,
-            _ if version.is_empty() => expected.api_version,
-            _ => version,
-        },
-    );
-    if kind == expected.kind && version == expected.api_version {
-        return Ok(());
-    }
-    let retired = names::is_retired(version, expected.api_version, kind);
-    let served = group_of(version) == group_of(expected.api_version) && (expected.known)(version, kind);
-    if kind == expected.kind && (retired || served) {
-        return Err(other_version(version, expected));
-    }
-    let short = version.rsplit('/').next().unwrap_or_default();
-    let why = if (expected.known)(version, kind) {
-        let package = expected
-            .api_version
-            .split_once('/')
-            .map_or("core", |(group, _)| group.split('.').next().unwrap_or(group));
-        format!("converting ({short}.{kind}) to ({package}.{}): unknown conversion", expected.kind)
-    } else {
-        let scheme = names::scheme(&expected.ty.package);
-        let (kind, version) = (quoted(kind), quoted(version));
-        format!("no kind {kind} is registered for version {version} in scheme {scheme:?}")
-    };
-    Err(expected.unhandled(kind, version, &why))
-}
-
-fn other_version(version: &str, expected: &Expected<'_>) -> ApiError {
+pub(super) fn other_version(version: &str, expected: &ExpectedKind<'_>) -> ApiError {
     ApiError::bad_request(format!(
         "the API version in the data ({version}) does not match the expected API version ({})",
         expected.api_version
     ))
 }
 
-/// Checks the kind and version of a custom resource.
-fn check_custom_type(
-    value: &Value,
-    kind: &str,
-    version: &str,
-    expected: &Expected<'_>,
-) -> Result<(), ApiError> {
-    if version != expected.api_version {
-        return Err(other_version(version, expected));
-    }
-    if kind == expected.kind {
-        return Ok(());
-    }
-    let subject = Subject { group: group_of(version), kind, name: value.text(&["metadata", "name"]) };
-    let why = format!("must be {}", expected.kind);
-    Err(ApiError::invalid(subject, vec![Problem::invalid_text(&Path::ROOT.field("kind"), kind, &why)]))
-}
-
 /// The beginning of a body, for messages: text where it is an object, hexadecimal otherwise.
-fn shown(bytes: &[u8]) -> String {
+fn format_value(bytes: &[u8]) -> String {
     const LIMIT: usize = 30;
     if bytes.is_empty() {
         return "<empty>".to_owned();

@@ -21,7 +21,7 @@ pub(crate) async fn admit(
         metadata::set_sent_fields(&mut write.object, sent);
         let attributes = write.request.attributes(api, Operation::Update, write.request.name);
         api.mutate(&attributes, Some(&mut write.object), Some(old)).await?;
-        if attributes.rounds.was_changed() {
+        if attributes.reinvocation.should_reinvoke() {
             confine_again(api, write)?;
         }
         if write.part.is_some_and(|part| part.keeps_deletion) {
@@ -38,7 +38,7 @@ async fn admit_new(api: &Api, write: &mut Write<'_, '_>) -> Result<(), ApiError>
     write.sent_name = write.object.text(&["metadata", "name"]).to_owned();
     let attributes = write.request.attributes(api, Operation::Create, &write.sent_name);
     api.mutate(&attributes, Some(&mut write.object), None).await?;
-    if attributes.rounds.was_changed() {
+    if attributes.reinvocation.should_reinvoke() {
         confine_again(api, write)?;
     }
     // plugins have seen the status that the client sent

@@ -140,8 +140,9 @@ impl Api {
         let other = resources.of_version(version).find(|one| one.kind.name == resource.kind.name);
         let Some(other) = other else { return managed::ConversionResult::Gone };
         // no converter is called for managed fields alone
-        let converts =
-            |it: &Resource| it.hooks.storage.fit.as_ref().is_some_and(|fit| fit.converter.is_some());
+        let converts = |it: &Resource| {
+            it.hooks.storage.custom_versions.as_ref().is_some_and(|fit| fit.converter.is_some())
+        };
         if !Arc::ptr_eq(&other.collection, &resource.collection) || converts(resource) {
             return managed::ConversionResult::Unknown;
         }

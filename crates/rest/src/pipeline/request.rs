@@ -8,7 +8,7 @@ use crate::model::object::Object;
 use crate::model::operation::Operation;
 use crate::model::options::WriteOptions;
 use crate::model::view::View;
-use crate::pipeline::api::{AdmissionAttributes, Api, RequestOptions, Rounds};
+use crate::pipeline::api::{AdmissionAttributes, Api, ReinvocationContext, RequestOptions};
 use crate::storage::resource::Resource;
 use bytes::Bytes;
 use schema::{Value, encode};
@@ -129,7 +129,7 @@ impl<'r> WriteRequest<'r> {
             api,
             other: self.view().map(|(_, served)| served.form()),
             options: RequestOptions::Write(self.options),
-            rounds: Rounds::default(),
+            reinvocation: ReinvocationContext::default(),
         }
     }
 

@@ -101,17 +101,23 @@ fn problems_of_next(api: &Api, write: &mut Write<'_, '_>, old: &Value, context: 
     let change = || changed.iter().chain(&domains).cloned();
     let mut problems: Problems = declared.iter().chain(&changed).cloned().collect();
     let repeated = part.map_or(hooks.write.repeated_metadata_errors, |part| part.repeated_metadata_errors);
+    let (check_state, check) = match part {
+        Some(part) if repeated.0.contains(&MetadataRules::OfKind) => (part.validate, None),
+        Some(part) => (None, part.validate),
+        None => (hooks.update.validate_state, hooks.update.validate),
+    };
+    let mut of_kind = rules::check(&resource.kind.root, &mut write.object);
+    of_kind.extend(check_state.map(|check| check(&write.object, old, context)).unwrap_or_default());
     for rules in repeated.0 {
         match rules {
             MetadataRules::State => problems.extend(state()),
             MetadataRules::Change => problems.extend(change()),
+            MetadataRules::OfKind => problems.extend(of_kind.clone()),
         }
     }
-    problems.extend(rules::check(&resource.kind.root, &mut write.object));
-    let check = match part {
-        Some(part) => part.validate,
-        None => hooks.update.validate,
-    };
+    if !repeated.0.contains(&MetadataRules::OfKind) {
+        problems.extend(of_kind);
+    }
     problems.extend(check.map(|check| check(&write.object, old, context)).unwrap_or_default());
     problems.extend(rules::check_immutable(&resource.kind.root, old, &write.object));
     problems.extend(problems_of_custom_rules(api, write));

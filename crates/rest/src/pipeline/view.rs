@@ -20,7 +20,7 @@ use crate::model::view::{View, field_at};
 use crate::pipeline::api::Api;
 use crate::pipeline::request::{UpdateFn, WriteRequest};
 use crate::storage::resource::Resource;
-use merge::managed::{self, Element, Entry, FieldSet, Managed};
+use merge::managed::{self, Element, Entry, FieldSet, ManagedFields};
 use schema::table::Text;
 use schema::{Value, defaults};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -37,7 +37,7 @@ impl<'a> Owners<'a> {
     }
 
     /// The owners of the common field, as a view of this version shows them.
-    fn shown(&self, object: &Value, api_version: &str) -> Managed {
+    fn served_entries(&self, object: &Value, api_version: &str) -> ManagedFields {
         let (inside, outside) = (steps(self.inside), set(self.outside));
         let mut managed = entries(object);
         managed.entries.retain(|entry| entry.fields.contains(&inside));
@@ -50,15 +50,15 @@ impl<'a> Owners<'a> {
 
     /// The owners of the whole object after a write, given those that the view has then. A new owner of the field has
     /// no time, as upstream records it.
-    fn kept(&self, old: &Value, view: &Value, api_version: &str) -> Managed {
+    fn kept(&self, old: &Value, view: &Value, api_version: &str) -> ManagedFields {
         let (inside, outside) = (steps(self.inside), steps(self.outside));
         let shared = set(self.inside);
-        let mut shown = entries(view).entries;
-        shown.retain(|entry| entry.fields.contains(&outside));
+        let mut formatted = entries(view).entries;
+        formatted.retain(|entry| entry.fields.contains(&outside));
         // by manager, each once, in their order
         let mut applied: HashMap<_, VecDeque<usize>> = HashMap::new();
         for (at, entry) in
-            shown.iter().enumerate().filter(|(_, entry)| entry.operation == managed::Operation::Apply)
+            formatted.iter().enumerate().filter(|(_, entry)| entry.operation == managed::Operation::Apply)
         {
             applied.entry(applier(entry)).or_default().push_back(at);
         }
@@ -78,14 +78,14 @@ impl<'a> Owners<'a> {
                 kept.push(entry);
             }
         }
-        let new = shown.into_iter().enumerate().filter(|(at, _)| !met.contains(at));
+        let new = formatted.into_iter().enumerate().filter(|(at, _)| !met.contains(at));
         kept.extend(new.map(|(_, entry)| Entry {
             api_version: api_version.to_owned(),
             time: None,
             fields: shared.clone().into(),
             ..entry
         }));
-        Managed { entries: kept }
+        ManagedFields { entries: kept }
     }
 }
 
@@ -94,9 +94,9 @@ fn applier(entry: &Entry) -> (String, String) {
     (entry.manager.clone(), entry.subresource.clone())
 }
 
-fn entries(object: &Value) -> Managed {
+fn entries(object: &Value) -> ManagedFields {
     let entries = object.items(&["metadata", "managedFields"]);
-    Managed::decode(entries, entries).unwrap_or_default()
+    ManagedFields::decode(entries, entries).unwrap_or_default()
 }
 
 fn steps(path: &[Text]) -> Vec<Element> {
@@ -128,7 +128,7 @@ fn unsettable(mut value: &Value, path: &[Text]) -> Option<String> {
     None
 }
 
-fn put_owners(object: &mut Value, managed: Managed) {
+fn put_owners(object: &mut Value, managed: ManagedFields) {
     match managed.encode() {
         Some(entries) => object.set(&["metadata", "managedFields"], entries),
         None => drop(object.unset(&["metadata", "managedFields"])),
@@ -147,14 +147,14 @@ impl Api {
         old: &Value,
         next: &UpdateFn<'_>,
     ) -> Result<Value, ApiError> {
-        let mut shown = view.of(old, served.form());
-        put_owners(&mut shown, Owners::of(view).shown(old, &served.api_version));
+        let mut formatted = view.of(old, served.form());
+        put_owners(&mut formatted, Owners::of(view).served_entries(old, &served.api_version));
         // an impossible number marks an absent field
         let missing = view.declared_at.as_ref().filter(|_| field_at(old, &view.inside).is_none());
         if missing.is_some() {
-            put(&mut shown, &view.outside, MISSING);
+            put(&mut formatted, &view.outside, MISSING);
         }
-        let mut wanted = next(&shown, &mut request.warnings)?;
+        let mut wanted = next(&formatted, &mut request.warnings)?;
         if let Some(path) = missing.filter(|_| field_at(&wanted, &view.outside) == Some(&MISSING)) {
             return Err(ApiError::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
         }
@@ -164,11 +164,11 @@ impl Api {
         let unrecorded = view.declared_at.is_some() && !request.owned;
         if !request.owned {
             let form = (&*served.kind.root, &*served.api_version);
-            self.track_as(request, served, form, Some(&shown), &mut wanted);
+            self.track_as(request, served, form, Some(&formatted), &mut wanted);
         }
         let attributes = request.attributes(self, Operation::Update, request.name);
-        self.mutate(&attributes, Some(&mut wanted), Some(&shown)).await?;
-        if attributes.rounds.was_changed() {
+        self.mutate(&attributes, Some(&mut wanted), Some(&formatted)).await?;
+        if attributes.reinvocation.should_reinvoke() {
             request.place(&mut wanted)?;
         }
         let mut problems = metadata::check(&wanted, request.resource.kind.namespaced, &served.hooks);
@@ -214,13 +214,13 @@ mod tests {
         object
     }
 
-    fn summary(managed: &Managed) -> Vec<(String, String, usize, bool)> {
+    fn summary(managed: &ManagedFields) -> Vec<(String, String, usize, bool)> {
         let entry =
             |it: &Entry| (it.manager.clone(), it.api_version.clone(), it.fields.len(), it.time.is_some());
         managed.entries.iter().map(entry).collect()
     }
 
-    fn with_owners(managed: Managed) -> Value {
+    fn with_owners(managed: ManagedFields) -> Value {
         let mut view = Value::map();
         put_owners(&mut view, managed);
         view
@@ -230,23 +230,23 @@ mod tests {
     const OTHER: &str = r#"{"f:spec":{"f:paused":{}}}"#;
 
     #[test]
-    fn owners_of_the_common_field_are_shown() {
+    fn owners_of_the_replicas_are_listed() {
         let managed =
-            OWNERS.shown(&object(&[("a", "Apply", BOTH), ("b", "Update", OTHER)]), "autoscaling/v1");
+            OWNERS.served_entries(&object(&[("a", "Apply", BOTH), ("b", "Update", OTHER)]), "autoscaling/v1");
         assert_eq!(summary(&managed), [("a".to_owned(), "autoscaling/v1".to_owned(), 1, true)]);
     }
 
     #[test]
     fn an_owner_that_the_view_drops_loses_the_field() {
         let old = object(&[("a", "Apply", BOTH), ("b", "Update", OTHER)]);
-        let mut shown = OWNERS.shown(&old, "autoscaling/v1");
+        let mut formatted = OWNERS.served_entries(&old, "autoscaling/v1");
         // unchanged: every owner keeps its fields
-        let kept = OWNERS.kept(&old, &with_owners(shown.clone()), "apps/v1");
+        let kept = OWNERS.kept(&old, &with_owners(formatted.clone()), "apps/v1");
         let entry = |manager: &str, fields, timed| (manager.to_owned(), "apps/v1".to_owned(), fields, timed);
         assert_eq!(summary(&kept), [entry("a", 2, true), entry("b", 1, true)]);
         // another owner
-        shown.entries[0].manager = "c".to_owned();
-        let kept = OWNERS.kept(&old, &with_owners(shown), "apps/v1");
+        formatted.entries[0].manager = "c".to_owned();
+        let kept = OWNERS.kept(&old, &with_owners(formatted), "apps/v1");
         assert_eq!(summary(&kept), [entry("a", 1, true), entry("b", 1, true), entry("c", 1, false)]);
         // no owner
         let kept = OWNERS.kept(&old, &Value::map(), "apps/v1");

@@ -1,6 +1,6 @@
 //! The store with a cache per collection: recovered records fill the caches, committed changes are published to them.
 
-use crate::model::metrics::{Counted, Families};
+use crate::model::metrics::{CollectionMetrics, Families};
 use crate::model::object::{Draft, Object};
 use crate::model::operation::Operation;
 use crate::model::reserve::{Reservation, Reserve};
@@ -8,19 +8,19 @@ use crate::storage::collection::Collection;
 use crate::storage::stored_version::ValueReader;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use cache::{Cache, Change, Published};
+use cache::{Cache, Change, PublishedRevision};
 use metrics::Registry;
 use parking_lot::Mutex;
 use schema::encode::EmptyLists;
 use schema::table::{Kind, Ref};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
-use store::{Expect, Holds, Priority, Recovered, Revision, Store, StoreError, Write};
+use store::{ClaimKeys, Expect, Priority, RecoveredRecord, Revision, Store, StoreError, Write};
 
-/// Everything that is stored.
+/// The store with its caches.
 pub struct Storage {
     pub store: Arc<dyn Store>,
-    pub published: Arc<Published>,
+    pub published: Arc<PublishedRevision>,
     collections: Arc<Collections>,
     unclaimed: Arc<UnclaimedRecords>,
     options: cache::Options,
@@ -40,18 +40,18 @@ type Collections = ArcSwap<HashMap<String, Arc<Collection>>>;
 
 /// Records of resources that are not registered yet, in revision order per key. Locked while a collection is made, so
 /// that changes from other processes are neither lost nor applied twice.
-type UnclaimedRecords = Mutex<BTreeMap<Arc<str>, Vec<Recovered>>>;
+type UnclaimedRecords = Mutex<BTreeMap<Arc<str>, Vec<RecoveredRecord>>>;
 
 impl Storage {
     /// Takes an opened store and its recovered records.
     pub fn new(
         store: Arc<dyn Store>,
-        recovered: Vec<Recovered>,
+        recovered: Vec<RecoveredRecord>,
         options: cache::Options,
         world: env::World,
     ) -> Result<Self, StoreError> {
-        let published = Arc::new(Published::new(store.revision().0));
-        let mut unclaimed: BTreeMap<Arc<str>, Vec<Recovered>> = BTreeMap::new();
+        let published = Arc::new(PublishedRevision::new(store.revision().0));
+        let mut unclaimed: BTreeMap<Arc<str>, Vec<RecoveredRecord>> = BTreeMap::new();
         for record in recovered {
             unclaimed.entry(record.key.clone()).or_default().push(record);
         }
@@ -93,7 +93,7 @@ impl Storage {
             prefix: prefix.clone(),
             priority,
             reader,
-            counted: Counted::of(self.measured.get().cloned()),
+            metrics: CollectionMetrics::of(self.measured.get().cloned()),
             reserve: Mutex::new(None),
         });
         let mut records = Vec::new();
@@ -135,7 +135,7 @@ impl Storage {
         let key = collection.key(&draft.namespace, &draft.name);
         let draft = Arc::new(draft);
         let mut write = Write::put(key, expect, draft.bytes()).with_note(draft.clone());
-        write.holds = draft.reservation.as_ref().and_then(|it| holds(collection, it));
+        write.claim_keys = draft.reservation.as_ref().and_then(|it| claim_keys(collection, it));
         if let Some(at) = expires_at {
             write = write.expiring(at);
         }
@@ -157,7 +157,7 @@ impl Storage {
         let key = collection.key(&object.namespace, &object.name);
         let mut write = Write::delete(key, Expect::Revision(Revision(object.revision)));
         if let Some(held) = held {
-            write.holds = holds(collection, &held);
+            write.claim_keys = claim_keys(collection, &held);
             write = write.with_note(Arc::new(held));
         }
         self.written(collection, Operation::Delete, write).await
@@ -223,7 +223,7 @@ struct Target {
     store: Weak<dyn Store>,
     collections: Arc<Collections>,
     unclaimed: Arc<UnclaimedRecords>,
-    published: Arc<Published>,
+    published: Arc<PublishedRevision>,
 }
 
 impl Target {
@@ -261,7 +261,7 @@ impl Target {
         match &change.value {
             None => drop(unclaimed.remove(&change.key)),
             Some(value) => {
-                let record = Recovered {
+                let record = RecoveredRecord {
                     revision: change.revision,
                     key: change.key.clone(),
                     value: Some(value.clone()),
@@ -339,7 +339,7 @@ fn follow(reserve: &dyn Reserve, collection: &Collection, last: Option<&Object>,
 }
 
 /// The values that a write allocates and frees, as keys beside those of objects.
-fn holds(collection: &Collection, reservation: &Reservation) -> Option<Box<Holds>> {
+fn claim_keys(collection: &Collection, reservation: &Reservation) -> Option<Box<ClaimKeys>> {
     let named = reservation.named();
     if named.taken.is_empty() && named.freed.is_empty() {
         return None;
@@ -347,7 +347,7 @@ fn holds(collection: &Collection, reservation: &Reservation) -> Option<Box<Holds
     let below = collection.prefix.strip_prefix("/registry/").unwrap_or(&collection.prefix);
     let keys =
         |names: &[String]| names.iter().map(|name| format!("/registry/holds/{below}{name}").into()).collect();
-    Some(Box::new(Holds { taken: keys(&named.taken), freed: keys(&named.freed) }))
+    Some(Box::new(ClaimKeys { taken: keys(&named.taken), freed: keys(&named.freed) }))
 }
 
 /// The collection that a key belongs to: its prefix has one to three segments after the root.
@@ -360,10 +360,14 @@ fn split(path: &str, namespaced: bool) -> (&str, &str) {
     if namespaced { path.split_once('/').unwrap_or(("", path)) } else { ("", path) }
 }
 
-fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: u64) -> Result<(), UnreadableObject> {
+fn fill(
+    collection: &Collection,
+    mut records: Vec<RecoveredRecord>,
+    oldest: u64,
+) -> Result<(), UnreadableObject> {
     records.sort_by_key(|record| record.revision);
     let (history, state): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.history);
-    let object = |record: &Recovered, value: &Bytes| {
+    let object = |record: &RecoveredRecord, value: &Bytes| {
         read(collection, value, record.revision.0)
             .map_err(|why| UnreadableObject { key: record.key.to_string(), why })
     };

@@ -2,11 +2,11 @@
 
 use crate::model::error::ApiError;
 use crate::model::form::api_version;
-use crate::model::metrics::Counted;
+use crate::model::metrics::CollectionMetrics;
 use crate::model::object::{Index, Object};
 use crate::model::operation::Operation;
 use crate::model::reserve::Reserve;
-use crate::model::selector::Selected;
+use crate::model::selector::FieldSource;
 use crate::storage::stored_version::ValueReader;
 use cache::Cache;
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ pub struct Collection {
     pub(crate) priority: Priority,
     /// Reads values of the store.
     pub(crate) reader: ValueReader,
-    pub(crate) counted: Counted,
+    pub(crate) metrics: CollectionMetrics,
     /// Follows the writes of other processes. Locked while changes are applied, so that it sees each exactly once.
     pub(crate) reserve: Mutex<Option<Arc<dyn Reserve>>>,
 }
@@ -53,10 +53,10 @@ impl Collection {
     }
 
     /// The field that a label of a field selector reads. The labels are those of the served version.
-    pub fn selected(&self, served: &Kind, label: &str) -> Result<Selected, ApiError> {
+    pub fn selected(&self, served: &Kind, label: &str) -> Result<FieldSource, ApiError> {
         match label {
-            "metadata.name" => return Ok(Selected::Name),
-            "metadata.namespace" if served.selects_namespace => return Ok(Selected::Namespace),
+            "metadata.name" => return Ok(FieldSource::Name),
+            "metadata.namespace" if served.selects_namespace => return Ok(FieldSource::Namespace),
             _ => {}
         }
         if let Some(one) = served.selectable.iter().find(|one| one.label == label) {
@@ -64,7 +64,7 @@ impl Collection {
             let stored = &self.kind.selectable;
             let same = stored.iter().position(|it| it.path == one.path && it.label == one.label);
             if let Some(at) = same.or_else(|| stored.iter().position(|it| it.path == one.path)) {
-                return Ok(Selected::Field(at));
+                return Ok(FieldSource::Field(at));
             }
         }
         let plain = served.selectable.is_empty() && served.selects_namespace;
@@ -79,11 +79,11 @@ impl Collection {
 
     /// Counts a write, durable or failed.
     pub(crate) fn wrote(&self, operation: Operation, took: Duration) {
-        self.counted.wrote(&self.kind, operation, took);
+        self.metrics.wrote(&self.kind, operation, took);
     }
 
     /// Counts a list that visited and returned so many objects.
     pub(crate) fn listed(&self, fetched: usize, returned: usize) {
-        self.counted.listed(&self.prefix, fetched, returned);
+        self.metrics.listed(&self.prefix, fetched, returned);
     }
 }

@@ -19,7 +19,7 @@
 
 use crate::model::error::ApiError;
 use crate::model::object::Object;
-use crate::model::versions::{Conversion, Converter, Fit, pruned};
+use crate::model::versions::{Conversion, Converter, CustomVersions, pruned};
 use crate::storage::resource::Resource;
 use bytes::Bytes;
 use schema::decode::DecodeError;
@@ -34,7 +34,7 @@ const BATCH: usize = 500;
 impl Resource {
     /// The object's bytes in this version.
     pub fn json(&self, object: &Object) -> Bytes {
-        if let Some(fit) = &self.hooks.storage.fit {
+        if let Some(fit) = &self.hooks.storage.custom_versions {
             return self.fitted_json(fit, object);
         }
         match self.hooks.storage.convert {
@@ -66,7 +66,7 @@ impl Resource {
 
     /// A tree of this version as it is stored.
     pub(crate) fn as_stored(&self, object: Value) -> Value {
-        if let Some(fit) = &self.hooks.storage.fit {
+        if let Some(fit) = &self.hooks.storage.custom_versions {
             return fit.kept(object, &self.api_version);
         }
         let Some(convert) = self.hooks.storage.convert else { return object };
@@ -88,13 +88,13 @@ impl Resource {
 
     /// Whether objects of this version are stored in another one.
     pub(crate) fn is_stored_in_another_version(&self) -> bool {
-        self.hooks.storage.fit.as_ref().is_some_and(|fit| fit.stored != self.api_version)
+        self.hooks.storage.custom_versions.as_ref().is_some_and(|fit| fit.stored != self.api_version)
     }
 
     /// A tree of another version of the same kind in this one.
     pub(crate) fn from(&self, other: &Resource, object: Value) -> Value {
         let stored = other.as_stored(object);
-        if self.hooks.storage.fit.is_some() {
+        if self.hooks.storage.custom_versions.is_some() {
             return self.fitted(stored);
         }
         match self.hooks.storage.convert {
@@ -136,8 +136,8 @@ impl Resource {
     pub(crate) fn fitted(&self, mut stored: Value) -> Value {
         stored.set(&["kind"], &*self.kind.name);
         let version = stored.text(&["apiVersion"]);
-        let other = |fit: &&Fit| version != self.api_version && fit.table(version).is_some();
-        if let Some(fit) = self.hooks.storage.fit.as_ref().filter(other) {
+        let other = |fit: &&CustomVersions| version != self.api_version && fit.table(version).is_some();
+        if let Some(fit) = self.hooks.storage.custom_versions.as_ref().filter(other) {
             return self.named(fit.whole(stored));
         }
         let mut value = self.named(stored);
@@ -152,7 +152,7 @@ impl Resource {
     }
 
     /// The object's bytes in this version, for custom kinds.
-    pub(crate) fn fitted_json(&self, fit: &Fit, object: &Object) -> Bytes {
+    pub(crate) fn fitted_json(&self, fit: &CustomVersions, object: &Object) -> Bytes {
         if fit.is_form_of(object) {
             return object.json.clone();
         }
@@ -173,7 +173,7 @@ impl Resource {
 
     /// Whether the object is stored as it would be if it were written now.
     pub(crate) fn is_current(&self, object: &Object) -> bool {
-        let Some(fit) = &self.hooks.storage.fit else { return !object.is_stale() };
+        let Some(fit) = &self.hooks.storage.custom_versions else { return !object.is_stale() };
         let own = fit.stored != self.api_version || self.fitted_json(fit, object) == object.json;
         own && object.json.starts_with(format!("{{\"apiVersion\":\"{}\",", fit.stored).as_bytes())
     }
@@ -185,7 +185,7 @@ impl Resource {
 
     /// The converter that must convert an object before it can be shown, and the form of the result.
     fn converter_for(&self, object: &Object) -> Option<(u64, &Arc<dyn Converter>)> {
-        let fit = self.hooks.storage.fit.as_ref()?;
+        let fit = self.hooks.storage.custom_versions.as_ref()?;
         let converter = fit.converter.as_ref()?;
         let known = fit.is_form_of(object) || self.is_of_version(object);
         let form = fit.converted_form(&**converter, 0);
@@ -194,7 +194,7 @@ impl Resource {
 
     /// Whether the object's own bytes are in this version, so that all watchers can share them.
     pub fn shows_stored(&self, object: &Object) -> bool {
-        self.hooks.storage.fit.as_ref().is_none_or(|fit| fit.is_form_of(object))
+        self.hooks.storage.custom_versions.as_ref().is_none_or(|fit| fit.is_form_of(object))
     }
 
     /// Whether the object can be shown without a converter.
@@ -217,7 +217,7 @@ impl Resource {
             let mut stored = Vec::with_capacity(batch.len());
             for (_, _, object) in batch {
                 let read = object.value(&self.collection.kind).map_err(|why| unreadable(object, &why))?;
-                stored.push(match &self.hooks.storage.fit {
+                stored.push(match &self.hooks.storage.custom_versions {
                     Some(fit) => fit.whole(read),
                     None => read,
                 });
@@ -235,7 +235,8 @@ impl Resource {
         if self.api_version == other.api_version {
             return Ok(object);
         }
-        let Some(Fit { converter: Some(converter), .. }) = &self.hooks.storage.fit else {
+        let Some(CustomVersions { converter: Some(converter), .. }) = &self.hooks.storage.custom_versions
+        else {
             return Ok(other.from(self, object));
         };
         let converted = converter.convert(vec![object], &other.api_version).await?;
@@ -244,7 +245,9 @@ impl Resource {
 
     /// An object of this version in the stored version, where that takes a converter.
     pub(crate) async fn converted_for_store(&self, object: Value) -> Result<Value, ApiError> {
-        let Some(Fit { stored, converter: Some(converter), .. }) = &self.hooks.storage.fit else {
+        let Some(CustomVersions { stored, converter: Some(converter), .. }) =
+            &self.hooks.storage.custom_versions
+        else {
             return Ok(object);
         };
         if *stored == self.api_version {
@@ -256,7 +259,7 @@ impl Resource {
 
     /// The tree of an object in this version.
     pub fn tree(&self, object: &Object) -> Result<Value, ApiError> {
-        if let Some(fit) = &self.hooks.storage.fit {
+        if let Some(fit) = &self.hooks.storage.custom_versions {
             let json = self.fitted_json(fit, object);
             let decoded = decode::canonical_json(&json, &self.kind.root);
             return Ok(decoded.map_err(|why| unreadable(object, &why))?.value);

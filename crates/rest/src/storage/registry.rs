@@ -4,7 +4,7 @@ use crate::model::context::{Context, Requester};
 use crate::model::hooks::{Hooks, ReadHooks};
 use crate::model::metrics::{Expressions, Timing};
 use crate::model::object::Object;
-use crate::model::selector::Selected;
+use crate::model::selector::FieldSource;
 use crate::storage::cached_store::{Storage, UnreadableObject};
 use crate::storage::resource::Resource;
 use crate::storage::stored_version::ValueReader;
@@ -14,10 +14,13 @@ use memchr::memmem;
 use metrics::Registry;
 use names::Names;
 use schema::Value;
-use schema::table::{Kind, Ref};
+use schema::table::{Kind, Ref, Type};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
+
+/// Finds the type of a built-in kind, served or not, by `apiVersion` and `kind`.
+pub type Scheme = fn(&Names, &str, &str) -> Option<Ref<Type>>;
 
 /// The resources that are served, and the storage of their objects.
 pub struct ResourceRegistry {
@@ -28,6 +31,8 @@ pub struct ResourceRegistry {
     pub opened: Vec<String>,
     /// Feature gates that are disabled although they are enabled by default.
     pub closed: Vec<String>,
+    /// The lookup of kinds that are not served.
+    pub(crate) scheme: Option<Scheme>,
     resources: ArcSwap<Resources>,
     /// The generation of the resources, for subscribers.
     exchanged: watch::Sender<u64>,
@@ -83,9 +88,9 @@ impl Resources {
         self.all.iter().any(|one| one.group == group && !one.kind.kind_first)
     }
 
-    /// Whether some resource is of this kind, or a list of it.
-    pub fn has_kind(&self, group_version: &str, kind: &str) -> bool {
-        self.of_version(group_version).any(|one| kind.strip_suffix("List").unwrap_or(kind) == one.kind.name)
+    /// The resource of this kind.
+    pub fn of_kind(&self, group_version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.all.iter().find(|one| one.api_version == group_version && one.kind.name == kind)
     }
 
     pub fn has_version(&self, group_version: &str) -> bool {
@@ -105,6 +110,7 @@ impl ResourceRegistry {
             world,
             opened: Vec::new(),
             closed: Vec::new(),
+            scheme: None,
             resources: ArcSwap::default(),
             exchanged: watch::Sender::new(0),
             expressions: OnceLock::new(),
@@ -119,7 +125,24 @@ impl ResourceRegistry {
 
     /// Measures the compilation and evaluation of expressions.
     pub fn timing(&self) -> Timing<'_> {
-        Timing { world: &self.world, counted: self.expressions.get() }
+        Timing { world: &self.world, expressions: self.expressions.get() }
+    }
+
+    /// The type of a built-in kind, served or not.
+    pub(crate) fn builtin_type(&self, group_version: &str, kind: &str) -> Option<Ref<Type>> {
+        match self.scheme {
+            Some(scheme) => scheme(&self.names, group_version, kind),
+            None => self.type_of(group_version, kind).filter(|ty| !ty.loose),
+        }
+    }
+
+    /// The type of a custom kind.
+    pub(crate) fn custom_type(&self, group_version: &str, kind: &str) -> Option<Ref<Type>> {
+        self.type_of(group_version, kind).filter(|ty| ty.loose)
+    }
+
+    fn type_of(&self, group_version: &str, kind: &str) -> Option<Ref<Type>> {
+        self.resources().of_kind(group_version, kind).map(|one| one.kind.root.clone())
     }
 
     pub fn resources(&self) -> Arc<Resources> {
@@ -250,7 +273,7 @@ impl ResourceRegistry {
         let collection = &resources.named(plural)?.collection;
         let object = collection.cache.get(namespace, name)?;
         match collection.selected(&collection.kind, field) {
-            Ok(Selected::Field(at)) => object.field(at).map(str::to_owned),
+            Ok(FieldSource::Field(at)) => object.field(at).map(str::to_owned),
             _ => Some(String::new()),
         }
     }

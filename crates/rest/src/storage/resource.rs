@@ -138,9 +138,9 @@ fn row_reads(kind: &Kind, hooks: &Hooks, paths: &[Option<JsonPath>]) -> FieldTre
     let generic = ["metadata.name", "metadata.creationTimestamp"];
     let declared = kind.columns.iter().map(|column| &*column.path);
     let declared = declared.filter(|path| !path.is_empty() && !path.starts_with('.'));
-    let found: Option<Vec<String>> = paths.iter().flatten().map(JsonPath::reads).collect();
-    match found {
-        Some(found) => FieldTree::of(declared.chain(generic).chain(found.iter().map(String::as_str))),
+    let fields: Option<Vec<String>> = paths.iter().flatten().map(JsonPath::reads).collect();
+    match fields {
+        Some(fields) => FieldTree::of(declared.chain(generic).chain(fields.iter().map(String::as_str))),
         // a path with unknown fields reads everything
         None => FieldTree::of([]),
     }

@@ -120,13 +120,13 @@ impl ValueReader {
 
     /// Sets the stored version. A value of an unknown version keeps the fields that the stored version has.
     fn name(&self, value: &mut Value) {
-        let found = value.text(&["apiVersion"]);
-        if found == self.api_version {
+        let api_version = value.text(&["apiVersion"]);
+        if api_version == self.api_version {
             return;
         }
-        if self.other(found).is_none() && !self.warned.swap(true, Ordering::Relaxed) {
+        if self.other(api_version).is_none() && !self.warned.swap(true, Ordering::Relaxed) {
             let kind = &*self.kind.name;
-            tracing::warn!(kind, version = found, read_as = %self.api_version, "stored objects are of an unknown version");
+            tracing::warn!(kind, version = api_version, read_as = %self.api_version, "stored objects are of an unknown version");
         }
         value.set(&["apiVersion"], &*self.api_version);
     }

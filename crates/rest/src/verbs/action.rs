@@ -3,13 +3,13 @@
 use crate::model::context::Context;
 use crate::model::error::ApiError;
 use crate::model::form::Form;
-use crate::model::hooks::{Act, ActionHooks, ActsOn};
+use crate::model::hooks::{ActionEffect, ActionHooks, ActionTarget};
 use crate::model::object::Object;
 use crate::model::operation::Operation;
 use crate::pipeline::api::AdmissionAttributes;
 use crate::pipeline::api::Api;
 use crate::pipeline::commit::store_error;
-use crate::pipeline::decode::{Expected, Input};
+use crate::pipeline::decode::{ExpectedKind, Input};
 use crate::pipeline::request::{ATTEMPTS, WriteRequest};
 use crate::storage::resource::Resource;
 use schema::Value;
@@ -25,9 +25,9 @@ impl Api {
     ) -> Result<(), ApiError> {
         let Some(ty) = (action.body)() else { return Err(ApiError::no_such_path()) };
         let (kind, api_version) = (action.kind, version_of(action, input));
-        let expected = Expected { ty, kind, api_version, known: &|_, _| false };
+        let expected = ExpectedKind { ty, kind, api_version, registry: None };
         let mut body = input.typed(&expected, request.options.field_validation, &mut request.warnings)?;
-        request.user.notes.record_object(&body, || schema::encode::json(&body, ty).into());
+        request.user.record.record_object(&body, || schema::encode::json(&body, ty).into());
         check_name(&body, action, request)?;
         request.place(&mut body)?;
         // admission sees the first version of the body
@@ -49,7 +49,7 @@ impl Api {
     pub async fn act_elsewhere(
         &self,
         request: &mut WriteRequest<'_>,
-        there: ActsOn,
+        there: ActionTarget,
         input: &Input,
     ) -> Result<(), ApiError> {
         let resources = self.resources();
@@ -87,9 +87,9 @@ impl Api {
         action: &ActionHooks,
         body: &Value,
     ) -> Result<(), ApiError> {
-        match &action.act {
-            Act::Change(change) => self.change(request, *change, body).await,
-            Act::Remove(removal) => self.remove_for(request, removal, body).await,
+        match &action.effect {
+            ActionEffect::Change(change) => self.change(request, *change, body).await,
+            ActionEffect::Delete(deletion) => self.budgeted_delete(request, deletion, body).await,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::model::error::{ApiError, Cause, Details};
 use crate::pipeline::api::Api;
-use crate::pipeline::decode::{Format, Input, report_oddities, type_name};
+use crate::pipeline::decode::{Format, Input, report_strict_errors, type_name};
 use crate::pipeline::request::{WriteOutcome, WriteRequest};
 use crate::verbs::update::{check_name, clear_version};
 use merge::{ApplyError, ApplyWrite};
@@ -27,7 +27,7 @@ impl Api {
         let untyped =
             input.untyped().map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
         let validation = request.options.field_validation;
-        report_oddities(untyped.oddities, validation, &mut request.warnings)
+        report_strict_errors(untyped.strict_errors, validation, &mut request.warnings)
             .map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
         let config = untyped.value;
         check_config(&config, request)?;

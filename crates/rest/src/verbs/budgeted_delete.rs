@@ -5,7 +5,7 @@
 //! back; the controller of the budget corrects that.
 
 use crate::model::error::ApiError;
-use crate::model::hooks::{Charge, Price, Removal};
+use crate::model::hooks::{BudgetCharge, BudgetDecision, BudgetedDelete};
 use crate::model::options::{DeleteOptions, Query};
 use crate::pipeline::api::Api;
 use crate::pipeline::commit::store_error;
@@ -14,28 +14,28 @@ use schema::Value;
 use store::{Expect, Revision, StoreError};
 
 impl Api {
-    pub(crate) async fn remove_for(
+    pub(crate) async fn budgeted_delete(
         &self,
         request: &WriteRequest<'_>,
-        removal: &Removal,
+        deletion: &BudgetedDelete,
         body: &Value,
     ) -> Result<(), ApiError> {
         let resource = request.resource;
-        let requested = self.removal_options(request, body.at(&[removal.options]))?;
+        let requested = self.budgeted_delete_options(request, body.at(&[deletion.options]))?;
         for _ in 0..ATTEMPTS {
             let current = resource.collection.cache.get(request.namespace, request.name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(request.name)))?;
             let object = resource.tree(&current)?;
-            let price = self.with_context(request.user, |context| (removal.decide)(&object, context))?;
+            let decision = self.with_context(request.user, |context| (deletion.decide)(&object, context))?;
             let mut options = requested.clone();
             let mut pinned = false;
-            match price {
-                Price::Nothing => {}
-                Price::NothingNow => {
+            match decision {
+                BudgetDecision::Free => {}
+                BudgetDecision::FreeWhileUnchanged => {
                     pinned = options.resource_version.is_none();
                     options.resource_version.get_or_insert(current.revision.to_string());
                 }
-                Price::Charged(charge) => {
+                BudgetDecision::Charge(charge) => {
                     if !self.charge(request, &charge, &object, options.dry_run).await? {
                         continue;
                     }
@@ -43,7 +43,7 @@ impl Api {
             }
             let (namespace, name) = (request.namespace, request.name);
             let deleted =
-                self.delete_marked(resource, namespace, name, &options, request.user, Some(removal.mark));
+                self.delete_marked(resource, namespace, name, &options, request.user, Some(deletion.mark));
             match deleted.await {
                 Ok(_) => return Ok(()),
                 Err(error) => {
@@ -59,7 +59,7 @@ impl Api {
     }
 
     /// The options of the deletion; the request or the body can make it a dry run.
-    fn removal_options(
+    fn budgeted_delete_options(
         &self,
         request: &WriteRequest<'_>,
         given: Option<&Value>,
@@ -81,26 +81,26 @@ impl Api {
     async fn charge(
         &self,
         request: &WriteRequest<'_>,
-        charge: &Charge,
+        charge: &BudgetCharge,
         object: &Value,
         dry_run: bool,
     ) -> Result<bool, ApiError> {
         let resources = self.resources();
-        let Some(payers) = resources.named(charge.plural) else {
+        let Some(budgets) = resources.named(charge.plural) else {
             return Ok(false);
         };
-        let Some(current) = payers.collection.cache.get(&charge.namespace, &charge.name) else {
+        let Some(current) = budgets.collection.cache.get(&charge.namespace, &charge.name) else {
             return Ok(false);
         };
-        let old = payers.tree(&current)?;
+        let old = budgets.tree(&current)?;
         let mut next = old.clone();
-        self.with_context(request.user, |context| (charge.pay)(&mut next, object, context))?;
+        self.with_context(request.user, |context| (charge.charge)(&mut next, object, context))?;
         if dry_run {
             return Ok(true);
         }
         let manager = format!("{}-apiserver", self.names.prefix);
-        let payment = WriteRequest {
-            resource: payers,
+        let status_write = WriteRequest {
+            resource: budgets,
             namespace: &charge.namespace,
             name: &charge.name,
             subresource: "status",
@@ -110,8 +110,8 @@ impl Api {
             owned: false,
             warnings: Vec::new(),
         };
-        self.track(&payment, Some(&old), &mut next);
-        match self.commit(&payment, next, None, Expect::Revision(Revision(current.revision))).await {
+        self.track(&status_write, Some(&old), &mut next);
+        match self.commit(&status_write, next, None, Expect::Revision(Revision(current.revision))).await {
             Ok(_) => Ok(true),
             Err(StoreError::Conflict { .. }) => Ok(false),
             Err(why) => Err(store_error(why)),

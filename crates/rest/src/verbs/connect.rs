@@ -7,7 +7,7 @@ use crate::model::error::ApiError;
 use crate::model::form::Form;
 use crate::model::operation::Operation;
 use crate::model::options::Query;
-use crate::pipeline::api::{AdmissionAttributes, Api, RequestOptions, Rounds};
+use crate::pipeline::api::{AdmissionAttributes, Api, ReinvocationContext, RequestOptions};
 use crate::storage::resource::Resource;
 use schema::table::{Scalar, Shape, Type};
 use schema::{Value, decode};
@@ -41,7 +41,7 @@ impl Api {
             api: self,
             other: Some(to.form),
             options: RequestOptions::None,
-            rounds: Rounds::default(),
+            reinvocation: ReinvocationContext::default(),
         };
         self.mutate(&write, Some(&mut options), None).await?;
         self.validate(&write, &options, None).await

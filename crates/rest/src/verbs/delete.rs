@@ -6,7 +6,7 @@ use crate::model::metadata::{FOREGROUND, ORPHAN};
 use crate::model::object::Object;
 use crate::model::operation::Operation;
 use crate::model::options::{DeleteOptions, Propagation};
-use crate::pipeline::api::{AdmissionAttributes, Api, RequestOptions, Rounds};
+use crate::pipeline::api::{AdmissionAttributes, Api, ReinvocationContext, RequestOptions};
 use crate::pipeline::commit::store_error;
 use crate::pipeline::request::ATTEMPTS;
 use crate::storage::resource::Resource;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use store::{Expect, Revision, StoreError};
 
 /// The result of a delete.
-pub enum Deleted {
+pub enum DeleteOutcome {
     /// The object is removed; the response is a `Status` about it.
     Gone { uid: String },
     /// The response is the object, removed or terminating.
@@ -64,7 +64,7 @@ impl Api {
         name: &str,
         options: &DeleteOptions,
         user: &Requester,
-    ) -> Result<Deleted, ApiError> {
+    ) -> Result<DeleteOutcome, ApiError> {
         self.delete_marked(resource, namespace, name, options, user, None).await
     }
 
@@ -75,7 +75,7 @@ impl Api {
         (namespace, name): (&str, &str),
         options: &DeleteOptions,
         user: &Requester,
-    ) -> Result<Deleted, ApiError> {
+    ) -> Result<DeleteOutcome, ApiError> {
         self.delete_named(resource, (namespace, name), "", options, user, None).await
     }
 
@@ -88,7 +88,7 @@ impl Api {
         options: &DeleteOptions,
         user: &Requester,
         mark: Option<Mark>,
-    ) -> Result<Deleted, ApiError> {
+    ) -> Result<DeleteOutcome, ApiError> {
         self.delete_named(resource, (namespace, name), name, options, user, mark).await
     }
 
@@ -100,7 +100,7 @@ impl Api {
         options: &DeleteOptions,
         user: &Requester,
         mark: Option<Mark>,
-    ) -> Result<Deleted, ApiError> {
+    ) -> Result<DeleteOutcome, ApiError> {
         for _ in 0..ATTEMPTS {
             let current = resource.collection.cache.get(namespace, name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(name)))?;
@@ -121,14 +121,14 @@ impl Api {
         options: &DeleteOptions,
         user: &Requester,
         mark: Option<Mark>,
-    ) -> Result<Option<Deleted>, ApiError> {
+    ) -> Result<Option<DeleteOutcome>, ApiError> {
         resource.ready(std::slice::from_ref(current)).await?;
         let object = resource.tree(current)?;
         check_preconditions(resource, current, &object, options)?;
         // a terminating object that is held by more than finalizers needs no second admission
         let deleting = !object.text(&["metadata", "deletionTimestamp"]).is_empty();
         if deleting && mark.is_none() && resource.hooks.delete.holds.is_some_and(|holds| holds(&object)) {
-            return Ok(Some(Deleted::Object { json: resource.json(current), gone: false }));
+            return Ok(Some(DeleteOutcome::Object { json: resource.json(current), gone: false }));
         }
         // an action has passed admission already
         if mark.is_none() {
@@ -150,7 +150,7 @@ impl Api {
             Ok::<_, ApiError>(step)
         })?;
         match step {
-            Step::Pending => Ok(Some(Deleted::Object { json: resource.json(current), gone: false })),
+            Step::Pending => Ok(Some(DeleteOutcome::Object { json: resource.json(current), gone: false })),
             Step::Remove => self.remove(resource, current, object, options).await,
             Step::Mark(next) => self.mark(resource, current, next, options).await,
             Step::MarkAndRemove(next) if options.dry_run => {
@@ -180,9 +180,9 @@ impl Api {
         user: &Requester,
     ) -> Result<(), ApiError> {
         // a kind that begins its deletion itself names the uid as a precondition
-        let mut shown = Cow::Borrowed(options);
+        let mut formatted = Cow::Borrowed(options);
         if resource.hooks.delete.begin.is_some() && options.uid.is_none() {
-            shown.to_mut().uid = Some(object.text(&["metadata", "uid"]).to_owned());
+            formatted.to_mut().uid = Some(object.text(&["metadata", "uid"]).to_owned());
         }
         let write = AdmissionAttributes {
             resource,
@@ -195,8 +195,8 @@ impl Api {
             dry_run: options.dry_run,
             api: self,
             other: None,
-            options: RequestOptions::Delete(&shown),
-            rounds: Rounds::default(),
+            options: RequestOptions::Delete(&formatted),
+            reinvocation: ReinvocationContext::default(),
         };
         self.mutate(&write, None, Some(object)).await?;
         self.validate(&write, &Value::Null, Some(object)).await
@@ -208,7 +208,7 @@ impl Api {
         current: &Object,
         mut object: Value,
         options: &DeleteOptions,
-    ) -> Result<Option<Deleted>, ApiError> {
+    ) -> Result<Option<DeleteOutcome>, ApiError> {
         if !options.dry_run {
             match self.remove_stored(resource, current, &object).await {
                 // the last state has the revision of the removal
@@ -226,15 +226,15 @@ impl Api {
         current: &Object,
         next: Value,
         options: &DeleteOptions,
-    ) -> Result<Option<Deleted>, ApiError> {
+    ) -> Result<Option<DeleteOutcome>, ApiError> {
         if options.dry_run {
-            return Ok(Some(Deleted::Object {
+            return Ok(Some(DeleteOutcome::Object {
                 json: encode::json(&next, &resource.kind.root).into(),
                 gone: false,
             }));
         }
         let marked = self.put_marked(resource, current, &next).await?;
-        Ok(marked.map(|object| Deleted::Object { json: resource.json(&object), gone: false }))
+        Ok(marked.map(|object| DeleteOutcome::Object { json: resource.json(&object), gone: false }))
     }
 
     /// Stores the marked state; `None` when another write was committed first.
@@ -373,12 +373,12 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
 }
 
 /// The result of a removal.
-fn gone(resource: &Resource, object: &Value) -> Deleted {
+fn gone(resource: &Resource, object: &Value) -> DeleteOutcome {
     if resource.hooks.delete.returns_object {
         let json = encode::json(object, &resource.kind.root).into();
-        return Deleted::Object { json, gone: true };
+        return DeleteOutcome::Object { json, gone: true };
     }
-    Deleted::Gone { uid: object.text(&["metadata", "uid"]).to_owned() }
+    DeleteOutcome::Gone { uid: object.text(&["metadata", "uid"]).to_owned() }
 }
 
 fn bump_generation(object: &mut Value) {

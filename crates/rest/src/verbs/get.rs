@@ -2,7 +2,7 @@
 
 use crate::model::error::{ApiError, Subject};
 use crate::model::object::Object;
-use crate::model::view::{Missing, field_at};
+use crate::model::view::{NotFoundSubject, field_at};
 use crate::pipeline::api::Api;
 use crate::storage::freshness::parse_revision;
 use crate::storage::resource::Resource;
@@ -43,11 +43,11 @@ impl Api {
         resource_version: &str,
     ) -> Result<Bytes, ApiError> {
         let (view, served) = resource.view(subresource).ok_or_else(ApiError::no_such_path)?;
-        let found = self.get(resource, namespace, name, resource_version).await;
-        let object = found.map_err(|why| match why.code {
-            404 if view.missing != Missing::Object => {
+        let result = self.get(resource, namespace, name, resource_version).await;
+        let object = result.map_err(|why| match why.code {
+            404 if view.missing != NotFoundSubject::Object => {
                 let kind = format!("{}/{subresource}", resource.kind.plural);
-                let of_view = view.missing == Missing::PartOfView;
+                let of_view = view.missing == NotFoundSubject::PartOfView;
                 let group = if of_view { &served.group } else { &resource.group };
                 ApiError::not_found(Subject { group, kind: &kind, name })
             }

@@ -126,17 +126,17 @@ impl Api {
         let within = (!namespace.is_empty()).then_some(namespace);
         let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         let fetched = Cell::new(0);
-        let mut found = snapshot.range(within, after).filter(|(_, object)| {
+        let mut objects = snapshot.range(within, after).filter(|(_, object)| {
             fetched.set(fetched.get() + 1);
             selector.matches(object)
         });
         let mut items = Vec::new();
         let mut last = None;
-        for (key, object) in found.by_ref().take(limit) {
+        for (key, object) in objects.by_ref().take(limit) {
             items.push(object.clone());
             last = Some(key);
         }
-        let more = items.len() == limit && found.next().is_some();
+        let more = items.len() == limit && objects.next().is_some();
         resource.collection.listed(fetched.get(), items.len());
         let (Some(last), true) = (last, more) else {
             return Page { revision, items, continue_token: String::new(), remaining: None };

@@ -4,7 +4,7 @@ use crate::model::error::{ApiError, Subject};
 use crate::model::options::FieldValidation;
 use crate::pipeline::api::Api;
 use crate::pipeline::decode::{
-    Input, NO_TYPE, is_of_kind, is_of_schema, not_an_object, report_oddities, type_name, untyped_field,
+    Input, NO_TYPE, is_of_kind, is_of_schema, not_an_object, report_strict_errors, type_name, untyped_field,
 };
 use crate::pipeline::request::{WriteOutcome, WriteRequest};
 use crate::verbs::update::check_name;
@@ -43,8 +43,8 @@ impl Api {
         let patch = parse(kind, input, request);
         // the error of an invalid patch comes after that of a missing object
         if patch.is_err() {
-            let found = request.resource.collection.cache.get(request.namespace, name);
-            found.ok_or_else(|| ApiError::not_found(request.resource.subject(name)))?;
+            let current = request.resource.collection.cache.get(request.namespace, name);
+            current.ok_or_else(|| ApiError::not_found(request.resource.subject(name)))?;
         }
         let patch = patch?;
         // a patch can point into managed fields, which are kept as text
@@ -55,11 +55,11 @@ impl Api {
             let ty = &resource.kind.root;
             // only an error shows the patched object, so it is patched again for that
             let refused = |why: &str| match patch.apply(ty, old) {
-                Ok(_) => misfit(&patch.shown(ty, old, input), why),
+                Ok(_) => misfit(&patch.patch_text(ty, old, input), why),
                 Err(why) => patch_error(&why),
             };
             let patched = patch.apply(ty, old).map_err(|why| match why {
-                Error::Misfit { why, .. } => misfit(&patch.shown(ty, old, input), &why),
+                Error::Misfit { why, .. } => misfit(&patch.patch_text(ty, old, input), &why),
                 other => patch_error(&other),
             })?;
             let read = !ty.loose && !matches!(patch, Patch::Strategic(_));
@@ -75,8 +75,8 @@ impl Api {
                 };
                 let fields = patched.as_map().into_iter().flat_map(Map::keys);
                 let unknown = fields.filter(|field| !is_known(field));
-                let oddities = unknown.map(|field| format!("unknown field {field:?}")).collect();
-                report_oddities(oddities, validation, warnings).map_err(|why| refused(&why))?;
+                let strict_errors = unknown.map(|field| format!("unknown field {field:?}")).collect();
+                report_strict_errors(strict_errors, validation, warnings).map_err(|why| refused(&why))?;
                 let mut nameless = Value::map();
                 nameless.set(&["metadata", "name"], patched.text(&["name"]));
                 check_name(&nameless, name)?;
@@ -87,8 +87,8 @@ impl Api {
                     return Err(refused(&format!("{NO_TYPE}: {why}")));
                 }
                 if patched.text(&["kind"]).is_empty() {
-                    let shown = patch.shown(ty, old, input);
-                    return Err(refused(&format!("Object 'Kind' is missing in '{shown}'")));
+                    let formatted = patch.patch_text(ty, old, input);
+                    return Err(refused(&format!("Object 'Kind' is missing in '{formatted}'")));
                 }
             }
             let untyped = untyped_field(&patched).filter(|_| read);
@@ -99,7 +99,7 @@ impl Api {
                 (_, Some(why)) => refused(&format!("{NO_TYPE}: {why}")),
                 (other, _) => {
                     // the error is the first of the text, whose order the tree has lost
-                    let text = patch.shown(ty, old, input);
+                    let text = patch.patch_text(ty, old, input);
                     let first = decode::json(text.as_bytes(), ty).err().filter(|_| read);
                     refused(&first.unwrap_or(other).to_string())
                 }
@@ -107,9 +107,9 @@ impl Api {
             // a schema applies to objects of its own kind only
             let in_schema =
                 !ty.loose || is_of_kind(&decoded.value, old.text(&["kind"]), old.text(&["apiVersion"]));
-            let oddities = decoded.oddities.iter().filter(|it| in_schema || !is_of_schema(it));
-            let oddities = oddities.map(ToString::to_string).collect();
-            report_oddities(oddities, validation, warnings).map_err(|why| refused(&why))?;
+            let strict_errors = decoded.strict_errors.iter().filter(|it| in_schema || !is_of_schema(it));
+            let strict_errors = strict_errors.map(ToString::to_string).collect();
+            report_strict_errors(strict_errors, validation, warnings).map_err(|why| refused(&why))?;
             if let Some(why) = resource.hooks.decode.conversion_error.and_then(|of| of(&decoded.value)) {
                 let read = !matches!(patch, Patch::Strategic(_));
                 return Err(if read { refused(&why) } else { ApiError::internal(why) });
@@ -150,7 +150,7 @@ fn mentions(text: &[u8], word: &[u8]) -> bool {
 
 fn parse(kind: PatchKind, input: &Input, request: &mut WriteRequest<'_>) -> Result<Patch, ApiError> {
     let validation = request.options.field_validation;
-    // the form is checked only where its oddities are reported, and never that of a strategic patch
+    // the form is checked only where its strict errors are reported, and never that of a strategic patch
     let form = if validation == FieldValidation::Ignore { Form::Unchecked } else { Form::Checked };
     let undecodable = |why: String| {
         ApiError::bad_request(match (kind, form) {
@@ -160,15 +160,17 @@ fn parse(kind: PatchKind, input: &Input, request: &mut WriteRequest<'_>) -> Resu
         })
     };
     let untyped = input.untyped().map_err(undecodable)?;
-    let mut note = |oddities| {
-        report_oddities(oddities, validation, &mut request.warnings).map_err(ApiError::bad_request)
+    let mut note = |strict_errors| {
+        report_strict_errors(strict_errors, validation, &mut request.warnings).map_err(ApiError::bad_request)
     };
     match kind {
         PatchKind::Json => {
-            let (patch, mut oddities) =
+            let (patch, mut strict_errors) =
                 JsonPatch::parse(&untyped.value, form).map_err(|why| patch_error(&why))?;
-            oddities.extend(untyped.oddities.iter().map(|oddity| format!("json patch {oddity}")));
-            note(oddities)?;
+            strict_errors.extend(
+                untyped.strict_errors.iter().map(|strict_error| format!("json patch {strict_error}")),
+            );
+            note(strict_errors)?;
             Ok(Patch::Json(patch))
         }
         PatchKind::Merge | PatchKind::Strategic => {
@@ -185,7 +187,7 @@ fn parse(kind: PatchKind, input: &Input, request: &mut WriteRequest<'_>) -> Resu
                     format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
                 return Err(undecodable(why));
             }
-            note(untyped.oddities)?;
+            note(untyped.strict_errors)?;
             Ok(if kind == PatchKind::Merge {
                 Patch::Merge(untyped.value)
             } else {
@@ -233,9 +235,9 @@ impl Patch {
     }
 
     /// The patched object, or the spent strategic patch, as the error shows it.
-    fn shown(&self, ty: &Type, old: &Value, input: &Input) -> String {
+    fn patch_text(&self, ty: &Type, old: &Value, input: &Input) -> String {
         if let Patch::Strategic(patch) = self {
-            return merge::strategic::shown_spent(old, patch);
+            return merge::strategic::format_spent(old, patch);
         }
         // custom resources are written in the order of names
         let object = if ty.loose { encode::untyped(&old.opened()) } else { encode::json(old, ty) };
@@ -267,8 +269,8 @@ fn same_type(patched: &Value, old: &Value) -> Result<(), ApiError> {
 }
 
 /// The error of a patched object that does not have its type.
-fn misfit(shown: &str, why: &str) -> ApiError {
-    let problem = Problem::invalid_text(&Path::ROOT.field("patch"), shown, why);
+fn misfit(formatted: &str, why: &str) -> ApiError {
+    let problem = Problem::invalid_text(&Path::ROOT.field("patch"), formatted, why);
     ApiError::invalid(Subject { group: "", kind: "", name: "" }, vec![problem])
 }
 

@@ -12,7 +12,7 @@ use crate::model::options::ListOptions;
 use crate::model::virtual_resource::{Find, Lookup, VirtualRequest, VirtualResource};
 use crate::pipeline::api::AdmissionAttributes;
 use crate::pipeline::api::Api;
-use crate::pipeline::decode::{Expected, Input};
+use crate::pipeline::decode::{ExpectedKind, Input};
 use crate::pipeline::request::{WriteOutcome, WriteRequest};
 use crate::storage::resource::Resource;
 use crate::verbs::list::Page;
@@ -51,17 +51,13 @@ impl Api {
         let root = &part.kind.root;
         let group = part.kind.group.full(&self.names.api_domain);
         let api_version = api_version(&group, &part.kind.version);
-        let expected = Expected {
-            ty: root,
-            kind: &part.kind.name,
-            api_version: &api_version,
-            known: &|version, kind| self.resources().has_kind(version, kind),
-        };
+        let expected =
+            ExpectedKind { ty: root, kind: &part.kind.name, api_version: &api_version, registry: Some(self) };
         let mut object = input.typed(&expected, request.options.field_validation, &mut request.warnings)?;
-        request.user.notes.record_object(&object, || {
-            let mut shown = object.clone();
-            defaults::apply(root, &mut shown);
-            encode::json(&shown, root).into()
+        request.user.record.record_object(&object, || {
+            let mut formatted = object.clone();
+            defaults::apply(root, &mut formatted);
+            encode::json(&formatted, root).into()
         });
         request.place(&mut object)?;
         defaults::apply(root, &mut object);
@@ -112,8 +108,8 @@ impl Api {
         kind: &dyn VirtualResource,
         name: &str,
     ) -> Result<Arc<Object>, ApiError> {
-        let found = kind.all().into_iter().find(|value| value.text(&["metadata", "name"]) == name);
-        match found {
+        let object = kind.all().into_iter().find(|value| value.text(&["metadata", "name"]) == name);
+        match object {
             Some(value) => Ok(unstored(resource, value)),
             None => Err(kind.missing(resource.subject(name))),
         }

@@ -34,7 +34,7 @@ fn read(text: &[u8], names: &Names, gates: Gates) -> Result<Configuration, Strin
     let decoded = decode::tree(value, tables::configuration(version));
     let decoded =
         decoded.map_err(|why| why.to_string().replace("qps of type float64", "qps of type float32"))?;
-    oddities.extend(decoded.oddities.iter().map(ToString::to_string));
+    oddities.extend(decoded.strict_errors.iter().map(ToString::to_string));
     let mut reader = ArgsReader { version, names, gates, oddities };
     let args = reader.read_all(&decoded.value)?;
     if !reader.oddities.is_empty() {
@@ -53,7 +53,7 @@ fn parse(text: &[u8]) -> Result<(Value, Vec<String>), String> {
     if is_json {
         let decoded = decode::json_untyped(text)
             .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?;
-        return Ok((decoded.value, decoded.oddities.iter().map(ToString::to_string).collect()));
+        return Ok((decoded.value, decoded.strict_errors.iter().map(ToString::to_string).collect()));
     }
     let document = yaml::parse(text, Limits::default()).map_err(|why| why.cause().to_owned())?;
     let mut repeated = document.repeated;
@@ -161,7 +161,7 @@ impl ArgsReader<'_> {
         let has_empty_shape = kind == ArgsKind::VolumeBinding
             && args.at(&["shape"]).and_then(Value::as_list).is_some_and(<[Value]>::is_empty);
         let decoded = self.decode(kind, args).map_err(|why| format!("decoding .{place}: {why}"))?;
-        found.extend(decoded.oddities.iter().map(ToString::to_string));
+        found.extend(decoded.strict_errors.iter().map(ToString::to_string));
         if !found.is_empty() {
             let why = format!("decoding args for plugin {plugin}: {}", strict_error(&found));
             self.oddities.push(format!("decoding .{place}: {}", strict_error(&[why])));

@@ -12,6 +12,9 @@ pub enum ConfigError {
     /// A profile whose plugins do not go together.
     #[error("{0}")]
     Profile(String),
+    /// An extender that cannot be called.
+    #[error("extender {url}: {why}")]
+    Extender { url: String, why: String },
 }
 
 /// Several messages as one; equal ones appear once.

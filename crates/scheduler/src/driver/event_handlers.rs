@@ -14,6 +14,7 @@ use api::policy::v1::PodDisruptionBudget;
 use api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use client::{Change, Informer, InformerFactory};
 
+use super::inbox;
 use crate::scheduler::Scheduler;
 use crate::storage::{Store, key};
 
@@ -154,21 +155,52 @@ impl Informers {
 
 /// The receiver of changes.
 pub(super) trait Receiver: Send + Sync + 'static {
-    /// Applies a change to the scheduler at the current time.
-    fn apply(&self, change: impl FnOnce(&mut Scheduler, Duration));
+    /// Applies a change to the scheduler at the current time, after all that wait. Returns false if it is busy.
+    fn try_apply(&self, change: impl FnOnce(&mut Scheduler, Duration)) -> bool;
+    /// Applies a change when the scheduler is free.
+    fn defer(&self, change: inbox::Change);
+}
+
+/// A change that outlives its event.
+enum OwnedChange<K> {
+    Added(Arc<K>),
+    Updated { old: Arc<K>, new: Arc<K> },
+    Deleted(Arc<K>),
+}
+
+impl<K> OwnedChange<K> {
+    fn new(change: &Change<'_, K>) -> Self {
+        match change {
+            Change::Added(object) => OwnedChange::Added(Arc::clone(object)),
+            Change::Updated { old, new } => {
+                OwnedChange::Updated { old: Arc::clone(old), new: Arc::clone(new) }
+            }
+            Change::Deleted(object) => OwnedChange::Deleted(Arc::clone(object)),
+        }
+    }
+
+    fn as_change(&self) -> Change<'_, K> {
+        match self {
+            OwnedChange::Added(object) => Change::Added(object),
+            OwnedChange::Updated { old, new } => Change::Updated { old, new },
+            OwnedChange::Deleted(object) => Change::Deleted(object),
+        }
+    }
 }
 
 /// Applies every change of an informer.
-fn listen<K: Resource>(
+pub(super) fn listen<K: Resource>(
     informer: &Informer<K>,
     receiver: &Arc<impl Receiver>,
     handle: impl Fn(&mut Scheduler, Duration, &Change<'_, K>) + Send + Sync + 'static,
 ) {
     // a listener must not keep the receiver alive
-    let receiver = Arc::downgrade(receiver);
+    let (receiver, handle) = (Arc::downgrade(receiver), Arc::new(handle));
     informer.listen(move |change| {
-        if let Some(receiver) = receiver.upgrade() {
-            receiver.apply(|scheduler, now| handle(scheduler, now, change));
+        let Some(receiver) = receiver.upgrade() else { return };
+        if !receiver.try_apply(|scheduler, now| handle(scheduler, now, change)) {
+            let (handle, change) = (Arc::clone(&handle), OwnedChange::new(change));
+            receiver.defer(Box::new(move |scheduler, now| handle(scheduler, now, &change.as_change())));
         }
     });
 }

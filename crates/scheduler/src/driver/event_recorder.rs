@@ -24,6 +24,10 @@ const BACKLOG: usize = 20_000;
 const WRITERS: usize = 16;
 /// How long after an event its repetition belongs to the same series.
 const SERIES_WINDOW: Duration = Duration::from_secs(360);
+/// The longest note that the server accepts, in bytes.
+const NOTE_LIMIT: usize = 1024;
+/// The end of a note whose rest is left out.
+const REST_OMITTED: &str = " ...";
 /// The number of events that are remembered for their repetitions.
 const REMEMBERED: usize = 10_000;
 
@@ -40,6 +44,16 @@ pub(super) struct EventNote {
     pub action: &'static str,
     pub note: String,
     pub related: Option<ObjectReference>,
+}
+
+/// A note within the limit of the API: the rest of a longer one is left out.
+pub(super) fn truncate_note(mut note: String) -> String {
+    if note.len() > NOTE_LIMIT {
+        let kept = NOTE_LIMIT - REST_OMITTED.len();
+        note.truncate((0..=kept).rev().find(|end| note.is_char_boundary(*end)).unwrap_or_default());
+        note.push_str(REST_OMITTED);
+    }
+    note
 }
 
 /// See the module.
@@ -183,5 +197,18 @@ impl Writer {
             series.clear();
         }
         series.insert(key, Series { event, count: 1, last: now });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_notes_are_truncated() {
+        assert_eq!(truncate_note("a".repeat(1024)), "a".repeat(1024));
+        assert_eq!(truncate_note("a".repeat(1025)), "a".repeat(1020) + " ...");
+        // a character is not cut in two
+        assert_eq!(truncate_note("a".repeat(1019) + &"é".repeat(10)), "a".repeat(1019) + " ...");
     }
 }

@@ -7,7 +7,7 @@ use client::{Api, Error, Patch, json_value, unless};
 use serde_json::json;
 
 use super::Driver;
-use super::event_recorder::{EventNote, EventType, pod_reference};
+use super::event_recorder::{EventNote, EventType, pod_reference, truncate_note};
 use crate::cycle::{Failure, Nomination};
 use crate::pod_info::PodInfo;
 use crate::preemption::Preemption;
@@ -28,6 +28,9 @@ impl Driver {
             }
             _ => {}
         }
+        if let Some(claim) = &failure.deallocation {
+            self.write_claim(claim).await;
+        }
         // after the status: a victim's end wakes the pod, and its binding must not be overwritten by an older status
         if let Some(preemption) = &failure.preemption {
             self.preempt(pod, preemption).await;
@@ -39,7 +42,7 @@ impl Driver {
             event_type: EventType::Warning,
             reason: "FailedScheduling",
             action: "Scheduling",
-            note,
+            note: truncate_note(note),
             related: None,
         };
         self.recorder.record(&pod.pod.spec.scheduler_name, pod, note);

@@ -18,6 +18,8 @@ pub struct Diagnosis {
     /// Different rejections, with exceptions, and how many nodes have each.
     rejections: Vec<(Arc<Rejection>, usize)>,
     count: usize,
+    /// Further nodes that rejected the pod, of which only the number is known.
+    pub skipped: usize,
     /// The plugins that rejected the pod: events they registered for may make it schedulable.
     pub unschedulable_plugins: BTreeSet<Plugin>,
     /// The message of a plugin that rejected the pod before any node was looked at.
@@ -54,7 +56,8 @@ impl Diagnosis {
         entry.checked_sub(1).map(|place| place as usize)
     }
 
-    fn rejection(&self, slot: Slot) -> Option<&Arc<Rejection>> {
+    /// The rejection of a node.
+    pub fn rejection(&self, slot: Slot) -> Option<&Arc<Rejection>> {
         let place = self.known(*self.nodes.get(slot)?)?;
         self.rejections.get(place).map(|(rejection, _)| rejection)
     }
@@ -78,7 +81,7 @@ impl Diagnosis {
 
     /// The number of nodes that rejected the pod.
     pub fn rejections(&self) -> usize {
-        self.count
+        self.count + self.skipped
     }
 
     pub fn code(&self, slot: Slot) -> Option<Code> {

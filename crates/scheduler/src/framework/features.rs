@@ -7,6 +7,7 @@ pub struct Features {
     pub match_label_keys_in_pod_topology_spread: bool,
     pub node_inclusion_policy_in_pod_topology_spread: bool,
     pub read_write_once_pod: bool,
+    pub dynamic_resource_allocation: bool,
 }
 
 impl Features {
@@ -16,6 +17,7 @@ impl Features {
         match_label_keys_in_pod_topology_spread: true,
         node_inclusion_policy_in_pod_topology_spread: true,
         read_write_once_pod: true,
+        dynamic_resource_allocation: true,
     };
 }
 
@@ -26,6 +28,7 @@ impl Default for Features {
             match_label_keys_in_pod_topology_spread: false,
             node_inclusion_policy_in_pod_topology_spread: true,
             read_write_once_pod: false,
+            dynamic_resource_allocation: false,
         }
     }
 }

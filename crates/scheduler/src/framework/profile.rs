@@ -205,6 +205,7 @@ pub struct PluginArgs {
     pub node_resources_balanced_allocation: NodeResourcesBalancedAllocationArgs,
     pub pod_topology_spread: PodTopologySpreadArgs,
     pub volume_binding: VolumeBindingArgs,
+    pub volume_limits: VolumeLimitsArgs,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -327,6 +328,13 @@ impl Default for VolumeBindingArgs {
     fn default() -> Self {
         VolumeBindingArgs { bind_timeout_seconds: 600, shape: Vec::new() }
     }
+}
+
+/// The settings of EBSLimits, GCEPDLimits, AzureDiskLimits and CinderLimits.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct VolumeLimitsArgs {
+    /// Disks that a node can attach if it does not list a limit itself: the environment variable `KUBE_MAX_PD_VOLS`.
+    pub max_disks: Option<i64>,
 }
 
 fn default_resources() -> Vec<ResourceSpec> {

@@ -1,7 +1,9 @@
 //! InterPodAffinity: affinity and anti-affinity to pods in the topology domains of the nodes.
 
+use crate::domain_filter::DomainFilter;
 use crate::framework::{FilterResult, MAX_NODE_SCORE, Rejection};
 use crate::node_info::{NodeInfo, Slot};
+use crate::node_set::NodeSet;
 use crate::pod_info::{AffinityTerm, PodInfo};
 use crate::selector::{LabelMatcher, Labels};
 use crate::snapshot::Snapshot;
@@ -13,6 +15,8 @@ struct Counts {
     by_key: Vec<(KeyId, Vec<i64>)>,
     /// How many of them are not zero.
     entries: usize,
+    /// The domains that became positive or ceased to be since [`Self::take_changes`]; `None` before its first call.
+    changes: Option<Vec<(KeyId, Domain)>>,
 }
 
 impl Counts {
@@ -29,9 +33,17 @@ impl Counts {
             counts.resize(domain as usize + 1, 0);
         }
         let count = &mut counts[domain as usize];
-        self.entries -= usize::from(*count != 0);
+        let before = *count;
         *count = count.saturating_add(delta);
-        self.entries += usize::from(*count != 0);
+        self.entries = self.entries + usize::from(*count != 0) - usize::from(before != 0);
+        if let Some(changes) = self.changes.as_mut().filter(|_| (before > 0) != (*count > 0)) {
+            changes.push((key, domain));
+        }
+    }
+
+    /// The domains that became positive or ceased to be since the last call; `None` at the first one.
+    fn take_changes(&mut self) -> Option<Vec<(KeyId, Domain)>> {
+        self.changes.replace(Vec::new())
     }
 
     fn get(&self, key: KeyId, domain: Domain) -> i64 {
@@ -85,6 +97,35 @@ pub struct State {
     anti_affinity_counts: Counts,
     /// What the pods of each node added to the counts, by slot.
     shares: Vec<Vec<Share>>,
+    filters: Filters,
+}
+
+/// Of a class: the nodes that the terms reject.
+#[derive(Debug, Clone, Default)]
+struct Filters {
+    affinity: Vec<DomainFilter>,
+    anti_affinity: Vec<DomainFilter>,
+    existing: Vec<DomainFilter>,
+    /// Whether the affinity was that of the first pod of its group.
+    is_first: bool,
+}
+
+/// Decides about the domains that changed; about all where the changes are not known.
+fn refresh(
+    filters: &mut [DomainFilter],
+    changes: Option<&[(KeyId, Domain)]>,
+    rejects: impl Fn(KeyId, Domain) -> bool,
+) {
+    for filter in filters {
+        let key = filter.key;
+        match changes {
+            Some(changes) => {
+                let own = changes.iter().filter(|(changed, _)| *changed == key);
+                own.for_each(|(_, domain)| filter.set(*domain, rejects(key, *domain)));
+            }
+            None => filter.domains().for_each(|domain| filter.set(domain, rejects(key, domain))),
+        }
+    }
 }
 
 /// What the pods of a node added to one count.
@@ -229,6 +270,49 @@ impl State {
         }
     }
 
+    /// Brings the sets of rejected nodes up to date.
+    pub fn refresh(&mut self, snapshot: &Snapshot) {
+        let is_first = self.is_first_of_group();
+        let filters = &mut self.filters;
+        let changes = self.affinity_counts.take_changes();
+        if filters.affinity.len() != self.affinity.len() {
+            let keys = self.affinity.iter().map(|own| own.key.unwrap_or(KeyId::MAX));
+            filters.affinity = keys.map(|key| DomainFilter::new(key, true, snapshot)).collect();
+        }
+        let changes = changes.filter(|_| filters.is_first == is_first);
+        let counts = &self.affinity_counts;
+        refresh(&mut filters.affinity, changes.as_deref(), |key, domain| {
+            !is_first && counts.get(key, domain) <= 0
+        });
+        filters.is_first = is_first;
+        let changes = self.anti_affinity_counts.take_changes();
+        if filters.anti_affinity.len() != self.anti_affinity.len() {
+            let keys = self.anti_affinity.iter().map(|own| own.key.unwrap_or(KeyId::MAX));
+            filters.anti_affinity = keys.map(|key| DomainFilter::new(key, false, snapshot)).collect();
+        }
+        let counts = &self.anti_affinity_counts;
+        refresh(&mut filters.anti_affinity, changes.as_deref(), |key, domain| counts.get(key, domain) > 0);
+        let changes = self.existing_counts.take_changes();
+        let counts = &self.existing_counts;
+        refresh(&mut filters.existing, changes.as_deref(), |key, domain| counts.get(key, domain) > 0);
+        for key in self.existing_keys.iter().skip(filters.existing.len()) {
+            let mut added = [DomainFilter::new(*key, false, snapshot)];
+            refresh(&mut added, None, |key, domain| counts.get(key, domain) > 0);
+            filters.existing.extend(added);
+        }
+    }
+
+    /// The nodes that each term rejects, as of the last [`Self::refresh`].
+    pub fn rejected(&self) -> impl Iterator<Item = &NodeSet> {
+        let own = self.filters.affinity.iter().chain(&self.filters.anti_affinity);
+        own.chain(&self.filters.existing).map(DomainFilter::rejected)
+    }
+
+    /// Whether the pod is the first of a group that attracts itself: it may go anywhere.
+    fn is_first_of_group(&self) -> bool {
+        self.affinity_counts.is_empty() && self.matches_own_affinity
+    }
+
     fn satisfies_affinity(&self, topology: &Topology, slot: Slot) -> bool {
         let mut pods_exist = true;
         for own in &self.affinity {
@@ -237,8 +321,7 @@ impl State {
             };
             pods_exist &= self.affinity_counts.get(key, domain) > 0;
         }
-        // the first pod of a group that attracts itself may go anywhere
-        pods_exist || (self.affinity_counts.is_empty() && self.matches_own_affinity)
+        pods_exist || self.is_first_of_group()
     }
 
     fn is_repelled(
@@ -367,8 +450,8 @@ impl ScoreState {
     }
 }
 
-pub fn score(state: &ScoreState, topology: &Topology, node: &NodeInfo) -> i64 {
-    let of = |(key, sums): &(KeyId, Vec<i64>)| sums.get(topology.domain(*key, node.slot)? as usize).copied();
+pub fn score(state: &ScoreState, topology: &Topology, slot: Slot) -> i64 {
+    let of = |(key, sums): &(KeyId, Vec<i64>)| sums.get(topology.domain(*key, slot)? as usize).copied();
     state.sums.by_key.iter().filter_map(of).fold(0, i64::saturating_add)
 }
 

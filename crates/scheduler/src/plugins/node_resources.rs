@@ -142,7 +142,7 @@ pub fn score_fit(strategy: &ScoringStrategy, state: &ScoreState, node: &NodeInfo
             ScoringStrategyType::LeastAllocated => least_requested(requested, capacity),
             ScoringStrategyType::MostAllocated => most_requested(requested, capacity),
             ScoringStrategyType::RequestedToCapacityRatio => {
-                match ratio(&strategy.shape, requested, capacity) {
+                match shape_score(&strategy.shape, requested, capacity) {
                     score if score > 0 => score,
                     _ => continue,
                 }
@@ -173,8 +173,8 @@ fn share(part: i64, whole: i64) -> i64 {
     (i128::from(part) * i128::from(MAX_NODE_SCORE) / i128::from(whole)) as i64
 }
 
-/// The value of the shape, a broken line, at the utilization.
-fn ratio(shape: &[UtilizationShapePoint], requested: i64, capacity: i64) -> i64 {
+/// The value of a shape, a broken line, at the utilization, as a score of a node.
+pub fn shape_score(shape: &[UtilizationShapePoint], requested: i64, capacity: i64) -> i64 {
     let utilization =
         if capacity == 0 || requested > capacity { MAX_NODE_SCORE } else { share(requested, capacity) };
     let point = |at: &UtilizationShapePoint| {
@@ -226,7 +226,7 @@ mod tests {
     fn a_shape_is_a_broken_line() {
         let shape = [(0, 0), (50, 10), (100, 0)];
         let shape = shape.map(|(utilization, score)| UtilizationShapePoint { utilization, score });
-        let at = |requested: i64| ratio(&shape, requested, 100);
+        let at = |requested: i64| shape_score(&shape, requested, 100);
         assert_eq!([0, 25, 50, 75, 100, 200].map(at), [0, 50, 100, 50, 0, 0]);
     }
 }

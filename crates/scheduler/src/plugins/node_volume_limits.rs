@@ -9,6 +9,7 @@ use names::labels::{
     CINDER_PLUGIN, GCE_PD_DRIVER, GCE_PD_PLUGIN, INSTANCE_TYPE,
 };
 
+use crate::framework::profile::VolumeLimitsArgs;
 use crate::framework::{FilterResult, Plugin, Rejection};
 use crate::node_info::NodeInfo;
 use crate::plugins::volumes::{check_owner, claim_class, is_migrated};
@@ -113,7 +114,13 @@ fn claims(
 }
 
 /// The filter of the plugins for one sort of disk.
-pub fn filter_disks(plugin: Plugin, pod: &PodInfo, storage: &Storage, node: &NodeInfo) -> FilterResult {
+pub fn filter_disks(
+    plugin: Plugin,
+    args: &VolumeLimitsArgs,
+    pod: &PodInfo,
+    storage: &Storage,
+    node: &NodeInfo,
+) -> FilterResult {
     let Some(disk) = Disk::of(plugin).filter(|_| !pod.volumes.is_empty()) else { return Ok(()) };
     let wanted = disks_of(disk, pod, storage, true)?;
     let csi_node = storage.csi_nodes.get(node.name()).map(|it| &**it);
@@ -124,7 +131,8 @@ pub fn filter_disks(plugin: Plugin, pod: &PodInfo, storage: &Storage, node: &Nod
     for other in &node.pods {
         all.extend(disks_of(disk, other, storage, false)?);
     }
-    let limit = node.allocatable.scalar(disk.limit).unwrap_or_else(|| disk.default_limit(node));
+    let limit = node.allocatable.scalar(disk.limit).or(args.max_disks);
+    let limit = limit.unwrap_or_else(|| disk.default_limit(node));
     match all.len() as i64 > limit {
         true => Err(Rejection::unschedulable(EXCEEDED)),
         false => Ok(()),
@@ -230,4 +238,37 @@ fn csi_volumes(
         found.extend(volume.filter(|(driver, handle)| !driver.is_empty() && !handle.is_empty()));
     })?;
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::from_json;
+    use std::sync::Arc;
+
+    fn node(allocatable: &str) -> NodeInfo {
+        let json = format!(r#"{{"metadata":{{"name":"n"}},"status":{{"allocatable":{{{allocatable}}}}}}}"#);
+        NodeInfo::new(Arc::new(from_json(json.as_bytes()).unwrap()), 0)
+    }
+
+    #[test]
+    fn a_limit_of_the_node_comes_before_that_of_the_environment() {
+        let volumes: Vec<String> = (0..3)
+            .map(|at| format!(r#"{{"name":"v{at}","awsElasticBlockStore":{{"volumeID":"d{at}"}}}}"#))
+            .collect();
+        let json = format!(r#"{{"spec":{{"volumes":[{}]}}}}"#, volumes.join(","));
+        let pod = PodInfo::new(Arc::new(from_json(json.as_bytes()).unwrap()));
+        for (allocatable, max_disks, fits) in [
+            ("", None, true),
+            ("", Some(3), true),
+            ("", Some(2), false),
+            (r#""attachable-volumes-aws-ebs":"3""#, Some(2), true),
+            (r#""attachable-volumes-aws-ebs":"2""#, Some(3), false),
+        ] {
+            let args = VolumeLimitsArgs { max_disks };
+            let result =
+                filter_disks(Plugin::EBSLimits, &args, &pod, &Storage::default(), &node(allocatable));
+            assert_eq!(result.is_ok(), fits, "{allocatable} {max_disks:?}");
+        }
+    }
 }

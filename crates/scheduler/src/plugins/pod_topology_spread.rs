@@ -6,10 +6,13 @@
 use api::core::v1::TopologySpreadConstraint;
 use names::labels::{HOSTNAME, TOPOLOGY_ZONE};
 
+use crate::domain_filter::DomainFilter;
 use crate::framework::profile::{PodTopologySpreadArgs, PodTopologySpreadConstraintsDefaulting};
 use crate::framework::{Features, FilterResult, MAX_NODE_SCORE, Rejection};
 use crate::node_info::{NodeInfo, Slot};
+use crate::node_set::NodeSet;
 use crate::plugins::default_selector::default_selector;
+use crate::plugins::domain_counts::DomainCounts;
 use crate::plugins::taint_toleration::untolerated;
 use crate::pod_info::PodInfo;
 use crate::selector::{LabelMatcher, RequiredNodes};
@@ -19,9 +22,6 @@ use crate::topology::{Domain, KeyId, Topology};
 pub const DO_NOT_SCHEDULE: &str = "DoNotSchedule";
 pub const SCHEDULE_ANYWAY: &str = "ScheduleAnyway";
 const HONOR: &str = "Honor";
-
-/// A domain that no node of the count is in.
-const ABSENT: i64 = -1;
 
 /// Arguments and feature gates of the plugin.
 #[derive(Debug, Clone, Default)]
@@ -138,80 +138,45 @@ fn constraints(
 struct Hard {
     constraint: Constraint,
     matches_self: bool,
-    counts: Counts,
-    domains: usize,
-    /// The domain with the fewest matching pods, and the fewest pods of all other domains.
-    fewest: (Option<Domain>, i64),
-    second_fewest: i64,
-}
-
-/// Matching pods by domain and by node; [`ABSENT`] where no node is counted.
-#[derive(Debug, Clone, Default)]
-struct Counts {
-    by_domain: Vec<i64>,
-    by_slot: Vec<i64>,
-}
-
-impl Counts {
-    fn new(key: KeyId, topology: &Topology) -> Self {
-        Counts { by_domain: vec![ABSENT; topology.domain_limit(key)], by_slot: Vec::new() }
-    }
-
-    /// Takes the count of a node in place of its last one.
-    fn set(&mut self, slot: Slot, domain: Domain, count: i64) {
-        if self.by_slot.len() <= slot {
-            self.by_slot.resize(slot + 1, ABSENT);
-        }
-        let before = std::mem::replace(&mut self.by_slot[slot], count).max(0);
-        if let Some(sum) = self.by_domain.get_mut(domain as usize) {
-            *sum = (*sum).max(0) + count - before;
-        }
-    }
-
-    fn get_slot(&self, slot: Slot) -> i64 {
-        self.by_slot.get(slot).map_or(0, |count| (*count).max(0))
-    }
-
-    fn get(&self, domain: Domain) -> i64 {
-        self.by_domain.get(domain as usize).map_or(0, |count| (*count).max(0))
-    }
+    counts: DomainCounts,
+    /// Of a class: the nodes that the constraint rejects, and the base that it was made with.
+    filter: Option<(DomainFilter, Option<i64>)>,
 }
 
 impl Hard {
     fn new(constraint: Constraint, pod: &PodInfo, topology: &Topology) -> Self {
         Hard {
             matches_self: constraint.selector.matches(pod.labels()),
-            counts: Counts::new(constraint.key, topology),
-            domains: 0,
-            fewest: (None, 0),
-            second_fewest: 0,
+            counts: DomainCounts::new(constraint.key, topology),
+            filter: None,
             constraint,
         }
     }
 
-    /// The fewest matching pods of all domains. Since the counts were made, only the given domain may have changed.
-    fn fewest(&self, changed: Domain) -> i64 {
-        let (domain, fewest) = self.fewest;
-        let others = if domain == Some(changed) { self.second_fewest } else { fewest };
-        match self.counts.by_domain.get(changed as usize) {
-            Some(count) if *count != ABSENT => others.min(*count),
-            _ => others,
-        }
+    /// The number of pods that the skew is counted from: the fewest of all domains. `None` without domains.
+    fn base(&self) -> Option<i64> {
+        let fewest = self.counts.fewest()?;
+        Some(if self.counts.domains() < self.constraint.min_domains { 0 } else { fewest })
     }
 
-    fn find_fewest(&mut self) {
-        (self.fewest, self.second_fewest, self.domains) =
-            ((None, i64::from(i32::MAX)), i64::from(i32::MAX), 0);
-        let counts = self.counts.by_domain.iter().enumerate();
-        for (domain, count) in counts.filter(|(_, count)| **count != ABSENT) {
-            self.domains += 1;
-            if *count < self.fewest.1 {
-                self.second_fewest = self.fewest.1;
-                self.fewest = (Some(domain as Domain), *count);
-            } else if *count < self.second_fewest {
-                self.second_fewest = *count;
-            }
+    fn rejects(&self, domain: Domain, base: Option<i64>) -> bool {
+        let count = self.counts.get(domain) + i64::from(self.matches_self);
+        base.is_some_and(|base| count - base > self.constraint.max_skew)
+    }
+
+    /// Brings the rejected nodes up to date.
+    fn refresh(&mut self, snapshot: &Snapshot) {
+        let (base, changes) = (self.base(), self.counts.take_changes());
+        let (mut filter, domains) = match (self.filter.take(), changes) {
+            (Some((filter, before)), Some(changes)) if before == base => (filter, Some(changes)),
+            (Some((filter, _)), _) => (filter, None),
+            (None, _) => (DomainFilter::new(self.constraint.key, true, snapshot), None),
+        };
+        match domains {
+            Some(some) => some.into_iter().for_each(|it| filter.set(it, self.rejects(it, base))),
+            None => filter.domains().for_each(|it| filter.set(it, self.rejects(it, base))),
         }
+        self.filter = Some((filter, base));
     }
 }
 
@@ -251,7 +216,6 @@ impl State {
         if self.hard.is_empty() {
             return;
         }
-        let mut is_changed = false;
         for node in nodes {
             if !has_all_keys(self, topology, node) {
                 continue;
@@ -261,16 +225,22 @@ impl State {
                 if hard.constraint.includes(pod, required, node) {
                     let count = hard.constraint.count(pod.namespace(), node);
                     hard.counts.set(node.slot, domain, count);
-                    is_changed = true;
                 }
             }
         }
-        if is_changed {
-            self.hard.iter_mut().for_each(Hard::find_fewest);
-        }
     }
 
-    /// Counts another pod on a node, or no longer. Until that is undone, only nodes of the same domain may be filtered.
+    /// Brings the sets of rejected nodes up to date.
+    pub fn refresh(&mut self, snapshot: &Snapshot) {
+        self.hard.iter_mut().for_each(|hard| hard.refresh(snapshot));
+    }
+
+    /// The nodes that each constraint rejects, as of the last [`Self::refresh`].
+    pub fn rejected(&self) -> impl Iterator<Item = &NodeSet> {
+        self.hard.iter().filter_map(|hard| hard.filter.as_ref()).map(|(filter, _)| filter.rejected())
+    }
+
+    /// Counts another pod on a node, or no longer.
     pub fn update(
         &mut self,
         pod: &PodInfo,
@@ -290,10 +260,7 @@ impl State {
                 continue;
             }
             let Some(domain) = topology.domain(constraint.key, node.slot) else { continue };
-            let count = hard.counts.by_domain.get_mut(domain as usize);
-            if let Some(count) = count.filter(|count| **count != ABSENT) {
-                *count += delta;
-            }
+            hard.counts.add(domain, delta);
         }
     }
 }
@@ -305,12 +272,7 @@ pub fn filter(state: &State, topology: &Topology, slot: Slot) -> FilterResult {
                 "node(s) didn't match pod topology spread constraints (missing required label)",
             ));
         };
-        if hard.domains == 0 {
-            continue;
-        }
-        let fewest = if hard.domains < hard.constraint.min_domains { 0 } else { hard.fewest(domain) };
-        let skew = hard.counts.get(domain) + i64::from(hard.matches_self) - fewest;
-        if skew > hard.constraint.max_skew {
+        if hard.rejects(domain, hard.base()) {
             return Err(Rejection::unschedulable("node(s) didn't match pod topology spread constraints"));
         }
     }
@@ -322,7 +284,7 @@ pub fn filter(state: &State, topology: &Topology, slot: Slot) -> FilterResult {
 struct Soft {
     constraint: Constraint,
     /// For host names, each node counts its own pods, whatever the policies for nodes say.
-    counts: Counts,
+    counts: DomainCounts,
     weight: f64,
 }
 
@@ -344,7 +306,7 @@ pub fn pre_score(
 ) -> Result<ScoreState, Rejection> {
     let topology = snapshot.topology();
     let soft = constraints(pod, settings, snapshot, SCHEDULE_ANYWAY)?.into_iter().map(|constraint| Soft {
-        counts: Counts::new(constraint.key, topology),
+        counts: DomainCounts::new(constraint.key, topology),
         weight: 0.0,
         constraint,
     });
@@ -375,7 +337,7 @@ impl ScoreState {
             return;
         }
         for node in nodes {
-            if self.ignores(topology, node) {
+            if self.ignores(topology, node.slot) {
                 continue;
             }
             for soft in self.soft.iter_mut().filter(|soft| is_counted(soft)) {
@@ -389,11 +351,11 @@ impl ScoreState {
     }
 
     /// Weighs the constraints by the number of domains of the nodes that are scored.
-    pub fn weigh(&mut self, topology: &Topology, feasible: &[&NodeInfo]) {
+    pub fn weigh(&mut self, topology: &Topology, feasible: &[Slot]) {
         if self.soft.is_empty() {
             return;
         }
-        let scored: Vec<_> = feasible.iter().filter(|node| !self.ignores(topology, node)).collect();
+        let scored: Vec<_> = feasible.iter().filter(|slot| !self.ignores(topology, **slot)).collect();
         for soft in &mut self.soft {
             let size = match soft.constraint.is_hostname {
                 true => scored.len(),
@@ -401,8 +363,8 @@ impl ScoreState {
                     let limit = topology.domain_limit(soft.constraint.key);
                     // nodes without the label are one more domain, the last one
                     let mut seen = vec![false; limit + 1];
-                    for node in &scored {
-                        let domain = topology.domain(soft.constraint.key, node.slot);
+                    for slot in &scored {
+                        let domain = topology.domain(soft.constraint.key, **slot);
                         seen[domain.map_or(limit, |domain| domain as usize).min(limit)] = true;
                     }
                     seen.into_iter().filter(|seen| *seen).count()
@@ -413,23 +375,24 @@ impl ScoreState {
     }
 
     /// Whether a node lacks a label that all nodes must have to be scored.
-    fn ignores(&self, topology: &Topology, node: &NodeInfo) -> bool {
-        let lacks = |soft: &Soft| topology.domain(soft.constraint.key, node.slot).is_none();
+    fn ignores(&self, topology: &Topology, slot: Slot) -> bool {
+        let lacks = |soft: &Soft| topology.domain(soft.constraint.key, slot).is_none();
         self.requires_all_keys && self.soft.iter().any(lacks)
     }
 }
 
 /// Matching pods in the domains of the node; `None` for a node that is not scored.
-pub fn score(state: &ScoreState, pod: &PodInfo, topology: &Topology, node: &NodeInfo) -> Option<i64> {
-    if state.ignores(topology, node) {
+pub fn score(state: &ScoreState, pod: &PodInfo, snapshot: &Snapshot, slot: Slot) -> Option<i64> {
+    let topology = snapshot.topology();
+    if state.ignores(topology, slot) {
         return None;
     }
     let mut score = 0.0;
     for soft in &state.soft {
-        let Some(domain) = topology.domain(soft.constraint.key, node.slot) else { continue };
+        let Some(domain) = topology.domain(soft.constraint.key, slot) else { continue };
         let count = match soft.constraint.is_hostname {
-            true if state.keeps_hosts => soft.counts.get_slot(node.slot),
-            true => soft.constraint.count(pod.namespace(), node),
+            true if state.keeps_hosts => soft.counts.get_slot(slot),
+            true => snapshot.slot(slot).map_or(0, |node| soft.constraint.count(pod.namespace(), node)),
             false => soft.counts.get(domain),
         };
         score += count as f64 * soft.weight + (soft.constraint.max_skew - 1) as f64;
@@ -486,10 +449,9 @@ mod tests {
         let (snapshot, required) = (snapshot(), RequiredNodes::default());
         let pod = pod(r#""maxSkew":5,"whenUnsatisfiable":"ScheduleAnyway""#);
         let mut state = pre_score(&pod, &required, &settings(), &snapshot, false).unwrap();
-        let nodes: Vec<&NodeInfo> = snapshot.nodes().collect();
-        state.weigh(snapshot.topology(), &nodes);
+        state.weigh(snapshot.topology(), snapshot.order());
         let scores =
-            ["n1", "n2"].map(|name| score(&state, &pod, snapshot.topology(), snapshot.node(name).unwrap()));
+            ["n1", "n2"].map(|name| score(&state, &pod, &snapshot, snapshot.node(name).unwrap().slot));
         // 1 * ln(2 + 2) + 4 and 0 + 4
         assert_eq!(scores, [Some(5), Some(4)]);
         assert_eq!(normalize(&scores), [80, 100]);

@@ -8,7 +8,8 @@ mod victims;
 
 use std::sync::Arc;
 
-use crate::evaluation::{CycleState, Evaluation};
+use crate::cycle_state::CycleState;
+use crate::evaluation::Evaluation;
 use crate::extender::{Candidate, Extender, filter_candidates};
 use crate::framework::{Code, Diagnosis, Rejection};
 use crate::node_info::NodeInfo;
@@ -63,7 +64,8 @@ pub fn preempt(
     if candidates.is_empty() {
         return Err(Refusal::NoCandidates(failed.message(failed.rejections())));
     }
-    let candidates = filter_candidates(extenders, evaluation.pod, candidates).map_err(Refusal::Error)?;
+    let candidates = filter_candidates(extenders, evaluation.pod, candidates, evaluation.snapshot)
+        .map_err(Refusal::Error)?;
     let (chosen, best) = pick(candidates)
         .ok_or_else(|| Refusal::NotEligible("no candidate node for preemption".to_owned()))?;
     let mut displaced = evaluation.nominator.nominated_on(&chosen.node);
@@ -106,6 +108,7 @@ fn dry_run(
     let share = potential.len() as i64 * i64::from(args.min_candidate_nodes_percentage) / 100;
     let enough = share.max(args.min_candidate_nodes_absolute.into()).min(potential.len() as i64);
     let offset = (random % potential.len() as u64) as usize;
+    let mut last: Option<Arc<Rejection>> = None;
     for step in 0..potential.len() {
         let Some(node) = potential.get((offset + step) % potential.len()) else { break };
         match select_victims(evaluation, state, node) {
@@ -115,7 +118,13 @@ fn dry_run(
                 if rejection.code == Code::Error {
                     errors.push(rejection.message());
                 }
-                failed.reject(node.slot, Arc::new(rejection));
+                // most nodes fail for the same reason
+                let shared = match last.take() {
+                    Some(last) if *last == rejection => last,
+                    _ => Arc::new(rejection),
+                };
+                failed.reject(node.slot, Arc::clone(&shared));
+                last = Some(shared);
                 continue;
             }
         }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use api::policy::v1::PodDisruptionBudget;
 
-use crate::evaluation::{CycleState, Evaluation};
+use crate::cycle_state::CycleState;
+use crate::evaluation::Evaluation;
 use crate::extender::Candidate;
 use crate::framework::Rejection;
 use crate::node_info::NodeInfo;

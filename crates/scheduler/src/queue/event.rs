@@ -99,6 +99,14 @@ impl ClusterEvent {
         event(EventResource::CsiStorageCapacity, Actions::UPDATE, "CSIStorageCapacityUpdate");
     pub const CSI_STORAGE_CAPACITY_DELETE: ClusterEvent =
         event(EventResource::CsiStorageCapacity, Actions::DELETE, "CSIStorageCapacityDelete");
+    pub const RESOURCE_CLAIM_ADD: ClusterEvent =
+        event(EventResource::ResourceClaim, Actions::ADD, "ResourceClaimAdd");
+    pub const RESOURCE_CLAIM_UPDATE: ClusterEvent =
+        event(EventResource::ResourceClaim, Actions::UPDATE, "ResourceClaimUpdate");
+    pub const POD_SCHEDULING_ADD: ClusterEvent =
+        event(EventResource::PodScheduling, Actions::ADD, "PodSchedulingAdd");
+    pub const POD_SCHEDULING_UPDATE: ClusterEvent =
+        event(EventResource::PodScheduling, Actions::UPDATE, "PodSchedulingUpdate");
     /// Matches every kind and action.
     pub const WILDCARD: ClusterEvent = event(EventResource::Any, Actions::ALL, "WildCardEvent");
     /// A pod has been unschedulable for the longest time allowed.

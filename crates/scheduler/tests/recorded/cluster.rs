@@ -15,8 +15,8 @@ use scheduler::queue::Options;
 use scheduler::scheduler::{Attempt, Scheduler};
 use serde_json::{Value, json};
 
-use crate::server::{Key, Server, key_in};
-use crate::text;
+use super::server::{Key, Server, key_in};
+use super::text;
 
 /// How long a request takes.
 const REQUEST: Duration = Duration::from_millis(20);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::text;
+use super::text;
 
 /// Fields of an object, made if absent.
 fn object<'v>(value: &'v mut Value, path: &[&str]) -> &'v mut Map<String, Value> {

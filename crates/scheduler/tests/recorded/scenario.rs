@@ -8,8 +8,8 @@ use scheduler::config::{Configuration, Gates};
 use scheduler::framework::Profile;
 use serde_json::{Map, Value};
 
-use crate::cluster::{Choices, Cluster};
-use crate::text;
+use super::cluster::{Choices, Cluster};
+use super::text;
 
 /// More ties than this are not followed to the end.
 const MOST_RUNS: usize = 3000;

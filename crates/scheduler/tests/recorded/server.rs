@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::defaults::{self, Classes};
-use crate::text;
+use super::defaults::{self, Classes};
+use super::text;
 
 /// Kind and `namespace/name`, or the name of an object of the cluster.
 pub type Key = (String, String);

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_of_what_is_wrong() {
+    fn errors_have_the_position_of_the_byte() {
         for (text, expected) in [
             ("", None),
             ("aGk=", None),

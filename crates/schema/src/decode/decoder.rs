@@ -5,7 +5,7 @@ use super::entries::{Entries, FieldBits};
 use super::error::DecodeError;
 use super::mismatch::{self, Place};
 use super::numbers::{float_value, whole, whole_or_float};
-use super::oddities::{Oddities, Oddity};
+use super::strict_errors::{StrictError, StrictErrors};
 use crate::path::Path;
 use crate::source::{Json, MapText, Source, SyntaxError, Token, Tree};
 use crate::table::{Field, Flags, Scalar, Shape, Type, Unknown};
@@ -16,11 +16,11 @@ use crate::{encode, quantity, time};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A decoded value, and the oddities of its text.
+/// A decoded value, and the strict errors of its text.
 #[derive(Debug, PartialEq)]
 pub struct Decoded {
     pub value: Value,
-    pub oddities: Vec<Oddity>,
+    pub strict_errors: Vec<StrictError>,
 }
 
 /// Decodes JSON text without a table; duplicate keys are reported, the last one wins.
@@ -38,7 +38,7 @@ fn untyped(bytes: &[u8], settle: bool) -> Result<Decoded, DecodeError> {
     let token = decoder.source.value()?;
     let value = decoder.any(token, &Path::ROOT)?;
     decoder.source.end()?;
-    Ok(Decoded { value, oddities: decoder.into_oddities() })
+    Ok(Decoded { value, strict_errors: decoder.into_strict_errors() })
 }
 
 /// The compact text of a map.
@@ -55,12 +55,12 @@ fn compact(text: MapText<'_>) -> Result<Arc<str>, SyntaxError> {
 /// Decodes one value from a source against its table.
 pub(super) struct Decoder<S> {
     pub(super) source: S,
-    pub(super) oddities: Oddities,
+    pub(super) strict_errors: StrictErrors,
     /// Whether whole floats without a table become integers. A patch keeps its floats: it is decoded again against the
     /// table, which distinguishes them.
     pub(super) settle: bool,
-    /// Oddities of metadata in a loose object, which are listed last.
-    pub(super) late: Vec<Oddity>,
+    /// StrictErrors of metadata in a loose object, which are listed last.
+    pub(super) late: Vec<StrictError>,
     /// Whether a loose type drops null and unknown fields.
     pub(super) prunes: bool,
     /// Whether numbers out of the range of their type wrap around.
@@ -79,13 +79,13 @@ const MOST_STRUCTURES: usize = 150;
 
 impl<S> Decoder<S> {
     pub(super) fn new(source: S, ty: &Type) -> Self {
-        Decoder { oddities: Oddities::for_type(ty), ..Self::untyped(source) }
+        Decoder { strict_errors: StrictErrors::for_type(ty), ..Self::untyped(source) }
     }
 
     pub(super) fn untyped(source: S) -> Self {
         Decoder {
             source,
-            oddities: Oddities::default(),
+            strict_errors: StrictErrors::default(),
             settle: true,
             late: Vec::new(),
             prunes: true,
@@ -96,10 +96,10 @@ impl<S> Decoder<S> {
         }
     }
 
-    /// All oddities in the order of their report.
-    pub(super) fn into_oddities(self) -> Vec<Oddity> {
-        let Decoder { oddities, mut late, .. } = self;
-        let mut all = oddities.into_list();
+    /// All strict errors in the order of their report.
+    pub(super) fn into_strict_errors(self) -> Vec<StrictError> {
+        let Decoder { strict_errors, mut late, .. } = self;
+        let mut all = strict_errors.into_list();
         all.append(&mut late);
         all
     }
@@ -122,7 +122,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             let field = &ty.fields[ty.by_name[rank] as usize];
             let path = path.field(&field.name);
             if seen.set(rank) {
-                self.oddities.duplicate(&path);
+                self.strict_errors.duplicate(&path);
                 entries.remove(rank, field);
             }
             let token = self.source.value()?;
@@ -158,7 +158,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         let token = self.source.value()?;
         match ty.unknown {
             Unknown::Report if self.prunes || !ty.loose => {
-                self.oddities.unknown(&path);
+                self.strict_errors.unknown(&path);
                 self.source.skip(&token)?;
             }
             _ => {
@@ -188,9 +188,9 @@ impl<'a, S: Source<'a>> Decoder<S> {
         let mistyped = field.is(Flags::TEXT) && !matches!(token, Token::String(_));
         let value = self.shaped(&field.shape, token, place)?;
         if mistyped {
-            let (path, shown) = (place.path, crate::problem::shown(&value));
+            let (path, formatted) = (place.path, crate::problem::format_value(&value));
             let path = path.with_keys();
-            return Err(DecodeError::Type(format!("{path}: Invalid value: {shown}: must be a string")));
+            return Err(DecodeError::Type(format!("{path}: Invalid value: {formatted}: must be a string")));
         }
         let omitted = !field.is(Flags::ALWAYS)
             && !field.is(Flags::NILABLE)
@@ -244,7 +244,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             }
             (Shape::Struct(ty), token) if place.owner.loose && !ty.loose => {
                 let (path, found) = (place.path, mismatch::found(&token));
-                let value = crate::problem::shown(&self.any(token, place.path)?);
+                let value = crate::problem::format_value(&self.any(token, place.path)?);
                 let why = format!(
                     "json: cannot unmarshal {found} into Go value of type {}",
                     mismatch::go_struct(ty)
@@ -292,13 +292,13 @@ impl<'a, S: Source<'a>> Decoder<S> {
         reader.source.value()?;
         let read = reader.apart(ty, place);
         let (path, prefix) = (place.path.with_keys(), place.path.to_string());
-        self.late.extend(reader.into_oddities().into_iter().map(|oddity| match oddity {
-            Oddity::Unknown(at) => Oddity::Unknown(at.replacen(&prefix, &path, 1)),
+        self.late.extend(reader.into_strict_errors().into_iter().map(|strict_error| match strict_error {
+            StrictError::Unknown(at) => StrictError::Unknown(at.replacen(&prefix, &path, 1)),
             other => other,
         }));
         read.map_err(|why| match why {
             DecodeError::Type(why) => {
-                let sent = crate::problem::shown(&sent);
+                let sent = crate::problem::format_value(&sent);
                 DecodeError::Type(format!("{path}: Invalid value: {sent}: {why}"))
             }
             other => other,
@@ -307,11 +307,11 @@ impl<'a, S: Source<'a>> Decoder<S> {
 
     /// Metadata of a loose object, which has its own strict decoder.
     fn apart(&mut self, ty: &Type, place: &Place<'_>) -> Result<Value, DecodeError> {
-        let before = self.oddities.len();
+        let before = self.strict_errors.len();
         self.apart += 1;
         let read = self.structure(ty, place.path);
         self.apart -= 1;
-        self.late.extend(self.oddities.split_off(before));
+        self.late.extend(self.strict_errors.split_off(before));
         read.map_err(|why| match why {
             DecodeError::Type(text) => {
                 let path = format!(".{}.", place.path.fields_only());
@@ -321,7 +321,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         })
     }
 
-    /// A value with one of several forms, which has its own decoder: oddities below are not reported, errors below are
+    /// A value with one of several forms, which has its own decoder: strict errors below are not reported, errors below are
     /// reported at this place, and a value of another form becomes null.
     fn alternative(
         &mut self,
@@ -343,18 +343,18 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 _ => Err(DecodeError::Type("boolean or JSON schema expected".to_owned())),
             };
         };
-        let before = self.oddities.len();
+        let before = self.strict_errors.len();
         self.apart += 1;
         let value = self.shaped(&field.shape, token, place).map_err(|why| mismatch::moved(why, place))?;
         self.apart -= 1;
-        self.oddities.split_off(before);
+        self.strict_errors.split_off(before);
         let nothing = matches!(&value, Value::List(items) if items.is_empty());
         Ok(if nothing { Value::Null } else { value })
     }
 
     fn sorted(&mut self, entries: Vec<(Text, Value)>, path: &Path<'_>) -> Value {
         let (map, repeated) = Map::from_unsorted(entries);
-        repeated.iter().for_each(|key| self.oddities.duplicate(&path.field(key)));
+        repeated.iter().for_each(|key| self.strict_errors.duplicate(&path.field(key)));
         Value::Map(map)
     }
 
@@ -435,7 +435,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             token if !self.prunes => self.any(token, path),
             Token::Map => {
                 while let Some(key) = self.source.key()? {
-                    self.oddities.unknown(&path.field(&key));
+                    self.strict_errors.unknown(&path.field(&key));
                     let token = self.source.value()?;
                     self.source.skip(&token)?;
                 }

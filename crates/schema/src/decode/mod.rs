@@ -10,8 +10,9 @@ mod entries;
 mod error;
 mod mismatch;
 mod numbers;
-mod oddities;
 mod partial;
+mod strict_errors;
+mod type_meta;
 
 pub use crate::zero::{is_zero, zero, zero_struct, zero_when_absent};
 pub use bytes::base64_problem;
@@ -19,12 +20,13 @@ pub(crate) use decoder::json_inside;
 pub use decoder::{Decoded, json_untyped};
 pub use error::DecodeError;
 pub(crate) use numbers::float_value;
-pub use oddities::{COUNT_LIMIT as ODDITIES_LIMIT, Oddity};
 pub use partial::{FieldTree, canonical_parts};
+pub use strict_errors::{COUNT_LIMIT as STRICT_ERRORS_LIMIT, StrictError};
+pub use type_meta::TypeMeta;
 
 use self::decoder::Decoder;
 use self::mismatch::Place;
-use self::oddities::Oddities;
+use self::strict_errors::StrictErrors;
 use crate::path::Path;
 use crate::source::{Json, Source, SyntaxError, Token, Tree};
 use crate::table::{Type, Unknown};
@@ -80,18 +82,18 @@ pub fn refit<'k>(
     let mut unknown: HashSet<&str> = undeclared.copied().collect();
     if !unknown.is_empty() {
         // all at once, so that a long map is shifted only once
-        let mut found = HashSet::new();
+        let mut names = HashSet::new();
         map.retain(|key, _| match unknown.take(key) {
-            Some(key) => !found.insert(key),
+            Some(key) => !names.insert(key),
             None => true,
         });
-        unknown = found;
+        unknown = names;
     }
-    let (mut oddities, mut late) = (Oddities::for_type(ty), Vec::new());
+    let (mut strict_errors, mut late) = (StrictErrors::for_type(ty), Vec::new());
     for key in keys {
         let Some((_, field)) = ty.field(key) else {
             if unknown.contains(key) {
-                oddities.unknown(&Path::ROOT.field(key));
+                strict_errors.unknown(&Path::ROOT.field(key));
             }
             continue;
         };
@@ -103,34 +105,34 @@ pub fn refit<'k>(
         };
         let path = Path::ROOT.field(&field.name);
         let source = Tree::new(found);
-        let mut decoder = Decoder { oddities, late, wraps, ..Decoder::new(source, ty) };
+        let mut decoder = Decoder { strict_errors, late, wraps, ..Decoder::new(source, ty) };
         let token = decoder.source.value()?;
         let fitted = decoder.field(field, token, &Place { owner: ty, path: &path })?;
         if let Some(why) = decoder.mismatch.take() {
             return Err(why);
         }
-        Decoder { oddities, late, .. } = decoder;
+        Decoder { strict_errors, late, .. } = decoder;
         if let Some(fitted) = fitted.or_else(|| zero_when_absent(field)) {
             map.insert(field.name.clone(), fitted);
         }
     }
-    let mut oddities = oddities.into_list();
-    oddities.append(&mut late);
-    sort_oddities(ty, &mut oddities);
-    Ok(Decoded { value: Value::Map(map), oddities })
+    let mut strict_errors = strict_errors.into_list();
+    strict_errors.append(&mut late);
+    sort_strict_errors(ty, &mut strict_errors);
+    Ok(Decoded { value: Value::Map(map), strict_errors })
 }
 
-/// Sorts the oddities of a custom resource by the order in which its parts are decoded; the oddities of built-in kinds
+/// Sorts the strict errors of a custom resource by the order in which its parts are decoded; those of built-in kinds
 /// keep the order of discovery.
-fn sort_oddities(ty: &Type, oddities: &mut [Oddity]) {
+fn sort_strict_errors(ty: &Type, strict_errors: &mut [StrictError]) {
     if !ty.loose {
         return;
     }
-    oddities.sort_by_cached_key(|oddity| match oddity {
-        Oddity::Duplicate(path) => (-i32::from(path.starts_with("metadata.")), String::new()),
-        Oddity::Unknown(path) if path.starts_with("metadata.") => (1, path.clone()),
-        Oddity::Unknown(path) if !path.contains(".metadata.") => (2, path.clone()),
-        Oddity::Unknown(path) => (3, path.clone()),
+    strict_errors.sort_by_cached_key(|strict_error| match strict_error {
+        StrictError::Duplicate(path) => (-i32::from(path.starts_with("metadata.")), String::new()),
+        StrictError::Unknown(path) if path.starts_with("metadata.") => (1, path.clone()),
+        StrictError::Unknown(path) if !path.contains(".metadata.") => (2, path.clone()),
+        StrictError::Unknown(path) => (3, path.clone()),
     });
 }
 
@@ -154,9 +156,9 @@ fn decode_with<'a, S: Source<'a>>(mut decoder: Decoder<S>, ty: &Type) -> Result<
     if let Some(why) = decoder.mismatch.take() {
         return Err(why);
     }
-    let mut oddities = decoder.into_oddities();
-    sort_oddities(ty, &mut oddities);
-    Ok(Decoded { value, oddities })
+    let mut strict_errors = decoder.into_strict_errors();
+    sort_strict_errors(ty, &mut strict_errors);
+    Ok(Decoded { value, strict_errors })
 }
 
 impl Value {

@@ -5,11 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::fit::{check_keys, finish_shape, literal, resolve_path, rule_fits};
+use super::attributes::{check_keys, finish_shape, literal, resolve_path, rule_fits};
 use super::model::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
 use super::problem::Problem;
 use super::syntax::{FieldDecl, File, KindDecl, Member, TypeDecl, TypeExpr, TypeName, text};
-use crate::table::{API_VERSION_DOC, Flags, Group, KIND_DOC, ListKind, Patch, Scalar, Subresource, Union};
+use crate::table::{
+    API_VERSION_DOC, Flags, Group, KIND_DOC, ListKind, Patch, ProtoName, Scalar, Subresource, Union,
+};
 
 /// Builds the model, and reports problems.
 pub(super) fn check(files: &[File], problems: &mut Vec<Problem>) -> Model {
@@ -82,11 +84,11 @@ impl<'a> Checker<'a, '_> {
                 }
             },
         };
-        let found = self.index.get(&(package, name.name.as_str())).copied();
-        if found.is_none() {
+        let position = self.index.get(&(package, name.name.as_str())).copied();
+        if position.is_none() {
             self.report(file, line, format!("there is no type `{}` in `{package}`", name.name));
         }
-        found
+        position
     }
 
     /// The members of every type with their names resolved, inlined types not yet taken over.
@@ -146,6 +148,7 @@ impl<'a> Checker<'a, '_> {
             rules: field.rules.clone(),
             patch: field.patch.clone(),
             named: named(&file.package, &field.named),
+            proto_name: field.proto_name.clone(),
             doc: field.doc.clone(),
         })
     }
@@ -166,8 +169,8 @@ impl<'a> Checker<'a, '_> {
         let order = self.order.clone();
         let mut types = Vec::with_capacity(parts.len());
         for (at, it) in order.iter().enumerate() {
-            let mut fields = Vec::new();
-            self.flatten(*it, at, &parts, &mut vec![at], &mut fields);
+            let (mut fields, mut proto_names) = (Vec::new(), Vec::new());
+            self.flatten(*it, at, &parts, &mut vec![at], &mut fields, &mut proto_names);
             self.check_fields(*it, &parts[at], &fields);
             if it.decl.one_of {
                 self.check_alternatives(*it, &fields);
@@ -180,6 +183,7 @@ impl<'a> Checker<'a, '_> {
                 open: it.decl.open,
                 one_of: it.decl.one_of,
                 unions: self.unions(*it, &fields),
+                proto_names,
                 fields,
             });
         }
@@ -194,10 +198,14 @@ impl<'a> Checker<'a, '_> {
         parts: &[Vec<Part>],
         above: &mut Vec<usize>,
         into: &mut Vec<FieldModel>,
+        proto_names: &mut Vec<ProtoName>,
     ) {
         for part in &parts[at] {
             let (line, number, from) = match part {
                 Part::Field(field) => {
+                    if !field.proto_name.is_empty() {
+                        proto_names.push(proto_name(&field.within, field.number, &field.proto_name));
+                    }
                     into.push((**field).clone());
                     continue;
                 }
@@ -207,13 +215,21 @@ impl<'a> Checker<'a, '_> {
                 self.report(it.file, line, format!("`{}` contains itself", self.order[from].decl.name));
                 continue;
             }
-            let start = into.len();
+            let (start, first_name) = (into.len(), proto_names.len());
             above.push(from);
-            self.flatten(self.order[from], from, parts, above, into);
+            self.flatten(self.order[from], from, parts, above, into, proto_names);
             above.pop();
-            for field in into[start..].iter_mut().filter(|_| number != 0) {
+            if number == 0 {
+                continue;
+            }
+            for field in &mut into[start..] {
                 field.within.insert(0, number);
             }
+            for name in &mut proto_names[first_name..] {
+                name.within.to_mut().insert(0, number);
+            }
+            // protobuf has the inlined type as a field that bears its name
+            proto_names.push(proto_name(&[], number, &self.order[from].decl.name));
         }
     }
 
@@ -354,13 +370,13 @@ impl<'a> Checker<'a, '_> {
         roots: &HashMap<(Group, String, String), usize>,
     ) -> Option<usize> {
         let (group, version) = kind.stored_as.as_ref()?;
-        let found = roots.get(&(group.clone(), version.to_string(), it.decl.name.clone())).copied();
-        let stored_again = found
+        let root = roots.get(&(group.clone(), version.to_string(), it.decl.name.clone())).copied();
+        let stored_again = root
             .is_some_and(|at| self.order[at].decl.kind.as_ref().is_some_and(|kind| kind.stored_as.is_some()));
-        if found.is_none() || stored_again {
+        if root.is_none() || stored_again {
             self.report(it.file, it.decl.line, format!("`{}` is not stored as declared", it.decl.name));
         }
-        found
+        root
     }
 
     fn check_paths(
@@ -431,8 +447,13 @@ fn type_meta(name: &str, doc: &str) -> FieldModel {
         rules: Vec::new(),
         patch: Patch::Replace,
         named: String::new(),
+        proto_name: String::new(),
         doc: doc.into(),
     }
+}
+
+fn proto_name(within: &[u16], number: u16, name: &str) -> ProtoName {
+    ProtoName { within: within.to_vec().into(), number, name: name.to_owned().into() }
 }
 
 /// Names without a package are of the version they stand in.

@@ -9,8 +9,8 @@ use std::fmt::Write;
 
 use super::model::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
 use crate::table::{
-    Column, Declares, Flags, Group, Lifecycle, ListKind, Literal, Patch, Rule, Selectable, Subresource, Text,
-    Union,
+    Column, Declarations, Flags, Group, Lifecycle, ListKind, Literal, Patch, ProtoName, Rule, Selectable,
+    Subresource, Text, Union,
 };
 use crate::text::head;
 
@@ -18,8 +18,8 @@ use crate::text::head;
 const PRELUDE: &str = r#"// Compiled from the schema language; not to be edited.
 use std::borrow::Cow::Borrowed as B;
 use schema::table::{
-    Column, Declares, Field, Flags, Format, Group, Kind, Lifecycle, ListKind, ListShape, Literal, MapShape, Patch, Ref,
-    Retired, Rule, Scalar, Selectable, Shape, Subresource, Type, Union, Unknown,
+    Column, Declarations, Field, Flags, Format, Group, Kind, Lifecycle, ListKind, ListShape, Literal, MapShape, Patch, ProtoName, Ref,
+    RetiredVersion, Rule, Scalar, Selectable, Shape, Subresource, Type, Union, Unknown,
 };
 type S = &'static str;
 #[allow(clippy::too_many_arguments)]
@@ -36,7 +36,7 @@ const fn map(it: &'static MapShape) -> Shape { Shape::Map(Ref::Static(it)) }
 pub(super) fn emit(model: &Model) -> String {
     let mut emitter = Emitter {
         idents: idents(model),
-        declares: declares(model),
+        declarations: declarations(model),
         granular: granulars(model),
         model,
         shared: HashMap::new(),
@@ -73,11 +73,13 @@ fn retired(model: &Model, idents: &[String]) -> String {
         let own = it.retired.then(|| (it.group.clone(), it.version.clone().into()));
         for (group, version) in own.iter().chain(&it.retired_as) {
             let (group, ident) = (group_literal(group), &idents[it.root]);
-            entries.push(format!("Retired {{ group: {group}, version: B({version:?}), form: &K_{ident} }}"));
+            entries.push(format!(
+                "RetiredVersion {{ group: {group}, version: B({version:?}), form: &K_{ident} }}"
+            ));
         }
     }
     format!(
-        "/// Versions of kinds that are read and never served.\npub static RETIRED: &[Retired] = &[{}];\n",
+        "/// Versions of kinds that are read and never served.\npub static RETIRED: &[RetiredVersion] = &[{}];\n",
         entries.join(",")
     )
 }
@@ -134,15 +136,15 @@ pub(super) fn screaming(name: &str) -> String {
 
 /// The declarations of each type's fields, here and below. Types may refer to each other in cycles, so this
 /// goes on until nothing is added.
-fn declares(model: &Model) -> Vec<Declares> {
-    fn below(shape: &ShapeModel, known: &[Declares]) -> Declares {
+fn declarations(model: &Model) -> Vec<Declarations> {
+    fn below(shape: &ShapeModel, known: &[Declarations]) -> Declarations {
         match shape {
-            ShapeModel::Scalar(_) => Declares::NOTHING,
+            ShapeModel::Scalar(_) => Declarations::NOTHING,
             ShapeModel::Struct(at) => known[*at],
             ShapeModel::List(item, _) | ShapeModel::Map(item, _) => below(item, known),
         }
     }
-    let mut known = vec![Declares::NOTHING; model.types.len()];
+    let mut known = vec![Declarations::NOTHING; model.types.len()];
     loop {
         let mut grew = false;
         for (at, ty) in model.types.iter().enumerate() {
@@ -150,9 +152,9 @@ fn declares(model: &Model) -> Vec<Declares> {
             for field in &ty.fields {
                 all = all.and(below(&field.shape, &known));
                 for (here, what) in [
-                    (field.default.is_some(), Declares::DEFAULTS),
-                    (field.rules.iter().any(Rule::is_checked), Declares::RULES),
-                    (field.flags.has(Flags::IMMUTABLE), Declares::IMMUTABLE),
+                    (field.default.is_some(), Declarations::DEFAULTS),
+                    (field.rules.iter().any(Rule::is_checked), Declarations::RULES),
+                    (field.flags.has(Flags::IMMUTABLE), Declarations::IMMUTABLE),
                 ] {
                     if here {
                         all = all.and(what);
@@ -172,7 +174,7 @@ struct Emitter<'a> {
     model: &'a Model,
     idents: Vec<String>,
     /// The declarations of each type, including the types below it.
-    declares: Vec<Declares>,
+    declarations: Vec<Declarations>,
     granular: HashSet<usize>,
     /// Source of a list or map → the name of its item.
     shared: HashMap<String, String>,
@@ -203,7 +205,7 @@ impl Emitter<'_> {
                 self.items,
                 "pub static {ident}: Type = Type {{ name: B({:?}), package: B({:?}), doc: B({:?}), \
                  fields: B(&{}_FIELDS), by_name: B(&[{}]), heads: B(&[{}]), standing: B(&[{}]), unknown: Unknown::{unknown}, \
-                 atomic: {atomic}, one_of: {}, loose: false, unions: {}, declares: Declares({}), declaring: B(&[{}]) }};",
+                 atomic: {atomic}, one_of: {}, loose: false, unions: {}, proto_names: {}, declarations: Declarations({}), declaring: B(&[{}]) }};",
                 it.name,
                 it.package,
                 it.doc,
@@ -213,7 +215,8 @@ impl Emitter<'_> {
                 standing.join(","),
                 it.one_of,
                 many(&it.unions, union),
-                self.declares[at].0,
+                many(&it.proto_names, proto_name),
+                self.declarations[at].0,
                 declaring.join(","),
             );
         };
@@ -230,12 +233,12 @@ impl Emitter<'_> {
             shape = item;
         }
         let below = match shape {
-            ShapeModel::Struct(at) => self.declares[*at],
-            _ => Declares::NOTHING,
+            ShapeModel::Struct(at) => self.declarations[*at],
+            _ => Declarations::NOTHING,
         };
         it.default.is_some()
             || it.rules.iter().any(Rule::is_checked)
-            || below.has(Declares::DEFAULTS.and(Declares::RULES))
+            || below.has(Declarations::DEFAULTS.and(Declarations::RULES))
     }
 
     fn field(&mut self, it: &FieldModel) -> String {
@@ -376,6 +379,10 @@ fn lifecycle(it: &Lifecycle) -> String {
 fn union(it: &Union) -> String {
     let fields = many(&it.fields, |(field, name)| format!("(B({field:?}),B({name:?}))"));
     format!("Union {{ discriminator: B({:?}), fields: {fields} }}", it.discriminator)
+}
+
+fn proto_name(it: &ProtoName) -> String {
+    format!("ProtoName {{ within: B(&{:?}), number: {}, name: B({:?}) }}", it.within, it.number, it.name)
 }
 
 fn subresource(it: &Subresource) -> String {

@@ -67,6 +67,7 @@
 //! | `values=A\|B` | the values to publish; the kind's own code checks |
 //! | `format=F` | `dns1123label dns1123subdomain dns1035label qualifiedname labelvalue pathsegment ip portname envname configkey` |
 //! | `named=N` | the name of its type, or of its items, in errors: `N` of this version, or `package.N` |
+//! | `proto=N` | its name in errors of protobuf messages, if it is not the JSON name in capitals |
 //! | `list=atomic`, `list=set`, `list=map(k1,k2)` | the identity of items in apply |
 //! | `map=atomic`, `map=granular` | apply owns the map as a whole; or field by field, where its type is atomic |
 //! | `merge`, `merge=key`, `merge=key,retainKeys`, `retainKeys`, `replace` | strategic merge (on a scalar: published, without effect) |
@@ -106,9 +107,9 @@
 //! It reads no files and knows no kind. It has no behaviour: conditional defaults, computed cells and validation across
 //! fields are code.
 
+mod attributes;
 mod check;
 mod emit;
-mod fit;
 mod model;
 mod parse;
 mod problem;

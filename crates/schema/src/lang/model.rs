@@ -1,8 +1,8 @@
 //! The model of a set of API files: every name resolved, every list type final.
 
 use crate::table::{
-    Column, Flags, Group, Lifecycle, ListKind, Literal, Patch, Rule, Scalar, Selectable, Subresource, Text,
-    Union,
+    Column, Flags, Group, Lifecycle, ListKind, Literal, Patch, ProtoName, Rule, Scalar, Selectable,
+    Subresource, Text, Union,
 };
 
 /// All types and kinds, ordered by package and name.
@@ -20,6 +20,7 @@ pub(super) struct TypeModel {
     pub one_of: bool,
     pub fields: Vec<FieldModel>,
     pub unions: Vec<Union>,
+    pub proto_names: Vec<ProtoName>,
 }
 
 #[derive(Clone)]
@@ -34,6 +35,7 @@ pub(super) struct FieldModel {
     pub rules: Vec<Rule>,
     pub patch: Patch,
     pub named: String,
+    pub proto_name: String,
     pub doc: String,
 }
 

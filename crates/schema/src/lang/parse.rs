@@ -48,11 +48,11 @@ pub(super) fn parse(source: &Source<'_>, problems: &mut Vec<Problem>) -> File {
 
 /// Splits a line; a comment ends it.
 fn words(line: &str) -> Outcome<Vec<Word>> {
-    let mut found = Vec::new();
+    let mut words = Vec::new();
     let mut chars = line.chars().peekable();
     loop {
         while chars.next_if(|c| c.is_whitespace()).is_some() {}
-        let Some(first) = chars.peek().copied().filter(|c| *c != '#') else { return Ok(found) };
+        let Some(first) = chars.peek().copied().filter(|c| *c != '#') else { return Ok(words) };
         let mut word = Word { text: String::new(), quoted: first == '"' };
         let mut inside = false;
         while let Some(c) = chars.next_if(|c| inside || !c.is_whitespace()) {
@@ -68,7 +68,7 @@ fn words(line: &str) -> Outcome<Vec<Word>> {
         if inside {
             return Err("a quotation is not closed".into());
         }
-        found.push(word);
+        words.push(word);
     }
 }
 
@@ -338,6 +338,7 @@ impl Parser {
             granular: false,
             patch: Patch::Replace,
             named: String::new(),
+            proto_name: String::new(),
             doc,
         };
         for (at, attribute) in attributes.iter().enumerate() {
@@ -369,6 +370,7 @@ impl FieldDecl {
             "enum" => self.rules.push(Rule::Enum(value.split('|').map(text).collect())),
             "values" => self.rules.push(Rule::Values(value.split('|').map(text).collect())),
             "named" => self.named = value.to_string(),
+            "proto" => self.proto_name = value.to_string(),
             "format" => self.rules.push(Rule::Format(parse_format(value)?)),
             "list" => {
                 let kind = parse_list_kind(value)?;

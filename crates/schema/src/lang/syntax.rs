@@ -50,6 +50,7 @@ pub(super) struct FieldDecl {
     pub granular: bool,
     pub patch: Patch,
     pub named: String,
+    pub proto_name: String,
     pub doc: String,
 }
 

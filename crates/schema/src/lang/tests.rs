@@ -200,7 +200,7 @@ fn defaults_rules_and_docs_are_carried_over() {
 }
 
 #[test]
-fn kinds_begin_with_kind_and_version_and_are_listed_by_what_they_are() {
+fn kinds_begin_with_kind_and_version_and_are_listed() {
     let source = compiled(
         "kind Pod pods namespaced short=po,p put=creates ttl\n\"a doc\"\nverbs get list\nsubresource eviction create as Eviction\n\
          select host = metadata.name absent=none indexed\ncolumn \"My Name\" string wide .metadata.name \"doc\"\n\
@@ -243,7 +243,7 @@ fn retired_versions_are_listed_with_their_form_and_nowhere_else() {
     );
     let entry = |group: &str, in_domain: bool, version: &str, kind: &str| {
         format!(
-            r#"Retired {{ group: Group {{ stem: B("{group}"), in_domain: {in_domain} }}, version: B("{version}"), form: &K_A_V1_{kind} }}"#
+            r#"RetiredVersion {{ group: Group {{ stem: B("{group}"), in_domain: {in_domain} }}, version: B("{version}"), form: &K_A_V1_{kind} }}"#
         )
     };
     let entries = [

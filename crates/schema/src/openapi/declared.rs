@@ -7,7 +7,7 @@ use super::{Flavour, META, Source, object};
 use crate::table::{API_VERSION_DOC, KIND_DOC, METADATA_DOC};
 use crate::value::{Map, Value};
 
-/// What is said of version and kind of an object inside of an object.
+/// Descriptions of version and kind of an embedded object.
 const EMBEDDED_DOCS: [&str; 2] = [
     "apiVersion defines, by its group and version, the schema that the embedded object follows",
     "kind is a string value that names the schema of the embedded object",
@@ -30,7 +30,7 @@ pub(super) fn render(source: &Source<'_>, flavour: Flavour, mut schema: Value) -
     schema
 }
 
-/// What every object has.
+/// The properties that every object has.
 fn own_properties(source: &Source<'_>, flavour: Flavour, docs: [&str; 2], properties: &mut Map) {
     let text = |words: &str| object([("description", words.into()), ("type", "string".into())]);
     properties.insert("apiVersion", text(docs[0]));

@@ -1,4 +1,4 @@
-//! What other servers say about their part of the API, in the one document of version 2.
+//! Merges the OpenAPI v2 documents of aggregated servers into the document of this server.
 //!
 //! Invariant: documents of other servers do not change the part of this server. A definition of the same
 //! name that says something else, or refers to one that does, gets a name of its own, and all references of its server
@@ -16,16 +16,16 @@ const MOST: usize = 4 * 1024 * 1024;
 const DEFINITIONS: &str = "#/definitions/";
 const PARAMETERS: &str = "#/parameters/";
 
-/// What another server says: its paths, and the definitions that they need.
+/// The paths of an aggregated server's document, and the definitions that they reference.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Other {
+pub struct ExternalDocument {
     paths: Map,
     definitions: Map,
 }
 
-impl Other {
+impl ExternalDocument {
     /// Keeps the part of a document below a path; `None` if there is none or it is too large.
-    pub fn cut(mut document: Value, below: &str) -> Option<Other> {
+    pub fn cut(mut document: Value, below: &str) -> Option<ExternalDocument> {
         let mut take = |part: &str| match document.unset(&[part]) {
             Some(Value::Map(map)) => map,
             _ => Map::new(),
@@ -48,27 +48,27 @@ impl Other {
             }
         }
         let size = |map: &Map| crate::encode::untyped(&Value::Map(map.clone())).len();
-        (size(&paths) + size(&definitions) <= MOST).then_some(Other { paths, definitions })
+        (size(&paths) + size(&definitions) <= MOST).then_some(ExternalDocument { paths, definitions })
     }
 }
 
-/// What is added to this server's own document.
+/// The additions to this server's own document.
 #[derive(Default)]
-pub(super) struct Joined {
+pub(super) struct MergedDocuments {
     pub paths: BTreeMap<String, Value>,
     pub definitions: BTreeMap<String, Value>,
 }
 
-impl Joined {
+impl MergedDocuments {
     /// Joins documents in the order of their priority; existing paths stay.
     pub fn new(
         source: &Source<'_>,
         own_paths: &BTreeSet<&str>,
         own: &Definitions<'_>,
-        others: &[Arc<Other>],
+        others: &[Arc<ExternalDocument>],
     ) -> Self {
         let own: BTreeMap<&str, _> = own.iter().map(|(name, it)| (name.as_str(), it)).collect();
-        let mut joined = Joined::default();
+        let mut joined = MergedDocuments::default();
         for other in others {
             let renamed = joined.renamed(source, &own, other);
             for (name, definition) in other.definitions.iter() {
@@ -94,7 +94,7 @@ impl Joined {
         &self,
         source: &Source<'_>,
         own: &BTreeMap<&str, &(definitions::Definition<'_>, Vec<Value>)>,
-        other: &Other,
+        other: &ExternalDocument,
     ) -> BTreeMap<String, String> {
         let taken = |name: &str| own.contains_key(name) || self.definitions.contains_key(name);
         let says_otherwise = |name: &str, definition: &Value| match own.get(name) {
@@ -184,12 +184,12 @@ mod tests {
         crate::decode::json_untyped(text.as_bytes()).unwrap().value
     }
 
-    fn shown(value: &Value) -> String {
+    fn format_value(value: &Value) -> String {
         String::from_utf8(crate::encode::untyped(value)).unwrap()
     }
 
     #[test]
-    fn only_what_belongs_to_a_version_is_kept() {
+    fn only_paths_of_the_version_are_kept() {
         let document = json(
             r##"{"swagger": "2.0", "paths": {
                 "/apis/g/v1/": {"get": {"parameters": [{"$ref": "#/parameters/p"}], "responses": {
@@ -199,30 +199,30 @@ mod tests {
               "definitions": {"A": {"properties": {"b": {"$ref": "#/definitions/B"}}},
                 "B": {"properties": {"a": {"$ref": "#/definitions/A"}, "$ref": {"type": "string"}}}, "C": {}}}"##,
         );
-        let kept = Other::cut(document.clone(), "/apis/g/v1/").unwrap();
+        let kept = ExternalDocument::cut(document.clone(), "/apis/g/v1/").unwrap();
         assert_eq!(kept.paths.keys().collect::<Vec<_>>(), ["/apis/g/v1/"]);
         assert_eq!(kept.definitions.keys().collect::<Vec<_>>(), ["A", "B"]);
-        let item = shown(kept.paths.get("/apis/g/v1/").unwrap());
+        let item = format_value(kept.paths.get("/apis/g/v1/").unwrap());
         assert!(item.contains(r#""parameters":[{"in":"query","name":"q"}]"#), "{item}");
-        assert_eq!(Other::cut(document, "/apis/other/v1/"), None);
-        assert_eq!(Other::cut(json(r#"{"paths": []}"#), "/"), None);
-        assert_eq!(Other::cut(json("7"), "/"), None);
+        assert_eq!(ExternalDocument::cut(document, "/apis/other/v1/"), None);
+        assert_eq!(ExternalDocument::cut(json(r#"{"paths": []}"#), "/"), None);
+        assert_eq!(ExternalDocument::cut(json("7"), "/"), None);
     }
 
     #[test]
-    fn what_says_otherwise_gets_another_name() {
+    fn conflicting_definitions_are_renamed() {
         let other = |of_b: &str| {
             let text = format!(
                 r##"{{"paths": {{"/x/": {{"get": {{"$ref": "#/definitions/A"}}}}}}, "definitions": {{
                     "A": {{"properties": {{"b": {{"$ref": "#/definitions/B"}}}}}},
                     "B": {{"type": "{of_b}"}}, "D": {{}}}}}}"##
             );
-            Arc::new(Other::cut(json(&text), "/x/").unwrap())
+            Arc::new(ExternalDocument::cut(json(&text), "/x/").unwrap())
         };
-        let join = |others: &[Arc<Other>]| {
+        let join = |others: &[Arc<ExternalDocument>]| {
             super::super::tests::with_source(|source| {
                 let own_paths = BTreeSet::from(["/own/"]);
-                Joined::new(source, &own_paths, &Definitions::default(), others)
+                MergedDocuments::new(source, &own_paths, &Definitions::default(), others)
             })
         };
         let joined = join(&[other("string"), other("string")]);
@@ -231,9 +231,9 @@ mod tests {
         let joined = join(&[other("string"), other("integer")]);
         assert_eq!(joined.definitions.keys().collect::<Vec<_>>(), ["A", "A_v2", "B", "B_v2"]);
         assert_eq!(
-            shown(&joined.definitions["A_v2"]),
+            format_value(&joined.definitions["A_v2"]),
             r##"{"properties":{"b":{"$ref":"#/definitions/B_v2"}}}"##
         );
-        assert_eq!(shown(&joined.paths["/x/"]), r##"{"get":{"$ref":"#/definitions/A"}}"##);
+        assert_eq!(format_value(&joined.paths["/x/"]), r##"{"get":{"$ref":"#/definitions/A"}}"##);
     }
 }

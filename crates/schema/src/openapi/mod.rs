@@ -25,7 +25,7 @@ mod v3;
 use crate::table::{Group, Kind, Ref, Type};
 use crate::value::Value;
 
-pub use join::Other;
+pub use join::ExternalDocument;
 pub use proto::MEDIA_TYPE as PROTO_MEDIA_TYPE;
 pub use v2::{v2, v2_proto};
 pub use v3::{v3, v3_address, v3_group, v3_groups, v3_hash, v3_index, v3_path};

@@ -9,7 +9,7 @@ use crate::value::{Map, Value};
 /// The media type to which these bytes belong.
 pub const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// What stands in a field.
+/// The wire form of a field.
 #[derive(Clone, Copy)]
 enum Wire {
     Text,

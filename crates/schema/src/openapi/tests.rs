@@ -157,7 +157,7 @@ pub(super) fn with_source<T>(run: impl FnOnce(&Source<'_>) -> T) -> T {
 
 fn tree(bytes: &[u8]) -> Value {
     let decoded = crate::decode::json_untyped(bytes).unwrap();
-    assert!(decoded.oddities.is_empty(), "{:?}", decoded.oddities);
+    assert!(decoded.strict_errors.is_empty(), "{:?}", decoded.strict_errors);
     decoded.value
 }
 

@@ -1,7 +1,7 @@
-//! One document for the whole API, as JSON and as protobuf.
+//! The OpenAPI v2 document of the whole API, as JSON and as protobuf.
 
 use super::definitions::{self, Definitions};
-use super::join::{Joined, Other};
+use super::join::{ExternalDocument, MergedDocuments};
 use super::{Flavour, Members, Source, object, paths, proto, security, security_definitions};
 use crate::value::Value;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ fn info(source: &Source<'_>) -> Value {
 }
 
 /// The document as JSON, joined with those of other servers.
-pub fn v2(source: &Source<'_>, others: &[Arc<Other>]) -> Vec<u8> {
+pub fn v2(source: &Source<'_>, others: &[Arc<ExternalDocument>]) -> Vec<u8> {
     let places = paths::places(source, source.kinds);
     let own = Definitions::of(source, &paths::wanted(source, &places));
     let joined = joined(source, &places, &own, others);
@@ -36,7 +36,7 @@ pub fn v2(source: &Source<'_>, others: &[Arc<Other>]) -> Vec<u8> {
 }
 
 /// The same document in the protobuf form of the gnostic compiler.
-pub fn v2_proto(source: &Source<'_>, others: &[Arc<Other>]) -> Vec<u8> {
+pub fn v2_proto(source: &Source<'_>, others: &[Arc<ExternalDocument>]) -> Vec<u8> {
     let mut document = proto::Document::new(&info(source));
     let places = paths::places(source, source.kinds);
     let own = Definitions::of(source, &paths::wanted(source, &places));
@@ -56,8 +56,8 @@ fn joined(
     source: &Source<'_>,
     places: &[paths::Place<'_>],
     own: &Definitions<'_>,
-    others: &[Arc<Other>],
-) -> Joined {
+    others: &[Arc<ExternalDocument>],
+) -> MergedDocuments {
     let paths = places.iter().map(|place| place.path.as_str()).collect();
-    Joined::new(source, &paths, own, others)
+    MergedDocuments::new(source, &paths, own, others)
 }

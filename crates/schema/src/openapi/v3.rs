@@ -1,4 +1,4 @@
-//! One document for each group and version, and the index of them all.
+//! The OpenAPI v3 documents, one for each group and version, and their index.
 
 use super::definitions::{self, Definitions};
 use super::{Dialect, Flavour, Members, Source, object, paths, root_path, security_definitions};

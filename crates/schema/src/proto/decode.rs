@@ -72,7 +72,7 @@ fn structure(pieces: &[&[u8]], ty: &Type, depth: usize) -> Result<Value, ProtoEr
     let mut slots = Vec::new();
     slots.resize_with(ty.fields.len(), || Slot::Absent);
     for piece in pieces {
-        if let Err(why) = scan(piece, ty, &[], &mut slots, depth) {
+        if let Err(why) = scan(piece, ty, &ty.name, &[], &mut slots, depth) {
             // messages before the mistake were put aside, and theirs comes first
             let before = ty.fields.iter().zip(slots);
             let mut earlier = before.map(|(field, slot)| finish(&field.shape, slot, depth));
@@ -100,13 +100,14 @@ fn normal(field: &Field, value: Option<Value>) -> Option<Value> {
 fn scan<'a>(
     bytes: &'a [u8],
     ty: &Type,
+    message: &str,
     within: &[u16],
     slots: &mut [Slot<'a>],
     depth: usize,
 ) -> Result<(), ProtoError> {
     let mut reader = Reader::new(bytes);
     let mut near = 0;
-    while let Some((number, wire)) = reader.tag(&ty.name)? {
+    while let Some((number, wire)) = reader.tag(message)? {
         let here = |field: &Field| *field.within == *within && i32::from(field.number) == number;
         let below = |field: &Field| match field.within.strip_prefix(within) {
             Some([next, ..]) => i32::from(*next) == number,
@@ -115,16 +116,27 @@ fn scan<'a>(
         if let Some(at) = find(ty, near, here) {
             near = at;
             let field = &ty.fields[at];
-            take(&mut reader, &field.shape, wire, &mut slots[at], &field.name, depth)?;
+            take(&mut reader, &field.shape, wire, &mut slots[at], field_name(ty, field), depth)?;
         } else if let Some(at) = find(ty, near, below) {
             near = at;
-            let nested = delimited(&mut reader, wire, &number.to_string())?;
-            scan(nested, ty, &ty.fields[at].within[..=within.len()], slots, depth)?;
+            let field = &ty.fields[at];
+            let inside = &field.within[..=within.len()];
+            let name = ty.proto_name(within, inside[within.len()]).unwrap_or(&field.name);
+            let nested = delimited(&mut reader, wire, name)?;
+            scan(nested, ty, name, inside, slots, depth)?;
         } else {
             reader.skip(wire)?;
         }
     }
     Ok(())
+}
+
+/// The name of a field in errors: the declared one, or the JSON name. Metadata bears the name of its type.
+fn field_name<'t>(ty: &'t Type, field: &'t Field) -> &'t str {
+    match &field.shape {
+        Shape::Struct(metadata) if field.name == "metadata" => &metadata.name,
+        _ => ty.proto_name(&field.within, field.number).unwrap_or(&field.name),
+    }
 }
 
 /// The first field that fits, looking from `near` on: fields come in about the order of the table.
@@ -331,6 +343,8 @@ fn scalar(scalar: Scalar, pieces: &[&[u8]]) -> Result<Value, ProtoError> {
         Scalar::Quantity => ("Quantity", &["string_"]),
         Scalar::Duration => ("Duration", &["duration"]),
         Scalar::IntOrString => ("IntOrString", &["type", "intVal", "strVal"]),
+        Scalar::Fields => ("FieldsV1", &["raw"]),
+        Scalar::Any => ("JSON", &["raw"]),
         _ => ("RawExtension", &["raw"]),
     };
     let (mut numbers, mut bytes): ([u64; 3], &[u8]) = ([0; 3], &[]);
@@ -412,26 +426,20 @@ fn first_value(bytes: &[u8]) -> &[u8] {
 
 /// Names of fields whose first word is written in capitals where messages show them.
 const INITIALISMS: &[&str] = &[
-    "api", "aws", "ca", "csi", "dns", "fc", "fs", "gce", "gmsa", "grpc", "http", "id", "ip", "iscsi", "nfs",
-    "os", "pd", "qos", "rbd", "se", "tcp", "ttl", "tty", "uid", "url", "wwn",
+    "api", "aws", "ca", "cidr", "csi", "dns", "fc", "fs", "gce", "gmsa", "grpc", "http", "id", "ip", "iqn",
+    "iscsi", "json", "nfs", "os", "pd", "qos", "rbd", "se", "ssl", "tcp", "tls", "ttl", "tty", "uid", "url",
+    "wwn",
 ];
 
-/// Names that messages show in other words.
-const OTHERWISE: &[(&str, &str)] =
-    &[("metadata", "ObjectMeta"), ("serviceAccount", "DeprecatedServiceAccount")];
-
 fn wrong(wire: u8, name: &str) -> ProtoError {
-    ProtoError::WrongWireType { wire, field: shown(name) }
+    ProtoError::WrongWireType { wire, field: go_field_name(name) }
 }
 
 /// A field's name as messages show it: `ownerReferences` is `OwnerReferences`, `apiVersion` is `APIVersion`,
 /// `$ref` is `Ref`, and an extension such as `x-domain-list-type` is `XListType`.
-fn shown(name: &str) -> String {
-    if let Some((_, known)) = OTHERWISE.iter().find(|(field, _)| *field == name) {
-        return (*known).to_owned();
-    }
+fn go_field_name(name: &str) -> String {
     if let Some((_, words)) = name.strip_prefix("x-").and_then(|name| name.split_once('-')) {
-        return std::iter::once("X".to_owned()).chain(words.split('-').map(shown)).collect();
+        return std::iter::once("X".to_owned()).chain(words.split('-').map(go_field_name)).collect();
     }
     let name = name.trim_start_matches('$');
     let end = name.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(name.len());

@@ -2,7 +2,7 @@
 //!
 //! The value is in normal form; a value of another shape is written as the shape's zero.
 
-use super::wire::Backward;
+use super::wire::BackwardWriter;
 use crate::table::{Field, Flags, Scalar, Shape, Type};
 use crate::value::Value;
 use crate::{encode, time};
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 
 /// The message of a value, without an envelope.
 pub fn encode(value: &Value, ty: &Type) -> Vec<u8> {
-    let mut out = Backward::new(1024);
+    let mut out = BackwardWriter::new(1024);
     structure(&mut out, value, ty);
     out.finish()
 }
@@ -19,7 +19,7 @@ pub fn encode(value: &Value, ty: &Type) -> Vec<u8> {
 /// A numbered field and its value.
 type Member<'a> = (&'a Field, Option<&'a Value>);
 
-fn structure(out: &mut Backward, value: &Value, ty: &Type) {
+fn structure(out: &mut BackwardWriter, value: &Value, ty: &Type) {
     if ty.one_of {
         return alternative(out, value, ty);
     }
@@ -27,7 +27,7 @@ fn structure(out: &mut Backward, value: &Value, ty: &Type) {
 }
 
 /// Members of the message that is `depth` nested messages inside their structure's.
-fn message(out: &mut Backward, members: &[Member<'_>], depth: usize) {
+fn message(out: &mut BackwardWriter, members: &[Member<'_>], depth: usize) {
     // fields of the same nested message stand together, everything else on its own
     let nested = |(field, _): &Member<'_>| field.within.get(depth).copied();
     for group in members.chunk_by(|a, b| nested(a).is_some() && nested(a) == nested(b)).rev() {
@@ -45,7 +45,7 @@ fn message(out: &mut Backward, members: &[Member<'_>], depth: usize) {
 }
 
 /// A value that is one field of its message. A boolean field is also written for the other fields.
-fn alternative(out: &mut Backward, value: &Value, ty: &Type) {
+fn alternative(out: &mut BackwardWriter, value: &Value, ty: &Type) {
     let taken = ty.alternative(value).map(|field| field.number);
     for field in ty.fields.iter().rev() {
         if matches!(field.shape, Shape::Scalar(Scalar::Bool)) {
@@ -87,7 +87,7 @@ fn wraps_list(group: &[Member<'_>]) -> bool {
     matches!(group, [(field, _)] if field.number == 1 && matches!(field.shape, Shape::List(_)))
 }
 
-fn field(out: &mut Backward, field: &Field, value: Option<&Value>) {
+fn field(out: &mut BackwardWriter, field: &Field, value: Option<&Value>) {
     let number = field.number;
     match &field.shape {
         Shape::List(_) | Shape::Map(_) => repeated(out, number, value.unwrap_or(&Value::Null), &field.shape),
@@ -103,7 +103,7 @@ fn is_bytes(shape: &Shape) -> bool {
 }
 
 /// The items of a list or the entries of a map, each a field of its own.
-fn repeated(out: &mut Backward, number: u16, value: &Value, shape: &Shape) {
+fn repeated(out: &mut BackwardWriter, number: u16, value: &Value, shape: &Shape) {
     match (shape, value) {
         (Shape::List(list), Value::List(items)) => {
             for item in items.iter().rev() {
@@ -125,7 +125,7 @@ fn repeated(out: &mut Backward, number: u16, value: &Value, shape: &Shape) {
 }
 
 /// One value as one field.
-fn element(out: &mut Backward, number: u16, value: &Value, shape: &Shape) {
+fn element(out: &mut BackwardWriter, number: u16, value: &Value, shape: &Shape) {
     let end = out.len();
     match shape {
         Shape::Scalar(scalar) => return self::scalar(out, number, value, *scalar),
@@ -135,7 +135,7 @@ fn element(out: &mut Backward, number: u16, value: &Value, shape: &Shape) {
     out.enclose(number, end);
 }
 
-fn scalar(out: &mut Backward, number: u16, value: &Value, scalar: Scalar) {
+fn scalar(out: &mut BackwardWriter, number: u16, value: &Value, scalar: Scalar) {
     let text = value.as_str().unwrap_or_default();
     match scalar {
         Scalar::String => return out.bytes_field(number, text.as_bytes()),
@@ -179,7 +179,7 @@ fn scalar(out: &mut Backward, number: u16, value: &Value, scalar: Scalar) {
 /// The first second of year 1 has the same encoding as no time.
 pub(super) const NO_TIME: i64 = -62_135_596_800;
 
-fn timestamp(out: &mut Backward, time: Option<(i64, i64)>) {
+fn timestamp(out: &mut BackwardWriter, time: Option<(i64, i64)>) {
     if let Some((seconds, nanos)) = time.filter(|time| *time != (NO_TIME, 0)) {
         out.varint_field(2, nanos as u64);
         out.varint_field(1, seconds as u64);

@@ -1,4 +1,4 @@
-//! What stands around messages: the envelope of an object, lists made of messages, frames of a watch.
+//! Envelopes of protobuf messages: objects with their type, lists of messages, frames of a watch.
 //!
 //! An envelope is four magic bytes and the message
 //!
@@ -24,7 +24,7 @@ use crate::value::Value;
 /// The first bytes of every object.
 pub const MAGIC: [u8; 4] = *b"k8s\0";
 
-/// What follows the last item of a list: the rest of its envelope.
+/// The rest of the envelope after the last item of a list.
 pub const LIST_TAIL: [u8; 4] = [0x1a, 0, 0x22, 0];
 
 /// An opened envelope. Kind and version are empty where the sender left them out.
@@ -61,7 +61,7 @@ pub fn open(bytes: &[u8]) -> Result<Envelope<'_>, ProtoError> {
     if body.is_empty() {
         return Err(ProtoError::EmptyBody);
     }
-    let mut found = Envelope {
+    let mut envelope = Envelope {
         api_version: String::new(),
         kind: String::new(),
         raw: &[],
@@ -71,20 +71,20 @@ pub fn open(bytes: &[u8]) -> Result<Envelope<'_>, ProtoError> {
     each(body, "Unknown", &["TypeMeta", "Raw", "ContentEncoding", "ContentType"], |number, bytes| {
         match number {
             1 => each(bytes, "TypeMeta", &["APIVersion", "Kind"], |number, bytes| {
-                *(if number == 1 { &mut found.api_version } else { &mut found.kind }) = text(bytes);
+                *(if number == 1 { &mut envelope.api_version } else { &mut envelope.kind }) = text(bytes);
                 Ok(())
             })?,
-            2 => found.raw = bytes,
-            3 => found.content_encoding = text(bytes),
-            _ => found.content_type = text(bytes),
+            2 => envelope.raw = bytes,
+            3 => envelope.content_encoding = text(bytes),
+            _ => envelope.content_type = text(bytes),
         }
         Ok(())
     })?;
     // a version that cannot be read is none
-    if found.api_version.matches('/').count() > 1 || found.api_version == "/" {
-        found.api_version.clear();
+    if envelope.api_version.matches('/').count() > 1 || envelope.api_version == "/" {
+        envelope.api_version.clear();
     }
-    Ok(found)
+    Ok(envelope)
 }
 
 /// Hands out the fields of a message that has only delimited ones, named in the order of their numbers.
@@ -131,7 +131,7 @@ fn envelope_head(api_version: &str, kind: &str, message: usize) -> Vec<u8> {
     out
 }
 
-/// What a list says about itself.
+/// The metadata of a list.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListMeta<'a> {
     pub resource_version: &'a str,
@@ -165,7 +165,7 @@ pub fn list_head(api_version: &str, kind: &str, meta: &ListMeta<'_>, items_len: 
     out
 }
 
-/// What stands before an item of a list.
+/// The bytes before an item of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemHead {
     bytes: [u8; 11],

@@ -35,7 +35,7 @@ pub use envelope::{
     Envelope, ItemHead, LIST_TAIL, ListMeta, MAGIC, envelope, list, list_head, open, seal, watch_event,
     watch_frame,
 };
-pub use wire::{Backward, DELIMITED, Reader, VARINT};
+pub use wire::{BackwardWriter, DELIMITED, Reader, VARINT};
 
 /// The deepest nesting of messages.
 pub const MAX_DEPTH: usize = 200;

@@ -261,9 +261,9 @@ fn a_value_that_is_one_of_several_forms() {
     check(r#"{"truth":{"name":"n"},"list":{"name":"m"}}"#, &ty, "0a07080112030a016e 12050a030a016d");
     check(r#"{"list":[{"name":"a"},{"size":1,"name":"b"}]}"#, &ty, "120c12030a016112050a01621001");
     check(r#"{"map":{"k":{"name":"n"},"z":null}}"#, &ty, "1a0a0a016b12050a030a016e 1a050a017a1200");
-    // a value of another form is null, and oddities inside are not reported
+    // a value of another form is null, and strict errors inside are not reported
     let odd = from::json(br#"{"list":"x","map":{"k":{"name":"n","odd":1}}}"#, &ty).unwrap();
-    assert_eq!(odd.oddities, []);
+    assert_eq!(odd.strict_errors, []);
     assert_eq!(
         String::from_utf8_lossy(&to::json(&odd.value, &ty)),
         r#"{"list":null,"map":{"k":{"name":"n"}}}"#
@@ -321,7 +321,7 @@ fn numbers_may_be_packed_and_unknown_fields_are_stepped_over() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_the_known_words() {
+fn errors_match_upstream() {
     let ty = Type::new(
         "Meta",
         "api.test.v1",
@@ -395,7 +395,7 @@ fn envelopes_open_or_say_why_not() {
 }
 
 #[test]
-fn kind_and_version_stay_away_where_the_message_has_them() {
+fn kind_and_version_are_not_repeated_in_the_message() {
     let ty = Type::new("Owner", "api.test.v1", vec![numbered(1, "kind", S(Scalar::String), PLAIN)]);
     let sealed = envelope("v1", "Envelope", &encode(&of_json(r#"{"kind":"inner"}"#, &ty), &ty));
     assert_eq!(open(&sealed).unwrap().object(&ty).unwrap(), of_json(r#"{"kind":"inner"}"#, &ty));
@@ -607,7 +607,7 @@ fn delimited(number: u16, bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 #[test]
-fn no_bytes_do_harm_and_what_is_read_is_stable() {
+fn arbitrary_bytes_are_harmless_and_decode_stably() {
     let ty = everything();
     let mut read = 0;
     for seed in 0..20_000 {

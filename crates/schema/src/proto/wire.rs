@@ -123,15 +123,15 @@ impl<'a> Reader<'a> {
 }
 
 /// A message that grows towards its beginning.
-pub struct Backward {
+pub struct BackwardWriter {
     /// The message is the part from `at` on.
     room: Vec<u8>,
     at: usize,
 }
 
-impl Backward {
+impl BackwardWriter {
     pub fn new(capacity: usize) -> Self {
-        Backward { room: vec![0; capacity], at: capacity }
+        BackwardWriter { room: vec![0; capacity], at: capacity }
     }
 
     /// The number of written bytes.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A version of a kind that is only read, not served.
 #[derive(Debug)]
-pub struct Retired {
+pub struct RetiredVersion {
     pub group: Group,
     pub version: Text,
     /// The kind that has its form: its own table, or a later version with the same form.

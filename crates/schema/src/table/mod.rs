@@ -13,10 +13,10 @@ mod types;
 pub use crate::text::Text;
 pub use kind::{
     API_VERSION_DOC, Column, Group, KIND_DOC, Kind, LIST_METADATA_DOC, LazySchema, Lifecycle, METADATA_DOC,
-    Release, Retired, Selectable, Subresource,
+    Release, RetiredVersion, Selectable, Subresource,
 };
-pub use reference::{Late, Many, Ref};
+pub use reference::{Lazy, Many, Ref};
 pub use types::{
-    Declares, Field, Flags, Format, InOrder, ListKind, ListShape, Literal, MapShape, Patch, Rule, Scalar,
-    Shape, Type, Union, Unknown,
+    Declarations, Field, Flags, Format, ListKind, ListShape, Literal, MapShape, OrderedFields, Patch,
+    ProtoName, Rule, Scalar, Shape, Type, Union, Unknown,
 };

@@ -13,16 +13,16 @@ pub enum Ref<T: 'static> {
     Static(&'static T),
     Shared(Arc<T>),
     /// Created at the first access.
-    Late(Arc<Late<T>>),
+    Lazy(Arc<Lazy<T>>),
 }
 
 /// A part of a table, or the function that creates it.
-pub type Late<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
+pub type Lazy<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
 
 impl<T> Ref<T> {
     /// A part that is created at the first access.
-    pub fn late(make: impl FnOnce() -> T + Send + 'static) -> Self {
-        Ref::Late(Arc::new(Late::new(Box::new(make))))
+    pub fn lazy(make: impl FnOnce() -> T + Send + 'static) -> Self {
+        Ref::Lazy(Arc::new(Lazy::new(Box::new(make))))
     }
 }
 
@@ -31,7 +31,7 @@ impl<T> Clone for Ref<T> {
         match self {
             Ref::Static(it) => Ref::Static(it),
             Ref::Shared(it) => Ref::Shared(it.clone()),
-            Ref::Late(it) => Ref::Late(it.clone()),
+            Ref::Lazy(it) => Ref::Lazy(it.clone()),
         }
     }
 }
@@ -42,7 +42,7 @@ impl<T> Deref for Ref<T> {
         match self {
             Ref::Static(it) => it,
             Ref::Shared(it) => it,
-            Ref::Late(it) => it,
+            Ref::Lazy(it) => it,
         }
     }
 }

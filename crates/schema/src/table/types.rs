@@ -30,28 +30,30 @@ pub struct Type {
     pub loose: bool,
     /// Fields of which at most one is present, by a discriminator; published only.
     pub unions: Many<Union>,
+    /// Names of protobuf fields in errors that do not follow from the JSON names.
+    pub proto_names: Many<ProtoName>,
     /// The declarations of the fields here and below, so that a walk skips types without any.
-    pub declares: Declares,
+    pub declarations: Declarations,
     /// The positions of the fields that declare a default or a rule, or have one further down.
     pub declaring: Many<u16>,
 }
 
 /// Things that a field can declare, as a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Declares(pub u8);
+pub struct Declarations(pub u8);
 
-impl Declares {
-    pub const NOTHING: Declares = Declares(0);
-    pub const DEFAULTS: Declares = Declares(1);
-    pub const RULES: Declares = Declares(2);
-    pub const IMMUTABLE: Declares = Declares(4);
+impl Declarations {
+    pub const NOTHING: Declarations = Declarations(0);
+    pub const DEFAULTS: Declarations = Declarations(1);
+    pub const RULES: Declarations = Declarations(2);
+    pub const IMMUTABLE: Declarations = Declarations(4);
 
-    pub const fn has(self, other: Declares) -> bool {
+    pub const fn has(self, other: Declarations) -> bool {
         self.0 & other.0 != 0
     }
 
-    pub const fn and(self, other: Declares) -> Declares {
-        Declares(self.0 | other.0)
+    pub const fn and(self, other: Declarations) -> Declarations {
+        Declarations(self.0 | other.0)
     }
 }
 
@@ -76,9 +78,15 @@ impl Type {
         None
     }
 
+    /// The declared name of a protobuf field of the nested message at `within`.
+    pub fn proto_name(&self, within: &[u16], number: u16) -> Option<&str> {
+        let is_at = |it: &&ProtoName| it.number == number && *it.within == *within;
+        self.proto_names.iter().find(is_at).map(|it| &*it.name)
+    }
+
     /// Looks up names that come in order, in one walk over both.
-    pub fn in_order(&self) -> InOrder<'_> {
-        InOrder { ty: self, heads: &self.heads, rank: 0 }
+    pub fn in_order(&self) -> OrderedFields<'_> {
+        OrderedFields { ty: self, heads: &self.heads, rank: 0 }
     }
 
     /// The field that a value is, where a value is one of the fields.
@@ -93,13 +101,14 @@ impl Type {
 
     /// Creates a type at run time, and computes its lookup order.
     pub fn new(name: impl Into<Text>, package: impl Into<Text>, fields: Vec<Field>) -> Self {
-        let declares = fields.iter().fold(Declares::NOTHING, |all, field| all.and(field.declares()));
+        let declarations =
+            fields.iter().fold(Declarations::NOTHING, |all, field| all.and(field.declarations()));
         let mut by_name: Vec<u16> = (0..fields.len() as u16).collect();
         by_name.sort_by(|a, b| fields[*a as usize].name.cmp(&fields[*b as usize].name));
         let heads: Vec<u64> = by_name.iter().map(|at| head(&fields[*at as usize].name)).collect();
-        let walked = Declares::DEFAULTS.and(Declares::RULES);
+        let walked = Declarations::DEFAULTS.and(Declarations::RULES);
         let positions = 0..fields.len() as u16;
-        let declaring = positions.filter(|at| fields[*at as usize].declares().has(walked)).collect();
+        let declaring = positions.filter(|at| fields[*at as usize].declarations().has(walked)).collect();
         let ranks = 0..fields.len() as u16;
         let standing = ranks.filter(|rank| fields[by_name[*rank as usize] as usize].stands());
         Type {
@@ -115,7 +124,8 @@ impl Type {
             one_of: false,
             loose: false,
             unions: Cow::Borrowed(&[]),
-            declares,
+            proto_names: Cow::Borrowed(&[]),
+            declarations,
             declaring,
         }
     }
@@ -128,13 +138,13 @@ fn same_name(a: &str, b: &str) -> bool {
 }
 
 /// A walk over the fields of a type, by name.
-pub struct InOrder<'t> {
+pub struct OrderedFields<'t> {
     ty: &'t Type,
     heads: &'t [u64],
     rank: usize,
 }
 
-impl<'t> InOrder<'t> {
+impl<'t> OrderedFields<'t> {
     /// The position and declaration of the field with this name, which is greater than those before it.
     #[inline]
     pub fn find(&mut self, name: &str) -> Option<(usize, &'t Field)> {
@@ -154,6 +164,15 @@ impl<'t> InOrder<'t> {
         }
         None
     }
+}
+
+/// The name of a protobuf field in errors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProtoName {
+    /// Numbers of the nested messages that hold the field, outermost first.
+    pub within: Many<u16>,
+    pub number: u16,
+    pub name: Text,
 }
 
 /// Fields that exclude one another.
@@ -215,12 +234,12 @@ impl Field {
     }
 
     /// The declarations of the field, and of the fields below it.
-    pub fn declares(&self) -> Declares {
-        let mut own = self.shape.declares();
+    pub fn declarations(&self) -> Declarations {
+        let mut own = self.shape.declarations();
         for (here, what) in [
-            (self.default.is_some(), Declares::DEFAULTS),
-            (self.rules.iter().any(Rule::is_checked), Declares::RULES),
-            (self.is(Flags::IMMUTABLE), Declares::IMMUTABLE),
+            (self.default.is_some(), Declarations::DEFAULTS),
+            (self.rules.iter().any(Rule::is_checked), Declarations::RULES),
+            (self.is(Flags::IMMUTABLE), Declarations::IMMUTABLE),
         ] {
             if here {
                 own = own.and(what);
@@ -303,12 +322,12 @@ impl Shape {
     }
 
     /// The declarations of the fields below.
-    pub fn declares(&self) -> Declares {
+    pub fn declarations(&self) -> Declarations {
         match self {
-            Shape::Scalar(_) => Declares::NOTHING,
-            Shape::Struct(ty) => ty.declares,
-            Shape::List(list) => list.item.declares(),
-            Shape::Map(map) => map.value.declares(),
+            Shape::Scalar(_) => Declarations::NOTHING,
+            Shape::Struct(ty) => ty.declarations,
+            Shape::List(list) => list.item.declarations(),
+            Shape::Map(map) => map.value.declarations(),
         }
     }
 }

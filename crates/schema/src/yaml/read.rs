@@ -85,7 +85,7 @@ fn plain_json(text: &str, limits: Limits) -> Option<Value> {
         return None;
     }
     let decoded = crate::decode::json_untyped(text.as_bytes()).ok()?;
-    let fits = decoded.oddities.is_empty() && depth(&decoded.value) <= limits.depth;
+    let fits = decoded.strict_errors.is_empty() && depth(&decoded.value) <= limits.depth;
     let mut value = decoded.value;
     whole_numbers(&mut value);
     fits.then_some(value)
@@ -247,13 +247,15 @@ impl<'t> Reader<'t> {
             for pair in entries.windows(2) {
                 let again = &pair[1];
                 if pair[0].key == again.key && self.repeated.len() < MOST_REPEATED {
-                    let shown = if again.textual {
+                    let formatted = if again.textual {
                         crate::problem::quoted(&again.key)
                     } else {
                         again.key.to_string()
                     };
-                    self.repeated
-                        .push((again.order, format!("line {}: key {shown} already set in map", again.line)));
+                    self.repeated.push((
+                        again.order,
+                        format!("line {}: key {formatted} already set in map", again.line),
+                    ));
                 }
             }
         }
@@ -431,13 +433,13 @@ fn as_key(node: Node) -> Result<Key, YamlError> {
 
 /// JSON has no words for numbers that are not finite.
 fn finite(value: Value) -> Result<Value, YamlError> {
-    let shown = match value {
+    let formatted = match value {
         Value::Float(number) if number.is_nan() => "NaN",
         Value::Float(f64::INFINITY) => "+Inf",
         Value::Float(f64::NEG_INFINITY) => "-Inf",
         other => return Ok(other),
     };
-    Err(YamlError::new(format!("json: unsupported value: {shown}")))
+    Err(YamlError::new(format!("json: unsupported value: {formatted}")))
 }
 
 /// Adds the entries of a map, or of each map of a list, of which the first counts most.

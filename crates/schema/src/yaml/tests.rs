@@ -13,7 +13,7 @@ fn value(json: &str) -> Value {
 }
 
 #[test]
-fn plain_scalars_mean_what_yaml_1_1_says() {
+fn plain_scalars_resolve_by_yaml_1_1() {
     for (text, expected) in [
         ("y", "true"),
         ("NO", "false"),
@@ -182,7 +182,7 @@ fn written_as_the_api_writes() {
 }
 
 #[test]
-fn what_is_written_reads_back_the_same() {
+fn written_yaml_round_trips() {
     let pieces = [
         "a",
         " ",

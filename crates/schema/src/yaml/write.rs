@@ -368,7 +368,7 @@ impl Writer {
     }
 }
 
-/// What is shown as it is; all else is escaped. The line separators of Unicode break lines for some readers
+/// Characters that are written unescaped. The line separators of Unicode break lines for some readers
 /// and not for others, so they are escaped too.
 fn is_printable(c: char) -> bool {
     match c {

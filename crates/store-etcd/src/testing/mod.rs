@@ -18,38 +18,38 @@ use tokio::sync::watch;
 pub use state::{Faults, IN_ORDER, OVERTAKING};
 
 use data::Data;
-use state::{Door, Inner};
+use state::{FakeServer, Inner};
 
 /// A fake etcd cluster of one or more servers, each at its own address.
-pub struct StandIn {
+pub struct FakeEtcd {
     inner: Arc<Inner>,
-    doors: Vec<Arc<Door>>,
+    servers: Vec<Arc<FakeServer>>,
 }
 
-impl StandIn {
+impl FakeEtcd {
     /// Starts an empty cluster of so many servers.
-    pub async fn start(servers: usize) -> std::io::Result<Self> {
+    pub async fn start(count: usize) -> std::io::Result<Self> {
         let faults = Faults { largest: AtomicUsize::new(3 << 19), ..Faults::default() };
         let inner =
             Arc::new(Inner { data: Mutex::new(Data::new(IN_ORDER)), newest: watch::Sender::new(1), faults });
-        let mut doors = Vec::new();
-        for _ in 0..servers {
+        let mut servers = Vec::new();
+        for _ in 0..count {
             let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-            let door = Arc::new(Door {
+            let server = Arc::new(FakeServer {
                 address: listener.local_addr()?,
                 open: AtomicBool::new(true),
                 cuts: watch::Sender::new(0),
             });
-            tokio::spawn(serve::listen(listener, door.clone(), inner.clone()));
-            doors.push(door);
+            tokio::spawn(serve::listen(listener, server.clone(), inner.clone()));
+            servers.push(server);
         }
-        Ok(StandIn { inner, doors })
+        Ok(FakeEtcd { inner, servers })
     }
 
     /// The client endpoints of all servers.
     pub fn targets(&self) -> Vec<Target> {
-        let url = |door: &Arc<Door>| format!("http://{}", door.address);
-        self.doors.iter().map(|door| Target { url: url(door), ..Target::default() }).collect()
+        let url = |server: &Arc<FakeServer>| format!("http://{}", server.address);
+        self.servers.iter().map(|server| Target { url: url(server), ..Target::default() }).collect()
     }
 
     pub fn faults(&self) -> &Faults {
@@ -58,16 +58,16 @@ impl StandIn {
 
     /// Cuts all connections.
     pub fn cut(&self) {
-        (0..self.doors.len()).for_each(|server| self.cut_one(server));
+        (0..self.servers.len()).for_each(|server| self.cut_one(server));
     }
 
     pub fn cut_one(&self, server: usize) {
-        self.doors[server].cuts.send_modify(|cuts| *cuts += 1);
+        self.servers[server].cuts.send_modify(|cuts| *cuts += 1);
     }
 
     /// Sets whether a server accepts connections. Closing it also cuts its connections.
     pub fn set_open(&self, server: usize, open: bool) {
-        self.doors[server].open.store(open, Ordering::SeqCst);
+        self.servers[server].open.store(open, Ordering::SeqCst);
         if !open {
             self.cut_one(server);
         }

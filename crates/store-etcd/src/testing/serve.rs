@@ -32,24 +32,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::data::{Data, HistoryEntry, StoredValue};
-use super::state::{Door, Faults, Inner, OVERTAKING};
+use super::state::{FakeServer, Faults, Inner, OVERTAKING};
 
 type CallResult<T> = Result<Response<T>, Status>;
 
 /// Responses of a watch that may be queued for sending.
 const MAX_QUEUED: usize = 16;
 
-pub(super) async fn listen(listener: TcpListener, door: Arc<Door>, inner: Arc<Inner>) {
+pub(super) async fn listen(listener: TcpListener, server: Arc<FakeServer>, inner: Arc<Inner>) {
     while let Ok((stream, _)) = listener.accept().await {
-        if door.open.load(Ordering::SeqCst) {
-            tokio::spawn(connection(stream, door.clone(), inner.clone()));
+        if server.open.load(Ordering::SeqCst) {
+            tokio::spawn(connection(stream, server.clone(), inner.clone()));
         }
     }
 }
 
-async fn connection(stream: TcpStream, door: Arc<Door>, inner: Arc<Inner>) {
-    let mut cuts = door.cuts.subscribe();
-    let handler = Arc::new(Handler { door: door.clone(), inner });
+async fn connection(stream: TcpStream, server: Arc<FakeServer>, inner: Arc<Inner>) {
+    let mut cuts = server.cuts.subscribe();
+    let handler = Arc::new(Handler { server: server.clone(), inner });
     let service = service_fn(move |request| route(handler.clone(), request));
     let serve = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
     tokio::select! {
@@ -77,7 +77,7 @@ async fn route(
 
 /// Handles the calls of one connection.
 struct Handler {
-    door: Arc<Door>,
+    server: Arc<FakeServer>,
     inner: Arc<Inner>,
 }
 
@@ -109,7 +109,7 @@ impl Handler {
 
     /// Cuts the connection instead of a response.
     async fn cut<T>(&self) -> CallResult<T> {
-        self.door.cuts.send_modify(|cuts| *cuts += 1);
+        self.server.cuts.send_modify(|cuts| *cuts += 1);
         std::future::pending().await
     }
 }
@@ -210,17 +210,18 @@ fn range(data: &Data, request: &RangeRequest) -> Result<RangeResponse, Status> {
     }
     let then = (revision > 0).then(|| data.at(revision));
     let keys = then.as_ref().unwrap_or(&data.keys);
-    let found: Vec<_> = keys.iter().filter(|(it, _)| within(it, &request.key, &request.range_end)).collect();
-    let taken = if limit == 0 { found.len() } else { limit.min(found.len()) };
-    let pairs = found[..taken].iter().map(|(key, stored)| {
+    let matches: Vec<_> =
+        keys.iter().filter(|(it, _)| within(it, &request.key, &request.range_end)).collect();
+    let taken = if limit == 0 { matches.len() } else { limit.min(matches.len()) };
+    let pairs = matches[..taken].iter().map(|(key, stored)| {
         let pair = pair(key, stored);
         if request.keys_only { KeyValue { value: Default::default(), ..pair } } else { pair }
     });
     Ok(RangeResponse {
         header: header(data),
         kvs: pairs.collect(),
-        more: taken < found.len(),
-        count: found.len() as i64,
+        more: taken < matches.len(),
+        count: matches.len() as i64,
     })
 }
 

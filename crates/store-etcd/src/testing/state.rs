@@ -20,7 +20,7 @@ pub(crate) struct Inner {
 }
 
 /// A server of the cluster.
-pub(crate) struct Door {
+pub(crate) struct FakeServer {
     pub address: SocketAddr,
     /// Whether it accepts connections.
     pub open: AtomicBool,
@@ -31,11 +31,11 @@ pub(crate) struct Door {
 /// Injected faults, and counts of requests.
 #[derive(Default)]
 pub struct Faults {
-    /// So many transactions are applied, and their connection is cut instead of a response.
+    /// The number of transactions that are applied and then lose their connection before the response.
     pub lose_answers: AtomicUsize,
-    /// So many transactions are not applied, and their connection is cut.
+    /// The number of transactions that are not applied and lose their connection.
     pub lose_questions: AtomicUsize,
-    /// So many calls fail, as on a server without a leader.
+    /// The number of calls that fail, as on a server without a leader.
     pub unavailable: AtomicUsize,
     /// Watches send one event per response, each as a fragment.
     pub fragments: AtomicBool,

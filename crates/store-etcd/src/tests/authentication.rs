@@ -3,7 +3,7 @@
 use super::*;
 use outbound::Credentials;
 
-fn login(etcd: &StandIn, password: &str) -> Options {
+fn login(etcd: &FakeEtcd, password: &str) -> Options {
     let mut options = options(etcd);
     for server in &mut options.servers {
         server.credentials =
@@ -14,7 +14,7 @@ fn login(etcd: &StandIn, password: &str) -> Options {
 
 #[tokio::test]
 async fn a_token_is_requested_and_renewed() {
-    let etcd = StandIn::start(2).await.unwrap();
+    let etcd = FakeEtcd::start(2).await.unwrap();
     etcd.set_user("registry", "secret");
     etcd.put("/registry/a", "1");
     let run = run_with(login(&etcd, "secret")).await;
@@ -34,7 +34,7 @@ async fn a_token_is_requested_and_renewed() {
 
 #[tokio::test]
 async fn a_wrong_password_is_reported_at_the_start() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     etcd.set_user("registry", "secret");
     for options in [login(&etcd, "wrong"), options(&etcd)] {
         let Err(error) = crate::open(options, Seeded::new(START, 1)).await else {

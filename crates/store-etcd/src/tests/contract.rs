@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 #[tokio::test]
 async fn expectations_decide() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     // an etcd begins with revision 1
     assert_eq!((run.store.revision(), run.store.oldest()), (Revision(1), Revision(1)));
@@ -35,7 +35,7 @@ async fn expectations_decide() {
 
 #[tokio::test]
 async fn one_of_many_creators_wins() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     let mut racers = tokio::task::JoinSet::new();
     for racer in 0..64 {
@@ -57,7 +57,7 @@ async fn one_of_many_creators_wins() {
 
 #[tokio::test]
 async fn an_answered_write_has_been_published() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..16 {
@@ -77,7 +77,7 @@ async fn an_answered_write_has_been_published() {
 
 #[tokio::test]
 async fn a_note_goes_from_writer_to_subscriber() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     let write = |value: &str| {
         let note: Arc<String> = Arc::new(format!("parsed {value}"));
@@ -114,7 +114,7 @@ async fn a_note_goes_from_writer_to_subscriber() {
 
 #[tokio::test]
 async fn a_conflict_is_reported_once_its_reason_can_be_seen() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     etcd.put("/registry/gone", "x");
     let run = run(&etcd).await;
     etcd.faults().hold_watches(true);
@@ -139,7 +139,7 @@ async fn a_conflict_is_reported_once_its_reason_can_be_seen() {
 
 #[tokio::test]
 async fn writes_before_the_start_wait_for_it() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let (store, _) = crate::open(options(&etcd), Seeded::new(START, 1)).await.unwrap();
     let store = Arc::new(store);
     let early = tokio::spawn({
@@ -155,7 +155,7 @@ async fn writes_before_the_start_wait_for_it() {
 
 #[tokio::test]
 async fn a_closed_store_finishes_and_refuses() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     let mut writers = tokio::task::JoinSet::new();
     for n in 0..100 {
@@ -177,7 +177,7 @@ async fn a_closed_store_finishes_and_refuses() {
 
 #[tokio::test]
 async fn a_store_that_never_started_closes() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let (store, _) = crate::open(options(&etcd), Seeded::new(START, 1)).await.unwrap();
     store.close().await;
     assert!(store.write(Write::put("/registry/a", Expect::Any, "v")).await.is_err());
@@ -186,7 +186,7 @@ async fn a_store_that_never_started_closes() {
 
 #[tokio::test]
 async fn a_failing_subscriber_stops_the_store() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let (store, _) = crate::open(options(&etcd), Seeded::new(START, 1)).await.unwrap();
     store.start(Box::new(|_| panic!("for the test"))).unwrap();
     let write = || store.write(Write::put("/registry/a", Expect::Any, "v"));
@@ -199,7 +199,7 @@ async fn a_failing_subscriber_stops_the_store() {
 
 #[tokio::test]
 async fn a_probe_finds_out_whether_changes_move() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     run.store.probe().await.unwrap();
     etcd.faults().hold_watches(true);
@@ -211,8 +211,8 @@ async fn a_probe_finds_out_whether_changes_move() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused() {
-    let etcd = StandIn::start(1).await.unwrap();
+async fn oversized_values_are_rejected() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     let key = format!("/{}", "k".repeat(store::MAX_KEY_BYTES));
     assert!(matches!(run.put(&key, Expect::Any, "v").await, Err(StoreError::TooLarge { .. })));
@@ -228,15 +228,15 @@ async fn what_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn what_goes_with_a_write_is_had_by_one() {
-    let etcd = StandIn::start(1).await.unwrap();
+async fn claim_keys_have_one_owner() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
-    let holds = |taken: &[&str], freed: &[&str]| store::Holds {
+    let claim_keys = |taken: &[&str], freed: &[&str]| store::ClaimKeys {
         taken: taken.iter().map(|key| registry(key).into()).collect(),
         freed: freed.iter().map(|key| registry(key).into()).collect(),
     };
     let put = |key: &str, expect, taken: &[&str], freed: &[&str]| {
-        let write = Write::put(registry(key), expect, "v").with_holds(holds(taken, freed));
+        let write = Write::put(registry(key), expect, "v").with_claim_keys(claim_keys(taken, freed));
         let store = run.store.clone();
         async move { store.write(write).await }
     };
@@ -247,7 +247,8 @@ async fn what_goes_with_a_write_is_had_by_one() {
     assert_eq!(put("/b", Expect::Absent, &["/h/3"], &[]).await, Ok(Revision(3)), "nothing was half done");
     assert_eq!(put("/a", Expect::Present, &["/h/4"], &["/h/1"]).await, Ok(Revision(4)));
     assert_eq!(put("/b", Expect::Present, &["/h/1"], &[]).await, Ok(Revision(5)));
-    let gone = Write::delete(registry("/b"), Expect::Any).with_holds(holds(&[], &["/h/1", "/h/3", "/h/9"]));
+    let gone = Write::delete(registry("/b"), Expect::Any)
+        .with_claim_keys(claim_keys(&[], &["/h/1", "/h/3", "/h/9"]));
     assert_eq!(run.store.write(gone).await, Ok(Revision(6)));
     let held: Vec<_> = ["/h/0", "/h/1", "/h/2", "/h/3", "/h/4"]
         .into_iter()

@@ -4,8 +4,8 @@ use super::*;
 use std::sync::atomic::Ordering;
 
 #[tokio::test]
-async fn what_happens_while_the_connection_is_lost_is_reported_after() {
-    let etcd = StandIn::start(1).await.unwrap();
+async fn changes_during_a_lost_connection_are_reported_afterwards() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     for n in 0..10 {
         run.put("/a", Expect::Any, &n.to_string()).await.unwrap();
@@ -21,7 +21,7 @@ async fn what_happens_while_the_connection_is_lost_is_reported_after() {
 
 #[tokio::test]
 async fn a_write_whose_answer_is_lost_is_not_sent_again() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     etcd.faults().lose_answers.store(1, Ordering::SeqCst);
     let note = Arc::new("parsed".to_owned());
@@ -42,7 +42,7 @@ async fn a_write_whose_answer_is_lost_is_not_sent_again() {
 
 #[tokio::test]
 async fn reads_are_retried_and_writes_are_not() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     run.catch_up().await.unwrap();
     etcd.faults().unavailable.store(2, Ordering::SeqCst);
@@ -54,7 +54,7 @@ async fn reads_are_retried_and_writes_are_not() {
 
 #[tokio::test]
 async fn another_server_takes_over() {
-    let etcd = StandIn::start(3).await.unwrap();
+    let etcd = FakeEtcd::start(3).await.unwrap();
     let run = run(&etcd).await;
     for round in 0..6 {
         let gone = round % 3;
@@ -72,8 +72,8 @@ async fn another_server_takes_over() {
 }
 
 #[tokio::test]
-async fn what_was_forgotten_is_reported_as_what_became_of_it() {
-    let etcd = StandIn::start(1).await.unwrap();
+async fn compacted_changes_are_reported_as_their_result() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
     for key in ["a", "b", "c", "d"] {
         etcd.put(&format!("/registry/{key}"), "1");
     }
@@ -103,7 +103,7 @@ async fn what_was_forgotten_is_reported_as_what_became_of_it() {
 
 #[tokio::test]
 async fn a_write_of_ones_own_survives_lost_history() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     etcd.faults().hold_watches(true);
     let write = Write::put("/registry/a", Expect::Any, "1").with_note(Arc::new(1));
@@ -118,7 +118,7 @@ async fn a_write_of_ones_own_survives_lost_history() {
 
 #[tokio::test]
 async fn an_etcd_that_went_back_is_not_used() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     for n in 0..5 {
         run.put("/a", Expect::Any, &n.to_string()).await.unwrap();
@@ -136,7 +136,7 @@ async fn an_etcd_that_went_back_is_not_used() {
 
 #[tokio::test]
 async fn a_write_finds_out_that_the_etcd_went_back() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     for n in 0..5 {
         run.put("/a", Expect::Any, &n.to_string()).await.unwrap();
@@ -147,7 +147,7 @@ async fn a_write_finds_out_that_the_etcd_went_back() {
 
 #[tokio::test]
 async fn another_etcd_is_not_used() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     etcd.set_cluster(7);
     let error = run.put("/a", Expect::Any, "x").await.unwrap_err();
@@ -161,7 +161,7 @@ fn is_final(why: &StoreError) -> bool {
 
 #[tokio::test]
 async fn without_an_etcd_there_is_no_store() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     etcd.set_open(0, false);
     let refused = crate::open(options(&etcd), Seeded::new(START, 1)).await.err().unwrap().to_string();
     assert!(refused.contains(&format!("etcd is not reachable at {}", etcd.targets()[0].url)), "{refused}");
@@ -177,7 +177,7 @@ async fn without_an_etcd_there_is_no_store() {
 
 #[tokio::test]
 async fn a_store_closes_without_its_etcd() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     run.put("/a", Expect::Any, "x").await.unwrap();
     etcd.set_open(0, false);

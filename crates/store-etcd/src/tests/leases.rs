@@ -13,7 +13,7 @@ async fn put(run: &Running, key: &str, end: u64) -> Revision {
 
 #[tokio::test]
 async fn keys_end_and_their_end_is_reported() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     put(&run, "/soon", 100).await;
     put(&run, "/soon2", 100).await;
@@ -32,8 +32,8 @@ async fn keys_end_and_their_end_is_reported() {
 }
 
 #[tokio::test]
-async fn a_lease_is_shared_by_what_ends_at_about_the_same_time() {
-    let etcd = StandIn::start(1).await.unwrap();
+async fn keys_with_similar_expiry_share_a_lease() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     for n in 0..20 {
         // an hour, and a little longer each
@@ -57,7 +57,7 @@ async fn a_lease_is_shared_by_what_ends_at_about_the_same_time() {
 
 #[tokio::test]
 async fn a_lost_lease_is_granted_again() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     put(&run, "/a", 3600).await;
     etcd.lose_leases();

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use env::Seeded;
 use parking_lot::Mutex;
-use store::{Change, Expect, Recovered, Revision, Store, StoreError, Write};
+use store::{Change, Expect, RecoveredRecord, Revision, Store, StoreError, Write};
 
-use crate::testing::StandIn;
+use crate::testing::FakeEtcd;
 use crate::{Etcd, Options};
 
 /// When all tests begin, in Unix seconds.
@@ -23,7 +23,7 @@ const START: u64 = 1_700_000_000;
 /// A store on a fake etcd, and the changes of its subscriber.
 struct Running {
     store: Arc<Etcd>,
-    recovered: Vec<Recovered>,
+    recovered: Vec<RecoveredRecord>,
     seen: Arc<Mutex<Vec<Change>>>,
     /// How many changes came at once.
     batches: Arc<Mutex<Vec<usize>>>,
@@ -31,7 +31,7 @@ struct Running {
     looked: Arc<Mutex<Vec<u64>>>,
 }
 
-fn options(etcd: &StandIn) -> Options {
+fn options(etcd: &FakeEtcd) -> Options {
     Options {
         servers: etcd.targets(),
         compaction_interval: None,
@@ -41,7 +41,7 @@ fn options(etcd: &StandIn) -> Options {
     }
 }
 
-async fn run(etcd: &StandIn) -> Running {
+async fn run(etcd: &FakeEtcd) -> Running {
     run_with(options(etcd)).await
 }
 

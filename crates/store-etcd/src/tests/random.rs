@@ -61,7 +61,7 @@ async fn writer(
     fates
 }
 
-async fn trouble(etcd: Arc<StandIn>, seed: u64, over: Arc<std::sync::atomic::AtomicBool>) {
+async fn trouble(etcd: Arc<FakeEtcd>, seed: u64, over: Arc<std::sync::atomic::AtomicBool>) {
     let mut rng = Rng(seed);
     let faults = etcd.faults();
     while !over.load(Ordering::SeqCst) {
@@ -112,7 +112,7 @@ fn state(changes: &[Change]) -> BTreeMap<String, (u64, String)> {
 
 async fn round(seed: u64, version: &str) {
     let _seed = Seed(seed);
-    let etcd = Arc::new(StandIn::start(2).await.unwrap());
+    let etcd = Arc::new(FakeEtcd::start(2).await.unwrap());
     etcd.set_version(version);
     let stores = [run(&etcd).await, run(&etcd).await];
     let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -150,7 +150,7 @@ async fn round(seed: u64, version: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_end_with_the_same() {
+async fn both_stores_end_with_the_same_state() {
     for seed in 1..=4 {
         round(seed, if seed % 2 == 0 { IN_ORDER } else { OVERTAKING }).await;
     }

@@ -6,8 +6,8 @@ use crate::testing::{IN_ORDER, OVERTAKING};
 use std::sync::atomic::Ordering;
 
 #[tokio::test]
-async fn all_that_is_there_is_recovered_in_order() {
-    let etcd = StandIn::start(1).await.unwrap();
+async fn all_keys_are_recovered_in_order() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
     for n in (0..2500).rev() {
         etcd.put(&format!("/mine/things/{n:04}"), &format!("{n}"));
     }
@@ -30,7 +30,7 @@ async fn all_that_is_there_is_recovered_in_order() {
 
 #[tokio::test]
 async fn pages_shrink_where_values_are_large() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let value = "v".repeat(1 << 20);
     for n in 0..70 {
         etcd.put(&format!("/registry/large/{n}"), &value);
@@ -41,7 +41,7 @@ async fn pages_shrink_where_values_are_large() {
 
 /// For both versions: with reliable watch progress, and without.
 async fn others_are_seen(version: &str) {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     etcd.set_version(version);
     let run = run(&etcd).await;
     for n in 0..20 {
@@ -80,18 +80,18 @@ async fn others_are_seen(version: &str) {
 }
 
 #[tokio::test]
-async fn others_are_seen_where_progress_is_reported_in_order() {
+async fn writes_of_others_are_read_with_ordered_progress() {
     others_are_seen(IN_ORDER).await;
 }
 
 #[tokio::test]
-async fn others_are_seen_where_progress_overtakes() {
+async fn writes_of_others_are_read_with_overtaking_progress() {
     others_are_seen(OVERTAKING).await;
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_ask_together() {
-    let etcd = StandIn::start(1).await.unwrap();
+async fn concurrent_reads_share_a_request() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;
     run.catch_up().await.unwrap();
     let before = etcd.faults().range_requests.load(Ordering::SeqCst);
@@ -107,7 +107,7 @@ async fn many_who_ask_at_once_ask_together() {
 
 #[tokio::test]
 async fn changes_of_one_revision_come_together() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     etcd.faults().fragments.store(true, Ordering::SeqCst);
     let run = run(&etcd).await;
     etcd.faults().hold_watches(true);
@@ -130,7 +130,7 @@ async fn changes_of_one_revision_come_together() {
 
 #[tokio::test]
 async fn of_several_servers_one_compacts() {
-    let etcd = StandIn::start(1).await.unwrap();
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let (one, two) = (run(&etcd).await, run(&etcd).await);
     let (mut first, mut second) = (Compactor::default(), Compactor::default());
     let again = |who: &'static str, upto: Option<u64>| format!("{who} {upto:?}");
@@ -150,8 +150,8 @@ async fn of_several_servers_one_compacts() {
 }
 
 #[tokio::test]
-async fn compaction_and_size_are_seen_to() {
-    let etcd = StandIn::start(1).await.unwrap();
+async fn history_is_compacted_and_size_is_polled() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
     let often = Some(Duration::from_millis(5));
     let run =
         run_with(Options { compaction_interval: often, size_poll_interval: often, ..options(&etcd) }).await;

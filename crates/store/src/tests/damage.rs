@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::faults::Disk;
 use super::{Rng, Running, Seed, world};
-use crate::{Expect, Options, Recovered, Store, StoreError, Write, embedded};
+use crate::{Expect, Options, RecoveredRecord, Store, StoreError, Write, embedded};
 
 fn options() -> Options {
     Options { retention: Duration::from_secs(60), ..Options::default() }
@@ -41,7 +41,7 @@ async fn sample() -> (Vec<u8>, Vec<u8>) {
     (in_use, disk.bytes())
 }
 
-fn read(bytes: &[u8]) -> Vec<Recovered> {
+fn read(bytes: &[u8]) -> Vec<RecoveredRecord> {
     open(&Disk::holding(bytes.to_vec())).unwrap().recovered
 }
 
@@ -112,7 +112,7 @@ async fn a_harmed_file_in_use_loses_at_most_the_last_batch() {
         match open(&Disk::holding(harmed)) {
             Ok(run) => {
                 // the last batch of the sample is one that only trims: without it there is more history
-                let newest = |records: &[Recovered]| records.last().map(|record| record.revision);
+                let newest = |records: &[RecoveredRecord]| records.last().map(|record| record.revision);
                 assert_eq!(newest(&run.recovered), newest(&expected));
                 assert!(run.recovered.len() >= expected.len());
                 assert!(expected.iter().all(|record| {

@@ -27,7 +27,7 @@ pub(super) struct Disk {
 
 #[derive(Debug, Default)]
 struct Platter {
-    shown: Vec<u8>,
+    formatted: Vec<u8>,
     synced: Vec<u8>,
     unsynced: Vec<Unsynced>,
     /// Blocks that take space: those ever written.
@@ -36,7 +36,7 @@ struct Platter {
     reserved: usize,
     /// Blocks that fit, if that is bounded.
     capacity: Option<usize>,
-    /// What goes wrong, and after how many more writes and syncs.
+    /// The injected faults, and the writes and syncs before each.
     fault: Option<(u64, Fault)>,
     installed: bool,
     open: bool,
@@ -66,13 +66,14 @@ impl Disk {
     /// A disk that holds this file and nothing else.
     pub(super) fn holding(bytes: Vec<u8>) -> Self {
         let disk = Self::new();
-        let platter = Platter { synced: bytes.clone(), shown: bytes, installed: true, ..Platter::default() };
+        let platter =
+            Platter { synced: bytes.clone(), formatted: bytes, installed: true, ..Platter::default() };
         *disk.platter.lock() = platter;
         disk
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
-        self.platter.lock().shown.clone()
+        self.platter.lock().formatted.clone()
     }
 
     pub(super) fn break_after(&self, operations: u64, fault: Fault) {
@@ -93,7 +94,7 @@ impl Disk {
         self.platter.lock().capacity = None;
     }
 
-    /// What is left after the power failed: what was synced, and of the rest whatever happened to be written,
+    /// The disk after a power failure: the synced data, and a random part of the unsynced data,
     /// in any order and possibly in part.
     pub(super) fn after_power_loss(&self, rng: &mut Rng) -> Disk {
         let platter = self.platter.lock();
@@ -138,7 +139,7 @@ impl Backend for Disk {
         platter.open = true;
         let fresh = !platter.installed;
         if fresh {
-            platter.shown.clear();
+            platter.formatted.clear();
             platter.synced.clear();
             platter.unsynced.clear();
         }
@@ -194,7 +195,7 @@ impl Platter {
 
     fn put(&mut self, offset: u64, data: &[u8]) {
         let at = offset as usize;
-        self.shown[at..at + data.len()].copy_from_slice(data);
+        self.formatted[at..at + data.len()].copy_from_slice(data);
         self.unsynced.push(Unsynced::Write(offset, data.to_vec()));
     }
 
@@ -223,13 +224,13 @@ impl Drop for Handle {
 
 impl StorageBackend for Handle {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.lock().shown.len() as u64)
+        Ok(self.0.lock().formatted.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let platter = self.0.lock();
         let end = usize::try_from(offset).ok().and_then(|at| at.checked_add(out.len()));
-        let part = end.and_then(|end| platter.shown.get(end - out.len()..end));
+        let part = end.and_then(|end| platter.formatted.get(end - out.len()..end));
         out.copy_from_slice(part.ok_or(ErrorKind::UnexpectedEof)?);
         Ok(())
     }
@@ -239,7 +240,7 @@ impl StorageBackend for Handle {
         if platter.powerless() {
             return Err(io::Error::other("no power"));
         }
-        platter.shown.resize(len as usize, 0);
+        platter.formatted.resize(len as usize, 0);
         platter.blocks.retain(|block| *block < len.div_ceil(BLOCK));
         platter.unsynced.push(Unsynced::Length(len));
         Ok(())
@@ -268,14 +269,14 @@ impl StorageBackend for Handle {
             }
         }
         // a length whose sync failed is known to the journal all the same
-        let len = platter.shown.len();
+        let len = platter.formatted.len();
         platter.synced.resize(len, 0);
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut platter = self.0.lock();
-        if offset as usize + data.len() > platter.shown.len() {
+        if offset as usize + data.len() > platter.formatted.len() {
             return Err(io::Error::other("a write beyond the end"));
         }
         if platter.goes_wrong(Fault::Write) {

@@ -14,12 +14,12 @@ use super::{Rng, Seed, forgetful, world};
 use crate::{Expect, Options, Store, StoreError, Write, embedded};
 
 const DIR: &str = "PINTLE_STORE_TEST_DIR";
-const NAME: &str = "tests::kill::what_was_acknowledged_survives";
+const NAME: &str = "tests::kill::acknowledged_writes_survive";
 const WRITERS: usize = 8;
 const KEYS: usize = 25;
 
 #[test]
-fn what_was_acknowledged_survives() {
+fn acknowledged_writes_survive() {
     if let Some(dir) = std::env::var_os(DIR) {
         return write_until_killed(Path::new(&dir));
     }
@@ -76,7 +76,7 @@ fn parse(line: &str) -> Option<(String, u64, u64)> {
 
 fn check(dir: &Path, latest: &HashMap<String, u64>, newest: u64) -> u64 {
     let mut found = HashMap::new();
-    let mut visit = |record: crate::Recovered| {
+    let mut visit = |record: crate::RecoveredRecord| {
         let value = record.value.unwrap();
         let number = u64::from_le_bytes(value[..8].try_into().unwrap());
         assert!(value[8..].iter().all(|byte| *byte == number as u8), "half a write");
@@ -94,7 +94,7 @@ fn check(dir: &Path, latest: &HashMap<String, u64>, newest: u64) -> u64 {
 /// The process to be killed: several writers, each with keys of its own and ever larger numbers.
 fn write_until_killed(dir: &Path) {
     let mut numbers: HashMap<String, u64> = HashMap::new();
-    let mut visit = |record: crate::Recovered| {
+    let mut visit = |record: crate::RecoveredRecord| {
         let number = u64::from_le_bytes(record.value.unwrap()[..8].try_into().unwrap());
         numbers.insert(record.key.to_string(), number);
     };

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use env::{Simulated, World};
 use parking_lot::Mutex;
 
-use crate::{Change, Options, Recovered, Store};
+use crate::{Change, Options, RecoveredRecord, Store};
 
 /// The time at which simulated worlds begin.
 const START: u64 = 1_700_000_000;
@@ -55,12 +55,12 @@ impl Drop for Seed {
 struct Running {
     store: Arc<dyn Store>,
     world: Arc<Simulated>,
-    recovered: Vec<Recovered>,
+    recovered: Vec<RecoveredRecord>,
     seen: Arc<Mutex<Vec<Change>>>,
 }
 
 impl Running {
-    fn new(world: Arc<Simulated>, store: Arc<dyn Store>, recovered: Vec<Recovered>) -> Self {
+    fn new(world: Arc<Simulated>, store: Arc<dyn Store>, recovered: Vec<RecoveredRecord>) -> Self {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let sink = seen.clone();
         store.start(Box::new(move |changes: &[Change]| sink.lock().extend_from_slice(changes))).unwrap();

@@ -9,11 +9,11 @@ use env::{Simulated, World};
 
 use super::faults::Disk;
 use super::{Rng, Running, START, Seed};
-use crate::{Engine, Expect, Op, Options, Recovered, Revision, StoreError, Write};
+use crate::{Engine, Expect, Op, Options, RecoveredRecord, Revision, StoreError, Write};
 
 const RETENTION: i64 = 30;
 
-/// What a store is, without disk, threads or batches.
+/// The model of a store, without disk, threads or batches.
 #[derive(Default)]
 struct Model {
     keys: BTreeMap<Arc<str>, (u64, Bytes, Option<i64>)>,
@@ -71,8 +71,8 @@ impl Model {
         self.changes.iter().take_while(|(.., at)| at + RETENTION <= now).count() as u64
     }
 
-    /// What a store that has trimmed up to `oldest` must still hold.
-    fn log(&self, oldest: u64) -> Vec<Recovered> {
+    /// The records that a store that has trimmed up to `oldest` still holds.
+    fn log(&self, oldest: u64) -> Vec<RecoveredRecord> {
         let mut replaced = vec![None; self.changes.len()];
         for (index, (_, value, previous, _)) in self.changes.iter().enumerate() {
             let revision = index as u64 + 1;
@@ -84,7 +84,7 @@ impl Model {
             }
         }
         let kept = |(index, _): &(usize, _)| replaced[*index].is_none_or(|at: u64| at > oldest);
-        let recovered = |(index, (key, value, previous, at)): (usize, &AppliedWrite)| Recovered {
+        let recovered = |(index, (key, value, previous, at)): (usize, &AppliedWrite)| RecoveredRecord {
             revision: Revision(index as u64 + 1),
             key: key.clone(),
             value: value.clone(),
@@ -116,7 +116,7 @@ fn random_write(rng: &mut Rng, model: &Model, now: i64) -> Write {
 }
 
 /// Opens the engine, and says whether it remembers.
-type Open<'a> = &'a dyn Fn(World, &mut dyn FnMut(Recovered)) -> Engine;
+type Open<'a> = &'a dyn Fn(World, &mut dyn FnMut(RecoveredRecord)) -> Engine;
 
 fn start(open: Open<'_>, world: &Arc<Simulated>) -> Running {
     let mut recovered = Vec::new();
@@ -185,7 +185,7 @@ async fn memory_agrees_with_the_model() {
 async fn embedded_agrees_with_the_model() {
     for seed in 100..115 {
         let disk = Disk::new();
-        let open = |world: World, visit: &mut dyn FnMut(Recovered)| {
+        let open = |world: World, visit: &mut dyn FnMut(RecoveredRecord)| {
             crate::embedded::open_on(Box::new(disk.clone()), &options(), world, visit).unwrap()
         };
         compare(seed, 400, true, &open).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::faults::{Disk, Fault};
 use super::{Rng, Running, Seed, forgetful, world};
 use crate::backend::Backend;
-use crate::{Expect, Options, Recovered, Revision, Store, StoreError, Write, embedded};
+use crate::{Expect, Options, RecoveredRecord, Revision, Store, StoreError, Write, embedded};
 
 fn open(disk: &Disk, options: &Options) -> Result<Running, StoreError> {
     let (simulated, world) = world();
@@ -21,7 +21,7 @@ fn put(n: u64) -> Write {
 }
 
 /// Checks that the store recovers exactly the published changes.
-fn check_reported(run: Running, disk: &Disk, options: &Options) -> Vec<Recovered> {
+fn check_reported(run: Running, disk: &Disk, options: &Options) -> Vec<RecoveredRecord> {
     let (published, revision) = (run.seen.lock().clone(), run.store.revision());
     drop(run);
     let again = open(disk, options).unwrap();
@@ -102,7 +102,7 @@ fn check_live(run: Running, disk: &Disk) {
 }
 
 #[tokio::test]
-async fn a_full_disk_takes_what_does_not_grow() {
+async fn a_full_disk_accepts_writes_that_do_not_grow() {
     let disk = Disk::new();
     let run = open(&disk, &Options::default()).unwrap();
     run.store.write(put(1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! What every engine must do. Each engine calls each test in one line.
+//! The conformance suite of engines. Each engine calls each test in one line.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,11 +9,12 @@ use env::World;
 
 use super::{Running, world};
 use crate::{
-    Engine, Expect, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options, Recovered, Revision, Store, StoreError, Write,
+    Engine, Expect, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options, RecoveredRecord, Revision, Store, StoreError,
+    Write,
 };
 
 /// Opens an engine, possibly not for the first time.
-type Open<'a> = &'a dyn Fn(&Options, World, &mut dyn FnMut(Recovered)) -> Engine;
+type Open<'a> = &'a dyn Fn(&Options, World, &mut dyn FnMut(RecoveredRecord)) -> Engine;
 
 fn open(open: Open<'_>, options: &Options) -> Running {
     let (simulated, world) = world();
@@ -110,7 +111,7 @@ async fn an_answered_write_has_been_published(engine: Open<'_>) {
     assert_eq!(run.seen.lock().len(), 320);
 }
 
-async fn what_waits_becomes_one_batch(engine: Open<'_>) {
+async fn queued_writes_become_one_batch(engine: Open<'_>) {
     let (_, world) = world();
     let store = Arc::new(engine(&Options::default(), world, &mut |_| ()));
     let mut writers = tokio::task::JoinSet::new();
@@ -224,7 +225,7 @@ async fn trimming_takes_small_steps(engine: Open<'_>) {
     }
 }
 
-async fn what_is_too_large_is_refused(engine: Open<'_>) {
+async fn oversized_values_are_rejected(engine: Open<'_>) {
     let run = open(engine, &Options::default());
     let key = "k".repeat(MAX_KEY_BYTES + 1);
     assert!(matches!(run.put(&key, Expect::Any, "v").await, Err(StoreError::TooLarge { .. })));
@@ -330,7 +331,7 @@ async fn a_durable_store_goes_on_where_it_was(engine: Open<'_>) {
     assert_eq!(run.put("/d", Expect::Absent, "9").await, Ok(Revision(9)));
 }
 
-fn on_disk(dir: &Path) -> impl Fn(&Options, World, &mut dyn FnMut(Recovered)) -> Engine {
+fn on_disk(dir: &Path) -> impl Fn(&Options, World, &mut dyn FnMut(RecoveredRecord)) -> Engine {
     move |options, world, visit| crate::embedded::open(dir, options, world, visit).unwrap()
 }
 
@@ -363,7 +364,7 @@ suite! {
     expectations_decide
     one_of_many_creators_wins
     an_answered_write_has_been_published
-    what_waits_becomes_one_batch
+    queued_writes_become_one_batch
     failed_expectations_alone_commit_nothing
     a_note_goes_from_writer_to_subscriber
     keys_expire
@@ -371,7 +372,7 @@ suite! {
     history_goes_with_time
     history_goes_with_size
     trimming_takes_small_steps
-    what_is_too_large_is_refused
+    oversized_values_are_rejected
     a_closed_store_finishes_and_refuses
     a_store_that_never_started_closes
     a_probe_finds_out_whether_writes_move

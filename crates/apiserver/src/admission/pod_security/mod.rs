@@ -32,7 +32,7 @@ pub struct PodSecurity {
     settings: Settings,
     labels: Labels,
     annotation_keys: AnnotationKeys,
-    notes: AuditKeys,
+    audit_keys: AuditKeys,
     counters: Counters,
 }
 
@@ -104,7 +104,7 @@ impl PodSecurity {
             settings: Settings::read(describe, names)?,
             labels: Labels::new(names),
             annotation_keys: AnnotationKeys::new(names),
-            notes: AuditKeys {
+            audit_keys: AuditKeys {
                 enforced: note("enforce-policy"),
                 violations: note("audit-violations"),
                 exempt: note("exempt"),
@@ -155,7 +155,7 @@ impl PodSecurity {
     }
 
     fn exempt(&self, write: &AdmissionAttributes<'_>, why: &str) {
-        write.user.notes.annotate(&self.notes.exempt, why);
+        write.user.record.annotate(&self.audit_keys.exempt, why);
         self.counters.record_exemption(write);
     }
 
@@ -186,7 +186,7 @@ impl PodSecurity {
     /// Evaluates a pod against its namespace's standards, adds annotations and warnings, and returns the
     /// reason of a denial.
     fn evaluate_pod(&self, write: &AdmissionAttributes<'_>, pod: &Pod<'_>, enforced: bool) -> Option<String> {
-        let notes = &write.user.notes;
+        let record = &write.user.record;
         if self.is_exempt_runtime(pod.spec) {
             self.exempt(write, "runtimeClass");
             return None;
@@ -195,7 +195,7 @@ impl PodSecurity {
         let mut evaluated = EvaluationCache::default();
         let mut refused = None;
         if enforced {
-            notes.annotate(&self.notes.enforced, policy.enforce.to_string());
+            record.annotate(&self.audit_keys.enforced, policy.enforce.to_string());
             let violations = evaluated.of(policy.enforce, pod);
             self.counters.record_evaluation(write, "enforce", policy.enforce, violations.is_empty());
             refused = (!violations.is_empty())
@@ -207,14 +207,14 @@ impl PodSecurity {
         let violations = evaluated.of(policy.audit, pod);
         if !violations.is_empty() {
             self.counters.record_evaluation(write, "audit", policy.audit, false);
-            notes.annotate(&self.notes.violations, would(policy.audit, violations));
+            record.annotate(&self.audit_keys.violations, would(policy.audit, violations));
         }
         // a denied request needs no warning
         if refused.is_none() {
             let violations = evaluated.of(policy.warn, pod);
             if !violations.is_empty() {
                 self.counters.record_evaluation(write, "warn", policy.warn, false);
-                notes.warn(would(policy.warn, violations));
+                record.warn(would(policy.warn, violations));
             }
         }
         refused
@@ -230,7 +230,7 @@ impl PodSecurity {
                 problems.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
             let describe =
                 if describe.len() == 1 { describe.concat() } else { format!("[{}]", describe.join(", ")) };
-            write.user.notes.annotate(&self.notes.error, format!("Failed to parse policy: {describe}"));
+            write.user.record.annotate(&self.audit_keys.error, format!("Failed to parse policy: {describe}"));
         }
         policy
     }

@@ -46,7 +46,7 @@ impl PodSecurity {
             return Ok(()).into();
         }
         if self.settings.namespaces.contains(name) {
-            self.ignored(object, &policy).into_iter().for_each(|warning| write.user.notes.warn(warning));
+            self.ignored(object, &policy).into_iter().for_each(|warning| write.user.record.warn(warning));
             return Ok(()).into();
         }
         if before.is_none() {
@@ -54,7 +54,7 @@ impl PodSecurity {
         }
         MaybeReady::later(async move {
             let warnings = self.existing(write, name, now).await;
-            warnings.into_iter().for_each(|warning| write.user.notes.warn(warning));
+            warnings.into_iter().for_each(|warning| write.user.record.warn(warning));
             Ok(())
         })
     }
@@ -80,7 +80,7 @@ impl PodSecurity {
         let (world, began) = (&write.api.world, write.api.world.elapsed());
         let snapshot = pods.collection.cache.snapshot();
         let all: Vec<&Arc<Object>> = snapshot.range(Some(namespace), None).map(|(_, pod)| pod).collect();
-        let mut survey = Survey { total: all.len(), ..Survey::default() };
+        let mut survey = NamespaceViolations { total: all.len(), ..NamespaceViolations::default() };
         // with many pods, one of each workload comes first: the others are probably alike
         let mut workloads = HashSet::new();
         let mut left: VecDeque<(&Arc<Object>, bool)> = all.into_iter().map(|pod| (pod, true)).collect();
@@ -112,14 +112,14 @@ fn controller(pod: &Value) -> Option<String> {
 
 /// The violations of the pods of a namespace.
 #[derive(Default)]
-struct Survey {
+struct NamespaceViolations {
     total: usize,
     checked: usize,
     /// By violation: the first pod by name, and the number of pods.
     found: BTreeMap<String, (String, usize)>,
 }
 
-impl Survey {
+impl NamespaceViolations {
     fn add(&mut self, name: &str, wrong: String) {
         self.checked += 1;
         if wrong.is_empty() {
@@ -133,7 +133,7 @@ impl Survey {
     }
 
     fn warnings_for(self, namespace: &str, standard: Standard) -> Vec<String> {
-        let Survey { total, checked, found } = self;
+        let NamespaceViolations { total, checked, found } = self;
         let mut warnings = Vec::new();
         if checked < total {
             warnings.push(format!(
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn pods_with_the_same_violation_share_a_warning() {
-        let mut survey = Survey { total: 9, ..Survey::default() };
+        let mut survey = NamespaceViolations { total: 9, ..NamespaceViolations::default() };
         let wrong = [("c", "x"), ("b", "x"), ("a", ""), ("f", "y"), ("e", "x"), ("d", "z"), ("g", "y")];
         wrong.into_iter().for_each(|(name, wrong)| survey.add(name, wrong.to_owned()));
         let expected = [
@@ -174,7 +174,7 @@ mod tests {
             "f (and 1 other pod): y",
         ];
         assert_eq!(survey.warnings_for("s", Standard::default()), expected);
-        let fine = Survey { total: 1, checked: 1, ..Survey::default() };
+        let fine = NamespaceViolations { total: 1, checked: 1, ..NamespaceViolations::default() };
         assert!(fine.warnings_for("s", Standard::default()).is_empty());
     }
 }

@@ -10,7 +10,7 @@
 mod secrets;
 mod token;
 
-use super::plain::{Decide, Verdict, is};
+use super::sync_plugin::{SyncAdmission, Verdict, is};
 use env::World;
 use names::Names;
 use rest::{AdmissionAttributes, Interest, Operation, Resource};
@@ -28,7 +28,7 @@ pub struct ServiceAccount {
     tokens: token::Volume,
 }
 
-impl Decide for ServiceAccount {
+impl SyncAdmission for ServiceAccount {
     fn interest(&self, resource: &Resource) -> Interest {
         Interest::CREATE.and(Interest::UPDATE).and(Interest::PARTS).when(is(resource, "", "pods"))
     }

@@ -4,7 +4,7 @@ use super::clients::Clients;
 use super::hook::Hook;
 use super::table::Table;
 use crate::admission::configuration::{self, ConfigErrors};
-use crate::admission::derived::Derived;
+use crate::admission::derived::DerivedValue;
 use crate::admission::matching::{self, Match};
 use crate::admission::parts::Parts;
 use names::Names;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The webhooks of one kind of configuration.
 pub(super) struct Webhooks {
-    table: Derived<Table>,
+    table: DerivedValue<Table>,
     pub clients: Clients,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Invocation {
 impl Webhooks {
     pub fn new(plural: &'static str, parts: &Parts, configuration: &Value) -> Result<Self, String> {
         Ok(Webhooks {
-            table: Derived::new(plural),
+            table: DerivedValue::new(plural),
             clients: Clients {
                 users: users(&parts.names, configuration)?,
                 counters: parts.webhooks.clone(),

@@ -1,7 +1,7 @@
 //! One webhook: its rules, its client, and the outcome of a call.
 
 use super::clients::Clients;
-use super::metrics::End;
+use super::metrics::WebhookOutcome;
 use super::review::{self, ReviewRequest, ReviewResponse};
 use crate::admission::matching::{Match, Rule, Selectors, is_dry_run};
 use crate::outgoing::webhook_target::WebhookTarget;
@@ -136,19 +136,19 @@ impl Hook {
 
     /// Adds the webhook's warnings and audit annotations.
     fn note(&self, write: &AdmissionAttributes<'_>, response: &ReviewResponse) {
-        let notes = &write.user.notes;
+        let record = &write.user.record;
         for warning in &response.warnings {
             if !warning.is_empty() && !warning.chars().any(char::is_control) {
-                notes.warn(warning.as_str());
+                record.warn(warning.as_str());
             }
         }
-        if notes.audit_detail() == AuditDetail::Nothing {
+        if record.audit_detail() == AuditDetail::Nothing {
             return;
         }
         for (key, value) in &response.annotations {
             let key = format!("{}/{key}", self.name);
             if schema::format::qualified_name(&key).is_empty() {
-                notes.annotate(key, value.as_str());
+                record.annotate(key, value.as_str());
             }
         }
     }
@@ -161,16 +161,16 @@ impl Hook {
         outcome: Result<T, Failure>,
     ) -> Result<Option<T>, ApiError> {
         let took = clients.world.elapsed().saturating_sub(began);
-        write.user.notes.add_webhook_duration(took);
+        write.user.record.add_webhook_duration(took);
         let (end, judged) = match outcome {
-            Ok(response) => (End::Allowed, Ok(Some(response))),
-            Err(Failure::Denied(error)) => (End::Denied(error.code), Err(error)),
-            Err(Failure::Refused(error)) => (End::Refused, Err(error)),
+            Ok(response) => (WebhookOutcome::Allowed, Ok(Some(response))),
+            Err(Failure::Denied(error)) => (WebhookOutcome::Denied(error.code), Err(error)),
+            Err(Failure::Refused(error)) => (WebhookOutcome::Refused, Err(error)),
             Err(Failure::Call(why, code)) => {
                 let why = format!("failed calling webhook {}: {why}", quoted(&self.name));
                 tracing::warn!(configuration = self.configuration, may_fail = self.may_fail, "{why}");
                 let judged = if self.may_fail { Ok(None) } else { Err(ApiError::internal_error(why)) };
-                (End::Failed { code, rejected: !self.may_fail }, judged)
+                (WebhookOutcome::Failed { code, rejected: !self.may_fail }, judged)
             }
         };
         clients.counters.record_call(&self.name, manner, write.operation, end, took);

@@ -29,7 +29,7 @@ const HIGHEST_CODE: u16 = 600;
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum WebhookOutcome {
     Allowed,
     /// Denied by the webhook, with this code.
     Denied(u16),
@@ -65,14 +65,14 @@ impl Counters {
         name: &str,
         kind: &'static str,
         operation: Operation,
-        end: End,
+        end: WebhookOutcome,
         took: Duration,
     ) {
         let (code, rejected, why) = match end {
-            End::Allowed => (200, false, ""),
-            End::Denied(code) => (code, true, "no_error"),
-            End::Failed { code, rejected } => (code, rejected, "calling_webhook_error"),
-            End::Refused => (0, true, "apiserver_internal_error"),
+            WebhookOutcome::Allowed => (200, false, ""),
+            WebhookOutcome::Denied(code) => (code, true, "no_error"),
+            WebhookOutcome::Failed { code, rejected } => (code, rejected, "calling_webhook_error"),
+            WebhookOutcome::Refused => (0, true, "apiserver_internal_error"),
         };
         let code = code.min(HIGHEST_CODE).to_string();
         let (operation, rejected_label) = (operation.name(), if rejected { "true" } else { "false" });
@@ -81,7 +81,7 @@ impl Counters {
         if rejected {
             self.rejections.of(&[name, kind, operation, why, &code]).inc();
         }
-        if matches!(end, End::Failed { rejected: false, .. }) {
+        if matches!(end, WebhookOutcome::Failed { rejected: false, .. }) {
             self.fail_open.of(&[name, kind]).inc();
         }
     }

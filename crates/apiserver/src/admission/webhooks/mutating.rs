@@ -10,7 +10,7 @@ use crate::admission::parts::Parts;
 use env::MaybeReady;
 use merge::JsonPatch;
 use merge::json_patch::Form;
-use merge::managed::Managed;
+use merge::managed::ManagedFields;
 use rest::{Admission, AdmissionAttributes, ApiError, AuditDetail, Interest, Resource};
 use schema::problem::quoted;
 use schema::{Value, decode, defaults, encode};
@@ -75,27 +75,27 @@ impl Mutating {
         old: Option<&Value>,
         invocations: Vec<Invocation>,
     ) -> Result<(), ApiError> {
-        let mut state = write.rounds.recall::<RoundState>().unwrap_or_default();
-        if write.rounds.is_second() && state.left.as_ref() != object.as_deref() {
+        let mut state = write.reinvocation.take_value::<RoundState>().unwrap_or_default();
+        if write.reinvocation.is_reinvoke() && state.left.as_ref() != object.as_deref() {
             state.mark_changed();
         }
         for one in &invocations {
             let matched_object = object.as_deref().unwrap_or(&Value::Null);
-            let is_due = !write.rounds.is_second() || state.due.contains(&key(&one.hook));
+            let is_due = !write.reinvocation.is_reinvoke() || state.due.contains(&key(&one.hook));
             if !one.hook.selectors.select(write, matched_object, old)? || !is_due {
                 continue;
             }
             let changed = self.call(write, one, object.as_deref_mut(), old).await?;
             if changed {
                 state.mark_changed();
-                write.rounds.changed();
+                write.reinvocation.set_should_reinvoke();
             }
             if one.hook.reinvoke {
                 state.reinvocable.insert(key(&one.hook));
             }
         }
         state.left = object.as_deref().cloned();
-        write.rounds.remember(state);
+        write.reinvocation.set_value(state);
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl Mutating {
         let record = AuditAnnotations {
             write,
             hook,
-            suffix: format!("round_{}_index_{at}", u8::from(write.rounds.is_second())),
+            suffix: format!("round_{}_index_{at}", u8::from(write.reinvocation.is_reinvoke())),
         };
         let outcome = match outcome {
             Ok(ReviewResponse { patch: Some(patch), .. }) => {
@@ -220,8 +220,8 @@ fn apply_patch(
 /// Restores managed fields that are invalid after the patch.
 fn restore_managed_fields(write: &AdmissionAttributes<'_>, next: &mut Value, matched_object: &Value) {
     let entries = next.items(MANAGED_FIELDS);
-    if let Err(why) = Managed::decode(entries, entries) {
-        write.user.notes.warn(format!(
+    if let Err(why) = ManagedFields::decode(entries, entries) {
+        write.user.record.warn(format!(
             ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating \
              admission controller; please fix your requests: {why}"
         ));
@@ -241,10 +241,10 @@ struct AuditAnnotations<'a> {
 
 impl AuditAnnotations<'_> {
     fn note(&self, least: AuditDetail, domain: &str, value: impl FnOnce() -> String) {
-        let notes = &self.write.user.notes;
-        if notes.audit_detail() >= least {
+        let record = &self.write.user.record;
+        if record.audit_detail() >= least {
             let domain = self.write.api.names.group(domain);
-            notes.annotate(format!("{domain}/{}", self.suffix), value());
+            record.annotate(format!("{domain}/{}", self.suffix), value());
         }
     }
 

@@ -167,16 +167,16 @@ pub(super) fn read(
 ) -> Result<ReviewResponse, InvalidResponse> {
     let ty = kinds::tables::type_named(&format!("api.admission.{}", request.version), KIND);
     let ty = ty.ok_or_else(|| InvalidResponse::Decode("there is no such version".to_owned()))?;
-    read_as(body, ty, &Expected { api_version: &request.api_version(), uid: request.uid, changes })
+    read_as(body, ty, &ExpectedReview { api_version: &request.api_version(), uid: request.uid, changes })
 }
 
-struct Expected<'a> {
+struct ExpectedReview<'a> {
     api_version: &'a str,
     uid: &'a str,
     changes: bool,
 }
 
-fn read_as(body: &[u8], ty: &Type, expected: &Expected<'_>) -> Result<ReviewResponse, InvalidResponse> {
+fn read_as(body: &[u8], ty: &Type, expected: &ExpectedReview<'_>) -> Result<ReviewResponse, InvalidResponse> {
     let unreadable = |why: decode::DecodeError| match why {
         decode::DecodeError::Type(why) => InvalidResponse::Decode(why),
         other => InvalidResponse::Decode(format!("couldn't get version/kind; json parse error: {other}")),
@@ -195,11 +195,11 @@ fn read_as(body: &[u8], ty: &Type, expected: &Expected<'_>) -> Result<ReviewResp
     if first_version && uid != expected.uid {
         return wrong(format!("expected response.uid={}, got {}", quoted(expected.uid), quoted(uid)));
     }
-    let found = (untyped.text(&["apiVersion"]), untyped.text(&["kind"]));
-    if found != (expected.api_version, KIND) {
+    let type_meta = (untyped.text(&["apiVersion"]), untyped.text(&["kind"]));
+    if type_meta != (expected.api_version, KIND) {
         let (expected_version, version) =
-            (expected.api_version, if found.0.is_empty() { "/" } else { found.0 });
-        let kind = found.1;
+            (expected.api_version, if type_meta.0.is_empty() { "/" } else { type_meta.0 });
+        let kind = type_meta.1;
         return wrong(format!(
             "expected webhook response of {expected_version}, Kind={KIND}, got {version}, Kind={kind}"
         ));
@@ -313,7 +313,7 @@ mod tests {
     fn message(version: &str, body: &str, changes: bool) -> Result<ReviewResponse, String> {
         let ty = kinds::tables::type_named(&format!("api.admission.{version}"), KIND).expect("a table");
         let api_version = format!("admission.k8s.io/{version}");
-        let expected = Expected { api_version: &api_version, uid: "u", changes };
+        let expected = ExpectedReview { api_version: &api_version, uid: "u", changes };
         read_as(body.as_bytes(), ty, &expected).map_err(|why| match why {
             InvalidResponse::Decode(why)
             | InvalidResponse::Protocol(why)

@@ -87,9 +87,9 @@ impl Validating {
         let began = self.0.clients.world.elapsed();
         let outcome = hook.review(write, matched, (object, old), false).await;
         let outcome = hook.conclude(&self.0.clients, (write, KIND, began), outcome)?;
-        if outcome.is_none() && write.user.notes.audit_detail() > AuditDetail::Nothing {
+        if outcome.is_none() && write.user.record.audit_detail() > AuditDetail::Nothing {
             let domain = write.api.names.group("failed-open.validating.webhook.admission");
-            write.user.notes.annotate(format!("{domain}/round_0_index_{at}"), hook.name.as_str());
+            write.user.record.annotate(format!("{domain}/round_0_index_{at}"), hook.name.as_str());
         }
         Ok(())
     }

@@ -110,7 +110,7 @@ impl Chain {
         &self,
         headers: &HeaderMap,
         peer: &Peer,
-        notes: &RequestRecord,
+        record: &RequestRecord,
     ) -> Result<Arc<User>, Refusal> {
         let mut refusal = Refusal::default();
         if let Some(user) = self.authenticate_certificate(headers, peer, &mut refusal) {
@@ -124,15 +124,15 @@ impl Chain {
         });
         match authorization.as_deref().map_or(Bearer::Nothing, bearer) {
             Bearer::Nothing => {}
-            Bearer::Misplaced => notes.warn(MISPLACED_TOKEN),
-            Bearer::Token(token) => match self.authenticate_token(token, notes).await {
+            Bearer::Misplaced => record.warn(MISPLACED_TOKEN),
+            Bearer::Token(token) => match self.authenticate_token(token, record).await {
                 Ok(user) => return Ok(user),
                 Err(why) => refusal.extend(why),
             },
         }
         match websocket::token(headers, &self.websocket_prefix) {
             Ok(None) => {}
-            Ok(Some(token)) => match self.authenticate_token(&token, notes).await {
+            Ok(Some(token)) => match self.authenticate_token(&token, record).await {
                 Ok(user) => return Ok(user),
                 Err(why) => refusal.extend(why),
             },
@@ -145,10 +145,10 @@ impl Chain {
     }
 
     /// Authenticates a token for this server, and records its annotations.
-    async fn authenticate_token(&self, token: &str, notes: &RequestRecord) -> Result<Arc<User>, Refusal> {
+    async fn authenticate_token(&self, token: &str, record: &RequestRecord) -> Result<Arc<User>, Refusal> {
         let identified = self.owner(token, &self.audiences).await?;
         for (key, text) in identified.annotations {
-            notes.annotate(key, text);
+            record.annotate(key, text);
         }
         Ok(identified.user)
     }

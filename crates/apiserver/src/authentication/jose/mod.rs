@@ -104,7 +104,7 @@ impl Family {
 
 /// Why a key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadKey {
+pub enum KeyError {
     #[error("it holds no private key: {0}")]
     Unreadable(String),
     #[error("its key is neither RSA of at least 2048 bits nor on the curves P-256 or P-384")]
@@ -149,8 +149,8 @@ impl<'a> Compact<'a> {
 
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         let fits = |it: &&Algorithm| it.family == key.family && it.name == self.algorithm;
-        let found = ALGORITHMS.iter().find(fits);
-        found.is_some_and(|it| it.check.passes(&key.bits, self.signed.as_bytes(), &self.signature))
+        let algorithm = ALGORITHMS.iter().find(fits);
+        algorithm.is_some_and(|it| it.check.passes(&key.bits, self.signed.as_bytes(), &self.signature))
     }
 }
 
@@ -166,10 +166,10 @@ pub struct PublicKey {
 impl PublicKey {
     /// All keys in a file: public keys, public halves of private keys, and keys of certificates. Other
     /// sections are ignored, as long as there is a key at all.
-    pub fn all_from_pem(pem: &[u8]) -> Result<Vec<Self>, BadKey> {
+    pub fn all_from_pem(pem: &[u8]) -> Result<Vec<Self>, KeyError> {
         let sections = <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).filter_map(Result::ok);
         let keys: Vec<_> = sections.filter_map(|(kind, der)| Self::from_section(kind, &der)).collect();
-        if keys.is_empty() { Err(BadKey::NoKeys) } else { Ok(keys) }
+        if keys.is_empty() { Err(KeyError::NoKeys) } else { Ok(keys) }
     }
 
     fn from_section(kind: SectionKind, der: &[u8]) -> Option<Self> {
@@ -271,18 +271,18 @@ pub struct Signer {
 
 impl Signer {
     /// Parses the first private key in a file.
-    pub fn from_pem(pem: &[u8]) -> Result<Self, BadKey> {
-        let der = PrivateKeyDer::from_pem_slice(pem).map_err(|why| BadKey::Unreadable(why.to_string()))?;
-        let private = any_supported_type(&der).map_err(|_| BadKey::Unsupported)?;
-        let spki = private.public_key().ok_or(BadKey::Unsupported)?;
-        let public = PublicKey::from_spki(&spki).ok_or(BadKey::Unsupported)?;
+    pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
+        let der = PrivateKeyDer::from_pem_slice(pem).map_err(|why| KeyError::Unreadable(why.to_string()))?;
+        let private = any_supported_type(&der).map_err(|_| KeyError::Unsupported)?;
+        let spki = private.public_key().ok_or(KeyError::Unsupported)?;
+        let public = PublicKey::from_spki(&spki).ok_or(KeyError::Unsupported)?;
         let scheme = match public.family {
             Family::Rsa => SignatureScheme::RSA_PKCS1_SHA256,
             Family::P256 => SignatureScheme::ECDSA_NISTP256_SHA256,
             Family::P384 => SignatureScheme::ECDSA_NISTP384_SHA384,
-            Family::P521 => return Err(BadKey::Unsupported),
+            Family::P521 => return Err(KeyError::Unsupported),
         };
-        private.choose_scheme(&[scheme]).ok_or(BadKey::Unsupported)?;
+        private.choose_scheme(&[scheme]).ok_or(KeyError::Unsupported)?;
         Ok(Signer { private, scheme, public })
     }
 

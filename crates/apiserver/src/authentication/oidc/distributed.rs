@@ -39,9 +39,9 @@ impl DistributedClaims {
         let claim = rules.groups_claim.as_str();
         let fault = |why: String| Fault::Distributed { claim: claim.to_owned(), why };
         let Some(source) = source(claims, claim).map_err(|why| fault(why.to_owned()))? else { return Ok(()) };
-        let found = self.fetch(source, claim, rules).await.map_err(fault)?;
+        let value = self.fetch(source, claim, rules).await.map_err(fault)?;
         if let Some(map) = claims.as_map_mut() {
-            map.insert(claim.to_owned(), found);
+            map.insert(claim.to_owned(), value);
         }
         Ok(())
     }
@@ -66,8 +66,8 @@ impl DistributedClaims {
         if !provider.verifies(&token) {
             provider.verify_or_fetch(&token).await.map_err(|why| why.to_string())?;
         }
-        let found = token.claims.as_map_mut().and_then(|claims| claims.remove(claim));
-        found.ok_or_else(|| "the token there does not hold it".to_owned())
+        let value = token.claims.as_map_mut().and_then(|claims| claims.remove(claim));
+        value.ok_or_else(|| "the token there does not hold it".to_owned())
     }
 
     fn provider(&self, issuer: &str) -> Result<Arc<Provider>, String> {

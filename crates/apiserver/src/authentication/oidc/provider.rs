@@ -157,9 +157,9 @@ impl Provider {
             Some(url) => url,
             None => self.discover().await?,
         };
-        let found = self.object("its keys", &jwks_uri).await?;
+        let jwks = self.object("its keys", &jwks_uri).await?;
         *cached_uri = Some(jwks_uri);
-        let published = found.items(&["keys"]).iter().take(MAX_KEYS);
+        let published = jwks.items(&["keys"]).iter().take(MAX_KEYS);
         let signs = |key: &&Value| key.text(&["use"]) != "enc";
         let all = published.filter(signs).filter_map(PublicKey::from_jwk).collect();
         self.keys.store(Some(Arc::new(Keys { all, fetched: now })));
@@ -169,15 +169,15 @@ impl Provider {
     /// The provider's `jwks_uri`.
     async fn discover(&self) -> Result<String, VerificationError> {
         let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
-        let found = self.object("its configuration", &url).await?;
-        let issuer = found.text(&["issuer"]);
+        let configuration = self.object("its configuration", &url).await?;
+        let issuer = configuration.text(&["issuer"]);
         if issuer != self.issuer {
             return Err(VerificationError::Issuer {
                 found: issuer.to_owned(),
                 expected: self.issuer.clone(),
             });
         }
-        let jwks_uri = found.text(&["jwks_uri"]);
+        let jwks_uri = configuration.text(&["jwks_uri"]);
         if !is_https(jwks_uri) {
             return Err(VerificationError::KeysAt(jwks_uri.to_owned()));
         }

@@ -8,7 +8,7 @@ use schema::Value;
 const LEEWAY: i64 = 60;
 
 /// The claims of a bound token.
-pub struct Bound {
+pub struct BoundToken {
     pub namespace: String,
     pub account: ObjectReference,
     secret: Option<ObjectReference>,
@@ -19,7 +19,7 @@ pub struct Bound {
     warn_after: Option<i64>,
 }
 
-impl Bound {
+impl BoundToken {
     pub fn read(claims: &Value, under: &str) -> Result<Self, Fault> {
         let unreadable = || "service account token claims could not be read".to_owned();
         let time = |value: &Value, field: &str| match value.at(&[field]) {
@@ -39,7 +39,7 @@ impl Bound {
             Some(it @ Value::Map(_)) => Ok(Some(ObjectReference::new(it.text(&["name"]), it.text(&["uid"])))),
             Some(_) => Err(unreadable()),
         };
-        Ok(Bound {
+        Ok(BoundToken {
             namespace: about.text(&["namespace"]).to_owned(),
             account: named("serviceaccount")?.unwrap_or_else(|| ObjectReference::new("", "")),
             secret: named("secret")?,
@@ -71,17 +71,17 @@ impl Bound {
         if account.name.is_empty() {
             return Err("resource name may not be empty".to_owned());
         }
-        let found = objects.find("serviceaccounts", namespace, &account.name);
-        let found = found.ok_or_else(|| format!("serviceaccounts {:?} not found", account.name))?;
-        check(&found, account, now, |uid| match uid {
+        let stored = objects.find("serviceaccounts", namespace, &account.name);
+        let stored = stored.ok_or_else(|| format!("serviceaccounts {:?} not found", account.name))?;
+        check(&stored, account, now, |uid| match uid {
             None => format!("service account {namespace}/{} has been deleted", account.name),
             Some(uid) => format!("service account UID ({uid}) does not match claim ({})", account.uid),
         })?;
         for (kind, plural, named) in [("secret", "secrets", &self.secret), ("pod", "pods", &self.pod)] {
             let Some(named) = named else { continue };
             let void = || "service account token has been invalidated".to_owned();
-            let found = objects.find(plural, namespace, &named.name).ok_or_else(void)?;
-            check(&found, named, now, |uid| match uid {
+            let object = objects.find(plural, namespace, &named.name).ok_or_else(void)?;
+            check(&object, named, now, |uid| match uid {
                 None => void(),
                 Some(uid) => {
                     let claim = format!("service account {kind} ref claim ({})", named.uid);

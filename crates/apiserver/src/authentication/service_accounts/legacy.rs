@@ -9,14 +9,14 @@ use schema::Value;
 use subtle::ConstantTimeEq;
 
 /// The claims of a legacy token.
-pub struct Legacy {
+pub struct LegacyToken {
     pub namespace: String,
     pub account: ObjectReference,
     secret: ObjectReference,
     used: LastUse,
 }
 
-impl Legacy {
+impl LegacyToken {
     /// `prefix` is the prefix of its claims.
     pub fn read(claims: &Value, prefix: &str, subject: &str) -> Result<Self, Fault> {
         if subject.is_empty() {
@@ -34,7 +34,7 @@ impl Legacy {
             return Err("sub claim is invalid".to_owned());
         }
         let (account, secret) = (ObjectReference::new(name, uid), ObjectReference::new(secret, ""));
-        Ok(Legacy { namespace, account, secret, used: LastUse::default() })
+        Ok(LegacyToken { namespace, account, secret, used: LastUse::default() })
     }
 
     /// Records on the Secret that its token was used.
@@ -59,9 +59,9 @@ impl Legacy {
                 false => Err("Token does not match server's copy".to_owned()),
             }
         })?;
-        let found = objects.find("serviceaccounts", namespace, &account.name);
-        let found = found.ok_or_else(|| format!("serviceaccounts {:?} not found", account.name))?;
-        account.check(&found, |object| {
+        let stored = objects.find("serviceaccounts", namespace, &account.name);
+        let stored = stored.ok_or_else(|| format!("serviceaccounts {:?} not found", account.name))?;
+        account.check(&stored, |object| {
             if deleted_at(object).is_some() {
                 return Err(format!("ServiceAccount {namespace}/{} has been deleted", account.name));
             }

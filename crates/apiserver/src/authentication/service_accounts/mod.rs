@@ -19,10 +19,10 @@ use crate::authentication::objects::Objects;
 use crate::authentication::token_cache::{TokenCache, TokenCacheMetrics};
 use auth::tokens::{AuthenticatedUser, Authenticator, Verdict};
 use auth::{SERVICE_ACCOUNT_PREFIX, User, service_account_groups};
-use bound::Bound;
+use bound::BoundToken;
 use env::{MaybeReady, World};
 use fault::Fault;
-use legacy::Legacy;
+use legacy::LegacyToken;
 use metrics::Counter;
 use names::Names;
 use std::collections::BTreeMap;
@@ -82,8 +82,8 @@ struct VerifiedToken {
 }
 
 enum Form {
-    Bound(Bound),
-    Legacy(Legacy),
+    Bound(BoundToken),
+    Legacy(LegacyToken),
 }
 
 impl Accounts {
@@ -156,11 +156,11 @@ impl Accounts {
         };
         let mut extra = BTreeMap::new();
         let (namespace, name, uid, form) = if is_legacy {
-            let read = Legacy::read(claims, &self.legacy_claims, &subject)?;
+            let read = LegacyToken::read(claims, &self.legacy_claims, &subject)?;
             let account = &read.account;
             (read.namespace.clone(), account.name.clone(), account.uid.clone(), Form::Legacy(read))
         } else {
-            let read = Bound::read(claims, &self.claims)?;
+            let read = BoundToken::read(claims, &self.claims)?;
             for (field, text) in
                 read.pod().into_iter().flat_map(|pod| [("name", &pod.name), ("uid", &pod.uid)])
             {

@@ -96,7 +96,7 @@ impl TokenRequests {
             Some(max_seconds) if seconds > max_seconds => {
                 let message =
                     format!("requested expiration of {seconds} seconds shortened to {max_seconds} seconds");
-                origin.user.notes.warn(message);
+                origin.user.record.warn(message);
                 request.set(&["spec", "expirationSeconds"], max_seconds);
                 max_seconds
             }
@@ -172,22 +172,22 @@ impl TokenRequests {
         if name.is_empty() {
             return Err(ApiError::bad_request("Name parameter required."));
         }
-        let found = (origin.lookup)(plural, origin.namespace, name);
-        let found = found.ok_or_else(|| ApiError::not_found(Subject { group: "", kind: plural, name }))?;
-        if claim == "pod" && found.text(&["spec", "serviceAccountName"]) != origin.subject.name {
+        let object = (origin.lookup)(plural, origin.namespace, name);
+        let object = object.ok_or_else(|| ApiError::not_found(Subject { group: "", kind: plural, name }))?;
+        if claim == "pod" && object.text(&["spec", "serviceAccountName"]) != origin.subject.name {
             return Err(ApiError::bad_request(format!(
                 "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
                 origin.subject.name
             )));
         }
         let uid = reference.text(&["uid"]);
-        if !uid.is_empty() && uid != found.text(&["metadata", "uid"]) {
+        if !uid.is_empty() && uid != object.text(&["metadata", "uid"]) {
             let why = format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
             );
             return Err(ApiError::conflict(Subject { group, kind, name }, &why));
         }
-        private_claims.set(&[claim], named(&found));
+        private_claims.set(&[claim], named(&object));
         Ok(private_claims)
     }
 }

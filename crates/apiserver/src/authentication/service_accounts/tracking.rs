@@ -65,9 +65,9 @@ pub async fn maintain_start(api: &Arc<Api>, is_tracked: bool) -> Result<(), ApiE
     let name = format!("{}-apiserver-legacy-service-account-token-tracking", api.names.prefix);
     let resources = api.resources();
     let Some(resource) = resources.get("v1", "configmaps") else { return Ok(()) };
-    let found = api.lookup("configmaps", &namespace, &name);
+    let config_map = api.lookup("configmaps", &namespace, &name);
     if !is_tracked {
-        if found.is_none() {
+        if config_map.is_none() {
             return Ok(());
         }
         let deleted =
@@ -75,11 +75,11 @@ pub async fn maintain_start(api: &Arc<Api>, is_tracked: bool) -> Result<(), ApiE
         return deleted.map(drop);
     }
     let is_date = |text: &str| time::to_unix(&format!("{text}T00:00:00Z")).is_some();
-    if found.as_ref().is_some_and(|it| is_date(it.text(&["data", "since"]))) {
+    if config_map.as_ref().is_some_and(|it| is_date(it.text(&["data", "since"]))) {
         return Ok(());
     }
-    let existing = if found.is_some() { &*name } else { "" };
-    let mut map = found.unwrap_or_else(Value::map);
+    let existing = if config_map.is_some() { &*name } else { "" };
+    let mut map = config_map.unwrap_or_else(Value::map);
     map.set(&["metadata", "name"], &*name);
     map.set(&["data", "since"], date(env::unix_seconds(&api.world) / DAY));
     let target = loopback::WriteTarget { resource, namespace: &namespace, name: existing, subresource: "" };

@@ -1,10 +1,10 @@
 //! Node authorizer: a kubelet reads what the pods on its node need, and changes its own node.
 //!
-//! Invariants: relations are looked up in the caches at the time of the request (see [`related`]), so a newly
+//! Invariants: relations are looked up in the caches at the time of the request (see [`relations`]), so a newly
 //! bound pod counts at once, and a deleted one no longer does. For other users it costs one string
 //! comparison. It never denies, it only does not permit: other authorizers may.
 
-mod related;
+mod relations;
 
 use super::roles;
 use auth::authorize::Rules;
@@ -12,7 +12,7 @@ use auth::rbac::Rule;
 use auth::{Attributes, Authorizer, Decision, NODE_PREFIX, NODES, User};
 use env::MaybeReady;
 use names::Names;
-use related::Related;
+use relations::Relations;
 use rest::Api;
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -33,7 +33,7 @@ pub struct Node {
     coordination: String,
     lease_namespace: String,
     /// Set once the server has its resources.
-    related: OnceLock<Related>,
+    relations: OnceLock<Relations>,
 }
 
 impl Node {
@@ -43,29 +43,29 @@ impl Node {
             storage: names.group("storage"),
             coordination: names.group("coordination"),
             lease_namespace: names.node_lease_namespace(),
-            related: OnceLock::new(),
+            relations: OnceLock::new(),
         }
     }
 
     /// Gives the authorizer access to objects.
     pub(crate) fn connect(&self, api: &Api) {
-        let _ = self.related.set(Related::new(api));
+        let _ = self.relations.set(Relations::new(api));
     }
 
     /// Whether a node may perform a request, or why not.
     fn permits(&self, node: &str, attributes: &Attributes<'_>) -> Result<(), Cow<'static, str>> {
         if attributes.resource_request {
             match (attributes.api_group, attributes.resource) {
-                ("", "secrets") => return self.read(node, attributes, Related::secret),
-                ("", "configmaps") => return self.read(node, attributes, Related::config_map),
+                ("", "secrets") => return self.read(node, attributes, Relations::secret),
+                ("", "configmaps") => return self.read(node, attributes, Relations::config_map),
                 ("", "persistentvolumeclaims") if attributes.subresource == "status" => {
                     return self.claim_status(node, attributes);
                 }
-                ("", "persistentvolumeclaims") => return self.get(node, attributes, Related::claim),
-                ("", "persistentvolumes") => return self.get(node, attributes, Related::volume),
+                ("", "persistentvolumeclaims") => return self.get(node, attributes, Relations::claim),
+                ("", "persistentvolumes") => return self.get(node, attributes, Relations::volume),
                 ("", "serviceaccounts") => return self.token(node, attributes),
                 (group, "volumeattachments") if group == self.storage => {
-                    return self.get(node, attributes, Related::attachment);
+                    return self.get(node, attributes, Relations::attachment);
                 }
                 (group, "csinodes") if group == self.storage => return own_drivers(node, attributes),
                 (group, "leases") if group == self.coordination => return self.own_lease(node, attributes),
@@ -102,7 +102,7 @@ impl Node {
         if !matches!(attributes.verb, "update" | "patch") {
             return Err("can only get/update/patch this type".into());
         }
-        self.relation(node, attributes, Related::claim)
+        self.relation(node, attributes, Relations::claim)
     }
 
     fn token(&self, node: &str, attributes: &Attributes<'_>) -> Result<(), Cow<'static, str>> {
@@ -112,7 +112,7 @@ impl Node {
         if attributes.subresource != "token" {
             return Err("can only create token subresource of serviceaccount".into());
         }
-        self.relation(node, attributes, Related::account)
+        self.relation(node, attributes, Relations::account)
     }
 
     fn own_lease(&self, node: &str, attributes: &Attributes<'_>) -> Result<(), Cow<'static, str>> {
@@ -139,17 +139,17 @@ impl Node {
         if attributes.name.is_empty() {
             return Err("No Object name found".into());
         }
-        let found = self
-            .related
+        let is_related = self
+            .relations
             .get()
-            .is_some_and(|related| is(related, node, attributes.namespace, attributes.name));
+            .is_some_and(|relations| is(relations, node, attributes.namespace, attributes.name));
         let none = || format!("no relationship found between node '{node}' and this object").into();
-        if found { Ok(()) } else { Err(none()) }
+        if is_related { Ok(()) } else { Err(none()) }
     }
 }
 
-/// Whether an object is related to a node, by namespace and name.
-type Relation = fn(&Related, &str, &str, &str) -> bool;
+/// Whether an object is relations to a node, by namespace and name.
+type Relation = fn(&Relations, &str, &str, &str) -> bool;
 
 fn own_drivers(node: &str, attributes: &Attributes<'_>) -> Result<(), Cow<'static, str>> {
     if !matches!(attributes.verb, "get" | "create" | "update" | "patch" | "delete") {

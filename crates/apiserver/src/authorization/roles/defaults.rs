@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_gates_depend_on_them() {
+    fn rules_behind_gates_depend_on_their_gate() {
         let rules = |gate: &str, role: &str| {
             let all = all(&Names::kubernetes(), &[gate.to_owned()]);
             let role = all.iter().find(|one| one.plural == "clusterroles" && one.name == role);

@@ -4,10 +4,10 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 
 use super::setup::{Authority, serve};
-use crate::serve::{Limits, Listen, ServeError, TlsMaterial, bind};
+use crate::serve::{Limits, ListenConfig, ServeError, TlsMaterial, bind};
 
 #[tokio::test]
-async fn a_watch_ends_well_and_then_the_server() {
+async fn a_watch_ends_cleanly_before_the_server_stops() {
     let served = serve(Limits::default()).await;
     let mut watches = Vec::new();
     for http2 in [false, true] {
@@ -67,7 +67,8 @@ async fn a_port_that_is_taken_is_named() {
         ..TlsMaterial::default()
     };
     let world: env::World = env::Simulated::new(0, 0);
-    let listen = Listen { address: served.address, tls, limits: Limits::default(), share_port: false, world };
+    let listen =
+        ListenConfig { address: served.address, tls, limits: Limits::default(), share_port: false, world };
     let error = bind(listen).await.err().unwrap();
     assert!(matches!(error, ServeError::AddressInUse(address) if address == served.address));
     assert_eq!(error.to_string(), format!("address {} is already in use", served.address));
@@ -84,7 +85,7 @@ async fn a_port_is_shared_where_that_is_permitted() {
             ..TlsMaterial::default()
         };
         let world: env::World = env::Simulated::new(0, 0);
-        bind(Listen { address, tls, limits: Limits::default(), share_port, world })
+        bind(ListenConfig { address, tls, limits: Limits::default(), share_port, world })
     };
     let first = listen(SocketAddr::from(([127, 0, 0, 1], 0)), true).await.unwrap();
     let second = listen(first.local_addr(), true).await.unwrap();

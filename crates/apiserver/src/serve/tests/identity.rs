@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::setup::{Authority, serve};
-use crate::serve::{Limits, Listen, ServeError, TlsMaterial, bind};
+use crate::serve::{Limits, ListenConfig, ServeError, TlsMaterial, bind};
 
 #[tokio::test]
 async fn a_certificate_of_the_cluster_names_its_user() {
@@ -80,7 +80,7 @@ async fn unusable_material_is_named() {
     ] {
         let address = ([127, 0, 0, 1], 0).into();
         let listen =
-            Listen { address, tls, limits: Limits::default(), share_port: false, world: world.clone() };
+            ListenConfig { address, tls, limits: Limits::default(), share_port: false, world: world.clone() };
         match bind(listen).await {
             Err(ServeError::Tls { subject, .. }) => assert_eq!(subject, named),
             Err(other) => panic!("{other}"),

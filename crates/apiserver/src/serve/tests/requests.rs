@@ -122,7 +122,7 @@ async fn a_client_that_leaves_frees_its_request() {
 }
 
 #[tokio::test]
-async fn too_many_that_wait_are_refused_unseen() {
+async fn requests_beyond_the_pending_limit_are_rejected() {
     let served = serve(Limits { max_pending_requests: 2, ..Limits::default() }).await;
     let mut stuck = Vec::new();
     for http2 in [false, true] {

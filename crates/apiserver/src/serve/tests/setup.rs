@@ -25,7 +25,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::serve::bulk::is_bulk_thread;
-use crate::serve::{Body, Handler, Limits, Listen, Peer, Shutdown, TlsMaterial, bind, run};
+use crate::serve::{Body, Handler, Limits, ListenConfig, Peer, Shutdown, TlsMaterial, bind, run};
 
 /// Start of the certificates' validity of a year.
 pub(super) const NOW: u64 = 1_700_000_000;
@@ -131,8 +131,13 @@ pub(super) async fn serve_with(
         ..TlsMaterial::default()
     };
     let tls = change(&authority, tls);
-    let listen =
-        Listen { address: SocketAddr::from(([127, 0, 0, 1], 0)), tls, limits, share_port: false, world };
+    let listen = ListenConfig {
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        tls,
+        limits,
+        share_port: false,
+        world,
+    };
     let bound = bind(listen).await.unwrap();
     let (address, shutdown) = (bound.local_addr(), Shutdown::new());
     let (drops, dropped) = mpsc::unbounded_channel();

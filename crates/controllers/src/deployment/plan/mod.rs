@@ -10,7 +10,7 @@ use super::revision::RevisionAnnotations;
 use super::scale;
 use super::sets::{Sets, available, is_observed, most};
 use super::status::is_complete;
-use crate::replicas::Replicated;
+use crate::replicas::ReplicaKind;
 use api::Resource;
 use api::apps::v1::{Deployment, ReplicaSet};
 use std::sync::Arc;

@@ -41,7 +41,7 @@ struct Set {
     pods: Vec<bool>,
     status: Status,
     /// The status that the deployment has seen.
-    shown: Status,
+    formatted: Status,
 }
 
 impl Set {
@@ -73,9 +73,9 @@ impl Set {
         set.metadata.generation = self.generation;
         set.metadata.creation_timestamp = i64::try_from(template).ok().map(Time);
         set.spec.replicas = Some(self.desired);
-        set.status.replicas = self.shown.replicas;
-        set.status.available_replicas = self.shown.available;
-        set.status.observed_generation = self.shown.observed;
+        set.status.replicas = self.formatted.replicas;
+        set.status.available_replicas = self.formatted.available;
+        set.status.observed_generation = self.formatted.observed;
         Arc::new(set)
     }
 }
@@ -91,8 +91,8 @@ struct World {
 
 impl World {
     fn step(&mut self) {
-        let shown = |(template, set): (usize, &Option<Set>)| set.as_ref().map(|set| set.object(template));
-        let mut old: Vec<_> = self.sets.iter().enumerate().filter_map(shown).collect();
+        let formatted = |(template, set): (usize, &Option<Set>)| set.as_ref().map(|set| set.object(template));
+        let mut old: Vec<_> = self.sets.iter().enumerate().filter_map(formatted).collect();
         let new = old.iter().position(|set| set.name() == self.template.to_string());
         let sets = Sets { new: new.map(|at| old.remove(at)), old };
         let view = View {
@@ -127,7 +127,7 @@ impl World {
                 match what {
                     1 => set.seen = (set.desired, set.generation),
                     2 => set.work(),
-                    3 => set.shown = set.status,
+                    3 => set.formatted = set.status,
                     4 if !set.pods.is_empty() => {
                         let pod = chance.below(set.pods.len());
                         set.pods[pod] = true;

@@ -26,7 +26,7 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 
 /// Work that follows from a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Todo {
+pub enum WorkItem {
     /// Decide whether to delete this object.
     Delete(Uid),
     /// Orphan the dependents of this object.
@@ -126,19 +126,19 @@ impl View {
 pub struct Graph {
     nodes: Slab<Node>,
     by_uid: HashMap<Uid, u32>,
-    absent: Absent,
+    absent: AbsentOwners,
     types: HashSet<Arc<Type>>,
     namespaces: HashSet<Arc<str>>,
 }
 
 /// Owners that do not exist; the oldest entry is dropped first.
 #[derive(Default)]
-struct Absent {
+struct AbsentOwners {
     all: HashSet<Identity>,
     order: VecDeque<Identity>,
 }
 
-impl Absent {
+impl AbsentOwners {
     fn add(&mut self, identity: Identity) {
         if self.all.insert(identity.clone()) {
             self.order.push_back(identity);
@@ -165,7 +165,7 @@ impl Graph {
     }
 
     /// Adds or updates an object.
-    pub fn put(&mut self, of: &Type, object: &ObjectMeta) -> Vec<Todo> {
+    pub fn put(&mut self, of: &Type, object: &ObjectMeta) -> Vec<WorkItem> {
         let mut todo = Vec::new();
         if object.uid.is_empty() {
             return todo;
@@ -189,16 +189,16 @@ impl Graph {
         (node.observed, node.version, node.deletion) = (true, version, DeletionState::of(object));
         let (uid, now) = (node.identity.uid.clone(), node.deletion);
         if now.orphans() && !before.orphans() {
-            todo.push(Todo::Orphan(uid));
+            todo.push(WorkItem::Orphan(uid));
         } else if now.waits() && !before.waits() {
-            todo.extend(self.dependents(at).map(Todo::Delete));
-            todo.push(Todo::Delete(uid));
+            todo.extend(self.dependents(at).map(WorkItem::Delete));
+            todo.push(WorkItem::Delete(uid));
         }
         todo
     }
 
     /// Removes an object that was deleted.
-    pub fn gone(&mut self, of: &Type, object: &ObjectMeta) -> Vec<Todo> {
+    pub fn gone(&mut self, of: &Type, object: &ObjectMeta) -> Vec<WorkItem> {
         let identity = self.identity(of, object);
         match self.by_uid.get(&identity.uid).copied() {
             Some(at) => self.remove(at, identity),
@@ -207,7 +207,7 @@ impl Graph {
     }
 
     /// Removes all objects of a type but these.
-    pub fn retain(&mut self, of: &Type, uids: &HashSet<String>) -> Vec<Todo> {
+    pub fn retain(&mut self, of: &Type, uids: &HashSet<String>) -> Vec<WorkItem> {
         let lost = self.nodes.iter().filter(|(_, node)| {
             node.observed && *node.identity.of == *of && !uids.contains(&node.identity.uid.to_string())
         });
@@ -216,7 +216,7 @@ impl Graph {
     }
 
     /// Takes over from the server that this object does not exist.
-    pub fn remove_absent(&mut self, identity: &Identity) -> Vec<Todo> {
+    pub fn remove_absent(&mut self, identity: &Identity) -> Vec<WorkItem> {
         let Some(at) = self.by_uid.get(&identity.uid).copied() else { return Vec::new() };
         let node = &self.nodes[at as usize];
         if node.observed && node.identity == *identity {
@@ -245,15 +245,15 @@ impl Graph {
         let Some(other) = other.or_else(|| node.observed.then(|| node.identity.clone())) else {
             return self.remove(at, identity.clone());
         };
-        let mut todo: Vec<Todo> = Vec::new();
+        let mut todo: Vec<WorkItem> = Vec::new();
         if !orphaned.is_empty() {
             self.absent.add(identity.clone());
-            todo.extend(orphaned.into_iter().map(Todo::Delete));
+            todo.extend(orphaned.into_iter().map(WorkItem::Delete));
         }
         let node = &mut self.nodes[at as usize];
         if !node.observed && node.identity == *identity {
             node.identity = other;
-            todo.push(Todo::Delete(identity.uid.clone()));
+            todo.push(WorkItem::Delete(identity.uid.clone()));
         }
         todo
     }
@@ -264,7 +264,7 @@ impl Graph {
     }
 
     /// Ends the observation of a type: its objects may exist or not.
-    pub fn unwatch(&mut self, of: &Type) -> Vec<Todo> {
+    pub fn unwatch(&mut self, of: &Type) -> Vec<WorkItem> {
         let all = self.nodes.iter().filter(|(_, node)| node.observed && *node.identity.of == *of);
         let all: Vec<u32> = all.map(|(at, _)| at as u32).collect();
         let mut todo = Vec::new();
@@ -374,7 +374,7 @@ impl Graph {
     }
 
     /// Sets the identity that was observed. References of dependents may turn out wrong.
-    fn identify(&mut self, at: u32, identity: Identity, todo: &mut Vec<Todo>) {
+    fn identify(&mut self, at: u32, identity: Identity, todo: &mut Vec<WorkItem>) {
         let node = &self.nodes[at as usize];
         if node.identity == identity {
             return;
@@ -387,13 +387,13 @@ impl Graph {
             if !identity.namespace.is_empty() && identity.namespace != *namespace {
                 todo.push(misplaced(&dependent.identity, wrong));
             }
-            todo.push(Todo::Delete(dependent.identity.uid.clone()));
+            todo.push(WorkItem::Delete(dependent.identity.uid.clone()));
         }
         self.nodes[at as usize].identity = identity;
     }
 
     /// Sets the owners of a node.
-    fn relink(&mut self, at: u32, references: &[OwnerReference], todo: &mut Vec<Todo>) {
+    fn relink(&mut self, at: u32, references: &[OwnerReference], todo: &mut Vec<WorkItem>) {
         let old = std::mem::take(&mut self.nodes[at as usize].owners);
         let new: Box<[Owner]> = references.iter().map(|it| self.owner(it)).collect();
         if old == new {
@@ -404,7 +404,7 @@ impl Graph {
             let still = new.iter().find(|it| it.uid == before.uid);
             let Some(owner) = self.by_uid.get(&before.uid).copied() else { continue };
             if before.blocks && still.is_none_or(|it| !it.blocks) {
-                todo.push(Todo::Delete(before.uid.clone()));
+                todo.push(WorkItem::Delete(before.uid.clone()));
             }
             if still.is_none() {
                 let owner_node = &mut self.nodes[owner as usize];
@@ -422,12 +422,12 @@ impl Graph {
             doubtful |= self.depend(at, owner, todo);
         }
         if doubtful {
-            todo.push(Todo::Delete(self.nodes[at as usize].identity.uid.clone()));
+            todo.push(WorkItem::Delete(self.nodes[at as usize].identity.uid.clone()));
         }
     }
 
     /// Adds a node to the dependents of an owner. Returns whether the reference may be wrong.
-    fn depend(&mut self, at: u32, owner: &Owner, todo: &mut Vec<Todo>) -> bool {
+    fn depend(&mut self, at: u32, owner: &Owner, todo: &mut Vec<WorkItem>) -> bool {
         let dependent = self.nodes[at as usize].identity.clone();
         let Some(known) = self.by_uid.get(&owner.uid).copied() else {
             let identity = Identity {
@@ -438,7 +438,7 @@ impl Graph {
             };
             let new = self.insert(identity);
             self.nodes[new as usize].dependents.insert(at);
-            todo.push(Todo::Delete(owner.uid.clone()));
+            todo.push(WorkItem::Delete(owner.uid.clone()));
             return false;
         };
         let node = &mut self.nodes[known as usize];
@@ -451,8 +451,8 @@ impl Graph {
     }
 
     /// Removes a node. Queues its dependents, and owners that wait for it.
-    fn remove(&mut self, at: u32, identity: Identity) -> Vec<Todo> {
-        let mut todo: Vec<Todo> = self.dependents(at).map(Todo::Delete).collect();
+    fn remove(&mut self, at: u32, identity: Identity) -> Vec<WorkItem> {
+        let mut todo: Vec<WorkItem> = self.dependents(at).map(WorkItem::Delete).collect();
         if !todo.is_empty() {
             self.absent.add(identity);
         }
@@ -462,7 +462,7 @@ impl Graph {
             let node = &mut self.nodes[owner_at as usize];
             node.dependents.remove(&at);
             if node.observed && node.deletion.waits() {
-                todo.push(Todo::Delete(owner.uid.clone()));
+                todo.push(WorkItem::Delete(owner.uid.clone()));
             }
             if !node.observed && node.dependents.is_empty() {
                 self.drop_node(owner_at);
@@ -528,7 +528,7 @@ impl Graph {
     }
 }
 
-fn misplaced(dependent: &Identity, owner: &Owner) -> Todo {
+fn misplaced(dependent: &Identity, owner: &Owner) -> WorkItem {
     // as the dependent refers to it
     let owner = Identity {
         uid: owner.uid.clone(),
@@ -536,7 +536,7 @@ fn misplaced(dependent: &Identity, owner: &Owner) -> Todo {
         namespace: dependent.namespace.clone(),
         name: owner.name.clone(),
     };
-    Todo::Misplaced { dependent: dependent.clone(), owner }
+    WorkItem::Misplaced { dependent: dependent.clone(), owner }
 }
 
 #[cfg(test)]

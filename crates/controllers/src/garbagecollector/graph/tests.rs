@@ -33,8 +33,8 @@ fn uid(name: &str) -> Uid {
     Uid::from(&*format!("uid-{name}"))
 }
 
-fn delete(name: &str) -> Todo {
-    Todo::Delete(uid(name))
+fn delete(name: &str) -> WorkItem {
+    WorkItem::Delete(uid(name))
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn an_owner_that_was_not_observed_is_checked() {
 fn an_owner_with_two_identities_is_checked_as_both() {
     let mut graph = Graph::default();
     let owned = |kind| [OwnerReference { uid: "u".to_owned(), ..reference(kind, "r", false) }];
-    assert_eq!(graph.put(&of("P"), &object("a", "p", 1, &owned("R"))), [Todo::Delete("u".into())]);
+    assert_eq!(graph.put(&of("P"), &object("a", "p", 1, &owned("R"))), [WorkItem::Delete("u".into())]);
     // the second reference has another kind
     assert_eq!(graph.put(&of("P"), &object("a", "q", 2, &owned("S"))), [delete("q")]);
     let first = graph.view(&"u".into()).unwrap().identity;
-    assert_eq!(graph.remove_absent(&first), [delete("p"), Todo::Delete("u".into())]);
+    assert_eq!(graph.remove_absent(&first), [delete("p"), WorkItem::Delete("u".into())]);
     assert_eq!(graph.view(&uid("p")).unwrap().owners[0].1, OwnerState::Absent);
     assert_eq!(graph.view(&uid("q")).unwrap().owners[0].1, OwnerState::Unknown);
     let second = graph.view(&"u".into()).unwrap().identity;
@@ -71,9 +71,9 @@ fn an_owner_with_two_identities_is_checked_as_both() {
 
 #[test]
 fn references_across_namespaces_are_reported_in_either_order() {
-    let is_reported = |todo: &[Todo]| {
+    let is_reported = |todo: &[WorkItem]| {
         todo.iter().any(|it| {
-            matches!(it, Todo::Misplaced { dependent, owner }
+            matches!(it, WorkItem::Misplaced { dependent, owner }
         if dependent.uid == uid("p") && owner.to_string() == "[v1/R, namespace: b, name: r, uid: uid-r]")
         })
     };
@@ -150,7 +150,7 @@ struct World {
     /// Pending watch events by kind.
     events: BTreeMap<String, VecDeque<(bool, ObjectMeta)>>,
     graph: Graph,
-    todo: Vec<Todo>,
+    todo: Vec<WorkItem>,
     version: u64,
     /// Objects that were orphaned and must stay.
     orphans: HashSet<String>,
@@ -289,9 +289,9 @@ impl World {
         }
         let at = self.dice.roll(self.todo.len());
         match self.todo.swap_remove(at) {
-            Todo::Misplaced { .. } => {}
-            Todo::Orphan(uid) => self.orphan(&uid),
-            Todo::Delete(uid) => self.reconcile(&uid),
+            WorkItem::Misplaced { .. } => {}
+            WorkItem::Orphan(uid) => self.orphan(&uid),
+            WorkItem::Delete(uid) => self.reconcile(&uid),
         }
         true
     }
@@ -326,7 +326,7 @@ impl World {
                 }
                 // it is retried until it was observed
                 _ if self.events.values().any(|all| !all.is_empty()) => {
-                    self.todo.push(Todo::Delete(uid.clone()))
+                    self.todo.push(WorkItem::Delete(uid.clone()))
                 }
                 _ => panic!("{view:?} exists and was not observed"),
             }
@@ -350,7 +350,7 @@ impl World {
         let stale = now.resource_version != view.version.to_string();
         match action {
             Action::Nothing => {}
-            Action::Wait(blocking) => self.todo.extend(blocking.into_iter().map(Todo::Delete)),
+            Action::Wait(blocking) => self.todo.extend(blocking.into_iter().map(WorkItem::Delete)),
             Action::Finish => {
                 if now.finalizers.iter().any(|it| it == FOREGROUND) {
                     self.change(&text, |it| it.finalizers.retain(|it| it != FOREGROUND));
@@ -362,7 +362,7 @@ impl World {
                 });
             }
             // a conflict: it is decided again
-            Action::Delete(_) if stale => self.todo.push(Todo::Delete(uid.clone())),
+            Action::Delete(_) if stale => self.todo.push(WorkItem::Delete(uid.clone())),
             Action::Delete(propagation) => {
                 let solid = now.owner_references.iter().any(|it| self.owner(&now, it) == OwnerState::Solid);
                 assert!(

@@ -29,16 +29,16 @@ fn targets(wanted: &[Value], current: &[Value]) -> String {
     if wanted.is_empty() {
         return "<none>".to_owned();
     }
-    let shown: Vec<_> = wanted
+    let formatted: Vec<_> = wanted
         .iter()
         .enumerate()
         .take(MOST_METRICS)
         .map(|(at, one)| metric_text(one, current.get(at)))
         .collect();
-    let shown = shown.join(", ");
+    let formatted = formatted.join(", ");
     match wanted.len().saturating_sub(MOST_METRICS) {
-        0 => shown,
-        more => format!("{shown} + {more} more..."),
+        0 => formatted,
+        more => format!("{formatted} + {more} more..."),
     }
 }
 

@@ -20,7 +20,7 @@ fn annotation(object: &Value, name: &str) -> String {
 }
 
 #[test]
-fn what_the_older_version_does_not_know_travels_in_annotations() {
+fn fields_unknown_to_v1_are_kept_in_annotations() {
     let newer = json(NEWER);
     let older = convert::older(newer.clone());
     assert_eq!(older.at(&["spec", "targetCPUUtilizationPercentage"]), Some(&Value::Int(50)));

@@ -29,11 +29,20 @@ pub fn hooks() -> Hooks {
         },
         update: UpdateHooks {
             prepare: Some(prepare_update),
+            validate_state: Some(|new, old, context| {
+                let mut out = Problems::new();
+                whole(new, may_be_alone(Some(old), context), &mut out);
+                out
+            }),
             validate: Some(update),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::State,
+            ]),
             warn: Some(|object, _| warn(object)),
             ..WriteHooks::default()
         },
@@ -93,7 +102,7 @@ fn whole(object: &Value, alone: bool, out: &mut Problems) {
     self::spec(spec, place, &Path::ROOT.field("spec"), out);
 }
 
-/// Whose a volume is.
+/// The context of a volume spec.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
     /// It has a name, and may be for one pod alone.
@@ -177,8 +186,8 @@ fn capacity(spec: &Value, path: &Path<'_>, out: &mut Problems) {
         out.push(Problem::required(path, ""));
     }
     if !capacity.contains("storage") || capacity.len() > 1 {
-        let shown = quantities::shown_list(given);
-        out.push(check::unsupported_shown(path, &shown, &["storage"]));
+        let formatted = quantities::format_list(given);
+        out.push(check::unsupported_formatted(path, &formatted, &["storage"]));
     }
     for (name, value) in capacity.iter() {
         valid_amount(value, &path.key(name), out);
@@ -218,7 +227,6 @@ fn mount_options(object: &Value, names: &Names, out: &mut Problems) {
 fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     // the API reports the problems of a volume twice on an update
     let (alone, mut out) = (may_be_alone(Some(old), context), Problems::new());
-    whole(new, alone, &mut out);
     mount_options(new, context.names, &mut out);
     whole(new, alone, &mut out);
     if differing_source(new, old) {
@@ -243,8 +251,9 @@ fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
             None => check::null(&path, WHY),
             Some(affinity) => {
                 let selector = if read::has(affinity, &["required"]) { "0xc000000000" } else { "nil" };
-                let shown = format!("core.VolumeNodeAffinity{{Required:(*core.NodeSelector)({selector})}}");
-                check::invalid_shown(&path, &shown, WHY)
+                let formatted =
+                    format!("core.VolumeNodeAffinity{{Required:(*core.NodeSelector)({selector})}}");
+                check::invalid_formatted(&path, &formatted, WHY)
             }
         });
     }

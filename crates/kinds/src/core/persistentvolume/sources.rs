@@ -14,14 +14,14 @@ struct Source {
     /// The name under which one too many is reported.
     extra: &'static str,
     /// The name under which its problems are reported.
-    shown: &'static str,
+    formatted: &'static str,
     check: fn(&Value, &Path<'_>, &mut Problems),
     /// Whether an annotation may say how to mount it.
     options: bool,
 }
 
 const fn source(field: &'static str, check: fn(&Value, &Path<'_>, &mut Problems)) -> Source {
-    Source { field, extra: field, shown: field, check, options: false }
+    Source { field, extra: field, formatted: field, check, options: false }
 }
 
 const fn with_options(field: &'static str, check: fn(&Value, &Path<'_>, &mut Problems)) -> Source {
@@ -31,7 +31,7 @@ const fn with_options(field: &'static str, check: fn(&Value, &Path<'_>, &mut Pro
 /// All kinds in the order in which they are looked at; the first one given is the one that counts.
 static SOURCES: &[Source] = &[
     source("hostPath", shared::host_path),
-    Source { shown: "persistentDisk", ..with_options("gcePersistentDisk", shared::gce_disk) },
+    Source { formatted: "persistentDisk", ..with_options("gcePersistentDisk", shared::gce_disk) },
     with_options("awsElasticBlockStore", shared::aws_store),
     with_options("glusterfs", glusterfs),
     source("flocker", shared::flocker),
@@ -56,19 +56,19 @@ static SOURCES: &[Source] = &[
 
 /// Checks the source of a volume. `name` is the volume's.
 pub(super) fn one_source(spec: &Value, name: &str, path: &Path<'_>, out: &mut Problems) {
-    let mut found = false;
+    let mut has_source = false;
     for source in SOURCES {
         let Some(value) = spec.at(&[source.field]).filter(|it| !it.is_null()) else { continue };
         // upstream does not count one kind
-        if found && source.field != "flexVolume" {
+        if has_source && source.field != "flexVolume" {
             const WHY: &str = "may not specify more than 1 volume type";
             out.push(Problem::forbidden(&path.field(source.extra), WHY));
             continue;
         }
-        found = true;
-        (source.check)(value, &path.field(source.shown), out);
+        has_source = true;
+        (source.check)(value, &path.field(source.formatted), out);
         match source.field {
-            "iscsi" => iscsi_length(value, name, &path.field(source.shown), out),
+            "iscsi" => iscsi_length(value, name, &path.field(source.formatted), out),
             "local" if !read::has(spec, &["nodeAffinity"]) => {
                 const WHY: &str = "Local volume requires node affinity";
                 out.push(Problem::required(&path.field("nodeAffinity"), WHY));
@@ -76,7 +76,7 @@ pub(super) fn one_source(spec: &Value, name: &str, path: &Path<'_>, out: &mut Pr
             _ => {}
         }
     }
-    if !found {
+    if !has_source {
         out.push(Problem::required(path, "must specify a volume type"));
     }
 }

@@ -60,19 +60,19 @@ fn value_and_policy(class: &Value) -> (i64, String) {
 
 /// The default toleration seconds of pods for lost nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tolerated {
+pub struct TolerationSeconds {
     pub not_ready: i64,
     pub unreachable: i64,
 }
 
-impl Default for Tolerated {
+impl Default for TolerationSeconds {
     fn default() -> Self {
-        Tolerated { not_ready: 300, unreachable: 300 }
+        TolerationSeconds { not_ready: 300, unreachable: 300 }
     }
 }
 
 /// A pod outlives the loss of its node for a while.
-pub fn tolerate_lost_nodes(object: &mut Value, tolerated: Tolerated, names: &Names) {
+pub fn tolerate_lost_nodes(object: &mut Value, tolerated: TolerationSeconds, names: &Names) {
     let mut tolerations = object.items(&["spec", "tolerations"]).to_vec();
     let before = tolerations.len();
     for (taint, seconds) in [("not-ready", tolerated.not_ready), ("unreachable", tolerated.unreachable)] {
@@ -189,7 +189,11 @@ mod tests {
     fn lost_nodes_are_tolerated_for_a_while() {
         let check = |tolerations: &str, expected: &[i64]| {
             let mut object = json(&format!(r#"{{"spec":{{"tolerations":{tolerations}}}}}"#));
-            tolerate_lost_nodes(&mut object, Tolerated { not_ready: 1, unreachable: 2 }, context().names);
+            tolerate_lost_nodes(
+                &mut object,
+                TolerationSeconds { not_ready: 1, unreachable: 2 },
+                context().names,
+            );
             let seconds = object.items(&["spec", "tolerations"]).iter();
             let seconds: Vec<_> =
                 seconds.filter_map(|it| read::opt_int(it, &["tolerationSeconds"])).collect();
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_keep_what_was_filled_in() {
+    fn updates_keep_defaulted_fields() {
         let mut object = json(r#"{"spec":{}}"#);
         keep_priority(&mut object, &json(r#"{"spec":{"priority":5,"preemptionPolicy":"Never"}}"#));
         assert_eq!(object, json(r#"{"spec":{"priority":5,"preemptionPolicy":"Never"}}"#));

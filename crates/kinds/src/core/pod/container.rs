@@ -316,15 +316,15 @@ fn probe_of(probe: &Value, kind: &str, path: &Path<'_>, out: &mut Problems) {
 
 /// Checks that a probe or hook has exactly one action.
 fn handler_of(handler: &Value, path: &Path<'_>, out: &mut Problems) {
-    let mut found = false;
+    let mut has_source = false;
     for field in ["exec", "httpGet", "tcpSocket", "grpc"] {
         let Some(action) = handler.at(&[field]).filter(|it| !it.is_null()) else { continue };
         let path = path.field(field);
-        if found {
+        if has_source {
             out.push(Problem::forbidden(&path, "may not specify more than 1 handler type"));
             continue;
         }
-        found = true;
+        has_source = true;
         match field {
             "exec" if action.items(&["command"]).is_empty() => {
                 out.push(Problem::required(&path.field("command"), ""));
@@ -334,7 +334,7 @@ fn handler_of(handler: &Value, path: &Path<'_>, out: &mut Problems) {
             _ => check::port(action.at(&["port"]), &path.field("port"), out),
         }
     }
-    if !found {
+    if !has_source {
         out.push(Problem::required(path, "must specify a handler type"));
     }
 }

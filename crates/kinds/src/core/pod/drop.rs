@@ -79,7 +79,7 @@ mod tests {
     use crate::tests::{context, json};
 
     #[test]
-    fn disabled_fields_go_unless_they_were_there() {
+    fn disabled_fields_are_dropped_unless_in_use() {
         let new = r#"{"spec":{"hostUsers":false,"containers":[{"resources":{"claims":[{"name":"a"}]}}]}}"#;
         let mut object = json(new);
         disabled(&mut object, None, &context());
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_go_where_they_are_switched_off() {
+    fn profiles_are_dropped_if_disabled() {
         const NEW: &str = r#"{"metadata":{"annotations":{"container.apparmor.security.beta.kubernetes.io/c":"unconfined"}}}"#;
         let closed = [gates::APP_ARMOR.name.to_owned()];
         for (closed, old, kept) in [(&[][..], None, true), (&closed, None, false), (&closed, Some(NEW), true)]

@@ -6,7 +6,7 @@
 
 use crate::{gates, read};
 use rest::error::{ApiError, Cause, Subject};
-use rest::hooks::{Charge, Context, Price};
+use rest::hooks::{BudgetCharge, BudgetDecision, Context};
 use schema::{Value, time};
 
 const BUDGETS: &str = "poddisruptionbudgets";
@@ -17,36 +17,36 @@ const SEVERAL: &str =
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 
 /// The cost of an eviction.
-pub(super) fn decide(pod: &Value, context: &Context<'_>) -> Result<Price, ApiError> {
+pub(super) fn decide(pod: &Value, context: &Context<'_>) -> Result<BudgetDecision, ApiError> {
     let leaving = !pod.text(&["metadata", "deletionTimestamp"]).is_empty();
     match pod.text(&["status", "phase"]) {
-        "Succeeded" | "Failed" => return Ok(Price::Nothing),
-        _ if leaving => return Ok(Price::Nothing),
+        "Succeeded" | "Failed" => return Ok(BudgetDecision::Free),
+        _ if leaving => return Ok(BudgetDecision::Free),
         // it may have begun to work in the meantime
-        "Pending" => return Ok(Price::NothingNow),
+        "Pending" => return Ok(BudgetDecision::FreeWhileUnchanged),
         _ => {}
     }
     let namespace = pod.text(&["metadata", "namespace"]);
     let budgets = (context.list)(BUDGETS, Some(namespace));
     let mut its_own = budgets.iter().filter(|one| selects(one.at(&["spec", "selector"]), pod));
-    let Some(budget) = its_own.next() else { return Ok(Price::Nothing) };
+    let Some(budget) = its_own.next() else { return Ok(BudgetDecision::Free) };
     if its_own.next().is_some() {
         return Err(ApiError::internal(SEVERAL));
     }
     let always = budget.text(&["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow";
     if always && gates::UNHEALTHY.is_open(context) && !is_ready(pod) {
-        return Ok(Price::NothingNow);
+        return Ok(BudgetDecision::FreeWhileUnchanged);
     }
     let status = |field: &str| read::int(budget, &["status", field]);
     let desired = status("desiredHealthy");
     if !is_ready(pod) && desired > 0 && status("currentHealthy") >= desired {
-        return Ok(Price::NothingNow);
+        return Ok(BudgetDecision::FreeWhileUnchanged);
     }
-    Ok(Price::Charged(Charge {
+    Ok(BudgetDecision::Charge(BudgetCharge {
         plural: BUDGETS,
         namespace: namespace.to_owned(),
         name: budget.text(&["metadata", "name"]).to_owned(),
-        pay,
+        charge,
     }))
 }
 
@@ -79,7 +79,7 @@ fn selects(selector: Option<&Value>, pod: &Value) -> bool {
 }
 
 /// Uses one allowed disruption of a budget.
-fn pay(budget: &mut Value, pod: &Value, context: &Context<'_>) -> Result<(), ApiError> {
+fn charge(budget: &mut Value, pod: &Value, context: &Context<'_>) -> Result<(), ApiError> {
     let name = budget.text(&["metadata", "name"]).to_owned();
     let status = |field: &str| read::int(budget, &["status", field]);
     let forbidden = |why: &str| {
@@ -200,26 +200,29 @@ mod tests {
     }
 
     #[test]
-    fn budgets_pay_as_long_as_they_can() {
+    fn budgets_are_charged_until_exhausted() {
         let pod = json(r#"{"metadata":{"name":"p"}}"#);
         let mut budget = json(
             r#"{"metadata":{"name":"b","generation":1},
             "status":{"observedGeneration":1,"disruptionsAllowed":2}}"#,
         );
-        assert!(pay(&mut budget, &pod, &context()).is_ok());
+        assert!(charge(&mut budget, &pod, &context()).is_ok());
         assert!(budget.items(&["status", "conditions"]).is_empty());
-        assert!(pay(&mut budget, &pod, &context()).is_ok());
+        assert!(charge(&mut budget, &pod, &context()).is_ok());
         assert_eq!(budget.items(&["status", "conditions"]).len(), 1);
-        let refused = pay(&mut budget, &pod, &context()).expect_err("nothing is left");
+        let refused = charge(&mut budget, &pod, &context()).expect_err("nothing is left");
         assert_eq!((refused.code, refused.message.as_str()), (429, TOO_MANY));
         assert_eq!(read::map(&budget, &["status", "disruptedPods"]).len(), 1);
     }
 
     #[test]
-    fn pods_that_do_no_work_cost_nothing() {
-        let price = |text: &str| decide(&json(text), &context());
-        assert!(matches!(price(r#"{"status":{"phase":"Failed"}}"#), Ok(Price::Nothing)));
-        assert!(matches!(price(r#"{"status":{"phase":"Pending"}}"#), Ok(Price::NothingNow)));
-        assert!(matches!(price(r#"{"status":{"phase":"Running"}}"#), Ok(Price::Nothing)));
+    fn inactive_pods_are_evicted_free() {
+        let decision = |text: &str| decide(&json(text), &context());
+        assert!(matches!(decision(r#"{"status":{"phase":"Failed"}}"#), Ok(BudgetDecision::Free)));
+        assert!(matches!(
+            decision(r#"{"status":{"phase":"Pending"}}"#),
+            Ok(BudgetDecision::FreeWhileUnchanged)
+        ));
+        assert!(matches!(decision(r#"{"status":{"phase":"Running"}}"#), Ok(BudgetDecision::Free)));
     }
 }

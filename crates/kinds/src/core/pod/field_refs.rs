@@ -90,7 +90,7 @@ pub(super) fn resource_field_ref(reference: &Value, path: &Path<'_>, in_volume: 
     }
     const BYTES: &[&str] =
         &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
-    let (allowed, shown, kind) = match resource.split_once('.').map_or("", |(_, name)| name) {
+    let (allowed, formatted, kind) = match resource.split_once('.').map_or("", |(_, name)| name) {
         "cpu" => (&["1m", "1"][..], "1m and 1", "cpu"),
         "memory" => (BYTES, "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei", "memory"),
         "ephemeral-storage" => {
@@ -100,7 +100,7 @@ pub(super) fn resource_field_ref(reference: &Value, path: &Path<'_>, in_volume: 
         _ => return,
     };
     if !allowed.contains(&read::text(divisor)) {
-        let why = format!("only divisor's values {shown} are supported with the {kind} resource");
+        let why = format!("only divisor's values {formatted} are supported with the {kind} resource");
         out.push(Problem::invalid_text(&path.field("divisor"), resource, &why));
     }
 }

@@ -11,20 +11,20 @@ use schema::{Path, Value};
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// The most search paths, and their longest total length.
-pub(super) struct Searches {
+pub(super) struct SearchPathLimits {
     pub most: usize,
     pub characters: usize,
 }
 
-impl Searches {
+impl SearchPathLimits {
     /// The limits that every resolver supports.
-    const FEW: Searches = Searches { most: 6, characters: 256 };
-    pub const MANY: Searches = Searches { most: 32, characters: 2048 };
+    const FEW: SearchPathLimits = SearchPathLimits { most: 6, characters: 256 };
+    pub const MANY: SearchPathLimits = SearchPathLimits { most: 32, characters: 2048 };
 
     pub fn check(&self, searches: &[Value], path: &Path<'_>, out: &mut Problems) {
         let mut refuse = |why: String| {
             let why = format!("must not have more than {why}");
-            out.push(check::invalid_shown(path, &check::shown_texts(searches), &why));
+            out.push(check::invalid_formatted(path, &check::format_texts(searches), &why));
         };
         if searches.len() > self.most {
             refuse(format!("{} search paths", self.most));
@@ -43,10 +43,10 @@ pub(crate) fn keeping(
     check: impl FnOnce(&Context<'_>) -> Problems,
 ) -> Problems {
     let in_use = |gate: Gate| {
-        let mut found = Problems::new();
+        let mut problems = Problems::new();
         let spec = old.and_then(|old| old.at(&["spec"])).unwrap_or(&Value::Null);
-        refused(gate, spec, &Path::ROOT, &mut found);
-        !found.is_empty()
+        refused(gate, spec, &Path::ROOT, &mut problems);
+        !problems.is_empty()
     };
     let kept: Vec<Gate> = GATES.into_iter().filter(|gate| !gate.is_open(context) && in_use(*gate)).collect();
     if kept.is_empty() {
@@ -69,7 +69,7 @@ pub(super) fn validate(spec: &Value, path: &Path<'_>, context: &Context<'_>, out
 fn refused(gate: Gate, spec: &Value, path: &Path<'_>, out: &mut Problems) {
     if gate == gates::LONG_SEARCHES {
         let path = path.field("dnsConfig");
-        Searches::FEW.check(spec.items(&["dnsConfig", "searches"]), &path.field("searches"), out);
+        SearchPathLimits::FEW.check(spec.items(&["dnsConfig", "searches"]), &path.field("searches"), out);
         return;
     }
     let volumes = path.field("volumes");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_are_few_unless_there_were_many() {
+    fn search_paths_are_limited_unless_in_use() {
         const MANY: &str = r#"{"spec":{"dnsConfig":{"searches":["a","b","c","d","e","f","g"]}}}"#;
         const WHY: &str = r#"spec.dnsConfig.searches: Invalid value: []string{"a", "b", "c", "d", "e", "f", "g"}: must not have more than 6 search paths"#;
         check(gates::LONG_SEARCHES, None, MANY, &[WHY]);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_not_shown_unless_they_were() {
+    fn huge_page_references_are_rejected_unless_in_use() {
         const SHOWN: &str = r#"{"spec":{
             "containers":[{"env":[{"valueFrom":{"resourceFieldRef":{"resource":"limits.hugepages-2Mi"}}}]},
                           {"env":[{"valueFrom":{"resourceFieldRef":{"resource":"limits.cpu"}}}]}],

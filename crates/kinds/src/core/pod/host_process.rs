@@ -33,7 +33,7 @@ pub(super) fn validate(spec: &Value, path: &Path<'_>, allow_privileged: bool, ou
     if !all {
         const WHY: &str =
             "If pod contains any hostProcess containers then all containers must be HostProcess containers";
-        out.push(check::invalid_shown(path, "\"\"", WHY));
+        out.push(check::invalid_formatted(path, "\"\"", WHY));
     }
     if !read::flag(spec, &["hostNetwork"]) {
         const WHY: &str = "hostNetwork must be true if pod contains any hostProcess containers";

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_change_is_latest() {
+    fn images_without_a_fixed_tag_are_latest() {
         let check = |image: &str, expected: bool| assert_eq!(is_latest(image), expected, "{image}");
         check("nginx", true);
         check("nginx:latest", true);

@@ -32,8 +32,8 @@ use crate::read;
 use apimachinery::qos::qos_class;
 use rest::ApiError;
 use rest::hooks::{
-    Act, ActionHooks, Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, ReadHooks, Removal,
-    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
+    ActionEffect, ActionHooks, BudgetedDelete, Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks,
+    ReadHooks, SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
 };
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -89,7 +89,9 @@ static ACTIONS: [ActionHooks; 2] = [
         api_version: "v1",
         other_versions: &[],
         check: check_binding,
-        act: Act::Change(|pod, binding, context| update::bind(pod, binding, &context.timestamp())),
+        effect: ActionEffect::Change(|pod, binding, context| {
+            update::bind(pod, binding, &context.timestamp())
+        }),
     },
     ActionHooks {
         name: "eviction",
@@ -98,7 +100,7 @@ static ACTIONS: [ActionHooks; 2] = [
         api_version: "policy/v1",
         other_versions: &["policy/v1beta1"],
         check: |_| Ok(()),
-        act: Act::Remove(Removal {
+        effect: ActionEffect::Delete(BudgetedDelete {
             options: "deleteOptions",
             decide: eviction::decide,
             mark: eviction::mark,

@@ -178,12 +178,12 @@ fn windows_options(context: &Value, path: &Path<'_>, out: &mut Problems) {
 /// The operating system of a pod decides which of the options mean anything.
 pub(super) fn operating_system(spec: &Value, path: &Path<'_>, out: &mut Problems) {
     let Some(os) = spec.at(&["os"]).filter(|it| !it.is_null()) else { return };
-    let name_path = path.field("os");
+    let os_path = path.field("os");
     match os.text(&["name"]) {
-        "" => out.push(Problem::required(&name_path.field("name"), "cannot be empty")),
+        "" => out.push(Problem::required(&os_path.field("name"), "cannot be empty")),
         "linux" => linux(spec, path, out),
         "windows" => windows(spec, path, out),
-        other => out.push(check::unsupported(&name_path.field("name"), other, &["linux", "windows"])),
+        other => out.push(check::unsupported(&os_path, other, &["linux", "windows"])),
     }
 }
 
@@ -310,7 +310,7 @@ mod tests {
         );
         check(
             r#"{"os":{"name":"x"}}"#,
-            &[r#"spec.os.name: Unsupported value: "x": supported values: "linux", "windows""#],
+            &[r#"spec.os: Unsupported value: "x": supported values: "linux", "windows""#],
         );
     }
 }

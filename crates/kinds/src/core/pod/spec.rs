@@ -1,7 +1,7 @@
 //! Validation of a pod spec, in the order of the reported problems.
 
 use super::container::{self, Pod};
-use super::gated::Searches;
+use super::gated::SearchPathLimits;
 use super::{host_process, seccomp, security, volume};
 use crate::check::{self, Problems};
 use crate::{node_selection as scheduling, quantities, read};
@@ -177,14 +177,14 @@ fn dns_config(spec: &Value, path: &Path<'_>, out: &mut Problems) {
     }
     if servers.len() > MOST_SERVERS {
         let why = format!("must not have more than {MOST_SERVERS} nameservers");
-        out.push(check::invalid_shown(&servers_path, &check::shown_texts(servers), &why));
+        out.push(check::invalid_formatted(&servers_path, &check::format_texts(servers), &why));
     }
     for (at, server) in servers.iter().enumerate() {
         check::ip(read::text(server), &servers_path.index(at), out);
     }
     let searches = config.items(&["searches"]);
     let searches_path = path.field("searches");
-    Searches::MANY.check(searches, &searches_path, out);
+    SearchPathLimits::MANY.check(searches, &searches_path, out);
     for (at, search) in searches.iter().enumerate() {
         let search = read::text(search);
         check::subdomain(search.strip_suffix('.').unwrap_or(search), &searches_path.index(at), out);

@@ -81,7 +81,7 @@ fn added_tolerations(new: &Value, old: &Value, path: &Path<'_>, out: &mut Proble
     let lasting = |it: &Value| {
         let mut it = it.clone();
         it.unset(&["tolerationSeconds"]);
-        scheduling::shown_toleration(&it)
+        scheduling::format_toleration(&it)
     };
     let items = new.items(&["spec", "tolerations"]);
     let known: HashSet<String> = items.iter().map(lasting).collect();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn little_may_change() {
+    fn few_fields_are_mutable() {
         check(|_| (), &[]);
         check(|pod| read::each_mut(pod, &["spec", "containers"], |it| it.set(&["image"], "j")), &[]);
         check(|pod| pod.set(&["spec", "activeDeadlineSeconds"], 59), &[]);

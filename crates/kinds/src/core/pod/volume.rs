@@ -14,12 +14,12 @@ pub(super) struct Source {
     /// The name under which one too many is reported.
     extra: &'static str,
     /// The name under which its problems are reported.
-    shown: &'static str,
+    formatted: &'static str,
     check: fn(&Value, &Path<'_>, &mut Problems),
 }
 
 const fn source(field: &'static str, check: fn(&Value, &Path<'_>, &mut Problems)) -> Source {
-    Source { field, extra: field, shown: field, check }
+    Source { field, extra: field, formatted: field, check }
 }
 
 /// All kinds in the order in which they are looked at; the first one given is the one that counts.
@@ -28,7 +28,7 @@ pub(super) static SOURCES: &[Source] = &[
     source("emptyDir", sources::empty_dir),
     source("hostPath", sources::host_path),
     source("gitRepo", sources::git_repo),
-    Source { shown: "persistentDisk", ..source("gcePersistentDisk", sources::gce_disk) },
+    Source { formatted: "persistentDisk", ..source("gcePersistentDisk", sources::gce_disk) },
     source("awsElasticBlockStore", sources::aws_store),
     source("secret", sources::secret),
     source("nfs", sources::nfs),
@@ -108,28 +108,28 @@ pub(super) fn volumes<'v>(
 /// The sources that a volume has, in the order of [`SOURCES`]. A volume has few fields and there are many kinds,
 /// so the fields are gone through.
 pub(super) fn sources_of(volume: &Value) -> impl Iterator<Item = (&'static Source, &Value)> {
-    let mut found: Vec<(usize, &Value)> = Vec::new();
+    let mut candidates: Vec<(usize, &Value)> = Vec::new();
     for (name, value) in volume.as_map().into_iter().flat_map(Map::iter).filter(|(_, it)| !it.is_null()) {
-        found.extend(SOURCES.iter().position(|source| source.field == name).map(|at| (at, value)));
+        candidates.extend(SOURCES.iter().position(|source| source.field == name).map(|at| (at, value)));
     }
-    found.sort_unstable_by_key(|(at, _)| *at);
-    found.into_iter().map(|(at, value)| (&SOURCES[at], value))
+    candidates.sort_unstable_by_key(|(at, _)| *at);
+    candidates.into_iter().map(|(at, value)| (&SOURCES[at], value))
 }
 
 fn one_source(volume: &Value, path: &Path<'_>, out: &mut Problems) {
-    let mut found = false;
+    let mut has_source = false;
     for (source, value) in sources_of(volume) {
-        if found {
+        if has_source {
             out.push(Problem::forbidden(
                 &path.field(source.extra),
                 "may not specify more than 1 volume type",
             ));
         } else {
-            found = true;
-            (source.check)(value, &path.field(source.shown), out);
+            has_source = true;
+            (source.check)(value, &path.field(source.formatted), out);
         }
     }
-    if !found {
+    if !has_source {
         out.push(Problem::required(path, "must specify a volume type"));
     }
 }

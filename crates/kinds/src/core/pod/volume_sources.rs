@@ -248,7 +248,7 @@ pub(crate) fn fibre_channel(it: &Value, path: &Path<'_>, out: &mut Problems) {
     match (targets.is_empty(), wwids.is_empty()) {
         (true, true) => out.push(Problem::required(&path_of_targets, WHY)),
         (false, false) => {
-            out.push(check::invalid_shown(&path_of_targets, &check::shown_texts(targets), BOTH))
+            out.push(check::invalid_formatted(&path_of_targets, &check::format_texts(targets), BOTH))
         }
         _ => {}
     }

@@ -293,9 +293,9 @@ impl AllocationAttempt<'_> {
             Some(why) => {
                 let path = Path::ROOT.field("spec");
                 let path = path.field("clusterIPs");
-                let shown = check::shown_texts(next.items(ADDRESSES));
+                let formatted = check::format_texts(next.items(ADDRESSES));
                 let why = format!("failed to allocate IP {wanted}: {why}");
-                Err(invalid(next, Problems::from(check::invalid_shown(&path, &shown, &why))))
+                Err(invalid(next, Problems::from(check::invalid_formatted(&path, &formatted, &why))))
             }
         }
     }

@@ -178,8 +178,8 @@ fn infer_from_addresses(next: &mut Value, configured: &[Family], out: &mut Probl
             let path = Path::ROOT.field("spec");
             let path = path.field("clusterIPs");
             let why = format!("{} is not configured on this cluster", family.name());
-            let shown = check::shown_texts(next.items(ADDRESSES));
-            out.push(check::invalid_shown(&path.index(at), &shown, &why));
+            let formatted = check::format_texts(next.items(ADDRESSES));
+            out.push(check::invalid_formatted(&path.index(at), &formatted, &why));
         }
     }
     if !families.is_empty() {
@@ -214,15 +214,19 @@ pub(super) fn related(service: &Value) -> Problems {
     let path = spec.field("clusterIPs");
     let addresses = service.items(ADDRESSES);
     let families = texts(service, FAMILIES);
-    let shown = check::shown_texts(addresses);
+    let formatted = check::format_texts(addresses);
     match service.text(ADDRESS) {
         "" if !addresses.is_empty() => {
-            out.push(check::invalid_shown(&path, &shown, "must be empty when `clusterIP` is not specified"));
+            out.push(check::invalid_formatted(
+                &path,
+                &formatted,
+                "must be empty when `clusterIP` is not specified",
+            ));
         }
         "" => {}
         _ if addresses.is_empty() => out.push(Problem::required(&path, "")),
         address if read::text(&addresses[0]) != address => {
-            out.push(check::invalid_shown(&path, &shown, "first value must match `clusterIP`"));
+            out.push(check::invalid_formatted(&path, &formatted, "first value must match `clusterIP`"));
         }
         _ => {}
     }
@@ -234,15 +238,15 @@ pub(super) fn related(service: &Value) -> Problems {
     }
     each_address(addresses, &path, &mut out);
     if addresses.len() > MOST_ADDRESSES {
-        out.push(check::invalid_shown(&path, &shown, "may only hold up to 2 values"));
+        out.push(check::invalid_formatted(&path, &formatted, "may only hold up to 2 values"));
     }
     if addresses.len() > 1 {
         let parsed: Vec<_> = addresses.iter().map(|it| format::parse_ip(read::text(it))).collect();
         let known: Vec<_> = parsed.iter().flatten().copied().collect();
         if known.len() == addresses.len() && !check::is_dual_stack(&known) {
-            out.push(check::invalid_shown(
+            out.push(check::invalid_formatted(
                 &path,
-                &shown,
+                &formatted,
                 "may specify no more than one IP for each IP family",
             ));
         }
@@ -276,8 +280,12 @@ fn each_address(addresses: &[Value], path: &Path<'_>, out: &mut Problems) {
         let path_of_it = path.index(at);
         if text == NONE && at == 0 {
             if addresses.len() > 1 {
-                let shown = check::shown_texts(addresses);
-                out.push(check::invalid_shown(path, &shown, "'None' must be the first and only value"));
+                let formatted = check::format_texts(addresses);
+                out.push(check::invalid_formatted(
+                    path,
+                    &formatted,
+                    "'None' must be the first and only value",
+                ));
             }
             return;
         }

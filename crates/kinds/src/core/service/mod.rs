@@ -139,9 +139,9 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
         kind(object).into(),
         metadata::or(address, "<none>"),
         external_addresses(object).into(),
-        metadata::or(&shown_ports(object), "<none>"),
+        metadata::or(&format_ports(object), "<none>"),
         metadata::age(object, now),
-        metadata::or(&shown_labels(object.at(&["spec", "selector"])), "<none>"),
+        metadata::or(&format_labels(object.at(&["spec", "selector"])), "<none>"),
     ]
 }
 
@@ -163,33 +163,34 @@ fn external_addresses(object: &Value) -> String {
 /// The addresses or names of load balancers, without duplicates.
 pub(crate) fn balancers(object: &Value) -> Vec<String> {
     let ingress = object.items(&["status", "loadBalancer", "ingress"]).iter();
-    let mut found: Vec<_> = ingress
+    let mut addresses: Vec<_> = ingress
         .map(|one| match one.text(&["ip"]) {
             "" => one.text(&["hostname"]).to_owned(),
             ip => ip.to_owned(),
         })
         .filter(|text| !text.is_empty())
         .collect();
-    found.sort();
-    found.dedup();
-    found
+    addresses.sort();
+    addresses.dedup();
+    addresses
 }
 
-fn shown_ports(object: &Value) -> String {
-    let shown = object.items(&["spec", "ports"]).iter().map(|port| {
+fn format_ports(object: &Value) -> String {
+    let formatted = object.items(&["spec", "ports"]).iter().map(|port| {
         let (number, protocol) = (read::int(port, &["port"]), port.text(&["protocol"]));
         match read::int(port, &["nodePort"]) {
             0 => format!("{number}/{protocol}"),
             node_port => format!("{number}:{node_port}/{protocol}"),
         }
     });
-    shown.collect::<Vec<_>>().join(",")
+    formatted.collect::<Vec<_>>().join(",")
 }
 
-fn shown_labels(labels: Option<&Value>) -> String {
+fn format_labels(labels: Option<&Value>) -> String {
     let labels = labels.and_then(Value::as_map);
-    let shown = labels.into_iter().flat_map(|it| it.iter());
-    let mut shown: Vec<_> = shown.map(|(key, value)| format!("{key}={}", read::text(value))).collect();
-    shown.sort();
-    shown.join(",")
+    let formatted = labels.into_iter().flat_map(|it| it.iter());
+    let mut formatted: Vec<_> =
+        formatted.map(|(key, value)| format!("{key}={}", read::text(value))).collect();
+    formatted.sort();
+    formatted.join(",")
 }

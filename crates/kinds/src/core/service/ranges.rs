@@ -84,8 +84,8 @@ impl Bits {
             return None;
         }
         let start = from + (random % u64::from(to - from)) as u32;
-        let found = self.free_in(start, to).or_else(|| self.free_in(from, start))?;
-        self.take(found).then_some(found)
+        let number = self.free_in(start, to).or_else(|| self.free_in(from, start))?;
+        self.take(number).then_some(number)
     }
 }
 
@@ -139,10 +139,10 @@ impl Addresses {
 
     pub fn take_any(&mut self, random: u64) -> Result<IpAddr, Refusal> {
         let band = band(self.taken.size);
-        let found = self.taken.take_any(band, self.taken.size, random);
-        let found = found.or_else(|| self.taken.take_any(0, band, random));
-        self.any.count(found.is_some());
-        Ok(self.network.address(found.ok_or(Refusal::Full)?))
+        let number = self.taken.take_any(band, self.taken.size, random);
+        let number = number.or_else(|| self.taken.take_any(0, band, random));
+        self.any.count(number.is_some());
+        Ok(self.network.address(number.ok_or(Refusal::Full)?))
     }
 
     pub fn give_back(&mut self, address: &IpAddr) {
@@ -222,8 +222,8 @@ impl Ports {
     }
 
     pub fn take_any(&mut self, random: u64) -> Result<i64, Refusal> {
-        let found = self.taken.take_any(0, self.taken.size, random).ok_or(Refusal::Full)?;
-        Ok(i64::from(self.range.first) + i64::from(found))
+        let number = self.taken.take_any(0, self.taken.size, random).ok_or(Refusal::Full)?;
+        Ok(i64::from(self.range.first) + i64::from(number))
     }
 
     pub fn give_back(&mut self, port: i64) {

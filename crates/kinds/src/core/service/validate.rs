@@ -239,7 +239,7 @@ fn source_ranges(object: &Value, context: &Context<'_>, spec: &Path<'_>, out: &m
     let annotation = read::opt_text(object, &["metadata", "annotations", &key]);
     let metadata = Path::ROOT.field("metadata");
     let annotations = metadata.field("annotations");
-    let (path, shown, sound) = match annotation {
+    let (path, formatted, sound) = match annotation {
         _ if !ranges.is_empty() => {
             let sound = ranges.iter().all(|it| format::parse_cidr(it.trim()).is_some());
             (spec.field("LoadBalancerSourceRanges"), format!("[{}]", ranges.join(" ")), sound)
@@ -257,7 +257,7 @@ fn source_ranges(object: &Value, context: &Context<'_>, spec: &Path<'_>, out: &m
     }
     if !sound {
         let why = "must be a list of IP ranges. For example, 10.240.0.0/24,10.250.0.0/24 ";
-        out.push(Problem::invalid_text(&path, &shown, why));
+        out.push(Problem::invalid_text(&path, &formatted, why));
     }
 }
 
@@ -335,7 +335,7 @@ pub(super) fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problem
 struct ImmutableField {
     path: &'static [&'static str],
     field: &'static str,
-    shown_type: &'static str,
+    type_name: &'static str,
     name: &'static str,
     /// Clients know all changes of some as changes of the first.
     reported_as_first: bool,
@@ -344,14 +344,14 @@ struct ImmutableField {
 const CLUSTER_ADDRESSES: ImmutableField = ImmutableField {
     path: ADDRESSES,
     field: "clusterIPs",
-    shown_type: "string",
+    type_name: "string",
     name: "clusterIP",
     reported_as_first: false,
 };
 const ADDRESS_FAMILIES: ImmutableField = ImmutableField {
     path: FAMILIES,
     field: "ipFamilies",
-    shown_type: "core.IPFamily",
+    type_name: "core.IPFamily",
     name: "ipFamily",
     reported_as_first: true,
 };
@@ -360,8 +360,9 @@ fn kept(new: &Value, old: &Value, what: &ImmutableField, out: &mut Problems) {
     let spec = Path::ROOT.field("spec");
     let path = spec.field(what.field);
     let (is, was) = (new.items(what.path), old.items(what.path));
-    let shown = check::shown_texts(is).replacen("string", what.shown_type, 1);
-    let mut refuse = |at: usize, why: &str| out.push(check::invalid_shown(&path.index(at), &shown, why));
+    let formatted = check::format_texts(is).replacen("string", what.type_name, 1);
+    let mut refuse =
+        |at: usize, why: &str| out.push(check::invalid_formatted(&path.index(at), &formatted, why));
     const CHANGED: &str = "may not change once set";
     if is.len() == was.len() {
         for at in (0..is.len()).filter(|at| is[*at] != was[*at]) {

@@ -1,7 +1,7 @@
 //! Pointers into trees, and comparing with placeholders.
 
 use schema::Value;
-use schema::problem::shown;
+use schema::problem::format_value;
 
 fn segments(pointer: &str) -> Vec<String> {
     pointer.split('/').skip(1).map(|it| it.replace("~1", "/").replace("~0", "~")).collect()
@@ -94,7 +94,7 @@ pub(super) fn difference(expected: &Value, actual: &Value, path: &str) -> String
             let wrong = pairs.into_iter().find(|(_, a, b)| !matches(a, b));
             wrong.map(|(key, a, b)| difference(a, b, &format!("{path}/{key}"))).unwrap_or_default()
         }
-        (a, b) => format!("{path}: expected {}, got {}", shown(a), shown(b)),
+        (a, b) => format!("{path}: expected {}, got {}", format_value(a), format_value(b)),
     }
 }
 

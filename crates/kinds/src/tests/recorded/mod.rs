@@ -30,8 +30,8 @@ impl Score {
 
     fn at_least(&self, what: &str, floor: usize) {
         eprintln!("{what}: {} of {} answers agree", self.agreed, self.agreed + self.differed.len());
-        let shown = self.differed.iter().take(40).cloned().collect::<Vec<_>>().join("\n");
-        eprintln!("{shown}");
+        let formatted = self.differed.iter().take(40).cloned().collect::<Vec<_>>().join("\n");
+        eprintln!("{formatted}");
         assert!(self.agreed >= floor, "{what}: {} answers agree, and once {floor} did", self.agreed);
     }
 }
@@ -139,11 +139,11 @@ fn replay(name: &str, scenario: &Value, score: &mut Score) {
 }
 
 fn case_text(case: &Value) -> String {
-    let mut shown = case.clone();
-    if let Some(fields) = shown.as_map_mut() {
+    let mut formatted = case.clone();
+    if let Some(fields) = formatted.as_map_mut() {
         fields.retain(|field, _| matches!(field, "set" | "drop"));
     }
-    String::from_utf8_lossy(&schema::encode::untyped(&shown)).chars().take(200).collect()
+    String::from_utf8_lossy(&schema::encode::untyped(&formatted)).chars().take(200).collect()
 }
 
 /// The base with the changes of a case.

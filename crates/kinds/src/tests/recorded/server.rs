@@ -5,13 +5,13 @@ use crate::{
     core::node, core::persistentvolume, core::persistentvolumeclaim, core::pod, networking::ingress,
     scheduling::priorityclass,
 };
-use rest::hooks::{Context, Hooks, replace};
+use rest::hooks::{Context, Hooks, MetadataRules, replace};
 use schema::problem::{Problem, Problems};
 use schema::table::{Kind, Ref};
 use schema::{Value, decode, defaults, encode, rules};
 use std::collections::BTreeMap;
 
-/// What a request gave.
+/// The response of a request.
 #[derive(Default)]
 pub(super) struct Answer {
     pub status: i64,
@@ -253,11 +253,15 @@ impl Server {
             }
             let mut problems = rules::check(&target.kind.root, &mut object);
             problems.extend(rules::check_immutable(&target.kind.root, &old, &object));
-            let check = match part {
-                Some(part) => part.validate,
-                None => target.hooks.update.validate,
+            let (update, repeated) = (&target.hooks.update, target.hooks.write.repeated_metadata_errors);
+            let times = repeated.0.iter().filter(|it| **it == MetadataRules::OfKind).count().max(1);
+            let (check_state, check) = match part {
+                Some(part) => (None, part.validate),
+                None => (update.validate_state, update.validate),
             };
-            problems.extend(check.map(|it| it(&object, &old, context)).unwrap_or_default());
+            for check in std::iter::repeat_n(check_state, times).chain([check]).flatten() {
+                problems.extend(check(&object, &old, context));
+            }
             Ok::<_, rest::error::ApiError>(problems)
         });
         self.finish(target, object, problems, 200)
@@ -287,7 +291,7 @@ impl Server {
     }
 }
 
-/// What the admission plugins that are on by default make of an object.
+/// Applies the admission plugins that are enabled by default to an object.
 fn admit(
     plural: &str,
     object: &mut Value,
@@ -298,13 +302,13 @@ fn admit(
     match (plural, old) {
         ("pods", None) => {
             let given = pod::admit::give_priority(object, context);
-            pod::admit::tolerate_lost_nodes(object, pod::admit::Tolerated::default(), context.names);
+            pod::admit::tolerate_lost_nodes(object, pod::admit::TolerationSeconds::default(), context.names);
             let used = pod::admit::use_runtime(object, context);
             why = given.and(used).and_then(|()| pod::admit::check_runtime(object, context));
         }
         ("pods", Some(old)) => {
             pod::admit::keep_priority(object, old);
-            pod::admit::tolerate_lost_nodes(object, pod::admit::Tolerated::default(), context.names);
+            pod::admit::tolerate_lost_nodes(object, pod::admit::TolerationSeconds::default(), context.names);
         }
         ("nodes", None) => node::taint_new(object, context.names),
         ("ingresses", None) => ingress::give_class(object, context),

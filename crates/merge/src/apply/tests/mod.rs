@@ -189,7 +189,7 @@ fn config(text: &str) -> Value {
 }
 
 #[test]
-fn what_is_given_up_goes_unless_someone_else_has_it() {
+fn abandoned_fields_are_removed_unless_owned_by_others() {
     Story::new()
         .apply("a", r#"{"data":{"k":"v","a":"1"}}"#)
         .owned(&[("a A", "00", r#"{"f:data":{"f:a":{},"f:k":{}}}"#)])
@@ -212,7 +212,7 @@ fn what_is_given_up_goes_unless_someone_else_has_it() {
 }
 
 #[test]
-fn what_others_own_is_a_conflict_or_taken_by_force() {
+fn fields_of_other_managers_conflict_unless_forced() {
     let mut story = Story::new();
     story
         .apply("a", r#"{"data":{"k":"v","l":"w"},"metadata":{"labels":{"x":"1"}}}"#)
@@ -281,7 +281,7 @@ fn items_meet_on_their_keys_and_keep_their_neighbours() {
 }
 
 #[test]
-fn a_claim_on_a_part_outlives_what_was_in_it() {
+fn ownership_of_a_part_outlives_its_content() {
     Story::new()
         .apply("a", r#"{"spec":{"paused":true}}"#)
         .apply("a", r#"{"spec":{}}"#)
@@ -317,7 +317,7 @@ fn nulls_and_empty_maps_are_claims() {
 }
 
 #[test]
-fn what_no_table_tells_is_granular() {
+fn untyped_values_are_granular() {
     Story::new()
         .apply("a", r#"{"spec":{"free":{"m":{"x":1},"l":[1]}}}"#)
         .apply("b", r#"{"spec":{"free":{"m":{"y":2}}}}"#)
@@ -333,7 +333,7 @@ fn what_no_table_tells_is_granular() {
 }
 
 #[test]
-fn what_is_reset_is_neither_owned_nor_disputed() {
+fn reset_fields_are_neither_owned_nor_in_conflict() {
     let mut story = Story::created("u", r#"{"data":{"k":"v"}}"#);
     story.live.as_mut().unwrap().set(&["status", "phase"], "A");
     let applied = story.run("a", r#"{"status":{"phase":"B"}}"#, false).unwrap();

@@ -64,7 +64,7 @@ fn recorded_applies_come_out_alike() {
     assert!(played.applied >= 290 && played.refused >= 70, "too few recorded applies were found: {played:?}");
 }
 
-/// What is known of the objects of a scenario.
+/// The state of the objects of a scenario.
 struct Scene<'t> {
     types: &'t mut Types,
     custom: HashMap<(String, String), Ref<Type>>,

@@ -159,7 +159,7 @@ fn normal(ty: &Type, text: &str) -> Value {
     decode::tree(json(text), ty).unwrap().value
 }
 
-/// What a creation brings, by way of a comparison with nothing.
+/// The fields of a creation, by comparison with an empty object.
 pub(crate) fn compared(ty: &Type, new: &Value, reset: &FieldSet) -> Option<String> {
     let mut changes = compare(ty, None, new).ok()?;
     changes.exclude(reset);
@@ -181,7 +181,7 @@ fn check_created(ty: &Type, object: &str, expected: &str) {
 }
 
 #[test]
-fn a_creator_owns_what_the_zero_value_does_not_have() {
+fn a_creator_owns_non_zero_fields() {
     check_created(
         &workload(),
         r#"{"apiVersion":"v1","kind":"W","metadata":{"name":"o","uid":"u","labels":{"a":"b"},"finalizers":["x.y/z"]},
@@ -213,7 +213,7 @@ fn below_an_optional_structure_everything_is_new() {
 }
 
 #[test]
-fn what_no_table_describes_is_granular() {
+fn untyped_values_are_granular() {
     let open = Type { unknown: Unknown::Keep, ..Type::new("Open", "x", Vec::new()) };
     let ty = kind(vec![optional("spec", structure(open))]);
     check_created(
@@ -276,7 +276,7 @@ impl Story {
 }
 
 #[test]
-fn a_changed_field_changes_hands_and_a_removed_one_is_nobodys() {
+fn a_changed_field_changes_its_owner_and_a_removed_one_has_none() {
     Story::new(config_map(), "a", r#"{"data":{"k":"v","l":"w"}}"#)
         .expect(&[("a", "00", r#"{"f:data":{".":{},"f:k":{},"f:l":{}}}"#)])
         .patch("b", r#"{"data":{"k":"x","m":"y"}}"#)
@@ -316,7 +316,7 @@ fn items_are_followed_by_their_keys() {
 }
 
 #[test]
-fn objects_whose_items_cannot_be_distinguished_have_no_entries() {
+fn objects_with_ambiguous_items_have_no_entries() {
     let object = r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
     let mut story = Story::new(workload(), "a", object);
     let twice = r#"{"spec":{"replicas":3,"template":{"spec":{"containers":[{"name":"c"},{"name":"c"}]}}}}"#;
@@ -346,7 +346,7 @@ fn a_subresource_has_entries_of_its_own() {
 }
 
 #[test]
-fn clients_may_edit_entries_but_not_break_them() {
+fn invalid_entries_of_clients_are_ignored() {
     let mut story = Story::new(config_map(), "a", r#"{"data":{"k":"v"}}"#);
     let own = [("a", "00", r#"{"f:data":{".":{},"f:k":{}}}"#)];
     for bad in [
@@ -400,10 +400,10 @@ fn entries_of_other_versions_are_converted_kept_or_dropped() {
             })
             .collect()
     };
-    let shown = |set: &str| format!("{:?}", json(set));
-    let b = format!("b {}", shown(r#"{"f:data":{"f:k":{}}}"#));
+    let formatted = |set: &str| format!("{:?}", json(set));
+    let b = format!("b {}", formatted(r#"{"f:data":{"f:k":{}}}"#));
     let kept: Vec<String> = managers(None);
-    assert_eq!(kept, [format!("a {}", shown(r#"{"f:values":{"f:k":{},"f:l":{}}}"#)), b.clone()]);
+    assert_eq!(kept, [format!("a {}", formatted(r#"{"f:values":{"f:k":{},"f:l":{}}}"#)), b.clone()]);
     let dropped: Vec<String> = managers(Some(&|_, _, _| ConversionResult::Gone));
     assert_eq!(dropped, std::slice::from_ref(&b));
     let other = kind(vec![field("values", strings(false))]);
@@ -422,7 +422,7 @@ fn entries_of_other_versions_are_converted_kept_or_dropped() {
         }
     };
     let converted: Vec<String> = managers(Some(&convert));
-    assert_eq!(converted, [format!("a {}", shown(r#"{"f:values":{"f:l":{}}}"#)), b]);
+    assert_eq!(converted, [format!("a {}", formatted(r#"{"f:values":{"f:l":{}}}"#)), b]);
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn a_write_without_effect_keeps_the_times() {
 }
 
 #[test]
-fn an_apply_owns_what_its_configuration_names() {
+fn an_apply_owns_the_fields_of_its_configuration() {
     let check = |object: &str, expected: &str| {
         assert_eq!(owned(&workload(), &json(object)).unwrap().to_value(), json(expected), "{object}");
     };
@@ -468,7 +468,7 @@ fn an_apply_owns_what_its_configuration_names() {
 }
 
 #[test]
-fn sets_are_read_and_written_as_they_are_kept() {
+fn field_sets_round_trip() {
     for text in [
         "{}",
         r#"{"f:a":{}}"#,
@@ -480,7 +480,7 @@ fn sets_are_read_and_written_as_they_are_kept() {
     // two spellings of one key are one branch
     let two = fields(r#"{"k:{\"n\":1}":{"f:a":{}},"k:{ \"n\":1}":{"f:b":{}}}"#);
     assert_eq!(two.to_value(), json(r#"{"k:{\"n\":1}":{"f:a":{},"f:b":{}}}"#));
-    assert_eq!(FieldSet::parse(r#"{"f:a":1}"#), Err(Invalid::NotAnObject));
+    assert_eq!(FieldSet::parse(r#"{"f:a":1}"#), Err(ManagedFieldsError::NotAnObject));
     let deep = format!("{}{{}}{}", r#"{"f:a":"#.repeat(510), "}".repeat(510));
     assert_eq!(fields(&deep).to_value(), json(&deep));
     let mut deeper = json(&deep);
@@ -489,28 +489,28 @@ fn sets_are_read_and_written_as_they_are_kept() {
         outer.set(&["f:a"], deeper);
         deeper = outer;
     }
-    assert!(matches!(FieldSet::of_value(&deeper), Err(Invalid::Syntax(_))));
+    assert!(matches!(FieldSet::of_value(&deeper), Err(ManagedFieldsError::Syntax(_))));
 }
 
 #[test]
 fn set_operations() {
     let a = || fields(r#"{"f:a":{".":{},"f:b":{"f:c":{}},"f:d":{}},"f:e":{}}"#);
     let b = fields(r#"{"f:a":{"f:b":{}},"f:e":{"f:f":{}},"f:g":{}}"#);
-    let shown = |set: &FieldSet| set.to_value();
+    let formatted = |set: &FieldSet| set.to_value();
     let mut united = a();
     united.unite(b.clone());
     assert_eq!(
-        shown(&united),
+        formatted(&united),
         json(r#"{"f:a":{".":{},"f:b":{".":{},"f:c":{}},"f:d":{}},"f:e":{".":{},"f:f":{}},"f:g":{}}"#)
     );
     assert_eq!(united.len(), 7);
     let mut left = united.clone();
     left.subtract(&b);
-    assert_eq!(shown(&left), json(r#"{"f:a":{".":{},"f:b":{"f:c":{}},"f:d":{}},"f:e":{}}"#));
+    assert_eq!(formatted(&left), json(r#"{"f:a":{".":{},"f:b":{"f:c":{}},"f:d":{}},"f:e":{}}"#));
     let mut left = united.clone();
     left.subtract_below(&b);
-    assert_eq!(shown(&left), json(r#"{"f:a":{".":{},"f:d":{}},"f:e":{}}"#));
-    assert_eq!(shown(&united.intersection(&a())), shown(&a()));
+    assert_eq!(formatted(&left), json(r#"{"f:a":{".":{},"f:d":{}},"f:e":{}}"#));
+    assert_eq!(formatted(&united.intersection(&a())), formatted(&a()));
     assert!(a().intersection(&b).is_empty());
     assert!(a().is_within(&united) && b.is_within(&united) && FieldSet::new().is_within(&b));
     assert!(!united.is_within(&a()) && !b.is_within(&a()) && !a().is_within(&b));

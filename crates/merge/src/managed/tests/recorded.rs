@@ -62,7 +62,7 @@ fn entries(object: &Value) -> Vec<String> {
     entries
 }
 
-/// What a request asks for.
+/// The request of a scenario.
 struct Request {
     method: String,
     /// Path of the object, without a subresource.

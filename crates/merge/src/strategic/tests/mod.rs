@@ -238,7 +238,7 @@ fn order_is_set_and_scalars_are_deleted() {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn contradictory_directives_are_rejected() {
     let object = r#"{"items":[{"name":"a"}],"finalizers":["a"],"keyless":[{}]}"#;
     check_refused(
         object,
@@ -265,12 +265,12 @@ fn what_does_not_go_together_is_refused() {
         400,
         "json: cannot unmarshal array into Go value of type map[string]interface {}",
     );
-    let invalid = |patch: &str, shown: &str, why: &str| {
+    let invalid = |patch: &str, formatted: &str, why: &str| {
         check_refused(
             object,
             patch,
             422,
-            &format!(" \"\" is invalid: patch: Invalid value: \"{shown}\": {why}"),
+            &format!(" \"\" is invalid: patch: Invalid value: \"{formatted}\": {why}"),
         );
     };
     invalid(r#"{"count":"x"}"#, "map[count:x]", "unrecognized type: int32");

@@ -2,7 +2,7 @@
 
 use super::{ConfigErrors, manifest};
 use crate::deployment_mode::DeploymentMode;
-use apiserver::admission::{self, Plugin, Tolerated};
+use apiserver::admission::{self, Plugin, TolerationSeconds};
 use clap::Args;
 use names::Names;
 use schema::Value;
@@ -60,7 +60,7 @@ impl Admission {
             enable,
             disable,
             configuration: configuration.unwrap_or_default(),
-            tolerated: Tolerated {
+            toleration_seconds: TolerationSeconds {
                 not_ready: self.default_not_ready_toleration_seconds,
                 unreachable: self.default_unreachable_toleration_seconds,
             },

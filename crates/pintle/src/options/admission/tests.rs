@@ -26,7 +26,7 @@ fn switches_are_checked_against_each_other() {
         (options.enable, options.disable),
         (vec!["NodeRestriction".into()], vec!["ServiceAccount".into()])
     );
-    assert_eq!((errors, options.tolerated), (String::new(), Tolerated::default()));
+    assert_eq!((errors, options.toleration_seconds), (String::new(), TolerationSeconds::default()));
     // explicit flags win
     let (options, _) = given(
         "--enable-admission-plugins ServiceAccount,AlwaysPullImages --disable-admission-plugins NodeRestriction",

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_says_is_added_to_what_the_operator_said() {
+    fn authorities_of_the_cluster_extend_the_flags() {
         let map = serde_json::json!({"metadata": {}, "data": {
             "client-ca-file": "B", "requestheader-client-ca-file": "P",
             "requestheader-allowed-names": "[\"front\"]", "requestheader-username-headers": "[\"X-Remote-User\"]"}});

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Leader election")]
 pub struct LeaderElection {
-    /// Elect a leader by a lease: of several managers only the leader runs the control loops
+    /// Elect a leader by a lease: of several processes only the leader works
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub leader_elect: bool,
 

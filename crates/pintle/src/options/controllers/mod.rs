@@ -26,7 +26,7 @@ use controllers::registry::Options;
 use names::Names;
 use outbound::Target;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, Args)]
 pub struct ControllerManager {
@@ -102,19 +102,30 @@ impl ControllerManager {
 
     /// The API server to call.
     pub fn target(&self, names: &Names, errors: &mut ConfigErrors) -> Option<Target> {
-        let named =
-            self.kubeconfig.as_deref().map(|file| errors.take("--kubeconfig", Target::from_kubeconfig(file)));
-        match (named, &self.master) {
-            (Some(target), None) => target,
-            (Some(target), Some(url)) => target.map(|target| Target { url: url.clone(), ..target }),
-            (None, Some(url)) => Some(Target { url: url.clone(), ..Target::default() }),
-            (None, None) => {
-                let own = of_a_pod(names, |name| std::env::var(name).ok());
-                if own.is_none() {
-                    errors.add("--kubeconfig", "--kubeconfig or --master is required outside of a pod");
-                }
-                own
+        target(self.kubeconfig.as_deref(), self.master.as_deref(), names, errors)
+    }
+}
+
+/// The API server that a component calls: that of the kubeconfig, at another URL if one is given, or that of the pod
+/// in which the process runs.
+pub fn target(
+    kubeconfig: Option<&Path>,
+    master: Option<&str>,
+    names: &Names,
+    errors: &mut ConfigErrors,
+) -> Option<Target> {
+    let named = kubeconfig.map(|file| errors.take("--kubeconfig", Target::from_kubeconfig(file)));
+    let url = master.map(str::to_owned);
+    match (named, url) {
+        (Some(target), None) => target,
+        (Some(target), Some(url)) => target.map(|target| Target { url, ..target }),
+        (None, Some(url)) => Some(Target { url, ..Target::default() }),
+        (None, None) => {
+            let own = of_a_pod(names, |name| std::env::var(name).ok());
+            if own.is_none() {
+                errors.add("--kubeconfig", "--kubeconfig or --master is required outside of a pod");
             }
+            own
         }
     }
 }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_usual() {
+    fn absent_options_have_defaults() {
         let (read, usual) = (read("").unwrap(), Options::default());
         assert_eq!((read.node_ipam, read.node_lifecycle), (usual.node_ipam, usual.node_lifecycle));
     }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together() {
+    fn contradictory_options_are_reported() {
         for (line, part) in [
             ("", "required with --allocate-node-cidrs"),
             ("--cluster-cidr 10.0.0.0", "is not a CIDR"),

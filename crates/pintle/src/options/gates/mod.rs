@@ -89,10 +89,25 @@ type SchedulerGate = (&'static str, fn(&mut Features) -> &mut bool);
 
 /// The gates of the scheduler; the fields that they stand for are the server's.
 pub const SCHEDULER_GATES: &[SchedulerGate] = &[
+    ("DynamicResourceAllocation", |it| &mut it.dynamic_resource_allocation),
     ("MatchLabelKeysInPodTopologySpread", |it| &mut it.match_label_keys_in_pod_topology_spread),
     ("MinDomainsInPodTopologySpread", |it| &mut it.min_domains_in_pod_topology_spread),
     ("NodeInclusionPolicyInPodTopologySpread", |it| &mut it.node_inclusion_policy_in_pod_topology_spread),
     ("ReadWriteOncePod", |it| &mut it.read_write_once_pod),
+];
+
+/// Name, effect and option of a gate of the scheduler's configuration.
+type SchedulerConfigGate = (&'static str, &'static str, fn(&mut scheduler::config::Gates) -> &mut bool);
+
+/// The gates of plugins and arguments that a scheduler's configuration may name.
+pub const SCHEDULER_CONFIG_GATES: &[SchedulerConfigGate] = &[
+    ("DynamicResourceAllocation", "the plugin DynamicResources", |it| &mut it.dynamic_resource_allocation),
+    ("PodSchedulingReadiness", "the plugin SchedulingGates", |it| &mut it.pod_scheduling_readiness),
+    (
+        "VolumeCapacityPriority",
+        "the plugin VolumeBinding scores nodes by the capacity of their volumes",
+        |it| &mut it.volume_capacity_priority,
+    ),
 ];
 
 /// Name, effect and option of a gate of the control loops.
@@ -182,7 +197,6 @@ const FOREIGN_GATES: &[(&str, &[&str])] = &[
             "WinOverlay",
         ],
     ),
-    ("the scheduler", &["VolumeCapacityPriority"]),
     ("upstream's logging internals", &["ContextualLogging"]),
     ("log options without effect (`--log-json-*`)", &["LoggingAlphaOptions"]),
     ("in-tree volume plugins", &["HonorPVReclaimPolicy"]),
@@ -233,5 +247,7 @@ pub fn effect(name: &str) -> Option<&'static str> {
         .or_else(|| guards_kinds(name).then_some("kinds of this feature are served, if their version is"));
     let server = || SERVER_GATES.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
     let loops = || CONTROLLER_GATES.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
-    kinds.or_else(server).or_else(loops)
+    let scheduler =
+        || SCHEDULER_CONFIG_GATES.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
+    kinds.or_else(server).or_else(loops).or_else(scheduler)
 }

@@ -1,12 +1,14 @@
-//! Metadata errors that validation reports more than once.
+//! The order of metadata errors that validation reports more than once.
 
-/// Rules of object metadata.
+/// Rules of object metadata, and the place of a kind's rules among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataRules {
     /// Rules of the next state.
     State,
     /// Rules of the change from the state before.
     Change,
+    /// Rules of the kind about the next state; without this entry they come last.
+    OfKind,
 }
 
 /// The metadata errors that an update repeats, in this order. Every update reports them once, as rules of all objects;

@@ -23,14 +23,14 @@ pub use crate::model::versions::Conversion;
 pub use metadata_errors::{MetadataRules, RepeatedMetadataErrors};
 pub use store::Priority;
 pub use subresources::{
-    Act, ActionHooks, ActsOn, Charge, Check, Price, Removal, SubresourceHooks, Subresources,
-    VirtualSubresource, apply_status, replace,
+    ActionEffect, ActionHooks, ActionTarget, BudgetCharge, BudgetDecision, BudgetedDelete, Check,
+    SubresourceHooks, Subresources, VirtualSubresource, apply_status, replace,
 };
 
 use crate::model::error::ApiError;
 use crate::model::metrics::Timing;
 use crate::model::reserve::Reserve;
-use crate::model::versions::{Fit, StoredVersions};
+use crate::model::versions::{CustomVersions, StoredVersions};
 use crate::model::virtual_resource::VirtualResource;
 use names::Names;
 use schema::Value;
@@ -80,7 +80,7 @@ pub struct CreateHooks {
     /// All problems are reported a second time, as upstream reports those of some kinds.
     pub repeats_errors: bool,
     /// A creation is an action on the object of the same name in another resource.
-    pub acts_on: Option<ActsOn>,
+    pub acts_on: Option<ActionTarget>,
 }
 
 /// Hooks of the write pipeline for the next state of an object.
@@ -88,7 +88,10 @@ pub struct CreateHooks {
 pub struct UpdateHooks {
     /// Changes the next state before it is validated.
     pub prepare: Option<fn(&mut Value, &Value, &Context<'_>)>,
-    pub validate: Option<fn(&Value, &Value, &Context<'_>) -> Problems>,
+    /// Rules of the next state; reported at each [`MetadataRules::OfKind`] among the repeated metadata errors.
+    pub validate_state: Option<Check>,
+    /// Rules of the change, and those of the state that `validate_state` leaves out; reported last.
+    pub validate: Option<Check>,
     /// Restores fields that no write can change, also not through a subresource. Runs after field ownership is
     /// recorded.
     pub restore: Option<fn(&mut Value, &Value, &Context<'_>)>,
@@ -157,7 +160,7 @@ pub struct StorageHooks {
     /// How values in the store are read, for built-in kinds.
     pub versions: Option<StoredVersions>,
     /// How the version relates to stored objects, for custom kinds.
-    pub fit: Option<Fit>,
+    pub custom_versions: Option<CustomVersions>,
 }
 
 /// Hooks of reads.

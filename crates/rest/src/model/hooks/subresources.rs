@@ -70,7 +70,7 @@ pub struct VirtualSubresource {
 
 /// The action on another resource that a creation performs.
 #[derive(Clone, Copy)]
-pub struct ActsOn {
+pub struct ActionTarget {
     /// In the same group and version.
     pub plural: &'static str,
     pub action: &'static str,
@@ -89,40 +89,40 @@ pub struct ActionHooks {
     pub other_versions: &'static [&'static str],
     /// Validates the body without the object.
     pub check: fn(&Value) -> Result<(), ApiError>,
-    pub act: Act,
+    pub effect: ActionEffect,
 }
 
 /// The effect of an action.
-pub enum Act {
+pub enum ActionEffect {
     Change(fn(object: &mut Value, body: &Value, context: &Context<'_>) -> Result<(), ApiError>),
-    Remove(Removal),
+    Delete(BudgetedDelete),
 }
 
 /// An action that deletes its object if the budget of another object allows it.
-pub struct Removal {
+pub struct BudgetedDelete {
     /// The field of the body that has the options of the deletion.
     pub options: &'static str,
-    /// Finds the budget that the removal is charged to.
-    pub decide: fn(object: &Value, context: &Context<'_>) -> Result<Price, ApiError>,
+    /// Finds the budget that the deletion is charged to.
+    pub decide: fn(object: &Value, context: &Context<'_>) -> Result<BudgetDecision, ApiError>,
     /// Marks the object when its deletion begins.
     pub mark: fn(object: &mut Value, context: &Context<'_>),
 }
 
-/// The cost of a removal.
-pub enum Price {
-    Nothing,
-    /// Nothing as long as the object does not change.
-    NothingNow,
-    Charged(Charge),
+/// Whether a deletion is charged to a budget.
+pub enum BudgetDecision {
+    Free,
+    /// Free as long as the object does not change.
+    FreeWhileUnchanged,
+    Charge(BudgetCharge),
 }
 
-/// Another object whose status is charged for a removal.
-pub struct Charge {
+/// The object whose status is charged for a deletion.
+pub struct BudgetCharge {
     pub plural: &'static str,
     pub namespace: String,
     pub name: String,
-    /// Takes the price, unless the object cannot afford it.
-    pub pay: fn(payer: &mut Value, object: &Value, context: &Context<'_>) -> Result<(), ApiError>,
+    /// Charges the deletion of the object to the budget; an error if the budget does not allow it.
+    pub charge: fn(budget: &mut Value, object: &Value, context: &Context<'_>) -> Result<(), ApiError>,
 }
 
 /// Applies the `status` of most kinds: everything but the spec comes from the client.

@@ -71,10 +71,10 @@ fn files_hold_keys_of_every_kind() {
     assert_eq!(keys.iter().map(|key| key.algorithm()).collect::<Vec<_>>(), ["RS256", "ES256", "ES256"]);
     assert!(keys[0] == *Signer::from_pem(RSA_KEY).unwrap().public());
     assert!(keys[1] == *Signer::from_pem(EC_KEY).unwrap().public());
-    assert_eq!(PublicKey::all_from_pem(b"nothing").err(), Some(BadKey::NoKeys));
-    assert!(matches!(Signer::from_pem(RSA_PUBLIC).err(), Some(BadKey::Unreadable(_))));
+    assert_eq!(PublicKey::all_from_pem(b"nothing").err(), Some(KeyError::NoKeys));
+    assert!(matches!(Signer::from_pem(RSA_PUBLIC).err(), Some(KeyError::Unreadable(_))));
     let unsupported = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap().serialize_pem();
-    assert_eq!(Signer::from_pem(unsupported.as_bytes()).err(), Some(BadKey::Unsupported));
+    assert_eq!(Signer::from_pem(unsupported.as_bytes()).err(), Some(KeyError::Unsupported));
 }
 
 #[test]

@@ -1,0 +1,99 @@
+//! The type check of a patched object, with upstream's error texts.
+//!
+//! Text with a form of its own (quantities, times, numbers that may be text) is left to the decoder.
+
+use schema::Value;
+use schema::table::{Scalar, Shape, Type};
+
+/// The first thing, in the order of the table, that has another form than its type says.
+pub fn misfit(ty: &Type, object: &Value) -> Option<String> {
+    let map = match object {
+        Value::Map(map) => map,
+        Value::Null => return None,
+        other => return Some(format!("cannot restore struct from: {}", kind(other))),
+    };
+    ty.fields.iter().find_map(|field| misfit_in(&field.shape, &field.named, map.get(&field.name)?))
+}
+
+/// `named` is the name of the scalars in the shape, where they have one of their own.
+fn misfit_in(shape: &Shape, named: &str, value: &Value) -> Option<String> {
+    match (shape, value) {
+        (_, Value::Null) => None,
+        (Shape::Struct(ty), _) if ty.one_of => None,
+        (Shape::Struct(ty), value) => misfit(ty, value),
+        (Shape::List(list), Value::List(items)) => {
+            items.iter().find_map(|item| misfit_in(&list.item, named, item))
+        }
+        (Shape::List(_), other) => Some(format!("cannot restore slice from {}", kind(other))),
+        (Shape::Map(map), Value::Map(entries)) => {
+            entries.iter().find_map(|(_, value)| misfit_in(&map.value, "", value))
+        }
+        (Shape::Map(_), other) => Some(format!("cannot restore map from {}", kind(other))),
+        (Shape::Scalar(scalar), value) => scalar_misfit(*scalar, named, value),
+    }
+}
+
+fn scalar_misfit(scalar: Scalar, named: &str, value: &Value) -> Option<String> {
+    let wanted = match scalar {
+        Scalar::String if !named.is_empty() => named,
+        Scalar::String => "string",
+        Scalar::Bool => "bool",
+        Scalar::Int32 => "int32",
+        Scalar::Int64 => "int64",
+        Scalar::Float => "float64",
+        Scalar::Bytes => return bytes_misfit(value),
+        Scalar::Time | Scalar::MicroTime => return own_misfit(value, "string"),
+        Scalar::IntOrString if !matches!(value, Value::Int(_) | Value::Float(_)) => {
+            return own_misfit(value, "int32");
+        }
+        _ => return None,
+    };
+    match (scalar, value) {
+        (Scalar::String, Value::String(_)) | (Scalar::Bool, Value::Bool(_)) => None,
+        (Scalar::Int32 | Scalar::Int64 | Scalar::Float, Value::Int(_)) => None,
+        (Scalar::Float, Value::Float(_)) => None,
+        (Scalar::Int32 | Scalar::Int64, Value::Float(number)) if number.fract() == 0.0 => None,
+        (Scalar::String, Value::Int(_)) | (Scalar::Int32 | Scalar::Int64, Value::Float(_)) => {
+            Some(format!("cannot convert {} to {wanted}", kind(value)))
+        }
+        (Scalar::String, _) => Some("unrecognized type: string".to_owned()),
+        _ => Some(format!("unrecognized type: {wanted}")),
+    }
+}
+
+/// Times, and numbers that may be text, read themselves, and know nothing of the field that they are in.
+fn own_misfit(value: &Value, wanted: &str) -> Option<String> {
+    match value {
+        Value::String(_) | Value::Null => None,
+        other => {
+            let found = crate::error::json_type(other);
+            Some(format!("json: cannot unmarshal {found} into Go value of type {wanted}"))
+        }
+    }
+}
+
+/// Bytes are base64, or a list of numbers.
+fn bytes_misfit(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => {
+            let why = schema::decode::base64_problem(text)?;
+            Some(format!("error decoding from json: {why}"))
+        }
+        Value::List(items) => {
+            let wrong = items.iter().find(|it| !matches!(it, Value::Int(_) | Value::Null))?;
+            Some(match wrong {
+                Value::Float(_) => format!("cannot convert {} to uint8", kind(wrong)),
+                _ => "unrecognized type: uint8".to_owned(),
+            })
+        }
+        other => Some(format!("cannot restore slice from {}", kind(other))),
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::List(_) => "slice",
+        Value::Map(_) => "map",
+        other => other.go_type(),
+    }
+}
