@@ -47,6 +47,7 @@ pub fn config(
         advertise_address: None,
         advertise: Default::default(),
         aggregation: Default::default(),
+        node_proxy: Default::default(),
         egress: Default::default(),
         gates: Default::default(),
         cors: Default::default(),

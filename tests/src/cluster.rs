@@ -9,7 +9,8 @@ use apiserver::egress::Egress;
 use apiserver::serve::{AuthorityFile, Limits, ListenConfig, TlsMaterial};
 use apiserver::{
     AdvertiseOptions, Config, Deployment, Gates, Server, StartError, StoreChoice, admission, aggregation,
-    audit, authentication, authorization, cors, encryption_at_rest, flowcontrol, limits, observability,
+    audit, authentication, authorization, cors, encryption_at_rest, flowcontrol, limits, node_proxy,
+    observability,
 };
 use env::{ManualClock, Seeded, Simulated, World};
 use http::Method;
@@ -53,6 +54,8 @@ pub struct Options {
     pub egress: Egress,
     /// API aggregation.
     pub aggregation: aggregation::Options,
+    /// Connections to node agents.
+    pub node_proxy: node_proxy::Options,
     pub gates: Gates,
     pub cors: cors::Options,
     pub cache: cache::Options,
@@ -96,6 +99,7 @@ impl Default for Options {
             advertise: AdvertiseOptions::default(),
             egress: Egress::default(),
             aggregation: aggregation::Options::default(),
+            node_proxy: node_proxy::Options::default(),
             gates: Gates::default(),
             cors: cors::Options::default(),
             cache: cache::Options::default(),
@@ -207,6 +211,7 @@ impl Cluster {
             advertise_address: options.advertise_address,
             advertise: options.advertise,
             aggregation: options.aggregation,
+            node_proxy: options.node_proxy,
             gates: options.gates,
             cors: options.cors,
             observability: options.observability,

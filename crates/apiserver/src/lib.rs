@@ -13,6 +13,7 @@
 //! - `reviews`: virtual resources such as SubjectAccessReview
 //! - `apiextensions`: custom resource definitions
 //! - `aggregation`: API groups that other servers serve
+//! - `node_proxy`: logs, exec, attach, port forwarding and proxies, at nodes
 //! - `discovery`: discovery, OpenAPI, version, health, metrics
 //! - `trace`: spans of requests
 //! - `outgoing`: destinations of calls to webhooks and other servers
@@ -34,6 +35,7 @@ pub mod flowcontrol;
 pub mod handle;
 mod loopback;
 mod negotiate;
+pub mod node_proxy;
 mod options;
 mod outgoing;
 mod request;

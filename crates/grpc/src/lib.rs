@@ -2,7 +2,10 @@
 //!
 //! | module | protocol |
 //! |---|---|
+//! | [`containerd_events`] | events of containerd, about the ends of tasks |
+//! | [`cri`] | container runtimes, as a node agent calls them |
 //! | [`etcd`] | the store's part of the etcd v3 API |
+//! | [`health`] | health checks of gRPC servers |
 //! | [`kms_v1beta1`], [`kms_v2alpha1`] | plugins that encrypt data encryption keys |
 //! | [`konnectivity`] | tunnels through a konnectivity proxy |
 //! | [`otlp`] | spans for an OpenTelemetry collector |
@@ -13,8 +16,23 @@
 
 #[rustfmt::skip]
 #[allow(clippy::all, rust_2018_idioms)]
+#[path = "generated/containerd_events.rs"]
+pub mod containerd_events;
+
+#[rustfmt::skip]
+#[allow(clippy::all, rust_2018_idioms)]
+#[path = "generated/cri.rs"]
+pub mod cri;
+
+#[rustfmt::skip]
+#[allow(clippy::all, rust_2018_idioms)]
 #[path = "generated/etcd.rs"]
 pub mod etcd;
+
+#[rustfmt::skip]
+#[allow(clippy::all, rust_2018_idioms)]
+#[path = "generated/health.rs"]
+pub mod health;
 
 #[rustfmt::skip]
 #[allow(clippy::all, rust_2018_idioms)]

@@ -4,6 +4,8 @@
 //! server's dialect.
 
 pub mod labels;
+pub mod node;
+pub mod streams;
 
 use std::borrow::Cow;
 

@@ -77,6 +77,7 @@ fn parse(text: &[u8], folder: &Path) -> Result<Target, String> {
         identity_files,
         credentials,
         way: Dialer::Direct,
+        connect_timeout: None,
     })
 }
 

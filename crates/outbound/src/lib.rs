@@ -10,6 +10,7 @@
 
 mod channel;
 mod client_certificate;
+mod dial_error;
 mod egress;
 mod endpoint;
 mod error;

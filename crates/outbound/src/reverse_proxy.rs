@@ -4,6 +4,7 @@
 //! directions; redirects are returned, not followed. The caller sets timeouts. Keep-alive pings detect a dead
 //! connection, even on a stream that only receives.
 
+use crate::dial_error;
 use crate::tls::{self, HttpVersions};
 use crate::{CallError, HttpResponse, InvalidTarget, Limits, Target, broken, trace_context};
 use bytes::Bytes;
@@ -57,6 +58,18 @@ where
         send(&self.upgrading, request).await
     }
 
+    /// Forwards a request, upgrading or not; an error has the words of Go programs, which clients know.
+    pub async fn forward(
+        &self,
+        mut request: Request<B>,
+        is_upgrade: bool,
+    ) -> Result<Response<Incoming>, String> {
+        add_trace_parent(&mut request);
+        let authority = request.uri().authority().map(|it| it.as_str().to_owned()).unwrap_or_default();
+        let client = if is_upgrade { &self.upgrading } else { &self.usual };
+        client.request(request).await.map_err(|why| dial_error::describe(&why, &authority))
+    }
+
     /// Sends an own request and reads the whole response.
     pub async fn ask(&self, request: Request<B>, limits: Limits) -> Result<HttpResponse, CallError> {
         let whole = async {
@@ -80,8 +93,12 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    add_trace_parent(&mut request);
+    client.request(request).await.map_err(|why| broken(&why))
+}
+
+fn add_trace_parent<B>(request: &mut Request<B>) {
     if let Some(value) = trace_context::parent() {
         request.headers_mut().insert(trace_context::TRACEPARENT, value);
     }
-    client.request(request).await.map_err(|why| broken(&why))
 }

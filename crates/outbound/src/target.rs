@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::HeaderValue;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A server, how to verify it, and how to authenticate to it.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +27,8 @@ pub struct Target {
     pub identity_files: Option<(PathBuf, PathBuf)>,
     pub credentials: Credentials,
     pub way: Dialer,
+    /// Timeout of connecting, if it is not the usual one.
+    pub connect_timeout: Option<Duration>,
 }
 
 /// The credentials of a request.

@@ -33,7 +33,7 @@ pub(crate) fn connector(target: &Target) -> Result<Connector, InvalidTarget> {
 
 pub(crate) fn connector_for(target: &Target, versions: HttpVersions) -> Result<Connector, InvalidTarget> {
     let builder = HttpsConnectorBuilder::new().with_tls_config(config(target)?).https_or_http();
-    let dialer = DialingConnector::new(target.way.clone());
+    let dialer = DialingConnector::new(target.way.clone(), target.connect_timeout);
     let name =
         target.server_name.clone().map(ServerName::try_from).transpose().map_err(bad("the server name"))?;
     let builder = match name {

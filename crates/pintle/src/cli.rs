@@ -45,6 +45,7 @@ Examples:
   pintle controller-manager --help
                              the control loops alone
   pintle scheduler --help    the scheduler alone
+  pintle nodeagent --help    the pods of this node
   pintle convert --help      convert objects between JSON, YAML and protobuf";
 
 #[derive(Debug, Subcommand)]
@@ -61,6 +62,9 @@ pub enum Command {
     /// Start the scheduler alone, against another API server
     #[command(after_help = SCHEDULER_EXAMPLES)]
     Scheduler(Box<Scheduler>),
+    /// Run the pods of this node
+    #[command(disable_help_flag = true)]
+    Nodeagent(Nodeagent),
     /// Convert objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Print the version
@@ -157,6 +161,27 @@ Examples:
 
 All flags of upstream's scheduler are accepted, in its syntax, with its defaults; docs/flags.md lists those without
 effect. A link to this program named kube-scheduler or cluster-scheduler runs this command.";
+/// The node agent parses its own command line: its flags override the fields of its configuration file.
+#[derive(Debug, Clone, Args)]
+pub struct Nodeagent {
+    /// The flags of upstream's kubelet; --help lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
+    pub arguments: Vec<String>,
+}
+
+impl Nodeagent {
+    /// The arguments of the agent, if a command line runs it: `pintle nodeagent`, or a link named like the agent.
+    fn find(arguments: &[OsString], called: &str) -> Option<Self> {
+        let names = [names::Names::kubernetes(), names::Names::neutral("", "")];
+        let skipped = match arguments.get(1) {
+            _ if names.iter().any(|it| it.agent == called) => 1,
+            Some(word) if word == "nodeagent" => 2,
+            _ => return None,
+        };
+        let rest = arguments.iter().skip(skipped);
+        Some(Nodeagent { arguments: rest.map(|it| it.to_string_lossy().into_owned()).collect() })
+    }
+}
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
@@ -262,6 +287,9 @@ impl Cli {
         let program = flags::complete(Self::command());
         let called = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
         let called = called.to_string_lossy().into_owned();
+        if let Some(agent) = Nodeagent::find(&arguments, &called) {
+            return Ok(Self { command: Command::Nodeagent(agent), warnings: Vec::new() });
+        }
         let linked = flags::command_of(&program, &called);
         if let Some(command) = linked {
             arguments.insert(1, command.into());

@@ -5,7 +5,7 @@
 //! the exit status is then 1, or 2 for an invalid command line.
 //!
 //! Layers, from the bottom: `flags` (syntax), `options` (flags to configuration), `cli` (commands), `server_config`,
-//! then the commands (`up`, `controller_manager`, `scheduler`, `convert`). This file connects them.
+//! then the commands (`up`, `controller_manager`, `scheduler`, `node_agent`, `convert`). This file connects them.
 
 mod cli;
 mod component_port;
@@ -20,19 +20,19 @@ mod host;
 mod in_process;
 mod kubeconfig;
 mod logs;
+mod node_agent;
 mod options;
 mod pki;
 mod process_metrics;
 mod scheduler;
 mod server_config;
 mod signals;
+mod threads;
 mod up;
 mod world;
 
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
-
-use anyhow::Context;
 
 use cli::{Cli, Command};
 use deployment_mode::DeploymentMode;
@@ -48,6 +48,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(exit) => return exit.report(),
     };
+    if let Command::Nodeagent(args) = &cli.command {
+        return node_agent::run(&args.arguments);
+    }
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -79,7 +82,7 @@ fn config_errors(command: &Command) -> Vec<String> {
         Command::Apiserver(server) => ServerConfig::read(server, DeploymentMode::Standalone),
         Command::ControllerManager(args) => return controller_manager::config_errors(args),
         Command::Scheduler(args) => return scheduler::config_errors(args),
-        Command::Convert(_) | Command::Version => return Vec::new(),
+        Command::Nodeagent(_) | Command::Convert(_) | Command::Version => return Vec::new(),
     };
     read.err().map(|InvalidConfig(errors)| errors).unwrap_or_default()
 }
@@ -91,38 +94,29 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Convert(args) => convert::convert(&args),
+        // runs before, because its errors have a form of their own
+        Command::Nodeagent(_) => Ok(()),
         Command::Up(args) => {
             let verbosity = init_log(&args.server.logs, &cli.warnings)?;
             let world = world::real()?;
-            runtime()?.block_on(up::up(*args, world, verbosity))
+            threads::runtime()?.block_on(up::up(*args, world, verbosity))
         }
         Command::Apiserver(args) => {
             let verbosity = init_log(&args.logs, &cli.warnings)?;
             let world = world::real()?;
-            runtime()?.block_on(up::apiserver(*args, world, verbosity))
+            threads::runtime()?.block_on(up::apiserver(*args, world, verbosity))
         }
         Command::ControllerManager(args) => {
             let verbosity = init_log(&args.logs, &cli.warnings)?;
             let world = world::real()?;
-            runtime()?.block_on(controller_manager::controller_manager(*args, world, verbosity))
+            threads::runtime()?.block_on(controller_manager::controller_manager(*args, world, verbosity))
         }
         Command::Scheduler(args) => {
             let verbosity = init_log(&args.logs, &cli.warnings)?;
             let world = world::real()?;
-            runtime()?.block_on(scheduler::scheduler(*args, world, verbosity))
+            threads::runtime()?.block_on(scheduler::scheduler(*args, world, verbosity))
         }
     }
-}
-
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(cores)
-        // deep recursion needs it in debug builds; unused stack takes no memory
-        .thread_stack_size(8 << 20)
-        .enable_all()
-        .build()
-        .context("cannot start threads")
 }
 
 /// Initializes the log and writes the warnings about the command line to it.

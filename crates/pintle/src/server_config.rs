@@ -8,7 +8,7 @@ use crate::options::{
 use apiserver::egress::Egress;
 use apiserver::{
     AdvertiseOptions, Gates, admission, aggregation, audit, authentication, authorization, cors,
-    encryption_at_rest, flowcontrol, limits, observability, serve,
+    encryption_at_rest, flowcontrol, limits, node_proxy, observability, serve,
 };
 use kinds::Serving;
 use metrics::Registry;
@@ -40,6 +40,7 @@ pub struct ServerConfig {
     pub found: AdvertiseOptions,
     pub egress: Egress,
     pub aggregation: aggregation::Options,
+    pub node_proxy: node_proxy::Options,
     pub gates: Gates,
     /// The feature gates of the control loops in the same process.
     pub loop_gates: controllers::gates::Gates,
@@ -91,6 +92,7 @@ impl ServerConfig {
         let services = services(args, &mut errors);
         let found = found(args, &mut errors);
         let aggregation = args.aggregation.read(&mut errors);
+        let node_proxy = args.kubelet.read(&mut errors);
         errors.check()?;
         if identity.anonymous && permission.modes.contains(&auth::Mode::AlwaysAllow) {
             tracing::warn!(
@@ -126,6 +128,7 @@ impl ServerConfig {
             found,
             egress,
             aggregation,
+            node_proxy,
             gates,
             loop_gates: feature_gates.controller_gates(),
             scheduler_gates: SchedulerGates::new(&feature_gates),

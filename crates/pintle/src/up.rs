@@ -284,6 +284,10 @@ async fn start_server(
         let pair = &pki.front_proxy_client;
         aggregation.identity = Some((text(&pair.certificate), text(&pair.key)));
     }
+    let mut node_proxy = config.node_proxy;
+    if let (None, Some(pki)) = (&node_proxy.identity, own) {
+        node_proxy.identity = Some((text(&pki.admin.certificate), text(&pki.admin.key)));
+    }
     let listen = ListenConfig {
         address: config.address,
         tls,
@@ -317,6 +321,7 @@ async fn start_server(
         advertise: config.found,
         egress: config.egress,
         aggregation,
+        node_proxy,
         gates: config.gates,
         cors: config.browsers,
         observability: config.observe,

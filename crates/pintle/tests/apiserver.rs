@@ -117,7 +117,7 @@ async fn given_certificates_need_no_data_directory() {
          --service-account-issuer=https://issuer.example --authorization-mode=Node,RBAC --feature-gates=AllAlpha=true \
          --runtime-config=api/alpha --profiling=false --watch-cache-sizes=pods#100 --event-ttl=30m \
          --advertise-address=127.0.0.1 --allow-privileged=true --enable-admission-plugins=NodeRestriction \
-         --enable-bootstrap-token-auth=true --kubelet-client-certificate=/c --kubelet-client-key=/k \
+         --enable-bootstrap-token-auth=true --kubelet-client-certificate={} --kubelet-client-key={} \
          --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname --proxy-client-cert-file={} \
          --proxy-client-key-file={} --requestheader-allowed-names=front-proxy-client \
          --requestheader-client-ca-file={} --requestheader-extra-headers-prefix=X-Remote-Extra- \
@@ -129,6 +129,8 @@ async fn given_certificates_need_no_data_directory() {
         given.path("ca.crt"),
         given.path("sa.key"),
         given.path("sa.key"),
+        given.path("client.crt"),
+        given.path("client.key"),
         given.path("client.crt"),
         given.path("client.key"),
         given.path("ca.crt"),

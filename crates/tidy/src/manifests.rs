@@ -17,6 +17,7 @@ const ORDER: &[&str] = &[
     "encryption",
     "store-etcd",
     "outbound",
+    "streams",
     "grpc",
     "flowcontrol",
     "cache",

@@ -24,6 +24,16 @@ async fn with_objects() -> Cluster {
     cluster
 }
 
+/// The answer once a request was admitted: the pod has no node and no address, the service no endpoints, the node no
+/// address.
+fn refusal(plural: &str) -> (u16, &'static str) {
+    match plural {
+        "services" => (404, "NotFound"),
+        "nodes" => (500, ""),
+        _ => (400, "BadRequest"),
+    }
+}
+
 #[tokio::test]
 async fn webhooks_review_connect_requests() {
     // a request, the subresource and kind of its parameters, and these as they are shown
@@ -74,7 +84,8 @@ async fn webhooks_review_connect_requests() {
                 format!("/api/v1/namespaces/default/{plural}")
             };
             let method = Method::from_bytes(method.as_bytes()).unwrap();
-            cluster.request(method, &format!("{place}/{rest}")).await.refused(503, "ServiceUnavailable");
+            let (code, reason) = refusal(plural);
+            cluster.request(method, &format!("{place}/{rest}")).await.refused(code, reason);
             let seen = server.requests();
             assert_eq!(seen.len(), nth + 1, "{path}");
             let request = &seen[nth].body["request"];
@@ -104,7 +115,7 @@ async fn webhooks_review_connect_requests() {
         let wrong =
             cluster.post(&format!("{PODS}/p/portforward?ports=70000"), "").await.refused(400, "BadRequest");
         assert!(message(&wrong).ends_with("parsing \"70000\": value out of range"), "{wrong}");
-        cluster.get(&format!("{PODS}/p/log")).await.code(503);
+        cluster.get(&format!("{PODS}/p/log")).await.code(204);
         assert_eq!(server.count(), cases.len() + 1);
     }
 }
@@ -135,7 +146,8 @@ async fn webhooks_deny_and_change_connect_requests() {
     assert_eq!(message(&refused), "admission webhook \"a.example.com\" denied the request: not this");
     // validating webhooks see the mutations
     configure(&cluster, MUTATING, "changing", vec![to("/change")]).await;
-    cluster.post(&exec, "").await.code(503);
+    let admitted = cluster.post(&exec, "").await.refused(400, "BadRequest");
+    assert_eq!(message(&admitted), "pod p does not have a host assigned");
     // other writes are not their concern
     cluster.create(PODS, pod("q")).await;
     assert_eq!(server.count(), 3);
@@ -149,15 +161,15 @@ async fn object_selectors_match_no_connect_request() {
     let by_object = with(connecting(&server, "o"), "objectSelector", labels.clone());
     let by_space = with(connecting(&server, "n"), "namespaceSelector", labels);
     configure(&cluster, VALIDATING, "selecting", vec![by_object, by_space]).await;
-    cluster.post(&format!("{PODS}/p/attach"), "").await.code(503);
+    cluster.post(&format!("{PODS}/p/attach"), "").await.refused(400, "BadRequest");
     assert_eq!(server.count(), 1);
     cluster
         .patch(&format!("{NAMESPACES}/default"), json!({"metadata": {"labels": {"a": "b"}}}))
         .await
         .code(200);
-    cluster.post(&format!("{PODS}/p/attach"), "").await.code(503);
+    cluster.post(&format!("{PODS}/p/attach"), "").await.refused(400, "BadRequest");
     assert_eq!(server.count(), 1);
-    cluster.get(&format!("{NODES}/n/proxy/")).await.code(503);
+    cluster.get(&format!("{NODES}/n/proxy/")).await.refused(500, "");
     assert_eq!(server.count(), 2, "what is in no namespace is not spared for that");
 }
 
@@ -172,11 +184,12 @@ async fn policies_validate_connect_requests() {
     shells["spec"]["matchConstraints"]["resourceRules"] = json!([rule(&["CONNECT"], "", "v1", "pods/exec")]);
     cluster.create(POLICIES, shells).await;
     cluster.create(BINDINGS, binding("everywhere", "shells")).await;
-    cluster.post(&format!("{PODS}/p/exec?command=ls"), "").await.code(503);
+    let admitted = cluster.post(&format!("{PODS}/p/exec?command=ls"), "").await.refused(400, "BadRequest");
+    assert_eq!(message(&admitted), "pod p does not have a host assigned");
     let refused = cluster.post(&format!("{PODS}/p/exec?command=rm"), "").await.refused(422, "Invalid");
     let expected = "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'shells' with binding 'everywhere' denied request";
     assert!(message(&refused).starts_with(expected), "{refused}");
-    cluster.post(&format!("{PODS}/p/attach"), "").await.code(503);
+    cluster.post(&format!("{PODS}/p/attach"), "").await.refused(400, "BadRequest");
 }
 
 /// Requests are passed on to `name`, `name:port` or `scheme:name:port`.
@@ -192,7 +205,8 @@ async fn names_of_proxied_objects_may_have_schemes_and_ports() {
         for path in
             [format!("{name}:80"), format!("https:{name}:web"), format!("http:{name}:"), format!(":{name}:")]
         {
-            cluster.get(&format!("{place}/{path}/proxy/a")).await.refused(503, "ServiceUnavailable");
+            let (code, reason) = refusal(&format!("{kind}s"));
+            cluster.get(&format!("{place}/{path}/proxy/a")).await.refused(code, reason);
         }
         let missing = cluster.get(&format!("{place}/https:none:80/proxy/")).await.refused(404, "NotFound");
         assert_eq!(missing["details"]["name"], "none");

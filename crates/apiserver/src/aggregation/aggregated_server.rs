@@ -2,6 +2,7 @@
 
 use super::options::Options;
 use super::resolve::{self, ResolveError};
+use crate::outgoing::forwarding::RequestBody;
 use crate::outgoing::service_resolver::ServiceReference;
 use arc_swap::ArcSwap;
 use base64::Engine;
@@ -9,16 +10,12 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use env::io::RealInstant;
 use http::HeaderValue;
-use http_body_util::combinators::UnsyncBoxBody;
 use outbound::{ReverseProxy, Target};
 use rest::Api;
 use schema::Value;
 use schema::openapi::ExternalDocument;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The body of a proxied request.
-pub(super) type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Documents last fetched from a server.
 #[derive(Clone, Default)]

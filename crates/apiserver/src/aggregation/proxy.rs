@@ -4,28 +4,24 @@
 //! are streamed. A finite response ends within the timeout of its request, or is cut. Redirects are not
 //! followed.
 
-use super::aggregated_server::{AggregatedServer, RequestBody};
+use super::aggregated_server::AggregatedServer;
 use super::routes::Aggregation;
 use crate::audit::ID;
 use crate::authentication::Chain;
 use crate::handle::plain_text::text;
-use crate::serve::{Body, Peer, Shutdown};
+use crate::outgoing::forwarding::{
+    RequestBody, join_upgraded, proxied_response, remove_hop_by_hop, requested_upgrade,
+};
+use crate::serve::{Body, Peer};
 use auth::User;
 use bytes::Bytes;
-use env::io::{RealInstant, Sleep};
+use env::io::RealInstant;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
-use http_body::{Frame, SizeHint};
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
-use hyper::body::Incoming as Answered;
-use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
 use names::Names;
 use schema::url;
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -37,28 +33,6 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-
-/// Hop-by-hop headers.
-const HOP_BY_HOP: [HeaderName; 8] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
-
-/// CORS headers, which only this server sets.
-const CORS_HEADERS: [HeaderName; 6] = [
-    header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
-    header::ACCESS_CONTROL_ALLOW_HEADERS,
-    header::ACCESS_CONTROL_ALLOW_METHODS,
-    header::ACCESS_CONTROL_ALLOW_ORIGIN,
-    header::ACCESS_CONTROL_EXPOSE_HEADERS,
-    header::ACCESS_CONTROL_MAX_AGE,
-];
 
 /// A request to proxy.
 pub(crate) struct ProxyRequest<'a> {
@@ -101,7 +75,7 @@ impl Aggregation {
         *request.method_mut() = parts.method.clone();
         *request.headers_mut() = self.headers(incoming, &uri);
         *request.uri_mut() = uri;
-        let ours = upgrade(parts);
+        let ours = requested_upgrade(parts);
         let call = async {
             match ours {
                 None => client.pass(request).await,
@@ -135,7 +109,7 @@ impl Aggregation {
             (StatusCode::SWITCHING_PROTOCOLS, None) => {
                 error_response(StatusCode::BAD_GATEWAY, "the backend switched protocols without a request")
             }
-            _ => proxied_response(response, until),
+            _ => proxied_response(response, until, &[ID]),
         }
     }
 
@@ -203,18 +177,6 @@ fn forwarded_path(path: &str) -> Vec<u8> {
     clean
 }
 
-/// Removes hop-by-hop headers.
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let listed = headers.get_all(header::CONNECTION).iter().filter_map(|it| it.to_str().ok());
-    let listed: Vec<String> = listed.flat_map(|it| it.split(',')).map(|it| it.trim().to_owned()).collect();
-    for name in &listed {
-        headers.remove(name.as_str());
-    }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
-}
-
 /// Removes identity headers of the client.
 fn remove_identity(headers: &mut HeaderMap) {
     let about = |name: &str| name.starts_with("x-remote-") || name.starts_with("impersonate-");
@@ -263,94 +225,8 @@ fn escaped(key: &str) -> String {
     })
 }
 
-/// The client's connection and the requested protocol, if the client requests an upgrade.
-fn upgrade(parts: &Parts) -> Option<(&OnUpgrade, &HeaderValue)> {
-    let protocol = parts.headers.get(header::UPGRADE).filter(|_| parts.version == Version::HTTP_11)?;
-    let tokens = parts.headers.get_all(header::CONNECTION).iter().filter_map(|it| it.to_str().ok());
-    let mut tokens = tokens.flat_map(|it| it.split(',')).map(str::trim);
-    let is_requested = tokens.any(|it| it.eq_ignore_ascii_case("upgrade"));
-    parts.extensions.get::<OnUpgrade>().filter(|_| is_requested).map(|ours| (ours, protocol))
-}
-
-/// Joins both upgraded connections.
-fn join_upgraded(mut response: Response<Answered>, ours: OnUpgrade, shutdown: &Shutdown) -> Response<Body> {
-    let theirs = hyper::upgrade::on(&mut response);
-    let shutdown = shutdown.clone();
-    tokio::spawn(async move {
-        let both = async {
-            let (ours, theirs) = tokio::try_join!(ours, theirs)?;
-            join(ours, theirs).await;
-            Ok::<(), hyper::Error>(())
-        };
-        tokio::select! {
-            done = both => done.unwrap_or_else(|why| tracing::debug!(%why, "a connection was not upgraded")),
-            // like watches, they end when the server stops
-            () = shutdown.wait_for_stop() => {}
-        }
-    });
-    let (parts, _) = response.into_parts();
-    let mut response = Response::new(Body::Empty);
-    *response.status_mut() = parts.status;
-    *response.headers_mut() = parts.headers;
-    response
-}
-
-async fn join(ours: Upgraded, theirs: Upgraded) {
-    let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
-    // an error of either side is the end
-    let _ = tokio::io::copy_bidirectional(&mut ours, &mut theirs).await;
-}
-
-fn proxied_response(response: Response<Answered>, until: Option<RealInstant>) -> Response<Body> {
-    let (mut parts, body) = response.into_parts();
-    remove_hop_by_hop(&mut parts.headers);
-    for name in CORS_HEADERS.iter().chain([&ID]) {
-        parts.headers.remove(name);
-    }
-    let deadline = until.map(|until| Box::pin(until.sleep()));
-    let is_stream = deadline.is_none();
-    let mut response =
-        Response::new(Body::Proxied { body: Box::pin(BoundedBody { body, deadline }), is_stream });
-    *response.status_mut() = parts.status;
-    *response.headers_mut() = parts.headers;
-    response
-}
-
 fn error_response(code: StatusCode, why: &str) -> Response<Body> {
     text(code.as_u16(), format!("{why}\n"))
-}
-
-/// A body that is cut at its deadline.
-struct BoundedBody {
-    body: Answered,
-    deadline: Option<Pin<Box<Sleep>>>,
-}
-
-impl http_body::Body for BoundedBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
-        }
-        let late = self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready());
-        match late {
-            true => Poll::Ready(Some(Err(io::Error::other("the other server took too long")))),
-            false => Poll::Pending,
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 #[cfg(test)]
@@ -395,20 +271,5 @@ mod tests {
                 "x-remote-user: jane",
             ]
         );
-    }
-
-    #[test]
-    fn hop_by_hop_headers_are_removed() {
-        let mut headers_map = headers(&[
-            ("connection", "keep-alive, X-Own"),
-            ("x-own", "1"),
-            ("keep-alive", "5"),
-            ("upgrade", "websocket"),
-            ("transfer-encoding", "chunked"),
-            ("x-other", "2"),
-        ]);
-        remove_hop_by_hop(&mut headers_map);
-        assert_eq!(headers_map.len(), 1);
-        assert!(headers_map.contains_key("x-other"));
     }
 }

@@ -70,7 +70,9 @@ impl Service {
         let RequestContext { user, body, connection, record, .. } = context;
         let work = async move {
             let _working = working;
-            let context = RequestContext { info: &info, headers: &headers, user, body, connection, record };
+            let stream = None;
+            let context =
+                RequestContext { info: &info, headers: &headers, user, body, connection, record, stream };
             service.execute(&context).await
         };
         let done = match traceparent {

@@ -7,9 +7,13 @@ use super::request_context::RequestContext;
 use super::resource::requester;
 use super::resource_path::ResourcePath;
 use super::service::Service;
+use crate::node_proxy::{Location, LogOptions, NodeRequest, ProxyName, container, location};
 use crate::serve::Body;
-use http::Response;
-use rest::{ApiError, ConnectRequest, Form};
+use http::{Response, StatusCode};
+use rest::{ApiError, ConnectRequest, Form, Subject};
+use schema::Value;
+use schema::problem::quoted;
+use std::net::IpAddr;
 
 impl Service {
     pub(super) async fn connect(
@@ -17,14 +21,132 @@ impl Service {
         context: &RequestContext<'_>,
         path: &ResourcePath<'_>,
     ) -> Result<Response<Body>, ApiError> {
-        let (resource, sub) = (path.resource, path.subresource);
+        let sub = path.subresource;
         if sub != "log" {
             self.admit(context, path).await?;
         }
-        let name = if sub == "proxy" { proxied_name(path)? } else { path.name };
-        self.api.get(resource, path.namespace, name, "").await?;
-        let plural = &resource.kind.plural;
-        Err(ApiError::unavailable(format!("no node agent can be reached for {sub:?} of {plural} {name:?}")))
+        let query = &context.info.query;
+        match (&*path.resource.kind.plural, sub) {
+            (_, "proxy") => Box::pin(self.proxy(context, path)).await,
+            ("pods", "log") => Box::pin(self.log(context, path)).await,
+            ("pods", _) => {
+                let pod = self.object("pods", path.namespace, path.name).await?;
+                let agent_path = match sub {
+                    "portforward" => location::port_forward_path(&pod, query),
+                    _ => location::command_path(&pod, sub, query)?,
+                };
+                let Some(node) = location::node_of(&pod) else {
+                    let message = format!("pod {} does not have a host assigned", path.name);
+                    return Err(ApiError::bad_request(message));
+                };
+                let location = self.agent_of(node, agent_path).await?;
+                Box::pin(self.node_proxy.connect(self.node_request(context)?, &location)).await
+            }
+            _ => Err(ApiError::no_such_path()),
+        }
+    }
+
+    async fn log(
+        &self,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
+    ) -> Result<Response<Body>, ApiError> {
+        let options = LogOptions::read(&context.info.query, path.name)?;
+        let pod = self.object("pods", path.namespace, path.name).await?;
+        let container = container::resolve(&options.container, &pod)?;
+        let Some(node) = location::node_of(&pod) else {
+            // a pod without a node has no log
+            let mut response = Response::new(Body::Empty);
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            return Ok(response);
+        };
+        let location = self.agent_of(node, options.path(&pod, container)).await?;
+        self.node_proxy.log(&location, path.name, !options.insecure).await
+    }
+
+    async fn proxy(
+        &self,
+        context: &RequestContext<'_>,
+        path: &ResourcePath<'_>,
+    ) -> Result<Response<Body>, ApiError> {
+        let kind = path.resource.kind.name.to_lowercase();
+        let request = ProxyName::parse(path.name, &kind)?;
+        let location = match &*path.resource.kind.plural {
+            "pods" => {
+                let pod = self.object("pods", path.namespace, request.name).await?;
+                let authority = location::pod_address(&pod, request.port)?;
+                Location { scheme: request.scheme, authority, path: String::new(), is_agent: false }
+            }
+            "services" => self.proxied_service(path, &request).await?,
+            _ => self.proxied_node(&request).await?,
+        };
+        let rest = path_after(&context.info.path, "proxy", path.namespace.is_empty());
+        self.node_proxy.proxy(self.node_request(context)?, &location, &rest).await
+    }
+
+    async fn proxied_service(
+        &self,
+        path: &ResourcePath<'_>,
+        request: &ProxyName<'_>,
+    ) -> Result<Location, ApiError> {
+        let service = match request.port.parse::<i64>() {
+            Ok(_) => self.object("services", path.namespace, request.name).await?,
+            Err(_) => Value::Null,
+        };
+        let port = location::service_port_name(&service, request.name, request.port)?;
+        let endpoints = self.object("endpoints", path.namespace, request.name).await?;
+        let none =
+            |name| ApiError::unavailable(format!("no endpoints available for service {}", quoted(name)));
+        if endpoints.items(&["subsets"]).is_empty() {
+            return Err(none(request.name));
+        }
+        let is_pod = |namespace: &str, name: &str, ip: &str| {
+            let pod = self.api.lookup("pods", namespace, name).filter(|_| namespace == path.namespace);
+            let ips = |pod: &Value| pod.items(&["status", "podIPs"]).iter().any(|it| it.text(&["ip"]) == ip);
+            pod.is_some_and(|pod| pod.text(&["status", "podIP"]) == ip || ips(&pod))
+        };
+        let mut addresses = location::endpoint_addresses(&endpoints, port, is_pod);
+        if addresses.is_empty() {
+            return Err(none(path.name));
+        }
+        let index = (env::random_u64(&self.api.world) % addresses.len() as u64) as usize;
+        let authority = addresses.swap_remove(index);
+        Ok(Location { scheme: request.scheme, authority, path: String::new(), is_agent: false })
+    }
+
+    async fn proxied_node(&self, request: &ProxyName<'_>) -> Result<Location, ApiError> {
+        let node = self.object("nodes", "", request.name).await?;
+        let (host, port) = location::agent(&node, self.node_proxy.options())?;
+        if request.port.is_empty() || request.port == port.to_string() {
+            let authority = location::host_port(&host, port);
+            return Ok(Location { scheme: "https", authority, path: String::new(), is_agent: true });
+        }
+        if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| !location::is_global_unicast(ip)) {
+            return Err(ApiError::bad_request("address not allowed"));
+        }
+        let authority = location::host_port(&host, request.port);
+        Ok(Location { scheme: request.scheme, authority, path: String::new(), is_agent: false })
+    }
+
+    /// The agent of a node.
+    async fn agent_of(&self, node: &str, path: String) -> Result<Location, ApiError> {
+        let node = self.object("nodes", "", node).await?;
+        let (host, port) = location::agent(&node, self.node_proxy.options())?;
+        Ok(Location { scheme: "https", authority: location::host_port(&host, port), path, is_agent: true })
+    }
+
+    /// The newest state of an object.
+    async fn object(&self, plural: &str, namespace: &str, name: &str) -> Result<Value, ApiError> {
+        self.api.catch_up().await?;
+        let subject = Subject { group: "", kind: plural, name };
+        self.api.lookup(plural, namespace, name).ok_or_else(|| ApiError::not_found(subject))
+    }
+
+    fn node_request<'a>(&'a self, context: &'a RequestContext<'_>) -> Result<NodeRequest<'a>, ApiError> {
+        let stream = context.stream.as_ref();
+        let stream = stream.ok_or_else(|| ApiError::internal("the request cannot be forwarded"))?;
+        let body = stream.body.lock().take();
+        Ok(NodeRequest { parts: stream.parts, peer: stream.peer, callers: &self.access.callers, body })
     }
 
     async fn admit(&self, context: &RequestContext<'_>, path: &ResourcePath<'_>) -> Result<(), ApiError> {
@@ -49,21 +171,6 @@ impl Service {
         query.pairs.push(("path".to_owned(), path_after(&info.path, "proxy", path.namespace.is_empty())));
         self.api.connect(&connecting, &query).await
     }
-}
-
-/// The name of a proxied object: it may stand between a scheme and a port, `https:name:8443`, or before a
-/// port.
-fn proxied_name<'a>(path: &ResourcePath<'a>) -> Result<&'a str, ApiError> {
-    let parts: Vec<&str> = path.name.split(':').collect();
-    let name = match parts[..] {
-        [name] | [name, _] | ["" | "http" | "https", name, _] => name,
-        _ => "",
-    };
-    if name.is_empty() {
-        let kind = path.resource.kind.name.to_lowercase();
-        return Err(ApiError::bad_request(format!("invalid {kind} request {:?}", path.name)));
-    }
-    Ok(name)
 }
 
 /// The path after a subresource, with its leading slash.

@@ -17,7 +17,7 @@ mod subresources;
 mod watch;
 mod websocket;
 
-pub(crate) use request_context::RequestContext;
+pub(crate) use request_context::{RequestContext, RequestStream};
 pub use service::Service;
 pub(crate) use service::{AccessControl, DebugPages, Discovery};
 pub(crate) use subresources::{serves, subresource_index};
@@ -33,11 +33,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use plain_text::{internal_error, too_many_requests};
 use request_scope::RequestScope;
 use rest::{ApiError, RequestRecord, Step};
 use std::sync::Arc;
 use std::time::Duration;
+use subresources::on_node;
 
 /// The largest request body that is accepted.
 pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -106,8 +108,9 @@ impl Service {
             Err(error) => {
                 let user = Arc::new(auth::User::anonymous());
                 let (headers, record) = (&parts.headers, record.clone());
+                let (body, stream) = (Bytes::new(), None);
                 let context =
-                    RequestContext { info: &info, headers, user, body: Bytes::new(), connection: 0, record };
+                    RequestContext { info: &info, headers, user, body, connection: 0, record, stream };
                 responses::failure(&error, &context, &self.api.names)
             }
         };
@@ -186,8 +189,9 @@ impl Service {
         };
         let route = self.aggregation.route(&info.path, self.gates.openapi_v3);
         // an upgraded or long-running request has no deadline of this server
-        let is_long_running =
-            route.is_some() && (in_flight::is_long_running(info) || headers.contains_key(header::UPGRADE));
+        let is_of_node = info.target.as_ref().is_some_and(|target| on_node(&target.subresource));
+        let is_long_running = is_of_node && route.is_none()
+            || route.is_some() && (in_flight::is_long_running(info) || headers.contains_key(header::UPGRADE));
         let work = async {
             if let Some(remote) = route {
                 let id = audit.map(|audit| audit.id().clone());
@@ -195,12 +199,19 @@ impl Service {
                 let incoming = aggregation::ProxyRequest { parts, user: &user, callers, peer, id, timeout };
                 return Ok(Box::pin(self.aggregation.proxy(&remote, &incoming, body)).await);
             }
+            let (connection, record) = (peer.connection, record.clone());
+            if is_of_node {
+                let body = Mutex::new(Some(body.map_err(Into::into).boxed_unsync()));
+                let stream = Some(RequestStream { parts, peer, body });
+                let body = Bytes::new();
+                let context = RequestContext { info, headers, user, body, connection, record, stream };
+                return Box::pin(self.execute(&context)).await;
+            }
             let body = read_body(body).await?;
             if !body.is_empty() {
                 record.reached(Step::Received, self.api.world.elapsed());
             }
-            let (connection, record) = (peer.connection, record.clone());
-            let context = RequestContext { info, headers, user, body, connection, record };
+            let context = RequestContext { info, headers, user, body, connection, record, stream: None };
             match self.is_bulk(&context) {
                 false => self.execute(&context).await,
                 true => Box::pin(self.execute_in_bulk(context, seat, scope.traceparent())).await,

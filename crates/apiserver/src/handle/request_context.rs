@@ -1,8 +1,12 @@
 //! A request with its user, body and record.
 
+use crate::outgoing::forwarding::RequestBody;
 use crate::request::RequestInfo;
+use crate::serve::Peer;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, header};
+use parking_lot::Mutex;
 use rest::RequestRecord;
 use std::sync::Arc;
 
@@ -16,6 +20,15 @@ pub(crate) struct RequestContext<'a> {
     pub connection: u64,
     /// Warnings, annotations and timings of the request.
     pub record: Arc<RequestRecord>,
+    /// Of a request that is forwarded to a node; its body was not read.
+    pub stream: Option<RequestStream<'a>>,
+}
+
+/// The parts of a request that is streamed to another server.
+pub(crate) struct RequestStream<'a> {
+    pub parts: &'a Parts,
+    pub peer: &'a Peer,
+    pub body: Mutex<Option<RequestBody>>,
 }
 
 impl RequestContext<'_> {

@@ -12,6 +12,7 @@ use crate::discovery::openapi::OpenApi;
 use crate::filters::cors::Cors;
 use crate::filters::in_flight::InFlight;
 use crate::flowcontrol::Fairness;
+use crate::node_proxy::NodeProxy;
 use crate::options::gates::Gates;
 use crate::options::limits;
 use crate::options::observability::Verbosity;
@@ -41,6 +42,8 @@ pub struct Service {
     pub(crate) access: AccessControl,
     /// Other servers that serve parts of the API.
     pub(crate) aggregation: Arc<Aggregation>,
+    /// Forwards requests to nodes and workloads.
+    pub(crate) node_proxy: NodeProxy,
     pub(crate) discovery: Discovery,
     /// Threads for requests that compute for long.
     pub(crate) bulk: Threads,

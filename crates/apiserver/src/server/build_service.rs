@@ -12,6 +12,7 @@ use crate::filters::cors::{self, Cors};
 use crate::filters::in_flight::InFlight;
 use crate::flowcontrol::Fairness;
 use crate::handle::{AccessControl, DebugPages, Discovery, Service};
+use crate::node_proxy::{self, NodeProxy};
 use crate::options::gates::Gates;
 use crate::options::{limits, observability};
 use crate::serve::Shutdown;
@@ -35,6 +36,7 @@ pub(super) struct ServiceParts<'a> {
     pub cors: cors::Options,
     pub audit: audit::Options,
     pub aggregation: Arc<Aggregation>,
+    pub node_proxy: node_proxy::Options,
     pub keys: &'a OpenKeys,
     pub observability: observability::Options,
     pub telemetry: Telemetry,
@@ -44,6 +46,7 @@ pub(super) struct ServiceParts<'a> {
 pub(super) fn build_service(parts: ServiceParts<'_>) -> Result<Service, StartError> {
     let ServiceParts { api, shutdown, limits, gates, identity, fairness, aggregation, telemetry, .. } = parts;
     let start = Arc::default();
+    let shutdown_of_streams = shutdown.clone();
     let (store, world) = (api.storage.store.clone(), api.world.clone());
     let mut health = Health::new(store, shutdown.clone(), Arc::clone(&start), world, &limits);
     if let Some(keyring) = &parts.keys.keyring {
@@ -88,6 +91,7 @@ pub(super) fn build_service(parts: ServiceParts<'_>) -> Result<Service, StartErr
         gates,
         access,
         aggregation,
+        node_proxy: NodeProxy::new(parts.node_proxy, shutdown_of_streams),
         discovery: Discovery::new(parts.advertised, identity.published.clone()),
         bulk: Default::default(),
         slow: Default::default(),

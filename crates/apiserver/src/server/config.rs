@@ -9,6 +9,7 @@ use crate::authentication;
 use crate::authorization;
 use crate::filters::cors;
 use crate::flowcontrol;
+use crate::node_proxy;
 use crate::options::deployment::Deployment;
 use crate::options::gates::Gates;
 use crate::options::{limits, observability};
@@ -52,6 +53,8 @@ pub struct Config {
     pub egress: Egress,
     /// Options of the aggregation layer.
     pub aggregation: aggregation::Options,
+    /// Options of connections to node agents.
+    pub node_proxy: node_proxy::Options,
     pub gates: Gates,
     pub cors: cors::Options,
     /// Metrics, tracing, verbosity, profiling.

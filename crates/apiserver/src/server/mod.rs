@@ -23,6 +23,7 @@ use crate::apiextensions::Definitions;
 use crate::authentication::{ServiceAccounts, TrustMap, service_accounts};
 use crate::flowcontrol::Fairness;
 use crate::handle::Service;
+use crate::node_proxy;
 use crate::options::deployment::Deployment;
 use crate::options::gates::Gates;
 use crate::outgoing::webhook_target::ServiceRouting;
@@ -122,6 +123,7 @@ impl Server {
         let mut self_registration =
             load_self_registration(service, trusted, config.advertise.hostname, &config.gates, &api);
         let shutdown = Shutdown::new();
+        let node_proxy = node_proxy::Options { dialer: config.egress.cluster.clone(), ..config.node_proxy };
         let aggregation = aggregation::Options { dialer: config.egress.cluster, ..config.aggregation };
         let aggregation = Arc::new(Aggregation::new(api.clone(), aggregation, shutdown.clone()));
         let api_services = aggregation::Reflector::start(&aggregation);
@@ -139,6 +141,7 @@ impl Server {
             cors: config.cors,
             audit: config.audit,
             aggregation,
+            node_proxy,
             keys: &keys,
             observability: config.observability,
             telemetry,

@@ -18,7 +18,7 @@ const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
 const BURST: f64 = 25.0;
 const ONE_PER: Duration = Duration::from_secs(300);
 
-/// The identity of an event: object, type, reason, and message unless it is combined.
+/// The identity of an event: object with its part, type, reason, and message unless it is combined.
 pub type EventKey = (String, EventType, String, Option<String>);
 
 /// A map of bounded size that evicts the oldest key.
@@ -76,6 +76,8 @@ impl Correlator {
         }
         bucket.left -= 1.0;
         let group_key = (about.to_owned(), record.event_type, record.reason.clone());
+        // the same event about two parts of an object is two events
+        let identity = format!("{about}/{}", record.about.field_path);
         let group = self.groups.of(&group_key, || Group { messages: HashSet::new(), last: now });
         if now.saturating_sub(group.last) > SIMILAR_WITHIN {
             group.messages.clear();
@@ -85,12 +87,12 @@ impl Correlator {
         if is_known || group.messages.len() + 1 < MESSAGES {
             group.messages.insert(record.message.clone());
             return Some((
-                (group_key.0, group_key.1, group_key.2, Some(record.message.clone())),
+                (identity, group_key.1, group_key.2, Some(record.message.clone())),
                 record.message.clone(),
             ));
         }
         let message = format!("(combined from similar events): {}", record.message);
-        Some(((group_key.0, group_key.1, group_key.2, None), message))
+        Some(((identity, group_key.1, group_key.2, None), message))
     }
 
     /// The name and the count of the event that was written for a key.

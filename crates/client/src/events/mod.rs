@@ -44,11 +44,15 @@ pub fn reference<K: Resource>(object: &K) -> ObjectReference {
 
 impl Recorder {
     pub fn new(client: Client, world: World, component: &str) -> Self {
+        Self::of_host(client, world, component, "")
+    }
+
+    /// The recorder of a component that runs on every node: events name the host, too.
+    pub fn of_host(client: Client, world: World, component: &str, host: &str) -> Self {
         let (records, receiver) = mpsc::channel(WAITING);
-        tokio::spawn(
-            Writer { client, world, component: component.to_owned(), correlator: Correlator::default() }
-                .run(receiver),
-        );
+        let source =
+            EventSource { component: component.to_owned(), host: host.to_owned(), ..Default::default() };
+        tokio::spawn(Writer { client, world, source, correlator: Correlator::default() }.run(receiver));
         Recorder { records }
     }
 
@@ -84,7 +88,7 @@ impl Recorder {
 struct Writer {
     client: Client,
     world: World,
-    component: String,
+    source: EventSource,
     correlator: Correlator,
 }
 
@@ -135,7 +139,7 @@ impl Writer {
             count: 1,
             first_timestamp: Some(now),
             last_timestamp: Some(now),
-            source: EventSource { component: self.component.clone(), ..EventSource::default() },
+            source: self.source.clone(),
             involved_object: record.about,
             ..Event::default()
         };

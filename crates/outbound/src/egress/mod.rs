@@ -123,11 +123,11 @@ pub(crate) struct DialingConnector {
 }
 
 impl DialingConnector {
-    pub fn new(dialer: Dialer) -> Self {
+    pub fn new(dialer: Dialer, timeout: Option<Duration>) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(TIMEOUT));
+        tcp.set_connect_timeout(Some(timeout.unwrap_or(TIMEOUT)));
         DialingConnector { tcp, dialer }
     }
 }

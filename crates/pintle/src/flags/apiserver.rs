@@ -13,7 +13,7 @@ pub const DEFAULTS: &[(&str, &str)] = &[
 
 const COUNTED: &str = "object counts are read when metrics are scraped";
 const MEMORY: &str = "all reads are served from memory, which is always current";
-const NO_AGENTS: &str = "requests to kubelets are not proxied yet";
+const NO_READ_ONLY_PORT: &str = "the read-only port of kubelets is never used";
 
 pub const IGNORED: &[IgnoredFlag] = &[
     IgnoredFlag::new("apiserver-count", Int, "1", "servers of one store find each other by leases")
@@ -29,18 +29,7 @@ pub const IGNORED: &[IgnoredFlag] = &[
     .deprecated(),
     IgnoredFlag::new("enable-logs-handler", Bool, "true", "log files are not served").deprecated(),
     IgnoredFlag::new("etcd-count-metric-poll-period", Duration, "1m0s", COUNTED),
-    IgnoredFlag::new("kubelet-certificate-authority", Text, "", NO_AGENTS),
-    IgnoredFlag::new("kubelet-client-certificate", Text, "", NO_AGENTS),
-    IgnoredFlag::new("kubelet-client-key", Text, "", NO_AGENTS),
-    IgnoredFlag::new("kubelet-port", Uint, "10250", NO_AGENTS).deprecated(),
-    IgnoredFlag::new(
-        "kubelet-preferred-address-types",
-        List,
-        "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP",
-        NO_AGENTS,
-    ),
-    IgnoredFlag::new("kubelet-read-only-port", Uint, "10255", NO_AGENTS).deprecated(),
-    IgnoredFlag::new("kubelet-timeout", Duration, "5s", NO_AGENTS),
+    IgnoredFlag::new("kubelet-read-only-port", Uint, "10255", NO_READ_ONLY_PORT).deprecated(),
     IgnoredFlag::new(
         "master-service-namespace",
         Text,

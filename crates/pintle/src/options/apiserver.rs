@@ -2,7 +2,7 @@
 
 use super::{
     Admission, Aggregation, Audit, Authentication, Authorization, Cors, Dialect, EgressOptions, Etcd,
-    Features, Limits, Observability, Store, Tls,
+    Features, Kubelet, Limits, Observability, Store, Tls,
 };
 use crate::flags::duration;
 use crate::logs::Logs;
@@ -118,6 +118,9 @@ pub struct Apiserver {
 
     #[command(flatten)]
     pub aggregation: Aggregation,
+
+    #[command(flatten)]
+    pub kubelet: Kubelet,
 
     #[command(flatten)]
     pub audit: Audit,

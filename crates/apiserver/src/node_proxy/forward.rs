@@ -1,0 +1,188 @@
+//! Forwards requests to agents and workloads.
+
+use super::location::Location;
+use super::options::Options;
+use super::response;
+use super::transport::{Peer, Transports};
+use crate::audit::ID;
+use crate::authentication::Chain;
+use crate::outgoing::forwarding::{
+    RequestBody, join_upgraded, proxied_response, remove_hop_by_hop, requested_upgrade,
+};
+use crate::serve::{self, Body, Shutdown};
+use http::header::{self, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty};
+use rest::ApiError;
+use schema::problem::quoted;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+
+/// A request to forward.
+pub(crate) struct NodeRequest<'a> {
+    pub parts: &'a Parts,
+    pub peer: &'a serve::Peer,
+    /// The authenticators, which know the headers of credentials.
+    pub callers: &'a Chain,
+    pub body: Option<RequestBody>,
+}
+
+/// See the module of the folder.
+pub(crate) struct NodeProxy {
+    transports: Transports,
+    shutdown: Shutdown,
+}
+
+impl NodeProxy {
+    pub fn new(options: Options, shutdown: Shutdown) -> Self {
+        NodeProxy { transports: Transports::new(options), shutdown }
+    }
+
+    pub fn options(&self) -> &Options {
+        self.transports.options()
+    }
+
+    /// Streams the log of a container from its agent.
+    pub async fn log(
+        &self,
+        location: &Location,
+        name: &str,
+        is_verified: bool,
+    ) -> Result<Response<Body>, ApiError> {
+        let url = format!("{}://{}{}", location.scheme, location.authority, location.path);
+        let mut request = Request::new(empty_body());
+        *request.uri_mut() = parse_uri(&url)?;
+        let peer = if is_verified { Peer::Agent } else { Peer::UnverifiedAgent };
+        let client = self.transports.client(peer).map_err(ApiError::internal)?;
+        let sent = client.forward(request, false).await;
+        let response = sent.map_err(|why| ApiError::internal(format!("Get {}: {why}", quoted(&url))))?;
+        let status = response.status();
+        if !(200..=206).contains(&status.as_u16()) {
+            return Err(response::error(status, response.into_body(), "pods/log", name).await);
+        }
+        let mut response = proxied_response(response, None, &[ID]);
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        *response.headers_mut() = headers;
+        *response.status_mut() = StatusCode::OK;
+        Ok(response)
+    }
+
+    /// Forwards a request that must upgrade its connection.
+    pub async fn connect(
+        &self,
+        request: NodeRequest<'_>,
+        location: &Location,
+    ) -> Result<Response<Body>, ApiError> {
+        if requested_upgrade(request.parts).is_none() {
+            return Err(ApiError::bad_request("Upgrade request required"));
+        }
+        let uri = parse_uri(&format!("{}://{}{}", location.scheme, location.authority, location.path))?;
+        self.upgrade(request, uri, Peer::Agent).await
+    }
+
+    /// Forwards a request to a proxied object; `path` is the path after the proxy.
+    pub async fn proxy(
+        &self,
+        mut request: NodeRequest<'_>,
+        location: &Location,
+        path: &str,
+    ) -> Result<Response<Body>, ApiError> {
+        let parts = request.parts;
+        let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let peer = if location.is_agent { Peer::Agent } else { Peer::Workload };
+        let escaped = schema::url::escape_path(path.as_bytes());
+        let slash = if escaped.starts_with('/') { "" } else { "/" };
+        let uri = parse_uri(&format!("{}://{}{slash}{escaped}{query}", location.scheme, location.authority))?;
+        if requested_upgrade(parts).is_some() {
+            return self.upgrade(request, uri, peer).await;
+        }
+        if path.is_empty() && matches!(parts.method, Method::GET | Method::HEAD) {
+            return Ok(moved_to(&format!("{}/{query}", parts.uri.path())));
+        }
+        let prefix = parts.uri.path().strip_suffix(path).unwrap_or(parts.uri.path()).to_owned();
+        let body = request.body.take().unwrap_or_else(empty_body);
+        let mut forwarded = Request::new(body);
+        *forwarded.method_mut() = parts.method.clone();
+        *forwarded.headers_mut() = forwarded_headers(&request);
+        if let Ok(value) = HeaderValue::try_from(parts.uri.path()) {
+            forwarded.headers_mut().insert(FORWARDED_URI, value);
+        }
+        *forwarded.uri_mut() = uri;
+        let client = self.transports.client(peer).map_err(ApiError::internal)?;
+        let unreachable = |why| ApiError::unavailable(format!("error trying to reach service: {why}"));
+        let response = client.forward(forwarded, false).await.map_err(unreachable)?;
+        let mut response = proxied_response(response, None, &[ID]);
+        let client_host = parts.headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or("");
+        response::rewrite_location(response.headers_mut(), &prefix, &location.authority, client_host);
+        Ok(response)
+    }
+
+    /// Forwards an upgrade; once the other server has switched protocols, the connections are joined.
+    async fn upgrade(
+        &self,
+        request: NodeRequest<'_>,
+        uri: Uri,
+        peer: Peer,
+    ) -> Result<Response<Body>, ApiError> {
+        let Some((ours, protocol)) = requested_upgrade(request.parts) else {
+            return Err(ApiError::bad_request("Upgrade request required"));
+        };
+        let mut forwarded = Request::new(empty_body());
+        *forwarded.method_mut() = request.parts.method.clone();
+        *forwarded.headers_mut() = forwarded_headers(&request);
+        let headers = forwarded.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, protocol.clone());
+        // an upgraded request has no body
+        headers.remove(header::CONTENT_LENGTH);
+        *forwarded.uri_mut() = uri;
+        let client = self.transports.client(peer).map_err(ApiError::internal)?;
+        let unreachable = |why| ApiError::internal(format!("error dialing backend: {why}"));
+        let response = client.forward(forwarded, true).await.map_err(unreachable)?;
+        match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS => Ok(join_upgraded(response, ours.clone(), &self.shutdown)),
+            status if status.as_u16() < 400 => {
+                let message = format!("invalid upgrade response: status code {}", status.as_u16());
+                Err(ApiError::internal(message))
+            }
+            _ => Ok(proxied_response(response, None, &[ID])),
+        }
+    }
+}
+
+fn empty_body() -> RequestBody {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+fn parse_uri(url: &str) -> Result<Uri, ApiError> {
+    url.parse().map_err(|why| ApiError::internal(format!("{} is no URL: {why}", quoted(url))))
+}
+
+/// The headers of a forwarded request, without credentials and with the client's address.
+fn forwarded_headers(request: &NodeRequest<'_>) -> HeaderMap {
+    let mut headers = request.parts.headers.clone();
+    remove_hop_by_hop(&mut headers);
+    request.callers.remove_credentials(&mut headers);
+    // this server itself answers `Expect: 100-continue`
+    headers.remove(header::EXPECT);
+    let from = request.peer.remote.ip().to_string();
+    let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|it| it.to_str().ok());
+    let whole = before.chain([&*from]).collect::<Vec<_>>().join(", ");
+    if let Ok(value) = HeaderValue::try_from(whole) {
+        headers.insert(FORWARDED_FOR, value);
+    }
+    headers
+}
+
+/// The redirect of a proxy without a path.
+fn moved_to(location: &str) -> Response<Body> {
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(value) = HeaderValue::try_from(location) {
+        response.headers_mut().insert(header::LOCATION, value);
+    }
+    response
+}

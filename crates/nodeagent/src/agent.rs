@@ -1,0 +1,269 @@
+//! The agent: joins sources, admission, workers, mirrors, and the writer of statuses.
+
+use crate::admission::{AdmissionNode, Rejection, admit};
+use crate::images::{CredentialProviders, Images};
+use crate::pod::events::PodEvents;
+use crate::pod::garbage::Collector;
+use crate::pod::observer::Observer;
+use crate::pod::setup::PodSetup;
+use crate::pod::spec::is_terminal_phase;
+use crate::pod::worker::{StatusSink, WorkerContext};
+use crate::pod::workers::PodWorkers;
+use crate::pod_facts::{is_mirror, is_static};
+use crate::probes::worker::Prober;
+use crate::runtime::{RuntimeError, SharedRuntime};
+use crate::sources::files::FileSource;
+use crate::sources::mirrors::Mirrors;
+use crate::sources::url::UrlSource;
+use crate::sources::{PodChange, api_pods};
+use crate::status::writer::StatusWriter;
+use api::Time;
+use api::core::v1::{Node, Pod, PodStatus};
+use client::{Client, EventType, Informer, InformerFactory};
+use env::World;
+use names::node::CONFIG_MIRROR;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// What an agent is made from.
+pub struct AgentOptions {
+    pub node_name: String,
+    pub world: World,
+    pub client: Client,
+    pub factory: InformerFactory,
+    pub runtime: SharedRuntime,
+    pub setup: Arc<dyn PodSetup>,
+    pub events: Arc<dyn PodEvents>,
+    /// The node as the agent registers it, for admission.
+    pub node: watch::Receiver<Arc<Node>>,
+    /// Addresses of the node.
+    pub host_ips: watch::Receiver<Vec<String>>,
+    /// Pulls at once, if they are limited.
+    pub parallel_pulls: Option<usize>,
+    pub credential_providers: Option<Arc<dyn CredentialProviders>>,
+    pub static_pods: StaticPodOptions,
+    pub log_dir: PathBuf,
+    pub log_link_dir: PathBuf,
+}
+
+/// Where static pods are declared.
+#[derive(Debug, Clone, Default)]
+pub struct StaticPodOptions {
+    /// A directory or a file.
+    pub path: Option<PathBuf>,
+    pub path_interval: Duration,
+    pub url: Option<String>,
+    pub url_headers: Vec<(String, String)>,
+    pub url_interval: Duration,
+}
+
+/// A running agent. Its tasks end with it.
+pub struct Agent {
+    pub workers: Arc<PodWorkers>,
+    pub statuses: Arc<StatusWriter>,
+    pub pods: Informer<Pod>,
+    /// The time of the last list of the runtime's containers, by the monotonic clock.
+    pub listed: watch::Receiver<Duration>,
+    tasks: Vec<tokio::task::AbortHandle>,
+    /// Informers end with it.
+    _factory: InformerFactory,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(tokio::task::AbortHandle::abort);
+    }
+}
+
+impl Agent {
+    /// Reads what the runtime has, then runs the pods of the sources.
+    pub async fn start(options: AgentOptions) -> Result<Self, RuntimeError> {
+        let runtime = options.runtime.clone();
+        let runtime_name = runtime.version().await?.name;
+        let pods = api_pods::informer(&options.factory, &options.node_name);
+        let statuses = Arc::new(StatusWriter::new(options.client.clone(), pods.clone(), &options.world));
+        let (finished, ends) = mpsc::unbounded_channel();
+        let world = options.world.clone();
+        let context = WorkerContext {
+            runtime: runtime.clone(),
+            runtime_name,
+            world: world.clone(),
+            setup: options.setup.clone(),
+            events: options.events.clone(),
+            images: Images::new(
+                runtime.clone(),
+                world.clone(),
+                options.parallel_pulls,
+                options.credential_providers,
+            ),
+            statuses: statuses.clone(),
+            prober: Prober { runtime: runtime.clone(), world: world.clone(), events: options.events.clone() },
+            finished,
+            host_ips: options.host_ips,
+        };
+        let workers = Arc::new(PodWorkers::new(Arc::new(context)).await?);
+        let (sender, changes) = mpsc::unbounded_channel();
+        let mirrors =
+            Arc::new(Mirrors::new(options.client, pods.clone(), options.node.clone(), &options.world));
+        let mut tasks = follow_static_pods(options.static_pods, &options.node_name, &world, &sender);
+        let unsynced = tasks.len() + 1;
+        api_pods::follow(&pods, sender);
+        let dispatcher = Dispatcher {
+            world: world.clone(),
+            node: options.node,
+            events: options.events,
+            workers: workers.clone(),
+            statuses: statuses.clone(),
+            mirrors: mirrors.clone(),
+            rejected: HashMap::new(),
+            unsynced,
+        };
+        let collector = Collector {
+            runtime: runtime.clone(),
+            workers: workers.clone(),
+            world: world.clone(),
+            setup: options.setup,
+            log_dir: options.log_dir,
+            link_dir: options.log_link_dir,
+        };
+        let observer = Observer::new(runtime, world, workers.clone());
+        let listed = observer.listed.subscribe();
+        tasks.extend([
+            tokio::spawn(mirrors.run()).abort_handle(),
+            tokio::spawn(statuses.clone().run()).abort_handle(),
+            tokio::spawn(observer.run()).abort_handle(),
+            tokio::spawn(collector.run()).abort_handle(),
+            tokio::spawn(dispatcher.run(changes, ends)).abort_handle(),
+        ]);
+        Ok(Agent { workers, statuses, pods, listed, tasks, _factory: options.factory })
+    }
+}
+
+/// Starts the sources of static pods.
+fn follow_static_pods(
+    options: StaticPodOptions,
+    node: &str,
+    world: &World,
+    changes: &mpsc::UnboundedSender<PodChange>,
+) -> Vec<tokio::task::AbortHandle> {
+    let mut tasks = Vec::new();
+    if let Some(path) = options.path {
+        let source =
+            FileSource { path, node: node.to_owned(), interval: options.path_interval, world: world.clone() };
+        tasks.push(tokio::spawn(source.run(changes.clone())).abort_handle());
+    }
+    if let Some(url) = options.url {
+        let source = UrlSource {
+            url,
+            headers: options.url_headers,
+            node: node.to_owned(),
+            interval: options.url_interval,
+            world: world.clone(),
+        };
+        tasks.push(tokio::spawn(source.run(changes.clone())).abort_handle());
+    }
+    tasks
+}
+
+/// Hands pods of the sources to admission and to their workers.
+struct Dispatcher {
+    world: World,
+    node: watch::Receiver<Arc<Node>>,
+    events: Arc<dyn PodEvents>,
+    workers: Arc<PodWorkers>,
+    statuses: Arc<StatusWriter>,
+    mirrors: Arc<Mirrors>,
+    rejected: HashMap<String, PodStatus>,
+    /// Sources that were not read yet.
+    unsynced: usize,
+}
+
+impl Dispatcher {
+    async fn run(
+        mut self,
+        mut changes: mpsc::UnboundedReceiver<PodChange>,
+        mut ends: mpsc::UnboundedReceiver<String>,
+    ) {
+        loop {
+            tokio::select! {
+                Some(change) = changes.recv() => self.take(change),
+                Some(uid) = ends.recv() => {
+                    if self.workers.finish(&uid) {
+                        self.statuses.forget(&uid);
+                    }
+                }
+                else => return,
+            }
+        }
+    }
+
+    fn take(&mut self, change: PodChange) {
+        match change {
+            PodChange::Set(pod) if is_mirror(&pod) => {
+                self.mirrors.changed(&pod);
+                if let Some(uid) = pod.metadata.annotations.get(CONFIG_MIRROR) {
+                    self.statuses.renew(uid);
+                }
+            }
+            PodChange::Set(pod) => {
+                if is_static(&pod) {
+                    self.mirrors.set(&pod);
+                }
+                self.set(pod);
+            }
+            PodChange::Removed(pod) if is_mirror(&pod) => self.mirrors.changed(&pod),
+            PodChange::Removed(pod) => {
+                let uid = &pod.metadata.uid;
+                if is_static(&pod) {
+                    self.mirrors.remove(&pod);
+                }
+                self.rejected.remove(uid);
+                if self.workers.remove(uid) {
+                    self.statuses.forget(uid);
+                }
+            }
+            PodChange::Synced => {
+                self.unsynced = self.unsynced.saturating_sub(1);
+                if self.unsynced == 0 {
+                    self.workers.end_orphans();
+                }
+            }
+        }
+    }
+
+    fn set(&mut self, pod: Arc<Pod>) {
+        let uid = pod.metadata.uid.clone();
+        if let Some(status) = self.rejected.get(&uid) {
+            self.statuses.set(&pod, status, true);
+            return;
+        }
+        let is_new = !self.workers.contains(&uid) && !self.workers.was_running(&uid);
+        let is_over = is_terminal_phase(&pod.status.phase) || pod.metadata.deletion_timestamp.is_some();
+        if is_new && !is_over {
+            let node = AdmissionNode::from(&**self.node.borrow());
+            let others = self.workers.active_pods();
+            if let Err(rejection) = admit(&pod, &node, &others) {
+                self.reject(pod, rejection);
+                return;
+            }
+        }
+        self.workers.set(pod);
+    }
+
+    fn reject(&mut self, pod: Arc<Pod>, rejection: Rejection) {
+        let Rejection { reason, message } = rejection;
+        self.events.record(&pod, None, EventType::Warning, &reason, &message);
+        let status = PodStatus {
+            phase: "Failed".into(),
+            message: format!("Pod was rejected: {message}"),
+            reason,
+            start_time: Some(Time::from(self.world.now())),
+            ..PodStatus::default()
+        };
+        self.statuses.set(&pod, &status, true);
+        self.rejected.insert(pod.metadata.uid.clone(), status);
+    }
+}

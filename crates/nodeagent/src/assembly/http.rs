@@ -1,0 +1,138 @@
+//! The HTTP API of an agent.
+
+use super::parts::{Parts, failed};
+use crate::agent::Agent;
+use crate::configuration::StartError;
+use crate::pod::workers::PodWorkers;
+use crate::runtime::SharedRuntime;
+use crate::server::{
+    AuthenticationOptions, AuthorizationOptions, ClientReviews, MetricsPage, PodView, Reviews, ServerDeps,
+    ServerOptions, TlsOptions, bind, serve as serve_http,
+};
+use crate::stats::{StatsSources, Usage};
+use crate::status::writer::StatusWriter;
+use api::core::v1::Pod;
+use client::Client;
+use futures_util::FutureExt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// An agent whose runtime was not listed for so long is not healthy.
+const LIST_DEADLINE: Duration = Duration::from_secs(180);
+
+/// The pods of the workers, with the statuses that the agent writes.
+struct AgentPods {
+    workers: Arc<PodWorkers>,
+    statuses: Arc<StatusWriter>,
+    listed: watch::Receiver<Duration>,
+    world: env::World,
+}
+
+impl PodView for AgentPods {
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        let current = |pod: Arc<Pod>| match self.statuses.status(&pod.metadata.uid) {
+            Some(status) => Arc::new(Pod { status, ..Pod::clone(&pod) }),
+            None => pod,
+        };
+        self.workers.pods().into_iter().map(current).collect()
+    }
+
+    fn is_syncing(&self) -> bool {
+        self.world.elapsed().saturating_sub(*self.listed.borrow()) < LIST_DEADLINE
+    }
+}
+
+/// Serves the ports of the configuration.
+pub async fn serve(
+    parts: &Parts,
+    agent: &Agent,
+    runtime: SharedRuntime,
+    client: Client,
+    node_name: &str,
+    root_dir: &Path,
+    host_ips: watch::Receiver<Vec<String>>,
+) -> Result<(), StartError> {
+    let configuration = &parts.configuration;
+    if !configuration.flag(&["enableServer"]) {
+        return std::future::pending().await;
+    }
+    let address = |host: &str, port: i64| {
+        let ip = host.parse::<IpAddr>().ok();
+        let port = u16::try_from(port).ok().filter(|port| *port > 0);
+        ip.zip(port).map(|(ip, port)| SocketAddr::new(ip, port))
+    };
+    let host = configuration.text(&["address"]);
+    let main = address(host, configuration.int("port"));
+    let main = main.ok_or_else(|| failed(format!("{host:?} is not an address to listen on")))?;
+    let file = |field: &str| {
+        Some(PathBuf::from(configuration.text(&[field]))).filter(|it| !it.as_os_str().is_empty())
+    };
+    let client_ca = configuration.text(&["authentication", "x509", "clientCAFile"]);
+    let mut hosts = vec![node_name.to_owned()];
+    hosts.extend(host_ips.borrow().iter().cloned());
+    let options = ServerOptions {
+        address: main,
+        tls: TlsOptions {
+            files: file("tlsCertFile").zip(file("tlsPrivateKeyFile")),
+            directory: PathBuf::from(parts.flags.text("cert-dir")),
+            hosts,
+            client_authorities: Some(PathBuf::from(client_ca)).filter(|it| !it.as_os_str().is_empty()),
+        },
+        healthz: address(configuration.text(&["healthzBindAddress"]), configuration.int("healthzPort")),
+        read_only: address(host, configuration.int("readOnlyPort")),
+    };
+    let bound = bind(options, &parts.world).await.map_err(failed)?;
+    let pods: Arc<dyn PodView> = Arc::new(AgentPods {
+        workers: agent.workers.clone(),
+        statuses: agent.statuses.clone(),
+        listed: agent.listed.clone(),
+        world: parts.world.clone(),
+    });
+    let usage = Arc::new(Usage::new(StatsSources {
+        runtime: runtime.clone(),
+        pods: pods.clone(),
+        node_name: node_name.to_owned(),
+        world: parts.world.clone(),
+        proc: PathBuf::from("/proc"),
+        root_dir: root_dir.to_owned(),
+    }));
+    let registry = parts.registry.clone();
+    let metrics = move |page| {
+        let (usage, registry) = (usage.clone(), registry.clone());
+        async move {
+            match page {
+                MetricsPage::Agent => Ok(registry.text().into()),
+                MetricsPage::Probes => Ok(bytes::Bytes::new()),
+                page => usage.page(page).await,
+            }
+        }
+        .boxed()
+    };
+    let reviews: Arc<dyn Reviews> = Arc::new(ClientReviews { client, names: parts.names.clone() });
+    let deps = ServerDeps {
+        world: parts.world.clone(),
+        node_name: node_name.to_owned(),
+        configuration: Arc::new(configuration.clone()),
+        runtime,
+        pods,
+        reviews: parts.flags.given("kubeconfig").map(|_| reviews),
+        authentication: AuthenticationOptions {
+            anonymous: configuration.flag(&["authentication", "anonymous", "enabled"]),
+            webhook: configuration.flag(&["authentication", "webhook", "enabled"]),
+            cache_ttl: configuration.duration(&["authentication", "webhook", "cacheTTL"]),
+        },
+        authorization: AuthorizationOptions {
+            always_allow: configuration.text(&["authorization", "mode"]) == "AlwaysAllow",
+            allowed_ttl: configuration.duration(&["authorization", "webhook", "cacheAuthorizedTTL"]),
+            denied_ttl: configuration.duration(&["authorization", "webhook", "cacheUnauthorizedTTL"]),
+        },
+        metrics: Arc::new(metrics),
+        set_verbosity: parts.set_verbosity.clone(),
+        log_directory: PathBuf::from("/var/log"),
+    };
+    serve_http(bound, deps).await;
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! Assembles the agent from its configuration, and runs it.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `connection` | the runtime's endpoint, and the client of the API server |
+//! | `node` | options of the node object and facts about the machine |
+//! | `parts` | what an agent is made from |
+//! | `http` | the HTTP API: ports, certificates, pods, pages |
+//!
+//! The order is a list in [`run`]: runtime, client, node, surroundings of pods, agent, HTTP API.
+
+mod connection;
+mod http;
+mod node;
+mod parts;
+
+pub use parts::Parts;
+
+use crate::agent::{Agent, AgentOptions, StaticPodOptions};
+use crate::cgroups::slices::SliceClient;
+use crate::cgroups::systemd::{SYSTEM_BUS, SystemdSlices};
+use crate::cgroups::{CgroupDriver, CgroupFiles, CgroupManager, CgroupOptions, LimitOptions};
+use crate::configuration::{Configuration, Flags, StartError};
+use crate::images::CredentialProviders;
+use crate::images::providers::{ProviderSet, config};
+use crate::logs::rotation::Rotation;
+use crate::node::{LeaseRenewal, Machine, MachineAddresses, NodeReporter, ReporterDeps};
+use crate::objects::cache::{ObjectCache, Strategy};
+use crate::pod::events::PodEvents;
+use crate::pod::workers::PodWorkers;
+use crate::pod_setup::MachineSetup;
+use crate::volumes::VolumeManager;
+use crate::volumes::linux_mounter::LinuxMounter;
+use api::Quantity;
+use api::core::v1::{Node, Service};
+use client::{InformerFactory, Metrics, Recorder};
+use env::World;
+use parking_lot::RwLock;
+use parts::failed;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// Where runtimes write the logs of pods, and where links to them are.
+const LOG_DIR: &str = "/var/log/pods";
+const LOG_LINK_DIR: &str = "/var/log/containers";
+/// The mounts of this process.
+const MOUNT_TABLE: &str = "/proc/self/mountinfo";
+
+/// Runs the agent until it is dropped.
+pub async fn run(parts: Parts) -> Result<(), StartError> {
+    let Parts { configuration, flags, names, world, .. } = &parts;
+    let providers = credential_providers(flags, world)?;
+    let runtime = connection::runtime(configuration, flags).await?;
+    let metrics = Metrics::new(parts.registry.clone());
+    let client = connection::client(configuration, flags, &metrics, world)?;
+    let root_dir = PathBuf::from(flags.text("root-dir"));
+    let node_name = node::name(flags, &parts.hostname);
+    let machine = Machine::read(Path::new("/"));
+    let options = node::options(configuration, flags, &node_name, &parts.hostname, &root_dir)?;
+    let factory = InformerFactory::new(client.clone());
+    let recorder = Arc::new(Recorder::of_host(client.clone(), world.clone(), &names.agent, &node_name));
+    let events: Arc<dyn PodEvents> = recorder.clone();
+    let (reporter, monitor, handle) = NodeReporter::new(ReporterDeps {
+        options: options.clone(),
+        client: client.clone(),
+        world: world.clone(),
+        informer: factory.informer_of::<Node>("", &format!("metadata.name={node_name}")),
+        runtime: runtime.clone(),
+        machine: machine.clone(),
+        lookup: Arc::new(MachineAddresses),
+        events: node::events(recorder.clone(), node_name.clone()),
+    });
+    let cgroups = cgroups(configuration).map_err(failed)?;
+    let amounts = node::amounts(&machine, &options);
+    cgroups.set_up(&amounts.pods).map_err(|why| failed(format!("cannot make the cgroups of pods: {why}")))?;
+    let workers: Arc<OnceLock<Arc<PodWorkers>>> = Arc::default();
+    let changed = workers.clone();
+    let objects = Arc::new(ObjectCache::new(
+        client.clone(),
+        world.clone(),
+        strategy(configuration),
+        Some(factory.informer::<Service>()),
+        Arc::new(move |uid| {
+            if let Some(workers) = changed.get() {
+                workers.refresh(uid);
+            }
+        }),
+    ));
+    let volumes = VolumeManager::new(&root_dir, Arc::new(LinuxMounter), objects.clone(), world.clone());
+    volumes.set_allocatable(amounts.allocatable.clone());
+    let facts = node::facts(configuration, &root_dir, &machine, amounts.allocatable, Path::new(LOG_DIR));
+    let setup = Arc::new(MachineSetup {
+        client: client.clone(),
+        world: world.clone(),
+        facts: RwLock::new(Arc::new(facts)),
+        host_ips: handle.host_ips.clone(),
+        volumes,
+        objects,
+        cgroups: Arc::new(cgroups),
+        events: events.clone(),
+        log_link_dir: PathBuf::from(LOG_LINK_DIR),
+    });
+    let lease =
+        LeaseRenewal::new(&client, world.clone(), &node_name, options.lease_duration, handle.node.clone());
+    let agent = Agent::start(AgentOptions {
+        node_name: node_name.clone(),
+        world: world.clone(),
+        client: client.clone(),
+        factory,
+        runtime: runtime.clone(),
+        setup,
+        events,
+        node: handle.node.clone(),
+        host_ips: handle.host_ips.clone(),
+        parallel_pulls: configuration.flag(&["serializeImagePulls"]).then_some(1),
+        credential_providers: providers,
+        static_pods: static_pods(configuration),
+        log_dir: PathBuf::from(LOG_DIR),
+        log_link_dir: PathBuf::from(LOG_LINK_DIR),
+    })
+    .await
+    .map_err(failed)?;
+    let _ = workers.set(agent.workers.clone());
+    handle.watch_lists(agent.listed.clone());
+    let size: Quantity =
+        configuration.text(&["containerLogMaxSize"]).parse().unwrap_or_else(|_| Quantity::new(10 << 20));
+    let rotation = Rotation {
+        runtime: runtime.clone(),
+        world: world.clone(),
+        max_bytes: u64::try_from(size.whole()).unwrap_or(0),
+        max_files: usize::try_from(configuration.int("containerLogMaxFiles")).unwrap_or(5),
+    };
+    let has_api = flags.given("kubeconfig").is_some();
+    let http = http::serve(&parts, &agent, runtime, client, &node_name, &root_dir, handle.host_ips.clone());
+    let node = async {
+        match has_api {
+            // without an API server there is no node object
+            false => monitor.run().await,
+            true => drop(tokio::join!(reporter.run(), monitor.run(), lease.run())),
+        }
+    };
+    tokio::select! {
+        ended = http => ended,
+        () = node => Ok(()),
+        () = rotation.run() => Ok(()),
+    }
+}
+
+fn credential_providers(
+    flags: &Flags,
+    world: &World,
+) -> Result<Option<Arc<dyn CredentialProviders>>, StartError> {
+    let (file, directory) =
+        (flags.text("image-credential-provider-config"), flags.text("image-credential-provider-bin-dir"));
+    if file.is_empty() && directory.is_empty() {
+        return Ok(None);
+    }
+    let loaded = match file.is_empty() {
+        true => Err("credential provider config path is empty".to_owned()),
+        false => config::load(Path::new(file), Path::new(directory)),
+    };
+    match loaded {
+        Ok(configs) => Ok(Some(Arc::new(ProviderSet::new(configs, world.clone())))),
+        Err(why) => Err(StartError::new(format!("\"Failed to register CRI auth plugins\" err={why:?}"))),
+    }
+}
+
+fn strategy(configuration: &Configuration) -> Strategy {
+    match configuration.text(&["configMapAndSecretChangeDetectionStrategy"]) {
+        "Cache" => Strategy::Cache,
+        "Get" => Strategy::Get,
+        _ => Strategy::Watch,
+    }
+}
+
+fn cgroups(configuration: &Configuration) -> Result<CgroupManager, String> {
+    let driver = match configuration.text(&["cgroupDriver"]) {
+        "systemd" => CgroupDriver::Systemd,
+        _ => CgroupDriver::Cgroupfs,
+    };
+    let limits = LimitOptions {
+        has_cpu_quota: configuration.flag(&["cpuCFSQuota"]),
+        cpu_quota_period: configuration.duration(&["cpuCFSQuotaPeriod"]),
+        pod_pids_limit: configuration.int("podPidsLimit"),
+    };
+    let options = CgroupOptions {
+        driver,
+        root: configuration.text(&["cgroupRoot"]).to_owned(),
+        is_per_qos: configuration.flag(&["cgroupsPerQOS"]),
+        limits,
+    };
+    let mounts = std::fs::read_to_string(MOUNT_TABLE).map_err(|why| format!("{MOUNT_TABLE}: {why}"))?;
+    let files = CgroupFiles::from_mount_table(&mounts).ok_or("no cgroup filesystem is mounted")?;
+    let slices: Option<Box<dyn SliceClient>> = match driver {
+        CgroupDriver::Systemd => Some(Box::new(SystemdSlices::new(SYSTEM_BUS))),
+        CgroupDriver::Cgroupfs => None,
+    };
+    CgroupManager::new(files, options, slices)
+}
+
+fn static_pods(configuration: &Configuration) -> StaticPodOptions {
+    let some = |field: &str| Some(configuration.text(&[field]).to_owned()).filter(|it| !it.is_empty());
+    let headers = configuration.at(&["staticPodURLHeader"]).and_then(schema::Value::as_map);
+    let url_headers = headers.into_iter().flat_map(|map| map.iter()).flat_map(|(name, values)| {
+        let values = values.as_list().unwrap_or(&[]).iter().filter_map(schema::Value::as_str);
+        values.map(|value| (name.to_string(), value.to_owned())).collect::<Vec<_>>()
+    });
+    StaticPodOptions {
+        path: some("staticPodPath").map(PathBuf::from),
+        path_interval: configuration.duration(&["fileCheckFrequency"]),
+        url: some("staticPodURL"),
+        url_headers: url_headers.collect(),
+        url_interval: configuration.duration(&["httpCheckFrequency"]),
+    }
+}

@@ -1,0 +1,253 @@
+//! The cgroup filesystems of a machine: which hierarchies there are, and how limits are written to them.
+//!
+//! With version 1 each controller has a hierarchy of its own, and a cgroup is a directory in each of them. With version
+//! 2 there is one hierarchy, and a controller works in a cgroup after each of its ancestors has enabled it.
+
+use crate::cgroups::limits::CgroupLimits;
+use crate::pod_facts::hugepage_unit;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Controllers that pods are limited by.
+const CONTROLLERS: &[&str] = &["cpu", "memory", "pids", "hugetlb", "cpuset"];
+/// No limit, in files of version 2.
+const MAX: &str = "max";
+
+/// Where the hierarchies are mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CgroupFiles {
+    /// Directories by controller, or by `name=...` for a hierarchy without one.
+    V1(BTreeMap<String, PathBuf>),
+    V2(PathBuf),
+}
+
+impl CgroupFiles {
+    /// Reads the mount table of a process.
+    pub fn from_mount_table(text: &str) -> Option<Self> {
+        let (mut v1, mut v2) = (BTreeMap::new(), None);
+        for line in text.lines() {
+            let Some((mount, filesystem)) = line.split_once(" - ") else { continue };
+            let Some(path) = mount.split(' ').nth(4).map(PathBuf::from) else { continue };
+            let mut fields = filesystem.split(' ');
+            match (fields.next(), fields.nth(1)) {
+                (Some("cgroup2"), _) => v2 = v2.or(Some(path)),
+                (Some("cgroup"), Some(options)) => {
+                    let skipped = ["rw", "ro", "xattr", "noprefix", "clone_children", "release_agent"];
+                    let names = options.split(',').filter(|it| !skipped.contains(it));
+                    for name in names {
+                        v1.entry(name.to_owned()).or_insert_with(|| path.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        // a hybrid machine has both, with the controllers in version 1
+        match (v1.is_empty(), v2) {
+            (false, _) => Some(CgroupFiles::V1(v1)),
+            (true, Some(path)) => Some(CgroupFiles::V2(path)),
+            (true, None) => None,
+        }
+    }
+
+    pub fn is_v2(&self) -> bool {
+        matches!(self, CgroupFiles::V2(_))
+    }
+
+    /// The directories of a cgroup, by controller.
+    fn directories(&self, path: &str) -> Vec<(&str, PathBuf)> {
+        let inside = path.trim_start_matches('/');
+        match self {
+            CgroupFiles::V1(hierarchies) => {
+                let mut all: Vec<(&str, PathBuf)> =
+                    hierarchies.iter().map(|(name, root)| (&**name, root.join(inside))).collect();
+                all.sort_by(|a, b| a.1.cmp(&b.1));
+                all.dedup_by(|a, b| a.1 == b.1);
+                all
+            }
+            CgroupFiles::V2(root) => vec![("", root.join(inside))],
+        }
+    }
+
+    pub fn exists(&self, path: &str) -> bool {
+        self.directories(path).iter().all(|(_, directory)| directory.is_dir())
+    }
+
+    /// Makes a cgroup and its ancestors.
+    pub fn create(&self, path: &str) -> io::Result<()> {
+        for (name, directory) in self.directories(path) {
+            match self {
+                CgroupFiles::V1(hierarchies) if name == "cpuset" => {
+                    create_cpuset(
+                        hierarchies.get("cpuset").map_or(Path::new("/"), PathBuf::as_path),
+                        &directory,
+                    )?;
+                }
+                CgroupFiles::V1(_) => std::fs::create_dir_all(&directory)?,
+                CgroupFiles::V2(root) => create_unified(root, &directory)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes limits. A controller that the machine lacks is skipped.
+    pub fn set(&self, path: &str, limits: &CgroupLimits) -> io::Result<()> {
+        let inside = path.trim_start_matches('/');
+        for (controller, file, text) in self.writes(limits) {
+            let directory = match self {
+                CgroupFiles::V1(hierarchies) => match hierarchies.get(controller) {
+                    Some(root) => root.join(inside),
+                    None => continue,
+                },
+                CgroupFiles::V2(root) => root.join(inside),
+            };
+            let file = directory.join(&file);
+            if controller == "hugetlb" && !file.exists() {
+                continue;
+            }
+            write(&file, &text)?;
+        }
+        Ok(())
+    }
+
+    /// The controller, file and text of each limit, in the order of writing.
+    fn writes(&self, limits: &CgroupLimits) -> Vec<(&'static str, String, String)> {
+        let mut writes = Vec::new();
+        let mut add = |controller, file: &str, text: String| writes.push((controller, file.to_owned(), text));
+        let is_v2 = self.is_v2();
+        let limit = |value: i64| if value < 0 { MAX.to_owned() } else { value.to_string() };
+        if let Some(shares) = limits.cpu_shares {
+            match is_v2 {
+                true => add("cpu", "cpu.weight", cpu_weight(shares).to_string()),
+                false => add("cpu", "cpu.shares", shares.to_string()),
+            }
+        }
+        if let Some((quota, period)) = limits.cpu_quota {
+            match is_v2 {
+                true => add("cpu", "cpu.max", format!("{} {period}", limit(quota))),
+                false => {
+                    add("cpu", "cpu.cfs_period_us", period.to_string());
+                    add("cpu", "cpu.cfs_quota_us", quota.to_string());
+                }
+            }
+        }
+        if let Some(memory) = limits.memory.filter(|&memory| memory != 0) {
+            match is_v2 {
+                true => add("memory", "memory.max", limit(memory)),
+                false => add("memory", "memory.limit_in_bytes", memory.to_string()),
+            }
+        }
+        if let Some(pids) = limits.pids {
+            add("pids", "pids.max", limit(pids));
+        }
+        for (&size, &bytes) in &limits.hugepages {
+            let file = if is_v2 { "max" } else { "limit_in_bytes" };
+            add("hugetlb", &format!("hugetlb.{}.{file}", hugepage_unit(size)), bytes.to_string());
+        }
+        writes
+    }
+
+    /// The ids of the processes in a cgroup and below it.
+    pub fn processes(&self, path: &str) -> Vec<i32> {
+        let mut pids = Vec::new();
+        let mut pending: Vec<PathBuf> = self.directories(path).into_iter().map(|(_, it)| it).collect();
+        while let Some(directory) = pending.pop() {
+            let text = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+            pending.extend(children(&directory));
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Removes a cgroup and those below it. The cgroups have no processes.
+    pub fn remove(&self, path: &str) -> io::Result<()> {
+        for (_, directory) in self.directories(path) {
+            remove_tree(&directory)?;
+        }
+        Ok(())
+    }
+
+    /// The names of the cgroups directly below one.
+    pub fn children(&self, path: &str) -> Vec<String> {
+        let directories = self.directories(path);
+        let all = directories.iter().flat_map(|(_, directory)| children(directory));
+        let names = all.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        names.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    }
+}
+
+fn children(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir())).map(|entry| entry.path()).collect()
+}
+
+/// The children first: a cgroup is removed by `rmdir`, which its files do not hinder.
+fn remove_tree(directory: &Path) -> io::Result<()> {
+    let mut order = vec![directory.to_owned()];
+    let mut next = 0;
+    while next < order.len() {
+        order.extend(children(&order[next]));
+        next += 1;
+    }
+    for directory in order.iter().rev() {
+        match std::fs::remove_dir(directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Shares of version 1 as a weight of version 2: 2..=262144 becomes 1..=10000.
+pub fn cpu_weight(shares: i64) -> i64 {
+    1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
+}
+
+/// Writes a limit; one that the file has already is left alone.
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    if std::fs::read_to_string(file).is_ok_and(|current| current.trim() == text) {
+        return Ok(());
+    }
+    std::fs::write(file, text)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
+}
+
+/// A new cpuset is empty, and takes no process before it has the CPUs and memory nodes of its parent.
+fn create_cpuset(root: &Path, directory: &Path) -> io::Result<()> {
+    let inside = directory.strip_prefix(root).unwrap_or(Path::new(""));
+    let mut parent = root.to_owned();
+    for part in inside.components() {
+        let child = parent.join(part);
+        std::fs::create_dir_all(&child)?;
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            let is_empty = std::fs::read_to_string(child.join(file)).is_ok_and(|text| text.trim().is_empty());
+            if is_empty {
+                std::fs::write(child.join(file), std::fs::read(parent.join(file))?)?;
+            }
+        }
+        parent = child;
+    }
+    Ok(())
+}
+
+/// Enables the controllers in each ancestor.
+fn create_unified(root: &Path, directory: &Path) -> io::Result<()> {
+    let inside = directory.strip_prefix(root).unwrap_or(Path::new(""));
+    let mut parent = root.to_owned();
+    for part in inside.components() {
+        let available = std::fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
+        let enabled = std::fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
+        let has = |list: &str, name: &str| list.split_whitespace().any(|it| it == name);
+        for controller in CONTROLLERS.iter().filter(|it| has(&available, it) && !has(&enabled, it)) {
+            write(&parent.join("cgroup.subtree_control"), &format!("+{controller}"))?;
+        }
+        parent = parent.join(part);
+        std::fs::create_dir_all(&parent)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+use super::*;
+
+const HYBRID: &str = "\
+30 1 0:1 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+31 30 0:2 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
+32 30 0:3 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+33 30 0:4 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
+34 30 0:5 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+
+#[test]
+fn mount_tables_name_the_hierarchies() {
+    let path = |name: &str| PathBuf::from(format!("/sys/fs/cgroup/{name}"));
+    let expected = [("cpu", "cpu"), ("cpuacct", "cpu"), ("memory", "memory"), ("name=systemd", "systemd")];
+    let expected = expected.map(|(name, directory)| (name.to_owned(), path(directory)));
+    assert_eq!(CgroupFiles::from_mount_table(HYBRID), Some(CgroupFiles::V1(BTreeMap::from(expected))));
+    let unified = "31 30 0:2 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw,nsdelegate\n";
+    assert_eq!(
+        CgroupFiles::from_mount_table(unified),
+        Some(CgroupFiles::V2(PathBuf::from("/sys/fs/cgroup")))
+    );
+    assert_eq!(CgroupFiles::from_mount_table(""), None);
+}
+
+fn limits() -> CgroupLimits {
+    CgroupLimits {
+        cpu_shares: Some(307),
+        cpu_quota: Some((30_000, 100_000)),
+        memory: Some(1 << 20),
+        pids: Some(300),
+        hugepages: BTreeMap::from([(2 << 20, 0)]),
+    }
+}
+
+/// A tree as a machine has it: directories with the files of version 2.
+fn unified(root: &Path, controllers: &str) {
+    for (file, text) in
+        [("cgroup.controllers", controllers), ("cgroup.subtree_control", ""), ("cgroup.procs", "")]
+    {
+        std::fs::write(root.join(file), text).unwrap();
+    }
+}
+
+#[test]
+fn version_2_enables_controllers_and_writes_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    unified(root, "cpuset cpu io memory pids\n");
+    std::fs::create_dir_all(root.join("kubepods")).unwrap();
+    unified(&root.join("kubepods"), "cpu memory pids\n");
+    let files = CgroupFiles::V2(root.to_owned());
+    files.create("/kubepods/podu").unwrap();
+    assert!(files.exists("/kubepods/podu"));
+    // a real file would gather what is written one after the other
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    assert_eq!(read("cgroup.subtree_control"), "+cpuset");
+    assert_eq!(read("kubepods/cgroup.subtree_control"), "+pids");
+    files.set("/kubepods/podu", &limits()).unwrap();
+    let expected =
+        [("cpu.weight", "12"), ("cpu.max", "30000 100000"), ("memory.max", "1048576"), ("pids.max", "300")];
+    for (file, text) in expected {
+        assert_eq!(read(&format!("kubepods/podu/{file}")), text, "{file}");
+    }
+    assert!(!root.join("kubepods/podu/hugetlb.2MB.max").exists());
+    let free = CgroupLimits { cpu_quota: Some((-1, 100_000)), ..CgroupLimits::default() };
+    files.set("/kubepods/podu", &free).unwrap();
+    assert_eq!(read("kubepods/podu/cpu.max"), "max 100000");
+    assert_eq!(files.children("/kubepods"), ["podu"]);
+}
+
+#[test]
+fn version_1_has_a_directory_per_hierarchy() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = |name: &str| dir.path().join(name);
+    for name in ["cpu", "memory", "pids", "cpuset", "systemd"] {
+        std::fs::create_dir(root(name)).unwrap();
+    }
+    for (file, text) in [("cpuset.cpus", "0-1\n"), ("cpuset.mems", "0\n")] {
+        std::fs::write(root("cpuset").join(file), text).unwrap();
+        // a real directory has its files from the start
+        std::fs::create_dir_all(root("cpuset/kubepods/podu")).unwrap();
+        std::fs::write(root("cpuset/kubepods").join(file), "\n").unwrap();
+        std::fs::write(root("cpuset/kubepods/podu").join(file), "\n").unwrap();
+    }
+    let names = ["cpu", "memory", "pids", "cpuset", "name=systemd"];
+    let hierarchies = names.map(|name| (name.to_owned(), root(name.trim_start_matches("name="))));
+    let files = CgroupFiles::V1(BTreeMap::from(hierarchies));
+    assert!(!files.exists("/kubepods/podu"));
+    files.create("/kubepods/podu").unwrap();
+    assert!(files.exists("/kubepods/podu"));
+    let read = |path: &str| std::fs::read_to_string(root(path)).unwrap();
+    assert_eq!(read("cpuset/kubepods/podu/cpuset.cpus"), "0-1\n");
+    files.set("/kubepods/podu", &limits()).unwrap();
+    let expected = [
+        ("cpu/kubepods/podu/cpu.shares", "307"),
+        ("cpu/kubepods/podu/cpu.cfs_quota_us", "30000"),
+        ("cpu/kubepods/podu/cpu.cfs_period_us", "100000"),
+        ("memory/kubepods/podu/memory.limit_in_bytes", "1048576"),
+        ("pids/kubepods/podu/pids.max", "300"),
+    ];
+    for (file, text) in expected {
+        assert_eq!(read(file), text, "{file}");
+    }
+    std::fs::write(root("pids/kubepods/podu/cgroup.procs"), "12\n7\n").unwrap();
+    assert_eq!(files.processes("/kubepods"), [7, 12]);
+}
+
+#[test]
+fn removal_goes_from_the_leaves_up() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("kubepods/podu/a/b")).unwrap();
+    let files = CgroupFiles::V2(dir.path().to_owned());
+    files.remove("/kubepods/podu").unwrap();
+    files.remove("/kubepods/podu").unwrap();
+    assert!(dir.path().join("kubepods").exists() && !files.exists("/kubepods/podu"));
+}
+
+#[test]
+fn shares_become_weights() {
+    assert_eq!([2, 102, 1024, 262_144].map(cpu_weight), [1, 4, 39, 10_000]);
+}
+
+/// Needs a machine with writable hierarchies.
+#[test]
+fn real_hierarchies_take_limits() {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let Some(files) = CgroupFiles::from_mount_table(&table) else {
+        return testdata::skip("no cgroup filesystem is mounted");
+    };
+    let name = format!("/pintle-test-{}", std::process::id());
+    let pod = format!("{name}/podu");
+    if let Err(error) = files.create(&pod) {
+        return testdata::skip(&format!("cgroups cannot be made: {error}"));
+    }
+    let limits = CgroupLimits { hugepages: BTreeMap::new(), ..limits() };
+    let set = files.set(&pod, &limits);
+    let inside = pod.trim_start_matches('/');
+    let (file, expected) = match &files {
+        CgroupFiles::V1(hierarchies) => {
+            (hierarchies["memory"].join(inside).join("memory.limit_in_bytes"), "1048576")
+        }
+        CgroupFiles::V2(root) => (root.join(inside).join("memory.max"), "1048576"),
+    };
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    let is_there = files.exists(&pod);
+    files.remove(&name).unwrap();
+    set.unwrap();
+    assert_eq!((written.trim(), is_there, files.exists(&name)), (expected, true, false));
+}

@@ -1,0 +1,49 @@
+//! Lists of CPUs, such as `0-3,7`.
+
+use std::collections::BTreeSet;
+
+/// Parses a list; the errors are upstream's.
+pub fn parse(text: &str) -> Result<BTreeSet<u32>, String> {
+    let number = |text: &str| {
+        text.parse::<u32>().map_err(|_| {
+            let why = if text.bytes().all(|it| it.is_ascii_digit()) && !text.is_empty() {
+                "value out of range"
+            } else {
+                "invalid syntax"
+            };
+            format!("strconv.Atoi: parsing {text:?}: {why}")
+        })
+    };
+    let mut all = BTreeSet::new();
+    if text.is_empty() {
+        return Ok(all);
+    }
+    for range in text.split(',') {
+        match range.split_once('-') {
+            None => drop(all.insert(number(range)?)),
+            Some((first, last)) => {
+                let (first, last) = (number(first)?, number(last)?);
+                if first > last {
+                    return Err(format!("invalid range {range:?} ({first} >= {last})"));
+                }
+                if last - first > 1 << 16 {
+                    return Err(format!("invalid range {range:?}: too many CPUs"));
+                }
+                all.extend(first..=last);
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_and_numbers_are_read() {
+        assert_eq!(parse("0-2,5").unwrap(), BTreeSet::from([0, 1, 2, 5]));
+        assert_eq!(parse("3-1").unwrap_err(), "invalid range \"3-1\" (3 >= 1)");
+        assert_eq!(parse("x").unwrap_err(), "strconv.Atoi: parsing \"x\": invalid syntax");
+    }
+}

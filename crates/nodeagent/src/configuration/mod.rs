@@ -1,0 +1,31 @@
+//! The configuration of the agent: `KubeletConfiguration` (`NodeAgentConfiguration`) from a file, overridden by flags.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `fields` | the table of fields: names, types, defaults, flags (`fields.txt`) |
+//! | `decode` | a text becomes a tree; unknown fields are ignored, wrong types are errors in upstream's words |
+//! | `values` | [`Configuration`]: the tree with all defaults, and typed reads |
+//! | `flags` | upstream's command line ([`Flags`]), and how it overrides the file |
+//! | `validate` | checks of values that need nothing else |
+//! | `start` | checks that upstream makes when it starts: reserved resources, eviction thresholds, policies, TLS |
+//! | `gates` | feature gates, known names handed in |
+//!
+//! Invariants: the texts of errors are upstream's. A checked configuration has every field that has a default.
+
+mod cpuset;
+mod decode;
+mod error;
+mod fields;
+mod flags;
+mod gates;
+mod load;
+mod node_labels;
+mod start;
+mod validate;
+mod values;
+
+pub use error::StartError;
+pub use flags::{Flags, help};
+pub use gates::{Gate, Gates};
+pub use load::{Loaded, load};
+pub use values::Configuration;

@@ -1,0 +1,71 @@
+//! Facts about the node that the configurations of pods depend on.
+
+use super::dns::DnsOptions;
+use crate::pod_facts::ResourceList;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// See the module. Made once from configuration and machine; the allocatable resources may change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeFacts {
+    /// The directory of the agent.
+    pub root_dir: PathBuf,
+    /// The directory of pods' log files.
+    pub log_dir: PathBuf,
+    /// The hosts file of the node.
+    pub hosts_file: PathBuf,
+    /// The address of the node that pods see.
+    pub host_ip: String,
+    pub dns: DnsOptions,
+    pub allocatable: ResourceList,
+    /// Bytes of memory of the machine.
+    pub memory_capacity: i64,
+    /// Page sizes of the machine, in bytes.
+    pub hugepage_sizes: Vec<u64>,
+    pub has_cpu_quota: bool,
+    pub cpu_quota_period: Duration,
+    /// Whether containers without a seccomp profile get the runtime's default.
+    pub has_seccomp_default: bool,
+    pub has_selinux: bool,
+}
+
+impl Default for NodeFacts {
+    fn default() -> Self {
+        NodeFacts {
+            root_dir: PathBuf::from("/var/lib/kubelet"),
+            log_dir: PathBuf::from("/var/log/pods"),
+            hosts_file: PathBuf::from("/etc/hosts"),
+            host_ip: String::new(),
+            dns: DnsOptions::default(),
+            allocatable: ResourceList::new(),
+            memory_capacity: 0,
+            hugepage_sizes: Vec::new(),
+            has_cpu_quota: true,
+            cpu_quota_period: Duration::from_millis(100),
+            has_seccomp_default: false,
+            has_selinux: false,
+        }
+    }
+}
+
+impl NodeFacts {
+    /// The directory of a pod.
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        pod_dir(&self.root_dir, uid)
+    }
+
+    /// The directory of a container of a pod, for its termination message.
+    pub fn container_dir(&self, uid: &str, container: &str) -> PathBuf {
+        self.pod_dir(uid).join("containers").join(container)
+    }
+
+    /// The directory of a pod's log files.
+    pub fn pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
+        self.log_dir.join(format!("{namespace}_{name}_{uid}"))
+    }
+}
+
+/// The directory of a pod below the agent's.
+pub fn pod_dir(root: &Path, uid: &str) -> PathBuf {
+    root.join("pods").join(uid)
+}

@@ -1,0 +1,169 @@
+//! Images of containers: pull policies, credentials, delays after failures.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`reference`] | the grammar of names |
+//! | [`keyring`], [`image_match`] | credentials by image |
+//! | [`providers`] | credentials from programs |
+
+pub mod image_match;
+pub mod keyring;
+pub mod providers;
+pub mod reference;
+
+use crate::pod::backoff::{BackoffTable, go_duration};
+use crate::pod::events::PodEvents;
+use crate::pod::spec::ContainerSpec;
+use crate::runtime::{ImageInfo, RegistryAuth, RuntimeError, SandboxConfig, SharedRuntime};
+use api::core::v1::Pod;
+use client::EventType;
+use env::World;
+use futures_util::future::BoxFuture;
+use keyring::Keyring;
+use parking_lot::Mutex;
+use reference::quote;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Credentials from outside of the cluster.
+pub trait CredentialProviders: Send + Sync + 'static {
+    /// Credentials for an image, best first.
+    fn credentials<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Vec<RegistryAuth>>;
+}
+
+/// Why a container has no image: the reason of its status, and the message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageError {
+    pub reason: &'static str,
+    pub message: String,
+    /// When to try again, by the monotonic clock, if a delay is in force.
+    pub retry_at: Option<Duration>,
+}
+
+/// Makes images present. One of all pods of a node.
+pub struct Images {
+    runtime: SharedRuntime,
+    world: World,
+    backoff: Mutex<BackoffTable<(String, String)>>,
+    /// Pulls that run at once, if they are limited.
+    pulls: Option<Semaphore>,
+    providers: Option<Arc<dyn CredentialProviders>>,
+}
+
+impl Images {
+    pub fn new(
+        runtime: SharedRuntime,
+        world: World,
+        parallel: Option<usize>,
+        providers: Option<Arc<dyn CredentialProviders>>,
+    ) -> Self {
+        Images { runtime, world, backoff: Mutex::default(), pulls: parallel.map(Semaphore::new), providers }
+    }
+
+    /// A container's image, after a pull if the policy wants one.
+    pub async fn ensure(
+        &self,
+        pod: &Pod,
+        spec: &ContainerSpec<'_>,
+        keyring: &Keyring,
+        sandbox: &SandboxConfig,
+        events: &dyn PodEvents,
+    ) -> Result<ImageInfo, ImageError> {
+        let name = &*spec.container.image;
+        let record = |event_type, reason: &str, message: &str| {
+            events.record(pod, Some((spec.kind, &spec.container.name)), event_type, reason, message);
+        };
+        let fail = |reason, message: String| Err(ImageError { reason, message, retry_at: None });
+        let image = match reference::with_default_tag(name) {
+            Ok(image) => image,
+            Err(why) => {
+                let message = format!("Failed to apply default image tag {}: {why}", quote(name));
+                record(EventType::Warning, "InspectFailed", &message);
+                return fail("InvalidImageName", message);
+            }
+        };
+        let present = match self.runtime.image(&image).await {
+            Ok(present) => present,
+            Err(why) => {
+                let message = format!("Failed to inspect image {}: {why}", quote(name));
+                record(EventType::Warning, "InspectFailed", &message);
+                return fail("ImageInspectError", message);
+            }
+        };
+        match (&*spec.container.image_pull_policy, present) {
+            ("IfNotPresent" | "Never" | "", Some(present)) => {
+                let message = format!("Container image {} already present on machine", quote(name));
+                record(EventType::Normal, "Pulled", &message);
+                return Ok(present);
+            }
+            ("Never", None) => {
+                let message =
+                    format!("Container image {} is not present with pull policy of Never", quote(name));
+                record(EventType::Warning, "ErrImageNeverPull", &message);
+                return fail("ErrImageNeverPull", message);
+            }
+            _ => {}
+        }
+        let key = (pod.metadata.uid.clone(), name.to_owned());
+        let delay = self.backoff.lock().delay(&key, self.world.elapsed());
+        if let Some((_, end)) = delay {
+            let message = format!("Back-off pulling image {}", quote(name));
+            record(EventType::Normal, "BackOff", &message);
+            return Err(ImageError { reason: "ImagePullBackOff", message, retry_at: Some(end) });
+        }
+        record(EventType::Normal, "Pulling", &format!("Pulling image {}", quote(name)));
+        let begin = self.world.elapsed();
+        let permit = match &self.pulls {
+            Some(pulls) => pulls.acquire().await.ok(),
+            None => None,
+        };
+        let start = self.world.elapsed();
+        let pulled = self.pull(&image, keyring, sandbox).await;
+        drop(permit);
+        let now = self.world.elapsed();
+        match pulled {
+            Ok(reference) => {
+                let message = format!(
+                    "Successfully pulled image {} in {} ({} including waiting)",
+                    quote(name),
+                    go_duration(now.saturating_sub(start)),
+                    go_duration(now.saturating_sub(begin))
+                );
+                record(EventType::Normal, "Pulled", &message);
+                self.backoff.lock().collect(now);
+                let present = self.runtime.image(&reference).await.ok().flatten();
+                Ok(present.unwrap_or(ImageInfo { id: reference, ..ImageInfo::default() }))
+            }
+            Err(message) => {
+                record(
+                    EventType::Warning,
+                    "Failed",
+                    &format!("Failed to pull image {}: {message}", quote(name)),
+                );
+                self.backoff.lock().advance(key, now, now);
+                fail("ErrImagePull", message)
+            }
+        }
+    }
+
+    async fn pull(&self, image: &str, keyring: &Keyring, sandbox: &SandboxConfig) -> Result<String, String> {
+        let mut auths = keyring.lookup(image);
+        if let Some(providers) = &self.providers {
+            auths.extend(providers.credentials(image).await);
+        }
+        if auths.is_empty() {
+            return self.runtime.pull(image, None, sandbox).await.map_err(|why| why.to_string());
+        }
+        let mut errors: Vec<RuntimeError> = Vec::new();
+        for auth in &auths {
+            match self.runtime.pull(image, Some(auth), sandbox).await {
+                Ok(reference) => return Ok(reference),
+                Err(why) if errors.contains(&why) => {}
+                Err(why) => errors.push(why),
+            }
+        }
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Err(if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) })
+    }
+}

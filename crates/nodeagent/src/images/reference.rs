@@ -1,0 +1,155 @@
+//! Names of images: their grammar, and the default tag.
+
+/// Text in double quotes, as Go writes it.
+pub fn quote(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Adds the tag `latest` to a name without tag and digest. The error is the text that events quote.
+pub fn with_default_tag(image: &str) -> Result<String, String> {
+    match parse(image) {
+        Ok(true) => Ok(image.to_owned()),
+        Ok(false) => Ok(format!("{image}:latest")),
+        Err(why) => Err(format!("couldn't parse image reference {}: {why}", quote(image))),
+    }
+}
+
+/// Whether a valid name has a tag or a digest.
+fn parse(image: &str) -> Result<bool, &'static str> {
+    const INVALID: &str = "invalid reference format";
+    const UPPERCASE: &str = "invalid reference format: repository name must be lowercase";
+    if image.len() == 64 && image.bytes().all(|it| it.is_ascii_hexdigit() && !it.is_ascii_uppercase()) {
+        return Err("invalid repository name, cannot specify 64-byte hexadecimal strings");
+    }
+    let (domain, rest) = split_domain(image);
+    let name = rest.split(':').next().unwrap_or_default();
+    if name.chars().any(char::is_uppercase) {
+        return Err(UPPERCASE);
+    }
+    let (rest, digest) = match rest.split_once('@') {
+        Some((rest, digest)) => (rest, Some(digest)),
+        None => (rest, None),
+    };
+    let (path, tag) = match rest.rsplit_once(':') {
+        Some((path, tag)) => (path, Some(tag)),
+        None => (rest, None),
+    };
+    let is_valid = domain.is_none_or(is_domain)
+        && path.split('/').all(is_component)
+        && tag.is_none_or(is_tag)
+        && digest.is_none_or(is_digest);
+    if !is_valid {
+        return Err(INVALID);
+    }
+    if domain.map_or(0, |it| it.len() + 1) + path.len() > 255 {
+        return Err("repository name must not be more than 255 characters");
+    }
+    Ok(tag.is_some() || digest.is_some())
+}
+
+fn split_domain(image: &str) -> (Option<&str>, &str) {
+    match image.split_once('/') {
+        Some((first, rest))
+            if first.contains(['.', ':'])
+                || first == "localhost"
+                || first.chars().any(char::is_uppercase) =>
+        {
+            (Some(first), rest)
+        }
+        _ => (None, image),
+    }
+}
+
+fn is_domain(domain: &str) -> bool {
+    let (host, port) = match domain.rsplit_once(':') {
+        Some((host, port)) if !host.contains('[') || host.ends_with(']') => (host, Some(port)),
+        _ => (domain, None),
+    };
+    let is_label = |label: &str| {
+        let inner = |it: u8| it.is_ascii_alphanumeric() || it == b'-';
+        !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner)
+    };
+    let is_host = match host.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        Some(address) => address.bytes().all(|it| it.is_ascii_hexdigit() || it == b':'),
+        None => host.split('.').all(is_label),
+    };
+    is_host && port.is_none_or(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
+}
+
+/// Lower-case letters and digits, separated by one dot, one or two underscores, or dashes.
+fn is_component(component: &str) -> bool {
+    let mut rest = component;
+    loop {
+        let word = rest.bytes().take_while(|it| it.is_ascii_lowercase() || it.is_ascii_digit()).count();
+        if word == 0 {
+            return false;
+        }
+        rest = &rest[word..];
+        if rest.is_empty() {
+            return true;
+        }
+        let dashes = rest.bytes().take_while(|it| *it == b'-').count();
+        let separator = match rest.as_bytes() {
+            [b'_', b'_', ..] => 2,
+            [b'_' | b'.', ..] => 1,
+            _ => dashes,
+        };
+        if separator == 0 {
+            return false;
+        }
+        rest = &rest[separator..];
+    }
+}
+
+fn is_tag(tag: &str) -> bool {
+    let word = |it: u8| it.is_ascii_alphanumeric() || it == b'_';
+    (1..=128).contains(&tag.len())
+        && tag.bytes().next().is_some_and(word)
+        && tag.bytes().all(|it| word(it) || it == b'.' || it == b'-')
+}
+
+fn is_digest(digest: &str) -> bool {
+    let Some((algorithm, hex)) = digest.split_once(':') else { return false };
+    let is_part = |part: &str| {
+        part.bytes().next().is_some_and(|it| it.is_ascii_alphabetic())
+            && part.bytes().all(|it| it.is_ascii_alphanumeric())
+    };
+    let length = match algorithm {
+        "sha256" => hex.len() == 64,
+        "sha384" => hex.len() == 96,
+        "sha512" => hex.len() == 128,
+        _ => hex.len() >= 32,
+    };
+    algorithm.split(['-', '_', '+', '.']).all(is_part)
+        && length
+        && hex.bytes().all(|it| it.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_get_a_tag_or_are_refused() {
+        let digest = format!("sha256:{}", "0".repeat(64));
+        for (image, expected) in [
+            ("busybox", Ok("busybox:latest")),
+            ("registry.test/busybox:1", Ok("registry.test/busybox:1")),
+            ("127.0.0.1:5555/lib/busybox", Ok("127.0.0.1:5555/lib/busybox:latest")),
+            ("a/b__c/d-e.f", Ok("a/b__c/d-e.f:latest")),
+            ("registry.test/bb@@x", Err("invalid reference format")),
+            ("a:b:c:d", Err("invalid reference format")),
+            ("registry.test/busybox@sha256:abc", Err("invalid reference format")),
+            ("registry.test/busybox:", Err("invalid reference format")),
+            ("registry.test/busybox:a b", Err("invalid reference format")),
+            ("registry.test/Busybox:1", Err("invalid reference format: repository name must be lowercase")),
+        ] {
+            let expected = expected
+                .map(str::to_owned)
+                .map_err(|why| format!("couldn't parse image reference \"{image}\": {why}"));
+            assert_eq!(with_default_tag(image), expected);
+        }
+        let pinned = format!("r.test/x:t@{digest}");
+        assert_eq!(with_default_tag(&pinned), Ok(pinned));
+    }
+}

@@ -1,0 +1,123 @@
+//! The observer of the runtime: wakes the workers of pods whose containers have changed.
+//!
+//! It follows the runtime's events, and lists all sandboxes and containers in intervals: often for a runtime without
+//! events, seldom for one that has them, since an event may be lost.
+
+use super::workers::PodWorkers;
+use crate::runtime::{ContainerState, RuntimeError, RuntimeEvent, SharedRuntime, labels};
+use env::World;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Intervals between lists.
+const WITHOUT_EVENTS: Duration = Duration::from_secs(1);
+const WITH_EVENTS: Duration = Duration::from_secs(60);
+
+/// See the module.
+pub struct Observer {
+    runtime: SharedRuntime,
+    world: World,
+    workers: Arc<PodWorkers>,
+    /// States by id, with the pod's uid.
+    states: HashMap<String, (String, ContainerState)>,
+    /// The time of the last list that succeeded, by the monotonic clock.
+    pub listed: watch::Sender<Duration>,
+}
+
+impl Observer {
+    pub fn new(runtime: SharedRuntime, world: World, workers: Arc<PodWorkers>) -> Self {
+        let listed = watch::Sender::new(world.elapsed());
+        Observer { runtime, world, workers, states: HashMap::new(), listed }
+    }
+
+    pub async fn run(mut self) {
+        loop {
+            let events = self.runtime.events().await;
+            let (mut events, interval) = match events {
+                Ok(events) => (Some(events), WITH_EVENTS),
+                Err(_) => (None, WITHOUT_EVENTS),
+            };
+            // changes before the subscription
+            self.list().await;
+            loop {
+                let wait = env::sleep(&self.world, interval);
+                tokio::select! {
+                    event = next(&mut events) => match event {
+                        Some(event) => self.take(event).await,
+                        None => break,
+                    },
+                    () = wait => {
+                        self.list().await;
+                        if events.is_none() {
+                            break;
+                        }
+                    }
+                }
+            }
+            if events.is_some() {
+                // the runtime went away
+                env::sleep(&self.world, WITHOUT_EVENTS).await;
+            }
+        }
+    }
+
+    async fn list(&mut self) {
+        if let Err(why) = self.relist().await {
+            tracing::warn!(%why, "the runtime's containers cannot be listed");
+        } else {
+            self.listed.send_replace(self.world.elapsed());
+        }
+    }
+
+    /// Compares all sandboxes and containers with the last list, and wakes the workers of those that differ.
+    async fn relist(&mut self) -> Result<(), RuntimeError> {
+        let mut states = HashMap::new();
+        for sandbox in self.runtime.sandboxes().await? {
+            let state = if sandbox.is_ready { ContainerState::Running } else { ContainerState::Exited };
+            let uid = labels::pod_uid(&sandbox.labels).unwrap_or_default().to_owned();
+            states.insert(sandbox.id, (uid, state));
+        }
+        for container in self.runtime.containers().await? {
+            let uid = labels::pod_uid(&container.labels).unwrap_or_default().to_owned();
+            states.insert(container.id, (uid, container.state));
+        }
+        let before = std::mem::replace(&mut self.states, states);
+        if before.is_empty() {
+            return Ok(());
+        }
+        let changed = self.states.iter().filter(|(id, state)| before.get(*id) != Some(state));
+        let gone = before.iter().filter(|(id, _)| !self.states.contains_key(*id));
+        for (_, (uid, _)) in changed.chain(gone) {
+            self.workers.relist(uid);
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, event: RuntimeEvent) {
+        let id = event.container_id;
+        let known =
+            self.states.get(&id).map(|it| it.0.clone()).or(Some(event.pod_uid)).filter(|it| !it.is_empty());
+        let uid = match known {
+            Some(uid) => Some(uid),
+            None => match self.runtime.container_status(&id).await {
+                Ok(status) => labels::pod_uid(&status.labels).map(str::to_owned),
+                Err(_) => match self.runtime.sandbox_status(&id).await {
+                    Ok(status) => labels::pod_uid(&status.info.labels).map(str::to_owned),
+                    Err(_) => None,
+                },
+            },
+        };
+        if let Some(uid) = uid {
+            self.workers.container_ended(&uid, id);
+        }
+    }
+}
+
+async fn next(events: &mut Option<mpsc::Receiver<RuntimeEvent>>) -> Option<RuntimeEvent> {
+    match events {
+        Some(events) => events.recv().await,
+        None => std::future::pending().await,
+    }
+}

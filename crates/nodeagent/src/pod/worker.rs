@@ -1,0 +1,491 @@
+//! The worker of one pod: observes, reports, plans, acts, until the pod has ended.
+//!
+//! A worker is one task. It wakes by messages (a new spec, an event of the runtime, a probe's result) and by the next
+//! point in time that matters (a delay's end, a deadline), never by polling. A request to end the pod interrupts the
+//! waits of a step, not its calls.
+
+use super::backoff::BackoffTable;
+use super::events::PodEvents;
+use super::observation::PodObservation;
+use super::plan::{PlanInput, RestartKey, plan, superseded};
+use super::probing::Probing;
+use super::setup::PodSetup;
+use super::spec::is_terminal_phase;
+use super::step_error::StepError;
+use crate::images::Images;
+use crate::probes::verdicts::ProbeVerdicts;
+use crate::probes::worker::{ProbeResult, Prober};
+use crate::runtime::{ContainerState, ContainerStatus, RuntimeError, SandboxStatus, SharedRuntime, labels};
+use crate::status::containers::{StatusSource, WaitingReasons, terminate};
+use crate::status::generate::{Eviction, generate, settle_times};
+use crate::status::termination_message;
+use api::Time;
+use api::core::v1::{Pod, PodStatus};
+use client::EventType;
+use env::World;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+use tokio::sync::{mpsc, watch};
+
+/// The delay before a failed step is repeated.
+const RETRY: Duration = Duration::from_secs(10);
+/// The delay before a pull that has failed shows its delay.
+const PULL_RETRY: Duration = Duration::from_secs(1);
+/// Looks at a container whose end was announced and that the runtime still shows as running.
+const EXIT_LOOKS: u32 = 9;
+/// The time before the second look; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+
+const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
+
+/// Takes statuses of pods.
+pub trait StatusSink: Send + Sync + 'static {
+    /// Keeps a status. A pod that `is_finished` has no processes and no volumes left.
+    fn set(&self, pod: &Arc<Pod>, status: &PodStatus, is_finished: bool);
+}
+
+/// What the workers of a node share.
+pub struct WorkerContext {
+    pub runtime: SharedRuntime,
+    /// The name of the runtime, which prefixes container ids.
+    pub runtime_name: String,
+    pub world: World,
+    pub setup: Arc<dyn PodSetup>,
+    pub events: Arc<dyn PodEvents>,
+    pub images: Images,
+    pub statuses: Arc<dyn StatusSink>,
+    pub prober: Prober,
+    /// Takes the uids of pods that have ended.
+    pub finished: mpsc::UnboundedSender<String>,
+    /// Addresses of the node.
+    pub host_ips: watch::Receiver<Vec<String>>,
+}
+
+/// A request to end a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KillRequest {
+    /// Seconds instead of the pod's grace period.
+    pub grace: Option<i64>,
+    pub eviction: Option<Eviction>,
+}
+
+pub enum Message {
+    /// Another version of the pod.
+    Update(Arc<Pod>),
+    /// The runtime announced the end of a container.
+    Exit(String),
+    /// Sandboxes or containers have changed.
+    Relist,
+    /// Objects that the pod refers to have changed.
+    Refresh,
+}
+
+/// See the module.
+pub struct Worker {
+    pub(super) context: Arc<WorkerContext>,
+    pub(super) pod: Arc<Pod>,
+    pub(super) observed: PodObservation,
+    pub(super) backoff: BackoffTable<RestartKey>,
+    pub(super) waiting: WaitingReasons,
+    pub(super) verdicts: ProbeVerdicts,
+    pub(super) kill: watch::Receiver<Option<KillRequest>>,
+    probing: Probing,
+    status: PodStatus,
+    /// Why the agent ends the pod.
+    eviction: Option<Eviction>,
+    /// Containers whose end was announced.
+    exits: BTreeSet<String>,
+    /// Whether the lists of sandboxes and containers must be read again.
+    is_stale: bool,
+}
+
+enum Next {
+    /// Wait for messages, at most until this point of the monotonic clock.
+    Wait(Option<Duration>),
+    Again,
+    /// The pod has ended by itself, or is past its deadline.
+    Ended(Option<Eviction>),
+}
+
+impl Worker {
+    /// Starts a worker with what the runtime has of the pod.
+    pub fn spawn(
+        context: Arc<WorkerContext>,
+        pod: Arc<Pod>,
+        observed: PodObservation,
+        kill: watch::Receiver<Option<KillRequest>>,
+        inbox: mpsc::UnboundedReceiver<Message>,
+    ) -> tokio::task::JoinHandle<()> {
+        let (probing, results) = Probing::new(context.prober.clone());
+        let status = pod.status.clone();
+        let worker = Worker {
+            context,
+            pod,
+            observed,
+            backoff: BackoffTable::default(),
+            waiting: WaitingReasons::new(),
+            verdicts: ProbeVerdicts::default(),
+            kill,
+            probing,
+            status,
+            eviction: None,
+            exits: BTreeSet::new(),
+            is_stale: false,
+        };
+        tokio::spawn(worker.run(inbox, results))
+    }
+
+    async fn run(
+        mut self,
+        mut inbox: mpsc::UnboundedReceiver<Message>,
+        mut results: mpsc::UnboundedReceiver<ProbeResult>,
+    ) {
+        loop {
+            self.receive(&mut inbox, &mut results);
+            let request = self.kill.borrow_and_update().clone();
+            let deleted = self.pod.metadata.deletion_timestamp.map(|_| KillRequest::default());
+            if let Some(request) = request.or(deleted) {
+                self.end(request, &mut inbox, &mut results).await;
+                break;
+            }
+            let next = match self.step().await {
+                Ok(next) => next,
+                Err(why) => {
+                    tracing::warn!(pod = %crate::pod_facts::description(&self.pod), %why, "the runtime failed");
+                    self.is_stale = true;
+                    Next::Wait(Some(self.context.world.elapsed() + PULL_RETRY))
+                }
+            };
+            let until = match next {
+                Next::Again => continue,
+                Next::Ended(eviction) => {
+                    let request = KillRequest { eviction, ..KillRequest::default() };
+                    self.end(request, &mut inbox, &mut results).await;
+                    break;
+                }
+                Next::Wait(until) => until,
+            };
+            let world = self.context.world.clone();
+            let wake = async {
+                match until {
+                    Some(until) => env::sleep_until(&world, until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                message = inbox.recv() => match message {
+                    Some(message) => self.take(message),
+                    None => return,
+                },
+                Some(result) = results.recv() => self.take_result(result),
+                changed = self.kill.changed() => if changed.is_err() { return },
+                () = wake => {}
+            }
+        }
+        self.rest(inbox).await;
+    }
+
+    /// Takes all messages that are there.
+    fn receive(
+        &mut self,
+        inbox: &mut mpsc::UnboundedReceiver<Message>,
+        results: &mut mpsc::UnboundedReceiver<ProbeResult>,
+    ) {
+        while let Ok(message) = inbox.try_recv() {
+            self.take(message);
+        }
+        while let Ok(result) = results.try_recv() {
+            self.take_result(result);
+        }
+    }
+
+    pub(super) fn take(&mut self, message: Message) {
+        match message {
+            Message::Update(pod) => self.pod = pod,
+            Message::Exit(id) => drop(self.exits.insert(id)),
+            Message::Relist => self.is_stale = true,
+            Message::Refresh => {}
+        }
+    }
+
+    fn take_result(&mut self, result: ProbeResult) {
+        self.verdicts.set(&result.container_id, result.kind, result.is_success);
+    }
+
+    /// Observes, reports, plans and acts once.
+    async fn step(&mut self) -> Result<Next, RuntimeError> {
+        self.refresh().await?;
+        let eviction = self.deadline_eviction();
+        self.eviction = eviction.clone();
+        self.report(false);
+        if let Some(eviction) = eviction {
+            let Eviction { reason, message } = &eviction;
+            self.record(EventType::Normal, reason, message);
+            return Ok(Next::Ended(Some(eviction)));
+        }
+        if is_terminal_phase(&self.status.phase) {
+            return Ok(Next::Ended(None));
+        }
+        if let Err(failure) = self.context.setup.prepare(&self.pod).await {
+            for note in &failure.notes {
+                self.record(note.event_type, note.reason, &note.message);
+            }
+            return Ok(Next::Wait(Some(self.context.world.elapsed() + failure.retry_after)));
+        }
+        let now = self.context.world.elapsed();
+        let plan = plan(&PlanInput {
+            pod: &self.pod,
+            observed: &self.observed,
+            failed_liveness: self.verdicts.failed_liveness(),
+            failed_startup: self.verdicts.failed_startup(),
+            backoff: &self.backoff,
+            now,
+            unix_now: self.unix_nanos(),
+        });
+        let has_acted = self.carry_out(&plan).await;
+        let mut wake = self.deadline_at();
+        let refresh = self.context.setup.next_refresh(&self.pod);
+        let mut earlier = |at: Duration| wake = Some(wake.map_or(at, |it| it.min(at)));
+        refresh.into_iter().for_each(&mut earlier);
+        let has_failed = match has_acted {
+            Ok(waits) => {
+                let has_failed = !waits.is_empty();
+                plan.start.iter().filter_map(|it| it.wait).for_each(|(_, end)| earlier(end));
+                waits.into_iter().for_each(&mut earlier);
+                has_failed
+            }
+            Err(StepError::Interrupted) => return Ok(Next::Again),
+            Err(StepError::Runtime(why)) => return Err(why),
+        };
+        self.refresh().await?;
+        self.report(false);
+        let has_more =
+            plan.kill_pod || !plan.kill.is_empty() || plan.start.iter().any(|it| it.wait.is_none());
+        Ok(if has_more && !has_failed { Next::Again } else { Next::Wait(wake) })
+    }
+
+    /// Reads the states that may have changed.
+    pub(super) async fn refresh(&mut self) -> Result<(), RuntimeError> {
+        let runtime = self.context.runtime.clone();
+        if std::mem::take(&mut self.is_stale) {
+            self.relist().await?;
+        }
+        for index in (0..self.observed.sandboxes.len()).rev() {
+            let current = &self.observed.sandboxes[index];
+            if !current.info.is_ready {
+                continue;
+            }
+            match self.sandbox_status(&current.info.id).await {
+                Ok(status) => self.observed.sandboxes[index] = status,
+                Err(why) if why.is_not_found() => drop(self.observed.sandboxes.remove(index)),
+                Err(why) => return Err(why),
+            }
+        }
+        for index in (0..self.observed.containers.len()).rev() {
+            let current = &self.observed.containers[index];
+            if current.state == ContainerState::Exited {
+                continue;
+            }
+            match self.container_status(current).await {
+                Ok(status) => self.observed.containers[index] = status,
+                Err(why) if why.is_not_found() => drop(self.observed.containers.remove(index)),
+                Err(why) => return Err(why),
+            }
+        }
+        self.exits.clear();
+        for id in superseded(&self.pod, &self.observed) {
+            if runtime.remove_container(&id).await.is_ok() {
+                self.observed.containers.retain(|it| it.id != id);
+            }
+        }
+        let ip = self.observed.ips().first().or(self.context.host_ips.borrow().first()).cloned();
+        let now = self.unix_nanos();
+        self.probing.follow(&self.pod, &self.observed, &mut self.verdicts, ip, now);
+        Ok(())
+    }
+
+    async fn sandbox_status(&self, id: &str) -> Result<SandboxStatus, RuntimeError> {
+        let mut looks = if self.exits.contains(id) { EXIT_LOOKS } else { 0 };
+        let mut pause = FIRST_PAUSE;
+        let mut status = self.context.runtime.sandbox_status(id).await?;
+        while status.info.is_ready && looks > 0 {
+            env::sleep(&self.context.world, pause).await;
+            (pause, looks) = (pause * 2, looks - 1);
+            status = self.context.runtime.sandbox_status(id).await?;
+        }
+        Ok(status)
+    }
+
+    async fn container_status(&self, current: &ContainerStatus) -> Result<ContainerStatus, RuntimeError> {
+        let mut looks = if self.exits.contains(&current.id) { EXIT_LOOKS } else { 0 };
+        let mut pause = FIRST_PAUSE;
+        let mut status = self.context.runtime.container_status(&current.id).await?;
+        while status.state == ContainerState::Running && looks > 0 {
+            env::sleep(&self.context.world, pause).await;
+            (pause, looks) = (pause * 2, looks - 1);
+            status = self.context.runtime.container_status(&current.id).await?;
+        }
+        if status.state == ContainerState::Exited {
+            let message = termination_message::read(&status);
+            if !status.message.is_empty() && !message.is_empty() {
+                status.message.push_str(": ");
+            }
+            status.message.push_str(&message);
+        }
+        Ok(status)
+    }
+
+    /// Reads all sandboxes and containers of the pod.
+    pub(super) async fn relist(&mut self) -> Result<(), RuntimeError> {
+        let runtime = self.context.runtime.clone();
+        let uid = Some(&*self.pod.metadata.uid);
+        let (sandboxes, containers) = (runtime.sandboxes().await?, runtime.containers().await?);
+        let mut observed = PodObservation::default();
+        for info in sandboxes.into_iter().filter(|it| labels::pod_uid(&it.labels) == uid) {
+            match runtime.sandbox_status(&info.id).await {
+                Ok(status) => observed.set_sandbox(status),
+                Err(why) if why.is_not_found() => {}
+                Err(why) => return Err(why),
+            }
+        }
+        for info in containers.into_iter().filter(|it| labels::pod_uid(&it.labels) == uid) {
+            match self
+                .observed
+                .containers
+                .iter()
+                .find(|it| it.id == info.id && it.state == ContainerState::Exited)
+            {
+                Some(ended) => observed.set_container(ended.clone()),
+                None => {
+                    let current = ContainerStatus { id: info.id, ..ContainerStatus::default() };
+                    match self.container_status(&current).await {
+                        Ok(status) => observed.set_container(status),
+                        Err(why) if why.is_not_found() => {}
+                        Err(why) => return Err(why),
+                    }
+                }
+            }
+        }
+        self.observed = observed;
+        Ok(())
+    }
+
+    fn deadline_at(&self) -> Option<Duration> {
+        let limit = u64::try_from(self.pod.spec.active_deadline_seconds?).ok()?;
+        let start = u64::try_from(self.status.start_time?.0).ok()?;
+        let end = Duration::from_secs(start.checked_add(limit)?);
+        let now = self.context.world.now().duration_since(UNIX_EPOCH).ok()?;
+        Some(self.context.world.elapsed() + end.saturating_sub(now))
+    }
+
+    fn deadline_eviction(&self) -> Option<Eviction> {
+        let end = self.deadline_at().filter(|_| !is_terminal_phase(&self.status.phase))?;
+        (end <= self.context.world.elapsed())
+            .then(|| Eviction { reason: "DeadlineExceeded".into(), message: DEADLINE_MESSAGE.into() })
+    }
+
+    pub(super) fn unix_nanos(&self) -> i64 {
+        let now = self.context.world.now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn record(&self, event_type: EventType, reason: &str, message: &str) {
+        self.context.events.record(&self.pod, None, event_type, reason, message);
+    }
+
+    /// Generates the status and hands it on if it has changed.
+    fn report(&mut self, is_ending: bool) {
+        let eviction = self.eviction.clone();
+        let none = WaitingReasons::new();
+        let source = StatusSource {
+            pod: &self.pod,
+            observed: &self.observed,
+            previous: &self.status,
+            waiting: if is_ending || eviction.is_some() { &none } else { &self.waiting },
+            verdicts: &self.verdicts,
+            runtime: &self.context.runtime_name,
+        };
+        let mut status = generate(&source, &self.context.host_ips.borrow(), eviction.as_ref());
+        settle_times(&mut status, &self.status, Time::from(self.context.world.now()));
+        let shown = self.shown(&status);
+        let before = self.shown(&self.status);
+        self.status = status;
+        if shown != before || self.status.start_time != self.pod.status.start_time {
+            self.context.statuses.set(&self.pod, &shown, false);
+        }
+    }
+
+    /// The status in the API: a pod is not terminal while it may have processes.
+    fn shown(&self, status: &PodStatus) -> PodStatus {
+        let mut shown = status.clone();
+        let before = &self.pod.status;
+        if is_terminal_phase(&shown.phase) && !is_terminal_phase(&before.phase) && self.observed.is_active() {
+            let was = if before.phase.is_empty() { "Pending" } else { &before.phase };
+            shown.phase =
+                if self.observed.has_running_container() { "Running".into() } else { was.to_owned() };
+            (shown.reason, shown.message) = (before.reason.clone(), before.message.clone());
+        }
+        shown
+    }
+
+    /// Ends the pod: its containers, its sandboxes, its surroundings.
+    async fn end(
+        &mut self,
+        mut request: KillRequest,
+        inbox: &mut mpsc::UnboundedReceiver<Message>,
+        results: &mut mpsc::UnboundedReceiver<ProbeResult>,
+    ) {
+        self.probing.end_checks();
+        loop {
+            self.eviction = request.eviction.clone().or(self.eviction.take());
+            self.is_stale = true;
+            let refreshed = self.refresh().await;
+            self.report(true);
+            let outcome = match refreshed {
+                Ok(()) => self.stop_all(&request, inbox, results).await,
+                Err(why) => Err(StepError::Runtime(why)),
+            };
+            match outcome {
+                Ok(()) => break,
+                Err(StepError::Interrupted) => {
+                    // a shorter grace period, or another reason
+                    let newer = self.kill.borrow_and_update().clone().unwrap_or_default();
+                    request = newer;
+                }
+                Err(StepError::Runtime(why)) => {
+                    tracing::warn!(pod = %crate::pod_facts::description(&self.pod), %why, "the pod could not be stopped");
+                    env::sleep(&self.context.world, PULL_RETRY).await;
+                }
+            }
+        }
+        self.probing.end();
+        self.report(true);
+        let mut pause = Duration::from_millis(100);
+        while let Err(why) = self.context.setup.clean(&self.pod).await {
+            tracing::warn!(pod = %crate::pod_facts::description(&self.pod), %why, "the pod's surroundings are left");
+            env::sleep(&self.context.world, pause).await;
+            pause = (pause * 2).min(RETRY);
+        }
+        terminate(&self.pod, &mut self.status);
+        self.context.statuses.set(&self.pod, &self.status, true);
+        let _ = self.context.finished.send(self.pod.metadata.uid.clone());
+    }
+
+    /// Refreshes and reports while the pod ends.
+    pub(super) async fn follow_end(&mut self) {
+        if self.refresh().await.is_ok() {
+            self.report(true);
+        }
+    }
+
+    /// Keeps the final status until the pod is removed.
+    async fn rest(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
+        while let Some(message) = inbox.recv().await {
+            if let Message::Update(pod) = message {
+                self.pod = pod;
+                self.context.statuses.set(&self.pod, &self.status, true);
+            }
+        }
+    }
+}

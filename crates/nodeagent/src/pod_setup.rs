@@ -1,0 +1,217 @@
+//! The surroundings of pods on this machine: volumes, cgroups, configurations, links to logs.
+
+use crate::cgroups::CgroupManager;
+use crate::container::config::{ConfigSources, ContainerRequest, container_config};
+use crate::container::{NodeFacts, sandbox_config};
+use crate::objects::ObjectSource;
+use crate::objects::cache::ObjectCache;
+use crate::pod::events::PodEvents;
+use crate::pod::setup::{ConfigError, ContainerInput, PodSetup, SetupError};
+use crate::runtime::{ContainerConfig, SandboxConfig};
+use crate::volumes::VolumeManager;
+use api::core::v1::{Pod, Secret};
+use api::node::v1::RuntimeClass;
+use client::{Api, Client, Note};
+use env::World;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::RwLock;
+use std::collections::BTreeSet;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// See the module.
+pub struct MachineSetup {
+    pub client: Client,
+    pub world: World,
+    pub facts: RwLock<Arc<NodeFacts>>,
+    /// Addresses of the node.
+    pub host_ips: watch::Receiver<Vec<String>>,
+    pub volumes: VolumeManager,
+    pub objects: Arc<ObjectCache>,
+    pub cgroups: Arc<CgroupManager>,
+    pub events: Arc<dyn PodEvents>,
+    /// The flat directory of links to logs.
+    pub log_link_dir: PathBuf,
+}
+
+impl MachineSetup {
+    /// The facts with the addresses that the node has now.
+    fn facts(&self) -> Arc<NodeFacts> {
+        let ips = self.host_ips.borrow().clone();
+        let host_ip = ips.first().cloned().unwrap_or_default();
+        let current = self.facts.read().clone();
+        if current.host_ip == host_ip {
+            return current;
+        }
+        let mut next = (*current).clone();
+        next.dns.node_ips = ips.iter().filter_map(|ip| ip.parse().ok()).collect();
+        next.host_ip = host_ip;
+        let next = Arc::new(next);
+        *self.facts.write() = next.clone();
+        next
+    }
+
+    fn record(&self, pod: &Pod, notes: &[Note]) {
+        for note in notes {
+            self.events.record(pod, None, note.event_type, note.reason, &note.message);
+        }
+    }
+
+    async fn handler(&self, pod: &Pod) -> Result<String, String> {
+        let Some(class) = pod.spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
+            return Ok(String::new());
+        };
+        let found = Api::<RuntimeClass>::all(&self.client).get(class).await;
+        found.map(|it| it.handler).map_err(|why| format!("failed to get sandbox runtime: {}", why.message()))
+    }
+
+    fn log_dir(&self, pod: &Pod) -> PathBuf {
+        let meta = &pod.metadata;
+        self.facts().pod_log_dir(&meta.namespace, &meta.name, &meta.uid)
+    }
+}
+
+impl PodSetup for MachineSetup {
+    fn prepare<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), SetupError>> {
+        async move {
+            self.objects.register(pod);
+            if let Err(why) = self.cgroups.ensure_pod(pod) {
+                let note = Note::warning("FailedCreatePodContainer", why);
+                return Err(SetupError { notes: vec![note], retry_after: Duration::from_secs(10) });
+            }
+            let dir = self.facts().pod_dir(&pod.metadata.uid);
+            for part in [dir.clone(), dir.join("volumes"), dir.join("plugins")] {
+                let made = std::fs::DirBuilder::new().recursive(true).mode(0o750).create(&part);
+                if let Err(why) = made {
+                    let note = Note::warning(
+                        "FailedMakePodDataDirectories",
+                        format!("error making pod data directories: {why}"),
+                    );
+                    return Err(SetupError { notes: vec![note], retry_after: Duration::from_secs(10) });
+                }
+            }
+            let mounted = self.volumes.mount_all(pod).await;
+            mounted.map(drop).map_err(|why| SetupError { notes: why.notes, retry_after: why.retry_after })
+        }
+        .boxed()
+    }
+
+    fn next_refresh(&self, pod: &Pod) -> Option<Duration> {
+        Some(self.world.elapsed() + self.volumes.next_refresh(&pod.metadata.uid)?)
+    }
+
+    fn sandbox<'a>(
+        &'a self,
+        pod: &'a Arc<Pod>,
+        attempt: u32,
+    ) -> BoxFuture<'a, Result<(SandboxConfig, String), String>> {
+        async move {
+            let (config, notes) = sandbox_config(pod, attempt, &self.cgroups.pod_parent(pod), &self.facts())?;
+            self.record(pod, &notes);
+            let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(self.log_dir(pod));
+            made.map_err(|why| format!("failed to create log directory: {why}"))?;
+            Ok((config, self.handler(pod).await?))
+        }
+        .boxed()
+    }
+
+    fn container<'a>(
+        &'a self,
+        input: ContainerInput<'a>,
+    ) -> BoxFuture<'a, Result<ContainerConfig, ConfigError>> {
+        async move {
+            let facts = self.facts();
+            let volumes = self.volumes.mounts(&input.pod.metadata.uid);
+            let request = ContainerRequest {
+                pod: input.pod,
+                container: &input.spec.container,
+                restart_count: input.attempt,
+                hash: input.hash,
+                pod_ips: input.ips,
+                image_ref: &input.image.id,
+                image: input.image,
+                target_id: input.target_id,
+                volumes: &volumes,
+            };
+            let sources = ConfigSources {
+                node: &facts,
+                objects: &*self.objects,
+                mounter: &**self.volumes.mounter(),
+                world: &self.world,
+            };
+            match container_config(&request, sources).await {
+                Ok((config, notes)) => {
+                    self.record(input.pod, &notes);
+                    Ok(config)
+                }
+                Err(why) => Err(ConfigError { reason: why.reason, message: why.message }),
+            }
+        }
+        .boxed()
+    }
+
+    fn pull_secrets<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Vec<Arc<Secret>>> {
+        async move {
+            let mut secrets = Vec::new();
+            for reference in &pod.spec.image_pull_secrets {
+                match self.objects.secret(&pod.metadata.namespace, &reference.name).await {
+                    Ok(secret) => secrets.push(secret),
+                    Err(why) => {
+                        tracing::warn!(secret = %reference.name, %why, "a pull secret cannot be read")
+                    }
+                }
+            }
+            secrets
+        }
+        .boxed()
+    }
+
+    fn logged_attempts(&self, pod: &Pod, container: &str) -> u32 {
+        let dir = self.log_dir(pod).join(container);
+        let attempts = std::fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            name.split('.').next()?.parse::<u32>().ok()
+        });
+        attempts.max().map_or(0, |last| last + 1)
+    }
+
+    fn container_started(&self, pod: &Pod, container: &str, id: &str, attempt: u32) {
+        let meta = &pod.metadata;
+        let log = self.log_dir(pod).join(container).join(format!("{attempt}.log"));
+        let name = format!("{}_{}_{container}-{id}.log", meta.name, meta.namespace);
+        let made = std::fs::create_dir_all(&self.log_link_dir)
+            .and_then(|()| std::os::unix::fs::symlink(log, self.log_link_dir.join(name)));
+        if let Err(why) = made {
+            tracing::debug!(%why, container, "the log has no link");
+        }
+    }
+
+    fn clean<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>> {
+        async move {
+            let uid = &pod.metadata.uid;
+            self.volumes.unmount_all(uid).await?;
+            self.cgroups.remove_pod(pod).map_err(|why| why.to_string())?;
+            self.objects.unregister(uid);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn leftovers(&self) -> Vec<String> {
+        let mut uids: BTreeSet<String> = self.volumes.reconstruct().unwrap_or_default().into_iter().collect();
+        uids.extend(self.cgroups.pods().into_keys());
+        uids.into_iter().collect()
+    }
+
+    fn remove<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        async move {
+            self.volumes.remove_pod(uid).await?;
+            self.cgroups.remove_uid(uid).map_err(|why| why.to_string())
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,212 @@
+//! Configurations of sandboxes and containers, and credentials of a registry.
+
+use std::collections::BTreeMap;
+
+/// What a sandbox is made from. Labels and annotations bring pods back after a restart of the agent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SandboxConfig {
+    pub name: String,
+    pub uid: String,
+    pub namespace: String,
+    /// Counts the sandboxes of one pod.
+    pub attempt: u32,
+    pub hostname: String,
+    /// The directory of the containers' log files.
+    pub log_directory: String,
+    pub dns: Option<DnsConfig>,
+    pub port_mappings: Vec<PortMapping>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub linux: SandboxLinux,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SandboxLinux {
+    pub cgroup_parent: String,
+    pub sysctls: BTreeMap<String, String>,
+    pub security: LinuxSecurity,
+    pub overhead: Option<LinuxResources>,
+    /// The sum of the containers' resources.
+    pub resources: Option<LinuxResources>,
+}
+
+/// What a container is made from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ContainerConfig {
+    pub name: String,
+    /// Counts the restarts.
+    pub attempt: u32,
+    /// The reference of a present image.
+    pub image: String,
+    pub image_annotations: BTreeMap<String, String>,
+    pub command: Vec<String>,
+    pub args: Vec<String>,
+    pub working_dir: String,
+    pub envs: Vec<(String, String)>,
+    pub mounts: Vec<Mount>,
+    pub devices: Vec<Device>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Relative to the sandbox's log directory.
+    pub log_path: String,
+    pub stdin: bool,
+    pub stdin_once: bool,
+    pub tty: bool,
+    pub linux: ContainerLinux,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ContainerLinux {
+    pub resources: LinuxResources,
+    pub security: LinuxSecurity,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DnsConfig {
+    pub servers: Vec<String>,
+    pub searches: Vec<String>,
+    pub options: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortMapping {
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: String,
+    pub container_port: u16,
+    pub host_port: u16,
+    pub host_ip: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Propagation {
+    #[default]
+    Private,
+    HostToContainer,
+    Bidirectional,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mount {
+    pub container_path: String,
+    pub host_path: String,
+    pub is_readonly: bool,
+    pub selinux_relabel: bool,
+    pub propagation: Propagation,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Device {
+    pub container_path: String,
+    pub host_path: String,
+    /// A subset of `rwm`.
+    pub permissions: String,
+}
+
+/// Limits; zero and empty leave a value as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinuxResources {
+    pub cpu_period: i64,
+    pub cpu_quota: i64,
+    pub cpu_shares: i64,
+    pub memory_limit: i64,
+    pub memory_swap_limit: i64,
+    pub oom_score_adj: i64,
+    pub cpuset_cpus: String,
+    pub cpuset_mems: String,
+    /// Page size (`2MB`) and limit in bytes.
+    pub hugepages: Vec<(String, u64)>,
+    /// Files of cgroup v2.
+    pub unified: BTreeMap<String, String>,
+}
+
+/// The security context of a sandbox or a container; a sandbox has no capabilities.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinuxSecurity {
+    pub namespaces: NamespaceOptions,
+    pub is_privileged: bool,
+    pub capabilities: Capabilities,
+    pub selinux: Option<SeLinuxOptions>,
+    pub run_as_user: Option<i64>,
+    pub run_as_group: Option<i64>,
+    pub run_as_username: String,
+    pub readonly_rootfs: bool,
+    pub supplemental_groups: Vec<i64>,
+    pub no_new_privs: bool,
+    pub masked_paths: Vec<String>,
+    pub readonly_paths: Vec<String>,
+    pub seccomp: Option<SecurityProfile>,
+    pub apparmor: Option<SecurityProfile>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    pub add: Vec<String>,
+    pub drop: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeLinuxOptions {
+    pub user: String,
+    pub role: String,
+    pub kind: String,
+    pub level: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecurityProfile {
+    RuntimeDefault,
+    Unconfined,
+    /// A path (seccomp) or a profile name (AppArmor).
+    Localhost(String),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NamespaceMode {
+    #[default]
+    Pod,
+    Container,
+    Node,
+    /// That of the container `target_id`.
+    Target,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamespaceOptions {
+    pub network: NamespaceMode,
+    pub pid: NamespaceMode,
+    pub ipc: NamespaceMode,
+    pub target_id: String,
+    pub user: Option<UserNamespace>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserNamespace {
+    pub mode: NamespaceMode,
+    pub uids: Vec<IdMapping>,
+    pub gids: Vec<IdMapping>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IdMapping {
+    pub host_id: u32,
+    pub container_id: u32,
+    pub length: u32,
+}
+
+/// Credentials of a registry.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct RegistryAuth {
+    pub username: String,
+    pub password: String,
+    /// Base64 of `username:password`.
+    pub auth: String,
+    pub server_address: String,
+    pub identity_token: String,
+    pub registry_token: String,
+}
+
+impl std::fmt::Debug for RegistryAuth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RegistryAuth").field("username", &self.username).finish_non_exhaustive()
+    }
+}

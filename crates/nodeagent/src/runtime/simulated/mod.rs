@@ -1,0 +1,155 @@
+//! A runtime without processes: containers are timers of a world.
+//!
+//! A container runs for the time that its [`Behaviour`] says, by container name. Calls that change state are counted;
+//! with a limit, the call at the limit takes effect and its caller never hears of it, as if the caller was killed.
+
+mod calls;
+mod streams;
+
+use super::status::{ContainerState, ContainerStatus, RuntimeEvent, SandboxStatus};
+use env::World;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+use tokio::sync::{Notify, mpsc};
+
+/// How the containers of a name behave.
+#[derive(Debug, Clone, Default)]
+pub struct Behaviour {
+    /// The time until the container ends by itself.
+    pub runs_for: Option<Duration>,
+    pub exit_code: i32,
+    /// Whether the stop signal is ignored.
+    pub ignores_stop: bool,
+    /// Why the container cannot be started.
+    pub start_error: Option<String>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    sandboxes: BTreeMap<String, SandboxStatus>,
+    containers: BTreeMap<String, (String, ContainerStatus)>,
+    behaviours: BTreeMap<String, Behaviour>,
+    absent_images: BTreeSet<String>,
+    listeners: Vec<mpsc::Sender<RuntimeEvent>>,
+    /// Calls that changed state, in words.
+    log: Vec<String>,
+    limit: Option<usize>,
+}
+
+struct Shared {
+    world: World,
+    state: Mutex<State>,
+    reached: Notify,
+}
+
+/// See the module. Clones share their state.
+#[derive(Clone)]
+pub struct SimulatedRuntime {
+    shared: Arc<Shared>,
+}
+
+impl SimulatedRuntime {
+    pub fn new(world: World) -> Self {
+        SimulatedRuntime {
+            shared: Arc::new(Shared { world, state: Mutex::default(), reached: Notify::new() }),
+        }
+    }
+
+    pub fn behave(&self, container: &str, behaviour: Behaviour) {
+        self.shared.state.lock().behaviours.insert(container.to_owned(), behaviour);
+    }
+
+    /// Makes an image absent, and its pulls fail.
+    pub fn remove_from_registry(&self, image: &str) {
+        self.shared.state.lock().absent_images.insert(image.to_owned());
+    }
+
+    /// Lets this many further calls return.
+    pub fn limit_calls(&self, limit: Option<usize>) {
+        let mut state = self.shared.state.lock();
+        state.limit = limit.map(|it| it + state.log.len());
+    }
+
+    /// Completes when a call has reached the limit.
+    pub async fn limit_reached(&self) {
+        self.shared.reached.notified().await;
+    }
+
+    /// Calls that changed state, since the last time.
+    pub fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.state.lock().log)
+    }
+
+    /// Containers that have run or run: name, attempt and state.
+    pub fn container_states(&self) -> Vec<(String, u32, ContainerState)> {
+        let state = self.shared.state.lock();
+        state.containers.values().map(|(_, it)| (it.name.clone(), it.attempt, it.state)).collect()
+    }
+
+    pub fn sandbox_count(&self) -> (usize, usize) {
+        let state = self.shared.state.lock();
+        (state.sandboxes.values().filter(|it| it.info.is_ready).count(), state.sandboxes.len())
+    }
+
+    /// Ends the newest running container of a name.
+    pub fn exit(&self, name: &str, code: i32) {
+        let id = {
+            let state = self.shared.state.lock();
+            let running = state.containers.values().filter(|(_, it)| it.name == name);
+            running
+                .filter(|(_, it)| it.state == ContainerState::Running)
+                .map(|(_, it)| it.id.clone())
+                .next_back()
+        };
+        if let Some(id) = id {
+            self.end_container(&id, code);
+        }
+    }
+
+    fn now(&self) -> i64 {
+        let now = self.shared.world.now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
+    }
+
+    /// Counts a call that has taken effect; the caller at the limit is never answered.
+    async fn count(&self, call: String) {
+        let is_cut = {
+            let mut state = self.shared.state.lock();
+            state.log.push(call);
+            state.limit.is_some_and(|limit| state.log.len() >= limit)
+        };
+        if is_cut {
+            self.shared.reached.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn end_container(&self, id: &str, code: i32) {
+        let now = self.now();
+        let mut state = self.shared.state.lock();
+        let Some((sandbox, status)) = state.containers.get_mut(id) else { return };
+        if status.state != ContainerState::Running {
+            return;
+        }
+        (status.state, status.exit_code, status.finished_at) = (ContainerState::Exited, code, now);
+        status.reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
+        let event =
+            RuntimeEvent { container_id: id.to_owned(), sandbox_id: sandbox.clone(), pod_uid: String::new() };
+        state.listeners.retain(|it| !it.is_closed());
+        for listener in &state.listeners {
+            let _ = listener.try_send(event.clone());
+        }
+    }
+
+    fn run_timer(&self, id: String, behaviour: &Behaviour) {
+        let Some(time) = behaviour.runs_for else { return };
+        let (runtime, code) = (self.clone(), behaviour.exit_code);
+        tokio::spawn(async move {
+            env::sleep(&runtime.shared.world, time).await;
+            runtime.end_container(&id, code);
+        });
+    }
+}

@@ -1,0 +1,189 @@
+//! Paths and methods.
+
+use super::authorization::{Decision, subresource, verb};
+use super::body::{self, Body};
+use super::port::Port;
+use super::service::{MetricsPage, Service};
+use super::user::CertificateUser;
+use super::{commands, container_logs, handlers, log_files, port_forward};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+/// A path of the API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    Healthz,
+    Pods,
+    RunningPods,
+    Configz,
+    Metrics(MetricsPage),
+    ContainerLogs,
+    Logs,
+    Exec,
+    Attach,
+    Run,
+    PortForward,
+    DebugVerbosity,
+    /// A path below a prefix that exists, without a page.
+    Nothing,
+}
+
+/// Methods of a route; empty means all of them.
+fn methods(route: &Route) -> &'static [Method] {
+    match route {
+        Route::Pods | Route::RunningPods | Route::ContainerLogs | Route::Logs => &[Method::GET],
+        Route::Metrics(MetricsPage::Summary) => &[Method::GET, Method::POST],
+        Route::Exec | Route::Attach | Route::PortForward => &[Method::GET, Method::POST],
+        Route::Run => &[Method::POST],
+        _ => &[],
+    }
+}
+
+/// The route of a path, `None` if the path does not exist.
+pub fn find(path: &str, port: Port) -> Option<Route> {
+    let below =
+        |prefix: &str| path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    if port == Port::Healthz {
+        return (path == "/healthz").then_some(Route::Healthz);
+    }
+    let route = match path {
+        "/pods" | "/pods/" => Route::Pods,
+        "/stats/summary" => Route::Metrics(MetricsPage::Summary),
+        "/metrics" => Route::Metrics(MetricsPage::Agent),
+        "/metrics/cadvisor" => Route::Metrics(MetricsPage::Cadvisor),
+        "/metrics/resource" => Route::Metrics(MetricsPage::Resource),
+        "/metrics/probes" => Route::Metrics(MetricsPage::Probes),
+        "/healthz" | "/healthz/ping" | "/healthz/log" | "/healthz/syncloop" => Route::Healthz,
+        _ if below("/stats").is_some() => Route::Nothing,
+        _ if port == Port::ReadOnly => return None,
+        "/configz" => Route::Configz,
+        "/runningpods" | "/runningpods/" => Route::RunningPods,
+        "/debug/flags/v" => Route::DebugVerbosity,
+        _ if below("/logs").is_some() => Route::Logs,
+        _ if below("/containerLogs").is_some() => Route::ContainerLogs,
+        _ if below("/exec").is_some() => Route::Exec,
+        _ if below("/attach").is_some() => Route::Attach,
+        _ if below("/run").is_some() => Route::Run,
+        _ if below("/portForward").is_some() => Route::PortForward,
+        _ if below("/debug/pprof").is_some() => Route::Nothing,
+        _ => return None,
+    };
+    Some(route)
+}
+
+/// Handles one request.
+pub async fn respond(
+    service: &Service,
+    request: Request<Incoming>,
+    port: Port,
+    certificate: &CertificateUser,
+) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    if let Some(clean) = cleaned(&path) {
+        return log_files::moved(&clean, request.uri().query());
+    }
+    let config = &service.deps.configuration;
+    let route = find(&path, port).filter(|route| match route {
+        Route::Logs => config.flag(&["enableSystemLogHandler"]) && config.flag(&["enableDebuggingHandlers"]),
+        Route::Exec
+        | Route::Attach
+        | Route::Run
+        | Route::PortForward
+        | Route::ContainerLogs
+        | Route::RunningPods => config.flag(&["enableDebuggingHandlers"]),
+        Route::DebugVerbosity => config.flag(&["enableDebugFlagsHandler"]),
+        _ => true,
+    });
+    let Some(route) = route else { return body::not_found() };
+    if port == Port::Main
+        && let Err(refused) = authorize(service, &request, &path, certificate).await
+    {
+        return *refused;
+    }
+    let allowed = methods(&route);
+    if !allowed.is_empty() && !allowed.contains(request.method()) {
+        return body::text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+    }
+    match route {
+        Route::Healthz => handlers::healthz(service, &request, port),
+        Route::Pods => handlers::pods(service),
+        Route::RunningPods => handlers::running_pods(service).await,
+        Route::Configz => handlers::configz(service),
+        Route::Metrics(page) => handlers::metrics(service, page).await,
+        Route::DebugVerbosity => handlers::verbosity(service, request).await,
+        Route::ContainerLogs => container_logs::container_logs(service, &request).await,
+        Route::Logs => log_files::log_files(&service.deps.log_directory, &path).await,
+        Route::Exec => commands::exec(service, request).await,
+        Route::Attach => commands::attach(service, request).await,
+        Route::Run => commands::run(service, &request).await,
+        Route::PortForward => port_forward::port_forward(service, request).await,
+        Route::Nothing => body::not_found(),
+    }
+}
+
+/// The cleaned path, if it differs: the client is sent there.
+fn cleaned(path: &str) -> Option<String> {
+    if !path.contains("//") && !path.contains("/.") {
+        return None;
+    }
+    let mut clean = String::from_utf8_lossy(&schema::url::clean_path(path.as_bytes())).into_owned();
+    if path.ends_with('/') && !clean.ends_with('/') {
+        clean.push('/');
+    }
+    (clean != path).then_some(clean)
+}
+
+async fn authorize(
+    service: &Service,
+    request: &Request<Incoming>,
+    path: &str,
+    certificate: &CertificateUser,
+) -> Result<(), Box<Response<Body>>> {
+    let Some(user) = service.authentication.authenticate(request.headers(), certificate).await else {
+        return Err(Box::new(body::text(StatusCode::UNAUTHORIZED, "Unauthorized")));
+    };
+    let described = format!(
+        "(user={}, verb={}, resource=nodes, subresource={})",
+        user.name,
+        verb(request.method()),
+        subresource(path)
+    );
+    match service.authorization.authorize(user, request.method(), path).await {
+        Decision::Allowed => Ok(()),
+        Decision::Denied => {
+            Err(Box::new(body::text(StatusCode::FORBIDDEN, format!("Forbidden {described}"))))
+        }
+        Decision::Failed(why) => {
+            tracing::warn!(%why, "access cannot be reviewed");
+            let message = format!("Authorization error {described}");
+            Err(Box::new(body::text(StatusCode::INTERNAL_SERVER_ERROR, message)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_routes() {
+        for (path, port, expected) in [
+            ("/pods", Port::Main, Some(Route::Pods)),
+            ("/exec/a/b/c", Port::Main, Some(Route::Exec)),
+            ("/exec/a/b/c", Port::ReadOnly, None),
+            ("/spec/", Port::Main, None),
+            ("/", Port::Main, None),
+            ("/healthz/zz", Port::Main, None),
+            ("/healthz", Port::Healthz, Some(Route::Healthz)),
+            ("/healthz/", Port::Healthz, None),
+            ("/metrics", Port::Healthz, None),
+            ("/metrics/resource", Port::ReadOnly, Some(Route::Metrics(MetricsPage::Resource))),
+            ("/debug/pprof/", Port::Main, Some(Route::Nothing)),
+            ("/podsx", Port::Main, None),
+        ] {
+            assert_eq!(find(path, port), expected, "{path}");
+        }
+        assert_eq!(cleaned("/logs/../etc/passwd").as_deref(), Some("/etc/passwd"));
+        assert_eq!(cleaned("/logs/a.b/"), None);
+    }
+}

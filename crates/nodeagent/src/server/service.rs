@@ -1,0 +1,73 @@
+//! The state that handlers share.
+
+use super::authentication::{Authentication, AuthenticationOptions, Reviews};
+use super::authorization::{Authorization, AuthorizationOptions};
+use super::pod_view::PodView;
+use crate::configuration::Configuration;
+use crate::runtime::SharedRuntime;
+use bytes::Bytes;
+use env::World;
+use futures_util::future::BoxFuture;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Pages of metrics and statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricsPage {
+    /// `/metrics`
+    Agent,
+    /// `/metrics/cadvisor`
+    Cadvisor,
+    /// `/metrics/resource`
+    Resource,
+    /// `/metrics/probes`
+    Probes,
+    /// `/stats/summary`, as JSON
+    Summary,
+}
+
+/// What the server is made from.
+pub struct ServerDeps {
+    pub world: World,
+    pub node_name: String,
+    pub configuration: Arc<Configuration>,
+    pub runtime: SharedRuntime,
+    pub pods: Arc<dyn PodView>,
+    /// Reviews by the API server, if there is one.
+    pub reviews: Option<Arc<dyn Reviews>>,
+    pub authentication: AuthenticationOptions,
+    pub authorization: AuthorizationOptions,
+    /// The text of a page; an error is a status 500.
+    pub metrics: Arc<dyn Fn(MetricsPage) -> BoxFuture<'static, Result<Bytes, String>> + Send + Sync>,
+    /// Sets the verbosity of the log; the error says why not.
+    pub set_verbosity: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+    /// The directory of `/logs/`.
+    pub log_directory: PathBuf,
+}
+
+/// Handles requests. Cheap to clone.
+#[derive(Clone)]
+pub struct Service(pub Arc<Shared>);
+
+pub struct Shared {
+    pub deps: ServerDeps,
+    pub authentication: Authentication,
+    pub authorization: Authorization,
+}
+
+impl Service {
+    pub fn new(deps: ServerDeps) -> Self {
+        let authentication = Authentication::new(deps.authentication, deps.reviews.clone(), &deps.world);
+        let authorization =
+            Authorization::new(deps.authorization, deps.reviews.clone(), deps.node_name.clone(), &deps.world);
+        Service(Arc::new(Shared { deps, authentication, authorization }))
+    }
+}
+
+impl std::ops::Deref for Service {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}

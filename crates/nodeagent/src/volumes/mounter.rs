@@ -1,0 +1,65 @@
+//! Mounts of the node, as the volumes need them.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+/// Mounts filesystems. A test hands in one that needs no privileges.
+pub trait Mounter: Send + Sync + 'static {
+    /// Mounts an empty filesystem in memory; without a size it has the kernel's default.
+    fn mount_tmpfs(&self, target: &Path, size: Option<u64>) -> io::Result<()>;
+    /// Mounts a filesystem of huge pages.
+    fn mount_hugetlbfs(&self, target: &Path, page_size: u64) -> io::Result<()>;
+    /// Mounts a file or directory at another path.
+    fn bind(&self, source: &Path, target: &Path, is_readonly: bool) -> io::Result<()>;
+    /// Like [`Mounter::bind`], for an open file or directory.
+    fn bind_fd(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()>;
+    /// Ends a mount; files that are open stay usable.
+    fn unmount(&self, target: &Path) -> io::Result<()>;
+    fn is_mount_point(&self, path: &Path) -> io::Result<bool>;
+    /// The mount points at or below a directory, the deepest last.
+    fn mount_points(&self, below: &Path) -> io::Result<Vec<PathBuf>>;
+}
+
+/// The mount points in the text of `/proc/self/mountinfo` that are at or below a directory, sorted.
+pub fn parse_mount_points(text: &str, below: &Path) -> Vec<PathBuf> {
+    let points = text.lines().filter_map(|line| line.split(' ').nth(4)).map(|it| PathBuf::from(unescape(it)));
+    let mut points: Vec<PathBuf> = points.filter(|point| point.starts_with(below)).collect();
+    points.sort();
+    points
+}
+
+/// Replaces the escapes of white space in a mount table: `\040` is a space.
+fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        out.push_str(before);
+        match after.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(code) => {
+                out.push(char::from(code));
+                rest = &after[3..];
+            }
+            None => {
+                out.push('\\');
+                rest = after;
+            }
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_tables_are_read() {
+        let text = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                    30 22 0:5 / /a/pods/u/volumes/x\\040y rw,relatime shared:1 - tmpfs tmpfs rw\n\
+                    31 22 0:5 / /a/pods/u rw - tmpfs tmpfs rw\n\
+                    32 22 0:5 / /a/pods/uu rw - tmpfs tmpfs rw\n";
+        let expected = ["/a/pods/u", "/a/pods/u/volumes/x y"].map(PathBuf::from);
+        assert_eq!(parse_mount_points(text, Path::new("/a/pods/u")), expected);
+    }
+}

@@ -1,0 +1,18 @@
+//! The volumes of a pod that are ready to be mounted into its containers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A volume on the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountedVolume {
+    /// The file or directory that containers get.
+    pub host_path: PathBuf,
+    /// Whether no container may write, whatever it asks for.
+    pub is_readonly: bool,
+    /// Whether the agent made it, so that it may change its labels.
+    pub is_managed: bool,
+}
+
+/// Volumes by the name that the pod gives them.
+pub type PodMounts = BTreeMap<String, MountedVolume>;

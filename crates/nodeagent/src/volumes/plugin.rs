@@ -1,0 +1,219 @@
+//! The steps that bring one volume of a pod to the node, as data, and their execution.
+
+use super::atomic_writer::write_payload;
+use super::claims::{BoundVolume, bound_volume, claim_name};
+use super::empty_dir::{self, Medium};
+use super::host_path;
+use super::mounter::Mounter;
+use super::mounts::MountedVolume;
+use super::ownership::{ChangePolicy, set_group};
+use super::payload::{self, Payload, PayloadSources, fs_group};
+use api::core::v1::{PersistentVolume, Pod, Volume};
+use names::node::{
+    CONFIG_MAP_PLUGIN, DOWNWARD_API_PLUGIN, EMPTY_DIR_PLUGIN, LOCAL_VOLUME_PLUGIN, PROJECTED_PLUGIN,
+    SECRET_PLUGIN,
+};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// A volume whose source has been read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VolumePlan {
+    /// The name in the pod.
+    pub name: String,
+    /// The name in messages: that of the persistent volume behind a claim.
+    pub message_name: String,
+    pub step: Step,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// A directory of the pod, possibly with files.
+    Directory { path: PathBuf, medium: Medium, files: Option<Payload>, group: Option<u32> },
+    /// A path of the node.
+    HostPath { path: String, kind: String, is_readonly: bool },
+    /// A local volume, mounted at a directory of the pod.
+    Local { path: PathBuf, source: String, is_readonly: bool, group: Option<(u32, ChangePolicy)> },
+}
+
+/// Why a volume has no plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlanError {
+    /// The volume cannot be identified; the error concerns the whole pod.
+    Pod(String),
+    /// The source of the volume cannot be read: the name in messages, and the error.
+    Volume(String, String),
+}
+
+/// Reads the source of a volume. `directory` is the directory of volumes in the pod's.
+pub async fn plan(
+    pod: &Pod,
+    volume: &Volume,
+    directory: &Path,
+    sources: &PayloadSources<'_>,
+) -> Result<VolumePlan, PlanError> {
+    if let Some(claim) = claim_name(pod, volume) {
+        let bound = bound_volume(sources.objects, pod, volume, &claim).await.map_err(PlanError::Pod)?;
+        return plan_bound(pod, volume, bound, directory);
+    }
+    let failed = |error| PlanError::Volume(volume.name.clone(), error);
+    let namespace = &pod.metadata.namespace;
+    let (plugin, medium, files) = if let Some(it) = &volume.host_path {
+        let kind = it.type_.clone().unwrap_or_default();
+        let step = Step::HostPath { path: it.path.clone(), kind, is_readonly: false };
+        return Ok(VolumePlan { name: volume.name.clone(), message_name: volume.name.clone(), step });
+    } else if let Some(it) = &volume.empty_dir {
+        let medium = empty_dir::medium(it, pod, sources.allocatable).map_err(failed)?;
+        (EMPTY_DIR_PLUGIN, medium, None)
+    } else if let Some(it) = &volume.config_map {
+        let items = (&*it.name, &*it.items);
+        let files = payload::config_map(sources, namespace, items, it.default_mode, it.optional).await;
+        (CONFIG_MAP_PLUGIN, Medium::Disk, Some(files.map_err(failed)?))
+    } else {
+        let size = empty_dir::memory_size(None, pod, sources.allocatable);
+        let (plugin, files) = if let Some(it) = &volume.secret {
+            let items = (&*it.secret_name, &*it.items);
+            let files = payload::secret(sources, namespace, items, it.default_mode, it.optional).await;
+            (SECRET_PLUGIN, files)
+        } else if let Some(it) = &volume.projected {
+            (PROJECTED_PLUGIN, payload::projected(sources, pod, it).await)
+        } else if let Some(it) = &volume.downward_api {
+            let files = payload::downward_api(pod, &it.items, it.default_mode, sources.allocatable);
+            (DOWNWARD_API_PLUGIN, files)
+        } else {
+            return Err(unsupported(&volume.name));
+        };
+        (plugin, Medium::Memory(size), Some(files.map_err(failed)?))
+    };
+    let path = directory.join(plugin).join(&volume.name);
+    let step = Step::Directory { path, medium, files, group: fs_group(pod) };
+    Ok(VolumePlan { name: volume.name.clone(), message_name: volume.name.clone(), step })
+}
+
+fn unsupported(name: &str) -> PlanError {
+    PlanError::Pod(format!(
+        "failed to get Plugin from volumeSpec for volume {name:?} err=no volume plugin matched"
+    ))
+}
+
+fn plan_bound(
+    pod: &Pod,
+    volume: &Volume,
+    bound: BoundVolume,
+    directory: &Path,
+) -> Result<VolumePlan, PlanError> {
+    let BoundVolume { volume: PersistentVolume { metadata, spec, .. }, is_readonly } = bound;
+    if spec.volume_mode.as_deref() == Some("Block") {
+        return Err(unsupported(&metadata.name));
+    }
+    let step = match (spec.host_path, spec.local) {
+        (Some(it), _) => {
+            Step::HostPath { path: it.path.clone(), kind: it.type_.clone().unwrap_or_default(), is_readonly }
+        }
+        (None, Some(it)) => {
+            let path = directory.join(LOCAL_VOLUME_PLUGIN).join(&metadata.name);
+            let group = fs_group(pod).filter(|_| !is_readonly).map(|group| (group, change_policy(pod)));
+            Step::Local { path, source: it.path.clone(), is_readonly, group }
+        }
+        (None, None) => return Err(unsupported(&metadata.name)),
+    };
+    Ok(VolumePlan { name: volume.name.clone(), message_name: metadata.name, step })
+}
+
+fn change_policy(pod: &Pod) -> ChangePolicy {
+    let context = pod.spec.security_context.as_ref();
+    match context.and_then(|it| it.fs_group_change_policy.as_deref()) {
+        Some("OnRootMismatch") => ChangePolicy::OnRootMismatch,
+        _ => ChangePolicy::Always,
+    }
+}
+
+impl VolumePlan {
+    /// What containers get of the volume.
+    pub fn mounted(&self) -> MountedVolume {
+        match &self.step {
+            Step::Directory { path, files, .. } => {
+                MountedVolume { host_path: path.clone(), is_readonly: files.is_some(), is_managed: true }
+            }
+            Step::HostPath { path, is_readonly, .. } => {
+                MountedVolume { host_path: PathBuf::from(path), is_readonly: *is_readonly, is_managed: false }
+            }
+            Step::Local { path, is_readonly, .. } => {
+                MountedVolume { host_path: path.clone(), is_readonly: *is_readonly, is_managed: !is_readonly }
+            }
+        }
+    }
+
+    /// Whether the volume follows its source while the pod runs.
+    pub fn has_files(&self) -> bool {
+        matches!(&self.step, Step::Directory { files: Some(_), .. })
+    }
+
+    /// Brings the volume to the node. It may be there already. The error is the text of `FailedMount`.
+    pub fn execute(&self, mounter: &dyn Mounter, now: SystemTime, random: u64) -> Result<(), String> {
+        let name = &self.message_name;
+        let failed = |error: String| format!("MountVolume.SetUp failed for volume {name:?} : {error}");
+        match &self.step {
+            Step::HostPath { path, kind, .. } => host_path::prepare(path, kind).map_err(failed),
+            Step::Directory { path, medium, files, group } => {
+                set_up_directory(path, *medium, files.as_ref(), *group, mounter, (now, random))
+                    .map_err(|error| failed(io_text(&error)))
+            }
+            Step::Local { path, source, is_readonly, group } => {
+                if std::fs::metadata(source).is_err() {
+                    return Err(format!(
+                        "MountVolume.NewMounter initialization failed for volume {name:?} : path {source:?} does not \
+                         exist"
+                    ));
+                }
+                set_up_local(path, Path::new(source), *is_readonly, *group, mounter)
+                    .map_err(|error| failed(io_text(&error)))
+            }
+        }
+    }
+}
+
+fn set_up_directory(
+    path: &Path,
+    medium: Medium,
+    files: Option<&Payload>,
+    group: Option<u32>,
+    mounter: &dyn Mounter,
+    (now, random): (SystemTime, u64),
+) -> io::Result<()> {
+    empty_dir::set_up(path, medium, mounter)?;
+    if let Some(files) = files {
+        write_payload(path, files, now, random)?;
+    }
+    match group {
+        Some(group) => set_group(path, group, files.is_some(), ChangePolicy::Always),
+        None => Ok(()),
+    }
+}
+
+fn set_up_local(
+    path: &Path,
+    source: &Path,
+    is_readonly: bool,
+    group: Option<(u32, ChangePolicy)>,
+    mounter: &dyn Mounter,
+) -> io::Result<()> {
+    std::fs::create_dir_all(path)?;
+    if mounter.is_mount_point(path)? {
+        return Ok(());
+    }
+    mounter.bind(source, path, is_readonly)?;
+    match group {
+        Some((group, policy)) => set_group(path, group, false, policy),
+        None => Ok(()),
+    }
+}
+
+/// An error in the words of Go: in lower case, without the number.
+pub fn io_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let Some((text, _)) = text.split_once(" (os error ") else { return text };
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}

@@ -1,0 +1,322 @@
+//! The volumes of all pods of the node.
+//!
+//! [`VolumeManager::mount_all`] brings the volumes of a pod to the node, and brings their files up to date when it is
+//! called again; it may be repeated after any failure, and after a restart of the agent. [`VolumeManager::unmount_all`]
+//! takes them away. Both leave the content of volumes that outlive the pod alone.
+
+use super::empty_dir::usage;
+use super::mounter::Mounter;
+use super::mounts::PodMounts;
+use super::payload::PayloadSources;
+use super::plugin::{PlanError, VolumePlan, io_text, plan};
+use super::subpath;
+use super::tokens::TokenCache;
+use crate::container::node_facts::pod_dir;
+use crate::objects::ObjectSource;
+use crate::pod_facts::ResourceList;
+use api::core::v1::{Pod, Volume};
+use client::Note;
+use env::World;
+use names::node::{EMPTY_DIR_PLUGIN, LOCAL_VOLUME_PLUGIN};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The directory of volumes below a pod's.
+const VOLUMES: &str = "volumes";
+const FAILED_MOUNT: &str = "FailedMount";
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(122);
+/// After how long without its volumes a pod gets an event about all of them.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(123);
+
+/// Why a pod has not all of its volumes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VolumeError {
+    /// Events about the pod.
+    pub notes: Vec<Note>,
+    /// When to try again.
+    pub retry_after: Duration,
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct VolumeManager {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    root: PathBuf,
+    mounter: Arc<dyn Mounter>,
+    objects: Arc<dyn ObjectSource>,
+    world: World,
+    tokens: TokenCache,
+    allocatable: RwLock<Arc<ResourceList>>,
+    pods: Mutex<HashMap<String, PodVolumes>>,
+}
+
+/// The volumes of a pod that are there, and the failures of the others.
+#[derive(Default)]
+struct PodVolumes {
+    mounts: PodMounts,
+    failures: u32,
+    /// Since when volumes are missing, or since the last event about that.
+    waiting_since: Option<Duration>,
+}
+
+impl VolumeManager {
+    /// `root` is the agent's directory.
+    pub fn new(root: &Path, mounter: Arc<dyn Mounter>, objects: Arc<dyn ObjectSource>, world: World) -> Self {
+        let shared = Shared {
+            root: root.to_owned(),
+            mounter,
+            objects,
+            tokens: TokenCache::new(world.clone()),
+            world,
+            allocatable: RwLock::default(),
+            pods: Mutex::default(),
+        };
+        VolumeManager { shared: Arc::new(shared) }
+    }
+
+    /// The mounts that containers need, too.
+    pub fn mounter(&self) -> &Arc<dyn Mounter> {
+        &self.shared.mounter
+    }
+
+    /// Sets the resources that pods may use, which bound volumes in memory.
+    pub fn set_allocatable(&self, allocatable: ResourceList) {
+        *self.shared.allocatable.write() = Arc::new(allocatable);
+    }
+
+    /// Brings the volumes of a pod that its containers mount to the node.
+    pub async fn mount_all(&self, pod: &Pod) -> Result<PodMounts, VolumeError> {
+        let shared = &self.shared;
+        let uid = &pod.metadata.uid;
+        let used = used_volumes(pod);
+        let done = shared.pods.lock().get(uid).map(|it| it.mounts.clone()).unwrap_or_default();
+        let (mut plans, mut failures) = (Vec::new(), Failures::default());
+        for volume in pod.spec.volumes.iter().filter(|it| used.contains(&*it.name)) {
+            if done.contains_key(&volume.name) && !is_refreshed(volume) {
+                continue;
+            }
+            match self.plan(pod, volume).await {
+                Ok(plan) => plans.push(plan),
+                Err(error) => failures.add(&volume.name, error),
+            }
+        }
+        let mounted = match plans.is_empty() {
+            true => Vec::new(),
+            false => self.execute(plans).await,
+        };
+        let mut pods = shared.pods.lock();
+        let state = pods.entry(uid.clone()).or_default();
+        for (plan, result) in mounted {
+            match result {
+                Ok(()) => drop(state.mounts.insert(plan.name.clone(), plan.mounted())),
+                Err(message) => failures.notes.push(message),
+            }
+        }
+        // a volume that was there stays usable when its files cannot be brought up to date
+        let missing: Vec<&str> =
+            used.iter().copied().filter(|name| !state.mounts.contains_key(*name)).collect();
+        if missing.is_empty() && failures.is_empty() {
+            state.failures = 0;
+            state.waiting_since = None;
+            return Ok(state.mounts.clone());
+        }
+        Err(state.fail(failures, &missing, &used, shared.world.elapsed()))
+    }
+
+    async fn plan(&self, pod: &Pod, volume: &Volume) -> Result<VolumePlan, PlanError> {
+        let shared = &self.shared;
+        let directory = pod_dir(&shared.root, &pod.metadata.uid).join(VOLUMES);
+        let allocatable = shared.allocatable.read().clone();
+        let objects = &*shared.objects;
+        let sources = PayloadSources { objects, tokens: &shared.tokens, allocatable: &allocatable };
+        plan(pod, volume, &directory, &sources).await
+    }
+
+    /// Executes plans on a thread that may block.
+    async fn execute(&self, plans: Vec<VolumePlan>) -> Vec<(VolumePlan, Result<(), String>)> {
+        let shared = self.shared.clone();
+        let work = move || {
+            let execute = |plan: VolumePlan| {
+                let random = env::random_u64(&shared.world);
+                let result = plan.execute(&*shared.mounter, shared.world.now(), random);
+                (plan, result)
+            };
+            plans.into_iter().map(execute).collect()
+        };
+        // the work does not panic; a runtime that shuts down has no pods to wait for
+        tokio::task::spawn_blocking(work).await.unwrap_or_default()
+    }
+
+    /// The volumes of a pod that are there.
+    pub fn mounts(&self, uid: &str) -> PodMounts {
+        self.shared.pods.lock().get(uid).map(|it| it.mounts.clone()).unwrap_or_default()
+    }
+
+    /// When [`VolumeManager::mount_all`] is due again to renew a token, from now.
+    pub fn next_refresh(&self, uid: &str) -> Option<Duration> {
+        let at = self.shared.tokens.next_renewal(uid)?;
+        let left = at.saturating_sub(env::unix_seconds(&self.shared.world));
+        Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
+    }
+
+    /// Unmounts and removes the volumes of a pod whose containers have ended.
+    pub async fn unmount_all(&self, uid: &str) -> Result<(), String> {
+        self.shared.pods.lock().remove(uid);
+        self.shared.tokens.remove_pod(uid);
+        let (shared, directory) = (self.shared.clone(), pod_dir(&self.shared.root, uid));
+        let work = move || remove_volumes(&directory, &*shared.mounter).map_err(|error| io_text(&error));
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// Removes the directory of a pod that is gone, after its volumes.
+    pub async fn remove_pod(&self, uid: &str) -> Result<(), String> {
+        self.unmount_all(uid).await?;
+        let directory = pod_dir(&self.shared.root, uid);
+        let work =
+            move || unless_absent(std::fs::remove_dir_all(&directory)).map_err(|error| io_text(&error));
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// The uids of pods that have a directory: after a restart of the agent, those that it ran before.
+    pub fn reconstruct(&self) -> io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(self.shared.root.join("pods")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut uids = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                uids.extend(entry.file_name().into_string());
+            }
+        }
+        uids.sort();
+        Ok(uids)
+    }
+
+    /// The message of the eviction of a pod one of whose directories holds more than its limit.
+    pub fn excess(&self, pod: &Pod) -> Option<String> {
+        let directory = pod_dir(&self.shared.root, &pod.metadata.uid).join(VOLUMES).join(EMPTY_DIR_PLUGIN);
+        pod.spec.volumes.iter().find_map(|volume| {
+            let limit = volume.empty_dir.as_ref().filter(|it| it.medium.is_empty())?.size_limit.as_ref()?;
+            let used = usage(&directory.join(&volume.name)).ok()?;
+            let is_over = limit.sign() > 0 && i64::try_from(used).unwrap_or(i64::MAX) > limit.whole();
+            let name = &volume.name;
+            is_over.then(|| format!("Usage of EmptyDir volume {name:?} exceeds the limit \"{limit}\". "))
+        })
+    }
+}
+
+/// What went wrong with volumes of a pod.
+#[derive(Default)]
+struct Failures {
+    /// Texts of events.
+    notes: Vec<String>,
+    /// Errors of volumes that cannot be identified.
+    pod: Vec<String>,
+}
+
+impl Failures {
+    fn add(&mut self, volume: &str, error: PlanError) {
+        match error {
+            PlanError::Pod(error) => self.pod.push(error),
+            PlanError::Volume(name, error) => {
+                let name = if name.is_empty() { volume } else { &name };
+                self.notes.push(format!("MountVolume.SetUp failed for volume {name:?} : {error}"));
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.notes.is_empty() && self.pod.is_empty()
+    }
+}
+
+impl PodVolumes {
+    fn fail(
+        &mut self,
+        failures: Failures,
+        missing: &[&str],
+        used: &BTreeSet<&str>,
+        now: Duration,
+    ) -> VolumeError {
+        let since = *self.waiting_since.get_or_insert(now);
+        let mut notes: Vec<Note> =
+            failures.notes.into_iter().map(|text| Note::warning(FAILED_MOUNT, text)).collect();
+        let is_late = now.saturating_sub(since) >= MOUNT_TIMEOUT;
+        let reason = match failures.pod.is_empty() {
+            false => Some(failures.pod.join("; ")),
+            true => is_late.then(|| "timed out waiting for the condition".to_owned()),
+        };
+        if let Some(reason) = reason.filter(|_| !missing.is_empty()) {
+            let used: Vec<&str> = used.iter().copied().collect();
+            let message = format!(
+                "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[{}]: {reason}",
+                missing.join(" "),
+                used.join(" ")
+            );
+            notes.push(Note::warning(FAILED_MOUNT, message));
+            self.waiting_since = Some(now);
+        }
+        let retry_after = FIRST_RETRY.saturating_mul(1 << self.failures.min(16)).min(LAST_RETRY);
+        self.failures = self.failures.saturating_add(1);
+        VolumeError { notes, retry_after }
+    }
+}
+
+/// Whether the files of a volume follow their source.
+fn is_refreshed(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.projected.is_some()
+        || volume.downward_api.is_some()
+}
+
+/// The names of the volumes that containers mount.
+fn used_volumes(pod: &Pod) -> BTreeSet<&str> {
+    let spec = &pod.spec;
+    let containers = spec.containers.iter().chain(&spec.init_containers);
+    let mounts = containers.flat_map(|it| {
+        let devices = it.volume_devices.iter().map(|it| &*it.name);
+        it.volume_mounts.iter().map(|it| &*it.name).chain(devices)
+    });
+    let ephemeral = spec.ephemeral_containers.iter().flat_map(|it| &it.volume_mounts);
+    let used: BTreeSet<&str> = mounts.chain(ephemeral.map(|it| &*it.name)).collect();
+    spec.volumes.iter().map(|it| &*it.name).filter(|name| used.contains(name)).collect()
+}
+
+fn unless_absent(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// Unmounts all below a pod's directory, then removes the volumes that belong to the pod. A directory at which a volume
+/// that outlives the pod was mounted is removed only if it is empty.
+fn remove_volumes(directory: &Path, mounter: &dyn Mounter) -> io::Result<()> {
+    if std::fs::symlink_metadata(directory).is_err() {
+        return Ok(());
+    }
+    for point in mounter.mount_points(directory)?.iter().rev() {
+        mounter.unmount(point)?;
+    }
+    if let Some(point) = mounter.mount_points(directory)?.first() {
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is mounted", point.display())));
+    }
+    let volumes = directory.join(VOLUMES);
+    let local = volumes.join(LOCAL_VOLUME_PLUGIN);
+    for entry in std::fs::read_dir(&local).into_iter().flatten() {
+        std::fs::remove_dir(entry?.path())?;
+    }
+    unless_absent(std::fs::remove_dir_all(&volumes))?;
+    unless_absent(std::fs::remove_dir_all(directory.join(subpath::DIRECTORY)))
+}

@@ -1,0 +1,86 @@
+//! `pintle nodeagent`: the pods of this node, with the flags and the configuration file of upstream's kubelet.
+//!
+//! An error of the start is upstream's text after `pintle: `, with upstream's exit status.
+
+use crate::cli::version;
+use crate::logs::{self, Format, Logs};
+use crate::options::{ConfigErrors, gates};
+use crate::signals::Signals;
+use crate::{host, process_metrics, threads, world};
+use metrics::Registry;
+use names::Names;
+use nodeagent::assembly::{self, Parts};
+use nodeagent::configuration::{Flags, Gate, Loaded, StartError, help, load};
+use std::io::{Write as _, stderr, stdout};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Runs the agent with the arguments after its name.
+pub fn run(arguments: &[String]) -> ExitCode {
+    match start(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(StartError { message, exit_status }) => {
+            // a closed terminal is not an error
+            let _ = writeln!(stderr(), "pintle: {message}");
+            ExitCode::from(exit_status)
+        }
+    }
+}
+
+fn start(arguments: &[String]) -> Result<(), StartError> {
+    let flags = Flags::parse(arguments)?;
+    if flags.asks_for_help {
+        let _ = write!(stdout(), "{}", help());
+        return Ok(());
+    }
+    if flags.asks_for_version {
+        let _ = writeln!(stdout(), "{}", version());
+        return Ok(());
+    }
+    let names = Names::kubernetes();
+    let known: Vec<Gate> = gates::all()
+        .map(|gate| Gate { name: gate.name, is_open: gate.open, stage: gate.stage, is_locked: gate.locked })
+        .collect();
+    let Loaded { configuration, gates } = load(&flags, &known, &names)?;
+    let failed = |why: anyhow::Error| StartError::new(format!("failed to run Kubelet: {why:#}"));
+    let verbosity = log(&configuration).map_err(failed)?;
+    let world = world::real().map_err(failed)?;
+    let registry = Arc::new(Registry::new(metrics::Options::default()));
+    process_metrics::register(&registry);
+    let parts = Parts {
+        configuration,
+        gates,
+        flags,
+        names,
+        world,
+        hostname: host::host_name().unwrap_or_else(|| "localhost".to_owned()),
+        registry,
+        set_verbosity: Arc::new(move |text| verbosity.set(text).map(drop)),
+    };
+    threads::runtime().map_err(failed)?.block_on(async {
+        let mut signals = Signals::new().map_err(failed)?;
+        tracing::info!(version = version(), "the node agent starts");
+        tokio::select! {
+            ended = assembly::run(parts) => ended,
+            () = signals.next() => Ok(()),
+        }
+    })
+}
+
+/// Initializes the log by the configuration.
+fn log(configuration: &nodeagent::configuration::Configuration) -> anyhow::Result<logs::Verbosity> {
+    let level = configuration.at(&["logging", "verbosity"]).and_then(schema::Value::as_int).unwrap_or(0);
+    let format = match configuration.text(&["logging", "format"]) {
+        "json" => Format::Json,
+        _ => Format::Text,
+    };
+    let logs = Logs {
+        verbosity: u8::try_from(level).unwrap_or(u8::MAX),
+        vmodule: Vec::new(),
+        logging_format: format,
+    };
+    let mut errors = ConfigErrors::default();
+    let verbosity = logs::init(&logs, &mut errors);
+    errors.check()?;
+    Ok(verbosity)
+}
