@@ -1,6 +1,7 @@
 //! Answers to bodies whose text, kind or version is odd, as upstream gives them.
 
 use super::custom_resources::{definition, version, wait_for};
+use super::protobuf::{PROTOBUF, envelope, field};
 use super::*;
 use http::Method;
 use tests::{ApiResponse, Cluster};
@@ -99,6 +100,17 @@ async fn a_custom_resource_is_parsed_before_its_kind_is_checked() {
         let answer = cluster.post(&things, body).await.code(400);
         let expected = format!("{kind} in version {shown:?} cannot be handled as a Thing: {why}");
         assert_eq!(message(&answer), expected);
+    }
+    // a time is parsed with the metadata
+    let why = r#"parsing time "x" as "2006-01-02T15:04:05Z07:00": cannot parse "x" as "2006""#;
+    for (version, kind, shown) in [(&*own, "Other", "v1"), ("v9", "Thing", "v9"), ("", "Thing", "")] {
+        for strict in ["", "?fieldValidation=Strict"] {
+            let body = json!({"apiVersion": version, "kind": kind,
+                "metadata": {"name": "x", "creationTimestamp": "x"}, "more": 1});
+            let answer = cluster.post(&format!("{things}{strict}"), body).await.code(400);
+            let expected = format!("{kind} in version {shown:?} cannot be handled as a Thing: {why}");
+            assert_eq!(message(&answer), expected);
+        }
     }
     // and what is odd about it is a warning whatever it is
     let body = json!({"apiVersion": "v9", "kind": "Thing", "metadata": {"name": "x", "odd": 1}, "more": 1});
@@ -442,4 +454,87 @@ async fn kinds_that_are_not_served_are_known() {
         "{}",
         answer.text()
     );
+}
+
+#[tokio::test]
+async fn the_first_error_in_the_bytes_of_a_message_is_reported() {
+    let cluster = Cluster::start().await;
+    let named = field(1, &field(1, b"x"));
+    let metadata = field(1, &[0x08, 1]);
+    let spec = field(2, &[0x08, 1]);
+    let volume = field(2, &field(1, &[0x10, 1]));
+    // the port of a probe is neither a number nor text, which only JSON cannot have
+    let port = field(2, &field(2, &field(10, &field(1, &field(2, &field(2, &[0x08, 7]))))));
+    let (name, volumes) = ("wrong wireType = 0 for field Name", "wrong wireType = 0 for field Volumes");
+    let cases = [
+        ([&*metadata, &*spec].concat(), name),
+        ([&*spec, &*metadata].concat(), volumes),
+        // pieces of one structure count where they stand
+        ([&*named, &*spec, &*metadata].concat(), volumes),
+        ([&*named, &*metadata, &*spec].concat(), name),
+        ([&*field(2, &[]), &*metadata, &*volume].concat(), name),
+        ([&*volume, &*metadata].concat(), "wrong wireType = 0 for field VolumeSource"),
+        // an error of the message itself stands behind those of its parts
+        ([&*spec, &[0x0c]].concat(), volumes),
+        ([&[0x0c][..], &*spec].concat(), "proto: Pod: wiretype end group for non-group"),
+        ([&*port, &*spec].concat(), volumes),
+        (port, "impossible IntOrString.Type"),
+    ];
+    for (bytes, words) in cases {
+        let body = envelope("v1", "Pod", &bytes);
+        let answer = cluster.post(PODS, body).content_type(PROTOBUF).await.code(400);
+        assert!(message(&answer).ends_with(words), "{bytes:x?}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn a_converted_schema_reads_its_parts_as_texts_of_their_own() {
+    let cluster = Cluster::start().await;
+    let name = definition(&[])["metadata"]["name"].as_str().unwrap().to_owned();
+    cluster.create(DEFINITIONS, definition(&[version("v1", json!({"type": "object"}))])).await;
+    let path = format!("{DEFINITIONS}/{name}?dryRun=All");
+    let cases = [
+        (
+            json!({"items": {"properties": {"p": "x"}}}),
+            "struct field JSONSchemaProps.properties of type v1.JSONSchemaProps",
+        ),
+        (
+            json!({"items": {"type": "x", "not": {"type": "y", "enum": "x"}}}),
+            "struct field JSONSchemaProps.not.enum of type []v1.JSON",
+        ),
+        (json!({"items": ["x"]}), "value of type v1.JSONSchemaProps"),
+        (json!({"items": [{"format": ["x"]}]}), "struct field JSONSchemaProps.format of type string"),
+        (
+            json!({"items": {"items": {"properties": {"p": "x"}}}}),
+            "struct field JSONSchemaProps.items of type v1.JSONSchemaProps",
+        ),
+        (
+            json!({"additionalProperties": {"maxLength": "x"}}),
+            "struct field JSONSchemaProps.maxLength of type int64",
+        ),
+        (json!({"dependencies": {"a": [["x"]]}}), "value of type string"),
+        (
+            json!({"items": {"externalDocs": {"url": ["x"]}}}),
+            "struct field ExternalDocumentation.externalDocs.url of type string",
+        ),
+    ];
+    for (schema, place) in cases {
+        let whole = definition(&[version("v1", schema.clone())]);
+        let apply = cluster.request(Method::PATCH, &format!("{path}&fieldManager=m&force=true"));
+        let applied = apply.body(whole.clone()).content_type("application/apply-patch+yaml").await.code(500);
+        let patch = cluster.request(Method::PATCH, &path).body(json!({"spec": whole["spec"]}));
+        let patched = patch.content_type("application/strategic-merge-patch+json").await.code(422);
+        for answer in [applied, patched] {
+            assert!(message(&answer).ends_with(&format!(" into Go {place}")), "{schema}: {}", answer.text());
+        }
+    }
+    // a body is one text
+    for (schema, field) in [
+        (json!({"items": {"type": 5}}), "items of type string"),
+        (json!({"dependencies": 5}), "dependencies of type v1.JSONSchemaDependencies"),
+    ] {
+        let answer = cluster.put(&path, definition(&[version("v1", schema)])).await.code(400);
+        let place = format!("JSONSchemaProps.spec.versions.schema.openAPIV3Schema.properties.{field}");
+        assert!(message(&answer).ends_with(&place), "{}", answer.text());
+    }
 }

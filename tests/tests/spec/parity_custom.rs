@@ -191,3 +191,101 @@ async fn a_factor_below_one_judges_whole_numbers() {
         assert_eq!(answer.status, code, "{number}: {}", answer.text());
     }
 }
+
+/// A schema with maps and embedded objects.
+fn with_embedded() -> Value {
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true});
+    let mut declared = embedded.clone();
+    declared["properties"] = json!({"apiVersion": {"type": "string"}, "kind": {"type": "string", "nullable": true},
+        "metadata": {"type": "object"}});
+    let rule = json!([{"rule": "self.all(x, x == x)"}]);
+    json!({"type": "object", "properties": {
+        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+        "one": embedded, "declared": declared,
+        "list": {"type": "array", "items": embedded, "x-kubernetes-validations": rule}}})
+}
+
+fn embedded(fields: Value) -> Value {
+    let mut object = json!({"apiVersion": "v1", "kind": "Pod"});
+    object.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    object
+}
+
+#[tokio::test]
+async fn rules_see_applied_values_as_they_were_sent() {
+    let (cluster, things) = with_top(with_embedded()).await;
+    let must_be = |path: &str, ty: &str| format!("{path} in body must be of type {ty}: \"null\"");
+    let cases = [
+        (json!({"map": {"a": null}}), must_be("spec.map.a", "string")),
+        (
+            json!({"declared": embedded(json!({"metadata": null}))}),
+            must_be("spec.declared.metadata", "object"),
+        ),
+        (
+            json!({"list": [embedded(json!({"metadata": null}))]}),
+            "spec.list: Invalid value: \"array\": failed rule: self.all(x, x == x)".to_owned(),
+        ),
+        (
+            json!({"one": embedded(json!({"metadata": {"creationTimestamp": "x"}}))}),
+            "parsing time \"x\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"x\" as \"2006\"".to_owned(),
+        ),
+    ];
+    for (spec, words) in cases {
+        let config = json!({"metadata": {"name": "x"}, "spec": spec});
+        let answer = apply(&cluster, &things, "m", config).await.code(422);
+        assert!(message(&answer).contains(&words), "{spec}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn null_in_an_embedded_object_is_dropped_where_the_schema_declares_the_field() {
+    let (cluster, things) = with_top(with_embedded()).await;
+    let path = format!("{things}?dryRun=All");
+    let text = |path: &str| format!("{path}: Invalid value: \"null\": must be a string");
+    let refused = [
+        (json!({"one": embedded(json!({"apiVersion": null}))}), 400, text("spec.one.apiVersion")),
+        (json!({"list": [embedded(json!({"kind": null}))]}), 400, text("spec.list[0].kind")),
+        (json!({"declared": embedded(json!({"kind": null}))}), 400, text("spec.declared.kind")),
+        (
+            json!({"declared": embedded(json!({"apiVersion": null}))}),
+            422,
+            "spec.declared.apiVersion: Required value: must not be empty".to_owned(),
+        ),
+    ];
+    for (spec, code, words) in refused {
+        let answer = cluster.post(&path, thing(&things, &json!({"spec": spec}))).await.code(code);
+        assert!(message(&answer).contains(&words), "{spec}: {}", answer.text());
+    }
+    let read = [
+        (json!({"metadata": null}), json!({"metadata": {}}), json!({})),
+        (
+            json!({"metadata": {"name": null, "managedFields": []}}),
+            json!({"metadata": {}}),
+            json!({"metadata": {}}),
+        ),
+    ];
+    for (sent, one, declared) in read {
+        let spec = json!({"one": embedded(sent.clone()), "declared": embedded(sent)});
+        let created = cluster.post(&path, thing(&things, &json!({"spec": spec}))).await.code(201).json();
+        assert_eq!(created["spec"], json!({"one": embedded(one), "declared": embedded(declared)}));
+    }
+}
+
+#[tokio::test]
+async fn applied_metadata_of_an_embedded_object_counts_until_it_is_read() {
+    let (cluster, things) = with_top(with_embedded()).await;
+    cluster
+        .create(&things, thing(&things, &json!({"spec": {"one": embedded(json!({"metadata": {}}))}})))
+        .await;
+    for (metadata, generation) in [(json!({}), 1), (json!(null), 2), (json!({"name": null}), 3)] {
+        let spec = json!({"one": embedded(json!({"metadata": metadata}))});
+        let config = json!({"metadata": {"name": "x"}, "spec": spec});
+        let path = format!("{things}/x?fieldManager=m&force=true");
+        let body = thing(&things, &config);
+        let applied =
+            cluster.request(Method::PATCH, &path).body(body).content_type(APPLY).await.code(200).json();
+        assert_eq!(applied["metadata"]["generation"], generation, "{metadata}: {applied}");
+        assert_eq!(applied["spec"]["one"]["metadata"], json!({}));
+    }
+}

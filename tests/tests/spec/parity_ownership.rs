@@ -305,3 +305,81 @@ async fn an_apply_to_an_object_without_properties_is_pruned() {
     let object = apply_spec(&cluster, &things, "one", json!({"a": {"b": "x"}})).await.code(201).json();
     assert_eq!(object["spec"], json!({}));
 }
+
+#[tokio::test]
+async fn causes_of_an_update_stand_in_the_order_of_its_checks() {
+    let cluster = Cluster::start().await;
+    let meta = "metadata.labels";
+    let (classes, capacities) = ("/apis/networking.k8s.io/v1/ingressclasses", "csistoragecapacities");
+    let storage = "/apis/storage.k8s.io/v1";
+    let capacities = format!("{storage}/namespaces/default/{capacities}");
+    let cases = [
+        (
+            classes,
+            json!({"spec": {"controller": "a.b/c"}}),
+            json!({}),
+            vec!["spec.controller", meta, "spec.controller"],
+        ),
+        (
+            "/apis/node.k8s.io/v1/runtimeclasses",
+            json!({"handler": "h"}),
+            json!({"handler": ""}),
+            vec!["handler", meta, "handler"],
+        ),
+        (
+            "/api/v1/namespaces/default/secrets",
+            json!({"data": {}}),
+            json!({"type": "x", "data": {"a b": ""}}),
+            vec!["type", meta, "data[a b]"],
+        ),
+        (
+            CONFIGMAPS,
+            json!({"immutable": true}),
+            json!({"data": {"a b": ""}}),
+            vec!["immutable", "data", meta, "data[a b]"],
+        ),
+        (
+            "/api/v1/namespaces/default/services",
+            json!({"spec": {"ports": [{"port": 80}]}}),
+            json!({"spec": {"ports": [{"port": 80}], "loadBalancerClass": "a.b/c"}}),
+            vec!["spec.loadBalancerClass", meta, "spec.loadBalancerClass"],
+        ),
+        (
+            &*capacities,
+            json!({"storageClassName": "s"}),
+            json!({"storageClassName": ""}),
+            vec!["storageClassName", meta, "storageClassName"],
+        ),
+        (
+            &*format!("{storage}/storageclasses"),
+            json!({"provisioner": "a.b/c"}),
+            json!({"provisioner": ""}),
+            vec!["provisioner", meta, "provisioner"],
+        ),
+        (
+            &*format!("{storage}/volumeattachments"),
+            json!({"spec": {"attacher": "a", "nodeName": "n", "source": {"persistentVolumeName": "v"}}}),
+            json!({"spec": {"attacher": "a", "nodeName": "n", "source": {}}}),
+            vec!["spec.source", meta, "spec.source", "spec"],
+        ),
+    ];
+    for (collection, first, next, expected) in cases {
+        let with = |fields: &Value, labels: Value| {
+            let mut object = json!({"metadata": {"name": "x", "labels": labels}});
+            object.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            object
+        };
+        let created = cluster.create(collection, with(&first, json!({}))).await;
+        let mut body = with(&next, json!({"a b": "c"}));
+        for field in ["apiVersion", "kind"] {
+            body[field] = created[field].clone();
+        }
+        body["metadata"]["resourceVersion"] = created["metadata"]["resourceVersion"].clone();
+        let refused = cluster.put(&format!("{collection}/x"), body).await.refused(422, "Invalid");
+        // the rules of all objects come first
+        let mut found = fields(&refused);
+        found.dedup();
+        assert_eq!(found[0], meta, "{refused}");
+        assert_eq!(found[1..], expected, "{refused}");
+    }
+}

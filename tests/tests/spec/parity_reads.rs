@@ -1,6 +1,7 @@
 //! Answers to odd lists, tables and options, as upstream gives them.
 
 use super::*;
+use std::time::Duration;
 use tests::{ApiResponse, Cluster};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -156,4 +157,27 @@ async fn a_scale_is_called_by_its_own_group() {
     let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let answer = cluster.get(&format!("{controllers}/c/scale")).accept(partial).await.code(406);
     assert!(message(&answer).ends_with("is not a list (*autoscaling.Scale)"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_watch_of_events_that_begins_too_early_ends_with_words_of_the_store() {
+    let cluster = Cluster::start().await;
+    let mut first = Vec::new();
+    for name in ["a", "b", "c"] {
+        let object = json!({"kind": "Pod", "name": "p", "namespace": "default"});
+        let event = json!({"metadata": {"name": name}, "involvedObject": object});
+        let made = [cluster.create(EVENTS, event).await, cluster.named(CONFIGMAPS, name).await];
+        first.extend(made.iter().map(version));
+        cluster.advance(Duration::from_secs(301));
+    }
+    let cases = [
+        (EVENTS, &first[0], "The resourceVersion for the provided watch is too old."),
+        (CONFIGMAPS, &first[1], "too old resource version: "),
+    ];
+    for (collection, from, words) in cases {
+        let mut watch = cluster.get(&format!("{collection}?watch=1&resourceVersion={from}")).watch().await;
+        let error = watch.some().await;
+        assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");
+        assert!(error["object"]["message"].as_str().unwrap().starts_with(words), "{error}");
+    }
 }

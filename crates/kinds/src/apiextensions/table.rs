@@ -42,9 +42,15 @@ fn own_fields(metadata: Shape, flags: Flags) -> Vec<Field> {
     vec![text("apiVersion"), text("kind"), Field::new("metadata", metadata)]
 }
 
-/// Metadata of an object that is a part of another: the server fills nothing in.
-static PART_METADATA: LazyLock<Type> =
-    LazyLock::new(|| Type { standing: Cow::Borrowed(&[]), ..tables::META_V1_OBJECT_META.clone() });
+/// Metadata of an object that is a part of another: the server fills nothing in, and an empty `managedFields` has no
+/// meaning.
+static PART_METADATA: LazyLock<Type> = LazyLock::new(|| {
+    let mut ty = Type { standing: Cow::Borrowed(&[]), ..tables::META_V1_OBJECT_META.clone() };
+    for field in ty.fields.to_mut().iter_mut().filter(|field| field.name == "managedFields") {
+        field.flags = Flags::NONE;
+    }
+    ty
+});
 
 fn unknown(schema: &Value) -> Unknown {
     let open = schema.at(&["additionalProperties"]) == Some(&Value::Bool(true));
@@ -129,11 +135,8 @@ impl ShapeInterner {
         let mut key = format!("struct {embedded} {atomic} {:?} ", unknown(schema));
         let mut fields = Vec::new();
         if embedded {
-            fields = own_fields(Shape::Struct(part_metadata()), Flags::TEXT);
-            // absent metadata is not checked
-            if let Some(metadata) = fields.last_mut() {
-                metadata.flags = Flags::NILABLE;
-            }
+            fields = embedded_fields(schema);
+            fields.iter().for_each(|field| key.push_str(&format!("{} ", field.is(Flags::NULLABLE))));
         }
         for (name, property) in read::map(schema, &["properties"]).iter() {
             if embedded && META.contains(&name) {
@@ -149,6 +152,22 @@ impl ShapeInterner {
             Shape::Struct(Type { unknown, atomic, loose: true, ..ty }.into())
         })
     }
+}
+
+/// The fields that every embedded object has. Null is dropped only if the schema declares the field without it.
+fn embedded_fields(schema: &Value) -> Vec<Field> {
+    let mut fields = own_fields(Shape::Struct(part_metadata()), Flags::TEXT);
+    // absent metadata is not checked
+    if let Some(metadata) = fields.last_mut() {
+        metadata.flags = Flags::NILABLE;
+    }
+    for field in &mut fields {
+        let declared = schema.at(&["properties", &field.name]);
+        if declared.is_none_or(|it| read::flag(it, &["nullable"])) {
+            field.flags = field.flags.and(Flags::NULLABLE);
+        }
+    }
+    fields
 }
 
 fn part_metadata() -> Ref<Type> {
@@ -247,6 +266,7 @@ mod tests {
         let ty = root("Thing", &json(schema));
         let refused = |object: &str| decode::json(object.as_bytes(), &ty).unwrap_err().to_string();
         assert_eq!(refused(r#"{"e":{"apiVersion":5}}"#), "e.apiVersion: Invalid value: 5: must be a string");
+        assert_eq!(refused(r#"{"e":{"kind":null}}"#), r#"e.kind: Invalid value: "null": must be a string"#);
         assert_eq!(
             refused(r#"{"e":{"metadata":"x"}}"#),
             "e.metadata: Invalid value: \"x\": json: cannot unmarshal string into Go value of type v1.ObjectMeta"

@@ -3,7 +3,8 @@
 use crate::check::{self, Problems};
 use crate::{metadata, read};
 use rest::hooks::{
-    Context, CreateHooks, Hooks, ReadHooks, SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
+    Context, CreateHooks, Hooks, ReadHooks, RepeatedMetadataErrors, SubresourceHooks, Subresources,
+    UpdateHooks, WriteHooks, replace,
 };
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value, format};
@@ -18,10 +19,13 @@ pub fn hooks() -> Hooks {
             ..CreateHooks::default()
         },
         update: UpdateHooks {
-            validate: Some(|object, _, _| names(object).and(validate(object))),
+            validate_state: Some(|object, _, _| validate(object)),
+            // the name stands before the rest of the metadata
+            validate: Some(|object, _, _| names(object)),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors::CHANGE_FIRST,
             name_rule: Some(metadata::path_name),
             plain_finalizers: true,
             ..WriteHooks::default()

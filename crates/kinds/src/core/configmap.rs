@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, CreateHooks, Hooks, ReadHooks, UpdateHooks};
+use rest::hooks::{Context, CreateHooks, Hooks, ReadHooks, RepeatedMetadataErrors, UpdateHooks, WriteHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -14,7 +14,15 @@ pub(crate) const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 pub fn hooks() -> Hooks {
     Hooks {
         create: CreateHooks { validate: Some(create), ..CreateHooks::default() },
-        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        update: UpdateHooks {
+            validate_state: Some(|object, _, context| create(object, context)),
+            validate: Some(update),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors::CHANGE_FIRST,
+            ..WriteHooks::default()
+        },
         read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
@@ -49,7 +57,6 @@ fn validate(object: &Value, out: &mut Problems) {
 fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     let mut out = Problems::new();
     immutable(new, old, &["data", "binaryData"], &mut out);
-    validate(new, &mut out);
     out
 }
 

@@ -4,7 +4,9 @@ use crate::check::{self, Problems};
 use crate::core::configmap::{MAX_SIZE, immutable};
 use crate::{metadata, read};
 use names::Names;
-use rest::hooks::{Context, CreateHooks, DecodeHooks, Hooks, ReadHooks, UpdateHooks};
+use rest::hooks::{
+    Context, CreateHooks, DecodeHooks, Hooks, ReadHooks, RepeatedMetadataErrors, UpdateHooks, WriteHooks,
+};
 use schema::problem::Problem;
 use schema::{Path, Value, decode};
 use std::time::Duration;
@@ -13,7 +15,15 @@ pub fn hooks() -> Hooks {
     Hooks {
         decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
         create: CreateHooks { validate: Some(create), ..CreateHooks::default() },
-        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        update: UpdateHooks {
+            validate_state: Some(|object, _, context| create(object, context)),
+            validate: Some(update),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors::CHANGE_FIRST,
+            ..WriteHooks::default()
+        },
         read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
@@ -37,14 +47,13 @@ fn create(object: &Value, context: &Context<'_>) -> Problems {
     out
 }
 
-fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
+fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     let mut out = Problems::new();
     let (was, is) = (old.text(&["type"]), new.text(&["type"]));
     if was != is {
         out.push(Problem::invalid_text(&Path::ROOT.field("type"), is, "field is immutable"));
     }
     immutable(new, old, &["data"], &mut out);
-    validate(new, context.names, &mut out);
     out
 }
 

@@ -6,8 +6,8 @@ use crate::core::service::{self, balancers};
 use crate::{metadata, read};
 use names::Names;
 use rest::hooks::{
-    Context, CreateHooks, DecodeHooks, Hooks, ReadHooks, SubresourceHooks, Subresources, UpdateHooks,
-    WriteHooks,
+    Context, CreateHooks, DecodeHooks, Hooks, ReadHooks, RepeatedMetadataErrors, SubresourceHooks,
+    Subresources, UpdateHooks, WriteHooks,
 };
 use schema::problem::Problem;
 use schema::{Path, Value, format};
@@ -279,7 +279,15 @@ pub fn class_hooks() -> Hooks {
     Hooks {
         decode: DecodeHooks { default: Some(|object, _| default_class(object)), ..DecodeHooks::default() },
         create: CreateHooks { validate: Some(|object, _| validate_class(object)), ..CreateHooks::default() },
-        update: UpdateHooks { validate: Some(update_class), ..UpdateHooks::default() },
+        update: UpdateHooks {
+            validate_state: Some(|object, _, _| validate_class(object)),
+            validate: Some(update_class),
+            ..UpdateHooks::default()
+        },
+        write: WriteHooks {
+            repeated_metadata_errors: RepeatedMetadataErrors::CHANGE_FIRST,
+            ..WriteHooks::default()
+        },
         read: ReadHooks { cells: Some(class_cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
@@ -360,7 +368,6 @@ fn update_class(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
         let spec = Path::ROOT.field("spec");
         out.push(Problem::invalid_text(&spec.field("controller"), is, "field is immutable"));
     }
-    out.extend(validate_class(new));
     out
 }
 

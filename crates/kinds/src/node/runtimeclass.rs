@@ -4,7 +4,7 @@ use crate::check::{self, Problems};
 use crate::{metadata, node_selection as scheduling, quantities, read};
 use names::Names;
 use rest::hooks::{
-    Context, CreateHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, UpdateHooks, WriteHooks,
+    CreateHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, UpdateHooks, WriteHooks,
 };
 use schema::problem::{Problem, Reason};
 use schema::{Map, Path, Value};
@@ -14,9 +14,16 @@ use std::time::Duration;
 pub fn hooks() -> Hooks {
     Hooks {
         create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
-        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        update: UpdateHooks {
+            validate_state: Some(|object, _, _| validate(object)),
+            ..UpdateHooks::default()
+        },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::Change,
+            ]),
             warn: Some(warn),
             plain_finalizers: true,
             ..WriteHooks::default()
@@ -24,10 +31,6 @@ pub fn hooks() -> Hooks {
         read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },
         ..Hooks::default()
     }
-}
-
-fn update(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
-    validate(new)
 }
 
 fn validate(object: &Value) -> Problems {

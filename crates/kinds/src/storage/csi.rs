@@ -250,9 +250,17 @@ pub fn capacity_hooks() -> Hooks {
             repeats_errors: true,
             ..CreateHooks::default()
         },
-        update: UpdateHooks { validate: Some(update_capacity), ..UpdateHooks::default() },
+        update: UpdateHooks {
+            validate_state: Some(|object, _, _| capacity(object)),
+            validate: Some(update_capacity),
+            ..UpdateHooks::default()
+        },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::Change,
+            ]),
             ..WriteHooks::default()
         },
         ..Hooks::default()
@@ -278,7 +286,7 @@ fn capacity(object: &Value) -> Problems {
 }
 
 fn update_capacity(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    let mut out = capacity(new);
+    let mut out = Problems::new();
     let (is, was) = (new.at(&["nodeTopology"]), old.at(&["nodeTopology"]));
     if !read::same(is, was) {
         let path = Path::ROOT.field("nodeTopology");

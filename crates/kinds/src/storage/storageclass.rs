@@ -19,9 +19,17 @@ const MOST_BYTES: usize = 256 * 1024;
 pub fn hooks() -> Hooks {
     Hooks {
         create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
-        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        update: UpdateHooks {
+            validate_state: Some(|object, _, _| validate(object)),
+            validate: Some(update),
+            ..UpdateHooks::default()
+        },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::Change,
+            ]),
             warn: Some(|object, _| warn(object)),
             ..WriteHooks::default()
         },
@@ -139,7 +147,7 @@ fn topologies(terms: &[Value], out: &mut Problems) {
 }
 
 fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    let mut out = validate(new);
+    let mut out = Problems::new();
     for field in ["parameters", "provisioner", "reclaimPolicy"] {
         if !read::same(new.at(&[field]), old.at(&[field])) {
             let why = format!("updates to {field} are forbidden.");

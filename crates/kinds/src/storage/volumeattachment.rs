@@ -17,9 +17,19 @@ const MOST_OF_MESSAGE: usize = 1024;
 pub fn hooks() -> Hooks {
     Hooks {
         create: CreateHooks { validate: Some(create), ..CreateHooks::default() },
-        update: UpdateHooks { validate: Some(update), ..UpdateHooks::default() },
+        update: UpdateHooks {
+            validate_state: Some(|object, _, _| validate(object)),
+            validate: Some(|new, old, _| change(new, old)),
+            ..UpdateHooks::default()
+        },
         write: WriteHooks {
-            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
+            // the API reports the problems of an attachment twice on an update
+            repeated_metadata_errors: RepeatedMetadataErrors(&[
+                MetadataRules::State,
+                MetadataRules::OfKind,
+                MetadataRules::State,
+                MetadataRules::OfKind,
+            ]),
             ..WriteHooks::default()
         },
         delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },
@@ -32,15 +42,19 @@ pub fn hooks() -> Hooks {
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
     name: "status",
     apply,
-    validate: Some(update),
+    validate: Some(update_status),
     unowned: &["metadata"],
     keeps_deletion: true,
     ..SubresourceHooks::STATUS
 }];
 
-/// A status update changes the status only, not even metadata.
+/// A status update changes the status only. The grace period is the one part of metadata that is compared.
 fn apply(next: &mut Value, submitted: &Value, _: &Context<'_>) {
     replace(next, submitted, "status");
+    const GRACE_PERIOD: &[&str] = &["metadata", "deletionGracePeriodSeconds"];
+    if let Some(seconds) = submitted.at(GRACE_PERIOD) {
+        next.set(GRACE_PERIOD, seconds.clone());
+    }
 }
 
 fn create(object: &Value, _: &Context<'_>) -> Problems {
@@ -101,10 +115,15 @@ fn source(source: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    // the API reports the problems of an attachment twice on an update
+fn update_status(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     let mut out = validate(new);
     out.extend(validate(new));
+    out.extend(change(new, old));
+    out
+}
+
+fn change(new: &Value, old: &Value) -> Problems {
+    let mut out = Problems::new();
     if new.at(&["spec"]) != old.at(&["spec"]) {
         let text = |field: &str| quoted(new.text(&["spec", field]));
         let there =

@@ -108,18 +108,18 @@ fn problems_of_next(api: &Api, write: &mut Write<'_, '_>, old: &Value, context: 
     };
     let mut of_kind = rules::check(&resource.kind.root, &mut write.object);
     of_kind.extend(check_state.map(|check| check(&write.object, old, context)).unwrap_or_default());
-    for rules in repeated.0 {
+    let mut of_change = check.map(|check| check(&write.object, old, context)).unwrap_or_default();
+    of_change.extend(rules::check_immutable(&resource.kind.root, old, &write.object));
+    let last = [MetadataRules::OfKind, MetadataRules::OfChange];
+    let last = last.iter().filter(|rules| !repeated.0.contains(rules));
+    for rules in repeated.0.iter().chain(last) {
         match rules {
             MetadataRules::State => problems.extend(state()),
             MetadataRules::Change => problems.extend(change()),
-            MetadataRules::OfKind => problems.extend(of_kind.clone()),
+            MetadataRules::OfKind => problems.extend(of_kind.iter().cloned()),
+            MetadataRules::OfChange => problems.extend(of_change.iter().cloned()),
         }
     }
-    if !repeated.0.contains(&MetadataRules::OfKind) {
-        problems.extend(of_kind);
-    }
-    problems.extend(check.map(|check| check(&write.object, old, context)).unwrap_or_default());
-    problems.extend(rules::check_immutable(&resource.kind.root, old, &write.object));
     problems.extend(problems_of_custom_rules(api, write));
     problems
 }

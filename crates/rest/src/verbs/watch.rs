@@ -86,8 +86,17 @@ impl Api {
         let watcher = collection
             .cache
             .watch_after_in(group, from, interest)
-            .map_err(|gone| ApiError::gone(format!("too old resource version: {from} ({})", gone.oldest)))?;
+            .map_err(|gone| ApiError::gone(too_old(resource, from, gone.oldest)))?;
         Ok(Watch { initial: VecDeque::new(), watcher, selector, closed: false })
+    }
+}
+
+/// The message of a watch from a revision that is no longer known. Upstream has no watch cache for objects that expire,
+/// and reports them with the words of its store.
+fn too_old(resource: &Resource, from: u64, oldest: u64) -> String {
+    match resource.hooks.storage.lifetime_seconds {
+        Some(_) => "The resourceVersion for the provided watch is too old.".to_owned(),
+        None => format!("too old resource version: {from} ({oldest})"),
     }
 }
 

@@ -176,21 +176,18 @@ impl<'a, S: Source<'a>> Decoder<S> {
         token: Token<'a>,
         place: &Place<'_>,
     ) -> Result<Option<Value>, DecodeError> {
+        let is_mistyped = self.prunes && field.is(Flags::TEXT) && !matches!(token, Token::String(_));
         if matches!(token, Token::Null) {
-            // metadata of an embedded object is always a structure
-            let is_part = |ty: &Type| !ty.loose && !place.path.is_top_level();
-            if place.owner.loose && matches!(&field.shape, Shape::Struct(ty) if is_part(ty)) {
-                return Ok(Some(Value::map()));
-            }
             let stays = field.is(Flags::NULLABLE) || !self.prunes && place.owner.loose;
-            return Ok(stays.then_some(Value::Null));
+            if stays && is_mistyped {
+                return Err(no_text("\"null\"", place));
+            }
+            let is_structure = self.prunes && matches!(&field.shape, Shape::Struct(ty) if is_part(ty, place));
+            return Ok(stays.then(|| if is_structure { Value::map() } else { Value::Null }));
         }
-        let mistyped = field.is(Flags::TEXT) && !matches!(token, Token::String(_));
         let value = self.shaped(&field.shape, token, place)?;
-        if mistyped {
-            let (path, formatted) = (place.path, crate::problem::format_value(&value));
-            let path = path.with_keys();
-            return Err(DecodeError::Type(format!("{path}: Invalid value: {formatted}: must be a string")));
+        if is_mistyped {
+            return Err(no_text(&crate::problem::format_value(&value), place));
         }
         let omitted = !field.is(Flags::ALWAYS)
             && !field.is(Flags::NILABLE)
@@ -214,6 +211,8 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Shape::Struct(ty), token) if ty.one_of => self.alternative(ty, shape, token, place),
             (_, Token::Null) if place.owner.loose => Ok(Value::Null),
             (_, Token::Null) => Ok(zero(shape)),
+            // metadata of an embedded object, which the kind's rules check as it was sent
+            (Shape::Struct(ty), token) if !self.prunes && is_part(ty, place) => self.any(token, place.path),
             (Shape::Struct(ty), Token::Map) if place.owner.loose && !ty.loose => {
                 if place.path.is_top_level() { self.apart(ty, place) } else { self.inner(ty, place) }
             }
@@ -234,7 +233,8 @@ impl<'a, S: Source<'a>> Decoder<S> {
                     // a conversion names no keys of maps
                     let path = if self.wraps { place.path } else { &entry };
                     let token = self.source.value()?;
-                    let absent = matches!(token, Token::Null) && place.owner.loose && !map.nullable;
+                    let absent =
+                        matches!(token, Token::Null) && place.owner.loose && !map.nullable && self.prunes;
                     let value = self.shaped(&map.value, token, &Place { owner: place.owner, path })?;
                     if !absent {
                         entries.push((Cow::Owned(key.into_owned()), value));
@@ -322,7 +322,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
     }
 
     /// A value with one of several forms, which has its own decoder: strict errors below are not reported, errors below are
-    /// reported at this place, and a value of another form becomes null.
+    /// reported at this place, and a value of another form becomes null. A conversion reads it as a text of its own.
     fn alternative(
         &mut self,
         ty: &Type,
@@ -344,8 +344,12 @@ impl<'a, S: Source<'a>> Decoder<S> {
             };
         };
         let before = self.strict_errors.len();
+        let is_text = self.wraps && self.apart == 0;
         self.apart += 1;
-        let value = self.shaped(&field.shape, token, place).map_err(|why| mismatch::moved(why, place))?;
+        let value = self.shaped(&field.shape, token, place).map_err(|why| match is_text {
+            true => mismatch::detached(why, place),
+            false => mismatch::moved(why, place),
+        })?;
         self.apart -= 1;
         self.strict_errors.split_off(before);
         let nothing = matches!(&value, Value::List(items) if items.is_empty());
@@ -495,4 +499,15 @@ impl<'a, S: Source<'a>> Decoder<S> {
 
 fn canonical<E: std::fmt::Display>(text: Result<String, E>) -> Result<Value, DecodeError> {
     text.map(Value::String).map_err(|why| DecodeError::Type(why.to_string()))
+}
+
+/// Whether a structure is the metadata of an embedded object.
+fn is_part(ty: &Type, place: &Place<'_>) -> bool {
+    place.owner.loose && !ty.loose && !place.path.is_top_level()
+}
+
+/// The error of a value in the place of text.
+fn no_text(formatted: &str, place: &Place<'_>) -> DecodeError {
+    let path = place.path.with_keys();
+    DecodeError::Type(format!("{path}: Invalid value: {formatted}: must be a string"))
 }

@@ -3,7 +3,7 @@
 use super::error::DecodeError;
 use crate::path::Path;
 use crate::source::Token;
-use crate::table::{Scalar, Shape, Type};
+use crate::table::{Field, Scalar, Shape, Type};
 
 /// The place of a value, for error texts.
 pub(super) struct Place<'p> {
@@ -39,7 +39,9 @@ pub(super) fn mismatch(shape: &Shape, token: &Token<'_>, place: &Place<'_>) -> D
     };
     let (owner, path) = (&place.owner.name, place.path.fields_only());
     let field = path.rsplit('.').next().and_then(|name| place.owner.field(name));
-    let named = field.map_or("", |(_, field)| &*field.named);
+    // the name of a map is not that of its values
+    let is_named = |field: &Field| !matches!(field.shape, Shape::Map(_)) || matches!(shape, Shape::Map(_));
+    let named = field.filter(|(_, field)| is_named(field)).map_or("", |(_, field)| &*field.named);
     DecodeError::Type(format!(
         "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {}",
         named_type(shape, named)
@@ -56,21 +58,35 @@ fn named_type(shape: &Shape, named: &str) -> String {
     }
 }
 
+const FIELD: &str = " into Go struct field ";
+const OF_TYPE: &str = " of type ";
+
 /// A mismatch, reported at this place.
 pub(super) fn moved(error: DecodeError, place: &Place<'_>) -> DecodeError {
-    const FIELD: &str = " into Go struct field ";
-    match error {
-        DecodeError::Type(text) => {
-            DecodeError::Type(match (text.split_once(FIELD), text.rsplit_once(" of type ")) {
-                (Some((found, _)), Some((_, wanted))) => {
-                    let (owner, path) = (&place.owner.name, place.path.fields_only());
-                    format!("{found}{FIELD}{owner}.{path} of type {wanted}")
-                }
-                _ => text,
-            })
-        }
-        other => other,
-    }
+    relocated(error, |_| Some((place.owner.name.to_string(), place.path.fields_only())))
+}
+
+/// A mismatch below this place in a text of its own, which knows nothing of the place.
+pub(super) fn detached(error: DecodeError, place: &Place<'_>) -> DecodeError {
+    let prefix = place.path.fields_only();
+    relocated(error, |field| {
+        let (owner, path) = field.split_once('.')?;
+        let below = path.strip_prefix(&prefix)?.strip_prefix('.')?;
+        Some((owner.to_owned(), below.to_owned()))
+    })
+}
+
+/// A mismatch at the owner and path that `to` gives for its field; at no field if it gives none.
+fn relocated(error: DecodeError, to: impl Fn(&str) -> Option<(String, String)>) -> DecodeError {
+    let DecodeError::Type(text) = &error else { return error };
+    let (Some((found, rest)), Some((_, wanted))) = (text.split_once(FIELD), text.rsplit_once(OF_TYPE)) else {
+        return error;
+    };
+    let field = rest.strip_suffix(wanted).and_then(|it| it.strip_suffix(OF_TYPE)).unwrap_or_default();
+    DecodeError::Type(match to(field) {
+        Some((owner, path)) => format!("{found}{FIELD}{owner}.{path}{OF_TYPE}{wanted}"),
+        None => format!("{found} into Go value{OF_TYPE}{wanted}"),
+    })
 }
 
 /// The name of a shape in error texts.

@@ -1,8 +1,11 @@
 //! From the bytes of a message to a value in the normal form of its table.
 //!
-//! A message that comes in several pieces is the pieces taken together: plain values are taken from the last
-//! one that has them, lists are joined, structures are merged. So the pieces of a structure are collected
-//! first, and read when all of its parent has been seen; no piece is copied.
+//! A message is read once, in the order of its bytes, so that the first error in the bytes is the one that is
+//! reported. A structure may come in several pieces: each is read where it stands, into the fields that the
+//! earlier pieces left. Plain values are taken from the last piece that has them, lists are joined. Values are
+//! made when all of the parent has been seen.
+//!
+//! Some values are right on the wire and still have no form in JSON. Their errors count after those of the wire.
 
 use super::encode::NO_TIME;
 use super::wire::{DELIMITED, FIXED64, Reader, VARINT};
@@ -19,73 +22,275 @@ use std::borrow::Cow;
 
 /// A message without an envelope.
 pub fn decode(bytes: &[u8], ty: &Type) -> Result<Value, ProtoError> {
-    structure(&[bytes], ty, 0)
+    let (mut decoder, mut fields) = (Decoder::default(), Vec::new());
+    decoder.scan(bytes, ty, &ty.name, &[], &mut fields, 0)?;
+    let value = decoder.structure(ty, fields);
+    decoder.value_error.map_or(Ok(value), Err)
 }
 
-/// The decoded occurrences of a field.
+/// The fields of a structure that have occurred, by their place in the table.
+type Fields<'a> = Vec<(usize, Slot<'a>)>;
+
+/// The occurrences of a field.
 enum Slot<'a> {
-    Absent,
     Plain(Value),
-    Message(&'a [u8]),
-    /// A message in more than one piece.
-    Pieces(Vec<&'a [u8]>),
+    Scalar(Box<ScalarMessage<'a>>),
+    Structure(Fields<'a>),
     Items(Vec<Value>),
     Entries(Vec<(Text, Value)>),
 }
 
-impl<'a> Slot<'a> {
-    fn piece(&mut self, piece: &'a [u8]) {
-        match self {
-            Slot::Message(first) if first.is_empty() => *first = piece,
-            Slot::Message(first) if !piece.is_empty() => *self = Slot::Pieces(vec![*first, piece]),
-            Slot::Pieces(pieces) if !piece.is_empty() => pieces.push(piece),
-            Slot::Message(_) | Slot::Pieces(_) => {}
-            _ => *self = Slot::Message(piece),
-        }
-    }
-
-    fn items(&mut self) -> &mut Vec<Value> {
-        if !matches!(self, Slot::Items(_)) {
-            *self = Slot::Items(Vec::new());
-        }
-        match self {
-            Slot::Items(items) => items,
-            _ => unreachable!("made a list above"),
-        }
-    }
-
-    fn entries(&mut self) -> &mut Vec<(Text, Value)> {
-        if !matches!(self, Slot::Entries(_)) {
-            *self = Slot::Entries(Vec::new());
-        }
-        match self {
-            Slot::Entries(entries) => entries,
-            _ => unreachable!("made entries above"),
+impl Slot<'_> {
+    /// The slot of a field that has not occurred.
+    fn of(shape: &Shape) -> Self {
+        match shape {
+            Shape::List(_) => Slot::Items(Vec::new()),
+            Shape::Map(_) => Slot::Entries(Vec::new()),
+            Shape::Struct(_) => Slot::Structure(Vec::new()),
+            Shape::Scalar(Scalar::Time | Scalar::MicroTime) => Slot::Plain(Value::Null),
+            Shape::Scalar(scalar) if is_plain(*scalar) => Slot::Plain(Value::Null),
+            Shape::Scalar(_) => Slot::Scalar(Box::default()),
         }
     }
 }
 
-fn structure(pieces: &[&[u8]], ty: &Type, depth: usize) -> Result<Value, ProtoError> {
-    if depth > MAX_DEPTH {
-        return Err(ProtoError::TooDeep);
+/// The slot of a field among those that have occurred.
+fn slot_of<'s, 'a>(fields: &'s mut Fields<'a>, at: usize, shape: &Shape) -> &'s mut Slot<'a> {
+    let found = fields.iter().rposition(|(place, _)| *place == at);
+    let index = found.unwrap_or_else(|| {
+        fields.push((at, Slot::of(shape)));
+        fields.len() - 1
+    });
+    &mut fields[index].1
+}
+
+/// A scalar that is a small message.
+#[derive(Default)]
+struct ScalarMessage<'a> {
+    numbers: [u64; 3],
+    bytes: &'a [u8],
+}
+
+#[derive(Default)]
+struct Decoder {
+    /// The first error of a value that the wire can have and JSON cannot.
+    value_error: Option<ProtoError>,
+}
+
+impl Decoder {
+    /// Reads the fields of a message, or of the message nested in it along `within`.
+    fn scan<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        ty: &Type,
+        message: &str,
+        within: &[u16],
+        fields: &mut Fields<'a>,
+        depth: usize,
+    ) -> Result<(), ProtoError> {
+        if depth > MAX_DEPTH {
+            return Err(ProtoError::TooDeep);
+        }
+        let mut reader = Reader::new(bytes);
+        let mut near = 0;
+        while let Some((number, wire)) = reader.tag(message)? {
+            let here = |field: &Field| *field.within == *within && i32::from(field.number) == number;
+            let below = |field: &Field| match field.within.strip_prefix(within) {
+                Some([next, ..]) => i32::from(*next) == number,
+                _ => false,
+            };
+            if let Some(at) = find(ty, near, here) {
+                near = at;
+                let field = &ty.fields[at];
+                let slot = slot_of(fields, at, &field.shape);
+                self.occurrence(&mut reader, &field.shape, wire, slot, field_name(ty, field), depth)?;
+            } else if let Some(at) = find(ty, near, below) {
+                near = at;
+                let field = &ty.fields[at];
+                let inside = &field.within[..=within.len()];
+                let name = ty.proto_name(within, inside[within.len()]).unwrap_or(&field.name);
+                let nested = delimited(&mut reader, wire, name)?;
+                self.scan(nested, ty, name, inside, fields, depth)?;
+            } else {
+                reader.skip(wire)?;
+            }
+        }
+        Ok(())
     }
-    let mut slots = Vec::new();
-    slots.resize_with(ty.fields.len(), || Slot::Absent);
-    for piece in pieces {
-        if let Err(why) = scan(piece, ty, &ty.name, &[], &mut slots, depth) {
-            // messages before the mistake were put aside, and theirs comes first
-            let before = ty.fields.iter().zip(slots);
-            let mut earlier = before.map(|(field, slot)| finish(&field.shape, slot, depth));
-            return Err(earlier.find_map(Result::err).unwrap_or(why));
+
+    /// Reads one occurrence of a field.
+    fn occurrence<'a>(
+        &mut self,
+        reader: &mut Reader<'a>,
+        shape: &Shape,
+        wire: u8,
+        slot: &mut Slot<'a>,
+        name: &str,
+        depth: usize,
+    ) -> Result<(), ProtoError> {
+        match (shape, slot) {
+            (Shape::List(list), Slot::Items(items)) => match &list.item {
+                Shape::Scalar(scalar) if wire == DELIMITED && is_packable(*scalar) => {
+                    let mut packed = Reader::new(reader.delimited()?);
+                    while !packed.is_empty() {
+                        let wire = if *scalar == Scalar::Float { FIXED64 } else { VARINT };
+                        items.push(self.plain(&mut packed, *scalar, wire, name)?);
+                    }
+                    Ok(())
+                }
+                item => {
+                    items.push(self.element(reader, item, wire, name, depth)?);
+                    Ok(())
+                }
+            },
+            (Shape::Map(map), Slot::Entries(entries)) => {
+                if wire != DELIMITED {
+                    return Err(wrong(wire, name));
+                }
+                let (inside, length) = reader.unbounded()?;
+                entries.push(self.entry(inside, length, &map.value, name, depth)?);
+                Ok(())
+            }
+            (Shape::Scalar(scalar), slot) if is_plain(*scalar) => {
+                *slot = Slot::Plain(self.plain(reader, *scalar, wire, name)?);
+                Ok(())
+            }
+            // a time is read and replaced as a whole
+            (Shape::Scalar(time @ (Scalar::Time | Scalar::MicroTime)), slot) => {
+                let piece = delimited(reader, wire, name)?;
+                let mut message = ScalarMessage::default();
+                scan_scalar(piece, *time, &mut message)?;
+                let value = if piece.is_empty() { Value::Null } else { scalar_value(*time, &message)? };
+                *slot = Slot::Plain(value);
+                Ok(())
+            }
+            (Shape::Scalar(scalar), Slot::Scalar(message)) => {
+                scan_scalar(delimited(reader, wire, name)?, *scalar, message)
+            }
+            (Shape::Struct(ty), Slot::Structure(fields)) => {
+                self.scan(delimited(reader, wire, name)?, ty, &ty.name, &[], fields, depth + 1)
+            }
+            _ => unreachable!("a slot is made for its shape"),
         }
     }
-    let mut entries = Vec::with_capacity(ty.fields.len().min(16));
-    for (field, slot) in ty.fields.iter().zip(slots) {
-        if let Some(value) = normal(field, finish(&field.shape, slot, depth)?) {
-            entries.push((field.name.clone(), value));
+
+    /// Reads a value that comes once: an item, or a map's value.
+    fn element(
+        &mut self,
+        reader: &mut Reader<'_>,
+        shape: &Shape,
+        wire: u8,
+        name: &str,
+        depth: usize,
+    ) -> Result<Value, ProtoError> {
+        let mut slot = Slot::of(shape);
+        if let Shape::List(_) | Shape::Map(_) = shape {
+            let mut inside = Reader::new(delimited(reader, wire, name)?);
+            while let Some((number, wire)) = inside.tag("items")? {
+                match number {
+                    1 => self.occurrence(&mut inside, shape, wire, &mut slot, "items", depth + 1)?,
+                    _ => inside.skip(wire)?,
+                }
+            }
+        } else {
+            self.occurrence(reader, shape, wire, &mut slot, name, depth)?;
+        }
+        Ok(self.finish(shape, slot).unwrap_or_else(|| zero(shape)))
+    }
+
+    fn entry(
+        &mut self,
+        mut reader: Reader<'_>,
+        length: usize,
+        shape: &Shape,
+        name: &str,
+        depth: usize,
+    ) -> Result<(Text, Value), ProtoError> {
+        let end = reader.left() - length;
+        let (mut key, mut value) = (String::new(), None);
+        // others read key and value by their types, whatever the tag says of them
+        let expected = match shape {
+            Shape::Scalar(Scalar::Float) => FIXED64,
+            Shape::Scalar(scalar) if is_packable(*scalar) => VARINT,
+            _ => DELIMITED,
+        };
+        while reader.left() > end {
+            let Some((number, wire)) = reader.entry_tag()? else { break };
+            match number {
+                1 => key = text(reader.delimited()?),
+                2 => value = Some(self.element(&mut reader, shape, expected, name, depth)?),
+                _ => {
+                    reader.skip(wire)?;
+                    if reader.left() < end {
+                        return Err(ProtoError::Truncated);
+                    }
+                }
+            }
+        }
+        Ok((Cow::Owned(key), value.unwrap_or_else(|| zero(shape))))
+    }
+
+    /// The value of a structure from all that was seen of it.
+    fn structure(&mut self, ty: &Type, mut fields: Fields<'_>) -> Value {
+        fields.sort_unstable_by_key(|(at, _)| *at);
+        let mut fields = fields.into_iter().peekable();
+        let mut entries = Vec::with_capacity(ty.fields.len().min(16));
+        for (at, field) in ty.fields.iter().enumerate() {
+            let slot = fields.next_if(|(place, _)| *place == at);
+            let value = slot.and_then(|(_, slot)| self.finish(&field.shape, slot));
+            if let Some(value) = normal(field, value) {
+                entries.push((field.name.clone(), value));
+            }
+        }
+        Value::Map(Map::from_unsorted(entries).0)
+    }
+
+    /// The value of a field from all that was seen of it.
+    fn finish(&mut self, shape: &Shape, slot: Slot<'_>) -> Option<Value> {
+        match (shape, slot) {
+            (_, Slot::Plain(value)) => Some(value),
+            (_, Slot::Items(items)) => (!items.is_empty()).then_some(Value::List(items)),
+            (_, Slot::Entries(entries)) => {
+                (!entries.is_empty()).then(|| Value::Map(Map::from_unsorted(entries).0))
+            }
+            (Shape::Struct(ty), Slot::Structure(fields)) => {
+                let value = self.structure(ty, fields);
+                Some(if ty.one_of { alternative(value, ty) } else { value })
+            }
+            (Shape::Scalar(scalar), Slot::Scalar(message)) => Some(match scalar_value(*scalar, &message) {
+                Ok(value) => value,
+                Err(why) => self.refuse(why),
+            }),
+            _ => None,
         }
     }
-    Ok(Value::Map(Map::from_unsorted(entries).0))
+
+    /// Notes the error of a value that JSON cannot have.
+    fn refuse(&mut self, why: ProtoError) -> Value {
+        self.value_error.get_or_insert(why);
+        Value::Null
+    }
+
+    fn plain(
+        &mut self,
+        reader: &mut Reader<'_>,
+        scalar: Scalar,
+        wire: u8,
+        name: &str,
+    ) -> Result<Value, ProtoError> {
+        Ok(match scalar {
+            Scalar::Bool => (varint(reader, wire, name)? != 0).into(),
+            // the low 32 bits count, whatever is above
+            Scalar::Int32 => i64::from(varint(reader, wire, name)? as i32).into(),
+            Scalar::Int64 => (varint(reader, wire, name)? as i64).into(),
+            Scalar::Float if wire == FIXED64 => {
+                float(f64::from_le_bytes(reader.fixed64()?)).unwrap_or_else(|why| self.refuse(why))
+            }
+            Scalar::Float => return Err(wrong(wire, name)),
+            Scalar::Bytes => STANDARD.encode(delimited(reader, wire, name)?).into(),
+            _ => text(delimited(reader, wire, name)?).into(),
+        })
+    }
 }
 
 /// The value of a field in the normal form.
@@ -94,41 +299,6 @@ fn normal(field: &Field, value: Option<Value>) -> Option<Value> {
     let nilable = field.is(Flags::NILABLE);
     let left_out = if nilable { value.is_null() } else { is_zero(&value) };
     if left_out && zero_when_absent(field).is_none() { None } else { Some(value) }
-}
-
-/// Sorts the fields of a message, or of the message nested in it along `within`, into the slots of the type.
-fn scan<'a>(
-    bytes: &'a [u8],
-    ty: &Type,
-    message: &str,
-    within: &[u16],
-    slots: &mut [Slot<'a>],
-    depth: usize,
-) -> Result<(), ProtoError> {
-    let mut reader = Reader::new(bytes);
-    let mut near = 0;
-    while let Some((number, wire)) = reader.tag(message)? {
-        let here = |field: &Field| *field.within == *within && i32::from(field.number) == number;
-        let below = |field: &Field| match field.within.strip_prefix(within) {
-            Some([next, ..]) => i32::from(*next) == number,
-            _ => false,
-        };
-        if let Some(at) = find(ty, near, here) {
-            near = at;
-            let field = &ty.fields[at];
-            take(&mut reader, &field.shape, wire, &mut slots[at], field_name(ty, field), depth)?;
-        } else if let Some(at) = find(ty, near, below) {
-            near = at;
-            let field = &ty.fields[at];
-            let inside = &field.within[..=within.len()];
-            let name = ty.proto_name(within, inside[within.len()]).unwrap_or(&field.name);
-            let nested = delimited(&mut reader, wire, name)?;
-            scan(nested, ty, name, inside, slots, depth)?;
-        } else {
-            reader.skip(wire)?;
-        }
-    }
-    Ok(())
 }
 
 /// The name of a field in errors: the declared one, or the JSON name. Metadata bears the name of its type.
@@ -144,139 +314,6 @@ fn find(ty: &Type, near: usize, fits: impl Fn(&Field) -> bool) -> Option<usize> 
     let (before, after) = ty.fields.split_at_checked(near)?;
     let found = after.iter().position(&fits).map(|at| near + at);
     found.or_else(|| before.iter().position(&fits))
-}
-
-/// Reads one occurrence of a field.
-fn take<'a>(
-    reader: &mut Reader<'a>,
-    shape: &Shape,
-    wire: u8,
-    slot: &mut Slot<'a>,
-    name: &str,
-    depth: usize,
-) -> Result<(), ProtoError> {
-    match shape {
-        Shape::List(list) => {
-            let items = slot.items();
-            match &list.item {
-                Shape::Scalar(scalar) if wire == DELIMITED && is_packable(*scalar) => {
-                    let mut packed = Reader::new(reader.delimited()?);
-                    while !packed.is_empty() {
-                        let wire = if *scalar == Scalar::Float { FIXED64 } else { VARINT };
-                        items.push(plain(&mut packed, *scalar, wire, name)?);
-                    }
-                }
-                item => {
-                    let mut slot = Slot::Absent;
-                    take_element(reader, item, wire, &mut slot, name)?;
-                    items.push(finish_element(item, slot, depth)?.unwrap_or_else(|| zero(item)));
-                }
-            }
-            Ok(())
-        }
-        Shape::Map(map) => {
-            if wire != DELIMITED {
-                return Err(wrong(wire, name));
-            }
-            let (inside, length) = reader.unbounded()?;
-            slot.entries().push(entry(inside, length, &map.value, name, depth)?);
-            Ok(())
-        }
-        _ => take_element(reader, shape, wire, slot, name),
-    }
-}
-
-/// Reads one occurrence of a single value: an item, a map's value, or a field that is no list or map.
-fn take_element<'a>(
-    reader: &mut Reader<'a>,
-    shape: &Shape,
-    wire: u8,
-    slot: &mut Slot<'a>,
-    name: &str,
-) -> Result<(), ProtoError> {
-    match shape {
-        Shape::Scalar(scalar) if is_plain(*scalar) => {
-            *slot = Slot::Plain(plain(reader, *scalar, wire, name)?)
-        }
-        // a time is read and replaced as a whole
-        Shape::Scalar(time @ (Scalar::Time | Scalar::MicroTime)) => {
-            *slot = Slot::Plain(scalar(*time, &[delimited(reader, wire, name)?])?)
-        }
-        _ => slot.piece(delimited(reader, wire, name)?),
-    }
-    Ok(())
-}
-
-fn entry(
-    mut reader: Reader<'_>,
-    length: usize,
-    shape: &Shape,
-    name: &str,
-    depth: usize,
-) -> Result<(Text, Value), ProtoError> {
-    let end = reader.left() - length;
-    let (mut key, mut slot) = (String::new(), Slot::Absent);
-    // others read key and value by their types, whatever the tag says of them
-    let expected = match shape {
-        Shape::Scalar(Scalar::Float) => FIXED64,
-        Shape::Scalar(scalar) if is_packable(*scalar) => VARINT,
-        _ => DELIMITED,
-    };
-    while reader.left() > end {
-        let Some((number, wire)) = reader.entry_tag()? else { break };
-        match number {
-            1 => key = text(reader.delimited()?),
-            2 => take_element(&mut reader, shape, expected, &mut slot, name)?,
-            _ => {
-                reader.skip(wire)?;
-                if reader.left() < end {
-                    return Err(ProtoError::Truncated);
-                }
-            }
-        }
-    }
-    let value = finish_element(shape, slot, depth)?.unwrap_or_else(|| zero(shape));
-    Ok((Cow::Owned(key), value))
-}
-
-/// The value of a field from all that was seen of it.
-fn finish(shape: &Shape, slot: Slot<'_>, depth: usize) -> Result<Option<Value>, ProtoError> {
-    match slot {
-        Slot::Items(items) if items.is_empty() => Ok(None),
-        Slot::Items(items) => Ok(Some(Value::List(items))),
-        Slot::Entries(entries) => Ok(Some(Value::Map(Map::from_unsorted(entries).0))),
-        slot => finish_element(shape, slot, depth),
-    }
-}
-
-fn finish_element(shape: &Shape, slot: Slot<'_>, depth: usize) -> Result<Option<Value>, ProtoError> {
-    match slot {
-        Slot::Plain(value) => Ok(Some(value)),
-        Slot::Message(bytes) => message(shape, &[bytes], depth).map(Some),
-        Slot::Pieces(pieces) => message(shape, &pieces, depth).map(Some),
-        Slot::Absent | Slot::Items(_) | Slot::Entries(_) => Ok(None),
-    }
-}
-
-fn message(shape: &Shape, pieces: &[&[u8]], depth: usize) -> Result<Value, ProtoError> {
-    match shape {
-        Shape::Struct(ty) if ty.one_of => Ok(alternative(structure(pieces, ty, depth + 1)?, ty)),
-        Shape::Struct(ty) => structure(pieces, ty, depth + 1),
-        Shape::Scalar(scalar) => self::scalar(*scalar, pieces),
-        Shape::List(_) | Shape::Map(_) => {
-            let mut slot = Slot::Absent;
-            for piece in pieces {
-                let mut reader = Reader::new(piece);
-                while let Some((number, wire)) = reader.tag("items")? {
-                    match number {
-                        1 => take(&mut reader, shape, wire, &mut slot, "items", depth + 1)?,
-                        _ => reader.skip(wire)?,
-                    }
-                }
-            }
-            Ok(finish(shape, slot, depth + 1)?.unwrap_or_else(|| zero(shape)))
-        }
-    }
 }
 
 /// The one field that a value is: a list with items, else a structure, else a truth, else nothing.
@@ -301,19 +338,6 @@ fn is_packable(scalar: Scalar) -> bool {
     matches!(scalar, Scalar::Bool | Scalar::Int32 | Scalar::Int64 | Scalar::Float)
 }
 
-fn plain(reader: &mut Reader<'_>, scalar: Scalar, wire: u8, name: &str) -> Result<Value, ProtoError> {
-    Ok(match scalar {
-        Scalar::Bool => (varint(reader, wire, name)? != 0).into(),
-        // the low 32 bits count, whatever is above
-        Scalar::Int32 => i64::from(varint(reader, wire, name)? as i32).into(),
-        Scalar::Int64 => (varint(reader, wire, name)? as i64).into(),
-        Scalar::Float if wire == FIXED64 => float(f64::from_le_bytes(reader.fixed64()?))?,
-        Scalar::Float => return Err(wrong(wire, name)),
-        Scalar::Bytes => STANDARD.encode(delimited(reader, wire, name)?).into(),
-        _ => text(delimited(reader, wire, name)?).into(),
-    })
-}
-
 fn varint(reader: &mut Reader<'_>, wire: u8, name: &str) -> Result<u64, ProtoError> {
     if wire == VARINT { reader.varint() } else { Err(wrong(wire, name)) }
 }
@@ -336,8 +360,8 @@ fn float(number: f64) -> Result<Value, ProtoError> {
     }
 }
 
-/// The scalars that are small messages, whose fields are numbered from one.
-fn scalar(scalar: Scalar, pieces: &[&[u8]]) -> Result<Value, ProtoError> {
+/// Reads the fields of a scalar that is a small message. They are numbered from one.
+fn scan_scalar<'a>(bytes: &'a [u8], scalar: Scalar, into: &mut ScalarMessage<'a>) -> Result<(), ProtoError> {
     let (message, fields): (&str, &[&str]) = match scalar {
         Scalar::Time | Scalar::MicroTime => ("Timestamp", &["seconds", "nanos"]),
         Scalar::Quantity => ("Quantity", &["string_"]),
@@ -347,35 +371,37 @@ fn scalar(scalar: Scalar, pieces: &[&[u8]]) -> Result<Value, ProtoError> {
         Scalar::Any => ("JSON", &["raw"]),
         _ => ("RawExtension", &["raw"]),
     };
-    let (mut numbers, mut bytes): ([u64; 3], &[u8]) = ([0; 3], &[]);
-    let mut is_set = false;
-    for piece in pieces {
-        let mut reader = Reader::new(piece);
-        while let Some((number, wire)) = reader.tag(message)? {
-            let at = number as usize - 1;
-            match fields.get(at) {
-                Some(name @ (&"string_" | &"strVal" | &"raw")) => {
-                    bytes = delimited(&mut reader, wire, name)?;
-                    is_set = true;
+    let mut reader = Reader::new(bytes);
+    while let Some((number, wire)) = reader.tag(message)? {
+        let at = number as usize - 1;
+        match fields.get(at) {
+            Some(name @ (&"string_" | &"strVal" | &"raw")) => {
+                into.bytes = delimited(&mut reader, wire, name)?;
+                if scalar == Scalar::Quantity {
+                    quantity_value(into.bytes)?;
                 }
-                Some(name) => numbers[at] = varint(&mut reader, wire, name)?,
-                None => reader.skip(wire)?,
             }
+            Some(name) => into.numbers[at] = varint(&mut reader, wire, name)?,
+            None => reader.skip(wire)?,
         }
     }
-    let empty = pieces.iter().all(|piece| piece.is_empty());
+    Ok(())
+}
+
+/// The value of a scalar that is a small message, from all that was seen of it.
+fn scalar_value(scalar: Scalar, message: &ScalarMessage<'_>) -> Result<Value, ProtoError> {
+    let ScalarMessage { numbers, bytes } = message;
     let (seconds, nanos) = (numbers[0] as i64, numbers[1] as i32);
     match scalar {
-        Scalar::Time | Scalar::MicroTime if empty || seconds == NO_TIME && nanos == 0 => Ok(Value::Null),
+        Scalar::Time | Scalar::MicroTime if seconds == NO_TIME && nanos == 0 => Ok(Value::Null),
         Scalar::Time => Ok(time::format_time(seconds).into()),
         Scalar::MicroTime => {
             let micros = seconds.saturating_mul(1_000_000).saturating_add(i64::from(nanos / 1000));
             Ok(time::format_micro_time(micros).into())
         }
-        Scalar::Quantity if !is_set => Ok(zero(&Shape::Scalar(scalar))),
-        Scalar::Quantity => quantity::canonical(&text(bytes))
-            .map(Value::String)
-            .map_err(|why| ProtoError::Value(why.to_string())),
+        // an empty text is no quantity, so that none was sent
+        Scalar::Quantity if bytes.is_empty() => Ok(zero(&Shape::Scalar(scalar))),
+        Scalar::Quantity => quantity_value(bytes),
         Scalar::Duration => Ok(time::format_duration(numbers[0] as i64).into()),
         Scalar::IntOrString => match numbers[0] {
             0 => Ok(i64::from(numbers[1] as i32).into()),
@@ -384,6 +410,11 @@ fn scalar(scalar: Scalar, pieces: &[&[u8]]) -> Result<Value, ProtoError> {
         },
         _ => raw(scalar, bytes),
     }
+}
+
+fn quantity_value(bytes: &[u8]) -> Result<Value, ProtoError> {
+    let canonical = quantity::canonical(&text(bytes));
+    canonical.map(Value::String).map_err(|why| ProtoError::Value(why.to_string()))
 }
 
 /// An object that is no set of fields: it has a step that no path has.

@@ -16,8 +16,8 @@ pub(crate) use validate::{load_balancer, name, ordinary_address};
 use crate::{ServiceOptions, metadata, read};
 use allocate::Allocator;
 use rest::hooks::{
-    Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, ReadHooks, SubresourceHooks, Subresources,
-    UpdateHooks, WriteHooks,
+    Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, ReadHooks, RepeatedMetadataErrors,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
 };
 use schema::Value;
 use service_type::{
@@ -35,12 +35,14 @@ pub fn hooks(options: ServiceOptions) -> Hooks {
         create: CreateHooks { validate: Some(validate::create), ..CreateHooks::default() },
         update: UpdateHooks {
             prepare: Some(prepare_update),
+            validate_state: Some(|object, _, context| validate::create(object, context)),
             validate: Some(validate::update),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
             reserve: Some(Arc::new(Allocator::new(&networks, options.node_ports))),
             name_rule: Some(validate::name),
+            repeated_metadata_errors: RepeatedMetadataErrors::CHANGE_FIRST,
             ..WriteHooks::default()
         },
         delete: DeleteHooks { returns_object: true, ..DeleteHooks::default() },

@@ -305,7 +305,7 @@ fn external_traffic(object: &Value, spec: &Path<'_>, out: &mut Problems) {
     }
 }
 
-pub(super) fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
+pub(super) fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     let mut out = Problems::new();
     let spec = Path::ROOT.field("spec");
     if needs_address(new) && needs_address(old) {
@@ -327,7 +327,6 @@ pub(super) fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problem
     if needs_health_port(new) && needs_health_port(old) && changed {
         out.push(Problem::forbidden(&spec.field("healthCheckNodePort"), "field is immutable"));
     }
-    validate(new, context, &mut out);
     out
 }
 

@@ -9,6 +9,8 @@ pub enum MetadataRules {
     Change,
     /// Rules of the kind about the next state; without this entry they come last.
     OfKind,
+    /// Rules of the kind about the change; without this entry they come behind those of the state.
+    OfChange,
 }
 
 /// The metadata errors that an update repeats, in this order. Every update reports them once, as rules of all objects;
@@ -16,6 +18,16 @@ pub enum MetadataRules {
 /// none validates the metadata of a new object last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RepeatedMetadataErrors(pub &'static [MetadataRules]);
+
+impl RepeatedMetadataErrors {
+    /// Everything about the change, then everything about the next state.
+    pub const CHANGE_FIRST: Self = RepeatedMetadataErrors(&[
+        MetadataRules::Change,
+        MetadataRules::OfChange,
+        MetadataRules::State,
+        MetadataRules::OfKind,
+    ]);
+}
 
 impl Default for RepeatedMetadataErrors {
     fn default() -> Self {

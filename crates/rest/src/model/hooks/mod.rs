@@ -90,7 +90,8 @@ pub struct UpdateHooks {
     pub prepare: Option<fn(&mut Value, &Value, &Context<'_>)>,
     /// Rules of the next state; reported at each [`MetadataRules::OfKind`] among the repeated metadata errors.
     pub validate_state: Option<Check>,
-    /// Rules of the change, and those of the state that `validate_state` leaves out; reported last.
+    /// Rules of the change, and those of the state that `validate_state` leaves out; reported at
+    /// [`MetadataRules::OfChange`], or last.
     pub validate: Option<Check>,
     /// Restores fields that no write can change, also not through a subresource. Runs after field ownership is
     /// recorded.
