@@ -23,6 +23,7 @@
 //! that it does not declare are kept ([`UnknownFields`]).
 
 mod codec;
+pub mod node_selector;
 mod object;
 mod selector;
 pub mod tables;

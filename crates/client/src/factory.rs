@@ -1,7 +1,7 @@
 //! The informers of a process: one per kind and selection, shared by all users.
 
 use crate::client::Client;
-use crate::informer::Informer;
+use crate::informer::{Handler, Informer, SummaryInformer};
 use crate::reflector::{Source, list_and_watch};
 use crate::resource_api::path_of;
 use api::Resource;
@@ -62,16 +62,25 @@ impl InformerFactory {
         }
         let informer = Informer::<K>::default();
         informers.insert(selection, Box::new(informer.clone()));
-        self.spawn(list_and_watch(
-            Source {
-                client: self.shared.client.clone(),
-                path: path_of::<K>(namespace),
-                fields: fields.to_owned(),
-                metadata_only: false,
-            },
-            Box::new(informer.clone()),
-        ));
+        self.spawn(list_and_watch(self.source::<K>(namespace, fields), Box::new(informer.clone())));
         informer
+    }
+
+    /// Starts an informer of the objects of a kind that a field selector matches, in all namespaces, for one user that
+    /// takes the objects: it is not shared.
+    pub fn summaries<K: Resource, H: Handler<K>>(&self, fields: &str, handler: H) -> SummaryInformer<K, H> {
+        let informer = SummaryInformer::new(handler);
+        self.spawn(list_and_watch(self.source::<K>("", fields), Box::new(informer.clone())));
+        informer
+    }
+
+    fn source<K: Resource>(&self, namespace: &str, fields: &str) -> Source {
+        Source {
+            client: self.shared.client.clone(),
+            path: path_of::<K>(namespace),
+            fields: fields.to_owned(),
+            metadata_only: false,
+        }
     }
 
     /// Runs a task that ends with this factory.

@@ -16,6 +16,9 @@ use api::meta::v1::ObjectMeta;
 use env::World;
 use std::time::Duration;
 
+/// How often a release is tried: a candidate has at most one renewal under way, which conflicts once.
+const RELEASE_TRIES: usize = 5;
+
 /// The lease and its timing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -130,8 +133,20 @@ impl Candidate {
         }
     }
 
-    /// Releases the lease, so that other candidates need not wait.
+    /// Releases the lease, so that other candidates need not wait. A renewal whose request was still under way may come
+    /// first: then the release is repeated on its result.
     pub async fn release(&mut self) -> Result<(), Error> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.release_once().await {
+                Err(why) if why.is_conflict() && tries < RELEASE_TRIES => {}
+                released => return released,
+            }
+        }
+    }
+
+    async fn release_once(&self) -> Result<(), Error> {
         let Some(mut lease) = self.leases.get_opt(&self.options.name).await? else { return Ok(()) };
         let spec = &mut lease.spec;
         if spec.holder_identity.as_deref() != Some(&self.options.identity) {
@@ -225,6 +240,61 @@ impl Candidate {
             renew_time: Some(now),
             lease_transitions: Some(transitions.unwrap_or(0)),
             ..LeaseSpec::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Body;
+    use http::{Method, Request, Response};
+    use parking_lot::Mutex;
+    use std::convert::Infallible;
+    use std::future::{Ready, ready};
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+    use tower_service::Service;
+
+    const LEASE: &str = r#"{"metadata":{"name":"m","namespace":"d"},"spec":{"holderIdentity":"me"}}"#;
+    const CONFLICT: &str = r#"{"status":"Failure","message":"","reason":"Conflict","code":409}"#;
+
+    /// A server whose lease is renewed between a read and the write after it, some times.
+    #[derive(Clone)]
+    struct Renewed {
+        conflicts: usize,
+        writes: Arc<Mutex<usize>>,
+    }
+
+    impl Service<Request<Body>> for Renewed {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Ready<Result<Response<Body>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: Request<Body>) -> Self::Future {
+            let mut writes = self.writes.lock();
+            *writes += usize::from(request.method() == Method::PUT);
+            let is_conflict = request.method() == Method::PUT && *writes <= self.conflicts;
+            let (status, text) = if is_conflict { (409, CONFLICT) } else { (200, LEASE) };
+            let mut response = Response::new(text.as_bytes().to_vec().into());
+            *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
+            ready(Ok(response))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_release_is_repeated_after_a_renewal_that_was_under_way() {
+        for (conflicts, writes, is_released) in [(0, 1, true), (1, 2, true), (100, RELEASE_TRIES, false)] {
+            let server = Renewed { conflicts, writes: Arc::default() };
+            let client = Client::new(server.clone());
+            let world: World = env::Simulated::new(0, 0);
+            let mut candidate = Candidate::new(client, Options::new("d", "m", "me"), world);
+            assert_eq!(candidate.release().await.is_ok(), is_released, "{conflicts} conflicts");
+            assert_eq!(*server.writes.lock(), writes);
         }
     }
 }

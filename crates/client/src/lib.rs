@@ -7,7 +7,7 @@
 //! | [`transport`] | the connections of clients over HTTPS, each with a rate limit |
 //! | [`retry_after`] | a transport that repeats requests when the server sends `Retry-After` |
 //! | [`reflector`] | list, then watch, for ever |
-//! | [`informer`], [`factory`] | a cache of the objects of a kind, with indexes and listeners; one per kind for all users |
+//! | [`informer`], [`factory`] | a cache of the objects of a kind, with indexes and listeners; one per kind for all users; or of summaries only |
 //! | [`queue`], [`run`] | a work queue with backoff, and the workers that reconcile its keys |
 //! | [`expectations`] | waits until an informer has seen one's own writes |
 //! | [`retry_on_conflict`] | writes to objects that others write, too |
@@ -85,7 +85,7 @@ pub use error::{Error, Failure, is_terminating, unless};
 pub use events::{EventType, Note, Recorder};
 pub use expectations::WriteTracker;
 pub use factory::InformerFactory;
-pub use informer::{Change, Informer};
+pub use informer::{Change, Handler, Informer, SummaryInformer};
 pub use key::Key;
 pub use params::{ListParams, Patch, background, foreground, json_value, of_uid, orphan, unchanged};
 pub use queue::Queue;

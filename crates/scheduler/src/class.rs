@@ -175,7 +175,7 @@ mod tests {
         // a node that shrank may be over its capacity; a pod without requests goes there nevertheless
         let has_room = node.requested.milli_cpu <= node.allocatable.milli_cpu;
         assert!((has_room || pod.requests.milli_cpu == 0) && node.pods.len() <= 10, "{name}");
-        let repelling = node.pods.iter().filter(|pod| !pod.required_anti_affinity.is_empty());
+        let repelling = node.pods.iter().filter(|pod| !pod.required_anti_affinity().is_empty());
         assert!(repelling.count() <= 1, "{name}");
     }
 

@@ -15,6 +15,7 @@ use crate::metrics::{Metrics, PluginStatus};
 use crate::node_info::{NodeInfo, Slot};
 use crate::node_set::NodeSet;
 pub use crate::outcome::{Cause, Failure, Nomination, Outcome, Placement};
+use crate::plugin_timer::PluginTimer;
 use crate::plugins::dynamic_resources::{self, Deallocation, Reservation};
 use crate::pod_info::PodInfo;
 use crate::preemption::{self, Preemption};
@@ -87,7 +88,9 @@ impl Cycle {
         let others = nominated.iter().flat_map(|other| other.topology_keys());
         snapshot.prepare_topology(profile.topology_keys(pod).chain(others));
         let nominated = nominated_slots(nominator, snapshot);
-        let evaluation = Evaluation { profile, snapshot, nominator, pod, nominated: &nominated };
+        let timer = PluginTimer::new(&self.metrics, &self.world);
+        let evaluation =
+            Evaluation { profile, snapshot, nominator, pod, nominated: &nominated, timer: &timer };
         if evaluation.snapshot.node_count() == 0 {
             return Outcome::Failed(Box::new(Failure::new(Cause::NoNodes)));
         }
@@ -117,12 +120,16 @@ impl Cycle {
         let best = best?;
         let drawn = best[(env::random_u64(&self.world) % best.len() as u64) as usize];
         let node = evaluation.snapshot.slot(drawn).ok_or("the node of a search is gone")?;
-        let resources = reserve_resources(evaluation, state, node, &feasible)?;
+        let began = self.world.elapsed();
+        let resources = reserve_resources(evaluation, state, node, &feasible);
+        let volumes = evaluation.volumes(state, node);
+        self.observe(evaluation, "Reserve", PluginStatus::of(&resources), began);
+        let resources = resources?;
         Ok(Outcome::Placed(Box::new(Placement {
             node: node.name().to_owned(),
             evaluated: feasible.len() + diagnosis.rejections(),
             feasible: feasible.len(),
-            volumes: evaluation.volumes(state, node),
+            volumes,
             resources,
             scheduling_cycle: 0,
             best,

@@ -8,6 +8,7 @@ use crate::framework::profile::{Plugin, Profile};
 use crate::framework::{Code, Features, FilterResult, Rejection};
 use crate::node_info::{NodeInfo, Slot};
 use crate::node_set::NodeSet;
+use crate::plugin_timer::PluginTimer;
 use crate::plugins::default_selector::default_selector;
 use crate::plugins::{
     dynamic_resources, image_locality, inter_pod_affinity, node_affinity, node_name, node_ports,
@@ -102,6 +103,7 @@ pub struct Evaluation<'a> {
     pub pod: &'a Arc<PodInfo>,
     /// The nodes that pods are nominated for, in ascending order.
     pub nominated: &'a [Slot],
+    pub timer: &'a PluginTimer,
 }
 
 impl Evaluation<'_> {
@@ -120,7 +122,7 @@ impl Evaluation<'_> {
         let mut names: Option<BTreeSet<String>> = None;
         state.affinity = node_affinity::State::new(self.pod);
         for plugin in &self.plugins().pre_filter {
-            let prepared = self.prepare(*plugin, state);
+            let prepared = self.timer.run(*plugin, "PreFilter", || self.prepare(*plugin, state));
             let some = prepared.map_err(|rejection| pre_filter_rejection(*plugin, rejection))?;
             names = match (names, some) {
                 (Some(before), Some(some)) => Some(before.intersection(&some).cloned().collect()),
@@ -229,7 +231,8 @@ impl Evaluation<'_> {
         runs: impl Fn(Plugin) -> bool,
     ) -> Result<(), PluginRejection> {
         for plugin in self.plugins().filter.iter().filter(|plugin| runs(**plugin)) {
-            self.filter_by(*plugin, state, node).map_err(|mut rejection| {
+            let verdict = self.timer.run(*plugin, "Filter", || self.filter_by(*plugin, state, node));
+            verdict.map_err(|mut rejection| {
                 if rejection.code == Code::Error {
                     let message = rejection.message();
                     rejection =

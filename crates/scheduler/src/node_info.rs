@@ -80,7 +80,7 @@ impl NodeInfo {
         if pod.has_affinity() {
             self.pods_with_affinity.push(Arc::clone(&pod));
         }
-        if !pod.required_anti_affinity.is_empty() {
+        if !pod.required_anti_affinity().is_empty() {
             self.pods_with_required_anti_affinity.push(Arc::clone(&pod));
         }
         self.pods.push(pod);

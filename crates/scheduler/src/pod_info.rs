@@ -9,6 +9,7 @@ use api::Time;
 use api::core::v1::{Pod, PodAffinityTerm, Volume, WeightedPodAffinityTerm};
 use apimachinery::labels::ParseError;
 
+use crate::interner::Interner;
 use crate::resource::{CPU, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, MEMORY, Resource};
 use crate::selector::{LabelMatcher, Labels};
 
@@ -18,27 +19,41 @@ pub struct PodInfo {
     /// The object of a pod that waits; an empty one for a pod on a node, of which only the other fields are kept.
     pub pod: Arc<Pod>,
     name: Box<str>,
-    namespace: Box<str>,
-    uid: Box<str>,
+    namespace: Arc<str>,
+    uid: Arc<str>,
     labels: Arc<Labels>,
     priority: i32,
     is_terminating: bool,
-    has_affinity: bool,
     pub start_time: Option<Time>,
     /// The volumes that plugins read.
-    pub volumes: Vec<Volume>,
+    pub volumes: Box<[Volume]>,
     /// What the node must have free for it.
     pub requests: Resource,
     /// The CPU and memory that scores count, with defaults for containers without requests.
     pub non_zero_milli_cpu: i64,
     pub non_zero_memory: i64,
-    pub host_ports: Vec<HostPort>,
-    pub required_affinity: Vec<AffinityTerm>,
-    pub required_anti_affinity: Vec<AffinityTerm>,
-    pub preferred_affinity: Vec<(AffinityTerm, i32)>,
-    pub preferred_anti_affinity: Vec<(AffinityTerm, i32)>,
-    /// Why affinity terms could not be parsed.
-    pub affinity_error: Option<String>,
+    pub host_ports: Box<[HostPort]>,
+    /// `None` for a pod without affinity to pods.
+    affinity: Option<Arc<AffinityTerms>>,
+}
+
+/// The affinity and anti-affinity of a pod to other pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct AffinityTerms {
+    required_affinity: Vec<AffinityTerm>,
+    required_anti_affinity: Vec<AffinityTerm>,
+    preferred_affinity: Vec<(AffinityTerm, i32)>,
+    preferred_anti_affinity: Vec<(AffinityTerm, i32)>,
+    /// Why terms could not be parsed.
+    error: Option<String>,
+}
+
+/// Parts of pods on nodes that pods of one template have in common.
+#[derive(Debug, Default)]
+pub struct SharedParts {
+    labels: Interner<Labels>,
+    namespaces: Interner<str>,
+    affinity: Interner<AffinityTerms>,
 }
 
 /// A port of the node that a container uses.
@@ -55,69 +70,38 @@ pub const ANY_IP: &str = "0.0.0.0";
 impl PodInfo {
     pub fn new(pod: Arc<Pod>) -> Self {
         let (requests, non_zero_milli_cpu, non_zero_memory) = requests(&pod);
-        let affinity = pod.spec.affinity.as_ref();
-        let mut info = PodInfo {
+        PodInfo {
             name: (&*pod.metadata.name).into(),
             namespace: (&*pod.metadata.namespace).into(),
             uid: (&*pod.metadata.uid).into(),
             labels: Arc::new(pod.metadata.labels.clone()),
             priority: pod.spec.priority.unwrap_or(0),
             is_terminating: pod.metadata.deletion_timestamp.is_some(),
-            has_affinity: affinity
-                .is_some_and(|it| it.pod_affinity.is_some() || it.pod_anti_affinity.is_some()),
             start_time: pod.status.start_time,
             volumes: pod.spec.volumes.iter().filter(|volume| is_read(volume)).cloned().collect(),
             requests,
             non_zero_milli_cpu,
             non_zero_memory,
             host_ports: host_ports(&pod),
-            required_affinity: Vec::new(),
-            required_anti_affinity: Vec::new(),
-            preferred_affinity: Vec::new(),
-            preferred_anti_affinity: Vec::new(),
-            affinity_error: None,
+            affinity: AffinityTerms::new(&pod).map(Arc::new),
             pod,
-        };
-        info.parse_affinity();
-        info
+        }
     }
 
-    /// The parts that are read of a pod on a node. Pods with equal labels share `labels`.
-    pub fn without_object(&self, labels: Arc<Labels>) -> Self {
+    /// The parts that are read of a pod on a node.
+    pub fn without_object(&self, shared: &mut SharedParts) -> Self {
         static EMPTY: LazyLock<Arc<Pod>> = LazyLock::new(Arc::default);
-        PodInfo { pod: Arc::clone(&EMPTY), labels, ..self.clone() }
+        PodInfo { pod: Arc::clone(&EMPTY), ..self.with_shared_parts(shared) }
     }
 
-    pub fn shared_labels(&self) -> &Arc<Labels> {
-        &self.labels
-    }
-
-    fn parse_affinity(&mut self) {
-        let pod = Arc::clone(&self.pod);
-        let Some(affinity) = &pod.spec.affinity else { return };
-        let mut errors = Vec::new();
-        let mut note = |list: &str, error: ParseError| errors.push(format!("{list}: {error}"));
-        if let Some(affinity) = &affinity.pod_affinity {
-            let required = terms(&pod, &affinity.required_during_scheduling_ignored_during_execution);
-            let preferred = weighted(&pod, &affinity.preferred_during_scheduling_ignored_during_execution);
-            self.required_affinity =
-                required.map_err(|error| note("requiredAffinityTerms", error)).unwrap_or_default();
-            self.preferred_affinity =
-                preferred.map_err(|error| note("preferredAffinityTerms", error)).unwrap_or_default();
+    /// This pod with the parts that it has in common with others.
+    pub fn with_shared_parts(&self, shared: &mut SharedParts) -> Self {
+        PodInfo {
+            labels: shared.labels.intern_arc(&self.labels),
+            namespace: shared.namespaces.intern_arc(&self.namespace),
+            affinity: self.affinity.as_ref().map(|terms| shared.affinity.intern_arc(terms)),
+            ..self.clone()
         }
-        if let Some(affinity) = &affinity.pod_anti_affinity {
-            let required = terms(&pod, &affinity.required_during_scheduling_ignored_during_execution);
-            let preferred = weighted(&pod, &affinity.preferred_during_scheduling_ignored_during_execution);
-            self.required_anti_affinity =
-                required.map_err(|error| note("requiredAntiAffinityTerms", error)).unwrap_or_default();
-            self.preferred_anti_affinity =
-                preferred.map_err(|error| note("preferredAntiAffinityTerms", error)).unwrap_or_default();
-        }
-        self.affinity_error = match &*errors {
-            [] => None,
-            [one] => Some(one.clone()),
-            several => Some(format!("[{}]", several.join(", "))),
-        };
     }
 
     pub fn name(&self) -> &str {
@@ -129,6 +113,10 @@ impl PodInfo {
     }
 
     pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    pub fn shared_uid(&self) -> &Arc<str> {
         &self.uid
     }
 
@@ -146,13 +134,36 @@ impl PodInfo {
 
     /// Whether it has affinity or anti-affinity to pods.
     pub fn has_affinity(&self) -> bool {
-        self.has_affinity
+        self.affinity.is_some()
+    }
+
+    pub fn required_affinity(&self) -> &[AffinityTerm] {
+        self.affinity.as_ref().map_or(&[], |terms| &terms.required_affinity)
+    }
+
+    pub fn required_anti_affinity(&self) -> &[AffinityTerm] {
+        self.affinity.as_ref().map_or(&[], |terms| &terms.required_anti_affinity)
+    }
+
+    /// Terms with their weights.
+    pub fn preferred_affinity(&self) -> &[(AffinityTerm, i32)] {
+        self.affinity.as_ref().map_or(&[], |terms| &terms.preferred_affinity)
+    }
+
+    /// Terms with their weights.
+    pub fn preferred_anti_affinity(&self) -> &[(AffinityTerm, i32)] {
+        self.affinity.as_ref().map_or(&[], |terms| &terms.preferred_anti_affinity)
+    }
+
+    /// Why affinity terms could not be parsed.
+    pub fn affinity_error(&self) -> Option<&str> {
+        self.affinity.as_ref()?.error.as_deref()
     }
 
     /// The topology keys of all its affinity terms.
     pub fn topology_keys(&self) -> impl Iterator<Item = &str> {
-        let required = self.required_affinity.iter().chain(&self.required_anti_affinity);
-        let preferred = self.preferred_affinity.iter().chain(&self.preferred_anti_affinity);
+        let required = self.required_affinity().iter().chain(self.required_anti_affinity());
+        let preferred = self.preferred_affinity().iter().chain(self.preferred_anti_affinity());
         required.chain(preferred.map(|(term, _)| term)).map(|term| &*term.topology_key)
     }
 
@@ -169,6 +180,42 @@ impl PodInfo {
             }),
             None => None,
         })
+    }
+}
+
+impl AffinityTerms {
+    /// `None` for a pod without affinity or anti-affinity to pods.
+    fn new(pod: &Pod) -> Option<Self> {
+        let affinity = pod.spec.affinity.as_ref()?;
+        if affinity.pod_affinity.is_none() && affinity.pod_anti_affinity.is_none() {
+            return None;
+        }
+        let (mut terms, mut errors) = (AffinityTerms::default(), Vec::new());
+        let mut note = |list: &str, error: ParseError| errors.push(format!("{list}: {error}"));
+        if let Some(affinity) = &affinity.pod_affinity {
+            let required = parse_terms(pod, &affinity.required_during_scheduling_ignored_during_execution);
+            let preferred =
+                parse_weighted(pod, &affinity.preferred_during_scheduling_ignored_during_execution);
+            terms.required_affinity =
+                required.map_err(|error| note("requiredAffinityTerms", error)).unwrap_or_default();
+            terms.preferred_affinity =
+                preferred.map_err(|error| note("preferredAffinityTerms", error)).unwrap_or_default();
+        }
+        if let Some(affinity) = &affinity.pod_anti_affinity {
+            let required = parse_terms(pod, &affinity.required_during_scheduling_ignored_during_execution);
+            let preferred =
+                parse_weighted(pod, &affinity.preferred_during_scheduling_ignored_during_execution);
+            terms.required_anti_affinity =
+                required.map_err(|error| note("requiredAntiAffinityTerms", error)).unwrap_or_default();
+            terms.preferred_anti_affinity =
+                preferred.map_err(|error| note("preferredAntiAffinityTerms", error)).unwrap_or_default();
+        }
+        terms.error = match &*errors {
+            [] => None,
+            [one] => Some(one.clone()),
+            several => Some(format!("[{}]", several.join(", "))),
+        };
+        Some(terms)
     }
 }
 
@@ -194,7 +241,7 @@ pub struct PodClaim<'a> {
 }
 
 /// A parsed term of affinity or anti-affinity to pods.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AffinityTerm {
     pub namespaces: Vec<String>,
     pub namespace_selector: LabelMatcher,
@@ -221,11 +268,14 @@ impl AffinityTerm {
     }
 }
 
-fn terms(pod: &Pod, terms: &[PodAffinityTerm]) -> Result<Vec<AffinityTerm>, ParseError> {
+fn parse_terms(pod: &Pod, terms: &[PodAffinityTerm]) -> Result<Vec<AffinityTerm>, ParseError> {
     terms.iter().map(|term| AffinityTerm::new(pod, term)).collect()
 }
 
-fn weighted(pod: &Pod, terms: &[WeightedPodAffinityTerm]) -> Result<Vec<(AffinityTerm, i32)>, ParseError> {
+fn parse_weighted(
+    pod: &Pod,
+    terms: &[WeightedPodAffinityTerm],
+) -> Result<Vec<(AffinityTerm, i32)>, ParseError> {
     terms.iter().map(|term| Ok((AffinityTerm::new(pod, &term.pod_affinity_term)?, term.weight))).collect()
 }
 
@@ -251,7 +301,7 @@ fn requests(pod: &Pod) -> (Resource, i64, i64) {
     (sum, cpu, memory)
 }
 
-fn host_ports(pod: &Pod) -> Vec<HostPort> {
+fn host_ports(pod: &Pod) -> Box<[HostPort]> {
     let ports = pod.spec.containers.iter().flat_map(|container| &container.ports);
     let or = |text: &str, default: &str| if text.is_empty() { default } else { text }.to_owned();
     ports
@@ -294,7 +344,7 @@ mod tests {
         );
         let other = info(r#"{"metadata":{"namespace":"b"}}"#);
         let labels = Labels::from([("t".to_owned(), "x".to_owned())]);
-        let [own, selected] = &*pod.required_affinity else { panic!() };
+        let [own, selected] = pod.required_affinity() else { panic!() };
         assert!(own.matches(&pod, &Labels::new()) && !own.matches(&other, &labels));
         assert!(selected.matches(&other, &labels) && !selected.matches(&other, &Labels::new()));
     }

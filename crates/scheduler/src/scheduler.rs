@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use api::node_selector::RequiredNodes;
 use api::resource::v1alpha1::{PodScheduling, ResourceClaim};
 use api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use env::World;
@@ -30,7 +31,7 @@ use crate::queue::{
     self, ClusterEvent, Options, QueuePod, QueuedPod, SchedulingQueue, is_pod_updated,
     node_scheduling_properties_changed,
 };
-use crate::selector::{Labels, RequiredNodes};
+use crate::selector::Labels;
 use crate::snapshot::Snapshot;
 use crate::storage::key;
 
@@ -64,7 +65,7 @@ impl QueuePod for Arc<PodInfo> {
     }
 
     fn has_required_affinity(&self) -> bool {
-        !self.required_affinity.is_empty()
+        !self.required_affinity().is_empty()
     }
 }
 
@@ -127,7 +128,10 @@ impl Scheduler {
     }
 
     /// Extenders in the order of their calls.
-    pub fn with_extenders(self, extenders: Vec<Box<dyn Extender>>) -> Self {
+    pub fn with_extenders(mut self, extenders: Vec<Box<dyn Extender>>) -> Self {
+        if extenders.iter().any(|extender| extender.reads_victims()) {
+            self.snapshot.keep_objects();
+        }
         Scheduler { cycle: self.cycle.with_extenders(extenders), ..self }
     }
 
@@ -202,10 +206,12 @@ impl Scheduler {
             self.queue.delete(&old);
         }
         let is_known = self.snapshot.node_of(&uid).is_some() && !self.snapshot.is_assumed(&uid);
-        let info = PodInfo::new(Arc::clone(&pod));
+        let namespace = pod.metadata.namespace.clone();
         self.snapshot.set_pod(pod);
-        let labels = self.snapshot.namespace_labels(info.namespace()).cloned().unwrap_or_default();
-        let matches = |pending: &Arc<PodInfo>| attracts(pending, &info, &labels);
+        let (snapshot, no_labels) = (&self.snapshot, Labels::new());
+        let Some(info) = snapshot.pod(&uid) else { return };
+        let labels = snapshot.namespace_labels(&namespace).unwrap_or(&no_labels);
+        let matches = |pending: &Arc<PodInfo>| attracts(pending, info, labels);
         match is_known {
             true => self.queue.assigned_pod_updated(now, matches),
             false => self.queue.assigned_pod_added(now, matches),
@@ -444,7 +450,7 @@ impl Scheduler {
 
 /// Whether a pending pod requires affinity to a pod that got a node.
 fn attracts(pending: &PodInfo, assigned: &PodInfo, namespace_labels: &Labels) -> bool {
-    pending.required_affinity.iter().any(|term| term.matches(assigned, namespace_labels))
+    pending.required_affinity().iter().any(|term| term.matches(assigned, namespace_labels))
 }
 
 /// Whether a node that came or changed could take a pod: its resources, name, affinity, ports and taints.

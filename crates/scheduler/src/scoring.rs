@@ -18,7 +18,8 @@ impl Evaluation<'_> {
         }
         let mut totals = vec![0i64; nodes.len()];
         for (plugin, weight) in &self.plugins().score {
-            let Some(scores) = self.score_by(*plugin, state, nodes)? else { continue };
+            let scores = self.timer.run(*plugin, "Score", || self.score_by(*plugin, state, nodes));
+            let Some(scores) = scores? else { continue };
             for (total, score) in totals.iter_mut().zip(scores) {
                 *total = total.saturating_add(score.clamp(0, MAX_NODE_SCORE).saturating_mul(*weight));
             }

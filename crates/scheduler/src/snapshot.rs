@@ -3,20 +3,19 @@
 //! It is updated by events and read by cycles, never rebuilt. Nodes live in dense slots; a slot is reused after its
 //! node is gone. A pod that was placed but is not bound yet is *assumed*: it counts on its node like any other.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use api::core::v1::{Node, Pod};
 
+use crate::interner::Interner;
 use crate::node_info::{ImageState, NodeInfo, Slot, release};
 use crate::node_tree::{NodeTree, zone_of};
-use crate::pod_info::PodInfo;
+use crate::pod_info::{PodInfo, SharedParts};
 use crate::selector::Labels;
 use crate::storage::{Storage, Workloads};
 use crate::topology::{KeyId, Topology};
 
-/// So many different labels of pods are kept at least.
-const LABELS: usize = 1024;
 /// So many changes of nodes are remembered.
 const CHANGES: usize = 4096;
 /// More topology keys than this are forgotten, and indexed again when they are used.
@@ -33,7 +32,12 @@ pub struct Snapshot {
     /// Made from the tree when it is needed.
     order: OnceLock<SearchOrder>,
     /// Assigned pods by uid.
-    pods: HashMap<String, AssignedPod>,
+    pods: HashMap<Arc<str>, AssignedPod>,
+    /// Names of nodes that pods are assigned to.
+    node_names: Interner<str>,
+    shared_parts: SharedParts,
+    /// Whether pods on nodes keep their objects.
+    keeps_objects: bool,
     /// Pods of nodes that are not known (yet), by node name.
     orphans: HashMap<String, Vec<Arc<PodInfo>>>,
     /// How many assigned pods on known nodes mount each claim, by `namespace/name`.
@@ -42,9 +46,6 @@ pub struct Snapshot {
     with_required_anti_affinity: BTreeSet<Slot>,
     images: HashMap<String, ImageState>,
     namespaces: HashMap<String, Labels>,
-    /// Labels of assigned pods, each once; unused ones are dropped at the limit.
-    labels: HashSet<Arc<Labels>>,
-    labels_limit: usize,
     topology: Topology,
     topology_limit: usize,
     pub storage: Storage,
@@ -78,13 +79,18 @@ impl SearchOrder {
 #[derive(Debug)]
 struct AssignedPod {
     info: Arc<PodInfo>,
-    node: String,
+    node: Arc<str>,
     assumed: bool,
 }
 
 impl Snapshot {
     pub fn new() -> Self {
-        Snapshot { topology_limit: TOPOLOGY_KEYS, labels_limit: LABELS, ..Snapshot::default() }
+        Snapshot { topology_limit: TOPOLOGY_KEYS, ..Snapshot::default() }
+    }
+
+    /// Keeps the objects of pods on nodes from now on.
+    pub fn keep_objects(&mut self) {
+        self.keeps_objects = true;
     }
 
     // ---- nodes
@@ -280,16 +286,26 @@ impl Snapshot {
             }
             return;
         }
-        let node = pod.spec.node_name.clone();
-        match self.pods.get_mut(&pod.metadata.uid) {
-            Some(known) if known.node == node && is_same(&known.info, &pod) => known.assumed = false,
-            _ => self.place(&PodInfo::new(pod), node, false),
+        let keeps_objects = self.keeps_objects;
+        let is_same = |known: &PodInfo| match keeps_objects {
+            true => known.pod.metadata.resource_version == pod.metadata.resource_version,
+            false => is_same(known, &pod),
+        };
+        match self.pods.get_mut(&*pod.metadata.uid) {
+            Some(known) if *known.node == *pod.spec.node_name && is_same(&known.info) => {
+                known.assumed = false;
+            }
+            _ => {
+                let node = self.node_names.intern(&*pod.spec.node_name);
+                self.place(&PodInfo::new(pod), node, false);
+            }
         }
     }
 
     /// Counts a pod on a node before it is bound.
     pub fn assume(&mut self, pod: &Arc<PodInfo>, node: &str) {
-        self.place(pod, node.to_owned(), true);
+        let node = self.node_names.intern(node);
+        self.place(pod, node, true);
     }
 
     /// Takes back an assumed pod.
@@ -308,6 +324,11 @@ impl Snapshot {
         (self.pods.len(), self.pods.values().filter(|pod| pod.assumed).count())
     }
 
+    /// An assigned or assumed pod.
+    pub fn pod(&self, uid: &str) -> Option<&Arc<PodInfo>> {
+        self.pods.get(uid).map(|pod| &pod.info)
+    }
+
     /// The node of an assigned or assumed pod.
     pub fn node_of(&self, uid: &str) -> Option<&str> {
         self.pods.get(uid).map(|pod| &*pod.node)
@@ -315,13 +336,13 @@ impl Snapshot {
 
     pub fn remove_pod(&mut self, uid: &str) {
         let Some(pod) = self.pods.remove(uid) else { return };
-        match self.by_name.get(&pod.node) {
+        match self.by_name.get(&*pod.node) {
             Some(slot) => self.detach(*slot, uid),
             None => {
-                if let Some(pods) = self.orphans.get_mut(&pod.node) {
+                if let Some(pods) = self.orphans.get_mut(&*pod.node) {
                     pods.retain(|one| one.uid() != uid);
                     if pods.is_empty() {
-                        self.orphans.remove(&pod.node);
+                        self.orphans.remove(&*pod.node);
                     }
                 }
             }
@@ -329,33 +350,21 @@ impl Snapshot {
         drop(pod.info);
     }
 
-    fn place(&mut self, info: &PodInfo, node: String, assumed: bool) {
+    fn place(&mut self, info: &PodInfo, node: Arc<str>, assumed: bool) {
         self.remove_pod(info.uid());
-        let info = Arc::new(info.without_object(self.share_labels(info.shared_labels())));
+        let info = Arc::new(match self.keeps_objects {
+            true => info.with_shared_parts(&mut self.shared_parts),
+            false => info.without_object(&mut self.shared_parts),
+        });
         let keys: Vec<String> = info.topology_keys().map(str::to_owned).collect();
         for key in keys {
             self.add_topology_key(&key);
         }
-        match self.by_name.get(&node) {
+        match self.by_name.get(&*node) {
             Some(slot) => self.attach(*slot, Arc::clone(&info)),
-            None => self.orphans.entry(node.clone()).or_default().push(Arc::clone(&info)),
+            None => self.orphans.entry(node.to_string()).or_default().push(Arc::clone(&info)),
         }
-        self.pods.insert(info.uid().to_owned(), AssignedPod { info, node, assumed });
-    }
-
-    /// The labels of a pod, in the memory of equal ones.
-    fn share_labels(&mut self, labels: &Arc<Labels>) -> Arc<Labels> {
-        if self.labels.len() >= self.labels_limit {
-            self.labels.retain(|labels| Arc::strong_count(labels) > 1);
-            self.labels_limit = (self.labels.len() * 2).max(LABELS);
-        }
-        match self.labels.get(labels) {
-            Some(known) => Arc::clone(known),
-            None => {
-                self.labels.insert(Arc::clone(labels));
-                Arc::clone(labels)
-            }
-        }
+        self.pods.insert(Arc::clone(info.shared_uid()), AssignedPod { info, node, assumed });
     }
 
     fn attach(&mut self, slot: Slot, pod: Arc<PodInfo>) {

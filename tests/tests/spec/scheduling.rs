@@ -2,9 +2,14 @@
 
 use apiserver::serve::InMemory;
 use auth::User;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use scheduler::config::{Extender, ExtenderTlsConfig};
 use scheduler::driver::{self, Options};
+use scheduler::extender::HttpExtender;
 use serde_json::{Value, json};
-use tests::Cluster;
+use std::sync::Arc;
+use tests::{Cluster, HttpsServer, ReceivedRequest, Reply};
 use tokio::task::JoinHandle;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -23,11 +28,15 @@ impl Drop for Scheduling {
 
 impl Scheduling {
     async fn start() -> Self {
+        Self::start_with(Options::new("machine")).await
+    }
+
+    async fn start_with(options: Options) -> Self {
         let cluster = Cluster::start().await;
         let user = User::named("system:kube-scheduler").authenticated();
         let transport = InMemory::new(cluster.server.service.clone(), user, "kube-scheduler");
         let client = client::Client::new(transport);
-        let scheduler = tokio::spawn(driver::run(client, cluster.world.clone(), Options::new("machine")));
+        let scheduler = tokio::spawn(driver::run(client, cluster.world.clone(), options));
         Scheduling { cluster, scheduler }
     }
 
@@ -127,4 +136,81 @@ async fn pods_of_other_schedulers_are_left_alone() {
     it.until("ours", |pod| is_on(pod, "a")).await;
     let theirs = it.cluster.read(&format!("{PODS}/theirs")).await;
     assert!(theirs["spec"]["nodeName"].is_null() && condition(&theirs, "PodScheduled").is_none());
+}
+
+/// Rejects the node `refused`, and accepts all victims.
+fn extend(request: &ReceivedRequest) -> Reply {
+    match &*request.path {
+        "/filter" => {
+            let names = request.body["NodeNames"].as_array().cloned().unwrap_or_default();
+            let nodes = request.body["Nodes"]["items"].as_array().cloned().unwrap_or_default();
+            let nodes: Vec<Value> =
+                nodes.into_iter().filter(|node| node["metadata"]["name"] != "refused").collect();
+            assert!(names.is_empty(), "whole nodes are sent");
+            Reply::Json(json!({"Nodes": {"items": nodes}, "FailedNodes": {"refused": "not mine"}}))
+        }
+        _ => {
+            let victims = request.body["NodeNameToVictims"].as_object().cloned().unwrap_or_default();
+            let meta = victims.into_iter().map(|(node, victims)| {
+                let pods = victims["Pods"].as_array().cloned().unwrap_or_default();
+                // a victim is the whole object
+                let of = |pod: &Value| {
+                    assert_eq!(pod["spec"]["containers"][0]["image"], "i");
+                    json!({"UID": pod["metadata"]["uid"]})
+                };
+                (node, json!({"Pods": pods.iter().map(of).collect::<Vec<_>>()}))
+            });
+            Reply::Json(json!({"NodeNameToMetaVictims": meta.collect::<serde_json::Map<_, _>>()}))
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_extender_over_tls_filters_nodes_and_sees_whole_victims() {
+    let server = HttpsServer::start(extend).await;
+    let tls_config =
+        ExtenderTlsConfig { ca_data: STANDARD.encode(&server.certificate), ..ExtenderTlsConfig::default() };
+    let extender = Extender {
+        url_prefix: server.url.clone(),
+        filter_verb: "filter".to_owned(),
+        preempt_verb: "preempt".to_owned(),
+        enable_https: true,
+        tls_config: Some(tls_config),
+        ..Extender::default()
+    };
+    let extenders = vec![Arc::new(HttpExtender::new(extender).unwrap())];
+    let it = Scheduling::start_with(Options { extenders, ..Options::new("machine") }).await;
+    let class = json!({"metadata": {"name": "high"}, "value": 1000});
+    it.cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", class).await;
+    it.add_node("refused", "4").await;
+    it.add_node("accepted", "1").await;
+    it.add_pod("low", "1", "").await;
+    it.until("low", |pod| is_on(pod, "accepted")).await;
+    it.add_pod("high", "1", "high").await;
+    it.until("high", |pod| is_on(pod, "accepted")).await;
+    let paths: Vec<String> = server.requests().into_iter().map(|request| request.path).collect();
+    assert!(paths.iter().any(|path| path == "/preempt"), "{paths:?}");
+}
+
+#[tokio::test]
+async fn an_extender_with_a_certificate_of_another_authority_is_not_called() {
+    let (server, other) = (HttpsServer::start(extend).await, HttpsServer::start(extend).await);
+    let ca_data = STANDARD.encode(&other.certificate);
+    let extender = Extender {
+        url_prefix: server.url.clone(),
+        filter_verb: "filter".to_owned(),
+        enable_https: true,
+        tls_config: Some(ExtenderTlsConfig { ca_data, ..ExtenderTlsConfig::default() }),
+        ..Extender::default()
+    };
+    let extenders = vec![Arc::new(HttpExtender::new(extender).unwrap())];
+    let it = Scheduling::start_with(Options { extenders, ..Options::new("machine") }).await;
+    it.add_node("accepted", "1").await;
+    it.add_pod("web", "1", "").await;
+    let has_error =
+        |pod: &Value| condition(pod, "PodScheduled").is_some_and(|it| it["reason"] == "SchedulerError");
+    let pod = it.until("web", has_error).await;
+    let message = condition(&pod, "PodScheduled").unwrap()["message"].to_string();
+    assert!(message.contains(&format!("{}/filter", server.url)), "{message}");
+    assert_eq!(server.count(), 0);
 }

@@ -1,9 +1,10 @@
 //! One requirement of a label selector.
 
+use schema::format;
 use std::fmt;
 
 /// One condition on labels.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Requirement {
     key: String,
     operator: Operator,
@@ -11,7 +12,7 @@ pub struct Requirement {
     values: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operator {
     Equals,
     NotEquals,
@@ -39,6 +40,19 @@ impl Requirement {
 
     pub fn values(&self) -> &[String] {
         &self.values
+    }
+
+    /// The problem of a requirement that the API does not accept in labels.
+    pub fn problem(&self) -> Option<String> {
+        let key = &self.key;
+        if let Some(problem) = format::qualified_name(key).first() {
+            return Some(format!("key: Invalid value: {key:?}: {problem}"));
+        }
+        self.values.iter().enumerate().find_map(|(at, value)| {
+            let problems = format::label_value(value);
+            let problem = problems.first()?;
+            Some(format!("values[{at}][{key}]: Invalid value: {value:?}: {problem}"))
+        })
     }
 
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {

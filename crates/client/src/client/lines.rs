@@ -38,9 +38,14 @@ impl Lines {
                 None => return Ok(None),
                 Some(Err(error)) => return Err(Error::Transport(error)),
                 Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.buffer.extend_from_slice(&data);
+                    let Ok(data) = frame.into_data() else { continue };
+                    // most frames are one line, which needs no copy
+                    if self.buffer.is_empty()
+                        && data.iter().position(|byte| *byte == b'\n').is_some_and(|at| at + 1 == data.len())
+                    {
+                        return Ok(Some(data.slice(..data.len() - 1)));
                     }
+                    self.buffer.extend_from_slice(&data);
                 }
             }
         }

@@ -2,7 +2,11 @@
 //!
 //! Invariants: the cache is the server's state at a recent resource version; listeners receive changes in the order
 //! in which they happened, after the cache has them. After a new list listeners receive the difference as changes.
-//! Managed fields are dropped: no user reads them, and they are often half of an object.
+//! Managed fields are dropped: no user reads them, and they are often half of an object. [`SummaryInformer`] caches less.
+
+mod summary;
+
+pub use summary::{Handler, SummaryInformer};
 
 use crate::error::Error;
 use crate::key::Key;

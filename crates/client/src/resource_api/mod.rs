@@ -69,6 +69,12 @@ impl<K: Resource> Api<K> {
         self.resource.client.request(request).await
     }
 
+    /// Creates an object without decoding what the server made of it.
+    pub async fn submit(&self, object: &K) -> Result<(), Error> {
+        let request = self.resource.request(Method::POST, Query::new(&self.resource.path), body(object))?;
+        self.resource.client.request_bytes(request).await.map(drop)
+    }
+
     /// Replaces the object of this name.
     pub async fn replace(&self, object: &K) -> Result<K, Error> {
         let path = self.resource.object(object.name(), "")?;

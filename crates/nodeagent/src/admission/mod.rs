@@ -5,6 +5,7 @@
 use crate::pod_facts::{CPU, EPHEMERAL_STORAGE, MEMORY, ResourceList, add_all, is_static, pod_requests};
 use api::Quantity;
 use api::core::v1::{Node, Pod, Taint, Toleration};
+use api::node_selector::RequiredNodes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ pub fn admit(pod: &Pod, node: &AdmissionNode, others: &[Arc<Pod>]) -> Result<(),
     }
     admit_resources(pod, node, others)?;
     let predicate = |name: &str| reject(name, format!("Predicate {name} failed"));
-    if !scheduler::selector::RequiredNodes::new(pod).matches(&node.name, &node.labels) {
+    if !RequiredNodes::new(pod).matches(&node.name, &node.labels) {
         return predicate("NodeAffinity");
     }
     if !pod.spec.node_name.is_empty() && pod.spec.node_name != node.name {

@@ -30,8 +30,6 @@ use std::time::Duration;
 
 /// The timeout of releasing the lease at shutdown.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The wait between attempts to release it.
-const RELEASE_RETRY: Duration = Duration::from_millis(100);
 
 /// The validated configuration of the process.
 struct SchedulerConfig {
@@ -178,15 +176,9 @@ pub async fn scheduler(args: Scheduler, world: World, verbosity: logs::Verbosity
     Ok(())
 }
 
-/// Releases the lease. A renewal that is still under way may conflict, so it is tried again.
 async fn release_lease(mut candidate: Candidate) {
-    let releasing = async {
-        while let Err(why) = candidate.release().await {
-            tracing::info!(%why, "cannot release the lease yet: retrying");
-            tokio::time::sleep(RELEASE_RETRY).await;
-        }
-    };
-    if tokio::time::timeout(RELEASE_TIMEOUT, releasing).await.is_err() {
+    let released = tokio::time::timeout(RELEASE_TIMEOUT, candidate.release()).await;
+    if !matches!(released, Ok(Ok(()))) {
         tracing::warn!(lease = candidate.name(), "cannot release the lease: others wait until it expires");
     }
 }

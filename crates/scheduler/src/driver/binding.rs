@@ -10,7 +10,7 @@ use client::Api;
 use super::Driver;
 use super::event_recorder::{EventNote, EventType};
 use crate::cycle::Placement;
-use crate::metrics::{AttemptResult, PluginStatus};
+use crate::metrics::{AttemptResult, PluginStatus, VolumeStage};
 use crate::plugins::volume_binding::{WrittenVolumes, check_bindings};
 use crate::pod_info::PodInfo;
 use crate::queue::QueuedPod;
@@ -115,6 +115,9 @@ impl Driver {
         let began = self.world.elapsed();
         let bound = self.write_and_await_volumes(pod, placement).await;
         let (took, status) = (self.world.elapsed().saturating_sub(began), PluginStatus::of(&bound));
+        if bound.is_err() {
+            self.metrics.observe_volume_error(VolumeStage::Bind);
+        }
         self.metrics.observe_point("PreBind", status, &pod.pod.spec.scheduler_name, took);
         self.metrics.observe_plugin("VolumeBinding", "PreBind", status, took);
         bound

@@ -1,6 +1,4 @@
-//! Changes of objects, carried into the snapshot and the queue.
-//!
-//! Pods that have ended are not watched: the server's selection leaves them out, so that their end is a deletion here.
+//! Changes of objects other than pods, carried into the snapshot and the queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +6,17 @@ use std::time::Duration;
 use api::Resource;
 use api::apps::v1::{ReplicaSet, StatefulSet};
 use api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, ReplicationController, Service,
 };
 use api::policy::v1::PodDisruptionBudget;
 use api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use client::{Change, Informer, InformerFactory};
 
-use super::inbox;
 use crate::scheduler::Scheduler;
 use crate::storage::{Store, key};
 
-/// Pods that have not ended.
-const ACTIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
-
-/// The informers of everything that scheduling reads.
+/// The informers of everything that scheduling reads besides pods.
 pub(super) struct Informers {
-    pub pods: Informer<Pod>,
     nodes: Informer<Node>,
     namespaces: Informer<Namespace>,
     volumes: Informer<PersistentVolume>,
@@ -42,7 +35,6 @@ pub(super) struct Informers {
 impl Informers {
     pub fn new(factory: &InformerFactory) -> Self {
         Informers {
-            pods: factory.informer_of("", ACTIVE_PODS),
             nodes: factory.informer(),
             namespaces: factory.informer(),
             volumes: factory.informer(),
@@ -61,7 +53,6 @@ impl Informers {
 
     pub async fn synced(&self) {
         tokio::join!(
-            self.pods.synced(),
             self.nodes.synced(),
             self.namespaces.synced(),
             self.volumes.synced(),
@@ -78,7 +69,7 @@ impl Informers {
         );
     }
 
-    /// Carries the cached objects over, then every change. Pods come last: an attempt needs all the rest.
+    /// Carries the cached objects over, then every change.
     pub fn listen(&self, driver: &Arc<impl Receiver>) {
         listen(&self.namespaces, driver, |scheduler, _, change| {
             let object = change.object();
@@ -88,27 +79,19 @@ impl Informers {
             }
         });
         listen(&self.classes, driver, |scheduler, now, change| match change {
-            Change::Deleted(object) => {
-                scheduler.snapshot.storage.classes.remove(&key(&***object));
-            }
+            Change::Deleted(object) => scheduler.remove_class(&key(&***object)),
             _ => scheduler.set_class(now, change.object().clone()),
         });
         listen(&self.csi_nodes, driver, |scheduler, now, change| match change {
-            Change::Deleted(object) => {
-                scheduler.snapshot.storage.csi_nodes.remove(&key(&***object));
-            }
+            Change::Deleted(object) => scheduler.remove_csi_node(now, &key(&***object)),
             _ => scheduler.set_csi_node(now, change.object().clone()),
         });
         listen(&self.csi_drivers, driver, |scheduler, now, change| match change {
-            Change::Deleted(object) => {
-                scheduler.snapshot.storage.csi_drivers.remove(&key(&***object));
-            }
+            Change::Deleted(object) => scheduler.remove_csi_driver(now, &key(&***object)),
             _ => scheduler.set_csi_driver(now, change.object().clone()),
         });
         listen(&self.csi_capacities, driver, |scheduler, now, change| match change {
-            Change::Deleted(object) => {
-                scheduler.snapshot.storage.csi_capacities.remove(&key(&***object));
-            }
+            Change::Deleted(object) => scheduler.remove_csi_capacity(now, &key(&***object)),
             _ => scheduler.set_csi_capacity(now, change.object().clone()),
         });
         listen(&self.volumes, driver, |scheduler, now, change| match change {
@@ -142,23 +125,13 @@ impl Informers {
             Change::Deleted(object) => scheduler.remove_node(object.name()),
             _ => scheduler.set_node(now, change.object().clone()),
         });
-        listen(&self.pods, driver, |scheduler, now, change| match change {
-            Change::Deleted(object) => scheduler.remove_pod(now, object.uid()),
-            Change::Updated { old, new } if old.uid() != new.uid() => {
-                scheduler.remove_pod(now, old.uid());
-                scheduler.set_pod(now, Arc::clone(new));
-            }
-            _ => scheduler.set_pod(now, change.object().clone()),
-        });
     }
 }
 
 /// The receiver of changes.
 pub(super) trait Receiver: Send + Sync + 'static {
-    /// Applies a change to the scheduler at the current time, after all that wait. Returns false if it is busy.
-    fn try_apply(&self, change: impl FnOnce(&mut Scheduler, Duration)) -> bool;
-    /// Applies a change when the scheduler is free.
-    fn defer(&self, change: inbox::Change);
+    /// Applies a change to the scheduler after all that wait: at once, or when it is free.
+    fn apply(&self, change: impl FnOnce(&mut Scheduler, Duration) + Send + 'static);
 }
 
 /// A change that outlives its event.
@@ -198,10 +171,8 @@ pub(super) fn listen<K: Resource>(
     let (receiver, handle) = (Arc::downgrade(receiver), Arc::new(handle));
     informer.listen(move |change| {
         let Some(receiver) = receiver.upgrade() else { return };
-        if !receiver.try_apply(|scheduler, now| handle(scheduler, now, change)) {
-            let (handle, change) = (Arc::clone(&handle), OwnedChange::new(change));
-            receiver.defer(Box::new(move |scheduler, now| handle(scheduler, now, &change.as_change())));
-        }
+        let (handle, change) = (Arc::clone(&handle), OwnedChange::new(change));
+        receiver.apply(move |scheduler, now| handle(scheduler, now, &change.as_change()));
     });
 }
 

@@ -165,7 +165,7 @@ impl Writer {
             type_: format!("{:?}", note.event_type),
             ..Event::default()
         };
-        events.create(&event).await?;
+        events.submit(&event).await?;
         self.remember(key, event.metadata.name);
         Ok(())
     }

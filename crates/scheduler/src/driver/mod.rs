@@ -16,15 +16,15 @@ mod event_handlers;
 mod event_recorder;
 mod failure;
 mod inbox;
+mod pod_informer;
 mod resource_claims;
 mod resource_informers;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use api::core::v1::Pod;
-use client::{Client, Informer, InformerFactory, Key};
+use client::{Client, InformerFactory};
 use env::World;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, MutexGuard, Notify, Semaphore};
@@ -32,16 +32,17 @@ use tokio::task::JoinSet;
 
 use crate::config::{ConfigError, Configuration, Gates};
 use crate::cycle::{Cause, Failure};
-use crate::extender::{BlockingExtender, Extender, HttpExtender, PodSource};
+use crate::extender::{BlockingExtender, Extender, HttpExtender};
 use crate::framework::Features;
 use crate::framework::profile::Profile;
-use crate::metrics::{AttemptResult, Metrics, State, StateSource};
+use crate::metrics::{AttemptResult, Metrics, PodResources, State, StateSource};
 use crate::pod_info::PodInfo;
 use crate::queue;
 use crate::scheduler::{Attempt, Scheduler};
 use event_handlers::{Informers, Receiver};
 use event_recorder::EventRecorder;
 use inbox::Inbox;
+use pod_informer::PodInformer;
 use resource_informers::ResourceInformers;
 
 /// Bindings and reports that are under way at once.
@@ -106,7 +107,7 @@ struct Driver {
     scheduler: Mutex<Scheduler>,
     /// Changes that came while the scheduler was locked.
     inbox: Inbox,
-    pods: Informer<Pod>,
+    pods: OnceLock<PodInformer<Driver>>,
     /// How long the volumes of a pod may take, by scheduler name.
     volume_timeouts: HashMap<String, Duration>,
     /// A pod may have become active, or the time of the next flush may have changed.
@@ -131,7 +132,7 @@ pub async fn run(client: Client, world: World, options: Options) {
     let Options { profiles, percentage_of_nodes_to_score, queue, features, .. } = options;
     let scheduler = Scheduler::new(world.clone(), profiles, features, queue, percentage_of_nodes_to_score)
         .with_metrics(options.metrics.clone())
-        .with_extenders(blocking_extenders(&options.extenders, &informers.pods));
+        .with_extenders(blocking_extenders(&options.extenders));
     let events = options.events.unwrap_or_else(|| client.clone());
     let driver = Arc::new(Driver {
         recorder: EventRecorder::new(events, world.clone(), &options.instance),
@@ -139,7 +140,7 @@ pub async fn run(client: Client, world: World, options: Options) {
         world,
         scheduler: Mutex::new(scheduler),
         inbox: Inbox::default(),
-        pods: informers.pods.clone(),
+        pods: OnceLock::new(),
         volume_timeouts,
         wake: Notify::new(),
         changed: Notify::new(),
@@ -152,35 +153,34 @@ pub async fn run(client: Client, world: World, options: Options) {
     }
     informers.synced().await;
     informers.listen(&driver);
+    // pods come last: an attempt needs all the rest
+    let pods = PodInformer::start(&factory, &driver);
+    pods.synced().await;
+    let _ = driver.pods.set(pods);
     let source: Weak<dyn StateSource> = Arc::downgrade(&driver) as Weak<dyn StateSource>;
     driver.metrics.watch(source);
     driver.schedule().await;
 }
 
-/// The extenders as cycles call them; victims are sent as the informer has them.
-fn blocking_extenders(extenders: &[Arc<HttpExtender>], pods: &Informer<Pod>) -> Vec<Box<dyn Extender>> {
-    let pods = pods.clone();
-    let source: PodSource = Arc::new(move |pod: &PodInfo| pods.get(&Key::new(pod.namespace(), pod.name())));
+/// The extenders as cycles call them.
+fn blocking_extenders(extenders: &[Arc<HttpExtender>]) -> Vec<Box<dyn Extender>> {
     let blocking = |extender: &Arc<HttpExtender>| {
-        let extender = BlockingExtender::new(extender.clone(), source.clone(), Handle::current());
+        let extender = BlockingExtender::new(extender.clone(), Handle::current());
         Box::new(extender) as Box<dyn Extender>
     };
     extenders.iter().map(blocking).collect()
 }
 
 impl Receiver for Driver {
-    fn try_apply(&self, change: impl FnOnce(&mut Scheduler, Duration)) -> bool {
-        let Ok(mut scheduler) = self.scheduler.try_lock() else { return false };
-        let now = self.world.elapsed();
-        self.inbox.apply_to(&mut scheduler, now);
-        change(&mut scheduler, now);
-        drop(scheduler);
-        self.notify();
-        true
-    }
-
-    fn defer(&self, change: inbox::Change) {
-        self.inbox.push(change);
+    fn apply(&self, change: impl FnOnce(&mut Scheduler, Duration) + Send + 'static) {
+        match self.scheduler.try_lock() {
+            Ok(mut scheduler) => {
+                let now = self.world.elapsed();
+                self.inbox.apply_to(&mut scheduler, now);
+                change(&mut scheduler, now);
+            }
+            Err(_) => self.inbox.push(Box::new(change)),
+        }
         self.notify();
     }
 }
@@ -196,8 +196,8 @@ impl StateSource for Driver {
         None
     }
 
-    fn pods(&self) -> Vec<Arc<Pod>> {
-        self.pods.all()
+    fn pods(&self) -> Vec<PodResources> {
+        self.pods.get().map(PodInformer::resources).unwrap_or_default()
     }
 }
 

@@ -16,20 +16,16 @@ use crate::node_info::NodeInfo;
 use crate::pod_info::PodInfo;
 use crate::snapshot::Snapshot;
 
-/// Finds the object of a pod on a node, which the snapshot does not keep.
-pub type PodSource = Arc<dyn Fn(&PodInfo) -> Option<Arc<Pod>> + Send + Sync>;
-
 /// See [the module](self).
 pub struct BlockingExtender {
     extender: Arc<HttpExtender>,
-    pods: PodSource,
     runtime: Handle,
 }
 
 impl BlockingExtender {
     /// Requests run on `runtime`.
-    pub fn new(extender: Arc<HttpExtender>, pods: PodSource, runtime: Handle) -> Self {
-        BlockingExtender { extender, pods, runtime }
+    pub fn new(extender: Arc<HttpExtender>, runtime: Handle) -> Self {
+        BlockingExtender { extender, runtime }
     }
 
     fn post(&self, verb: &str, body: Vec<u8>) -> Result<Value, String> {
@@ -40,10 +36,6 @@ impl BlockingExtender {
             let _ = sender.send(extender.post(&verb, body).await);
         });
         receiver.recv().unwrap_or_else(|_| Err("the scheduler is stopping".to_owned()))
-    }
-
-    fn victims(&self, candidate: &Candidate) -> Vec<Arc<Pod>> {
-        candidate.victims.iter().filter_map(|victim| (self.pods)(victim)).collect()
     }
 
     fn candidate(&self, answer: wire::MetaVictims, snapshot: &Snapshot) -> Result<Candidate, String> {
@@ -111,6 +103,10 @@ impl Extender for BlockingExtender {
         !self.extender.config().preempt_verb.is_empty()
     }
 
+    fn reads_victims(&self) -> bool {
+        self.supports_preemption() && !self.extender.config().node_cache_capable
+    }
+
     fn process_preemption(
         &self,
         pod: &PodInfo,
@@ -118,12 +114,17 @@ impl Extender for BlockingExtender {
         snapshot: &Snapshot,
     ) -> Result<Vec<Candidate>, String> {
         let config = self.extender.config();
-        let pods = match config.node_cache_capable {
-            true => None,
-            false => Some(candidates.iter().map(|candidate| self.victims(candidate)).collect()),
+        let pods = match self.reads_victims() {
+            true => Some(candidates.iter().map(victims).collect()),
+            false => None,
         };
         let args = wire::preemption_args(&pod.pod, candidates, pods);
         let answer = self.post(&config.preempt_verb, args)?;
         wire::meta_victims(&answer)?.into_iter().map(|victims| self.candidate(victims, snapshot)).collect()
     }
+}
+
+/// The objects of the victims; the snapshot keeps them for extenders that read them.
+fn victims(candidate: &Candidate) -> Vec<Arc<Pod>> {
+    candidate.victims.iter().map(|victim| Arc::clone(&victim.pod)).collect()
 }

@@ -15,7 +15,7 @@ mod http;
 mod tests;
 mod wire;
 
-pub use blocking::{BlockingExtender, PodSource};
+pub use blocking::BlockingExtender;
 pub use http::HttpExtender;
 
 use std::collections::{HashMap, HashSet};
@@ -41,6 +41,10 @@ pub trait Extender: Send {
     /// Scores of 0 to 10 by node name.
     fn prioritize(&self, pod: &PodInfo, nodes: &[&NodeInfo]) -> Result<Vec<(String, i64)>, String>;
     fn supports_preemption(&self) -> bool;
+    /// Whether it is sent victims as whole objects.
+    fn reads_victims(&self) -> bool {
+        false
+    }
     /// The candidates that remain, with the victims that remain: pods of these nodes.
     fn process_preemption(
         &self,

@@ -52,7 +52,7 @@ pub const POINT_DURATION: Descriptor = Descriptor::stable(
 .seconds(POINT_BOUNDS);
 pub const PLUGIN_DURATION: Descriptor = Descriptor::alpha(
     "scheduler_plugin_execution_duration_seconds",
-    "How long a plugin took at an extension point; one execution of ten is measured.",
+    "How long a plugin took at an extension point; one cycle or binding of ten is measured.",
 )
 .by(&["plugin", "extension_point", "status"])
 .seconds(PLUGIN_BOUNDS);
@@ -91,6 +91,17 @@ pub const PERMIT_WAIT: Descriptor = Descriptor::alpha(
 )
 .by(&["result"])
 .seconds(ATTEMPT_BOUNDS);
+
+pub const VOLUME_CACHE_REQUESTS: Descriptor = Descriptor::alpha(
+    "scheduler_volume_binder_cache_requests_total",
+    "Requests to the cache of volume bindings.",
+)
+.by(&["operation"]);
+pub const VOLUME_STAGE_ERRORS: Descriptor = Descriptor::alpha(
+    "scheduler_volume_scheduling_stage_error_total",
+    "Errors of the volumes of pods, by the step of scheduling.",
+)
+.by(&["operation"]);
 
 const POD_LABELS: &[&str] = &["namespace", "pod", "node", "scheduler", "priority", "resource", "unit"];
 

@@ -7,6 +7,7 @@ mod descriptors;
 mod pod_resources;
 mod state;
 
+pub use pod_resources::{PodResources, PodTotals};
 pub use state::{State, StateSource};
 
 use std::sync::{Arc, Weak};
@@ -21,7 +22,7 @@ use crate::queue::QueueName;
 
 /// The attempts of a pod from which on they have one label.
 const MANY_ATTEMPTS: u32 = 15;
-/// Of how many executions of a plugin one is measured.
+/// Of how many cycles, and of how many bindings, the plugins of one are measured.
 const PLUGIN_SAMPLE: u64 = 10;
 
 /// The outcome of an attempt.
@@ -59,8 +60,10 @@ struct Shared {
     preemption_attempts: Counter,
     preemption_victims: Histogram,
     bindings: [Gauge; 2],
-    /// Executions of plugins so far, to measure some of them.
+    volume_errors: Family<Counter>,
+    /// Executions of plugins outside of cycles so far, to measure some of them.
     executions: Counter,
+    cycles: Counter,
     source: Arc<Source>,
 }
 
@@ -104,6 +107,7 @@ impl Metrics {
         registry.callback::<Gauge>(names::UNSCHEDULABLE_PODS, callback(unschedulable));
         registry.callback::<Gauge>(names::CACHE_SIZE, callback(cache_size));
         registry.family::<Histogram>(names::PERMIT_WAIT);
+        registry.family::<Counter>(names::VOLUME_CACHE_REQUESTS);
         let bindings = [names::GOROUTINES, names::SCHEDULER_GOROUTINES];
         let shared = Shared {
             attempts: registry.family(names::ATTEMPTS),
@@ -116,7 +120,9 @@ impl Metrics {
             preemption_attempts: registry.one(names::PREEMPTION_ATTEMPTS),
             preemption_victims: registry.one(names::PREEMPTION_VICTIMS),
             bindings: bindings.map(|gauge| registry.family::<Gauge>(gauge).of(&["binding"])),
+            volume_errors: registry.family(names::VOLUME_STAGE_ERRORS),
             executions: Counter::default(),
+            cycles: Counter::default(),
             source,
         };
         Metrics { shared: Arc::new(shared) }
@@ -173,7 +179,30 @@ impl Metrics {
         self.shared.point_duration.of(&[point, status.name(), profile]).took(duration);
     }
 
-    /// Counts a run of one plugin; one of ten is measured.
+    /// Counts a cycle. Returns whether its plugins are measured.
+    pub fn is_cycle_measured(&self) -> bool {
+        let cycles = &self.shared.cycles;
+        cycles.inc();
+        cycles.get() % PLUGIN_SAMPLE == 1
+    }
+
+    /// Records a run of one plugin in a cycle that is measured.
+    pub fn record_plugin(
+        &self,
+        plugin: &'static str,
+        point: &'static str,
+        status: PluginStatus,
+        duration: Duration,
+    ) {
+        self.shared.plugin_duration.of(&[plugin, point, status.name()]).took(duration);
+    }
+
+    /// Counts volumes of a pod that could not be looked at or bound.
+    pub fn observe_volume_error(&self, stage: VolumeStage) {
+        self.shared.volume_errors.of(&[stage.name()]).inc();
+    }
+
+    /// Counts a run of one plugin outside of a cycle; one of ten is measured.
     pub fn observe_plugin(
         &self,
         plugin: &'static str,
@@ -184,7 +213,7 @@ impl Metrics {
         let executions = &self.shared.executions;
         executions.inc();
         if executions.get() % PLUGIN_SAMPLE == 1 {
-            self.shared.plugin_duration.of(&[plugin, point, status.name()]).took(duration);
+            self.record_plugin(plugin, point, status, duration);
         }
     }
 
@@ -192,6 +221,23 @@ impl Metrics {
     pub fn begin_binding(&self) -> BindingGuard {
         self.shared.bindings.iter().for_each(Gauge::inc);
         BindingGuard(self.clone())
+    }
+}
+
+/// A step of the volumes of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeStage {
+    /// The search of volumes for a node.
+    Predicate,
+    Bind,
+}
+
+impl VolumeStage {
+    fn name(self) -> &'static str {
+        match self {
+            VolumeStage::Predicate => "predicate",
+            VolumeStage::Bind => "bind",
+        }
     }
 }
 

@@ -11,41 +11,85 @@ use super::descriptors::{POD_LIMIT, POD_REQUEST};
 
 type Resources = BTreeMap<String, Quantity>;
 
+/// A pod as the page shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodResources {
+    pub namespace: String,
+    pub name: String,
+    pub node: Arc<str>,
+    pub totals: Arc<PodTotals>,
+}
+
+/// The requests and limits of a pod: equal for pods of one template, and never changed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PodTotals {
+    scheduler: String,
+    priority: Option<i32>,
+    requests: Vec<(String, Amount)>,
+    limits: Vec<(String, Amount)>,
+}
+
+impl PodTotals {
+    pub fn new(pod: &Pod) -> Self {
+        PodTotals {
+            scheduler: pod.spec.scheduler_name.clone(),
+            priority: pod.spec.priority,
+            requests: amounts(requests(pod)),
+            limits: amounts(limits(pod)),
+        }
+    }
+}
+
+fn amounts(resources: Resources) -> Vec<(String, Amount)> {
+    let non_zero = resources.into_iter().filter(|(_, quantity)| !quantity.is_zero());
+    non_zero.map(|(name, quantity)| (name, Amount::new(&quantity))).collect()
+}
+
+/// A quantity as a number that can be compared; thousandths are exact below a large bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Amount {
+    Milli(i64),
+    Whole(i64),
+}
+
+impl Amount {
+    fn new(quantity: &Quantity) -> Self {
+        match quantity.milli() {
+            i64::MAX | i64::MIN => Amount::Whole(quantity.whole()),
+            milli if milli % 1000 == 0 => Amount::Whole(milli / 1000),
+            milli => Amount::Milli(milli),
+        }
+    }
+
+    fn number(self) -> f64 {
+        match self {
+            Amount::Milli(milli) => milli as f64 / 1000.0,
+            Amount::Whole(whole) => whole as f64,
+        }
+    }
+}
+
 /// The page of these pods.
-pub(super) fn page(pods: Vec<Arc<Pod>>) -> String {
-    let pods: Arc<[Arc<Pod>]> = pods.into();
+pub(super) fn page(pods: Vec<PodResources>) -> String {
+    let pods: Arc<[PodResources]> = pods.into();
     let registry = Registry::default();
-    let register = |descriptor: Descriptor, total: fn(&Pod) -> Resources| {
+    let register = |descriptor: Descriptor, total: fn(&PodTotals) -> &[(String, Amount)]| {
         let pods = Arc::clone(&pods);
         registry.callback::<Gauge>(descriptor, move |out| {
-            for pod in pods.iter().filter(|pod| !has_ended(pod)) {
-                add(pod, &total(pod), out);
-            }
+            pods.iter().for_each(|pod| add(pod, total(&pod.totals), out));
         });
     };
-    register(POD_REQUEST, requests);
-    register(POD_LIMIT, limits);
+    register(POD_REQUEST, |totals| &totals.requests);
+    register(POD_LIMIT, |totals| &totals.limits);
     registry.text()
 }
 
-fn has_ended(pod: &Pod) -> bool {
-    !pod.spec.node_name.is_empty() && matches!(&*pod.status.phase, "Succeeded" | "Failed")
-}
-
-fn add(pod: &Pod, resources: &Resources, out: &mut Samples<'_>) {
-    let priority = pod.spec.priority.map(|priority| priority.to_string()).unwrap_or_default();
-    for (name, quantity) in resources.iter().filter(|(_, quantity)| !quantity.is_zero()) {
-        let (metadata, spec) = (&pod.metadata, &pod.spec);
-        let labels = [
-            &*metadata.namespace,
-            &metadata.name,
-            &spec.node_name,
-            &spec.scheduler_name,
-            &priority,
-            name,
-            unit(name),
-        ];
-        out.add(&labels, number(quantity));
+fn add(pod: &PodResources, amounts: &[(String, Amount)], out: &mut Samples<'_>) {
+    let priority = pod.totals.priority.map(|priority| priority.to_string()).unwrap_or_default();
+    for (name, amount) in amounts {
+        let labels =
+            [&*pod.namespace, &pod.name, &pod.node, &pod.totals.scheduler, &priority, name, unit(name)];
+        out.add(&labels, amount.number());
     }
 }
 
@@ -56,15 +100,6 @@ fn unit(resource: &str) -> &'static str {
         _ if resource.starts_with("hugepages-") => "bytes",
         _ if resource.starts_with("attachable-volumes-") => "integer",
         _ => "",
-    }
-}
-
-/// The nearest number; thousandths are exact below a large bound.
-fn number(quantity: &Quantity) -> f64 {
-    match quantity.milli() {
-        i64::MAX | i64::MIN => quantity.whole() as f64,
-        milli if milli % 1000 == 0 => (milli / 1000) as f64,
-        milli => milli as f64 / 1000.0,
     }
 }
 

@@ -1,11 +1,9 @@
 //! The sizes of a scheduler that a scrape reads.
 
-use std::sync::Arc;
-
-use api::core::v1::Pod;
-
 use crate::framework::Plugin;
 use crate::queue::{Pending, QueueName};
+
+use super::pod_resources::PodResources;
 
 /// Sizes of the queue and the cache.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +22,6 @@ pub struct State {
 pub trait StateSource: Send + Sync {
     /// The sizes; `None` if the scheduler is busy.
     fn state(&self) -> Option<State>;
-    /// All pods that have not ended.
-    fn pods(&self) -> Vec<Arc<Pod>>;
+    /// Requests and limits of all pods that have not ended.
+    fn pods(&self) -> Vec<PodResources>;
 }

@@ -18,13 +18,19 @@ impl StateSource for Fixed {
         })
     }
 
-    fn pods(&self) -> Vec<Arc<Pod>> {
+    fn pods(&self) -> Vec<PodResources> {
         let pod = br#"{"metadata":{"name":"p","namespace":"d"},"spec":{"schedulerName":"s","priority":7,
             "overhead":{"cpu":"100m","memory":"1Ki"},
             "initContainers":[{"name":"i","resources":{"requests":{"cpu":"1"}}}],
             "containers":[{"name":"a","resources":{"requests":{"cpu":"100m","a.b/c":"2"},"limits":{"cpu":"200m"}}},
                           {"name":"b","resources":{"requests":{"cpu":"200m"}}}]}}"#;
-        vec![Arc::new(from_json(pod).unwrap())]
+        let pod: Pod = from_json(pod).unwrap();
+        vec![PodResources {
+            namespace: pod.metadata.namespace.clone(),
+            name: pod.metadata.name.clone(),
+            node: Arc::from(&*pod.spec.node_name),
+            totals: Arc::new(PodTotals::new(&pod)),
+        }]
     }
 }
 
@@ -43,6 +49,7 @@ fn metrics_have_upstreams_names_labels_and_buckets() {
     metrics.observe_victims(3);
     metrics.observe_point("Filter", PluginStatus::Failure(Code::Unschedulable), "p", second);
     metrics.observe_plugin("DefaultBinder", "Bind", PluginStatus::Success, second);
+    metrics.observe_volume_error(VolumeStage::Bind);
     let binding = metrics.begin_binding();
     let text = registry.text();
     for part in [
@@ -55,6 +62,7 @@ fn metrics_have_upstreams_names_labels_and_buckets() {
         "scheduler_framework_extension_point_duration_seconds_bucket{extension_point=\"Filter\",profile=\"p\",status=\"Unschedulable\",le=\"0.2048\"} 0\n",
         "scheduler_plugin_execution_duration_seconds_count{extension_point=\"Bind\",plugin=\"DefaultBinder\",status=\"Success\"} 1\n",
         "scheduler_preemption_attempts_total 1\n",
+        "scheduler_volume_scheduling_stage_error_total{operation=\"bind\"} 1\n",
         "scheduler_preemption_victims_bucket{le=\"64\"} 1\n",
         "scheduler_pending_pods{queue=\"active\"} 1\n",
         "scheduler_pending_pods{queue=\"gated\"} 4\n",

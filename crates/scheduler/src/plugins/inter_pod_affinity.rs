@@ -145,12 +145,12 @@ enum Kind {
 }
 
 pub fn pre_filter(pod: &PodInfo, snapshot: &Snapshot) -> Result<State, Rejection> {
-    if let Some(error) = &pod.affinity_error {
+    if let Some(error) = pod.affinity_error() {
         return Err(Rejection::unresolvable_with(format!("parsing pod: {error}")));
     }
     let mut state = State {
-        affinity: own_terms(pod.required_affinity.iter(), snapshot),
-        anti_affinity: own_terms(pod.required_anti_affinity.iter(), snapshot),
+        affinity: own_terms(pod.required_affinity().iter(), snapshot),
+        anti_affinity: own_terms(pod.required_anti_affinity().iter(), snapshot),
         namespace_labels: snapshot.namespace_labels(pod.namespace()).cloned().unwrap_or_default(),
         ..State::default()
     };
@@ -251,7 +251,7 @@ impl State {
         topology: &Topology,
         mut visit: impl FnMut(KeyId),
     ) {
-        for term in &other.required_anti_affinity {
+        for term in other.required_anti_affinity() {
             if term.matches(pod, &self.namespace_labels) {
                 topology.key(&term.topology_key).into_iter().for_each(&mut visit);
             }
@@ -363,14 +363,14 @@ pub struct ScoreState {
 }
 
 pub fn pre_score(pod: &PodInfo, hard_weight: i32, snapshot: &Snapshot) -> Result<ScoreState, Rejection> {
-    if let Some(error) = &pod.affinity_error {
+    if let Some(error) = pod.affinity_error() {
         return Err(Rejection::error(format!("failed to parse pod: {error}")));
     }
     let weighted = |terms: &[(AffinityTerm, i32)], sign: i64| -> Vec<(OwnTerm, i64)> {
         terms.iter().map(|(term, weight)| (own_term(term, snapshot), sign * i64::from(*weight))).collect()
     };
-    let mut own = weighted(&pod.preferred_affinity, 1);
-    own.extend(weighted(&pod.preferred_anti_affinity, -1));
+    let mut own = weighted(pod.preferred_affinity(), 1);
+    own.extend(weighted(pod.preferred_anti_affinity(), -1));
     let mut state = ScoreState {
         own,
         hard_weight: hard_weight.into(),
@@ -433,11 +433,11 @@ impl ScoreState {
                 }
             };
             if self.hard_weight > 0 {
-                other.required_affinity.iter().for_each(|term| add_term(term, self.hard_weight));
+                other.required_affinity().iter().for_each(|term| add_term(term, self.hard_weight));
             }
-            other.preferred_affinity.iter().for_each(|(term, weight)| add_term(term, (*weight).into()));
+            other.preferred_affinity().iter().for_each(|(term, weight)| add_term(term, (*weight).into()));
             other
-                .preferred_anti_affinity
+                .preferred_anti_affinity()
                 .iter()
                 .for_each(|(term, weight)| add_term(term, -i64::from(*weight)));
         }

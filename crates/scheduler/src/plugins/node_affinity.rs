@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use api::core::v1::NodeAffinity;
+use api::node_selector::{NodeMatcher, PreferredNodes, RequiredNodes};
 
 use crate::framework::{FilterResult, Rejection};
 use crate::node_info::NodeInfo;
 use crate::plugins::normalize;
 use crate::pod_info::PodInfo;
-use crate::selector::{NodeMatcher, PreferredNodes, RequiredNodes};
 
 /// The affinity that the profile adds to every pod.
 #[derive(Debug, Clone, Default)]

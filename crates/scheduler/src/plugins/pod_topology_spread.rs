@@ -4,6 +4,7 @@
 //! pod may go to `a` only if 3 + 1 - 1 <= 2, so it must go to `b`.
 
 use api::core::v1::TopologySpreadConstraint;
+use api::node_selector::RequiredNodes;
 use names::labels::{HOSTNAME, TOPOLOGY_ZONE};
 
 use crate::domain_filter::DomainFilter;
@@ -15,7 +16,7 @@ use crate::plugins::default_selector::default_selector;
 use crate::plugins::domain_counts::DomainCounts;
 use crate::plugins::taint_toleration::untolerated;
 use crate::pod_info::PodInfo;
-use crate::selector::{LabelMatcher, RequiredNodes};
+use crate::selector::LabelMatcher;
 use crate::snapshot::Snapshot;
 use crate::topology::{Domain, KeyId, Topology};
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::Quantity;
 use api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
+use api::node_selector::NodeMatcher;
 use api::storage::v1::StorageClass;
 use names::labels::{BIND_COMPLETED, BOUND_BY_CONTROLLER, NO_PROVISIONER, SELECTED_NODE};
 
@@ -14,7 +15,7 @@ use crate::framework::{Code, FilterResult, Reason, Reasons, Rejection};
 use crate::node_info::NodeInfo;
 use crate::plugins::volumes::{WAIT_FOR_FIRST_CONSUMER, check_owner, claim_class, volume_class};
 use crate::pod_info::PodInfo;
-use crate::selector::{LabelMatcher, Labels, NodeMatcher};
+use crate::selector::{LabelMatcher, Labels};
 use crate::storage::{Storage, key};
 
 const NODE_CONFLICT: &str = "node(s) had volume node affinity conflict";

@@ -65,10 +65,11 @@ pub struct Cluster {
     pub bound: BTreeSet<String>,
 }
 
+/// All nodes are scored, however many there are: so does the reference.
 fn new_scheduler(world: &World, features: Features) -> Scheduler {
     let profiles = vec![Profile::default()];
     let options = Options::for_profiles(&profiles);
-    Scheduler::new(Arc::clone(world), profiles, features, options, 0)
+    Scheduler::new(Arc::clone(world), profiles, features, options, 100)
 }
 
 impl Cluster {
@@ -138,6 +139,7 @@ impl Cluster {
         old.services.into_iter().for_each(|(key, service)| self.set_service(&key, Some(service)));
         old.budgets.into_iter().for_each(|(key, budget)| self.set_budget(&key, budget));
         old.classes.into_values().for_each(|class| self.set_class(class));
+        old.csi_nodes.into_values().for_each(|node| self.set_csi_node(node));
         let of_nodes = |task: &Task| matches!(task, Task::EndPod(_) | Task::BindClaim(_));
         self.tasks.retain(|_, task| of_nodes(task));
         let mut changes: Vec<Change> = self.server.volumes.values().cloned().map(Change::Volume).collect();
@@ -176,6 +178,16 @@ impl Cluster {
     pub fn set_class(&mut self, class: Arc<api::storage::v1::StorageClass>) {
         self.scheduler.set_class(self.now, Arc::clone(&class));
         self.view.classes.insert(class.metadata.name.clone(), class);
+    }
+
+    pub fn set_csi_node(&mut self, node: Arc<api::storage::v1::CSINode>) {
+        self.scheduler.set_csi_node(self.now, Arc::clone(&node));
+        self.view.csi_nodes.insert(node.metadata.name.clone(), node);
+    }
+
+    pub fn remove_csi_node(&mut self, name: &str) {
+        self.scheduler.remove_csi_node(self.now, name);
+        self.view.csi_nodes.remove(name);
     }
 
     // ---- changes that arrive by a watch

@@ -7,6 +7,8 @@ use super::random::Random;
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 pub const CLAIMS: usize = 8;
+/// The CSI driver of provisioned volumes.
+pub const DRIVER: &str = "example.com/disk";
 
 /// A node with random labels, taints and resources.
 pub fn node(random: &mut Random, name: &str) -> Value {
@@ -37,6 +39,9 @@ pub fn node(random: &mut Random, name: &str) -> Value {
         let name = random.pick(&["attachable-volumes-aws-ebs", "attachable-volumes-gce-pd"]);
         allocatable[name] = json!("1");
     }
+    if random.once_in(8) {
+        allocatable[format!("attachable-volumes-csi-{DRIVER}")] = json!(random.pick(&["1", "2"]));
+    }
     let mut taints = Vec::new();
     for _ in 0..2 {
         if random.once_in(5) {
@@ -58,6 +63,15 @@ pub fn node(random: &mut Random, name: &str) -> Value {
         "spec": {"unschedulable": random.once_in(12), "taints": taints},
         "status": {"allocatable": allocatable, "images": images},
     })
+}
+
+/// The CSI drivers of a node, perhaps with a limit of volumes.
+pub fn csi_node(random: &mut Random, name: &str) -> Value {
+    let mut driver = json!({"name": DRIVER, "nodeID": name});
+    if !random.once_in(4) {
+        driver["allocatable"] = json!({"count": random.pick(&[0, 1, 1, 2])});
+    }
+    json!({"metadata": {"name": name}, "spec": {"drivers": [driver]}})
 }
 
 /// The parts that pods of one template share.
@@ -261,8 +275,8 @@ pub fn classes() -> Vec<Value> {
     let class = |name: &str, provisioner: &str, mode: &str| json!({"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode});
     vec![
         class("local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"),
-        class("made", "example.com/disk", "WaitForFirstConsumer"),
-        class("now", "example.com/disk", "Immediate"),
+        class("made", DRIVER, "WaitForFirstConsumer"),
+        class("now", DRIVER, "Immediate"),
     ]
 }
 
@@ -274,6 +288,9 @@ pub fn volume(random: &mut Random, name: &str, class: &str) -> Value {
             "capacity": {"storage": random.pick(&["1Gi", "2Gi", "5Gi"])}},
         "status": {"phase": "Available"},
     });
+    if class != "local" {
+        volume["spec"]["csi"] = json!({"driver": DRIVER, "volumeHandle": name});
+    }
     let zone = format!("z{}", random.below(3));
     match random.below(3) {
         0 => {

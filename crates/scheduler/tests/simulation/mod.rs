@@ -24,6 +24,9 @@ use generate::Template;
 
 const DEFAULT_SEEDS: std::ops::Range<u64> = 0..60;
 const STEPS: usize = 60;
+/// A large cluster: its first nodes, and its steps, of which each takes long.
+const MANY_NODES: usize = 150;
+const FEW_STEPS: usize = 15;
 
 fn read<T: Kinded + Json + Default>(object: &Value) -> T {
     from_json(object.to_string().as_bytes()).unwrap_or_else(|error| panic!("{object}: {error}"))
@@ -51,6 +54,7 @@ struct Simulation {
     next_pod: usize,
     /// Names of nodes are those of numbers below this one.
     node_limit: usize,
+    steps: usize,
 }
 
 impl Simulation {
@@ -58,13 +62,17 @@ impl Simulation {
         let mut cluster = Cluster::new(seed);
         let count = 3 + cluster.random.below(5);
         let templates = (0..count).map(|_| generate::template(&mut cluster.random)).collect();
-        let node_limit = if cluster.random.once_in(8) { 24 } else { 9 };
-        Simulation { cluster, templates, next_pod: 0, node_limit }
+        let (node_limit, steps) = match cluster.random.below(40) {
+            0 => (MANY_NODES * 2, FEW_STEPS),
+            1..=5 => (24, STEPS),
+            _ => (9, STEPS),
+        };
+        Simulation { cluster, templates, next_pod: 0, node_limit, steps }
     }
 
     fn run(&mut self) {
         self.prepare();
-        for _ in 0..STEPS {
+        for _ in 0..self.steps {
             self.step();
             let millis = self.cluster.random.pick(&[0, 0, 1, 50, 500, 3000, 20_000]);
             self.cluster.sleep(Duration::from_millis(millis));
@@ -89,7 +97,12 @@ impl Simulation {
                 "spec": {"selector": selector}, "status": {"disruptionsAllowed": allowed}});
             self.cluster.set_budget("default/budget", Arc::new(read(&budget)));
         }
-        (0..self.node_limit / 2 + 1).for_each(|at| self.set_node(at));
+        for at in 0..self.node_limit / 2 + 1 {
+            self.set_node(at);
+            if self.cluster.random.once_in(2) {
+                self.set_csi_node(at);
+            }
+        }
         (0..4).for_each(|at| self.add_volume(&format!("pv{at}")));
         for at in 0..generate::CLAIMS - 2 {
             self.add_claim("default", at);
@@ -138,10 +151,17 @@ impl Simulation {
                 let team = self.cluster.random.pick(&["x", "y"]).to_owned();
                 self.cluster.set_namespace("ns-a", BTreeMap::from([("team".to_owned(), team)]));
             }
+            19 => {
+                let at = self.cluster.random.below(self.node_limit);
+                match self.cluster.random.once_in(3) {
+                    true => self.cluster.remove_csi_node(&format!("n{at}")),
+                    false => self.set_csi_node(at),
+                }
+            }
             17 => self.cluster.sleep(Duration::from_secs(320)),
             _ => {
                 let at = self.cluster.random.below(self.templates.len());
-                for _ in 0..1 + self.cluster.random.below(self.node_limit / 3) {
+                for _ in 0..1 + self.cluster.random.below((self.node_limit / 3).min(20)) {
                     self.add_pod(at);
                 }
             }
@@ -170,6 +190,11 @@ impl Simulation {
         let node = generate::node(&mut self.cluster.random, &format!("n{at}"));
         let at = self.cluster.later();
         self.cluster.server.set_node(at, read(&node));
+    }
+
+    fn set_csi_node(&mut self, at: usize) {
+        let node = generate::csi_node(&mut self.cluster.random, &format!("n{at}"));
+        self.cluster.set_csi_node(Arc::new(read(&node)));
     }
 
     /// Changes one part of a node.

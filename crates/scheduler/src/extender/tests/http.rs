@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::core::v1::Pod;
 use api::from_json;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -82,6 +81,7 @@ fn pod(name: &str, resource: &str) -> Arc<PodInfo> {
 
 fn snapshot() -> Snapshot {
     let mut snapshot = Snapshot::new();
+    snapshot.keep_objects();
     for name in ["n0", "n1"] {
         let json = json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "1"}}});
         snapshot.set_node(Arc::new(from_json(json.to_string().as_bytes()).unwrap()));
@@ -111,12 +111,8 @@ async fn call<T: Send + 'static>(
     config: Config,
     calls: impl FnOnce(&BlockingExtender, &Snapshot) -> T + Send + 'static,
 ) -> T {
-    let source = |pod: &PodInfo| {
-        let json = json!({"metadata": {"name": pod.name(), "uid": pod.uid()}});
-        Some(Arc::new(from_json::<Pod>(json.to_string().as_bytes()).unwrap()))
-    };
     let extender = Arc::new(HttpExtender::new(config).unwrap());
-    let extender = BlockingExtender::new(extender, Arc::new(source), Handle::current());
+    let extender = BlockingExtender::new(extender, Handle::current());
     tokio::task::spawn_blocking(move || calls(&extender, &snapshot())).await.unwrap()
 }
 

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use api::core::v1::{Pod, PodResourceClaim};
 use api::meta::v1::{ObjectMeta, OwnerReference};
+use api::node_selector::NodeMatcher;
 use api::resource::v1alpha1::{PodScheduling, ResourceClaim, ResourceClaimConsumerReference, ResourceClass};
 use names::labels::{RESOURCE_CLAIM_KIND, RESOURCE_CLASS_KIND};
 
 use crate::framework::{FilterResult, Rejection};
 use crate::node_info::NodeInfo;
 use crate::pod_info::PodInfo;
-use crate::selector::NodeMatcher;
 use crate::storage::ResourceStore;
 
 const IMMEDIATE: &str = "Immediate";

@@ -63,14 +63,10 @@ fn named_nodes(pod: &Pod) -> Result<Option<BTreeSet<String>>, String> {
 pub fn filter_with_nominated(view: &View, pod: &Pod, node: &Node) -> Verdict {
     let name = &node.metadata.name;
     let before = |other: &Pod| priority(other) >= priority(pod) && other.metadata.uid != pod.metadata.uid;
-    let nominated = view.nominated.iter().filter(|(on, other)| on == name && before(other));
-    let mut with = view.clone();
-    let mut has_any = false;
-    for (_, other) in nominated {
-        with.add(other, name);
-        has_any = true;
-    }
-    if has_any {
+    let mut nominated = view.nominated.iter().filter(|(on, other)| on == name && before(other)).peekable();
+    if nominated.peek().is_some() {
+        let mut with = view.clone();
+        nominated.for_each(|(_, other)| with.add(other, name));
         let verdict = filter(&with, pod, node);
         if verdict != Verdict::Fits {
             return verdict;
@@ -82,7 +78,7 @@ pub fn filter_with_nominated(view: &View, pod: &Pod, node: &Node) -> Verdict {
 /// Runs the filters on a node until one rejects it.
 fn filter(view: &View, pod: &Pod, node: &Node) -> Verdict {
     type Filter<'f> = &'f dyn Fn() -> Verdict;
-    let filters: [Filter<'_>; 13] = [
+    let filters: [Filter<'_>; 14] = [
         &|| unschedulable(pod, node),
         &|| node_name(pod, node),
         &|| taints(pod, node),
@@ -92,6 +88,7 @@ fn filter(view: &View, pod: &Pod, node: &Node) -> Verdict {
         &|| volumes::disk_conflicts(view, pod, node),
         &|| volumes::disk_limits(view, pod, node, volumes::Disk::Ebs),
         &|| volumes::disk_limits(view, pod, node, volumes::Disk::Gce),
+        &|| volumes::csi_limits(view, pod, node),
         &|| volumes::find(view, pod, node).err().unwrap_or(Verdict::Fits),
         &|| volumes::zone(view, pod, node),
         &|| spread::filter(view, pod, node),

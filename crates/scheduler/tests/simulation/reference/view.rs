@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use api::policy::v1::PodDisruptionBudget;
-use api::storage::v1::StorageClass;
+use api::storage::v1::{CSINode, StorageClass};
 
 pub type Labels = BTreeMap<String, String>;
 
@@ -35,6 +35,7 @@ pub struct View {
     pub assumed_volumes: BTreeMap<String, Arc<PersistentVolume>>,
     pub assumed_claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
     pub classes: BTreeMap<String, Arc<StorageClass>>,
+    pub csi_nodes: BTreeMap<String, Arc<CSINode>>,
     pub services: BTreeMap<String, Arc<Service>>,
     pub budgets: BTreeMap<String, Arc<PodDisruptionBudget>>,
     pub images: BTreeMap<String, Images>,

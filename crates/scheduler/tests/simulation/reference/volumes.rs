@@ -1,4 +1,4 @@
-//! VolumeRestrictions, EBSLimits, GCEPDLimits, VolumeBinding and VolumeZone.
+//! VolumeRestrictions, EBSLimits, GCEPDLimits, NodeVolumeLimits, VolumeBinding and VolumeZone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -126,6 +126,45 @@ pub fn disk_limits(view: &View, pod: &Pod, node: &Node, disk: Disk) -> Verdict {
         true => resolvable("node(s) exceed max volume count"),
         false => Verdict::Fits,
     }
+}
+
+/// Driver and handle of each volume of a pod's claims; a claim without a volume will have one of its class.
+fn csi_volumes(view: &View, pod: &Pod) -> BTreeSet<(String, String)> {
+    let mut found = BTreeSet::new();
+    for claim in claim_keys(pod).iter().filter_map(|key| view.claims.get(key)) {
+        let name = (claim.metadata.namespace.clone(), claim.metadata.name.clone());
+        match view.volumes.get(&claim.spec.volume_name) {
+            Some(volume) => {
+                found.extend(
+                    volume.spec.csi.as_ref().map(|csi| (csi.driver.clone(), csi.volume_handle.clone())),
+                );
+            }
+            None => {
+                let class = view.classes.get(class_of(claim));
+                found.extend(class.map(|it| (it.provisioner.clone(), format!("{}/{}", name.0, name.1))));
+            }
+        }
+    }
+    found
+}
+
+/// No more volumes of a driver than a node can attach.
+pub fn csi_limits(view: &View, pod: &Pod, node: &Node) -> Verdict {
+    const PREFIX: &str = "attachable-volumes-csi-";
+    let wanted = csi_volumes(view, pod);
+    let attached: BTreeSet<_> =
+        view.pods_on(&node.metadata.name).flat_map(|other| csi_volumes(view, other)).collect();
+    for driver in wanted.difference(&attached).map(|(driver, _)| driver) {
+        let of_node = node.status.allocatable.get(&format!("{PREFIX}{driver}")).map(|limit| limit.whole());
+        let csi_node = view.csi_nodes.get(&node.metadata.name);
+        let of_driver = csi_node.and_then(|it| it.spec.drivers.iter().find(|one| one.name == *driver));
+        let of_driver = of_driver.and_then(|it| it.allocatable.as_ref()?.count).map(i64::from);
+        let all = wanted.union(&attached).filter(|(one, _)| one == driver).count() as i64;
+        if of_driver.or(of_node).is_some_and(|limit| all > limit) {
+            return resolvable("node(s) exceed max volume count");
+        }
+    }
+    Verdict::Fits
 }
 
 fn is_reachable(volume: &PersistentVolume, node: &Node) -> bool {
