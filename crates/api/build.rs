@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use schema::lang::{self, Source};
+use schema_lang::Source;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut paths = Vec::new();
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let names: Vec<String> = paths.iter().map(|path| format!("crates/api/{}", path.display())).collect();
     let sources: Vec<Source<'_>> =
         names.iter().zip(&texts).map(|(name, text)| Source { name, text }).collect();
-    let compiled = lang::compile(&sources).map_err(|problems| format!("\n{problems}\n"))?;
+    let compiled = schema_lang::compile(&sources).map_err(|problems| format!("\n{problems}\n"))?;
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo names no OUT_DIR")?);
     fs::write(out.join("tables.rs"), compiled.tables)?;
     fs::write(out.join("structs.rs"), compiled.structs)?;

@@ -9,7 +9,7 @@ use crate::fault::{Fault, Outcome, fail, no_such_overload};
 use crate::time::{self, Timestamp};
 use crate::url::Url;
 use base64::Engine;
-use schema::Value;
+use schema::{Value, decode};
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -283,7 +283,7 @@ impl<'a> CelValue<'a> {
                 CelValue::List(List::Tree(TreeList { items, item: &ANY, kind: ItemKind(&ATOMIC) }))
             }
             Value::Map(map) => CelValue::Map(Map::Tree(map, Values(&ANY))),
-            Value::Json(_) => to_owned(&value.opened()),
+            Value::Json(_) => to_owned(&decode::open(value)),
         }
     }
 
@@ -341,7 +341,7 @@ fn to_owned<'a>(value: &Value) -> CelValue<'a> {
             let entries = map.iter().map(|(key, value)| (CelValue::string(key), to_owned(value))).collect();
             CelValue::Map(Map::Owned(Arc::new(OwnedMap::new(entries).unwrap_or_default())))
         }
-        Value::Json(_) => to_owned(&value.opened()),
+        Value::Json(_) => to_owned(&decode::open(value)),
     }
 }
 

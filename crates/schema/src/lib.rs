@@ -1,4 +1,6 @@
-//! The engine of tables: schema language, decoding, defaults, validation, encoding, OpenAPI.
+//! The engine of tables: decoding, defaults, validation, encoding, OpenAPI.
+//!
+//! Tables and values are defined in the crate `tables`.
 //!
 //! Invariant: nothing in this crate names a kind. A Pod and a custom resource are both a [`table::Kind`].
 
@@ -8,7 +10,6 @@ pub mod defaults;
 pub mod encode;
 pub mod format;
 pub mod jsonpath;
-pub mod lang;
 pub mod openapi;
 pub mod path;
 pub mod pattern;
@@ -19,14 +20,13 @@ pub mod rank;
 pub mod rules;
 mod scan;
 pub mod source;
-pub mod table;
-mod text;
 pub mod time;
 pub mod url;
-pub mod value;
 pub mod walk;
 pub mod yaml;
 mod zero;
 
 pub use path::Path;
+use tables::text;
+pub use tables::{table, value};
 pub use value::{Map, Value};

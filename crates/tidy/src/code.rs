@@ -26,7 +26,7 @@ fn without(exceptions: Exceptions, found: Vec<(String, String, String)>) -> Brea
 }
 
 /// Crates that handle every kind alike.
-const GENERIC: &[&str] = &["rest", "schema", "merge"];
+const GENERIC: &[&str] = &["rest", "schema", "schema-lang", "tables", "merge"];
 
 /// Kinds whose names are everyday words, which are also used as identifiers.
 const EVERYDAY: &[&str] = &["Binding", "Event", "Job", "Namespace", "Node", "Role", "Scale", "Service"];

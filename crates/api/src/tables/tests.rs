@@ -39,6 +39,20 @@ fn every_kind_has_metadata_and_a_doc() {
 }
 
 #[test]
+fn every_default_in_json_is_an_object_or_a_list() {
+    for field in TYPES.iter().flat_map(|ty| ty.fields.iter()) {
+        if let Some(Literal::Json(text)) = &field.default {
+            let value = schema::decode::json_untyped(text.as_bytes()).expect("JSON").value;
+            assert!(
+                matches!(value, schema::Value::Map(_) | schema::Value::List(_)),
+                "{}: {text}",
+                field.name
+            );
+        }
+    }
+}
+
+#[test]
 fn every_type_and_field_has_a_doc() {
     for ty in TYPES {
         assert!(!ty.doc.is_empty(), "{}.{} is not documented", ty.package, ty.name);

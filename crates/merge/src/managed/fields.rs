@@ -349,7 +349,7 @@ impl FieldSet {
 
     #[cfg(test)]
     pub(crate) fn to_value(&self) -> Value {
-        Value::Json(self.to_text().into()).opened()
+        schema::decode::open(&Value::Json(self.to_text().into()))
     }
 
     fn write(&self, out: &mut Vec<u8>) {

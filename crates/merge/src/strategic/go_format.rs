@@ -1,6 +1,6 @@
 //! Go formatting of values in error texts: `map[a:1 b:[x y]]`.
 
-use schema::Value;
+use schema::{Value, decode};
 
 /// A value in the form that clients know from error texts.
 pub fn format_value(value: &Value) -> String {
@@ -14,7 +14,7 @@ pub fn go_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::String(text) => schema::problem::quoted(text),
-        Value::Json(_) => go_syntax(&value.opened()),
+        Value::Json(_) => go_syntax(&decode::open(value)),
         Value::List(items) => {
             let items: Vec<_> = items.iter().map(go_syntax).collect();
             format!("[]interface {{}}{{{}}}", items.join(", "))
@@ -34,7 +34,7 @@ pub(super) fn format_string_verb(value: &Value) -> String {
     match value {
         Value::Null => "%!s(<nil>)".to_owned(),
         Value::String(text) => text.clone(),
-        Value::Json(_) => format_string_verb(&value.opened()),
+        Value::Json(_) => format_string_verb(&decode::open(value)),
         Value::List(items) => {
             let items: Vec<_> = items.iter().map(format_string_verb).collect();
             format!("[{}]", items.join(" "))
@@ -68,7 +68,7 @@ fn show(value: &Value, out: &mut String) {
         Value::Int(number) => out.push_str(&number.to_string()),
         Value::Float(number) => out.push_str(&schema::problem::float_text(*number)),
         Value::String(text) => out.push_str(text),
-        Value::Json(_) => show(&value.opened(), out),
+        Value::Json(_) => show(&decode::open(value), out),
         Value::List(items) => show_list(items, out),
         Value::Map(map) => {
             out.push_str("map[");

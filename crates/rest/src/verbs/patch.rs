@@ -50,7 +50,7 @@ impl Api {
         // a patch can point into managed fields, which are kept as text
         let into_record = kind == PatchKind::Json && mentions(&input.bytes, RECORD.as_bytes());
         self.replace(request, &|old, warnings| {
-            let opened = into_record.then(|| old.opened());
+            let opened = into_record.then(|| decode::open(old));
             let old = opened.as_ref().unwrap_or(old);
             let ty = &resource.kind.root;
             // only an error shows the patched object, so it is patched again for that
@@ -240,7 +240,7 @@ impl Patch {
             return merge::strategic::format_spent(old, patch);
         }
         // custom resources are written in the order of names
-        let object = if ty.loose { encode::untyped(&old.opened()) } else { encode::json(old, ty) };
+        let object = if ty.loose { encode::untyped(&decode::open(old)) } else { encode::json(old, ty) };
         let (object, patch) = (String::from_utf8_lossy(&object), String::from_utf8_lossy(&input.bytes));
         match self {
             Patch::Json(_) => document::json_patched(&object, &patch),

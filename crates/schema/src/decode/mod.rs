@@ -161,14 +161,12 @@ fn decode_with<'a, S: Source<'a>>(mut decoder: Decoder<S>, ty: &Type) -> Result<
     Ok(Decoded { value, strict_errors })
 }
 
-impl Value {
-    /// The same value, with every text form decoded.
-    pub fn opened(&self) -> Value {
-        match self {
-            Value::Json(text) => json_untyped(text.as_bytes()).map_or(Value::Null, |it| it.value),
-            Value::List(items) => Value::List(items.iter().map(Value::opened).collect()),
-            Value::Map(map) => Value::Map(map.map_values(Value::opened)),
-            scalar => scalar.clone(),
-        }
+/// The same value, with every text form decoded.
+pub fn open(value: &Value) -> Value {
+    match value {
+        Value::Json(text) => json_untyped(text.as_bytes()).map_or(Value::Null, |it| it.value),
+        Value::List(items) => Value::List(items.iter().map(open).collect()),
+        Value::Map(map) => Value::Map(map.map_values(open)),
+        scalar => scalar.clone(),
     }
 }

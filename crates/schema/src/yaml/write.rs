@@ -7,6 +7,7 @@
 //! lines.
 
 use super::resolve::{Plain, is_base_sixty, resolve, short_float};
+use crate::decode;
 use crate::value::{Map, Value};
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -119,7 +120,7 @@ impl Writer {
             Value::Map(map) if map.is_empty() => self.empty("{", "}"),
             Value::List(items) => self.list(items, place),
             Value::Map(map) => self.map(map),
-            Value::Json(_) => self.node(&value.opened(), place),
+            Value::Json(_) => self.node(&decode::open(value), place),
         }
     }
 

@@ -188,7 +188,7 @@ fn apply_patch(
     changes_managed_fields: bool,
 ) -> Result<Option<Value>, ApiError> {
     let form = matched.form(write);
-    let base = if changes_managed_fields { matched_object.opened() } else { matched_object.clone() };
+    let base = if changes_managed_fields { decode::open(&matched_object) } else { matched_object.clone() };
     let next = operations.apply(base).map_err(|why| match why {
         merge::Error::Rejected(why) => internal_error(&why),
         other => internal_error(&other),

@@ -169,7 +169,7 @@ impl Story {
         let recorded = live.items(&["metadata", "managedFields"]).iter().map(|entry| {
             let operation = &entry.text(&["operation"])[..1];
             let who = format!("{} {operation}", entry.text(&["manager"]));
-            (who, entry.text(&["time"]).to_owned(), entry.at(&["fieldsV1"]).unwrap().opened())
+            (who, entry.text(&["time"]).to_owned(), schema::decode::open(entry.at(&["fieldsV1"]).unwrap()))
         });
         let expected = entries.iter().map(|(who, time, set)| (who.to_string(), time.to_string(), json(set)));
         assert_eq!(recorded.collect::<Vec<_>>(), expected.collect::<Vec<_>>());

@@ -175,7 +175,7 @@ fn check_created(ty: &Type, object: &str, expected: &str) {
     track(&write(ty, "m", &reset), None, &mut new);
     let entries = new.items(&["metadata", "managedFields"]);
     assert_eq!(entries.len(), 1, "{new:?}");
-    assert_eq!(entries[0].at(&["fieldsV1"]).unwrap().opened(), json(expected));
+    assert_eq!(schema::decode::open(entries[0].at(&["fieldsV1"]).unwrap()), json(expected));
     assert_eq!(entries[0].text(&["manager"]), "m");
     assert_eq!(entries[0].text(&["time"]), "2024-01-01T00:00:00Z");
 }
@@ -266,7 +266,11 @@ impl Story {
         let found: Vec<_> = self.live.items(&["metadata", "managedFields"]).iter().collect();
         let recorded = found.iter().map(|entry| {
             let second = entry.text(&["time"]).get(17..19).unwrap_or("-").to_owned();
-            (entry.text(&["manager"]).to_owned(), second, entry.at(&["fieldsV1"]).unwrap().opened())
+            (
+                entry.text(&["manager"]).to_owned(),
+                second,
+                schema::decode::open(entry.at(&["fieldsV1"]).unwrap()),
+            )
         });
         let expected =
             entries.iter().map(|(manager, second, set)| (manager.to_string(), second.to_string(), json(set)));
@@ -377,7 +381,7 @@ fn old_updaters_are_gathered() {
     let expected = ["ancient-changes", "u04", "u05", "u06", "u07", "u08", "u09", "u10", "u11", "u12"];
     assert_eq!(managers, expected);
     let gathered = r#"{"f:data":{".":{},"f:k0":{},"f:k1":{},"f:k2":{},"f:k3":{}}}"#;
-    assert_eq!(entries[0].at(&["fieldsV1"]).unwrap().opened(), json(gathered));
+    assert_eq!(schema::decode::open(entries[0].at(&["fieldsV1"]).unwrap()), json(gathered));
     assert_eq!(entries[0].text(&["time"]), "2024-01-01T00:00:03Z");
 }
 
@@ -396,7 +400,11 @@ fn entries_of_other_versions_are_converted_kept_or_dropped() {
         let entries = new.items(&["metadata", "managedFields"]).iter();
         entries
             .map(|entry| {
-                format!("{} {:?}", entry.text(&["manager"]), entry.at(&["fieldsV1"]).unwrap().opened())
+                format!(
+                    "{} {:?}",
+                    entry.text(&["manager"]),
+                    schema::decode::open(entry.at(&["fieldsV1"]).unwrap())
+                )
             })
             .collect()
     };

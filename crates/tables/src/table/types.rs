@@ -296,7 +296,7 @@ impl Flags {
     }
 
     /// Whether the normal form always has a field with these flags.
-    pub(crate) const fn stands(self, written_empty: bool) -> bool {
+    pub const fn stands(self, written_empty: bool) -> bool {
         self.has(Flags::ALWAYS) || written_empty && !self.has(Flags::NILABLE)
     }
 }
@@ -364,7 +364,7 @@ pub enum Scalar {
     Int32,
     Int64,
     Float,
-    /// Base64 text in JSON and in a [`Value`](crate::Value).
+    /// Base64 text in JSON and in a [`Value`](crate::value::Value).
     Bytes,
     /// RFC 3339, whole seconds, UTC.
     Time,
@@ -390,7 +390,7 @@ impl Scalar {
     }
 
     /// Whether the API's own types keep it in a structure.
-    pub(crate) const fn is_written_empty(self) -> bool {
+    pub const fn is_written_empty(self) -> bool {
         matches!(
             self,
             Scalar::Time

@@ -1,6 +1,6 @@
 //! The model of a set of API files: every name resolved, every list type final.
 
-use crate::table::{
+use tables::table::{
     Column, Flags, Group, Lifecycle, ListKind, Literal, Patch, ProtoName, Rule, Scalar, Selectable,
     Subresource, Text, Union,
 };

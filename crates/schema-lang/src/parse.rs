@@ -11,7 +11,7 @@ use super::terms::{
     Outcome, check_type_name, is_plural, parse_format, parse_group, parse_group_version, parse_list_kind,
     parse_number, parse_type, parse_verbs,
 };
-use crate::table::{Column, Flags, Group, Lifecycle, ListKind, Patch, Rule, Selectable, Union};
+use tables::table::{Column, Flags, Group, Lifecycle, ListKind, Patch, Rule, Selectable, Union};
 
 /// A word of a line; `quoted` when it begins with a quotation mark.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::model::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
-use crate::table::{
+use tables::table::{
     Column, Declarations, Flags, Group, Lifecycle, ListKind, Literal, Patch, ProtoName, Rule, Selectable,
     Subresource, Text, Union,
 };
-use crate::text::head;
+use tables::text::head;
 
 /// Builders that keep the source short: everything borrowed, in the order of the declarations.
 const PRELUDE: &str = r#"// Compiled from the schema language; not to be edited.

@@ -1,7 +1,7 @@
 //! The terms of a statement: types, groups, verbs, list types and formats.
 
 use super::syntax::{TypeExpr, TypeName, text};
-use crate::table::{Format, Group, ListKind, Scalar, Text};
+use tables::table::{Format, Group, ListKind, Scalar, Text};
 
 /// The most `[]` and `{}` before a type.
 const MAX_NESTING: usize = 4;

@@ -9,13 +9,13 @@ pub type Text = Cow<'static, str>;
 /// The order of names, by their bytes. Names are short and mostly differ early, so their first bytes are compared as
 /// numbers, which saves a call for nearly every step of a search.
 #[inline]
-pub(crate) fn order(a: &str, b: &str) -> Ordering {
+pub fn order(a: &str, b: &str) -> Ordering {
     head(a).cmp(&head(b)).then_with(|| a.cmp(b))
 }
 
 /// The first eight bytes as a number with the same order; missing bytes count as zeros.
 #[inline]
-pub(crate) const fn head(text: &str) -> u64 {
+pub const fn head(text: &str) -> u64 {
     let bytes = text.as_bytes();
     if let Some(first) = bytes.first_chunk::<8>() {
         return u64::from_be_bytes(*first);
@@ -35,7 +35,7 @@ pub(crate) const fn head(text: &str) -> u64 {
 
 /// Whether two names are equal, without a call for names of usual length.
 #[inline]
-pub(crate) fn equal(a: &str, b: &str) -> bool {
+pub fn equal(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len() != b.len() {
         return false;

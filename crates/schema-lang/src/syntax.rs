@@ -4,7 +4,9 @@
 
 use std::borrow::Cow;
 
-use crate::table::{Column, Flags, Group, Lifecycle, ListKind, Patch, Rule, Scalar, Selectable, Text, Union};
+use tables::table::{
+    Column, Flags, Group, Lifecycle, ListKind, Patch, Rule, Scalar, Selectable, Text, Union,
+};
 
 pub(super) struct File {
     pub name: String,

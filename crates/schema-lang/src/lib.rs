@@ -105,7 +105,7 @@
 //! # What it does not do
 //!
 //! It reads no files and knows no kind. It has no behaviour: conditional defaults, computed cells and validation across
-//! fields are code.
+//! fields are code. It does not parse the JSON text of a default; a test of `api` decodes every one.
 
 mod attributes;
 mod check;

@@ -88,12 +88,12 @@ impl Map {
     }
 
     /// The entry at a position in the order of keys.
-    pub(crate) fn nth(&self, at: usize) -> Option<(&str, &Value)> {
+    pub fn nth(&self, at: usize) -> Option<(&str, &Value)> {
         self.entries.get(at).map(|(k, v)| (&**k, v))
     }
 
     /// Creates a map from sorted entries with unique keys.
-    pub(crate) fn from_sorted(entries: Vec<(Text, Value)>) -> Self {
+    pub fn from_sorted(entries: Vec<(Text, Value)>) -> Self {
         debug_assert!(entries.is_sorted_by(|a, b| *a.0 < *b.0), "entries come sorted");
         Map { entries }
     }
@@ -132,7 +132,7 @@ impl Map {
     }
 
     /// The map with every value replaced.
-    pub(crate) fn map_values(&self, value: impl Fn(&Value) -> Value) -> Map {
+    pub fn map_values(&self, value: impl Fn(&Value) -> Value) -> Map {
         Map { entries: self.entries.iter().map(|(key, held)| (key.clone(), value(held))).collect() }
     }
 

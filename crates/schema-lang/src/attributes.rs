@@ -4,8 +4,7 @@
 
 use super::model::{FieldModel, ShapeModel, TypeModel};
 use super::syntax::{FieldDecl, text};
-use crate::table::{ListKind, Literal, Patch, Rule, Scalar};
-use crate::{Value, decode};
+use tables::table::{ListKind, Literal, Patch, Rule, Scalar};
 
 /// Settles list and map type from the field's attributes.
 pub(super) fn finish_shape(shape: &mut ShapeModel, field: &FieldDecl) -> Result<(), String> {
@@ -107,10 +106,8 @@ pub(super) fn literal(value: &str, shape: &ShapeModel) -> Result<Literal, String
     match shape {
         ShapeModel::Scalar(scalar) => scalar_literal(value, *scalar).ok_or_else(misfit),
         ShapeModel::Struct(_) | ShapeModel::Map(..) => {
-            match decode::json_untyped(value.as_bytes()).map(|it| it.value) {
-                Ok(Value::Map(_)) => Ok(Literal::Json(text(value))),
-                _ => Err(misfit()),
-            }
+            let is_object = value.starts_with('{') && value.ends_with('}');
+            if is_object { Ok(Literal::Json(text(value))) } else { Err(misfit()) }
         }
         ShapeModel::List(item, _) => {
             let items = value.strip_prefix('[').and_then(|it| it.strip_suffix(']')).ok_or_else(misfit)?;

@@ -9,7 +9,7 @@ use super::attributes::{check_keys, finish_shape, literal, resolve_path, rule_fi
 use super::model::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
 use super::problem::Problem;
 use super::syntax::{FieldDecl, File, KindDecl, Member, TypeDecl, TypeExpr, TypeName, text};
-use crate::table::{
+use tables::table::{
     API_VERSION_DOC, Flags, Group, KIND_DOC, ListKind, Patch, ProtoName, Scalar, Subresource, Union,
 };
 

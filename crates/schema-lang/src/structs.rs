@@ -12,7 +12,7 @@ use std::fmt::Write;
 
 use super::emit::{idents, screaming};
 use super::model::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
-use crate::table::{Flags, Scalar};
+use tables::table::{Flags, Scalar};
 
 pub(super) fn emit(model: &Model) -> String {
     let used = used_types(model);
