@@ -50,32 +50,55 @@ pub const WORKERS: usize = 5;
 /// queue.
 pub async fn run<L: Reconcile>(reconciler: Arc<L>, queue: Queue<L::Key>, workers: usize) {
     metrics::show(reconciler.queue_name(), &queue);
-    let mut working: JoinSet<()> = JoinSet::new();
-    loop {
-        if working.len() >= workers.max(1) {
-            working.join_next().await;
-            continue;
+    let keys = queue.clone();
+    run_workers(keys, workers, Box::new(move |key| worker(reconciler.clone(), queue.clone(), key))).await;
+}
+
+/// Starts the worker of a key.
+type Start<K> = Box<dyn Fn(K) -> Running + Send>;
+
+/// Knows no reconciler and is boxed, so that it is compiled once for all loops with the same type of keys.
+fn run_workers<K>(queue: Queue<K>, workers: usize, start: Start<K>) -> Running
+where
+    K: Clone + Eq + Hash + Send + Sync + 'static,
+{
+    Box::pin(async move {
+        let mut working: JoinSet<()> = JoinSet::new();
+        loop {
+            if working.len() >= workers.max(1) {
+                working.join_next().await;
+                continue;
+            }
+            tokio::select! {
+                key = queue.next() => match key {
+                    Some(key) => working.spawn(start(key)),
+                    None => break,
+                },
+                Some(_) = working.join_next() => continue,
+            };
         }
-        tokio::select! {
-            key = queue.next() => match key {
-                Some(key) => working.spawn(worker(reconciler.clone(), queue.clone(), key)),
-                None => break,
-            },
-            Some(_) = working.join_next() => continue,
-        };
-    }
-    while working.join_next().await.is_some() {}
+        while working.join_next().await.is_some() {}
+    })
 }
 
 /// Boxed, so that the code of spawning a task is compiled once for all loops.
 fn worker<L: Reconcile>(reconciler: Arc<L>, queue: Queue<L::Key>, key: L::Key) -> Running {
-    Box::pin(async move { work(&*reconciler, &queue, key).await })
+    Box::pin(async move {
+        let guard = KeyGuard { queue: &queue, key };
+        let outcome = reconciler.reconcile(&guard.key).await;
+        settle(&queue, &guard.key, reconciler.name(), reconciler.gives_up_after(), outcome);
+    })
 }
 
-async fn work<L: Reconcile>(reconciler: &L, queue: &Queue<L::Key>, key: L::Key) {
-    let guard = KeyGuard { queue, key };
-    let key = &guard.key;
-    let why = match reconciler.reconcile(key).await {
+/// Forgets the failures of a key or adds it again, by the outcome of its reconciliation.
+fn settle<K: Clone + Eq + Hash + Display>(
+    queue: &Queue<K>,
+    key: &K,
+    name: &'static str,
+    gives_up_after: Option<u32>,
+    outcome: Result<Action, Failure>,
+) {
+    let why = match outcome {
         Ok(action) => {
             queue.forget(key);
             if let Action::Requeue(pause) = action {
@@ -85,8 +108,7 @@ async fn work<L: Reconcile>(reconciler: &L, queue: &Queue<L::Key>, key: L::Key) 
         }
         Err(why) => why,
     };
-    let name = reconciler.name();
-    if reconciler.gives_up_after().is_some_and(|most| queue.failures(key) >= most) {
+    if gives_up_after.is_some_and(|most| queue.failures(key) >= most) {
         tracing::warn!(controller = name, %key, %why, "given up until it changes");
         queue.forget(key);
         return;

@@ -8,12 +8,16 @@ mod summary;
 
 pub use summary::{Handler, SummaryInformer};
 
+mod indexer;
+
 use crate::error::Error;
 use crate::key::Key;
 use crate::reflector::{self, Page, Sink, WatchProgress};
 use api::{Resource, WatchEvent};
+use indexer::{Indexer, Object};
 use parking_lot::RwLock;
-use std::collections::{HashMap, HashSet};
+use std::any::Any;
+use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -44,8 +48,11 @@ impl<K: Resource> Change<'_, K> {
 }
 
 type Listener<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
-/// The index keys of an object.
-type IndexBy<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
+
+/// An object with its type. All objects of an informer have the same one.
+fn typed<K: Resource>(object: Object) -> Option<Arc<K>> {
+    object.downcast().ok()
+}
 
 /// See the module. Cheap to clone.
 pub struct Informer<K> {
@@ -59,7 +66,7 @@ impl<K> Clone for Informer<K> {
 }
 
 struct Shared<K> {
-    state: RwLock<State<K>>,
+    state: RwLock<Indexer>,
     listeners: RwLock<Vec<Listener<K>>>,
     synced: watch::Sender<bool>,
     reached: watch::Sender<Position>,
@@ -74,68 +81,10 @@ pub struct Position {
     pub history: u64,
 }
 
-struct State<K> {
-    objects: HashMap<Key, Arc<K>>,
-    by_namespace: HashMap<String, HashSet<String>>,
-    indexes: Vec<Index<K>>,
-}
-
-struct Index<K> {
-    name: &'static str,
-    by: IndexBy<K>,
-    keys: HashMap<String, HashSet<Key>>,
-}
-
-impl<K> State<K> {
-    fn file(&mut self, key: &Key, object: &Arc<K>) {
-        self.by_namespace.entry(key.namespace.clone()).or_default().insert(key.name.clone());
-        for index in &mut self.indexes {
-            for text in (index.by)(object) {
-                index.keys.entry(text).or_default().insert(key.clone());
-            }
-        }
-    }
-
-    fn unfile(&mut self, key: &Key, object: &Arc<K>, gone: bool) {
-        if gone && let Some(names) = self.by_namespace.get_mut(&key.namespace) {
-            names.remove(&key.name);
-            if names.is_empty() {
-                self.by_namespace.remove(&key.namespace);
-            }
-        }
-        for index in &mut self.indexes {
-            for text in (index.by)(object) {
-                if let Some(keys) = index.keys.get_mut(&text) {
-                    keys.remove(key);
-                    if keys.is_empty() {
-                        index.keys.remove(&text);
-                    }
-                }
-            }
-        }
-    }
-
-    fn put(&mut self, key: &Key, object: Arc<K>) -> Option<Arc<K>> {
-        let old = self.objects.insert(key.clone(), object.clone());
-        if let Some(old) = &old {
-            self.unfile(key, old, false);
-        }
-        self.file(key, &object);
-        old
-    }
-
-    fn take(&mut self, key: &Key) -> Option<Arc<K>> {
-        let old = self.objects.remove(key)?;
-        self.unfile(key, &old, true);
-        Some(old)
-    }
-}
-
 impl<K: Resource> Default for Informer<K> {
     fn default() -> Self {
-        let state = State { objects: HashMap::new(), by_namespace: HashMap::new(), indexes: Vec::new() };
         let shared = Shared {
-            state: RwLock::new(state),
+            state: RwLock::default(),
             listeners: RwLock::new(Vec::new()),
             synced: watch::Sender::new(false),
             reached: watch::Sender::default(),
@@ -147,54 +96,42 @@ impl<K: Resource> Default for Informer<K> {
 impl<K: Resource> Informer<K> {
     /// Adds an index. An index of the same name is not added twice.
     pub fn index(&self, name: &'static str, by: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
-        let mut state = self.shared.state.write();
-        if state.indexes.iter().any(|index| index.name == name) {
-            return;
-        }
-        let mut keys: HashMap<String, HashSet<Key>> = HashMap::new();
-        for (key, object) in &state.objects {
-            for text in by(object) {
-                keys.entry(text).or_default().insert(key.clone());
-            }
-        }
-        state.indexes.push(Index { name, by: Box::new(by), keys });
+        let by = move |object: &(dyn Any + Send + Sync)| object.downcast_ref().map(&by).unwrap_or_default();
+        self.shared.state.write().index(name, Box::new(by));
     }
 
     /// Adds a listener, which receives the cached objects as `Added`, then every change. It must return soon.
     pub fn listen(&self, listener: impl Fn(&Change<'_, K>) + Send + Sync + 'static) {
         let mut listeners = self.shared.listeners.write();
-        for object in self.shared.state.read().objects.values() {
-            listener(&Change::Added(object));
+        for object in self.shared.state.read().all().cloned().filter_map(typed) {
+            listener(&Change::Added(&object));
         }
         listeners.push(Box::new(listener));
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.shared.state.read().objects.get(key).cloned()
+        self.shared.state.read().get(key).and_then(typed)
     }
 
     /// All cached objects.
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.shared.state.read().objects.values().cloned().collect()
+        self.shared.state.read().all().cloned().filter_map(typed).collect()
     }
 
     /// The objects of a namespace.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        let state = self.shared.state.read();
-        let names = state.by_namespace.get(namespace).into_iter().flatten();
-        names.filter_map(|name| state.objects.get(&Key::new(namespace, name)).cloned()).collect()
+        let objects = self.shared.state.read().in_namespace(namespace);
+        objects.into_iter().filter_map(typed).collect()
     }
 
     /// The objects that an index has under a key; none if there is no such index.
     pub fn by(&self, index: &str, text: &str) -> Vec<Arc<K>> {
-        let state = self.shared.state.read();
-        let Some(index) = state.indexes.iter().find(|one| one.name == index) else { return Vec::new() };
-        let keys = index.keys.get(text).into_iter().flatten();
-        keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+        let objects = self.shared.state.read().by(index, text);
+        objects.into_iter().filter_map(typed).collect()
     }
 
     pub fn len(&self) -> usize {
-        self.shared.state.read().objects.len()
+        self.shared.state.read().len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -241,7 +178,7 @@ impl<K: Resource> Informer<K> {
         object.metadata_mut().managed_fields = Vec::new();
         let (key, object) = (Key::of(&object), Arc::new(object));
         let listeners = self.shared.listeners.read();
-        let old = self.shared.state.write().put(&key, object.clone());
+        let old = self.shared.state.write().put(&key, object.clone()).and_then(typed::<K>);
         let change = match &old {
             // a new list repeats objects that have not changed
             Some(old) if old.resource_version() == object.resource_version() => return,
@@ -253,7 +190,7 @@ impl<K: Resource> Informer<K> {
 
     fn remove(&self, key: &Key) {
         let listeners = self.shared.listeners.read();
-        let Some(old) = self.shared.state.write().take(key) else { return };
+        let Some(old) = self.shared.state.write().take(key).and_then(typed) else { return };
         listeners.iter().for_each(|listener| listener(&Change::Deleted(&old)));
     }
 }
@@ -269,8 +206,8 @@ impl<K: Resource> Sink for Informer<K> {
     }
 
     fn list_complete(&self, all: HashSet<Key>, version: &str) {
-        let known: Vec<Key> = self.shared.state.read().objects.keys().cloned().collect();
-        known.iter().filter(|key| !all.contains(key)).for_each(|key| self.remove(key));
+        let gone = self.shared.state.read().missing_from(&all);
+        gone.iter().for_each(|key| self.remove(key));
         self.move_to(version);
         self.shared.synced.send_replace(true);
     }
