@@ -41,6 +41,8 @@ pub enum Reply {
     Silence,
     /// A gigabyte.
     Flood,
+    /// Switches to the protocol of the request; then every byte comes back, in capitals.
+    Echo,
 }
 
 /// Work before a reply.
@@ -104,7 +106,8 @@ impl HttpsServer {
                 connections.spawn(async move {
                     let Ok(stream) = acceptor.accept(tcp).await else { return };
                     let service = service_fn(move |request| respond(request, handler.clone(), log.clone()));
-                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                    let _ = connection.with_upgrades().await;
                 });
             }
         });
@@ -151,10 +154,11 @@ impl HttpsServer {
 type TestResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 async fn respond(
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     handler: Arc<impl Fn(&ReceivedRequest) -> Reply>,
     log: Arc<Mutex<Vec<ReceivedRequest>>>,
 ) -> Result<TestResponse, Infallible> {
+    let (upgrade, protocol) = (hyper::upgrade::on(&mut request), request.headers().get("upgrade").cloned());
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let path = parts.uri.path_and_query().map_or("", |it| it.as_str()).to_owned();
@@ -175,7 +179,29 @@ async fn respond(
         Reply::Text(status, text) => answered(status, text),
         Reply::Silence | Reply::After(..) => std::future::pending().await,
         Reply::Flood => Response::new(Flood { left: 1 << 30 }.boxed_unsync()),
+        Reply::Echo => match protocol {
+            None => answered(400, "no upgrade".to_owned()),
+            Some(protocol) => {
+                tokio::spawn(echo(upgrade));
+                let response = Response::builder().status(101).header("connection", "Upgrade");
+                let response = response.header("upgrade", protocol);
+                response.body(Full::default().boxed_unsync()).unwrap()
+            }
+        },
     })
+}
+
+async fn echo(upgrade: hyper::upgrade::OnUpgrade) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let Ok(upgraded) = upgrade.await else { return };
+    let (mut reads, mut writes) = tokio::io::split(TokioIo::new(upgraded));
+    let mut buffer = [0; 1024];
+    while let Ok(count @ 1..) = reads.read(&mut buffer).await {
+        if writes.write_all(&buffer[..count].to_ascii_uppercase()).await.is_err() {
+            return;
+        }
+    }
+    let _ = writes.shutdown().await;
 }
 
 /// A number of blanks, a valid start of JSON.

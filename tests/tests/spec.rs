@@ -60,6 +60,7 @@ mod spec {
     mod map;
     mod metrics;
     mod negotiation;
+    mod node_requests;
     mod nodes;
     mod oidc;
     mod openapi;

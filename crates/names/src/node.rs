@@ -37,6 +37,7 @@ pub const CONFIG_MAP_PLUGIN: &str = "kubernetes.io~configmap";
 pub const SECRET_PLUGIN: &str = "kubernetes.io~secret";
 pub const PROJECTED_PLUGIN: &str = "kubernetes.io~projected";
 pub const DOWNWARD_API_PLUGIN: &str = "kubernetes.io~downward-api";
+pub const HOST_PATH_PLUGIN: &str = "kubernetes.io~host-path";
 pub const LOCAL_VOLUME_PLUGIN: &str = "kubernetes.io~local-volume";
 
 /// Labels of every node.

@@ -1,5 +1,6 @@
 //! The agent: joins sources, admission, workers, mirrors, and the writer of statuses.
 
+use crate::admission::sysctls::SysctlAllowlist;
 use crate::admission::{AdmissionNode, Rejection, admit};
 use crate::images::{CredentialProviders, Images};
 use crate::pod::events::PodEvents;
@@ -16,6 +17,7 @@ use crate::sources::files::FileSource;
 use crate::sources::mirrors::Mirrors;
 use crate::sources::url::UrlSource;
 use crate::sources::{PodChange, api_pods};
+use crate::stats::AgentMetrics;
 use crate::status::writer::StatusWriter;
 use api::Time;
 use api::core::v1::{Node, Pod, PodStatus};
@@ -27,6 +29,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+
+/// The time between the forced deletion of a pod and its end.
+const FORCED_DELAY: Duration = Duration::from_secs(1);
 
 /// What an agent is made from.
 pub struct AgentOptions {
@@ -45,6 +50,9 @@ pub struct AgentOptions {
     pub parallel_pulls: Option<usize>,
     pub credential_providers: Option<Arc<dyn CredentialProviders>>,
     pub static_pods: StaticPodOptions,
+    pub metrics: AgentMetrics,
+    /// Kernel parameters that pods may set.
+    pub sysctls: SysctlAllowlist,
     pub log_dir: PathBuf,
     pub log_link_dir: PathBuf,
 }
@@ -84,7 +92,12 @@ impl Agent {
         let runtime = options.runtime.clone();
         let runtime_name = runtime.version().await?.name;
         let pods = api_pods::informer(&options.factory, &options.node_name);
-        let statuses = Arc::new(StatusWriter::new(options.client.clone(), pods.clone(), &options.world));
+        let statuses = Arc::new(StatusWriter::new(
+            options.client.clone(),
+            pods.clone(),
+            &options.world,
+            options.metrics.clone(),
+        ));
         let (finished, ends) = mpsc::unbounded_channel();
         let world = options.world.clone();
         let context = WorkerContext {
@@ -100,7 +113,13 @@ impl Agent {
                 options.credential_providers,
             ),
             statuses: statuses.clone(),
-            prober: Prober { runtime: runtime.clone(), world: world.clone(), events: options.events.clone() },
+            prober: Prober {
+                runtime: runtime.clone(),
+                world: world.clone(),
+                events: options.events.clone(),
+                metrics: options.metrics.clone(),
+            },
+            metrics: options.metrics.clone(),
             finished,
             host_ips: options.host_ips,
         };
@@ -114,6 +133,7 @@ impl Agent {
         let dispatcher = Dispatcher {
             world: world.clone(),
             node: options.node,
+            sysctls: options.sysctls,
             events: options.events,
             workers: workers.clone(),
             statuses: statuses.clone(),
@@ -129,7 +149,7 @@ impl Agent {
             log_dir: options.log_dir,
             link_dir: options.log_link_dir,
         };
-        let observer = Observer::new(runtime, world, workers.clone());
+        let observer = Observer::new(runtime, world, workers.clone(), options.metrics);
         let listed = observer.listed.subscribe();
         tasks.extend([
             tokio::spawn(mirrors.run()).abort_handle(),
@@ -172,6 +192,7 @@ fn follow_static_pods(
 struct Dispatcher {
     world: World,
     node: watch::Receiver<Arc<Node>>,
+    sysctls: SysctlAllowlist,
     events: Arc<dyn PodEvents>,
     workers: Arc<PodWorkers>,
     statuses: Arc<StatusWriter>,
@@ -221,7 +242,10 @@ impl Dispatcher {
                     self.mirrors.remove(&pod);
                 }
                 self.rejected.remove(uid);
-                if self.workers.remove(uid) {
+                let current = self.workers.pod(uid).filter(|it| !is_static(it));
+                if current.is_some_and(|it| it.metadata.deletion_timestamp.is_none()) {
+                    self.remove_later(uid.clone());
+                } else if self.workers.remove(uid) {
                     self.statuses.forget(uid);
                 }
             }
@@ -232,6 +256,18 @@ impl Dispatcher {
                 }
             }
         }
+    }
+
+    /// Removes a pod that is gone from the API without notice, after a moment: a client that deletes with force and
+    /// looks at once finds its containers untouched, as with upstream's agent.
+    fn remove_later(&self, uid: String) {
+        let (world, workers, statuses) = (self.world.clone(), self.workers.clone(), self.statuses.clone());
+        tokio::spawn(async move {
+            env::sleep(&world, FORCED_DELAY).await;
+            if workers.remove(&uid) {
+                statuses.forget(&uid);
+            }
+        });
     }
 
     fn set(&mut self, pod: Arc<Pod>) {
@@ -245,7 +281,7 @@ impl Dispatcher {
         if is_new && !is_over {
             let node = AdmissionNode::from(&**self.node.borrow());
             let others = self.workers.active_pods();
-            if let Err(rejection) = admit(&pod, &node, &others) {
+            if let Err(rejection) = admit(&pod, &node, &self.sysctls, &others) {
                 self.reject(pod, rejection);
                 return;
             }

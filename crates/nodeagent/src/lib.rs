@@ -16,6 +16,8 @@
 //! | [`runtime`] | the container runtime: a trait, the CRI behind it, a simulated one |
 //! | [`container`], [`downward`], [`objects`] | what a container sees, and the objects that it refers to |
 //! | [`volumes`] | volumes of pods |
+//! | [`file_watch`] | notifications of the kernel about files |
+//! | [`eviction`] | ends pods that use too much |
 //! | [`pod_setup`] | the surroundings of pods on this machine |
 //! | [`pod_facts`] | facts that follow from a spec |
 
@@ -26,6 +28,8 @@ pub mod cgroups;
 pub mod configuration;
 pub mod container;
 pub mod downward;
+pub mod eviction;
+pub mod file_watch;
 pub mod images;
 pub mod logs;
 pub mod node;

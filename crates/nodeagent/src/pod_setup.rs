@@ -1,13 +1,15 @@
 //! The surroundings of pods on this machine: volumes, cgroups, configurations, links to logs.
 
+use crate::admission::apparmor;
 use crate::cgroups::CgroupManager;
 use crate::container::config::{ConfigSources, ContainerRequest, container_config};
 use crate::container::{NodeFacts, sandbox_config};
 use crate::objects::ObjectSource;
 use crate::objects::cache::ObjectCache;
 use crate::pod::events::PodEvents;
-use crate::pod::setup::{ConfigError, ContainerInput, PodSetup, SetupError};
+use crate::pod::setup::{ConfigError, ContainerInput, PodSetup, Refusal, SetupError};
 use crate::runtime::{ContainerConfig, SandboxConfig};
+use crate::stats::AgentMetrics;
 use crate::volumes::VolumeManager;
 use api::core::v1::{Pod, Secret};
 use api::node::v1::RuntimeClass;
@@ -34,8 +36,11 @@ pub struct MachineSetup {
     pub objects: Arc<ObjectCache>,
     pub cgroups: Arc<CgroupManager>,
     pub events: Arc<dyn PodEvents>,
+    pub metrics: AgentMetrics,
     /// The flat directory of links to logs.
     pub log_link_dir: PathBuf,
+    /// Whether the kernel enforces AppArmor profiles.
+    pub has_apparmor: bool,
 }
 
 impl MachineSetup {
@@ -76,10 +81,18 @@ impl MachineSetup {
 }
 
 impl PodSetup for MachineSetup {
+    fn refusal(&self, pod: &Pod) -> Option<Refusal> {
+        let message = apparmor::refusal(pod, self.has_apparmor)?;
+        Some(Refusal { reason: "AppArmor", message })
+    }
+
     fn prepare<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), SetupError>> {
         async move {
             self.objects.register(pod);
-            if let Err(why) = self.cgroups.ensure_pod(pod) {
+            let begun = self.world.elapsed();
+            let made = self.cgroups.ensure_pod(pod);
+            self.metrics.cgroup_handled("create", self.world.elapsed().saturating_sub(begun));
+            if let Err(why) = made {
                 let note = Note::warning("FailedCreatePodContainer", why);
                 return Err(SetupError { notes: vec![note], retry_after: Duration::from_secs(10) });
             }
@@ -95,7 +108,10 @@ impl PodSetup for MachineSetup {
                 }
             }
             let mounted = self.volumes.mount_all(pod).await;
-            mounted.map(drop).map_err(|why| SetupError { notes: why.notes, retry_after: why.retry_after })
+            let mounted =
+                mounted.map_err(|why| SetupError { notes: why.notes, retry_after: why.retry_after })?;
+            self.record(pod, &mounted.notes);
+            Ok(())
         }
         .boxed()
     }
@@ -194,7 +210,9 @@ impl PodSetup for MachineSetup {
         async move {
             let uid = &pod.metadata.uid;
             self.volumes.unmount_all(uid).await?;
+            let begun = self.world.elapsed();
             self.cgroups.remove_pod(pod).map_err(|why| why.to_string())?;
+            self.metrics.cgroup_handled("destroy", self.world.elapsed().saturating_sub(begun));
             self.objects.unregister(uid);
             Ok(())
         }

@@ -94,9 +94,14 @@ pub struct Up {
     #[arg(long, value_name = "FILE")]
     pub scheduler_config: Option<PathBuf>,
 
-    /// The components to run, comma-separated
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver,controller-manager,scheduler")]
-    pub components: Vec<Component>,
+    /// The KubeletConfiguration file of the node agent
+    #[arg(long, value_name = "FILE")]
+    pub nodeagent_config: Option<PathBuf>,
+
+    /// The components to run, comma-separated [default: apiserver,controller-manager,scheduler, and nodeagent where the
+    /// process is root and a container runtime listens]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse)]
+    pub components: Option<Vec<Component>>,
 
     #[command(flatten)]
     pub server: Apiserver,
@@ -111,7 +116,12 @@ pub struct Up {
 impl Up {
     /// The deployment mode of the API server.
     pub fn mode(&self) -> DeploymentMode {
-        DeploymentMode::AllInOne { runs_controllers: self.components.contains(&Component::ControllerManager) }
+        DeploymentMode::AllInOne { runs_controllers: self.runs(Component::ControllerManager) }
+    }
+
+    /// Whether a component is to run; the node agent runs by default where it can.
+    pub fn runs(&self, component: Component) -> bool {
+        self.components.as_ref().is_none_or(|it| it.contains(&component))
     }
 }
 
@@ -232,6 +242,8 @@ pub enum Component {
     /// The control loops.
     ControllerManager,
     Scheduler,
+    /// The pods of this machine.
+    Nodeagent,
 }
 
 impl Component {
@@ -239,6 +251,7 @@ impl Component {
         ("apiserver", Self::Apiserver),
         ("controller-manager", Self::ControllerManager),
         ("scheduler", Self::Scheduler),
+        ("nodeagent", Self::Nodeagent),
     ];
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -386,12 +399,19 @@ mod tests {
     fn defaults_listen_on_this_machine() {
         let up = up("pintle up");
         assert_eq!((up.server.bind_address.to_string().as_str(), up.server.secure_port), ("127.0.0.1", 6443));
-        assert_eq!(up.components, [Component::Apiserver, Component::ControllerManager, Component::Scheduler]);
+        assert!(up.components.is_none() && Component::ALL.iter().all(|(_, it)| up.runs(*it)));
         assert_eq!(up.server.authorization.authorization_mode, [auth::Mode::Node, auth::Mode::Rbac]);
         let Apiserver { store, write_kubeconfig, logs, .. } = &up.server;
         assert!(
             !store.ephemeral && store.data_dir.is_none() && write_kubeconfig.is_none() && logs.verbosity == 0
         );
+    }
+
+    #[test]
+    fn components_are_chosen() {
+        let up = up("pintle up --components apiserver,nodeagent");
+        assert!(up.runs(Component::Apiserver) && up.runs(Component::Nodeagent));
+        assert!(!up.runs(Component::Scheduler) && !up.runs(Component::ControllerManager));
     }
 
     #[test]

@@ -53,6 +53,37 @@ current-context: pintle
     )
 }
 
+/// The text of a kubeconfig for one user with a certificate.
+pub fn render_user(server: SocketAddr, authority_pem: &str, user: &str, pair: &CertifiedKey) -> String {
+    let encode = |text: &str| STANDARD.encode(text);
+    format!(
+        "{FIRST_LINE}
+apiVersion: v1
+kind: Config
+clusters:
+- name: pintle
+  cluster:
+    server: {url}
+    certificate-authority-data: {authority}
+users:
+- name: {user}
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+contexts:
+- name: pintle
+  context:
+    cluster: pintle
+    user: {user}
+current-context: pintle
+",
+        url = url(server),
+        authority = encode(authority_pem),
+        certificate = encode(&pair.certificate),
+        key = encode(&pair.key),
+    )
+}
+
 /// The URL of a server that listens on `address`, for clients on this machine.
 pub fn url(address: SocketAddr) -> String {
     let ip = match address.ip() {
@@ -121,6 +152,19 @@ mod tests {
             assert_eq!(token, has_token, "{context}");
             assert_eq!(target.identity.is_some(), !has_token, "{context}");
         }
+    }
+
+    #[test]
+    fn a_node_has_a_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        let authority = rcgen::generate_simple_self_signed(["ca".to_owned()]).unwrap().cert;
+        let text =
+            render_user("127.0.0.1:6443".parse().unwrap(), &authority.pem(), "system:node:n", &admin());
+        write(&file, &text).unwrap();
+        let target = Target::from_kubeconfig(&file).unwrap();
+        assert_eq!(target.url.trim_end_matches('/'), "https://127.0.0.1:6443");
+        assert!(target.identity.is_some());
     }
 
     #[test]

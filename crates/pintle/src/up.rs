@@ -22,6 +22,7 @@ use crate::deployment_mode::DeploymentMode;
 use crate::host::host_name;
 use crate::in_process::{InProcess, RunningFlag};
 use crate::logs::Verbosity;
+use crate::node_agent::{self, NodeFiles, Readiness};
 use crate::options::{Apiserver, Authorities, ConfigErrors, Controllers, LeaderElection};
 use crate::pki::{ADMIN, CertifiedKey, Hosts, Pki};
 use crate::server_config::ServerConfig;
@@ -31,16 +32,18 @@ use crate::{files, kubeconfig, process_metrics, scheduler};
 /// Runs a control plane until a signal arrives.
 pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
     anyhow::ensure!(
-        args.components.contains(&Component::Apiserver),
-        "--components does not include apiserver: add it, or run pintle controller-manager or pintle scheduler"
+        args.runs(Component::Apiserver),
+        "--components does not include apiserver: add it, or run pintle controller-manager, scheduler or nodeagent"
     );
-    let runs_loops = args.components.contains(&Component::ControllerManager);
     let components = Components {
-        loops: runs_loops.then_some(&args.loops),
+        loops: args.runs(Component::ControllerManager).then_some(&args.loops),
         scheduler: args
-            .components
-            .contains(&Component::Scheduler)
+            .runs(Component::Scheduler)
             .then_some(SchedulerArgs { config: args.scheduler_config.as_deref() }),
+        agent: args.runs(Component::Nodeagent).then_some(AgentArgs {
+            config: args.nodeagent_config.as_deref(),
+            is_required: args.components.is_some() || args.nodeagent_config.is_some(),
+        }),
         election: Some(&args.leader_election),
     };
     run(&args.server, args.mode(), components, (world, verbosity)).await
@@ -56,12 +59,20 @@ pub async fn apiserver(args: Apiserver, world: World, verbosity: Verbosity) -> a
 struct Components<'a> {
     loops: Option<&'a Controllers>,
     scheduler: Option<SchedulerArgs<'a>>,
+    agent: Option<AgentArgs<'a>>,
     election: Option<&'a LeaderElection>,
 }
 
 /// The flags of the scheduler.
 struct SchedulerArgs<'a> {
     config: Option<&'a Path>,
+}
+
+/// The flags of the node agent.
+struct AgentArgs<'a> {
+    config: Option<&'a Path>,
+    /// Whether a machine that cannot run pods is an error.
+    is_required: bool,
 }
 
 async fn run(
@@ -106,6 +117,10 @@ async fn run(
         components.scheduler.and_then(|it| scheduler::options(it.config, &names, gates, &mut errors));
     errors.check()?;
     let scheduler = scheduling.map(|options| (options, RunningFlag::new("scheduler")));
+    let node = match &components.agent {
+        Some(agent) => prepare_node(agent, &config, own.as_ref(), &data_dir, &world)?,
+        None => NodePlan::default(),
+    };
     let (written, before_ready) = admin_kubeconfig(args, mode, own.as_ref(), &config, &data_dir, &world);
     let deployment = Deployment {
         before_ready,
@@ -126,13 +141,46 @@ async fn run(
         running.push(scheduler::start(&server, &names, options, lease, flag, metrics.clone(), &world));
     }
     if let Some((options, flag)) = loops {
-        running.push(control_loops::start(&server, &names, options, lease, flag, metrics, &world));
+        running.push(control_loops::start(&server, &names, options, lease, flag, metrics.clone(), &world));
+    }
+    if let Some((files, endpoint)) = &node.agent {
+        let config = components.agent.as_ref().and_then(|it| it.config);
+        running.push(node_agent::start(&server, &names, files, (config, endpoint), metrics, &world));
     }
     // a closed terminal is not an error
-    let message = greeting(&server, written.as_ref(), is_shared, world.elapsed().as_millis());
+    let message = greeting(&server, written.as_ref(), &node.message, is_shared, world.elapsed().as_millis());
     let _ = stdout().write_all(message.as_bytes());
     let _ = stdout().flush();
     run_until_stopped(server, running, &mut signals, written.as_ref()).await
+}
+
+/// The node of this machine: its files and the runtime's endpoint, and a line for the user.
+#[derive(Default)]
+struct NodePlan {
+    agent: Option<(NodeFiles, String)>,
+    message: String,
+}
+
+fn prepare_node(
+    agent: &AgentArgs<'_>,
+    config: &ServerConfig,
+    own: Option<&Pki>,
+    data_dir: &DataDir,
+    world: &World,
+) -> anyhow::Result<NodePlan> {
+    let directory = data_dir.directory();
+    let (directory, endpoint) = match (directory, node_agent::readiness(directory)) {
+        (Some(directory), Readiness::Ready { endpoint }) => (directory, endpoint),
+        (_, Readiness::Missing(why)) if agent.is_required => anyhow::bail!("{why}"),
+        (_, Readiness::Missing(why)) => return Ok(NodePlan { agent: None, message: format!("{why}\n") }),
+        (None, Readiness::Ready { .. }) => return Ok(NodePlan::default()),
+    };
+    let mut authorities = own.map(|pki| pki.ca.certificate.clone()).unwrap_or_default();
+    authorities.push_str(config.authorities.clients.as_deref().unwrap_or_default());
+    let trusted = own.map(|pki| config.certificates.kubeconfig_authorities(&pki.ca.certificate));
+    let files = NodeFiles::prepare(directory, trusted, &authorities, world)?;
+    let message = format!("Pods run on this machine, by the runtime at {endpoint}.\n");
+    Ok(NodePlan { agent: Some((files, endpoint)), message })
 }
 
 /// The administrator's kubeconfig, if any, and the hook that writes it before the server is ready, so that scripts that
@@ -220,7 +268,13 @@ Other servers on this etcd must use the same keys: of service accounts (--servic
 directory pki of one data directory.
 ";
 
-fn greeting(server: &Server, written: Option<&Kubeconfig>, is_shared: bool, started_ms: u128) -> String {
+fn greeting(
+    server: &Server,
+    written: Option<&Kubeconfig>,
+    node: &str,
+    is_shared: bool,
+    started_ms: u128,
+) -> String {
     let url = kubeconfig::url(server.local_addr());
     let mut text = format!("{} is ready on {url} ({started_ms} ms)\n", cli::version());
     if let Some(written) = written {
@@ -234,6 +288,7 @@ fn greeting(server: &Server, written: Option<&Kubeconfig>, is_shared: bool, star
     if is_shared {
         text.push_str(SHARED_KEYS);
     }
+    text.push_str(node);
     text.push_str("Stop with Ctrl-C.\n");
     text
 }
@@ -421,7 +476,7 @@ mod tests {
         let taken = taken.await.err().unwrap().to_string();
         assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
         let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
-        let message = greeting(&server, Some(&written), false, 7);
+        let message = greeting(&server, Some(&written), "", false, 7);
         assert!(
             message.contains(&kubeconfig::url(server.local_addr())) && message.contains("KUBECONFIG=/tmp/k"),
             "{message}"

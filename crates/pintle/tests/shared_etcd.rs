@@ -33,7 +33,8 @@ impl Running {
 
 fn up(etcd: &FakeEtcd, directory: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.args(["up", "--secure-port=0", "--etcd-servers", &etcd.targets()[0].url, "--data-dir"]);
+    command.args(["up", "--components", "apiserver,controller-manager,scheduler", "--secure-port=0"]);
+    command.args(["--etcd-servers", &etcd.targets()[0].url, "--data-dir"]);
     command.arg(directory).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

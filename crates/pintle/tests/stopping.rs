@@ -26,7 +26,8 @@ impl Drop for Pintle {
 impl Pintle {
     fn start(directory: &Path, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
-        command.args(["up", "--secure-port", "0", "--data-dir"]).arg(directory).args(options);
+        command.args(["up", "--components", "apiserver,controller-manager,scheduler", "--secure-port", "0"]);
+        command.arg("--data-dir").arg(directory).args(options);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let message = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
         assert!(message.contains("is ready on https://"), "{message}");

@@ -1,6 +1,14 @@
 //! Admission on the node: whether a pod may run here, beside the pods that run already.
 //!
 //! The API may bind a pod to the node that it cannot run: the scheduler was late, or was left out.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`sysctls`] | kernel parameters that pods may set |
+//! | [`apparmor`] | pods that wait for AppArmor |
+
+pub mod apparmor;
+pub mod sysctls;
 
 use crate::pod_facts::{CPU, EPHEMERAL_STORAGE, MEMORY, ResourceList, add_all, is_static, pod_requests};
 use api::Quantity;
@@ -8,6 +16,7 @@ use api::core::v1::{Node, Pod, Taint, Toleration};
 use api::node_selector::RequiredNodes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use sysctls::SysctlAllowlist;
 
 /// Why a pod is rejected: the reason of its status and of the event, and the message of the event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,8 +49,16 @@ fn reject(reason: impl Into<String>, message: impl Into<String>) -> Result<(), R
     Err(Rejection { reason: reason.into(), message: message.into() })
 }
 
-/// Checks a pod against the node and the pods that are active there.
-pub fn admit(pod: &Pod, node: &AdmissionNode, others: &[Arc<Pod>]) -> Result<(), Rejection> {
+/// Checks a pod against the node, its kernel parameters, and the pods that are active there.
+pub fn admit(
+    pod: &Pod,
+    node: &AdmissionNode,
+    sysctls: &SysctlAllowlist,
+    others: &[Arc<Pod>],
+) -> Result<(), Rejection> {
+    if let Err(why) = sysctls.check(pod) {
+        return reject("SysctlForbidden", format!("forbidden sysctl: {why}"));
+    }
     if pod.spec.os.as_ref().is_some_and(|it| !it.name.is_empty() && it.name != "linux") {
         return reject("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
     }
@@ -182,15 +199,19 @@ mod tests {
             (r#"{"containers":[{"ports":[{"hostPort":80}]}]}"#, "NodePorts: Predicate NodePorts failed"),
             (r#"{"containers":[{"ports":[{"hostPort":80,"protocol":"UDP"}]}]}"#, ""),
             (r#"{"containers":[{"ports":[{"hostPort":81,"hostIP":"127.0.0.2"}]}]}"#, ""),
+            (
+                r#"{"securityContext":{"sysctls":[{"name":"vm.swappiness","value":"1"}]}}"#,
+                "SysctlForbidden: forbidden sysctl: \"vm.swappiness\" not allowlisted",
+            ),
             (r#"{"nodeName":"other"}"#, "NodeName: Predicate NodeName failed"),
         ];
         for (spec, expected) in cases {
-            let result = admit(&pod(spec), &node(), &others);
+            let result = admit(&pod(spec), &node(), &SysctlAllowlist::default(), &others);
             let text = result.err().map(|it| format!("{}: {}", it.reason, it.message)).unwrap_or_default();
             assert_eq!(text, expected, "{spec}");
         }
         let full = [others[0].clone(), others[1].clone(), pod("{}")];
-        let reason = admit(&pod("{}"), &node(), &full).err().map(|it| it.reason);
+        let reason = admit(&pod("{}"), &node(), &SysctlAllowlist::default(), &full).err().map(|it| it.reason);
         assert_eq!(reason.as_deref(), Some("OutOfpods"));
     }
 }

@@ -1,6 +1,6 @@
 //! The runtime and the API server.
 
-use super::parts::failed;
+use super::start_error::failed;
 use crate::configuration::{Configuration, Flags, StartError};
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{Runtime, SharedRuntime};
@@ -17,12 +17,15 @@ use std::task::{Context, Poll};
 const ENDPOINTS: [&str; 3] =
     ["/run/containerd/containerd.sock", "/run/crio/crio.sock", "/var/run/cri-dockerd.sock"];
 
+/// The first usual endpoint of a runtime that exists.
+pub fn endpoint() -> Option<String> {
+    ENDPOINTS.iter().find(|path| Path::new(path).exists()).map(|path| format!("unix://{path}"))
+}
+
 /// The runtime at the endpoint of the flag, or at the first usual one that exists.
 pub async fn runtime(configuration: &Configuration, flags: &Flags) -> Result<SharedRuntime, StartError> {
-    let found =
-        || ENDPOINTS.iter().find(|path| Path::new(path).exists()).map(|path| format!("unix://{path}"));
     let given = flags.given("container-runtime-endpoint").map(str::to_owned);
-    let endpoint = given.or_else(found).ok_or_else(|| {
+    let endpoint = given.or_else(endpoint).ok_or_else(|| {
         StartError::new(
             "failed to validate kubelet flags: the container runtime endpoint address was not specified or empty, use --container-runtime-endpoint to set",
         )
@@ -38,20 +41,43 @@ pub async fn runtime(configuration: &Configuration, flags: &Flags) -> Result<Sha
     Ok(Arc::new(runtime))
 }
 
-/// The client of the API server of the kubeconfig; without one, a client whose requests fail.
-pub fn client(
+/// The clients of an agent: each has a rate limit of its own.
+#[derive(Clone)]
+pub struct Clients {
+    pub api: Client,
+    pub events: Client,
+}
+
+/// The clients of the API server of the kubeconfig; without one, clients whose requests fail.
+pub fn clients(
     configuration: &Configuration,
     flags: &Flags,
     metrics: &Metrics,
     world: &World,
-) -> Result<Client, StartError> {
-    let Some(file) = flags.given("kubeconfig") else { return Ok(Client::new(NoServer)) };
+) -> Result<Clients, StartError> {
+    let Some(file) = flags.given("kubeconfig") else {
+        return Ok(Clients { api: Client::new(NoServer), events: Client::new(NoServer) });
+    };
     let target = Target::from_kubeconfig(Path::new(file))
         .map_err(|why| failed(format!("invalid kubeconfig: {why}")))?;
     let transport = transport::transport(&target, "kubelet", metrics).map_err(failed)?;
-    let (qps, burst) = (configuration.int("kubeAPIQPS"), configuration.int("kubeAPIBurst"));
-    let rate = Rate { per_second: qps as f64, burst: u32::try_from(burst).unwrap_or(0) };
-    Ok(transport::client(&transport, rate, world))
+    let limited = |qps: &str, burst: &str| {
+        let rate = rate(configuration.int(qps), configuration.int(burst));
+        transport::client(&transport, rate, world)
+    };
+    Ok(Clients {
+        api: limited("kubeAPIQPS", "kubeAPIBurst"),
+        events: limited("eventRecordQPS", "eventBurst"),
+    })
+}
+
+/// A rate limit; zero stands for the default of upstream's client.
+fn rate(per_second: i64, burst: i64) -> Rate {
+    let or_default = |value: i64, default: i64| if value == 0 { default } else { value };
+    Rate {
+        per_second: or_default(per_second, 5) as f64,
+        burst: u32::try_from(or_default(burst, 10)).unwrap_or(0),
+    }
 }
 
 /// The server of an agent that runs static pods alone.

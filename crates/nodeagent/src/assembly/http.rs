@@ -1,21 +1,25 @@
 //! The HTTP API of an agent.
 
-use super::parts::{Parts, failed};
+use super::parts::Parts;
+use super::start_error::failed;
 use crate::agent::Agent;
+use crate::cgroups::CgroupManager;
 use crate::configuration::StartError;
+use crate::node::Machine;
 use crate::pod::workers::PodWorkers;
 use crate::runtime::SharedRuntime;
 use crate::server::{
-    AuthenticationOptions, AuthorizationOptions, ClientReviews, MetricsPage, PodView, Reviews, ServerDeps,
-    ServerOptions, TlsOptions, bind, serve as serve_http,
+    AuthenticationOptions, AuthorizationOptions, ClientReviews, PodView, Reviews, ServerDeps, ServerOptions,
+    TlsOptions, bind, serve as serve_http,
 };
-use crate::stats::{StatsSources, Usage};
+use crate::stats::{AgentMetrics, StatsSources, Usage, VolumeUsage};
 use crate::status::writer::StatusWriter;
+use crate::volumes::VolumeManager;
 use api::core::v1::Pod;
 use client::Client;
 use futures_util::FutureExt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -45,6 +49,16 @@ impl PodView for AgentPods {
     }
 }
 
+/// What the pages of usage are made from.
+pub struct StatsParts {
+    pub metrics: AgentMetrics,
+    pub machine: Machine,
+    pub cgroups: Arc<CgroupManager>,
+    pub volumes: VolumeManager,
+    pub log_dir: PathBuf,
+    pub root_dir: PathBuf,
+}
+
 /// Serves the ports of the configuration.
 pub async fn serve(
     parts: &Parts,
@@ -52,7 +66,7 @@ pub async fn serve(
     runtime: SharedRuntime,
     client: Client,
     node_name: &str,
-    root_dir: &Path,
+    stats: StatsParts,
     host_ips: watch::Receiver<Vec<String>>,
 ) -> Result<(), StartError> {
     let configuration = &parts.configuration;
@@ -80,6 +94,8 @@ pub async fn serve(
             directory: PathBuf::from(parts.flags.text("cert-dir")),
             hosts,
             client_authorities: Some(PathBuf::from(client_ca)).filter(|it| !it.as_os_str().is_empty()),
+            min_version: configuration.text(&["tlsMinVersion"]).to_owned(),
+            cipher_suites: configuration.texts("tlsCipherSuites"),
         },
         healthz: address(configuration.text(&["healthzBindAddress"]), configuration.int("healthzPort")),
         read_only: address(host, configuration.int("readOnlyPort")),
@@ -97,19 +113,21 @@ pub async fn serve(
         node_name: node_name.to_owned(),
         world: parts.world.clone(),
         proc: PathBuf::from("/proc"),
-        root_dir: root_dir.to_owned(),
+        root_dir: stats.root_dir.clone(),
+        log_dir: stats.log_dir,
+        machine: stats.machine,
+        cgroups: Some(stats.cgroups),
+        metrics: stats.metrics.clone(),
+        volumes: VolumeUsage::new(
+            stats.volumes,
+            configuration.duration(&["volumeStatsAggPeriod"]),
+            parts.world.clone(),
+        ),
+        last_listed: Box::new(last_listed(agent.listed.clone(), parts.world.clone())),
     }));
-    let registry = parts.registry.clone();
     let metrics = move |page| {
-        let (usage, registry) = (usage.clone(), registry.clone());
-        async move {
-            match page {
-                MetricsPage::Agent => Ok(registry.text().into()),
-                MetricsPage::Probes => Ok(bytes::Bytes::new()),
-                page => usage.page(page).await,
-            }
-        }
-        .boxed()
+        let usage = usage.clone();
+        async move { usage.page(page).await }.boxed()
     };
     let reviews: Arc<dyn Reviews> = Arc::new(ClientReviews { client, names: parts.names.clone() });
     let deps = ServerDeps {
@@ -118,7 +136,7 @@ pub async fn serve(
         configuration: Arc::new(configuration.clone()),
         runtime,
         pods,
-        reviews: parts.flags.given("kubeconfig").map(|_| reviews),
+        reviews: parts.has_api().then_some(reviews),
         authentication: AuthenticationOptions {
             anonymous: configuration.flag(&["authentication", "anonymous", "enabled"]),
             webhook: configuration.flag(&["authentication", "webhook", "enabled"]),
@@ -130,9 +148,22 @@ pub async fn serve(
             denied_ttl: configuration.duration(&["authorization", "webhook", "cacheUnauthorizedTTL"]),
         },
         metrics: Arc::new(metrics),
+        counters: stats.metrics,
+        has_checkpoints: parts.gates.is_open("ContainerCheckpoint"),
+        checkpoint_dir: stats.root_dir.join("checkpoints"),
+        idle_timeout: configuration.duration(&["streamingConnectionIdleTimeout"]),
         set_verbosity: parts.set_verbosity.clone(),
         log_directory: PathBuf::from("/var/log"),
     };
     serve_http(bound, deps).await;
     Ok(())
+}
+
+/// The wall clock at the last list of the runtime's containers, in seconds.
+fn last_listed(listed: watch::Receiver<Duration>, world: env::World) -> impl Fn() -> f64 {
+    move || {
+        let ago = world.elapsed().saturating_sub(*listed.borrow());
+        let now = world.now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        now.saturating_sub(ago).as_secs_f64()
+    }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `connection` | the runtime's endpoint, and the client of the API server |
 //! | `node` | options of the node object and facts about the machine |
-//! | `parts` | what an agent is made from |
+//! | `parts`, `start_error` | what an agent is made from; errors of the start |
 //! | `http` | the HTTP API: ports, certificates, pods, pages |
 //!
 //! The order is a list in [`run`]: runtime, client, node, surroundings of pods, agent, HTTP API.
@@ -13,15 +13,23 @@ mod connection;
 mod http;
 mod node;
 mod parts;
+mod start_error;
 
+pub use connection::{Clients, endpoint as runtime_endpoint};
+pub use http::StatsParts;
 pub use parts::Parts;
 
+use crate::admission::apparmor;
+use crate::admission::sysctls::SysctlAllowlist;
 use crate::agent::{Agent, AgentOptions, StaticPodOptions};
 use crate::cgroups::slices::SliceClient;
 use crate::cgroups::systemd::{SYSTEM_BUS, SystemdSlices};
 use crate::cgroups::{CgroupDriver, CgroupFiles, CgroupManager, CgroupOptions, LimitOptions};
-use crate::configuration::{Configuration, Flags, StartError};
+use crate::configuration::{Configuration, Flags, StartError, check_swap};
+use crate::eviction::machine::MachineObserver;
+use crate::eviction::{Evictor, EvictorOptions};
 use crate::images::CredentialProviders;
+use crate::images::docker_config::DockerConfig;
 use crate::images::providers::{ProviderSet, config};
 use crate::logs::rotation::Rotation;
 use crate::node::{LeaseRenewal, Machine, MachineAddresses, NodeReporter, ReporterDeps};
@@ -29,6 +37,9 @@ use crate::objects::cache::{ObjectCache, Strategy};
 use crate::pod::events::PodEvents;
 use crate::pod::workers::PodWorkers;
 use crate::pod_setup::MachineSetup;
+use crate::runtime::SharedRuntime;
+use crate::stats::AgentMetrics;
+use crate::stats::runtime_meter::RuntimeMeter;
 use crate::volumes::VolumeManager;
 use crate::volumes::linux_mounter::LinuxMounter;
 use api::Quantity;
@@ -36,29 +47,37 @@ use api::core::v1::{Node, Service};
 use client::{InformerFactory, Metrics, Recorder};
 use env::World;
 use parking_lot::RwLock;
-use parts::failed;
+use start_error::failed;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// Where runtimes write the logs of pods, and where links to them are.
 const LOG_DIR: &str = "/var/log/pods";
 const LOG_LINK_DIR: &str = "/var/log/containers";
+/// The places to which the machine swaps.
+const SWAPS: &str = "/proc/swaps";
 /// The mounts of this process.
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
 /// Runs the agent until it is dropped.
 pub async fn run(parts: Parts) -> Result<(), StartError> {
     let Parts { configuration, flags, names, world, .. } = &parts;
-    let providers = credential_providers(flags, world)?;
+    let counters = AgentMetrics::new(parts.registry.clone());
+    let root_dir = PathBuf::from(flags.text("root-dir"));
+    let providers = credential_providers(flags, &root_dir, parts.home.as_deref(), world, counters.clone())?;
     let runtime = connection::runtime(configuration, flags).await?;
     let metrics = Metrics::new(parts.registry.clone());
-    let client = connection::client(configuration, flags, &metrics, world)?;
-    let root_dir = PathBuf::from(flags.text("root-dir"));
+    let runtime: SharedRuntime =
+        Arc::new(RuntimeMeter { runtime, metrics: counters.clone(), world: world.clone() });
+    let Clients { api: client, events } = match &parts.clients {
+        Some(clients) => clients.clone(),
+        None => connection::clients(configuration, flags, &metrics, world)?,
+    };
     let node_name = node::name(flags, &parts.hostname);
     let machine = Machine::read(Path::new("/"));
     let options = node::options(configuration, flags, &node_name, &parts.hostname, &root_dir)?;
     let factory = InformerFactory::new(client.clone());
-    let recorder = Arc::new(Recorder::of_host(client.clone(), world.clone(), &names.agent, &node_name));
+    let recorder = Arc::new(Recorder::of_host(events, world.clone(), &names.agent, &node_name));
     let events: Arc<dyn PodEvents> = recorder.clone();
     let (reporter, monitor, handle) = NodeReporter::new(ReporterDeps {
         options: options.clone(),
@@ -70,7 +89,8 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         lookup: Arc::new(MachineAddresses),
         events: node::events(recorder.clone(), node_name.clone()),
     });
-    let cgroups = cgroups(configuration).map_err(failed)?;
+    check_swap(configuration, &std::fs::read_to_string(SWAPS).unwrap_or_default())?;
+    let cgroups = Arc::new(cgroups(configuration).map_err(failed)?);
     let amounts = node::amounts(&machine, &options);
     cgroups.set_up(&amounts.pods).map_err(|why| failed(format!("cannot make the cgroups of pods: {why}")))?;
     let workers: Arc<OnceLock<Arc<PodWorkers>>> = Arc::default();
@@ -88,17 +108,22 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     ));
     let volumes = VolumeManager::new(&root_dir, Arc::new(LinuxMounter), objects.clone(), world.clone());
     volumes.set_allocatable(amounts.allocatable.clone());
+    if strategy(configuration) != Strategy::Watch {
+        volumes.set_resync(configuration.duration(&["syncFrequency"]));
+    }
     let facts = node::facts(configuration, &root_dir, &machine, amounts.allocatable, Path::new(LOG_DIR));
     let setup = Arc::new(MachineSetup {
         client: client.clone(),
         world: world.clone(),
         facts: RwLock::new(Arc::new(facts)),
         host_ips: handle.host_ips.clone(),
-        volumes,
+        volumes: volumes.clone(),
         objects,
-        cgroups: Arc::new(cgroups),
+        cgroups: cgroups.clone(),
         events: events.clone(),
+        metrics: counters.clone(),
         log_link_dir: PathBuf::from(LOG_LINK_DIR),
+        has_apparmor: apparmor::is_enabled(Path::new("/")),
     });
     let lease =
         LeaseRenewal::new(&client, world.clone(), &node_name, options.lease_duration, handle.node.clone());
@@ -109,12 +134,14 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         factory,
         runtime: runtime.clone(),
         setup,
-        events,
+        events: events.clone(),
         node: handle.node.clone(),
         host_ips: handle.host_ips.clone(),
         parallel_pulls: configuration.flag(&["serializeImagePulls"]).then_some(1),
-        credential_providers: providers,
+        credential_providers: Some(providers),
         static_pods: static_pods(configuration),
+        metrics: counters.clone(),
+        sysctls: SysctlAllowlist::new(configuration.texts("allowedUnsafeSysctls")),
         log_dir: PathBuf::from(LOG_DIR),
         log_link_dir: PathBuf::from(LOG_LINK_DIR),
     })
@@ -130,8 +157,32 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         max_bytes: u64::try_from(size.whole()).unwrap_or(0),
         max_files: usize::try_from(configuration.int("containerLogMaxFiles")).unwrap_or(5),
     };
-    let has_api = flags.given("kubeconfig").is_some();
-    let http = http::serve(&parts, &agent, runtime, client, &node_name, &root_dir, handle.host_ips.clone());
+    let pressures = handle.clone();
+    let evictor = Evictor::new(EvictorOptions {
+        runtime: runtime.clone(),
+        world: world.clone(),
+        workers: agent.workers.clone(),
+        volumes: volumes.clone(),
+        events,
+        metrics: counters.clone(),
+        log_dir: PathBuf::from(LOG_DIR),
+        machine: MachineObserver { proc: PathBuf::from("/proc"), root_dir: root_dir.clone() },
+        thresholds: node::thresholds(configuration),
+        transition_period: configuration.duration(&["evictionPressureTransitionPeriod"]),
+        kept_images: vec![flags.text("pod-infra-container-image").to_owned()],
+        max_grace: configuration.int("evictionMaxPodGracePeriod"),
+        report: Box::new(move |it| pressures.set_pressures(it)),
+    });
+    let has_api = parts.has_api();
+    let stats = StatsParts {
+        metrics: counters,
+        machine,
+        cgroups,
+        volumes,
+        log_dir: PathBuf::from(LOG_DIR),
+        root_dir,
+    };
+    let http = http::serve(&parts, &agent, runtime, client, &node_name, stats, handle.host_ips.clone());
     let node = async {
         match has_api {
             // without an API server there is no node object
@@ -143,24 +194,30 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         ended = http => ended,
         () = node => Ok(()),
         () = rotation.run() => Ok(()),
+        () = evictor.run() => Ok(()),
     }
 }
 
+/// Credentials of the node: its files, and the programs of the configuration.
 fn credential_providers(
     flags: &Flags,
+    root_dir: &Path,
+    home: Option<&Path>,
     world: &World,
-) -> Result<Option<Arc<dyn CredentialProviders>>, StartError> {
+    metrics: AgentMetrics,
+) -> Result<Arc<dyn CredentialProviders>, StartError> {
     let (file, directory) =
         (flags.text("image-credential-provider-config"), flags.text("image-credential-provider-bin-dir"));
-    if file.is_empty() && directory.is_empty() {
-        return Ok(None);
-    }
-    let loaded = match file.is_empty() {
-        true => Err("credential provider config path is empty".to_owned()),
-        false => config::load(Path::new(file), Path::new(directory)),
+    let loaded = match (file.is_empty(), directory.is_empty()) {
+        (true, true) => Ok(Vec::new()),
+        (true, false) => Err("credential provider config path is empty".to_owned()),
+        _ => config::load(Path::new(file), Path::new(directory)),
     };
     match loaded {
-        Ok(configs) => Ok(Some(Arc::new(ProviderSet::new(configs, world.clone())))),
+        Ok(configs) => {
+            let files = DockerConfig::new(root_dir, home);
+            Ok(Arc::new(ProviderSet::new(configs, files, world.clone(), metrics)))
+        }
         Err(why) => Err(StartError::new(format!("\"Failed to register CRI auth plugins\" err={why:?}"))),
     }
 }

@@ -1,14 +1,16 @@
 //! Options of the node object, and facts that pods see.
 
-use super::parts::failed;
+use super::start_error::failed;
 use crate::configuration::{Configuration, Flags, StartError};
 use crate::container::NodeFacts;
 use crate::container::dns::DnsOptions;
+use crate::eviction::thresholds::{Threshold, ThresholdConfig};
 use crate::node::capacity::{PodLimits, Reservations, allocatable, capacity, cgroup_allocatable};
 use crate::node::reporter::NodeEvents;
 use crate::node::{AddressOptions, Machine, NodeOptions};
-use crate::pod_facts::ResourceList;
+use crate::pod_facts::{CPU, ResourceList};
 use crate::stats::filesystem;
+use api::Quantity;
 use api::core::v1::{ObjectReference, Taint};
 use client::Recorder;
 use schema::Value;
@@ -49,11 +51,8 @@ pub fn options(
             max_pods: configuration.int("maxPods"),
             pods_per_core: configuration.int("podsPerCore"),
         },
-        reservations: Reservations {
-            system: resources(configuration, "systemReserved"),
-            agent: resources(configuration, "kubeReserved"),
-            eviction: configuration.map("evictionHard"),
-        },
+        reservations: reservations(configuration),
+        is_allocatable_enforced: configuration.texts("enforceNodeAllocatable").iter().any(|it| it == "pods"),
         max_images: i32::try_from(configuration.int("nodeStatusMaxImages")).unwrap_or(50),
         update_frequency: configuration.duration(&["nodeStatusUpdateFrequency"]),
         report_frequency: configuration.duration(&["nodeStatusReportFrequency"]),
@@ -62,6 +61,28 @@ pub fn options(
         has_storage_isolation: configuration.flag(&["localStorageCapacityIsolation"]),
         ..NodeOptions::default()
     })
+}
+
+/// The thresholds of eviction.
+pub fn thresholds(configuration: &Configuration) -> Vec<Threshold> {
+    let config = ThresholdConfig {
+        hard: configuration.map("evictionHard"),
+        soft: configuration.map("evictionSoft"),
+        soft_grace: configuration.map("evictionSoftGracePeriod"),
+        minimum_reclaim: configuration.map("evictionMinimumReclaim"),
+    };
+    config.thresholds()
+}
+
+/// What is held back for the system. CPUs that are reserved by number take the place of amounts.
+fn reservations(configuration: &Configuration) -> Reservations {
+    let mut system = resources(configuration, "systemReserved");
+    let mut agent = resources(configuration, "kubeReserved");
+    if let Some(cpus) = configuration.reserved_cpus() {
+        agent.remove(CPU);
+        system.insert(CPU.to_owned(), Quantity::new(cpus));
+    }
+    Reservations { system, agent, eviction: configuration.map("evictionHard") }
 }
 
 fn resources(configuration: &Configuration, field: &str) -> ResourceList {
@@ -93,10 +114,11 @@ pub fn amounts(machine: &Machine, options: &NodeOptions) -> Amounts {
     let storage = filesystem(&options.root_dir).filter(|_| options.has_storage_isolation);
     let storage = storage.and_then(|it| i64::try_from(it.capacity).ok());
     let whole = capacity(machine, storage, options.pods);
-    Amounts {
-        allocatable: allocatable(&whole, &options.reservations),
-        pods: cgroup_allocatable(&whole, &options.reservations),
-    }
+    let pods = match options.is_allocatable_enforced {
+        true => cgroup_allocatable(&whole, &options.reservations),
+        false => ResourceList::new(),
+    };
+    Amounts { allocatable: allocatable(&whole, &options.reservations), pods }
 }
 
 pub fn facts(

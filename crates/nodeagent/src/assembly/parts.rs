@@ -1,9 +1,11 @@
 //! The parts of an agent that its process hands in.
 
-use crate::configuration::{Configuration, Flags, Gates, StartError};
+use super::connection::Clients;
+use crate::configuration::{Configuration, Flags, Gates};
 use env::World;
 use metrics::Registry;
 use names::Names;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What an agent is made from.
@@ -15,12 +17,18 @@ pub struct Parts {
     pub world: World,
     /// The host name of the machine.
     pub hostname: String,
+    /// The home directory of the user.
+    pub home: Option<PathBuf>,
     pub registry: Arc<Registry>,
+    /// Clients of an API server in the same process, instead of those of the kubeconfig.
+    pub clients: Option<Clients>,
     /// Sets the verbosity of the log.
     pub set_verbosity: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
 }
 
-/// An error of the start, in upstream's form.
-pub fn failed(why: impl std::fmt::Display) -> StartError {
-    StartError::new(format!("failed to run Kubelet: {why}"))
+impl Parts {
+    /// Whether the agent has an API server.
+    pub(super) fn has_api(&self) -> bool {
+        self.clients.is_some() || self.flags.given("kubeconfig").is_some()
+    }
 }

@@ -86,6 +86,16 @@ impl CgroupManager {
         self.ensure(&self.root.child(BEST_EFFORT), &shares(MIN_SHARES))
     }
 
+    /// The hierarchies of the machine.
+    pub fn files(&self) -> &CgroupFiles {
+        &self.files
+    }
+
+    /// The path of the cgroup of all pods.
+    pub fn root_path(&self) -> String {
+        self.root.path(self.options.driver)
+    }
+
     /// The cgroup of a pod.
     pub fn pod_name(&self, pod: &Pod) -> CgroupName {
         if !self.options.is_per_qos {
@@ -97,6 +107,11 @@ impl CgroupManager {
             QosClass::BestEffort => self.root.child(BEST_EFFORT),
         };
         class.child(&format!("{POD}{}", pod.metadata.uid))
+    }
+
+    /// The path of the cgroup of a pod.
+    pub fn pod_path(&self, pod: &Pod) -> String {
+        self.pod_name(pod).path(self.options.driver)
     }
 
     /// The parent of the pod's sandbox, as the runtime gets it.

@@ -12,6 +12,8 @@ pub struct FieldRow {
     pub ty: &'static str,
     pub default: Option<&'static str>,
     pub flag: Option<&'static str>,
+    /// Whether it is accepted without effect.
+    pub is_ignored: bool,
 }
 
 impl FieldRow {
@@ -36,7 +38,8 @@ pub fn rows() -> impl Iterator<Item = FieldRow> {
         let mut words = line.split(' ');
         let (path, ty, default, flag) = (words.next()?, words.next()?, words.next()?, words.next()?);
         let some = |word: &'static str| Some(word).filter(|word| *word != "-");
-        Some(FieldRow { path, ty, default: some(default), flag: some(flag) })
+        let is_ignored = words.next() == Some("ignored");
+        Some(FieldRow { path, ty, default: some(default), flag: some(flag), is_ignored })
     })
 }
 

@@ -5,58 +5,83 @@ use super::fields::{self, FieldRow};
 use schema::Value;
 use std::collections::BTreeMap;
 
-/// Flags that are no fields of the configuration: name, type and default.
-const OWN: &[(&str, &str, &str)] = &[
-    ("bootstrap-kubeconfig", "string", ""),
-    ("cert-dir", "string", "/var/lib/kubelet/pki"),
-    ("cloud-config", "string", ""),
-    ("cloud-provider", "string", ""),
-    ("config", "string", ""),
-    ("container-runtime", "string", "remote"),
-    ("container-runtime-endpoint", "string", ""),
-    ("exit-on-lock-contention", "bool", "false"),
-    ("experimental-allocatable-ignore-eviction", "bool", "false"),
-    ("experimental-mounter-path", "string", ""),
-    ("hostname-override", "string", ""),
-    ("image-credential-provider-bin-dir", "string", ""),
-    ("image-credential-provider-config", "string", ""),
-    ("image-service-endpoint", "string", ""),
-    ("keep-terminated-pod-volumes", "bool", "false"),
-    ("kubeconfig", "string", ""),
-    ("lock-file", "string", ""),
-    ("master-service-namespace", "string", "default"),
-    ("maximum-dead-containers", "int32", "-1"),
-    ("maximum-dead-containers-per-container", "int32", "1"),
-    ("minimum-container-ttl-duration", "duration", "0s"),
-    ("node-ip", "string", ""),
-    ("node-labels", "map", ""),
-    ("pod-infra-container-image", "string", names::node::SANDBOX_IMAGE),
-    ("register-schedulable", "bool", "true"),
-    ("root-dir", "string", "/var/lib/kubelet"),
-    ("runtime-cgroups", "string", ""),
+/// Flags that are no fields of the configuration: name, type, default and effect; a dash is no effect.
+const OWN: &[(&str, &str, &str, &str)] = &[
+    ("bootstrap-kubeconfig", "string", "", "-"),
+    (
+        "cert-dir",
+        "string",
+        "/var/lib/kubelet/pki",
+        "Where the agent keeps a certificate that it signs itself",
+    ),
+    ("cloud-config", "string", "", "-"),
+    (
+        "cloud-provider",
+        "string",
+        "",
+        "With `external` the node has a taint until a cloud controller has initialized it",
+    ),
+    ("config", "string", "", "The file of the configuration"),
+    ("container-runtime", "string", "remote", "-"),
+    (
+        "container-runtime-endpoint",
+        "string",
+        "",
+        "The socket of the runtime, `unix:///run/containerd/containerd.sock`; without it the usual ones are tried",
+    ),
+    ("exit-on-lock-contention", "bool", "false", "-"),
+    ("experimental-allocatable-ignore-eviction", "bool", "false", "-"),
+    ("experimental-mounter-path", "string", "", "-"),
+    ("hostname-override", "string", "", "The name of the node instead of the host name"),
+    (
+        "image-credential-provider-bin-dir",
+        "string",
+        "",
+        "The directory of the programs that know credentials of registries",
+    ),
+    ("image-credential-provider-config", "string", "", "The file that says which programs these are"),
+    ("image-service-endpoint", "string", "", "The socket of the image service, if it is another one"),
+    ("keep-terminated-pod-volumes", "bool", "false", "-"),
+    ("kubeconfig", "string", "", "How the API server is reached; without it only static pods run"),
+    ("lock-file", "string", "", "-"),
+    ("master-service-namespace", "string", "default", "-"),
+    ("maximum-dead-containers", "int32", "-1", "-"),
+    ("maximum-dead-containers-per-container", "int32", "1", "-"),
+    ("minimum-container-ttl-duration", "duration", "0s", "-"),
+    ("node-ip", "string", "", "Addresses of the node; with a comma one of each family"),
+    ("node-labels", "map", "", "Labels of the node, key=value, separated by commas"),
+    (
+        "pod-infra-container-image",
+        "string",
+        names::node::SANDBOX_IMAGE,
+        "The image of sandboxes, which is not removed under disk pressure",
+    ),
+    ("register-schedulable", "bool", "true", "Whether the node is registered as schedulable"),
+    ("root-dir", "string", "/var/lib/kubelet", "Where the agent keeps pods and volumes"),
+    ("runtime-cgroups", "string", "", "-"),
     // flags of upstream's metrics library, without effect
-    ("application-metrics-count-limit", "int32", "100"),
-    ("azure-container-registry-config", "string", ""),
-    ("boot-id-file", "string", "/proc/sys/kernel/random/boot_id"),
-    ("container-hints", "string", "/etc/cadvisor/container_hints.json"),
-    ("containerd", "string", "/run/containerd/containerd.sock"),
-    ("containerd-namespace", "string", names::node::CONTAINERD_NAMESPACE),
-    ("enable-load-reader", "bool", "false"),
-    ("event-storage-age-limit", "string", "default=24h"),
-    ("event-storage-event-limit", "string", "default=100000"),
-    ("global-housekeeping-interval", "duration", "1m0s"),
-    ("housekeeping-interval", "duration", "1s"),
-    ("log-cadvisor-usage", "bool", "false"),
-    ("log-json-info-buffer-size", "string", "0"),
-    ("log-json-split-stream", "bool", "false"),
-    ("machine-id-file", "string", "/etc/machine-id,/var/lib/dbus/machine-id"),
-    ("storage-driver-buffer-duration", "duration", "1m0s"),
-    ("storage-driver-db", "string", "cadvisor"),
-    ("storage-driver-host", "string", "localhost:8086"),
-    ("storage-driver-password", "string", "root"),
-    ("storage-driver-secure", "bool", "false"),
-    ("storage-driver-table", "string", "stats"),
-    ("storage-driver-user", "string", "root"),
+    ("application-metrics-count-limit", "int32", "100", "-"),
+    ("azure-container-registry-config", "string", "", "-"),
+    ("boot-id-file", "string", "/proc/sys/kernel/random/boot_id", "-"),
+    ("container-hints", "string", "/etc/cadvisor/container_hints.json", "-"),
+    ("containerd", "string", "/run/containerd/containerd.sock", "-"),
+    ("containerd-namespace", "string", names::node::CONTAINERD_NAMESPACE, "-"),
+    ("enable-load-reader", "bool", "false", "-"),
+    ("event-storage-age-limit", "string", "default=24h", "-"),
+    ("event-storage-event-limit", "string", "default=100000", "-"),
+    ("global-housekeeping-interval", "duration", "1m0s", "-"),
+    ("housekeeping-interval", "duration", "1s", "-"),
+    ("log-cadvisor-usage", "bool", "false", "-"),
+    ("log-json-info-buffer-size", "string", "0", "-"),
+    ("log-json-split-stream", "bool", "false", "-"),
+    ("machine-id-file", "string", "/etc/machine-id,/var/lib/dbus/machine-id", "-"),
+    ("storage-driver-buffer-duration", "duration", "1m0s", "-"),
+    ("storage-driver-db", "string", "cadvisor", "-"),
+    ("storage-driver-host", "string", "localhost:8086", "-"),
+    ("storage-driver-password", "string", "root", "-"),
+    ("storage-driver-secure", "bool", "false", "-"),
+    ("storage-driver-table", "string", "stats", "-"),
+    ("storage-driver-user", "string", "root", "-"),
 ];
 
 /// A command line.
@@ -85,7 +110,7 @@ impl FlagTarget {
 }
 
 fn find(name: &str) -> Option<FlagTarget> {
-    let own = OWN.iter().find(|(own, _, _)| *own == name).map(|(own, ty, _)| FlagTarget::Own(own, ty));
+    let own = OWN.iter().find(|row| row.0 == name).map(|(own, ty, ..)| FlagTarget::Own(own, ty));
     own.or_else(|| fields::rows().find(|row| row.flag == Some(name)).map(FlagTarget::Field))
 }
 
@@ -158,7 +183,7 @@ impl Flags {
 
     /// The value of a flag that is no field, or its default.
     pub fn text(&self, name: &'static str) -> &str {
-        let default = || OWN.iter().find(|(own, _, _)| *own == name).map_or("", |(_, _, default)| default);
+        let default = || OWN.iter().find(|row| row.0 == name).map_or("", |row| row.2);
         self.own.get(name).map_or_else(default, String::as_str)
     }
 
@@ -313,16 +338,43 @@ fn parse_memory(text: &str) -> Result<Value, String> {
     Ok(Value::List(all))
 }
 
-/// The list of flags.
-pub fn help() -> String {
-    let own = OWN.iter().map(|(name, ty, default)| (*name, *ty, *default));
-    let fields = fields::rows().filter_map(|row| Some((row.flag?, row.base(), row.default.unwrap_or(""))));
+/// A flag, for help and documentation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FlagRow {
+    pub name: &'static str,
+    pub ty: &'static str,
+    pub default: &'static str,
+    /// The effect, if it has any.
+    pub effect: Option<String>,
+}
+
+/// All flags by name.
+pub fn rows() -> Vec<FlagRow> {
+    let own = OWN.iter().map(|&(name, ty, default, effect)| {
+        let effect = Some(effect).filter(|it| *it != "-").map(str::to_owned);
+        FlagRow { name, ty, default, effect }
+    });
+    let fields = fields::rows().filter_map(|row| {
+        let effect = (!row.is_ignored).then(|| format!("Sets `{}` of the configuration", row.path));
+        Some(FlagRow { name: row.flag?, ty: row.base(), default: row.default.unwrap_or(""), effect })
+    });
     let mut all: Vec<_> = own.chain(fields).collect();
     all.sort_unstable();
+    all
+}
+
+/// Fields of the configuration file that are accepted without effect.
+pub fn ignored_fields() -> Vec<&'static str> {
+    fields::rows().filter(|row| row.is_ignored).map(|row| row.path).collect()
+}
+
+/// The list of flags.
+pub fn help() -> String {
     let mut text = String::from("Runs the pods of this node.\n\nUsage: pintle nodeagent [FLAGS]\n\nFlags:\n");
-    for (name, ty, default) in all {
+    for FlagRow { name, ty, default, effect } in rows() {
         let default = if default.is_empty() { String::new() } else { format!(" (default {default})") };
-        text.push_str(&format!("  --{name} {ty}{default}\n"));
+        let effect = effect.unwrap_or_else(|| "Accepted without effect".to_owned()).replace('`', "");
+        text.push_str(&format!("  --{name} {ty}\n      {effect}{default}\n"));
     }
     text
 }

@@ -25,7 +25,8 @@ mod validate;
 mod values;
 
 pub use error::StartError;
-pub use flags::{Flags, help};
+pub use flags::{FlagRow, Flags, help, ignored_fields, rows as flag_rows};
 pub use gates::{Gate, Gates};
 pub use load::{Loaded, load};
+pub use start::check_swap;
 pub use values::Configuration;

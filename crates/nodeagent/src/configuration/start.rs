@@ -73,6 +73,17 @@ pub fn check(config: &Configuration, flags: &Flags, gates: &Gates) -> Result<(),
     kubelet(config).map_err(|why| run(format!("failed to create kubelet: {why}")))
 }
 
+/// Refuses a machine that swaps. `swaps` is the text of `/proc/swaps`: a head, and a line for each place.
+pub fn check_swap(config: &Configuration, swaps: &str) -> Result<(), StartError> {
+    let lines: Vec<&str> = swaps.trim().split('\n').collect();
+    if lines.len() < 2 || !config.flag(&["failSwapOn"]) {
+        return Ok(());
+    }
+    let why =
+        "running with swap on is not supported, please disable swap! or set --fail-swap-on flag to false";
+    Err(failed("failed to run Kubelet", format!("{why}. /proc/swaps contained: [{}]", lines.join(" "))))
+}
+
 /// Host name and TLS.
 fn dependencies(config: &Configuration, flags: &Flags) -> Result<(), String> {
     if let Some(suite) = config.texts("tlsCipherSuites").iter().find(|it| !CIPHERS.contains(&it.as_str())) {
@@ -240,4 +251,21 @@ fn kubelet(config: &Configuration) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_that_swap_are_refused() {
+        let (head, place) = ("Filename\tType\n", "/swapfile\tfile\n");
+        let config = Configuration::default();
+        assert!(check_swap(&config, head).is_ok() && check_swap(&config, "").is_ok());
+        let error = check_swap(&config, &format!("{head}{place}")).unwrap_err().message;
+        assert!(error.ends_with("/proc/swaps contained: [Filename\tType /swapfile\tfile]"), "{error}");
+        let mut given = schema::Value::map();
+        given.set(&["failSwapOn"], false);
+        assert!(check_swap(&Configuration::with_defaults(given), &format!("{head}{place}")).is_ok());
+    }
 }

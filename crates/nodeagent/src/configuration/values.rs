@@ -1,6 +1,6 @@
 //! The configuration with all defaults.
 
-use super::fields;
+use super::{cpuset, fields};
 use schema::{Value, encode};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -100,6 +100,12 @@ impl Configuration {
         let map = self.tree.at(&["featureGates"]).and_then(Value::as_map);
         let pairs = map.into_iter().flat_map(|map| map.iter());
         pairs.map(|(key, value)| (key.to_string(), value.as_bool().unwrap_or(false))).collect()
+    }
+
+    /// The number of CPUs that are reserved for the system, if they are listed.
+    pub fn reserved_cpus(&self) -> Option<i64> {
+        let text = Some(self.text(&["reservedSystemCPUs"])).filter(|it| !it.is_empty())?;
+        i64::try_from(cpuset::parse(text).ok()?.len()).ok()
     }
 
     pub fn float(&self, field: &str) -> f64 {

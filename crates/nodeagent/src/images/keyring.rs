@@ -59,7 +59,8 @@ impl Keyring {
         let matching = self.entries.iter().rev().filter(|(key, _)| is_match(key, image));
         let found: Vec<RegistryAuth> = matching.flat_map(|(_, auths)| auths).cloned().collect();
         let first = image.split('/').next().unwrap_or_default();
-        let is_default = !image.contains('/') || !first.contains(['.', ':']) && first != "localhost";
+        let is_hub = matches!(first, "docker.io" | DEFAULT_REGISTRY);
+        let is_default = is_hub || !image.contains('/') || !first.contains(['.', ':']);
         match self.entries.get(DEFAULT_REGISTRY) {
             Some(default) if found.is_empty() && is_default => default.clone(),
             _ => found,
@@ -114,5 +115,6 @@ mod tests {
         assert_eq!(users("a.b.wild.test:5000/x"), Vec::<String>::new());
         assert_eq!(users("busybox:1"), ["hub"]);
         assert_eq!(users("team/busybox:1"), ["hub"]);
+        assert_eq!(users("docker.io/library/busybox"), ["hub"]);
     }
 }

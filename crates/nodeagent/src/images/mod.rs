@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`reference`] | the grammar of names |
 //! | [`keyring`], [`image_match`] | credentials by image |
+//! | [`docker_config`] | credentials in files of the node |
 //! | [`providers`] | credentials from programs |
 
+pub mod docker_config;
 pub mod image_match;
 pub mod keyring;
 pub mod providers;
@@ -148,9 +150,11 @@ impl Images {
     }
 
     async fn pull(&self, image: &str, keyring: &Keyring, sandbox: &SandboxConfig) -> Result<String, String> {
-        let mut auths = keyring.lookup(image);
+        // credentials are those of a repository, whatever the tag
+        let repository = reference::repository(image);
+        let mut auths = keyring.lookup(&repository);
         if let Some(providers) = &self.providers {
-            auths.extend(providers.credentials(image).await);
+            auths.extend(providers.credentials(&repository).await);
         }
         if auths.is_empty() {
             return self.runtime.pull(image, None, sandbox).await.map_err(|why| why.to_string());

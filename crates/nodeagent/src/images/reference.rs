@@ -1,5 +1,8 @@
 //! Names of images: their grammar, and the default tag.
 
+/// The registry of names without one.
+const DEFAULT_REGISTRY: &str = "docker.io";
+
 /// Text in double quotes, as Go writes it.
 pub fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
@@ -11,6 +14,18 @@ pub fn with_default_tag(image: &str) -> Result<String, String> {
         Ok(true) => Ok(image.to_owned()),
         Ok(false) => Ok(format!("{image}:latest")),
         Err(why) => Err(format!("couldn't parse image reference {}: {why}", quote(image))),
+    }
+}
+
+/// The name of a valid image without tag and digest, with its registry: `docker.io/library/busybox`.
+pub fn repository(image: &str) -> String {
+    let (domain, rest) = split_domain(image);
+    let rest = rest.split('@').next().unwrap_or_default();
+    let path = rest.rsplit_once(':').map_or(rest, |(path, _)| path);
+    match domain {
+        Some(domain) if !matches!(domain, DEFAULT_REGISTRY | "index.docker.io") => format!("{domain}/{path}"),
+        _ if path.contains('/') => format!("{DEFAULT_REGISTRY}/{path}"),
+        _ => format!("{DEFAULT_REGISTRY}/library/{path}"),
     }
 }
 
@@ -128,6 +143,17 @@ fn is_digest(digest: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn repositories_have_their_registry() {
+        let check = |image: &str, expected: &str| assert_eq!(repository(image), expected, "{image}");
+        check("busybox", "docker.io/library/busybox");
+        check("busybox:1@sha256:abc", "docker.io/library/busybox");
+        check("team/app:1", "docker.io/team/app");
+        check("index.docker.io/team/app", "docker.io/team/app");
+        check("127.0.0.1:5555/a/b:t", "127.0.0.1:5555/a/b");
+        check("localhost/b@sha256:abc", "localhost/b");
+    }
 
     #[test]
     fn names_get_a_tag_or_are_refused() {

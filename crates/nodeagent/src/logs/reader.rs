@@ -1,11 +1,13 @@
 //! Reads the log of a container.
 //!
 //! Invariants: memory does not grow with the file; lines that are no log lines are skipped. A followed log ends when
-//! its container has ended and all of it was read. A file that was rotated is opened again.
+//! its container has ended and all of it was read. A file that was rotated is opened again. A followed file is read
+//! when the kernel tells of a change; where it does not, in intervals.
 
 use super::line::LogLine;
 use super::options::LogOptions;
 use super::tail::start_of_last;
+use crate::file_watch::FileWatch;
 use futures_util::future::BoxFuture;
 use std::io::{self, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -14,10 +16,13 @@ use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncSeekExt, BufReader};
 
-/// How often a followed file is looked at.
+/// The interval between reads of a followed file that cannot be watched.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// After this many looks without new lines, the state of the container is read.
-const LOOKS_PER_STATE: u32 = 10;
+/// Reads of such a file without new lines, before the state of the container is read.
+const READS_PER_STATE: u32 = 10;
+/// The time before the state of a container without new lines is read; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest line; runtimes split output into much shorter ones.
 const LINE_LIMIT: usize = 1 << 20;
 
@@ -36,6 +41,9 @@ pub async fn read(
     is_running: impl Fn() -> BoxFuture<'static, bool>,
     sink: &mut dyn LogSink,
 ) -> io::Result<()> {
+    // before the first read, so that no change is missed
+    let directory = path.parent().filter(|_| options.follow);
+    let mut watch = directory.and_then(|directory| FileWatch::new(directory).ok());
     let mut file = File::open(path).await?;
     let start = match options.tail_lines {
         Some(lines) => start_of_last(&mut file, lines).await?,
@@ -46,13 +54,13 @@ pub async fn read(
     let mut reader = BufReader::new(file);
     let mut writer = LineWriter { options, sink, rest: options.limit_bytes, is_line_start: true };
     let mut line = Vec::new();
-    let (mut looks, mut is_ended) = (0, !options.follow);
+    let (mut quiet_reads, mut pause, mut is_ended) = (0, FIRST_PAUSE, !options.follow);
     loop {
         let is_whole = read_line(&mut reader, &mut line).await?;
         if is_whole || is_ended && !line.is_empty() {
             let is_open = writer.write(&line).await?;
             line.clear();
-            looks = 0;
+            (quiet_reads, pause) = (0, FIRST_PAUSE);
             if !is_open {
                 return writer.sink.flush().await;
             }
@@ -62,13 +70,21 @@ pub async fn read(
         if is_ended {
             return Ok(());
         }
-        looks += 1;
-        if looks % LOOKS_PER_STATE == 0 && !is_running().await {
+        quiet_reads += 1;
+        let is_state_due = quiet_reads > 1 && (watch.is_some() || quiet_reads % READS_PER_STATE == 0);
+        if is_state_due && !is_running().await {
             // what was written before the end is read once more
             is_ended = true;
             continue;
         }
-        env::io::sleep(POLL_INTERVAL).await;
+        match &mut watch {
+            Some(changes) => match env::io::timeout(pause, changes.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => watch = None,
+                Err(_) => pause = (pause * 2).min(LONGEST_PAUSE),
+            },
+            None => env::io::sleep(POLL_INTERVAL).await,
+        }
         // after a rotation the rest of the old file was read above
         if let Ok(current) = tokio::fs::metadata(path).await
             && current.ino() != inode

@@ -10,6 +10,7 @@ use crate::runtime::{ContainerState, SharedRuntime};
 use env::World;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,26 +33,39 @@ pub struct Rotation {
 
 impl Rotation {
     pub async fn run(self) {
+        let mut paths = HashMap::new();
         loop {
             env::sleep(&self.world, INTERVAL).await;
-            if let Err(why) = self.rotate_all().await {
+            if let Err(why) = self.rotate_all(&mut paths).await {
                 tracing::debug!(%why, "log files cannot be rotated");
             }
         }
     }
 
-    async fn rotate_all(&self) -> Result<(), crate::runtime::RuntimeError> {
-        for container in self.runtime.containers().await? {
-            if container.state != ContainerState::Running {
-                continue;
-            }
-            let Ok(status) = self.runtime.container_status(&container.id).await else { continue };
-            let path = PathBuf::from(status.log_path);
+    /// `paths` has the files of containers that were seen before, by id.
+    async fn rotate_all(
+        &self,
+        paths: &mut HashMap<String, PathBuf>,
+    ) -> Result<(), crate::runtime::RuntimeError> {
+        let containers = self.runtime.containers().await?;
+        let running: HashSet<&str> =
+            containers.iter().filter(|it| it.state == ContainerState::Running).map(|it| &*it.id).collect();
+        paths.retain(|id, _| running.contains(&**id));
+        for id in running {
+            let path = match paths.get(id) {
+                Some(path) => path.clone(),
+                None => {
+                    let Ok(status) = self.runtime.container_status(id).await else { continue };
+                    let path = PathBuf::from(status.log_path);
+                    paths.insert(id.to_owned(), path.clone());
+                    path
+                }
+            };
             let Ok(data) = tokio::fs::metadata(&path).await else { continue };
             if data.len() < self.max_bytes {
                 continue;
             }
-            if let Err(why) = self.rotate(&container.id, &path).await {
+            if let Err(why) = self.rotate(id, &path).await {
                 tracing::warn!(%why, path = %path.display(), "a log file cannot be rotated");
             }
         }
@@ -121,8 +135,11 @@ fn clean(path: &Path, keep: usize) -> io::Result<()> {
 
 fn compress(file: &Path) -> io::Result<()> {
     let temporary = PathBuf::from(format!("{}{TEMPORARY}", file.display()));
-    let mut encoder = GzEncoder::new(File::create(&temporary)?, Compression::default());
-    io::copy(&mut File::open(file)?, &mut encoder)?;
+    let mut source = File::open(file)?;
+    let target = File::create(&temporary)?;
+    target.set_permissions(source.metadata()?.permissions())?;
+    let mut encoder = GzEncoder::new(target, Compression::default());
+    io::copy(&mut source, &mut encoder)?;
     encoder.finish()?.sync_all()?;
     std::fs::rename(&temporary, format!("{}{COMPRESSED}", file.display()))?;
     std::fs::remove_file(file)

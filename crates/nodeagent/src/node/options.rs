@@ -25,6 +25,8 @@ pub struct NodeOptions {
     pub port: i32,
     pub pods: PodLimits,
     pub reservations: Reservations,
+    /// Whether pods together are limited to what is not held back.
+    pub is_allocatable_enforced: bool,
     /// The most images of the status; -1 for all.
     pub max_images: i32,
     /// The version of the agent: `v1.26.4`.
@@ -55,6 +57,7 @@ impl Default for NodeOptions {
             port: 10250,
             pods: PodLimits { max_pods: 110, pods_per_core: 0 },
             reservations: Reservations::default(),
+            is_allocatable_enforced: true,
             max_images: 50,
             version: "v1.26.4".to_owned(),
             update_frequency: Duration::from_secs(10),

@@ -19,6 +19,8 @@ pub struct FixedObjects {
     pub volumes: Mutex<BTreeMap<String, PersistentVolume>>,
     /// Counts the tokens; each is `token-<n>`.
     pub tokens: Mutex<u64>,
+    /// Why tokens are refused.
+    pub token_error: Mutex<Option<String>>,
     /// Seconds since the epoch at which a token is requested.
     pub now: Mutex<i64>,
 }
@@ -83,6 +85,9 @@ impl ObjectSource for FixedObjects {
         _: &'a str,
         spec: TokenRequestSpec,
     ) -> ObjectRead<'a, TokenRequestStatus> {
+        if let Some(error) = self.token_error.lock().clone() {
+            return async move { Err(ObjectError::Other(error)) }.boxed();
+        }
         let number = {
             let mut tokens = self.tokens.lock();
             *tokens += 1;

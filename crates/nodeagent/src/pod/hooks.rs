@@ -26,7 +26,9 @@ pub async fn run(
     }
     if let Some(get) = &handler.http_get {
         let url = action::url(get, target)?;
-        return http::get(&url, &action::hook_headers(get), timeout).await.map(drop);
+        return http::get(&url, &action::hook_headers(get), http::Timeout { limit: timeout, run: 0 })
+            .await
+            .map(drop);
     }
     Err("invalid handler".to_owned())
 }

@@ -14,6 +14,8 @@
 
 pub mod backoff;
 pub mod events;
+#[cfg(test)]
+mod fault_tests;
 pub mod garbage;
 pub mod hooks;
 pub mod observation;

@@ -5,6 +5,7 @@
 
 use super::workers::PodWorkers;
 use crate::runtime::{ContainerState, RuntimeError, RuntimeEvent, SharedRuntime, labels};
+use crate::stats::AgentMetrics;
 use env::World;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,21 +16,31 @@ use tokio::sync::{mpsc, watch};
 const WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 const WITH_EVENTS: Duration = Duration::from_secs(60);
 
+/// States by id, with the pod's uid.
+type States = HashMap<String, (String, ContainerState)>;
+
 /// See the module.
 pub struct Observer {
     runtime: SharedRuntime,
     world: World,
     workers: Arc<PodWorkers>,
-    /// States by id, with the pod's uid.
-    states: HashMap<String, (String, ContainerState)>,
+    metrics: AgentMetrics,
+    states: States,
+    /// Whether there was a list; the workers have read what the first one shows.
+    has_listed: bool,
     /// The time of the last list that succeeded, by the monotonic clock.
     pub listed: watch::Sender<Duration>,
 }
 
 impl Observer {
-    pub fn new(runtime: SharedRuntime, world: World, workers: Arc<PodWorkers>) -> Self {
+    pub fn new(
+        runtime: SharedRuntime,
+        world: World,
+        workers: Arc<PodWorkers>,
+        metrics: AgentMetrics,
+    ) -> Self {
         let listed = watch::Sender::new(world.elapsed());
-        Observer { runtime, world, workers, states: HashMap::new(), listed }
+        Observer { runtime, world, workers, metrics, states: HashMap::new(), has_listed: false, listed }
     }
 
     pub async fn run(mut self) {
@@ -64,7 +75,11 @@ impl Observer {
     }
 
     async fn list(&mut self) {
-        if let Err(why) = self.relist().await {
+        let begun = self.world.elapsed();
+        let relisted = self.relist().await;
+        let interval = begun.saturating_sub(*self.listed.borrow());
+        self.metrics.listed(self.world.elapsed().saturating_sub(begun), interval);
+        if let Err(why) = relisted {
             tracing::warn!(%why, "the runtime's containers cannot be listed");
         } else {
             self.listed.send_replace(self.world.elapsed());
@@ -84,15 +99,18 @@ impl Observer {
             states.insert(container.id, (uid, container.state));
         }
         let before = std::mem::replace(&mut self.states, states);
-        if before.is_empty() {
-            return Ok(());
+        if std::mem::replace(&mut self.has_listed, true) {
+            self.wake_changed(&before);
         }
+        Ok(())
+    }
+
+    fn wake_changed(&self, before: &States) {
         let changed = self.states.iter().filter(|(id, state)| before.get(*id) != Some(state));
         let gone = before.iter().filter(|(id, _)| !self.states.contains_key(*id));
         for (_, (uid, _)) in changed.chain(gone) {
             self.workers.relist(uid);
         }
-        Ok(())
     }
 
     async fn take(&mut self, event: RuntimeEvent) {

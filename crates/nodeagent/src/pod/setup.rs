@@ -23,6 +23,13 @@ pub struct ConfigError {
     pub message: String,
 }
 
+/// Why the node cannot run a pod now: the reason and the message of its status. The pod stays pending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub reason: &'static str,
+    pub message: String,
+}
+
 /// The container to make a configuration for.
 pub struct ContainerInput<'a> {
     pub pod: &'a Arc<Pod>,
@@ -40,6 +47,10 @@ pub struct ContainerInput<'a> {
 
 /// Makes and removes the surroundings. A test hands in an empty one.
 pub trait PodSetup: Send + Sync + 'static {
+    /// Why a pending pod cannot run on this node.
+    fn refusal(&self, _: &Pod) -> Option<Refusal> {
+        None
+    }
     /// Makes directories, cgroup and volumes of a pod; repeated before each start of containers.
     fn prepare<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), SetupError>>;
     /// When the volumes of a pod are to be brought up to date, by the monotonic clock.

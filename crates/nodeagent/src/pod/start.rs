@@ -39,6 +39,15 @@ impl StartFailure {
     }
 }
 
+/// The kind of a container, as metrics name it.
+fn container_type(kind: ContainerKind) -> &'static str {
+    match kind {
+        ContainerKind::Init => "init_container",
+        ContainerKind::App => "container",
+        ContainerKind::Ephemeral => "ephemeral_container",
+    }
+}
+
 impl Worker {
     /// Carries out a plan. Returns points in time at which the next step may do more.
     pub(super) async fn carry_out(&mut self, plan: &Plan) -> Result<Vec<Duration>, StepError> {
@@ -67,9 +76,13 @@ impl Worker {
         };
         if plan.create_sandbox.is_some() {
             let id = match self.context.runtime.run_sandbox(&config, &handler).await {
-                Ok(id) => id,
+                Ok(id) => {
+                    self.context.metrics.sandbox_made(true);
+                    id
+                }
                 Err(why) if why.code == RuntimeCode::Unavailable => return Err(why.into()),
                 Err(why) => {
+                    self.context.metrics.sandbox_made(false);
                     self.sandbox_failed(&why.to_string());
                     // the runtime may have kept a part of it
                     self.relist().await?;
@@ -93,7 +106,10 @@ impl Worker {
                 self.show_backoff(start, delay);
                 continue;
             }
-            match self.start_container(start, &sandbox, &config, &keyring).await? {
+            let started = self.start_container(start, &sandbox, &config, &keyring).await?;
+            let error = started.as_ref().err().map(|it| it.reason);
+            self.context.metrics.container_start(container_type(start.kind), error);
+            match started {
                 Ok(()) => drop(self.waiting.remove(&start.name)),
                 Err(failure) => {
                     wakes.push(self.context.world.elapsed() + failure.retry_in);
@@ -250,6 +266,7 @@ impl Worker {
             container: &spec.container,
             container_id: id,
             pod_ip: &ip,
+            run: 0,
         };
         let outcome = tokio::select! {
             outcome = hooks::run(hook, &target, HOOK_TIMEOUT) => outcome,
@@ -290,7 +307,9 @@ impl Worker {
         let grace = container_grace(&self.pod, spec.as_ref().map(|it| &*it.container), kill.reason);
         let ip = self.pod_ip();
         let end = self.container_end(&self.pod, status, &ip, kill.message.clone(), grace);
-        end.run().await?;
+        let ended = end.run().await;
+        self.touched.insert(kill.id.clone());
+        ended?;
         self.refresh().await?;
         Ok(())
     }
@@ -336,11 +355,21 @@ impl Worker {
     }
 
     async fn stop_sandboxes(&mut self) -> Result<(), StepError> {
+        if self.observed.sandboxes.is_empty() && self.observed.containers.is_empty() {
+            return Ok(());
+        }
+        self.touch_all();
         for sandbox in &self.observed.sandboxes {
             self.context.runtime.stop_sandbox(&sandbox.info.id).await?;
         }
         self.refresh().await?;
         Ok(())
+    }
+
+    fn touch_all(&mut self) {
+        let sandboxes = self.observed.sandboxes.iter().map(|it| it.info.id.clone());
+        let containers = self.observed.containers.iter().map(|it| it.id.clone());
+        self.touched.extend(sandboxes.chain(containers));
     }
 
     /// Ends the containers of a pod that ends, with reports between, until all have ended or another request comes.
@@ -377,7 +406,10 @@ impl Worker {
             .collect();
         while !ends.is_empty() {
             tokio::select! {
-                Some(ended) = ends.next() => ended?,
+                Some(ended) = ends.next() => {
+                    self.touch_all();
+                    ended?;
+                }
                 Some(message) = inbox.recv() => {
                     self.take(message);
                     let shorter = grace_period(&self.pod);

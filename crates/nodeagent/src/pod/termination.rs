@@ -72,6 +72,7 @@ impl ContainerEnd<'_> {
             container,
             container_id: &self.status.id,
             pod_ip: self.pod_ip,
+            run: 0,
         };
         let time = Duration::from_secs(self.grace as u64);
         let failure = match env::timeout(self.world, time, hooks::run(hook, &target, time)).await {

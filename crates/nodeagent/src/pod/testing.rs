@@ -1,6 +1,7 @@
 //! A node for tests of workers: simulated runtime and clock, surroundings without a machine.
 
 use super::events::PodEvents;
+use super::garbage::Collector;
 use super::observer::Observer;
 use super::setup::{ConfigError, ContainerInput, PodSetup, SetupError};
 use super::spec::ContainerKind;
@@ -10,20 +11,32 @@ use crate::images::Images;
 use crate::probes::worker::Prober;
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::runtime::{ContainerConfig, SandboxConfig};
+use crate::stats::AgentMetrics;
 use api::core::v1::{Pod, PodStatus, Secret};
-use client::EventType;
+use client::{EventType, Note};
 use env::{Simulated, World};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use names::node;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// Surroundings that need nothing.
-pub struct EmptySetup;
+/// Surroundings without a machine: they count what is made, and can fail.
+#[derive(Default)]
+pub struct TestSetup {
+    /// Pods whose surroundings exist.
+    pub prepared: Mutex<BTreeSet<String>>,
+    /// Why surroundings cannot be made.
+    pub prepare_error: Mutex<Option<String>>,
+    /// Why sandboxes have no configuration.
+    pub sandbox_error: Mutex<Option<String>>,
+    /// Counts the requests for configurations of sandboxes.
+    pub sandbox_requests: AtomicUsize,
+}
 
 fn labels(pod: &Pod) -> BTreeMap<String, String> {
     BTreeMap::from([
@@ -33,9 +46,19 @@ fn labels(pod: &Pod) -> BTreeMap<String, String> {
     ])
 }
 
-impl PodSetup for EmptySetup {
-    fn prepare<'a>(&'a self, _: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), SetupError>> {
-        async { Ok(()) }.boxed()
+impl PodSetup for TestSetup {
+    fn prepare<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), SetupError>> {
+        let made = match self.prepare_error.lock().clone() {
+            None => {
+                self.prepared.lock().insert(pod.metadata.uid.clone());
+                Ok(())
+            }
+            Some(why) => Err(SetupError {
+                notes: vec![Note::warning("FailedMount", why)],
+                retry_after: Duration::from_secs(10),
+            }),
+        };
+        async { made }.boxed()
     }
 
     fn next_refresh(&self, _: &Pod) -> Option<Duration> {
@@ -54,7 +77,12 @@ impl PodSetup for EmptySetup {
             labels: labels(pod),
             ..SandboxConfig::default()
         };
-        async { Ok((config, String::new())) }.boxed()
+        self.sandbox_requests.fetch_add(1, Ordering::Relaxed);
+        let made = match self.sandbox_error.lock().clone() {
+            None => Ok((config, String::new())),
+            Some(why) => Err(why),
+        };
+        async { made }.boxed()
     }
 
     fn container<'a>(
@@ -86,15 +114,17 @@ impl PodSetup for EmptySetup {
 
     fn container_started(&self, _: &Pod, _: &str, _: &str, _: u32) {}
 
-    fn clean<'a>(&'a self, _: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>> {
+    fn clean<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>> {
+        self.prepared.lock().remove(&pod.metadata.uid);
         async { Ok(()) }.boxed()
     }
 
     fn leftovers(&self) -> Vec<String> {
-        Vec::new()
+        self.prepared.lock().iter().cloned().collect()
     }
 
-    fn remove<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
+    fn remove<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        self.prepared.lock().remove(uid);
         async { Ok(()) }.boxed()
     }
 }
@@ -123,10 +153,11 @@ pub struct TestNode {
     pub clock: Arc<Simulated>,
     pub runtime: SimulatedRuntime,
     pub records: Arc<Records>,
+    pub setup: Arc<TestSetup>,
     pub workers: Arc<PodWorkers>,
     observer: tokio::task::AbortHandle,
     _ips: watch::Sender<Vec<String>>,
-    _ends: mpsc::UnboundedReceiver<String>,
+    ends: mpsc::UnboundedReceiver<String>,
 }
 
 impl Drop for TestNode {
@@ -139,18 +170,37 @@ impl TestNode {
     pub async fn new() -> Self {
         let clock = Simulated::new(1_000_000_000, 1);
         let runtime = SimulatedRuntime::new(clock.clone());
-        Self::start(clock, runtime, Arc::default()).await
+        Self::start(clock, runtime, Arc::default(), Arc::default()).await
     }
 
     /// Another agent on the same machine.
     pub async fn restart(self) -> Self {
         self.runtime.limit_calls(None);
-        let (clock, runtime, records) = (self.clock.clone(), self.runtime.clone(), self.records.clone());
+        let (clock, runtime) = (self.clock.clone(), self.runtime.clone());
+        let (records, setup) = (self.records.clone(), self.setup.clone());
         drop(self);
-        Self::start(clock, runtime, records).await
+        Self::start(clock, runtime, records, setup).await
     }
 
-    async fn start(clock: Arc<Simulated>, runtime: SimulatedRuntime, records: Arc<Records>) -> Self {
+    /// Removes what pods have left that are gone.
+    pub async fn collect(&self) {
+        let collector = Collector {
+            runtime: Arc::new(self.runtime.clone()),
+            workers: self.workers.clone(),
+            world: self.clock.clone(),
+            setup: self.setup.clone(),
+            log_dir: "/nonexistent".into(),
+            link_dir: "/nonexistent".into(),
+        };
+        collector.collect().await.unwrap();
+    }
+
+    async fn start(
+        clock: Arc<Simulated>,
+        runtime: SimulatedRuntime,
+        records: Arc<Records>,
+        setup: Arc<TestSetup>,
+    ) -> Self {
         let world: World = clock.clone();
         let (ips_sender, host_ips) = watch::channel(vec!["10.1.1.1".to_owned()]);
         let (finished, ends) = mpsc::unbounded_channel();
@@ -159,17 +209,34 @@ impl TestNode {
             runtime: shared.clone(),
             runtime_name: "simulated".into(),
             world: world.clone(),
-            setup: Arc::new(EmptySetup),
+            setup: setup.clone(),
             events: records.clone(),
             images: Images::new(shared.clone(), world.clone(), None, None),
             statuses: records.clone(),
-            prober: Prober { runtime: shared.clone(), world: world.clone(), events: records.clone() },
+            prober: Prober {
+                runtime: shared.clone(),
+                world: world.clone(),
+                events: records.clone(),
+                metrics: AgentMetrics::default(),
+            },
+            metrics: AgentMetrics::default(),
             finished,
             host_ips,
         };
         let workers = Arc::new(PodWorkers::new(Arc::new(context)).await.unwrap());
-        let observer = tokio::spawn(Observer::new(shared, world, workers.clone()).run()).abort_handle();
-        TestNode { clock, runtime, records, workers, observer, _ips: ips_sender, _ends: ends }
+        let observer =
+            tokio::spawn(Observer::new(shared, world, workers.clone(), AgentMetrics::default()).run())
+                .abort_handle();
+        TestNode { clock, runtime, records, setup, workers, observer, _ips: ips_sender, ends }
+    }
+
+    /// Forgets the pods that have ended and are gone, as the agent does.
+    pub fn forget_ended(&mut self) {
+        while let Ok(uid) = self.ends.try_recv() {
+            if self.workers.finish(&uid) {
+                self.records.statuses.lock().remove(&uid);
+            }
+        }
     }
 
     pub fn status(&self, uid: &str) -> PodStatus {
@@ -198,7 +265,7 @@ impl TestNode {
 }
 
 /// Lets tasks run.
-async fn settle() {
+pub async fn settle() {
     for _ in 0..60 {
         tokio::task::yield_now().await;
     }
@@ -206,7 +273,12 @@ async fn settle() {
 
 /// A pod from the JSON of its spec.
 pub fn pod(spec: &str) -> Arc<Pod> {
-    let text = format!(r#"{{"metadata":{{"name":"p","namespace":"n","uid":"u"}},"spec":{spec}}}"#);
+    pod_of("u", spec)
+}
+
+/// A pod with a uid.
+pub fn pod_of(uid: &str, spec: &str) -> Arc<Pod> {
+    let text = format!(r#"{{"metadata":{{"name":"p","namespace":"n","uid":"{uid}"}},"spec":{spec}}}"#);
     Arc::new(api::from_json(text.as_bytes()).unwrap())
 }
 

@@ -9,15 +9,16 @@ use super::events::PodEvents;
 use super::observation::PodObservation;
 use super::plan::{PlanInput, RestartKey, plan, superseded};
 use super::probing::Probing;
-use super::setup::PodSetup;
+use super::setup::{PodSetup, Refusal};
 use super::spec::is_terminal_phase;
 use super::step_error::StepError;
 use crate::images::Images;
 use crate::probes::verdicts::ProbeVerdicts;
 use crate::probes::worker::{ProbeResult, Prober};
 use crate::runtime::{ContainerState, ContainerStatus, RuntimeError, SandboxStatus, SharedRuntime, labels};
+use crate::stats::AgentMetrics;
 use crate::status::containers::{StatusSource, WaitingReasons, terminate};
-use crate::status::generate::{Eviction, generate, settle_times};
+use crate::status::generate::{Eviction, block, generate, settle_times};
 use crate::status::termination_message;
 use api::Time;
 use api::core::v1::{Pod, PodStatus};
@@ -56,6 +57,7 @@ pub struct WorkerContext {
     pub images: Images,
     pub statuses: Arc<dyn StatusSink>,
     pub prober: Prober,
+    pub metrics: AgentMetrics,
     /// Takes the uids of pods that have ended.
     pub finished: mpsc::UnboundedSender<String>,
     /// Addresses of the node.
@@ -94,8 +96,12 @@ pub struct Worker {
     status: PodStatus,
     /// Why the agent ends the pod.
     eviction: Option<Eviction>,
-    /// Containers whose end was announced.
+    /// Why the node cannot run the pod.
+    refusal: Option<Refusal>,
+    /// Sandboxes and containers whose end was announced.
     exits: BTreeSet<String>,
+    /// Sandboxes and containers that a call may have changed.
+    pub(super) touched: BTreeSet<String>,
     /// Whether the lists of sandboxes and containers must be read again.
     is_stale: bool,
 }
@@ -130,7 +136,9 @@ impl Worker {
             probing,
             status,
             eviction: None,
+            refusal: None,
             exits: BTreeSet::new(),
+            touched: BTreeSet::new(),
             is_stale: false,
         };
         tokio::spawn(worker.run(inbox, results))
@@ -141,6 +149,11 @@ impl Worker {
         mut inbox: mpsc::UnboundedReceiver<Message>,
         mut results: mpsc::UnboundedReceiver<ProbeResult>,
     ) {
+        let (world, metrics) = (self.context.world.clone(), self.context.metrics.clone());
+        let (begun, mut is_starting) = (world.elapsed(), matches!(&*self.status.phase, "" | "Pending"));
+        if is_starting {
+            metrics.worker_started(self.pod.spec.containers.len());
+        }
         loop {
             self.receive(&mut inbox, &mut results);
             let request = self.kill.borrow_and_update().clone();
@@ -149,7 +162,15 @@ impl Worker {
                 self.end(request, &mut inbox, &mut results).await;
                 break;
             }
-            let next = match self.step().await {
+            let step_begun = world.elapsed();
+            let stepped = self.step().await;
+            let operation = if is_starting { "create" } else { "sync" };
+            metrics.worker_stepped(operation, world.elapsed().saturating_sub(step_begun));
+            if is_starting && &*self.status.phase == "Running" {
+                is_starting = false;
+                metrics.pod_started(world.elapsed().saturating_sub(begun), self.age());
+            }
+            let next = match stepped {
                 Ok(next) => next,
                 Err(why) => {
                     tracing::warn!(pod = %crate::pod_facts::description(&self.pod), %why, "the runtime failed");
@@ -166,24 +187,40 @@ impl Worker {
                 }
                 Next::Wait(until) => until,
             };
-            let world = self.context.world.clone();
             let wake = async {
                 match until {
                     Some(until) => env::sleep_until(&world, until).await,
                     None => std::future::pending().await,
                 }
             };
-            tokio::select! {
-                message = inbox.recv() => match message {
-                    Some(message) => self.take(message),
-                    None => return,
-                },
-                Some(result) = results.recv() => self.take_result(result),
-                changed = self.kill.changed() => if changed.is_err() { return },
-                () = wake => {}
+            tokio::pin!(wake);
+            loop {
+                tokio::select! {
+                    message = inbox.recv() => match message {
+                        Some(message) if self.is_echo(&message) => {
+                            // most are the agent's own writes: only conditions of others matter
+                            self.take(message);
+                            self.report(false);
+                            continue;
+                        }
+                        Some(message) => self.take(message),
+                        None => return,
+                    },
+                    Some(result) = results.recv() => self.take_result(result),
+                    changed = self.kill.changed() => if changed.is_err() { return },
+                    () = &mut wake => {}
+                }
+                break;
             }
         }
         self.rest(inbox).await;
+    }
+
+    /// The time since the pod was created.
+    fn age(&self) -> Duration {
+        let created = self.pod.metadata.creation_timestamp.as_ref().map_or(0, |it| it.0);
+        let age = env::unix_seconds(&self.context.world).saturating_sub(created);
+        Duration::from_secs(u64::try_from(age).unwrap_or(0))
     }
 
     /// Takes all messages that are there.
@@ -198,6 +235,17 @@ impl Worker {
         while let Ok(result) = results.try_recv() {
             self.take_result(result);
         }
+    }
+
+    /// Whether a message is a version of the pod that differs in its status alone.
+    fn is_echo(&self, message: &Message) -> bool {
+        let Message::Update(pod) = message else { return false };
+        let (old, new) = (&self.pod.metadata, &pod.metadata);
+        pod.spec == self.pod.spec
+            && new.annotations == old.annotations
+            && new.labels == old.labels
+            && new.deletion_timestamp == old.deletion_timestamp
+            && is_terminal_phase(&pod.status.phase) == is_terminal_phase(&self.pod.status.phase)
     }
 
     pub(super) fn take(&mut self, message: Message) {
@@ -218,6 +266,8 @@ impl Worker {
         self.refresh().await?;
         let eviction = self.deadline_eviction();
         self.eviction = eviction.clone();
+        let is_pending = matches!(&*self.status.phase, "" | "Pending");
+        self.refusal = self.context.setup.refusal(&self.pod).filter(|_| is_pending);
         self.report(false);
         if let Some(eviction) = eviction {
             let Eviction { reason, message } = &eviction;
@@ -226,6 +276,9 @@ impl Worker {
         }
         if is_terminal_phase(&self.status.phase) {
             return Ok(Next::Ended(None));
+        }
+        if self.refusal.is_some() {
+            return Ok(Next::Wait(self.deadline_at()));
         }
         if let Err(failure) = self.context.setup.prepare(&self.pod).await {
             for note in &failure.notes {
@@ -268,12 +321,13 @@ impl Worker {
     /// Reads the states that may have changed.
     pub(super) async fn refresh(&mut self) -> Result<(), RuntimeError> {
         let runtime = self.context.runtime.clone();
-        if std::mem::take(&mut self.is_stale) {
+        if self.is_stale {
             self.relist().await?;
+            self.is_stale = false;
         }
         for index in (0..self.observed.sandboxes.len()).rev() {
             let current = &self.observed.sandboxes[index];
-            if !current.info.is_ready {
+            if !current.info.is_ready || !self.may_have_changed(&current.info.id) {
                 continue;
             }
             match self.sandbox_status(&current.info.id).await {
@@ -284,7 +338,7 @@ impl Worker {
         }
         for index in (0..self.observed.containers.len()).rev() {
             let current = &self.observed.containers[index];
-            if current.state == ContainerState::Exited {
+            if current.state == ContainerState::Exited || !self.may_have_changed(&current.id) {
                 continue;
             }
             match self.container_status(current).await {
@@ -294,6 +348,7 @@ impl Worker {
             }
         }
         self.exits.clear();
+        self.touched.clear();
         for id in superseded(&self.pod, &self.observed) {
             if runtime.remove_container(&id).await.is_ok() {
                 self.observed.containers.retain(|it| it.id != id);
@@ -303,6 +358,10 @@ impl Worker {
         let now = self.unix_nanos();
         self.probing.follow(&self.pod, &self.observed, &mut self.verdicts, ip, now);
         Ok(())
+    }
+
+    fn may_have_changed(&self, id: &str) -> bool {
+        self.exits.contains(id) || self.touched.contains(id)
     }
 
     async fn sandbox_status(&self, id: &str) -> Result<SandboxStatus, RuntimeError> {
@@ -407,6 +466,9 @@ impl Worker {
             runtime: &self.context.runtime_name,
         };
         let mut status = generate(&source, &self.context.host_ips.borrow(), eviction.as_ref());
+        if let Some(Refusal { reason, message }) = &self.refusal {
+            block(&mut status, reason, message);
+        }
         settle_times(&mut status, &self.status, Time::from(self.context.world.now()));
         let shown = self.shown(&status);
         let before = self.shown(&self.status);

@@ -34,6 +34,8 @@ pub struct ProbeTarget<'a> {
     pub container: &'a Container,
     pub container_id: &'a str,
     pub pod_ip: &'a str,
+    /// Counts the runs of the probe.
+    pub run: u64,
 }
 
 /// Runs a probe once. An error is a probe that could not be run.
@@ -44,7 +46,8 @@ pub async fn run(probe: &Probe, target: &ProbeTarget<'_>) -> Result<Outcome, Str
     }
     if let Some(get) = &probe.http_get {
         let url = url(get, target)?;
-        return Ok(run_http(url, &probe_headers(get), timeout).await);
+        let budget = http::Timeout { limit: timeout, run: target.run };
+        return Ok(run_http(url, &probe_headers(get), budget).await);
     }
     if let Some(tcp) = &probe.tcp_socket {
         let port = port(&tcp.port, target.container)?;
@@ -136,7 +139,7 @@ pub fn hook_headers(get: &HTTPGetAction) -> Vec<(String, String)> {
     headers(get, "kube-lifecycle", ("Accept-Encoding", "gzip"))
 }
 
-async fn run_http(mut url: Url, headers: &[(String, String)], timeout: Duration) -> Outcome {
+async fn run_http(mut url: Url, headers: &[(String, String)], timeout: http::Timeout) -> Outcome {
     let first = url.clone();
     for _ in 0..REDIRECTS {
         let response = match http::get(&url, headers, timeout).await {

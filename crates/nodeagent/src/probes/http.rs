@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -71,9 +72,17 @@ pub struct Response {
     pub body: String,
 }
 
+/// The limit of a request. Upstream's client has two timers for it, with a text each; before the connection stands,
+/// either may win. Here they take turns by the number of the run.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeout {
+    pub limit: Duration,
+    pub run: u64,
+}
+
 /// Like [`get`], for documents: the body has a megabyte at most.
 pub async fn fetch(url: &Url, headers: &[(String, String)], timeout: Duration) -> Result<Response, String> {
-    match env::io::timeout(timeout, exchange(url, headers, DOCUMENT_LIMIT)).await {
+    match env::io::timeout(timeout, exchange(url, headers, DOCUMENT_LIMIT, &AtomicBool::new(false))).await {
         Ok(answer) => answer,
         Err(_) => Err("context deadline exceeded".to_owned()),
     }
@@ -81,16 +90,27 @@ pub async fn fetch(url: &Url, headers: &[(String, String)], timeout: Duration) -
 
 /// Sends a GET request with these headers; `Host` among them is the name that is sent. The error is upstream's text
 /// after the URL.
-pub async fn get(url: &Url, headers: &[(String, String)], timeout: Duration) -> Result<Response, String> {
-    let awaiting = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
-    let exchange = exchange(url, headers, BODY_LIMIT);
-    match env::io::timeout(timeout, exchange).await {
+pub async fn get(url: &Url, headers: &[(String, String)], timeout: Timeout) -> Result<Response, String> {
+    let is_connected = AtomicBool::new(false);
+    let exchange = exchange(url, headers, BODY_LIMIT, &is_connected);
+    match env::io::timeout(timeout.limit, exchange).await {
         Ok(answer) => answer,
-        Err(_) => Err(awaiting.to_owned()),
+        Err(_) => {
+            let why = match is_connected.load(Ordering::Relaxed) || timeout.run.is_multiple_of(2) {
+                true => "context deadline exceeded",
+                false => "net/http: request canceled while waiting for connection",
+            };
+            Err(format!("{why} (Client.Timeout exceeded while awaiting headers)"))
+        }
     }
 }
 
-async fn exchange(url: &Url, headers: &[(String, String)], limit: usize) -> Result<Response, String> {
+async fn exchange(
+    url: &Url,
+    headers: &[(String, String)],
+    limit: usize,
+    is_connected: &AtomicBool,
+) -> Result<Response, String> {
     let host = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
     let authority = url.authority();
     let mut text = format!("GET {} HTTP/1.1\r\nHost: {}\r\n", url.path, host.map_or(&*authority, |it| &it.1));
@@ -101,6 +121,7 @@ async fn exchange(url: &Url, headers: &[(String, String)], limit: usize) -> Resu
     text.push_str("\r\n");
     let stream = connect(&url.host, url.port).await?;
     if !url.is_https {
+        is_connected.store(true, Ordering::Relaxed);
         return converse(stream, &text, limit).await;
     }
     let name = rustls::pki_types::ServerName::try_from(url.host.clone()).map_err(|why| why.to_string())?;
@@ -112,6 +133,7 @@ async fn exchange(url: &Url, headers: &[(String, String)], limit: usize) -> Resu
         }
         _ => io_text(&why),
     })?;
+    is_connected.store(true, Ordering::Relaxed);
     converse(stream, &text, limit).await
 }
 

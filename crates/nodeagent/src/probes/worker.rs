@@ -8,6 +8,8 @@ use super::verdicts::ProbeKind;
 use crate::pod::events::PodEvents;
 use crate::pod::spec::ContainerKind;
 use crate::runtime::SharedRuntime;
+use crate::stats::AgentMetrics;
+use crate::stats::probe_counts::ProbeLabels;
 use api::core::v1::{Container, Pod, Probe};
 use client::EventType;
 use env::World;
@@ -34,6 +36,7 @@ pub struct Prober {
     pub runtime: SharedRuntime,
     pub world: World,
     pub events: Arc<dyn PodEvents>,
+    pub metrics: AgentMetrics,
 }
 
 /// One run of a container.
@@ -87,10 +90,10 @@ impl Prober {
         let delay = Duration::from_secs(u64::try_from(probe.initial_delay_seconds).unwrap_or(0));
         env::sleep(&self.world, delay.max(FIRST_PROBE).saturating_sub(target.age)).await;
         let period = Duration::from_secs(u64::try_from(probe.period_seconds).unwrap_or(10).max(1));
-        let mut streak = Streak::default();
+        let (mut streak, mut runs) = (Streak::default(), 0);
         let mut next = self.world.elapsed();
         loop {
-            if let Some(is_success) = self.probe(&target, kind, &probe).await
+            if let Some(is_success) = self.probe(&target, kind, &probe, runs).await
                 && streak.add(is_success, &probe)
             {
                 let result = ProbeResult { container_id: target.id.clone(), kind, is_success };
@@ -103,19 +106,28 @@ impl Prober {
                     return;
                 }
             }
+            runs += 1;
             next = (next + period).max(self.world.elapsed());
             env::sleep_until(&self.world, next).await;
         }
     }
 
     /// The result of one probe, or nothing if it could not be run.
-    async fn probe(&self, target: &ProbedContainer, kind: ProbeKind, probe: &Probe) -> Option<bool> {
+    async fn probe(
+        &self,
+        target: &ProbedContainer,
+        kind: ProbeKind,
+        probe: &Probe,
+        run: u64,
+    ) -> Option<bool> {
         let at = ProbeTarget {
             runtime: &self.runtime,
             container: &target.container,
             container_id: &target.id,
             pod_ip: &target.ip,
+            run,
         };
+        let begun = self.world.elapsed();
         let mut answer = Err(String::new());
         for _ in 0..RETRIES {
             answer = action::run(probe, &at).await;
@@ -128,6 +140,16 @@ impl Prober {
             self.events.record(&target.pod, container, EventType::Warning, reason, &message);
         };
         let name = kind.name();
+        let counted = answer.as_ref().ok().map(|outcome| !matches!(outcome, Outcome::Failure(_)));
+        let meta = &target.pod.metadata;
+        let labels = ProbeLabels {
+            namespace: meta.namespace.clone(),
+            pod: meta.name.clone(),
+            uid: meta.uid.clone(),
+            container: target.container.name.clone(),
+            kind: name,
+        };
+        self.metrics.probes().add(labels, counted, self.world.elapsed().saturating_sub(begun));
         match answer {
             Ok(Outcome::Success) => Some(true),
             Ok(Outcome::Warning(remark)) => {

@@ -4,7 +4,9 @@
 //! server, and its answers are kept for a while.
 
 use super::user::{CertificateUser, ReviewedUser};
+use crate::stats::AgentMetrics;
 use client::Client;
+use env::io::RealInstant;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, header};
@@ -118,6 +120,7 @@ pub struct Authentication {
     options: AuthenticationOptions,
     reviews: Option<Arc<dyn Reviews>>,
     tokens: TtlCache<Option<ReviewedUser>>,
+    counters: AgentMetrics,
 }
 
 impl Authentication {
@@ -125,8 +128,10 @@ impl Authentication {
         options: AuthenticationOptions,
         reviews: Option<Arc<dyn Reviews>>,
         world: &env::World,
+        counters: AgentMetrics,
     ) -> Self {
-        Authentication { options, reviews, tokens: TtlCache::new(world.clone(), CACHE_ENTRIES, CACHE_BYTES) }
+        let tokens = TtlCache::new(world.clone(), CACHE_ENTRIES, CACHE_BYTES);
+        Authentication { options, reviews, tokens, counters }
     }
 
     /// The user of a request, `None` if it has none.
@@ -158,10 +163,14 @@ impl Authentication {
     async fn token(&self, token: &str) -> Option<ReviewedUser> {
         let reviews = self.reviews.as_ref().filter(|_| self.options.webhook && !token.is_empty())?;
         let key = self.tokens.key([token.as_bytes()]);
+        let begun = RealInstant::now();
         if let Some(known) = self.tokens.get(&key) {
+            self.counters.token_reviewed(true, true, begun.elapsed());
             return known;
         }
-        match reviews.token(token).await {
+        let reviewed = reviews.token(token).await;
+        self.counters.token_reviewed(false, reviewed.is_ok(), begun.elapsed());
+        match reviewed {
             Ok(mut user) => {
                 if let Some(user) = &mut user
                     && !user.groups.iter().any(|it| it == "system:authenticated")

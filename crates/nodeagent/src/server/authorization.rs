@@ -2,6 +2,8 @@
 
 use super::authentication::{Reviews, SubjectAccess};
 use super::user::ReviewedUser;
+use crate::stats::AgentMetrics;
+use env::io::RealInstant;
 use http::Method;
 use outbound::TtlCache;
 use std::sync::Arc;
@@ -32,6 +34,7 @@ pub struct Authorization {
     reviews: Option<Arc<dyn Reviews>>,
     node: String,
     decisions: TtlCache<bool>,
+    counters: AgentMetrics,
 }
 
 /// The verb of a method.
@@ -66,9 +69,10 @@ impl Authorization {
         reviews: Option<Arc<dyn Reviews>>,
         node: String,
         world: &env::World,
+        counters: AgentMetrics,
     ) -> Self {
         let decisions = TtlCache::new(world.clone(), CACHE_ENTRIES, CACHE_BYTES);
-        Authorization { options, reviews, node, decisions }
+        Authorization { options, reviews, node, decisions, counters }
     }
 
     pub async fn authorize(&self, user: ReviewedUser, method: &Method, path: &str) -> Decision {
@@ -89,7 +93,10 @@ impl Authorization {
         if let Some(known) = self.decisions.get(&key) {
             return decide(known);
         }
-        match reviews.access(&access).await {
+        let begun = RealInstant::now();
+        let reviewed = reviews.access(&access).await;
+        self.counters.access_reviewed(reviewed.is_ok(), begun.elapsed());
+        match reviewed {
             Ok(is_allowed) => {
                 let time = if is_allowed { self.options.allowed_ttl } else { self.options.denied_ttl };
                 self.decisions.put(key, is_allowed, 64, time);

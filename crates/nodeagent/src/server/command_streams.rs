@@ -7,6 +7,7 @@
 //! Invariants: the status is sent after all output; the standard input ends with the client's stream.
 
 use super::body::{self, Body};
+use super::idle::ActiveIo;
 use super::upgrade::{self, Upgrade};
 use crate::runtime::{
     ByteReader, ByteWriter, ExecStreams, RuntimeError, SharedRuntime, StreamOptions, TerminalSize,
@@ -14,7 +15,6 @@ use crate::runtime::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use names::streams::{COMMAND_V1, COMMAND_V1_BASE64, COMMAND_V4, COMMAND_V4_BASE64};
 use serde_json::json;
@@ -61,6 +61,9 @@ impl Action {
     }
 }
 
+/// A connection after its upgrade.
+type UpgradedIo = ActiveIo<TokioIo<hyper::upgrade::Upgraded>>;
+
 /// The client's side.
 struct ClientStreams {
     stdin: Option<ByteReader>,
@@ -75,6 +78,7 @@ pub fn start(
     mut request: Request<Incoming>,
     options: StreamOptions,
     action: Action,
+    idle_timeout: Duration,
 ) -> Response<Body> {
     let headers = request.headers();
     let accepted = match upgrade::requested(headers) {
@@ -93,11 +97,20 @@ pub fn start(
     };
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
-        let done = match kind {
-            Upgrade::Spdy => over_spdy(upgraded, protocol, runtime, options, action).await,
-            Upgrade::WebSocket => over_websocket(upgraded, protocol, runtime, options, action).await,
+        let done = async {
+            let (io, activity) = ActiveIo::new(TokioIo::new(upgraded.await.map_err(io::Error::other)?));
+            let streams = async {
+                match kind {
+                    Upgrade::Spdy => over_spdy(io, protocol, runtime, options, action).await,
+                    Upgrade::WebSocket => over_websocket(io, protocol, runtime, options, action).await,
+                }
+            };
+            tokio::select! {
+                done = streams => done,
+                () = activity.idle(idle_timeout) => Err(io::ErrorKind::TimedOut.into()),
+            }
         };
-        if let Err(why) = done {
+        if let Err(why) = done.await {
             tracing::debug!(%why, "streams of a container broke");
         }
     });
@@ -105,7 +118,7 @@ pub fn start(
 }
 
 async fn over_spdy(
-    upgraded: OnUpgrade,
+    io: UpgradedIo,
     protocol: &'static str,
     runtime: SharedRuntime,
     options: StreamOptions,
@@ -113,7 +126,6 @@ async fn over_spdy(
 ) -> io::Result<()> {
     let version = CommandVersion::ALL.iter().find(|(name, _)| *name == protocol).map(|(_, version)| *version);
     let version = version.unwrap_or(CommandVersion::V1);
-    let io = TokioIo::new(upgraded.await.map_err(io::Error::other)?);
     let (connection, mut incoming) = Connection::start(io, Role::Server);
     let mut found: [Option<Stream>; 5] = Default::default();
     let wants_resize = options.tty && version.has_resize();
@@ -158,7 +170,7 @@ async fn over_spdy(
 }
 
 async fn over_websocket(
-    upgraded: OnUpgrade,
+    io: UpgradedIo,
     protocol: &'static str,
     runtime: SharedRuntime,
     options: StreamOptions,
@@ -166,7 +178,6 @@ async fn over_websocket(
 ) -> io::Result<()> {
     let version = if protocol.starts_with("v4.") { CommandVersion::V4 } else { CommandVersion::V1 };
     let codec = codec(protocol).ok_or_else(|| io::Error::other("unknown subprotocol"))?;
-    let io = TokioIo::new(upgraded.await.map_err(io::Error::other)?);
     let (sender, mut messages) = websocket::start(io, codec);
     // the client learns that the streams exist
     let first = if options.stdout {

@@ -9,7 +9,6 @@ use api::core::v1::Pod;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use names::node;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Pod, container and the id of the running container.
@@ -41,7 +40,8 @@ async fn find(service: &Service, path: &str, prefix: &str) -> Result<Target, Box
     }
 }
 
-async fn running_container(service: &Service, pod: &Arc<Pod>, name: &str) -> Result<Option<String>, String> {
+/// The id of the running container of a name.
+pub async fn running_container(service: &Service, pod: &Pod, name: &str) -> Result<Option<String>, String> {
     let containers = service.deps.runtime.containers().await.map_err(|why| why.to_string())?;
     let uid = pod.metadata.uid.as_str();
     let is_it = |labels: &std::collections::BTreeMap<String, String>| {
@@ -95,7 +95,14 @@ async fn stream(
     };
     match found.await {
         Ok((options, target)) => {
-            command_streams::start(service.deps.runtime.clone(), request, options, action(target.id))
+            let deps = &service.deps;
+            command_streams::start(
+                deps.runtime.clone(),
+                request,
+                options,
+                action(target.id),
+                deps.idle_timeout,
+            )
         }
         Err(refused) => *refused,
     }

@@ -55,10 +55,18 @@ pub fn pods(service: &Service) -> Response<Body> {
         if at > 0 {
             text.push(b',');
         }
-        text.extend_from_slice(&api::to_json(&**pod));
+        text.extend_from_slice(&item(&api::to_json(&**pod)));
     }
     text.extend_from_slice(b"]}");
     body::json(text)
+}
+
+/// An object as an item of a list, which says the type once.
+fn item(object: &[u8]) -> Vec<u8> {
+    let Ok(Value::Object(mut object)) = serde_json::from_slice(object) else { return object.to_vec() };
+    object.remove("kind");
+    object.remove("apiVersion");
+    Value::Object(object).to_string().into_bytes()
 }
 
 /// Pods with running containers, as the runtime knows them.

@@ -14,6 +14,8 @@
 //! | `container_logs`, `log_files` | logs of containers, files of the node |
 //! | `commands`, `command_streams` | exec, attach and run: between HTTP and the runtime's streams |
 //! | `port_forward` | ports of pods |
+//! | `idle` | the end of streams without data |
+//! | `checkpoint` | archives of containers, behind a feature gate |
 //!
 //! Invariants: a path that does not exist is 404 before authentication; every other request is authorized. A panic of
 //! a handler ends its connection only. Streams hold a few kilobytes each.
@@ -21,10 +23,12 @@
 mod authentication;
 mod authorization;
 mod body;
+mod checkpoint;
 mod command_streams;
 mod commands;
 mod container_logs;
 mod handlers;
+mod idle;
 mod listener;
 mod log_files;
 mod pod_view;

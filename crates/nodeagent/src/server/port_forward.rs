@@ -4,6 +4,7 @@
 //! each port has two channels, which begin with the number of the port.
 
 use super::body::{self, Body};
+use super::idle::ActiveIo;
 use super::query;
 use super::service::Service;
 use super::upgrade::{self, Upgrade};
@@ -11,7 +12,6 @@ use crate::runtime::SharedRuntime;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use names::node;
 use names::streams::{COMMAND_V4, COMMAND_V4_BASE64};
@@ -26,6 +26,8 @@ use tokio::task::JoinSet;
 
 /// How long the second stream of a pair may take.
 const CREATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the data of a port that has ended may take to reach the client.
+const LAST_DATA_TIMEOUT: Duration = Duration::from_secs(10);
 const PIPE: usize = 32 << 10;
 const WEBSOCKET_PROTOCOLS: [&str; 2] = [COMMAND_V4, COMMAND_V4_BASE64];
 
@@ -68,12 +70,22 @@ pub async fn port_forward(service: &Service, mut request: Request<Incoming>) -> 
     };
     let (upgraded, runtime) = (hyper::upgrade::on(&mut request), service.deps.runtime.clone());
     let ports = ports.unwrap_or_default();
+    let idle_timeout = service.deps.idle_timeout;
     tokio::spawn(async move {
-        let done = match kind {
-            Upgrade::Spdy => over_spdy(upgraded, runtime, sandbox).await,
-            Upgrade::WebSocket => over_websocket(upgraded, protocol, runtime, sandbox, ports).await,
+        let done = async {
+            let (io, activity) = ActiveIo::new(TokioIo::new(upgraded.await.map_err(io::Error::other)?));
+            let streams = async {
+                match kind {
+                    Upgrade::Spdy => over_spdy(io, runtime, sandbox).await,
+                    Upgrade::WebSocket => over_websocket(io, protocol, runtime, sandbox, ports).await,
+                }
+            };
+            tokio::select! {
+                done = streams => done,
+                () = activity.idle(idle_timeout) => Err(io::ErrorKind::TimedOut.into()),
+            }
         };
-        if let Err(why) = done {
+        if let Err(why) = done.await {
             tracing::debug!(%why, "a forwarded port broke");
         }
     });
@@ -91,12 +103,37 @@ async fn forward(
         true => why.message,
         false => format!("error forwarding port {port} to pod {sandbox}, uid : {}", why.message),
     };
-    let mut stream = runtime.port_forward(sandbox, port).await.map_err(failed)?;
+    let stream = runtime.port_forward(sandbox, port).await.map_err(failed)?;
+    let (mut from_port, mut to_port) = tokio::io::split(stream.data);
+    let (mut from_client, mut to_client) = tokio::io::split(client);
     // an end of either side is not an error of the port
-    let _ = tokio::io::copy_bidirectional(client, &mut stream.data).await;
-    drop(stream.data);
-    stream.end.await.map_err(failed)
+    let up = async {
+        let _ = tokio::io::copy(&mut from_client, &mut to_port).await;
+        let _ = to_port.shutdown().await;
+    };
+    let down = async {
+        let _ = tokio::io::copy(&mut from_port, &mut to_client).await;
+        let _ = to_client.shutdown().await;
+    };
+    tokio::pin!(up, down);
+    let mut end = stream.end;
+    let (mut has_up, mut has_down) = (true, true);
+    let ended = loop {
+        tokio::select! {
+            ended = &mut end => break ended,
+            () = &mut up, if has_up => has_up = false,
+            () = &mut down, if has_down => has_down = false,
+        }
+    };
+    // clients that wait for the end of the port keep their own direction open
+    if has_down {
+        let _ = env::io::timeout(LAST_DATA_TIMEOUT, down).await;
+    }
+    ended.map_err(failed)
 }
+
+/// A connection after its upgrade.
+type UpgradedIo = ActiveIo<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// The streams of a request id, until both are there.
 #[derive(Default)]
@@ -105,8 +142,7 @@ struct Pair {
     error: Option<Stream>,
 }
 
-async fn over_spdy(upgraded: OnUpgrade, runtime: SharedRuntime, sandbox: String) -> io::Result<()> {
-    let io = TokioIo::new(upgraded.await.map_err(io::Error::other)?);
+async fn over_spdy(io: UpgradedIo, runtime: SharedRuntime, sandbox: String) -> io::Result<()> {
     let (connection, mut incoming) = Connection::start(io, Role::Server);
     let mut pairs: HashMap<String, Pair> = HashMap::new();
     let mut forwards = JoinSet::new();
@@ -168,14 +204,13 @@ async fn over_spdy(upgraded: OnUpgrade, runtime: SharedRuntime, sandbox: String)
 }
 
 async fn over_websocket(
-    upgraded: OnUpgrade,
+    io: UpgradedIo,
     protocol: &'static str,
     runtime: SharedRuntime,
     sandbox: String,
     ports: Vec<u16>,
 ) -> io::Result<()> {
     let codec = codec(protocol).ok_or_else(|| io::Error::other("unknown subprotocol"))?;
-    let io = TokioIo::new(upgraded.await.map_err(io::Error::other)?);
     let (sender, mut messages) = websocket::start(io, codec);
     let mut forwards = JoinSet::new();
     let mut inputs = Vec::new();

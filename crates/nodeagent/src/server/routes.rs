@@ -5,7 +5,8 @@ use super::body::{self, Body};
 use super::port::Port;
 use super::service::{MetricsPage, Service};
 use super::user::CertificateUser;
-use super::{commands, container_logs, handlers, log_files, port_forward};
+use super::{checkpoint, commands, container_logs, handlers, log_files, port_forward};
+use crate::stats::counters::RequestLabels;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
@@ -24,6 +25,7 @@ pub enum Route {
     Run,
     PortForward,
     DebugVerbosity,
+    Checkpoint,
     /// A path below a prefix that exists, without a page.
     Nothing,
 }
@@ -34,7 +36,7 @@ fn methods(route: &Route) -> &'static [Method] {
         Route::Pods | Route::RunningPods | Route::ContainerLogs | Route::Logs => &[Method::GET],
         Route::Metrics(MetricsPage::Summary) => &[Method::GET, Method::POST],
         Route::Exec | Route::Attach | Route::PortForward => &[Method::GET, Method::POST],
-        Route::Run => &[Method::POST],
+        Route::Run | Route::Checkpoint => &[Method::POST],
         _ => &[],
     }
 }
@@ -65,6 +67,7 @@ pub fn find(path: &str, port: Port) -> Option<Route> {
         _ if below("/attach").is_some() => Route::Attach,
         _ if below("/run").is_some() => Route::Run,
         _ if below("/portForward").is_some() => Route::PortForward,
+        _ if below("/checkpoint").is_some() => Route::Checkpoint,
         _ if below("/debug/pprof").is_some() => Route::Nothing,
         _ => return None,
     };
@@ -82,6 +85,7 @@ pub async fn respond(
     if let Some(clean) = cleaned(&path) {
         return log_files::moved(&clean, request.uri().query());
     }
+    let _request = service.deps.counters.request(labels(request.method(), &path, port));
     let config = &service.deps.configuration;
     let route = find(&path, port).filter(|route| match route {
         Route::Logs => config.flag(&["enableSystemLogHandler"]) && config.flag(&["enableDebuggingHandlers"]),
@@ -92,6 +96,7 @@ pub async fn respond(
         | Route::ContainerLogs
         | Route::RunningPods => config.flag(&["enableDebuggingHandlers"]),
         Route::DebugVerbosity => config.flag(&["enableDebugFlagsHandler"]),
+        Route::Checkpoint => service.deps.has_checkpoints && config.flag(&["enableDebuggingHandlers"]),
         _ => true,
     });
     let Some(route) = route else { return body::not_found() };
@@ -117,7 +122,20 @@ pub async fn respond(
         Route::Attach => commands::attach(service, request).await,
         Route::Run => commands::run(service, &request).await,
         Route::PortForward => port_forward::port_forward(service, request).await,
+        Route::Checkpoint => checkpoint::checkpoint(service, &request).await,
         Route::Nothing => body::not_found(),
+    }
+}
+
+/// The labels under which a request is counted: the first part of its path.
+fn labels(method: &Method, path: &str, port: Port) -> RequestLabels {
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    let is_known = find(path, port).is_some();
+    RequestLabels {
+        is_long_running: matches!(first, "exec" | "attach" | "portForward" | "debug"),
+        method: if verb(method).is_empty() { "other".to_owned() } else { method.to_string() },
+        path: if is_known { first.to_owned() } else { "other".to_owned() },
+        is_read_only_port: port != Port::Main,
     }
 }
 

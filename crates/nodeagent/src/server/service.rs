@@ -5,11 +5,13 @@ use super::authorization::{Authorization, AuthorizationOptions};
 use super::pod_view::PodView;
 use crate::configuration::Configuration;
 use crate::runtime::SharedRuntime;
+use crate::stats::AgentMetrics;
 use bytes::Bytes;
 use env::World;
 use futures_util::future::BoxFuture;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Pages of metrics and statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,12 @@ pub struct ServerDeps {
     pub authorization: AuthorizationOptions,
     /// The text of a page; an error is a status 500.
     pub metrics: Arc<dyn Fn(MetricsPage) -> BoxFuture<'static, Result<Bytes, String>> + Send + Sync>,
+    pub counters: AgentMetrics,
+    /// Whether `/checkpoint` exists, and where the archives are written.
+    pub has_checkpoints: bool,
+    pub checkpoint_dir: PathBuf,
+    /// The time without data after which a stream ends; zero is no limit.
+    pub idle_timeout: Duration,
     /// Sets the verbosity of the log; the error says why not.
     pub set_verbosity: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
     /// The directory of `/logs/`.
@@ -57,9 +65,19 @@ pub struct Shared {
 
 impl Service {
     pub fn new(deps: ServerDeps) -> Self {
-        let authentication = Authentication::new(deps.authentication, deps.reviews.clone(), &deps.world);
-        let authorization =
-            Authorization::new(deps.authorization, deps.reviews.clone(), deps.node_name.clone(), &deps.world);
+        let authentication = Authentication::new(
+            deps.authentication,
+            deps.reviews.clone(),
+            &deps.world,
+            deps.counters.clone(),
+        );
+        let authorization = Authorization::new(
+            deps.authorization,
+            deps.reviews.clone(),
+            deps.node_name.clone(),
+            &deps.world,
+            deps.counters.clone(),
+        );
         Service(Arc::new(Shared { deps, authentication, authorization }))
     }
 }

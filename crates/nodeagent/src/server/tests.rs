@@ -140,6 +140,10 @@ impl TestServer {
                 denied_ttl: minute,
             },
             metrics: Arc::new(|_| async { Ok("x 1\n".into()) }.boxed()),
+            counters: crate::stats::AgentMetrics::default(),
+            has_checkpoints: true,
+            checkpoint_dir: folder.path().join("checkpoints"),
+            idle_timeout: Duration::from_secs(1),
             set_verbosity: Arc::new(|_| Ok(())),
             log_directory: folder.path().to_owned(),
         };
@@ -265,6 +269,41 @@ async fn commands_run_over_spdy() {
 }
 
 #[tokio::test]
+async fn streams_without_data_end() {
+    let server = TestServer::start().await;
+    let io = server.upgrade("/exec/d/p/c?input=1&output=1&command=cat", SPDY).await.unwrap();
+    let (connection, mut incoming) = Connection::start(io, Role::Client);
+    let open = async |ty: &str| connection.open(Headers::new([("streamType", ty)])).await.unwrap();
+    let (_error, mut stdin, mut stdout) = (open("error").await, open("stdin").await, open("stdout").await);
+    // data keeps the streams open for longer than the timeout
+    for _ in 0..8 {
+        stdin.write_all(b"x").await.unwrap();
+        assert_eq!(stdout.read_u8().await.unwrap(), b'x');
+        env::io::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(incoming.next().await.is_none());
+    assert!(stdout.read_u8().await.is_err());
+}
+
+#[tokio::test]
+async fn containers_are_checkpointed_by_the_runtime() {
+    let server = TestServer::start().await;
+    for (method, path, code, part) in [
+        ("POST", "/checkpoint/d/zz/c", 404, "pod does not exist"),
+        ("POST", "/checkpoint/d/p/zz", 404, "container zz does not exist"),
+        ("POST", "/checkpoint/d/p/c?timeout=x", 404, "cannot parse value of timeout parameter"),
+        ("GET", "/checkpoint/d/p/c", 405, "405: Method Not Allowed"),
+    ] {
+        assert_eq!(server.get(method, path, "admin").await, (code, part.to_owned()), "{path}");
+    }
+    let (_, denied) = server.get("POST", "/checkpoint/d/p/c", "viewer").await;
+    assert_eq!(denied, "Forbidden (user=viewer, verb=create, resource=nodes, subresource=checkpoint)");
+    let (code, answer) = server.get("POST", "/checkpoint/d/p/c?timeout=3", "admin").await;
+    // the simulated runtime has no checkpoints
+    assert!(code == 500 && answer.starts_with("checkpointing of d/p/c failed ("), "{answer}");
+}
+
+#[tokio::test]
 async fn exit_codes_and_errors_are_statuses() {
     let server = TestServer::start().await;
     for (command, part) in [
@@ -304,6 +343,24 @@ async fn commands_run_over_websockets() {
     ]
     .concat();
     assert_eq!(all, expected, "{}", String::from_utf8_lossy(&all));
+}
+
+#[tokio::test]
+async fn a_port_that_closes_ends_both_streams() {
+    let server = TestServer::start().await;
+    let headers = "upgrade: SPDY/3.1\r\nx-stream-protocol-version: portforward.k8s.io\r\n";
+    let io = server.upgrade("/portForward/d/p", headers).await.unwrap();
+    let (connection, _incoming) = Connection::start(io, Role::Client);
+    let open = async |ty: &str| {
+        let headers = [("streamType", ty), ("port", "13"), ("requestID", "0")];
+        connection.open(Headers::new(headers)).await.unwrap()
+    };
+    let (mut error, mut data) = (open("error").await, open("data").await);
+    // the client's own direction stays open
+    let (mut text, mut why) = (String::new(), String::new());
+    data.read_to_string(&mut text).await.unwrap();
+    error.read_to_string(&mut why).await.unwrap();
+    assert_eq!((text.as_str(), why.as_str()), ("noon\n", ""));
 }
 
 #[tokio::test]

@@ -9,7 +9,11 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    SupportedProtocolVersion,
+};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use std::io;
@@ -29,6 +33,10 @@ pub struct TlsOptions {
     pub hosts: Vec<String>,
     /// Authorities of client certificates.
     pub client_authorities: Option<PathBuf>,
+    /// The oldest version, `VersionTLS13`; another text permits TLS 1.2.
+    pub min_version: String,
+    /// The permitted suites of TLS 1.2 by name; empty permits all. Those of TLS 1.3 are fixed.
+    pub cipher_suites: Vec<String>,
 }
 
 fn invalid(what: impl std::fmt::Display) -> io::Error {
@@ -37,6 +45,27 @@ fn invalid(what: impl std::fmt::Display) -> io::Error {
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The cryptography of handshakes, and the versions.
+fn handshakes(options: &TlsOptions) -> (Arc<CryptoProvider>, Vec<&'static SupportedProtocolVersion>) {
+    let mut provider = rustls::crypto::ring::default_provider();
+    if !options.cipher_suites.is_empty() {
+        // a name of old leaves the hash out
+        let is_named = |suite: &str| {
+            options.cipher_suites.iter().any(|it| it == suite || format!("{it}_SHA256") == suite)
+        };
+        provider
+            .cipher_suites
+            .retain(|one| one.version() == &TLS13 || is_named(one.suite().as_str().unwrap_or_default()));
+    }
+    // without a suite of TLS 1.2 that version is refused
+    let has_older = provider.cipher_suites.iter().any(|one| one.version() == &TLS12);
+    let versions = match options.min_version == "VersionTLS13" || !has_older {
+        true => vec![&TLS13],
+        false => vec![&TLS13, &TLS12],
+    };
+    (Arc::new(provider), versions)
 }
 
 /// A value that is read from files, and again when they change.
@@ -87,8 +116,9 @@ impl Tls {
         let own = Followed::new(vec![certificate, key], read_pair)?;
         let clients = options.client_authorities.clone();
         let clients = clients.map(|file| Followed::new(vec![file], read_roots)).transpose()?.map(Arc::new);
-        let builder = ServerConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
+        let (crypto, versions) = handshakes(options);
+        let builder = ServerConfig::builder_with_provider(crypto)
+            .with_protocol_versions(&versions)
             .map_err(invalid)?
             .with_client_cert_verifier(Arc::new(AnyClient(provider())));
         let mut config = builder.with_cert_resolver(Arc::new(OwnCertificate(own)));
@@ -219,5 +249,30 @@ impl ClientCertVerifier for AnyClient {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_and_suites_are_limited() {
+        let check = |min_version: &str, suites: &[&str], expected: (usize, usize)| {
+            let options = TlsOptions {
+                min_version: min_version.to_owned(),
+                cipher_suites: suites.iter().map(|&it| it.to_owned()).collect(),
+                ..TlsOptions::default()
+            };
+            let (crypto, versions) = handshakes(&options);
+            let older = crypto.cipher_suites.iter().filter(|one| one.version() == &TLS12).count();
+            assert_eq!((versions.len(), older), expected, "{min_version} {suites:?}");
+        };
+        check("", &[], (2, 6));
+        check("VersionTLS10", &[], (2, 6));
+        check("VersionTLS13", &[], (1, 6));
+        check("VersionTLS12", &["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"], (2, 1));
+        check("VersionTLS12", &["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305"], (2, 1));
+        check("VersionTLS12", &["TLS_RSA_WITH_AES_128_CBC_SHA"], (1, 0));
     }
 }

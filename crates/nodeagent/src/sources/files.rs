@@ -1,9 +1,11 @@
 //! Static pods of a directory, or of one file.
 //!
-//! The directory is read in intervals; a file that has not changed is not parsed again.
+//! The directory is read when the kernel tells of a change, and in intervals; a file that has not changed is not parsed
+//! again.
 
 use super::static_pods::{StaticPlace, StaticSource, read};
 use super::{PodChange, PodSet};
+use crate::file_watch::FileWatch;
 use api::core::v1::Pod;
 use env::World;
 use std::collections::HashMap;
@@ -27,7 +29,10 @@ impl FileSource {
         let mut set = PodSet::default();
         let mut known: HashMap<PathBuf, (Stamp, Vec<Arc<Pod>>)> = HashMap::new();
         let mut is_first = true;
+        let mut watch = None;
         loop {
+            // before the list, so that no change is missed
+            watch = watch.or_else(|| FileWatch::new(&self.path).ok());
             let files = list(&self.path);
             let mut read_now = HashMap::new();
             for (path, stamp) in files {
@@ -49,7 +54,20 @@ impl FileSource {
             if std::mem::take(&mut is_first) {
                 let _ = changes.send(PodChange::Synced);
             }
-            env::sleep(&self.world, self.interval).await;
+            let changed = async {
+                match &mut watch {
+                    Some(watch) => watch.changed().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            let is_usable = tokio::select! {
+                is_usable = changed => is_usable,
+                () = env::sleep(&self.world, self.interval) => watch.is_some(),
+            };
+            // a directory that was replaced has a watch of its own
+            if !is_usable || !self.path.exists() {
+                watch = None;
+            }
         }
     }
 
@@ -77,4 +95,32 @@ fn list(path: &Path) -> Vec<(PathBuf, Stamp)> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     let named = entries.filter(|it| !it.file_name().to_string_lossy().starts_with('.'));
     named.filter_map(|it| Some((it.path(), stamp(&it.path())?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_new_file_is_read_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let world: World = env::Simulated::new(1_700_000_000, 1);
+        let (path, node) = (dir.path().to_owned(), "n".to_owned());
+        let source = FileSource { path, node, interval: Duration::from_secs(20), world };
+        let (sender, mut changes) = mpsc::unbounded_channel();
+        let task = tokio::spawn(source.run(sender));
+        assert!(matches!(changes.recv().await, Some(PodChange::Synced)));
+        let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"x"},
+            "spec":{"containers":[{"name":"c","image":"i"}]}}"#;
+        // written apart and moved, as editors do
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), pod).unwrap();
+        std::fs::copy(file.path(), dir.path().join(".hidden")).unwrap();
+        std::fs::rename(dir.path().join(".hidden"), dir.path().join("p.json")).unwrap();
+        let Some(PodChange::Set(pod)) = changes.recv().await else { panic!("no pod") };
+        assert_eq!(pod.metadata.name, "p-n");
+        std::fs::remove_file(dir.path().join("p.json")).unwrap();
+        assert!(matches!(changes.recv().await, Some(PodChange::Removed(_))));
+        task.abort();
+    }
 }

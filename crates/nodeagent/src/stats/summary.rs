@@ -1,60 +1,86 @@
 //! `/stats/summary`.
 
-use super::usage::{ContainerUsage, FilesystemUsage, Usage, filesystem};
-use crate::runtime::{CpuStats, FilesystemStats, MemoryStats};
-use api::core::v1::Pod;
+use super::agent_page::size_of;
+use super::cgroup_usage::{self, CgroupUsage};
+use super::filesystem::{FilesystemUsage, filesystem};
+use super::processes::{self, Interface};
+use super::usage::{ContainerUsage, Usage};
+use super::volume_usage::VolumeStats;
+use crate::runtime::{FilesystemStats, InterfaceStats, SandboxStats};
+use api::core::v1::{Pod, Volume};
 use bytes::Bytes;
 use schema::time::format_time;
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 use std::path::Path;
 
 impl Usage {
     pub(super) async fn summary(&self) -> Result<Bytes, String> {
         let containers = self.containers().await?;
         let sandboxes = self.sources.runtime.sandbox_stats().await.unwrap_or_default();
-        let pods: Vec<Value> = self
-            .sources
-            .pods
-            .pods()
-            .iter()
-            .filter_map(|pod| {
-                let uid = pod.metadata.uid.clone();
-                let own: Vec<&ContainerUsage> = containers.iter().filter(|it| it.uid == uid).collect();
-                if own.is_empty() {
-                    return None;
-                }
-                let mut summary = json!({
-                    "podRef": {
-                        "name": pod.metadata.name,
-                        "namespace": pod.metadata.namespace,
-                        "uid": uid,
-                    },
-                    "startTime": pod.status.start_time.as_ref().map(ToString::to_string),
-                    "containers": own.iter().map(|it| self.container(it, pod)).collect::<Vec<_>>(),
-                });
-                self.add_pod_totals(&mut summary, &own, &uid);
-                let network =
-                    sandboxes.iter().find(|it| it.uid == uid).filter(|it| !it.interfaces.is_empty());
-                if let Some(sandbox) = network {
-                    let interface = |it: &crate::runtime::InterfaceStats| {
-                        json!({
-                            "name": it.name,
-                            "rxBytes": it.rx_bytes,
-                            "rxErrors": it.rx_errors,
-                            "txBytes": it.tx_bytes,
-                            "txErrors": it.tx_errors,
-                        })
-                    };
-                    let mut network = interface(&sandbox.interfaces[0]);
-                    network["time"] = json!(time(sandbox.network_timestamp));
-                    network["interfaces"] = sandbox.interfaces.iter().map(interface).collect();
-                    summary["network"] = network;
-                }
-                Some(summary)
-            })
-            .collect();
-        let all = json!({ "node": self.node_summary().await, "pods": pods });
+        let pods = self.sources.pods.pods();
+        let uids: HashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
+        self.sources.volumes.retain(&uids);
+        let mut summaries = Vec::new();
+        for pod in &pods {
+            let own: Vec<&ContainerUsage> =
+                containers.iter().filter(|it| it.uid == pod.metadata.uid).collect();
+            if !own.is_empty() {
+                let sandbox = sandboxes.iter().find(|it| it.uid == pod.metadata.uid);
+                summaries.push(self.pod_summary(pod, &own, sandbox).await);
+            }
+        }
+        let all = json!({ "node": self.node_summary().await, "pods": summaries });
         Ok(all.to_string().into())
+    }
+
+    async fn pod_summary(
+        &self,
+        pod: &Pod,
+        containers: &[&ContainerUsage],
+        sandbox: Option<&SandboxStats>,
+    ) -> Value {
+        let (meta, now) = (&pod.metadata, self.now());
+        let mut summary = json!({
+            "podRef": { "name": meta.name, "namespace": meta.namespace, "uid": meta.uid },
+            "startTime": pod.status.start_time.as_ref().map(ToString::to_string),
+        });
+        let volumes = self.sources.volumes.of_pod(&meta.uid, &self.sources.metrics).await;
+        let mut storage = volumes.iter().filter(|it| is_ephemeral(pod, &it.name)).fold((0, 0), add_volume);
+        let mut each = Vec::new();
+        for it in containers {
+            let logs = size_of(&self.log_dir(pod).join(&it.container));
+            let layer = it.stats.writable_layer.as_ref();
+            storage.0 += logs + layer.and_then(|it| it.used_bytes).unwrap_or(0);
+            storage.1 += layer.and_then(|it| it.inodes_used).unwrap_or(0);
+            each.push(self.container(it, pod, logs));
+        }
+        summary["containers"] = each.into();
+        let cgroup = self.pod_cgroup(pod);
+        let cgroup = cgroup.unwrap_or_else(|| {
+            containers.iter().fold(CgroupUsage::default(), |sum, it| add_container(sum, it))
+        });
+        summary["cpu"] = self.cpu(&meta.uid, now, cgroup.cpu_nanos);
+        summary["memory"] = memory_summary(now, &cgroup);
+        summary["process_stats"] = json!({ "process_count": cgroup.processes.len() });
+        if !volumes.is_empty() {
+            summary["volume"] = volumes.iter().map(|it| volume_summary(now, it, pod)).collect();
+        }
+        if let Some(usage) = filesystem(&self.sources.root_dir) {
+            let mut whole = filesystem_summary(now, usage, None);
+            (whole["usedBytes"], whole["inodesUsed"]) = (json!(storage.0), json!(storage.1));
+            summary["ephemeral-storage"] = whole;
+        }
+        let interfaces = sandbox.filter(|it| !it.interfaces.is_empty());
+        let interfaces = match interfaces {
+            Some(sandbox) => sandbox.interfaces.iter().map(reported_interface).collect(),
+            None => processes::interfaces(&self.sources.proc, cgroup.processes.first().copied()),
+        };
+        // pods on the node's network have none of their own
+        if !pod.spec.host_network && !interfaces.is_empty() {
+            summary["network"] = network_summary(now, &interfaces);
+        }
+        summary
     }
 
     async fn node_summary(&self) -> Value {
@@ -62,21 +88,31 @@ impl Usage {
         let mut summary = json!({
             "nodeName": self.sources.node_name,
             "startTime": format_time(node.boot_time),
-            "cpu": {
-                "time": time(now),
-                "usageNanoCores": self.rates.nano_cores("/", now, node.cpu_nanos).unwrap_or(0),
-                "usageCoreNanoSeconds": node.cpu_nanos,
-            },
+            "cpu": self.cpu("/", now, node.cpu_nanos),
             "memory": {
                 "time": time(now),
                 "availableBytes": node.memory_available,
                 "usageBytes": node.memory_usage,
                 "workingSetBytes": node.memory_working_set,
-                "rssBytes": node.memory_working_set,
-                "pageFaults": 0,
-                "majorPageFaults": 0,
+                "rssBytes": node.memory_anonymous,
+                "pageFaults": node.page_faults.0,
+                "majorPageFaults": node.page_faults.1,
             },
+            "rlimit": { "time": time(now), "maxpid": node.process_limit, "curproc": node.processes },
         });
+        let interfaces = processes::interfaces(&self.sources.proc, None);
+        if !interfaces.is_empty() {
+            summary["network"] = network_summary(now, &interfaces);
+        }
+        if let Some(cgroups) = &self.sources.cgroups {
+            let usage = cgroup_usage::read(cgroups.files(), &cgroups.root_path());
+            summary["systemContainers"] = json!([{
+                "name": "pods",
+                "startTime": format_time(node.boot_time),
+                "cpu": self.cpu("pods", now, usage.cpu_nanos),
+                "memory": memory_summary(now, &usage),
+            }]);
+        }
         if let Some(usage) = filesystem(&self.sources.root_dir) {
             summary["fs"] = filesystem_summary(now, usage, None);
         }
@@ -89,76 +125,143 @@ impl Usage {
         summary
     }
 
-    fn container(&self, usage: &ContainerUsage, pod: &Pod) -> Value {
-        let stats = &usage.stats;
+    fn container(&self, usage: &ContainerUsage, pod: &Pod, log_bytes: u64) -> Value {
+        let (stats, now) = (&usage.stats, self.now());
         let mut summary = Map::new();
         summary.insert("name".to_owned(), json!(usage.container));
         let mut statuses = pod.status.init_container_statuses.iter().chain(&pod.status.container_statuses);
         let running = statuses.find(|it| it.name == usage.container).and_then(|it| it.state.running.as_ref());
         let started = running.and_then(|it| it.started_at.as_ref()).map(ToString::to_string);
         summary.insert("startTime".to_owned(), json!(started));
-        if let Some(cpu) = &stats.cpu {
-            summary.insert("cpu".to_owned(), self.cpu(&stats.id, cpu));
-        }
-        if let Some(memory) = &stats.memory {
-            summary.insert("memory".to_owned(), memory_summary(memory));
-        }
+        let cgroup = self.container_cgroup(pod, &stats.id);
+        let cgroup = cgroup.unwrap_or_else(|| add_container(CgroupUsage::default(), usage));
+        summary.insert("cpu".to_owned(), self.cpu(&stats.id, now, cgroup.cpu_nanos));
+        summary.insert("memory".to_owned(), memory_summary(now, &cgroup));
         if let Some(layer) = &stats.writable_layer {
             let mut rootfs = filesystem(Path::new(&layer.mountpoint))
                 .map_or_else(|| json!({}), |usage| filesystem_summary(layer.timestamp, usage, Some(layer)));
             rootfs["time"] = json!(time(layer.timestamp));
             summary.insert("rootfs".to_owned(), rootfs);
         }
+        if let Some(usage) = filesystem(&self.sources.log_dir) {
+            let mut logs = filesystem_summary(now, usage, None);
+            logs["usedBytes"] = json!(log_bytes);
+            summary.insert("logs".to_owned(), logs);
+        }
         Value::Object(summary)
     }
 
-    fn cpu(&self, id: &str, cpu: &CpuStats) -> Value {
-        let total = cpu.usage_core_nano_seconds.unwrap_or(0);
-        let rate = cpu.usage_nano_cores.or_else(|| self.rates.nano_cores(id, cpu.timestamp, total));
-        json!({ "time": time(cpu.timestamp), "usageNanoCores": rate.unwrap_or(0), "usageCoreNanoSeconds": total })
+    fn log_dir(&self, pod: &Pod) -> std::path::PathBuf {
+        let meta = &pod.metadata;
+        self.sources.log_dir.join(format!("{}_{}_{}", meta.namespace, meta.name, meta.uid))
     }
 
-    fn add_pod_totals(&self, summary: &mut Value, containers: &[&ContainerUsage], uid: &str) {
-        let cpu: Vec<&CpuStats> = containers.iter().filter_map(|it| it.stats.cpu.as_ref()).collect();
-        if let Some(last) = cpu.iter().map(|it| it.timestamp).max() {
-            let total = cpu.iter().filter_map(|it| it.usage_core_nano_seconds).sum();
-            let whole =
-                CpuStats { timestamp: last, usage_core_nano_seconds: Some(total), usage_nano_cores: None };
-            summary["cpu"] = self.cpu(uid, &whole);
-        }
-        let memory: Vec<&MemoryStats> = containers.iter().filter_map(|it| it.stats.memory.as_ref()).collect();
-        if let Some(last) = memory.iter().map(|it| it.timestamp).max() {
-            let sum =
-                |field: fn(&MemoryStats) -> Option<u64>| Some(memory.iter().filter_map(|it| field(it)).sum());
-            let whole = MemoryStats {
-                timestamp: last,
-                working_set_bytes: sum(|it| it.working_set_bytes),
-                available_bytes: None,
-                usage_bytes: sum(|it| it.usage_bytes),
-                rss_bytes: sum(|it| it.rss_bytes),
-                page_faults: sum(|it| it.page_faults),
-                major_page_faults: sum(|it| it.major_page_faults),
-            };
-            summary["memory"] = memory_summary(&whole);
-        }
+    fn pod_cgroup(&self, pod: &Pod) -> Option<CgroupUsage> {
+        let cgroups = self.sources.cgroups.as_ref()?;
+        let path = cgroups.pod_path(pod);
+        cgroups.files().exists(&path).then(|| cgroup_usage::read(cgroups.files(), &path))
     }
+
+    /// The cgroup of a container, under the names that runtimes give it.
+    fn container_cgroup(&self, pod: &Pod, id: &str) -> Option<CgroupUsage> {
+        let cgroups = self.sources.cgroups.as_ref()?;
+        let names = [id.to_owned(), format!("cri-containerd-{id}.scope"), format!("crio-{id}.scope")];
+        let paths = names.map(|name| format!("{}/{name}", cgroups.pod_path(pod)));
+        let path = paths.into_iter().find(|path| cgroups.files().exists(path))?;
+        Some(cgroup_usage::read(cgroups.files(), &path))
+    }
+
+    fn cpu(&self, id: &str, at: i64, total: u64) -> Value {
+        let rate = self.rates.nano_cores(id, at, total);
+        json!({ "time": time(at), "usageNanoCores": rate.unwrap_or(0), "usageCoreNanoSeconds": total })
+    }
+}
+
+/// Adds what the runtime reports of a container.
+fn add_container(mut sum: CgroupUsage, usage: &ContainerUsage) -> CgroupUsage {
+    if let Some(cpu) = &usage.stats.cpu {
+        sum.cpu_nanos += cpu.usage_core_nano_seconds.unwrap_or(0);
+    }
+    if let Some(memory) = &usage.stats.memory {
+        sum.memory_usage += memory.usage_bytes.unwrap_or(0);
+        sum.memory_working_set += memory.working_set_bytes.unwrap_or(0);
+        sum.memory_rss += memory.rss_bytes.unwrap_or(0);
+        sum.page_faults.0 += memory.page_faults.unwrap_or(0);
+        sum.page_faults.1 += memory.major_page_faults.unwrap_or(0);
+    }
+    sum
+}
+
+fn add_volume((bytes, inodes): (u64, u64), volume: &VolumeStats) -> (u64, u64) {
+    (bytes + volume.used_bytes, inodes + volume.inodes_used)
+}
+
+fn find_volume<'p>(pod: &'p Pod, name: &str) -> Option<&'p Volume> {
+    pod.spec.volumes.iter().find(|it| it.name == name)
+}
+
+/// Whether a volume lives on the node's disk and ends with its pod.
+fn is_ephemeral(pod: &Pod, name: &str) -> bool {
+    find_volume(pod, name).is_some_and(|volume| match &volume.empty_dir {
+        Some(empty) => empty.medium.is_empty(),
+        None => volume.config_map.is_some() || volume.downward_api.is_some(),
+    })
 }
 
 fn time(nanos: i64) -> String {
     format_time(nanos / 1_000_000_000)
 }
 
-fn memory_summary(memory: &MemoryStats) -> Value {
+fn memory_summary(at: i64, usage: &CgroupUsage) -> Value {
     let mut summary = json!({
-        "time": time(memory.timestamp),
-        "usageBytes": memory.usage_bytes.unwrap_or(0),
-        "workingSetBytes": memory.working_set_bytes.unwrap_or(0),
-        "rssBytes": memory.rss_bytes.unwrap_or(0),
-        "pageFaults": memory.page_faults.unwrap_or(0),
-        "majorPageFaults": memory.major_page_faults.unwrap_or(0),
+        "time": time(at),
+        "usageBytes": usage.memory_usage,
+        "workingSetBytes": usage.memory_working_set,
+        "rssBytes": usage.memory_rss,
+        "pageFaults": usage.page_faults.0,
+        "majorPageFaults": usage.page_faults.1,
     });
-    if let Some(available) = memory.available_bytes {
-        summary["availableBytes"] = json!(available);
+    if usage.memory_limit > 0 {
+        summary["availableBytes"] = json!(usage.memory_limit.saturating_sub(usage.memory_working_set));
+    }
+    summary
+}
+
+fn reported_interface(it: &InterfaceStats) -> Interface {
+    let number = |value: Option<u64>| value.unwrap_or(0);
+    Interface {
+        name: it.name.clone(),
+        received: [number(it.rx_bytes), 0, number(it.rx_errors), 0],
+        sent: [number(it.tx_bytes), 0, number(it.tx_errors), 0],
+    }
+}
+
+/// The first interface as the whole, and all of them.
+fn network_summary(at: i64, interfaces: &[Interface]) -> Value {
+    let one = |it: &Interface| {
+        json!({
+            "name": it.name,
+            "rxBytes": it.received[0],
+            "rxErrors": it.received[2],
+            "txBytes": it.sent[0],
+            "txErrors": it.sent[2],
+        })
+    };
+    let default = interfaces.iter().find(|it| it.name == "eth0").or(interfaces.first());
+    let mut network = default.map_or_else(|| json!({}), one);
+    network["time"] = json!(time(at));
+    network["interfaces"] = interfaces.iter().map(one).collect();
+    network
+}
+
+fn volume_summary(at: i64, volume: &VolumeStats, pod: &Pod) -> Value {
+    let mut summary = filesystem_summary(at, volume.filesystem, None);
+    summary["usedBytes"] = json!(volume.used_bytes);
+    summary["inodesUsed"] = json!(volume.inodes_used);
+    summary["name"] = json!(volume.name);
+    let claim = find_volume(pod, &volume.name).and_then(|it| it.persistent_volume_claim.as_ref());
+    if let Some(claim) = claim {
+        summary["pvcRef"] = json!({ "name": claim.claim_name, "namespace": pod.metadata.namespace });
     }
     summary
 }

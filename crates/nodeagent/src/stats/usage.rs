@@ -1,10 +1,15 @@
 //! Usage of containers and of the node.
 
+use super::counters::AgentMetrics;
 use super::rates::Rates;
+use super::volume_usage::VolumeUsage;
+use crate::cgroups::CgroupManager;
+use crate::node::Machine;
 use crate::runtime::{ContainerStats, FilesystemStats, SharedRuntime};
 use crate::server::PodView;
 use env::World;
 use names::node;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,12 +23,22 @@ pub struct StatsSources {
     pub proc: PathBuf,
     /// The directory whose filesystem is the node's.
     pub root_dir: PathBuf,
+    /// The directory of the logs of pods.
+    pub log_dir: PathBuf,
+    pub machine: Machine,
+    pub cgroups: Option<Arc<CgroupManager>>,
+    pub metrics: AgentMetrics,
+    pub volumes: VolumeUsage,
+    /// When the runtime's containers were last listed, in seconds since the epoch.
+    pub last_listed: Box<dyn Fn() -> f64 + Send + Sync>,
 }
 
 /// See the module of the folder.
 pub struct Usage {
     pub(super) sources: StatsSources,
     pub(super) rates: Rates,
+    /// When the process began, in seconds since the epoch.
+    start_time: f64,
 }
 
 /// Usage of one container, with the names of its pod.
@@ -43,23 +58,27 @@ pub struct NodeUsage {
     pub memory_available: u64,
     pub memory_usage: u64,
     pub memory_working_set: u64,
+    pub memory_anonymous: u64,
+    /// Page faults, and those that read from a disk.
+    pub page_faults: (u64, u64),
     /// Seconds since the epoch.
     pub boot_time: i64,
+    /// Threads, and the most that there may be.
     pub processes: u64,
-}
-
-/// Space and inodes of a filesystem.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FilesystemUsage {
-    pub available: u64,
-    pub capacity: u64,
-    pub inodes: u64,
-    pub inodes_free: u64,
+    pub process_limit: u64,
 }
 
 impl Usage {
     pub fn new(sources: StatsSources) -> Self {
-        Usage { sources, rates: Rates::default() }
+        let since = sources.world.now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Usage { sources, rates: Rates::default(), start_time: since.as_secs_f64() }
+    }
+
+    /// The page of probes.
+    pub(super) fn probe_metrics(&self) -> String {
+        let uids: HashSet<String> =
+            self.sources.pods.pods().iter().map(|pod| pod.metadata.uid.clone()).collect();
+        self.sources.metrics.probes().page(self.start_time, |uid| uids.contains(uid))
     }
 
     /// Now, in nanoseconds since the epoch.
@@ -97,7 +116,19 @@ impl Usage {
 
     pub(super) fn node(&self) -> NodeUsage {
         let read = |name: &str| std::fs::read_to_string(self.sources.proc.join(name)).unwrap_or_default();
-        node_usage(&read("stat"), &read("meminfo"))
+        let mut usage = node_usage(&read("stat"), &read("meminfo"));
+        let faults = read("vmstat");
+        let fault = |name: &str| {
+            let line = faults.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|it| it.trim().parse().ok()).unwrap_or(0)
+        };
+        usage.page_faults = (fault("pgfault"), fault("pgmajfault"));
+        // the fourth word is `running/all`
+        let load = read("loadavg");
+        let threads = load.split_whitespace().nth(3).and_then(|it| it.split_once('/'));
+        usage.processes = threads.and_then(|(_, all)| all.parse().ok()).unwrap_or(0);
+        usage.process_limit = read("sys/kernel/pid_max").trim().parse().unwrap_or(0);
+        usage
     }
 
     pub(super) async fn image_fs(&self) -> Option<FilesystemStats> {
@@ -131,19 +162,9 @@ fn node_usage(stat: &str, meminfo: &str) -> NodeUsage {
         memory_usage: usage,
         memory_working_set: working_set,
         boot_time: number("btime").and_then(|it| i64::try_from(it).ok()).unwrap_or(0),
-        processes: number("procs_running").unwrap_or(0),
+        memory_anonymous: memory("AnonPages"),
+        ..NodeUsage::default()
     }
-}
-
-/// Space and inodes of the filesystem of a path.
-pub fn filesystem(path: &std::path::Path) -> Option<FilesystemUsage> {
-    let data = rustix::fs::statvfs(path).ok()?;
-    Some(FilesystemUsage {
-        available: data.f_bavail * data.f_frsize,
-        capacity: data.f_blocks * data.f_frsize,
-        inodes: data.f_files,
-        inodes_free: data.f_ffree,
-    })
 }
 
 #[cfg(test)]

@@ -113,6 +113,15 @@ fn limit_message(status: &mut ContainerStatus, limit: usize) {
     }
 }
 
+/// Marks a pending pod that the node cannot run: containers that wait are blocked.
+pub fn block(status: &mut PodStatus, reason: &str, message: &str) {
+    (status.reason, status.message) = (reason.to_owned(), message.to_owned());
+    let containers = status.init_container_statuses.iter_mut().chain(&mut status.container_statuses);
+    for waiting in containers.filter_map(|it| it.state.waiting.as_mut()) {
+        waiting.reason = "Blocked".to_owned();
+    }
+}
+
 /// Sets the start time and the times of conditions: those of `previous` where nothing has changed.
 pub fn settle_times(status: &mut PodStatus, previous: &PodStatus, now: api::Time) {
     status.start_time = previous.start_time.or(Some(now));

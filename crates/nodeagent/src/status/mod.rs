@@ -13,3 +13,5 @@ pub mod containers;
 pub mod generate;
 pub mod termination_message;
 pub mod writer;
+#[cfg(test)]
+mod writer_tests;

@@ -6,15 +6,22 @@
 use super::conditions::is_owned;
 use crate::pod::worker::StatusSink;
 use crate::pod_facts::{is_mirror, is_static};
+use crate::stats::AgentMetrics;
 use api::Resource;
 use api::core::v1::{Pod, PodStatus};
 use api::meta::v1::DeleteOptions;
-use client::{Action, Api, Client, Failure, Informer, Key, Patch, Queue, Reconcile, json_value, of_uid};
+use client::{
+    Action, Api, Client, Error, Failure, Informer, Key, Patch, Queue, Reconcile, json_value, of_uid,
+};
 use env::World;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The time before a write that has failed is repeated.
+const RETRY: Duration = Duration::from_secs(10);
 
 struct Entry {
     pod: Arc<Pod>,
@@ -30,11 +37,20 @@ pub struct StatusWriter {
     pods: Informer<Pod>,
     queue: Queue<String>,
     entries: Mutex<HashMap<String, Entry>>,
+    world: World,
+    metrics: AgentMetrics,
 }
 
 impl StatusWriter {
-    pub fn new(client: Client, pods: Informer<Pod>, world: &World) -> Self {
-        StatusWriter { client, pods, queue: Queue::new(world), entries: Mutex::default() }
+    pub fn new(client: Client, pods: Informer<Pod>, world: &World, metrics: AgentMetrics) -> Self {
+        StatusWriter {
+            client,
+            pods,
+            queue: Queue::new(world),
+            entries: Mutex::default(),
+            world: world.clone(),
+            metrics,
+        }
     }
 
     /// Writes until it is dropped.
@@ -98,23 +114,38 @@ impl Reconcile for StatusWriter {
     }
 
     async fn reconcile(&self, uid: &String) -> Result<Action, Failure> {
+        match self.write(uid).await {
+            Ok(()) => Ok(Action::AwaitChange),
+            Err(why) => {
+                // a server that comes back has all statuses soon, however long it was away
+                tracing::info!(uid, %why, "the status of a pod could not be written yet");
+                Ok(Action::Requeue(RETRY))
+            }
+        }
+    }
+}
+
+impl StatusWriter {
+    async fn write(&self, uid: &str) -> Result<(), Error> {
         let state = self
             .entries
             .lock()
             .get(uid)
             .map(|it| (it.pod.clone(), it.status.clone(), it.is_finished, it.written.clone()));
-        let Some((pod, status, is_finished, written)) = state else { return Ok(Action::AwaitChange) };
-        let Some(object) = self.object(&pod) else { return Ok(Action::AwaitChange) };
+        let Some((pod, status, is_finished, written)) = state else { return Ok(()) };
+        let Some(object) = self.object(&pod) else { return Ok(()) };
         let api = Api::<Pod>::beside(&self.client, &*object);
         let target = (object.uid().to_owned(), status.clone());
         if written.as_ref() != Some(&target) {
             if let Some(patch) = status_patch(object.uid(), &object.status, &status) {
+                let begun = self.world.elapsed();
                 let patched = api.patch_status(object.name(), &Patch::strategic(patch)).await;
                 match patched {
                     // the object is gone, or another one has its name
-                    Err(why) if why.is_not_found() || why.is_conflict() => return Ok(Action::AwaitChange),
+                    Err(why) if why.is_not_found() || why.is_conflict() => return Ok(()),
                     patched => drop(patched?),
                 }
+                self.metrics.status_written(self.world.elapsed().saturating_sub(begun));
             }
             if let Some(entry) = self.entries.lock().get_mut(uid) {
                 entry.written = Some(target);
@@ -133,7 +164,7 @@ impl Reconcile for StatusWriter {
                 deleted => deleted?,
             }
         }
-        Ok(Action::AwaitChange)
+        Ok(())
     }
 }
 

@@ -6,8 +6,10 @@
 //! volume/a -> ..data/a                       a link for each first part of a path
 //! ```
 //!
-//! A change writes a new directory and renames a link over `..data`. Files that are the same are not written.
+//! A change writes a new directory and renames a link over `..data`. Files that are the same are not written. What a
+//! write that broke off has left is removed with the next change.
 
+use super::ownership::{ChangePolicy, set_group};
 use super::payload::{Payload, PayloadFile};
 use api::MicroTime;
 use std::collections::BTreeSet;
@@ -22,8 +24,13 @@ const DIRECTORY_MODE: u32 = 0o755;
 const MAX_NAME: usize = 255;
 const MAX_PATH: usize = 4096;
 
-/// Writes a payload. Returns whether anything changed. `now` and `random` name the new directory.
-pub fn write_payload(target: &Path, payload: &Payload, now: SystemTime, random: u64) -> io::Result<bool> {
+/// Writes a payload for a group. Returns whether anything changed. `now` and `random` name the new directory.
+pub fn write_payload(
+    target: &Path,
+    payload: &Payload,
+    group: Option<u32>,
+    (now, random): (SystemTime, u64),
+) -> io::Result<bool> {
     for path in payload.keys() {
         check_path(path).map_err(|message| io::Error::new(io::ErrorKind::InvalidInput, message))?;
     }
@@ -33,33 +40,60 @@ pub fn write_payload(target: &Path, payload: &Payload, now: SystemTime, random: 
         Err(error) => return Err(error),
     };
     let existing = old.as_ref().map(|old| files_below(&target.join(old))).transpose()?.unwrap_or_default();
-    let is_same = old.is_some() && existing.len() == payload.len() && is_written(target, payload);
-    if is_same {
-        return Ok(false);
+    let links = first_parts(payload.keys().map(Path::new));
+    if old.is_some() && existing.len() == payload.len() && is_written(target, payload) {
+        return sync_links(target, &links);
     }
     let new = directory_name(now, random);
     write_files(&target.join(&new), payload)?;
+    // before the switch: containers that run may read the files from then on
+    if let Some(group) = group {
+        set_group(&target.join(&new), group, true, ChangePolicy::Always)?;
+    }
     let link = target.join(NEW_DATA);
     remove_if_there(&link)?;
     symlink(&new, &link)?;
     std::fs::rename(&link, target.join(DATA))?;
-    let links = first_parts(payload.keys().map(Path::new));
-    for name in &links {
+    sync_links(target, &links)?;
+    remove_others(target, &new)?;
+    Ok(true)
+}
+
+/// Makes the links that are missing, and removes the others. Returns whether any were.
+fn sync_links(target: &Path, links: &BTreeSet<PathBuf>) -> io::Result<bool> {
+    let mut is_changed = false;
+    for name in links {
         let link = target.join(name);
         if std::fs::symlink_metadata(&link).is_err() {
             symlink(Path::new(DATA).join(name), &link)?;
+            is_changed = true;
         }
     }
-    for name in first_parts(existing.iter().map(PathBuf::as_path)).difference(&links) {
-        remove_if_there(&target.join(name))?;
-    }
-    if let Some(old) = old {
-        match std::fs::remove_dir_all(target.join(old)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+    for entry in std::fs::read_dir(target)? {
+        let entry = entry?;
+        let name = PathBuf::from(entry.file_name());
+        let is_link = std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(DATA).join(&name));
+        if is_link && !links.contains(&name) {
+            remove_if_there(&entry.path())?;
+            is_changed = true;
         }
     }
-    Ok(true)
+    Ok(is_changed)
+}
+
+/// Removes the directories of earlier payloads.
+fn remove_others(target: &Path, current: &str) -> io::Result<()> {
+    for entry in std::fs::read_dir(target)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if entry.file_type()?.is_dir() && name != *current && name.to_string_lossy().starts_with("..") {
+            match std::fs::remove_dir_all(entry.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 /// `..2026_01_02_03_04_05.123456789`
@@ -176,8 +210,9 @@ mod tests {
     fn a_change_is_seen_whole() {
         let dir = tempfile::tempdir().unwrap();
         let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let write =
-            |files: &[(&str, &str)], random| write_payload(dir.path(), &payload(files), now, random).unwrap();
+        let write = |files: &[(&str, &str)], random| {
+            write_payload(dir.path(), &payload(files), None, (now, random)).unwrap()
+        };
         assert!(write(&[("a", "1"), ("d/b", "2")], 5));
         let first = "..2023_11_14_22_13_20.000000005";
         assert_eq!(names(dir.path()), [first, "..data", "a", "d"]);
@@ -194,10 +229,30 @@ mod tests {
     }
 
     #[test]
+    fn the_remains_of_a_crash_are_mended() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |files: &[(&str, &str)], random| {
+            write_payload(dir.path(), &payload(files), None, (UNIX_EPOCH, random)).unwrap()
+        };
+        write(&[("a", "1"), ("b", "2")], 1);
+        // the agent ended before it made and removed links
+        std::fs::remove_file(dir.path().join("a")).unwrap();
+        symlink("..data/old", dir.path().join("old")).unwrap();
+        assert!(write(&[("a", "1"), ("b", "2")], 2));
+        assert_eq!(names(dir.path()), ["..1970_01_01_00_00_00.000000001", "..data", "a", "b"]);
+        // the agent ended before the switch
+        std::fs::create_dir(dir.path().join("..1970_01_01_00_00_00.000000009")).unwrap();
+        symlink("..1970_01_01_00_00_00.000000009", dir.path().join(NEW_DATA)).unwrap();
+        assert!(write(&[("a", "3")], 3));
+        assert_eq!(names(dir.path()), ["..1970_01_01_00_00_00.000000003", "..data", "a"]);
+    }
+
+    #[test]
     fn paths_stay_inside_the_volume() {
         let dir = tempfile::tempdir().unwrap();
         let check = |path: &str, expected: &str| {
-            let error = write_payload(dir.path(), &payload(&[(path, "")]), UNIX_EPOCH, 0).unwrap_err();
+            let error =
+                write_payload(dir.path(), &payload(&[(path, "")]), None, (UNIX_EPOCH, 0)).unwrap_err();
             assert_eq!(error.to_string(), expected);
         };
         check("../a", "invalid path: must not contain '..': ../a");

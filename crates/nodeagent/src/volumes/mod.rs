@@ -32,4 +32,4 @@ pub mod volume_manager;
 pub use linux_mounter::LinuxMounter;
 pub use mounter::Mounter;
 pub use mounts::{MountedVolume, PodMounts};
-pub use volume_manager::{VolumeError, VolumeManager};
+pub use volume_manager::{MountOutcome, VolumeError, VolumeManager};

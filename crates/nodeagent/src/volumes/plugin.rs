@@ -14,8 +14,14 @@ use names::node::{
     SECRET_PLUGIN,
 };
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+/// The directory beside the one of volumes in which plugins keep state, and the file of a volume that was made.
+const PLUGINS: &str = "plugins";
+const READY: &str = "ready";
+const MARK_DIR_MODE: u32 = 0o750;
 
 /// A volume whose source has been read.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,8 +35,10 @@ pub struct VolumePlan {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// A directory of the pod, possibly with files.
-    Directory { path: PathBuf, medium: Medium, files: Option<Payload>, group: Option<u32> },
+    /// A directory of the pod with files.
+    Files { path: PathBuf, medium: Medium, files: Payload, group: Option<u32> },
+    /// A directory that is made once; a file marks that it was.
+    EmptyDir { path: PathBuf, medium: Medium, group: Option<u32>, mark: PathBuf },
     /// A path of the node.
     HostPath { path: String, kind: String, is_readonly: bool },
     /// A local volume, mounted at a directory of the pod.
@@ -59,17 +67,19 @@ pub async fn plan(
     }
     let failed = |error| PlanError::Volume(volume.name.clone(), error);
     let namespace = &pod.metadata.namespace;
+    let named = |step| VolumePlan { name: volume.name.clone(), message_name: volume.name.clone(), step };
     let (plugin, medium, files) = if let Some(it) = &volume.host_path {
         let kind = it.type_.clone().unwrap_or_default();
-        let step = Step::HostPath { path: it.path.clone(), kind, is_readonly: false };
-        return Ok(VolumePlan { name: volume.name.clone(), message_name: volume.name.clone(), step });
+        return Ok(named(Step::HostPath { path: it.path.clone(), kind, is_readonly: false }));
     } else if let Some(it) = &volume.empty_dir {
         let medium = empty_dir::medium(it, pod, sources.allocatable).map_err(failed)?;
-        (EMPTY_DIR_PLUGIN, medium, None)
+        let mark = directory.with_file_name(PLUGINS).join(EMPTY_DIR_PLUGIN).join(&volume.name).join(READY);
+        let path = directory.join(EMPTY_DIR_PLUGIN).join(&volume.name);
+        return Ok(named(Step::EmptyDir { path, medium, group: fs_group(pod), mark }));
     } else if let Some(it) = &volume.config_map {
         let items = (&*it.name, &*it.items);
         let files = payload::config_map(sources, namespace, items, it.default_mode, it.optional).await;
-        (CONFIG_MAP_PLUGIN, Medium::Disk, Some(files.map_err(failed)?))
+        (CONFIG_MAP_PLUGIN, Medium::Disk, files.map_err(failed)?)
     } else {
         let size = empty_dir::memory_size(None, pod, sources.allocatable);
         let (plugin, files) = if let Some(it) = &volume.secret {
@@ -84,11 +94,10 @@ pub async fn plan(
         } else {
             return Err(unsupported(&volume.name));
         };
-        (plugin, Medium::Memory(size), Some(files.map_err(failed)?))
+        (plugin, Medium::Memory(size), files.map_err(failed)?)
     };
     let path = directory.join(plugin).join(&volume.name);
-    let step = Step::Directory { path, medium, files, group: fs_group(pod) };
-    Ok(VolumePlan { name: volume.name.clone(), message_name: volume.name.clone(), step })
+    Ok(named(Step::Files { path, medium, files, group: fs_group(pod) }))
 }
 
 fn unsupported(name: &str) -> PlanError {
@@ -133,8 +142,11 @@ impl VolumePlan {
     /// What containers get of the volume.
     pub fn mounted(&self) -> MountedVolume {
         match &self.step {
-            Step::Directory { path, files, .. } => {
-                MountedVolume { host_path: path.clone(), is_readonly: files.is_some(), is_managed: true }
+            Step::Files { path, .. } => {
+                MountedVolume { host_path: path.clone(), is_readonly: true, is_managed: true }
+            }
+            Step::EmptyDir { path, .. } => {
+                MountedVolume { host_path: path.clone(), is_readonly: false, is_managed: true }
             }
             Step::HostPath { path, is_readonly, .. } => {
                 MountedVolume { host_path: PathBuf::from(path), is_readonly: *is_readonly, is_managed: false }
@@ -145,19 +157,18 @@ impl VolumePlan {
         }
     }
 
-    /// Whether the volume follows its source while the pod runs.
-    pub fn has_files(&self) -> bool {
-        matches!(&self.step, Step::Directory { files: Some(_), .. })
-    }
-
     /// Brings the volume to the node. It may be there already. The error is the text of `FailedMount`.
     pub fn execute(&self, mounter: &dyn Mounter, now: SystemTime, random: u64) -> Result<(), String> {
         let name = &self.message_name;
         let failed = |error: String| format!("MountVolume.SetUp failed for volume {name:?} : {error}");
         match &self.step {
             Step::HostPath { path, kind, .. } => host_path::prepare(path, kind).map_err(failed),
-            Step::Directory { path, medium, files, group } => {
-                set_up_directory(path, *medium, files.as_ref(), *group, mounter, (now, random))
+            Step::Files { path, medium, files, group } => {
+                set_up_files(path, *medium, files, *group, mounter, (now, random))
+                    .map_err(|error| failed(io_text(&error)))
+            }
+            Step::EmptyDir { path, medium, group, mark } => {
+                set_up_empty_dir(path, *medium, *group, mark, mounter)
                     .map_err(|error| failed(io_text(&error)))
             }
             Step::Local { path, source, is_readonly, group } => {
@@ -174,22 +185,41 @@ impl VolumePlan {
     }
 }
 
-fn set_up_directory(
+fn set_up_files(
     path: &Path,
     medium: Medium,
-    files: Option<&Payload>,
+    files: &Payload,
     group: Option<u32>,
     mounter: &dyn Mounter,
-    (now, random): (SystemTime, u64),
+    stamp: (SystemTime, u64),
 ) -> io::Result<()> {
     empty_dir::set_up(path, medium, mounter)?;
-    if let Some(files) = files {
-        write_payload(path, files, now, random)?;
-    }
+    write_payload(path, files, group, stamp)?;
     match group {
-        Some(group) => set_group(path, group, files.is_some(), ChangePolicy::Always),
+        Some(group) => set_group(path, group, true, ChangePolicy::Always),
         None => Ok(()),
     }
+}
+
+/// The content of a directory that was made before belongs to the pod: its modes and groups stay.
+fn set_up_empty_dir(
+    path: &Path,
+    medium: Medium,
+    group: Option<u32>,
+    mark: &Path,
+    mounter: &dyn Mounter,
+) -> io::Result<()> {
+    if mark.exists() && path.exists() && (medium == Medium::Disk || mounter.is_mount_point(path)?) {
+        return Ok(());
+    }
+    empty_dir::set_up(path, medium, mounter)?;
+    if let Some(group) = group {
+        set_group(path, group, false, ChangePolicy::Always)?;
+    }
+    if let Some(parent) = mark.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(MARK_DIR_MODE).create(parent)?;
+    }
+    std::fs::File::create(mark).map(drop)
 }
 
 fn set_up_local(

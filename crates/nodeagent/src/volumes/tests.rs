@@ -31,6 +31,7 @@ impl Fixture {
 
     async fn mount(&self, volume: &str) -> Result<PodMounts, Vec<String>> {
         let mounted = self.volumes.mount_all(&pod(volume)).await;
+        let mounted = mounted.map(|outcome| outcome.mounts);
         mounted.map_err(|error| error.notes.into_iter().map(|note| note.message).collect())
     }
 
@@ -109,6 +110,20 @@ async fn config_maps_become_files() {
         fixture.list("kubernetes.io~configmap"),
         [" 777", "..TS 755", "..TS/k2 640", "..data link", "k2 link"]
     );
+    // an object that is gone leaves the files as they are, with an event
+    fixture.objects.config_maps.lock().clear();
+    let outcome = fixture.volumes.mount_all(&pod(volume)).await.unwrap();
+    let message = "MountVolume.SetUp failed for volume \"v\" : configmap \"m\" not found";
+    assert_eq!(outcome.notes.iter().map(|it| &*it.message).collect::<Vec<_>>(), [message]);
+    assert!(outcome.mounts["v"].host_path.join("k2").exists());
+    assert_eq!(fixture.volumes.next_refresh("u"), Some(Duration::from_millis(500)));
+    fixture.objects.config_map(r#"{"metadata":{"name":"m","namespace":"n"},"data":{"k2":"new"}}"#);
+    fixture.mount(volume).await.unwrap();
+    assert_eq!(fixture.volumes.next_refresh("u"), None);
+    // without announcements the files are read again in intervals
+    fixture.volumes.set_resync(Duration::from_secs(60));
+    fixture.clock.advance(Duration::from_secs(20));
+    assert_eq!(fixture.volumes.next_refresh("u"), Some(Duration::from_secs(40)));
     fixture.volumes.remove_pod("u").await.unwrap();
     assert!(!fixture.path("root/pods/u").exists());
 }
@@ -181,13 +196,18 @@ async fn empty_directories_live_as_long_as_the_pod() {
     assert_eq!(fixture.list("kubernetes.io~empty-dir"), [" 777"]);
     let path = &mounts["v"].host_path;
     std::fs::write(path.join("f"), "kept").unwrap();
-    fixture.mount(r#""emptyDir":{"sizeLimit":"64Ki"}"#).await.unwrap();
+    // a restart of the agent leaves modes as the pod has set them
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let root = fixture.path("root");
+    let restarted =
+        VolumeManager::new(&root, fixture.mounter.clone(), fixture.objects.clone(), fixture.clock.clone());
+    restarted.mount_all(&pod(r#""emptyDir":{"sizeLimit":"64Ki"}"#)).await.unwrap();
+    assert_eq!(fixture.list("kubernetes.io~empty-dir")[0], " 700");
     assert!(path.join("f").exists() && !mounts["v"].is_readonly);
     let pod = pod(r#""emptyDir":{"sizeLimit":"64Ki"}"#);
-    assert_eq!(fixture.volumes.excess(&pod), None);
+    assert!(fixture.volumes.usage(&pod)["v"] < 65_536);
     std::fs::write(path.join("g"), vec![1; 100_000]).unwrap();
-    let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"64Ki\". ";
-    assert_eq!(fixture.volumes.excess(&pod).as_deref(), Some(message));
+    assert!(fixture.volumes.usage(&pod)["v"] > 100_000);
     fixture.volumes.unmount_all("u").await.unwrap();
     assert!(!path.exists());
 }

@@ -1,7 +1,7 @@
 //! Tokens of service accounts for projected volumes, renewed before they expire.
 //!
 //! A token is renewed when a fifth of its time is left, or after a day. A token that cannot be renewed is used until it
-//! expires.
+//! expires, and its renewal is repeated.
 
 use crate::objects::ObjectSource;
 use api::authentication::v1::TokenRequestSpec;
@@ -13,6 +13,8 @@ use std::collections::HashMap;
 const MAX_AGE_SECONDS: i64 = 24 * 60 * 60;
 /// Renewals of tokens from the same moment are spread over this time.
 const MAX_JITTER_SECONDS: u64 = 10;
+/// The wait after a renewal that has failed.
+const RETRY_SECONDS: i64 = 10;
 
 /// The request that a token answers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -74,7 +76,13 @@ impl TokenCache {
                 self.tokens.lock().insert(key, token);
                 Ok(status.token)
             }
-            (Err(_), Some(token)) if now < token.expires => Ok(token.text),
+            (Err(error), Some(mut token)) if now < token.expires => {
+                tracing::warn!(%error, namespace, account, "a token was not renewed");
+                token.renew_at = now + RETRY_SECONDS;
+                let text = token.text.clone();
+                self.tokens.lock().insert(key, token);
+                Ok(text)
+            }
             (Err(error), Some(_)) => {
                 Err(format!("token \"{namespace}/{account}\" expired and refresh failed: {error}"))
             }
@@ -126,5 +134,32 @@ mod tests {
         assert_eq!(get().await, "token-2");
         cache.remove_pod("u");
         assert_eq!(get().await, "token-3");
+    }
+
+    #[tokio::test]
+    async fn a_failed_renewal_is_repeated_later() {
+        let simulated = Simulated::new(1_700_000_000, 1);
+        let world: World = simulated.clone();
+        let (cache, objects) = (TokenCache::new(world.clone()), FixedObjects::default());
+        let reference = BoundObjectReference { uid: "u".to_owned(), ..BoundObjectReference::default() };
+        let spec = TokenRequestSpec {
+            expiration_seconds: Some(600),
+            bound_object_ref: Some(Box::new(reference)),
+            ..TokenRequestSpec::default()
+        };
+        let get = async || {
+            *objects.now.lock() = env::unix_seconds(&world);
+            cache.token(&objects, "n", "default", spec.clone()).await
+        };
+        get().await.unwrap();
+        *objects.token_error.lock() = Some("no answer".to_owned());
+        simulated.advance(Duration::from_secs(500));
+        assert_eq!(get().await.as_deref(), Ok("token-1"));
+        assert_eq!(cache.next_renewal("u"), Some(env::unix_seconds(&world) + RETRY_SECONDS));
+        simulated.advance(Duration::from_secs(100));
+        let error = get().await.unwrap_err();
+        assert!(error.starts_with("token \"n/default\" expired and refresh failed: "), "{error}");
+        *objects.token_error.lock() = None;
+        assert_eq!(get().await.as_deref(), Ok("token-2"));
     }
 }

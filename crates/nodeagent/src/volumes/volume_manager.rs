@@ -17,9 +17,9 @@ use crate::pod_facts::ResourceList;
 use api::core::v1::{Pod, Volume};
 use client::Note;
 use env::World;
-use names::node::{EMPTY_DIR_PLUGIN, LOCAL_VOLUME_PLUGIN};
+use names::node::LOCAL_VOLUME_PLUGIN;
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +30,7 @@ const VOLUMES: &str = "volumes";
 const FAILED_MOUNT: &str = "FailedMount";
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(122);
+const MIN_RESYNC: Duration = Duration::from_secs(1);
 /// After how long without its volumes a pod gets an event about all of them.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(123);
 
@@ -40,6 +41,14 @@ pub struct VolumeError {
     pub notes: Vec<Note>,
     /// When to try again.
     pub retry_after: Duration,
+}
+
+/// The volumes of a pod that has all of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MountOutcome {
+    pub mounts: PodMounts,
+    /// Events about volumes whose files could not be brought up to date.
+    pub notes: Vec<Note>,
 }
 
 /// See the module. Cheap to clone.
@@ -55,6 +64,8 @@ struct Shared {
     world: World,
     tokens: TokenCache,
     allocatable: RwLock<Arc<ResourceList>>,
+    /// How often files are brought up to date, if changes of their sources are not announced.
+    resync: RwLock<Option<Duration>>,
     pods: Mutex<HashMap<String, PodVolumes>>,
 }
 
@@ -65,6 +76,10 @@ struct PodVolumes {
     failures: u32,
     /// Since when volumes are missing, or since the last event about that.
     waiting_since: Option<Duration>,
+    /// When files that could not be brought up to date are tried again.
+    refresh_at: Option<Duration>,
+    /// When files that follow a source were brought up to date.
+    refreshed_at: Option<Duration>,
 }
 
 impl VolumeManager {
@@ -77,6 +92,7 @@ impl VolumeManager {
             tokens: TokenCache::new(world.clone()),
             world,
             allocatable: RwLock::default(),
+            resync: RwLock::default(),
             pods: Mutex::default(),
         };
         VolumeManager { shared: Arc::new(shared) }
@@ -92,8 +108,13 @@ impl VolumeManager {
         *self.shared.allocatable.write() = Arc::new(allocatable);
     }
 
+    /// Sets how often files are brought up to date, for sources whose changes are not announced.
+    pub fn set_resync(&self, period: Duration) {
+        *self.shared.resync.write() = Some(period.max(MIN_RESYNC));
+    }
+
     /// Brings the volumes of a pod that its containers mount to the node.
-    pub async fn mount_all(&self, pod: &Pod) -> Result<PodMounts, VolumeError> {
+    pub async fn mount_all(&self, pod: &Pod) -> Result<MountOutcome, VolumeError> {
         let shared = &self.shared;
         let uid = &pod.metadata.uid;
         let used = used_volumes(pod);
@@ -123,12 +144,19 @@ impl VolumeManager {
         // a volume that was there stays usable when its files cannot be brought up to date
         let missing: Vec<&str> =
             used.iter().copied().filter(|name| !state.mounts.contains_key(*name)).collect();
-        if missing.is_empty() && failures.is_empty() {
-            state.failures = 0;
-            state.waiting_since = None;
-            return Ok(state.mounts.clone());
+        let now = shared.world.elapsed();
+        let has_files = pod.spec.volumes.iter().any(|it| used.contains(&*it.name) && is_refreshed(it));
+        state.refreshed_at = has_files.then_some(now);
+        if failures.is_empty() && missing.is_empty() {
+            (state.failures, state.waiting_since, state.refresh_at) = (0, None, None);
+            return Ok(MountOutcome { mounts: state.mounts.clone(), notes: Vec::new() });
         }
-        Err(state.fail(failures, &missing, &used, shared.world.elapsed()))
+        let error = state.fail(failures, &missing, &used, now);
+        if !missing.is_empty() {
+            return Err(error);
+        }
+        state.refresh_at = Some(now + error.retry_after);
+        Ok(MountOutcome { mounts: state.mounts.clone(), notes: error.notes })
     }
 
     async fn plan(&self, pod: &Pod, volume: &Volume) -> Result<VolumePlan, PlanError> {
@@ -160,11 +188,21 @@ impl VolumeManager {
         self.shared.pods.lock().get(uid).map(|it| it.mounts.clone()).unwrap_or_default()
     }
 
-    /// When [`VolumeManager::mount_all`] is due again to renew a token, from now.
+    /// When [`VolumeManager::mount_all`] is due again to renew a token or files, from now.
     pub fn next_refresh(&self, uid: &str) -> Option<Duration> {
-        let at = self.shared.tokens.next_renewal(uid)?;
-        let left = at.saturating_sub(env::unix_seconds(&self.shared.world));
-        Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
+        let world = &self.shared.world;
+        let token = self.shared.tokens.next_renewal(uid).map(|at| {
+            let left = at.saturating_sub(env::unix_seconds(world));
+            Duration::from_secs(u64::try_from(left).unwrap_or(0))
+        });
+        let resync = *self.shared.resync.read();
+        let pods = self.shared.pods.lock();
+        let files = pods.get(uid).into_iter().flat_map(|it| {
+            let resync = it.refreshed_at.zip(resync).map(|(at, period)| at + period);
+            it.refresh_at.into_iter().chain(resync)
+        });
+        let files = files.map(|at| at.saturating_sub(world.elapsed()));
+        token.into_iter().chain(files).min()
     }
 
     /// Unmounts and removes the volumes of a pod whose containers have ended.
@@ -202,16 +240,18 @@ impl VolumeManager {
         Ok(uids)
     }
 
-    /// The message of the eviction of a pod one of whose directories holds more than its limit.
-    pub fn excess(&self, pod: &Pod) -> Option<String> {
-        let directory = pod_dir(&self.shared.root, &pod.metadata.uid).join(VOLUMES).join(EMPTY_DIR_PLUGIN);
-        pod.spec.volumes.iter().find_map(|volume| {
-            let limit = volume.empty_dir.as_ref().filter(|it| it.medium.is_empty())?.size_limit.as_ref()?;
-            let used = usage(&directory.join(&volume.name)).ok()?;
-            let is_over = limit.sign() > 0 && i64::try_from(used).unwrap_or(i64::MAX) > limit.whole();
-            let name = &volume.name;
-            is_over.then(|| format!("Usage of EmptyDir volume {name:?} exceeds the limit \"{limit}\". "))
-        })
+    /// Bytes on disk of the volumes of a pod that end with it, by name. It reads directories, and may block.
+    pub fn usage(&self, pod: &Pod) -> BTreeMap<String, u64> {
+        let mounts = self.mounts(&pod.metadata.uid);
+        let is_local = |volume: &&Volume| {
+            let is_on_disk = volume.empty_dir.as_ref().is_some_and(|it| it.medium.is_empty());
+            is_on_disk || volume.config_map.is_some()
+        };
+        let used = |volume: &Volume| {
+            let bytes = usage(&mounts.get(&volume.name)?.host_path).ok()?;
+            Some((volume.name.clone(), bytes))
+        };
+        pod.spec.volumes.iter().filter(is_local).filter_map(used).collect()
     }
 }
 

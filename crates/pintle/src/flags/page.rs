@@ -4,6 +4,7 @@ use super::ignored::HEADING;
 use super::{COMPONENTS, Component};
 use crate::options::gates::{self, Gate};
 use clap::{Arg, Command};
+use nodeagent::configuration;
 use std::fmt::Write as _;
 
 /// The path of the page.
@@ -57,8 +58,34 @@ pub fn render(program: &Command) -> String {
             write_component(&mut page, component, command);
         }
     }
+    write_node_agent(&mut page);
     write_gates(&mut page);
     page
+}
+
+/// The node agent reads its command line itself, as upstream's does: most of it are fields of its configuration.
+fn write_node_agent(page: &mut String) {
+    let rows = configuration::flag_rows();
+    let ignored = rows.iter().filter(|it| it.effect.is_none()).count();
+    let _ = write!(
+        page,
+        "\n## pintle nodeagent\n\nA link named `kubelet` or `nodeagent` also runs this command. Of upstream's {} flags, \
+         {} work and {ignored} are accepted without effect. A flag overrides the field of the configuration file \
+         (`--config`); defaults are those of a file.\n\n| flag | default | what it does |\n|---|---|---|\n",
+        rows.len(),
+        rows.len() - ignored,
+    );
+    for row in &rows {
+        let default = if row.default.is_empty() { String::new() } else { format!("`{}`", row.default) };
+        let effect = row.effect.as_deref().unwrap_or("Accepted without effect").replace('|', "\\|");
+        let _ = writeln!(page, "| `--{}` | {default} | {effect} |", row.name);
+    }
+    let fields: Vec<String> = configuration::ignored_fields().iter().map(|it| format!("`{it}`")).collect();
+    let _ = write!(
+        page,
+        "\nFields of the configuration file that are checked and have no effect: {}.\n",
+        fields.join(", ")
+    );
 }
 
 fn write_component(page: &mut String, component: &Component, command: &Command) {

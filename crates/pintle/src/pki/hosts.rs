@@ -47,6 +47,13 @@ impl Hosts {
         }
         Ok(Self(hosts))
     }
+
+    /// Those of a node: names and addresses that a certificate can say.
+    pub fn of_node(addresses: &[String]) -> Self {
+        let fixed = ["localhost".to_owned(), Ipv4Addr::LOCALHOST.to_string()];
+        let named = addresses.iter().map(|it| it.to_lowercase()).filter(|it| is_host(it));
+        Self(fixed.into_iter().chain(named).collect())
+    }
 }
 
 fn is_host(text: &str) -> bool {

@@ -9,6 +9,7 @@
 //! | `front-proxy-ca` | the authority for proxies that vouch for users | itself |
 //! | `front-proxy-client` | the server as such a proxy, towards aggregated APIs | `front-proxy-ca` |
 //! | `sa` | the key that signs service accounts' tokens | |
+//! | `node`, `node-client` | the HTTP API of this machine's node and its requests, where one runs | `ca` |
 //!
 //! Invariants: the first start makes all of them or none. Later starts keep what is there; they only
 //! issue a certificate anew, for the same key, when it is about to expire or does not cover a name it must.
@@ -34,8 +35,28 @@ use store::CertificateStore;
 /// The administrator's user name.
 pub const ADMIN: &str = "pintle-admin";
 
+/// The group of all nodes.
+pub const NODES: &str = "system:nodes";
+
 /// The common name of this server's front proxy certificate.
 pub const FRONT_PROXY: &str = "front-proxy-client";
+
+/// Issues the certificates of a node where the directory has none: `node` for its HTTP API, and `node-client`, which it
+/// returns, for its requests.
+pub fn issue_node_certificates(
+    directory: &Path,
+    user: &str,
+    hosts: &Hosts,
+    world: &World,
+) -> anyhow::Result<CertifiedKey> {
+    let mut store = CertificateStore::in_directory(directory)?;
+    let cluster = Authority::obtain(&mut store, "ca", "pintle-ca", world)?;
+    cluster.leaf(&mut store, "node", &Purpose::Server { name: user, hosts })?;
+    let client = Purpose::Client { name: user, group: Some(NODES) };
+    let client = cluster.leaf(&mut store, "node-client", &client)?;
+    store.commit()?;
+    Ok(client)
+}
 
 /// The certificates, keys and tokens of the control plane.
 pub struct Pki {

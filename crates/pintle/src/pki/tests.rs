@@ -259,3 +259,24 @@ fn hosts_are_checked_and_spelled_one_way() {
     let odd = Hosts::new("0.0.0.0".parse().unwrap(), Some("no name"), &[], &Names::kubernetes()).unwrap();
     assert!(!odd.0.contains("no name"));
 }
+
+#[test]
+fn a_node_has_certificates_of_the_cluster_and_keeps_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("pki");
+    let pki = Pki::in_directory(&directory, &hosts("127.0.0.1"), &world_at(0)).unwrap();
+    let node = Hosts::of_node(&["10.1.2.3".to_owned(), "Box".to_owned()]);
+    let issue =
+        |days| issue_node_certificates(&directory, "system:node:box", &node, &world_at(days)).unwrap();
+    let client = issue(0);
+    assert!(client_is_valid(&pki.ca, &client, 1));
+    let serving = fs::read_to_string(directory.join("node.crt")).unwrap();
+    let (roots, provider) = roots(&pki.ca);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build().unwrap();
+    for (host, is_valid) in [("10.1.2.3", true), ("box", true), ("localhost", true), ("other", false)] {
+        let name = ServerName::try_from(host).unwrap();
+        assert_eq!(verifier.verify_server_cert(&der(&serving), &[], &name, &[], at(1)).is_ok(), is_valid);
+    }
+    assert_eq!(issue(1).certificate, client.certificate);
+    assert_ne!(issue(350).certificate, client.certificate);
+}

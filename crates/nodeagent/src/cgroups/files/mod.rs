@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Controllers that pods are limited by.
 const CONTROLLERS: &[&str] = &["cpu", "memory", "pids", "hugetlb", "cpuset"];
+/// The hierarchy of version 2 beside those of version 1.
+const UNIFIED: &str = "unified";
 /// No limit, in files of version 2.
 const MAX: &str = "max";
 
@@ -42,9 +44,13 @@ impl CgroupFiles {
                 _ => {}
             }
         }
-        // a hybrid machine has both, with the controllers in version 1
         match (v1.is_empty(), v2) {
-            (false, _) => Some(CgroupFiles::V1(v1)),
+            // a hybrid machine has the controllers in version 1; runtimes make cgroups in version 2, too
+            (false, Some(path)) => {
+                v1.insert(UNIFIED.to_owned(), path);
+                Some(CgroupFiles::V1(v1))
+            }
+            (false, None) => Some(CgroupFiles::V1(v1)),
             (true, Some(path)) => Some(CgroupFiles::V2(path)),
             (true, None) => None,
         }
@@ -70,7 +76,7 @@ impl CgroupFiles {
     }
 
     pub fn exists(&self, path: &str) -> bool {
-        self.directories(path).iter().all(|(_, directory)| directory.is_dir())
+        self.directories(path).iter().all(|(name, directory)| *name == UNIFIED || directory.is_dir())
     }
 
     /// Makes a cgroup and its ancestors.
@@ -83,6 +89,8 @@ impl CgroupFiles {
                         &directory,
                     )?;
                 }
+                // it has no controllers: a machine without it limits pods as well
+                CgroupFiles::V1(_) if name == UNIFIED => drop(std::fs::create_dir_all(&directory)),
                 CgroupFiles::V1(_) => std::fs::create_dir_all(&directory)?,
                 CgroupFiles::V2(root) => create_unified(root, &directory)?,
             }

@@ -11,7 +11,13 @@ const HYBRID: &str = "\
 #[test]
 fn mount_tables_name_the_hierarchies() {
     let path = |name: &str| PathBuf::from(format!("/sys/fs/cgroup/{name}"));
-    let expected = [("cpu", "cpu"), ("cpuacct", "cpu"), ("memory", "memory"), ("name=systemd", "systemd")];
+    let expected = [
+        ("cpu", "cpu"),
+        ("cpuacct", "cpu"),
+        ("memory", "memory"),
+        ("name=systemd", "systemd"),
+        ("unified", "unified"),
+    ];
     let expected = expected.map(|(name, directory)| (name.to_owned(), path(directory)));
     assert_eq!(CgroupFiles::from_mount_table(HYBRID), Some(CgroupFiles::V1(BTreeMap::from(expected))));
     let unified = "31 30 0:2 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw,nsdelegate\n";

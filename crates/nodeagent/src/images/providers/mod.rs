@@ -12,25 +12,28 @@ pub mod config;
 pub mod plugin;
 
 use crate::images::CredentialProviders;
+use crate::images::docker_config::DockerConfig;
 use crate::images::image_match::is_match;
 use crate::images::keyring::Keyring;
 use crate::runtime::RegistryAuth;
+use crate::stats::AgentMetrics;
 use config::ProviderConfig;
 use env::World;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use plugin::{CacheKeyType, ProviderAnswer};
 use std::collections::HashMap;
-use std::path::Path;
 use std::time::Duration;
 
 /// The key of answers for all images.
 const GLOBAL: &str = "global";
 
-/// The providers of a configuration.
+/// The providers of a configuration, and the files of the node.
 pub struct ProviderSet {
     providers: Vec<Provider>,
+    files: DockerConfig,
     world: World,
+    metrics: AgentMetrics,
 }
 
 struct Provider {
@@ -40,14 +43,15 @@ struct Provider {
 }
 
 impl ProviderSet {
-    /// Reads the configuration. Error texts are upstream's.
-    pub fn load(file: &Path, bin_dir: &Path, world: World) -> Result<Self, String> {
-        Ok(ProviderSet::new(config::load(file, bin_dir)?, world))
-    }
-
-    pub fn new(configs: Vec<ProviderConfig>, world: World) -> Self {
+    pub fn new(
+        configs: Vec<ProviderConfig>,
+        files: DockerConfig,
+        world: World,
+        metrics: AgentMetrics,
+    ) -> Self {
+        configs.iter().for_each(|config| metrics.provider_known(&config.name));
         let provider = |config| Provider { config, cache: tokio::sync::Mutex::default() };
-        ProviderSet { providers: configs.into_iter().map(provider).collect(), world }
+        ProviderSet { providers: configs.into_iter().map(provider).collect(), files, world, metrics }
     }
 }
 
@@ -55,8 +59,9 @@ impl CredentialProviders for ProviderSet {
     fn credentials<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Vec<RegistryAuth>> {
         async move {
             let mut keyring = Keyring::default();
+            self.files.add_to(&mut keyring);
             for provider in &self.providers {
-                for (pattern, auth) in provider.credentials(image, &self.world).await {
+                for (pattern, auth) in provider.credentials(image, &self.world, &self.metrics).await {
                     keyring.add_auth(&pattern, auth);
                 }
             }
@@ -67,7 +72,12 @@ impl CredentialProviders for ProviderSet {
 }
 
 impl Provider {
-    async fn credentials(&self, image: &str, world: &World) -> Vec<(String, RegistryAuth)> {
+    async fn credentials(
+        &self,
+        image: &str,
+        world: &World,
+        metrics: &AgentMetrics,
+    ) -> Vec<(String, RegistryAuth)> {
         if !self.config.match_images.iter().any(|pattern| is_match(pattern, image) == Ok(true)) {
             return Vec::new();
         }
@@ -78,7 +88,10 @@ impl Provider {
         if let Some((answer, _)) = [image, registry, GLOBAL].iter().find_map(|key| cache.get(*key)) {
             return answer.auths.clone();
         }
-        let answer = match env::timeout(world, plugin::TIMEOUT, plugin::run(&self.config, image)).await {
+        let answered = env::timeout(world, plugin::TIMEOUT, plugin::run(&self.config, image)).await;
+        let time = world.elapsed().saturating_sub(now);
+        metrics.credentials_fetched(&self.config.name, time, matches!(answered, Ok(Ok(_))));
+        let answer = match answered {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 tracing::error!(%error, provider = self.config.name, "Failed getting credential from external registry credential provider");
@@ -108,7 +121,7 @@ mod tests {
     use super::*;
     use env::Simulated;
     use std::os::unix::fs::PermissionsExt;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     /// A provider that logs its requests.
     fn provider(dir: &Path, answer: &str) -> ProviderConfig {
@@ -146,7 +159,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock = Simulated::new(1_700_000_000, 1);
         let config = provider(dir.path(), &answer("Registry", "10m", "a.test"));
-        let set = ProviderSet::new(vec![config], clock.clone());
+        let set =
+            ProviderSet::new(vec![config], DockerConfig::default(), clock.clone(), AgentMetrics::default());
         let get = async |image: &str| set.credentials(image).await.len();
         assert_eq!(get("a.test/x").await, 1);
         let log = dir.path().join("log");
@@ -166,7 +180,9 @@ mod tests {
     async fn answers_for_other_hosts_and_failures_give_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let check = async |text: &str, expected: usize| {
-            let set = ProviderSet::new(vec![provider(dir.path(), text)], Simulated::new(1_700_000_000, 1));
+            let configs = vec![provider(dir.path(), text)];
+            let clock = Simulated::new(1_700_000_000, 1);
+            let set = ProviderSet::new(configs, DockerConfig::default(), clock, AgentMetrics::default());
             assert_eq!(set.credentials("a.test/x").await.len(), expected, "{text}");
         };
         check(&answer("Image", "0s", "other.test"), 0).await;

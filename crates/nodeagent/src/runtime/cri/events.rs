@@ -10,8 +10,9 @@ use grpc::containerd_events::events_client::EventsClient;
 use grpc::containerd_events::{Envelope, SubscribeRequest, TaskExit};
 use grpc::cri::{ContainerEventResponse, GetEventsRequest};
 use grpc::tonic::metadata::MetadataValue;
-use grpc::tonic::{Request, Streaming};
+use grpc::tonic::{Request, Status, Streaming};
 use outbound::RpcError;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Events that wait for the agent; a runtime that sends more waits.
@@ -19,51 +20,53 @@ const WAITING: usize = 256;
 /// The namespace of the CRI in containerd.
 const NAMESPACE: &str = names::node::CONTAINERD_NAMESPACE;
 
+/// The time in which a runtime refuses a subscription. One that accepts may be silent until its first event.
+const REFUSAL_TIME: Duration = Duration::from_millis(300);
+
 pub(super) async fn subscribe(runtime: &CriRuntime) -> Result<mpsc::Receiver<RuntimeEvent>, RuntimeError> {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let answer = runtime.call(runtime.runtime().get_container_events(GetEventsRequest {})).await;
-    match answer {
-        Ok(mut stream) => {
-            // a runtime that lacks events may refuse in the first message
-            let first = env::io::timeout(std::time::Duration::from_millis(100), stream.message()).await;
-            match first {
-                Ok(Err(status)) => containerd_events(runtime, sender, error(RpcError::from(status))).await?,
-                Ok(Ok(Some(event))) => {
-                    let _ = sender.send(cri_event(event)).await;
-                    tokio::spawn(forward_cri(stream, sender));
-                }
-                Ok(Ok(None)) => {}
-                Err(_) => drop(tokio::spawn(forward_cri(stream, sender))),
-            }
-        }
-        Err(why) => containerd_events(runtime, sender, why).await?,
+    let mut following = tokio::spawn(follow(runtime.clone(), sender));
+    match env::io::timeout(REFUSAL_TIME, &mut following).await {
+        Ok(Ok(Err(refusal))) => Err(refusal),
+        _ => Ok(receiver),
     }
-    Ok(receiver)
 }
 
-async fn containerd_events(
-    runtime: &CriRuntime,
-    sender: mpsc::Sender<RuntimeEvent>,
-    refusal: RuntimeError,
-) -> Result<(), RuntimeError> {
+/// Forwards events until the stream or the receiver ends.
+async fn follow(runtime: CriRuntime, sender: mpsc::Sender<RuntimeEvent>) -> Result<(), RuntimeError> {
+    let refused = |status| error(RpcError::from(status));
+    let request = GetEventsRequest {};
+    let refusal = match runtime.runtime().get_container_events(request).await {
+        // a runtime that lacks events may refuse in the first message
+        Ok(answer) => match forward_cri(answer.into_inner(), &sender).await {
+            Ok(()) => return Ok(()),
+            Err(status) => refused(status),
+        },
+        Err(status) => refused(status),
+    };
     if refusal.code != RuntimeCode::Unimplemented {
         return Err(refusal);
     }
-    let filters = vec![format!("namespace=={NAMESPACE},topic==/tasks/exit")];
+    // the slash must be quoted
+    let filters = vec![format!("namespace=={NAMESPACE},topic==\"/tasks/exit\"")];
     let mut request = Request::new(SubscribeRequest { filters });
     request.metadata_mut().insert("containerd-namespace", MetadataValue::from_static(NAMESPACE));
     let mut client = EventsClient::new(runtime.channel.clone());
-    let stream = runtime.call(client.subscribe(request)).await?;
-    tokio::spawn(forward_containerd(stream, sender));
+    let answer = client.subscribe(request).await.map_err(refused)?;
+    forward_containerd(answer.into_inner(), sender).await;
     Ok(())
 }
 
-async fn forward_cri(mut stream: Streaming<ContainerEventResponse>, sender: mpsc::Sender<RuntimeEvent>) {
-    while let Ok(Some(event)) = stream.message().await {
+async fn forward_cri(
+    mut stream: Streaming<ContainerEventResponse>,
+    sender: &mpsc::Sender<RuntimeEvent>,
+) -> Result<(), Status> {
+    while let Some(event) = stream.message().await? {
         if sender.send(cri_event(event)).await.is_err() {
-            return;
+            break;
         }
     }
+    Ok(())
 }
 
 fn cri_event(event: ContainerEventResponse) -> RuntimeEvent {

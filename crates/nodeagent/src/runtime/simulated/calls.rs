@@ -21,6 +21,7 @@ fn next_id(state: &mut State, prefix: &str) -> String {
 impl Runtime for SimulatedRuntime {
     fn version(&self) -> Call<'_, RuntimeVersion> {
         async {
+            self.answer().await?;
             Ok(RuntimeVersion { name: "simulated".into(), version: "1".into(), api_version: "v1".into() })
         }
         .boxed()
@@ -28,6 +29,7 @@ impl Runtime for SimulatedRuntime {
 
     fn status(&self) -> Call<'_, RuntimeStatus> {
         async {
+            self.answer().await?;
             let ready =
                 |kind: &str| RuntimeCondition { kind: kind.into(), is_true: true, ..Default::default() };
             Ok(RuntimeStatus { conditions: vec![ready("RuntimeReady"), ready("NetworkReady")] })
@@ -37,6 +39,7 @@ impl Runtime for SimulatedRuntime {
 
     fn run_sandbox<'a>(&'a self, config: &'a SandboxConfig, handler: &'a str) -> Call<'a, String> {
         async move {
+            self.answer().await?;
             let created_at = self.now();
             let id = {
                 let mut state = self.shared.state.lock();
@@ -66,6 +69,7 @@ impl Runtime for SimulatedRuntime {
 
     fn stop_sandbox<'a>(&'a self, id: &'a str) -> Call<'a, ()> {
         async move {
+            self.answer().await?;
             let running: Vec<String> = {
                 let mut state = self.shared.state.lock();
                 if let Some(sandbox) = state.sandboxes.get_mut(id) {
@@ -82,6 +86,7 @@ impl Runtime for SimulatedRuntime {
 
     fn remove_sandbox<'a>(&'a self, id: &'a str) -> Call<'a, ()> {
         async move {
+            self.answer().await?;
             {
                 let mut state = self.shared.state.lock();
                 state.sandboxes.remove(id);
@@ -94,11 +99,16 @@ impl Runtime for SimulatedRuntime {
     }
 
     fn sandboxes(&self) -> Call<'_, Vec<SandboxInfo>> {
-        async { Ok(self.shared.state.lock().sandboxes.values().map(|it| it.info.clone()).collect()) }.boxed()
+        async {
+            self.answer().await?;
+            Ok(self.shared.state.lock().sandboxes.values().map(|it| it.info.clone()).collect())
+        }
+        .boxed()
     }
 
     fn sandbox_status<'a>(&'a self, id: &'a str) -> Call<'a, SandboxStatus> {
         async move {
+            self.answer().await?;
             let status = self.shared.state.lock().sandboxes.get(id).cloned();
             status.ok_or_else(|| not_found("sandbox", id))
         }
@@ -112,6 +122,7 @@ impl Runtime for SimulatedRuntime {
         _: &'a SandboxConfig,
     ) -> Call<'a, String> {
         async move {
+            self.answer().await?;
             let created_at = self.now();
             let id = {
                 let mut state = self.shared.state.lock();
@@ -144,6 +155,7 @@ impl Runtime for SimulatedRuntime {
 
     fn start_container<'a>(&'a self, id: &'a str) -> Call<'a, ()> {
         async move {
+            self.answer().await?;
             let now = self.now();
             let (name, behaviour) = {
                 let mut state = self.shared.state.lock();
@@ -173,6 +185,7 @@ impl Runtime for SimulatedRuntime {
 
     fn stop_container<'a>(&'a self, id: &'a str, grace: Duration) -> Call<'a, ()> {
         async move {
+            self.answer().await?;
             let found = {
                 let state = self.shared.state.lock();
                 let name = state.containers.get(id).map(|(_, it)| it.name.clone());
@@ -193,6 +206,7 @@ impl Runtime for SimulatedRuntime {
 
     fn remove_container<'a>(&'a self, id: &'a str) -> Call<'a, ()> {
         async move {
+            self.answer().await?;
             let removed = self.shared.state.lock().containers.remove(id);
             if let Some((_, status)) = removed {
                 self.count(format!("remove {}", status.name)).await;
@@ -204,6 +218,7 @@ impl Runtime for SimulatedRuntime {
 
     fn containers(&self) -> Call<'_, Vec<ContainerInfo>> {
         async {
+            self.answer().await?;
             let state = self.shared.state.lock();
             let info = |(sandbox, it): &(String, ContainerStatus)| ContainerInfo {
                 id: it.id.clone(),
@@ -224,6 +239,7 @@ impl Runtime for SimulatedRuntime {
 
     fn container_status<'a>(&'a self, id: &'a str) -> Call<'a, ContainerStatus> {
         async move {
+            self.answer().await?;
             let status = self.shared.state.lock().containers.get(id).map(|(_, it)| it.clone());
             status.ok_or_else(|| not_found("container", id))
         }
@@ -244,6 +260,7 @@ impl Runtime for SimulatedRuntime {
 
     fn exec_sync<'a>(&'a self, id: &'a str, command: &'a [String], _: Duration) -> Call<'a, ExecOutput> {
         async move {
+            self.answer().await?;
             let status = self.container_status(id).await?;
             if status.state != ContainerState::Running {
                 return Err(RuntimeError::new(RuntimeCode::Unknown, "container is not running"));
@@ -281,11 +298,16 @@ impl Runtime for SimulatedRuntime {
     }
 
     fn images(&self) -> Call<'_, Vec<ImageInfo>> {
-        async { Ok(Vec::new()) }.boxed()
+        async {
+            self.answer().await?;
+            Ok(Vec::new())
+        }
+        .boxed()
     }
 
     fn image<'a>(&'a self, image: &'a str) -> Call<'a, Option<ImageInfo>> {
         async move {
+            self.answer().await?;
             let is_absent = self.shared.state.lock().absent_images.contains(image);
             Ok((!is_absent).then(|| ImageInfo { id: image.to_owned(), ..ImageInfo::default() }))
         }
@@ -299,6 +321,7 @@ impl Runtime for SimulatedRuntime {
         _: &'a SandboxConfig,
     ) -> Call<'a, String> {
         async move {
+            self.answer().await?;
             self.count(format!("pull {image}")).await;
             match self.shared.state.lock().absent_images.contains(image) {
                 true => Err(RuntimeError::new(RuntimeCode::NotFound, format!("{image}: not found"))),
@@ -322,6 +345,7 @@ impl Runtime for SimulatedRuntime {
 
     fn events(&self) -> Call<'_, mpsc::Receiver<RuntimeEvent>> {
         async {
+            self.answer().await?;
             let (sender, receiver) = mpsc::channel(1024);
             self.shared.state.lock().listeners.push(sender);
             Ok(receiver)

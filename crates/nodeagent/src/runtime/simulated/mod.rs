@@ -1,18 +1,20 @@
 //! A runtime without processes: containers are timers of a world.
 //!
 //! A container runs for the time that its [`Behaviour`] says, by container name. Calls that change state are counted;
-//! with a limit, the call at the limit takes effect and its caller never hears of it, as if the caller was killed.
+//! with a limit, the call at the limit takes effect and its caller never hears of it, as if the caller was killed. A
+//! [`Fault`] is that of the whole runtime: calls hang or fail, containers go on.
 
 mod calls;
 mod streams;
 
+use super::error::{RuntimeCode, RuntimeError};
 use super::status::{ContainerState, ContainerStatus, RuntimeEvent, SandboxStatus};
 use env::World;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 
 /// How the containers of a name behave.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +27,20 @@ pub struct Behaviour {
     /// Why the container cannot be started.
     pub start_error: Option<String>,
 }
+
+/// How the whole runtime fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fault {
+    #[default]
+    None,
+    /// Calls are not answered until their timeout, or until the fault is over.
+    Hung,
+    /// Calls are refused, and streams of events have ended.
+    Stopped,
+}
+
+/// The timeout of calls to a runtime that hangs.
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Default)]
 struct State {
@@ -43,6 +59,7 @@ struct Shared {
     world: World,
     state: Mutex<State>,
     reached: Notify,
+    fault: watch::Sender<Fault>,
 }
 
 /// See the module. Clones share their state.
@@ -54,7 +71,12 @@ pub struct SimulatedRuntime {
 impl SimulatedRuntime {
     pub fn new(world: World) -> Self {
         SimulatedRuntime {
-            shared: Arc::new(Shared { world, state: Mutex::default(), reached: Notify::new() }),
+            shared: Arc::new(Shared {
+                world,
+                state: Mutex::default(),
+                reached: Notify::new(),
+                fault: watch::Sender::default(),
+            }),
         }
     }
 
@@ -65,6 +87,28 @@ impl SimulatedRuntime {
     /// Makes an image absent, and its pulls fail.
     pub fn remove_from_registry(&self, image: &str) {
         self.shared.state.lock().absent_images.insert(image.to_owned());
+    }
+
+    /// Begins or ends a fault.
+    pub fn set_fault(&self, fault: Fault) {
+        if fault == Fault::Stopped {
+            self.shared.state.lock().listeners.clear();
+        }
+        self.shared.fault.send_replace(fault);
+    }
+
+    /// Waits until calls are answered.
+    async fn answer(&self) -> Result<(), RuntimeError> {
+        if *self.shared.fault.borrow() == Fault::None {
+            return Ok(());
+        }
+        let mut fault = self.shared.fault.subscribe();
+        let is_over = async { fault.wait_for(|it| *it != Fault::Hung).await.map(|it| *it) };
+        match env::timeout(&self.shared.world, CALL_TIMEOUT, is_over).await {
+            Err(_) => Err(RuntimeError::new(RuntimeCode::DeadlineExceeded, "context deadline exceeded")),
+            Ok(Ok(Fault::Stopped)) => Err(RuntimeError::new(RuntimeCode::Unavailable, "connection refused")),
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Lets this many further calls return.

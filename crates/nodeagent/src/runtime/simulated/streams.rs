@@ -6,7 +6,7 @@
 //! | `exit N` | writes `out` and `err`, and exits with the code N |
 //! | another one | cannot be started |
 //!
-//! Port 9 refuses connections; every other port echoes.
+//! Port 9 refuses connections, port 13 sends a line and closes; every other port echoes.
 
 use crate::runtime::{ExecStreams, PortStream, RuntimeCode, RuntimeError, StreamOptions};
 use futures_util::FutureExt;
@@ -58,6 +58,11 @@ pub fn port_forward(port: u16) -> PortStream {
         return PortStream { data: Box::new(ours), end };
     }
     let echo = tokio::spawn(async move {
+        if port == 13 {
+            let mut theirs = theirs;
+            let _ = theirs.write_all(b"noon\n").await;
+            return;
+        }
         let (mut reader, mut writer) = tokio::io::split(theirs);
         let _ = tokio::io::copy(&mut reader, &mut writer).await;
         let _ = writer.shutdown().await;

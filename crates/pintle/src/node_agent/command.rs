@@ -7,10 +7,11 @@ use crate::logs::{self, Format, Logs};
 use crate::options::{ConfigErrors, gates};
 use crate::signals::Signals;
 use crate::{host, process_metrics, threads, world};
+use apiserver::gates::FeatureGate;
 use metrics::Registry;
 use names::Names;
 use nodeagent::assembly::{self, Parts};
-use nodeagent::configuration::{Flags, Gate, Loaded, StartError, help, load};
+use nodeagent::configuration::{Flags, Gate, Gates, Loaded, StartError, help, load};
 use std::io::{Write as _, stderr, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -38,15 +39,12 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
         return Ok(());
     }
     let names = Names::kubernetes();
-    let known: Vec<Gate> = gates::all()
-        .map(|gate| Gate { name: gate.name, is_open: gate.open, stage: gate.stage, is_locked: gate.locked })
-        .collect();
-    let Loaded { configuration, gates } = load(&flags, &known, &names)?;
+    let Loaded { configuration, gates } = load(&flags, &known_gates(), &names)?;
     let failed = |why: anyhow::Error| StartError::new(format!("failed to run Kubelet: {why:#}"));
     let verbosity = log(&configuration).map_err(failed)?;
     let world = world::real().map_err(failed)?;
     let registry = Arc::new(Registry::new(metrics::Options::default()));
-    process_metrics::register(&registry);
+    add_process_metrics(&registry, &gates);
     let parts = Parts {
         configuration,
         gates,
@@ -54,7 +52,9 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
         names,
         world,
         hostname: host::host_name().unwrap_or_else(|| "localhost".to_owned()),
+        home: std::env::home_dir(),
         registry,
+        clients: None,
         set_verbosity: Arc::new(move |text| verbosity.set(text).map(drop)),
     };
     threads::runtime().map_err(failed)?.block_on(async {
@@ -65,6 +65,29 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
             () = signals.next() => Ok(()),
         }
     })
+}
+
+/// Registers the metrics of the process, its build and its feature gates.
+pub(super) fn add_process_metrics(registry: &Registry, values: &Gates) {
+    process_metrics::register(registry);
+    let gate = |gate: gates::Gate| FeatureGate {
+        name: gate.name,
+        stage: gate.stage,
+        open: values.is_open(gate.name),
+    };
+    let gates = apiserver::Gates { all: gates::all().map(gate).collect(), ..apiserver::Gates::default() };
+    apiserver::discovery::metrics::add_component_metrics(registry, &gates);
+}
+
+/// All feature gates, as the configuration of an agent knows them.
+pub(super) fn known_gates() -> Vec<Gate> {
+    let gate = |gate: gates::Gate| Gate {
+        name: gate.name,
+        is_open: gate.open,
+        stage: gate.stage,
+        is_locked: gate.locked,
+    };
+    gates::all().map(gate).collect()
 }
 
 /// Initializes the log by the configuration.

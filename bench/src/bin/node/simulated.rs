@@ -1,0 +1,171 @@
+//! API server and agent in this process, with a runtime whose containers are timers.
+
+use super::measure::{Agent, Measurement, Plan, Usage};
+use anyhow::Context;
+use api::core::v1::{Node, Pod, Secret};
+use apiserver::serve::InMemory;
+use apiserver::{Server, StoreChoice, admission};
+use auth::User;
+use bench::in_process::config;
+use bench::process::{cpu_of_thread, memory_of};
+use client::{Client, InformerFactory, Recorder};
+use env::{Seeded, World};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use nodeagent::agent::{Agent as NodeAgent, AgentOptions};
+use nodeagent::pod::setup::{ConfigError, ContainerInput, PodSetup, SetupError};
+use nodeagent::runtime::simulated::SimulatedRuntime;
+use nodeagent::runtime::{ContainerConfig, SandboxConfig};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+
+const NODE: &str = "node";
+
+/// Surroundings without a machine.
+struct NoSetup;
+
+fn labels(pod: &Pod) -> BTreeMap<String, String> {
+    let meta = &pod.metadata;
+    let pairs = [
+        (names::node::POD_NAME, &meta.name),
+        (names::node::POD_NAMESPACE, &meta.namespace),
+        (names::node::POD_UID, &meta.uid),
+    ];
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
+}
+
+impl PodSetup for NoSetup {
+    fn prepare<'a>(&'a self, _: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), SetupError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn next_refresh(&self, _: &Pod) -> Option<Duration> {
+        None
+    }
+
+    fn sandbox<'a>(
+        &'a self,
+        pod: &'a Arc<Pod>,
+        attempt: u32,
+    ) -> BoxFuture<'a, Result<(SandboxConfig, String), String>> {
+        let (name, uid) = (pod.metadata.name.clone(), pod.metadata.uid.clone());
+        let config = SandboxConfig { name, uid, attempt, labels: labels(pod), ..SandboxConfig::default() };
+        async { Ok((config, String::new())) }.boxed()
+    }
+
+    fn container<'a>(
+        &'a self,
+        input: ContainerInput<'a>,
+    ) -> BoxFuture<'a, Result<ContainerConfig, ConfigError>> {
+        let annotations = BTreeMap::from([
+            (names::node::CONTAINER_HASH.to_owned(), input.hash.to_owned()),
+            (names::node::CONTAINER_RESTART_COUNT.to_owned(), input.attempt.to_string()),
+        ]);
+        let config = ContainerConfig {
+            name: input.spec.container.name.clone(),
+            attempt: input.attempt,
+            image: input.image.id.clone(),
+            labels: labels(input.pod),
+            annotations,
+            ..ContainerConfig::default()
+        };
+        async { Ok(config) }.boxed()
+    }
+
+    fn pull_secrets<'a>(&'a self, _: &'a Pod) -> BoxFuture<'a, Vec<Arc<Secret>>> {
+        async { Vec::new() }.boxed()
+    }
+
+    fn logged_attempts(&self, _: &Pod, _: &str) -> u32 {
+        0
+    }
+
+    fn container_started(&self, _: &Pod, _: &str, _: &str, _: u32) {}
+
+    fn clean<'a>(&'a self, _: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn leftovers(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn remove<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        async { Ok(()) }.boxed()
+    }
+}
+
+fn user(name: &str, group: &str) -> User {
+    User { groups: vec![group.to_owned()], ..User::named(name) }.authenticated()
+}
+
+pub fn run(plan: &Plan) -> anyhow::Result<()> {
+    let world: World = Seeded::new(1_700_000_000, 1);
+    let threads = Builder::new_multi_thread().worker_threads(1).thread_name("server").enable_all().build()?;
+    let folder = tempfile::tempdir()?;
+    let disable = ["ServiceAccount", "TaintNodesByCondition"].map(str::to_owned).to_vec();
+    let admission = admission::Options { disable, ..admission::Options::default() };
+    let store = StoreChoice::Directory(folder.path().join("store"));
+    let server = threads.block_on(async {
+        let config = config(store, Default::default(), admission, world.clone())?;
+        anyhow::Ok(Server::start(config).await?)
+    })?;
+    let client = |user| Client::new(InMemory::new(server.service.clone(), user, "bench"));
+    let memory = || memory_of(&[std::process::id()])?.context("memory is measured on Linux only");
+    let before = memory()?;
+    let (thread, ids) = std::sync::mpsc::channel();
+    let agent_client = client(user("agent", auth::MASTERS));
+    let agent_world = world.clone();
+    std::thread::Builder::new().name("agent".to_owned()).spawn(move || {
+        let _ = thread.send(rustix::thread::gettid().as_raw_nonzero().get());
+        let runtime = Builder::new_current_thread().enable_all().build();
+        if let Ok(runtime) = runtime {
+            runtime.block_on(run_agent(agent_client, agent_world));
+        }
+    })?;
+    let id = u32::try_from(ids.recv()?)?;
+    let measurement = Measurement {
+        client: client(user("admin", auth::MASTERS)),
+        node: NODE.to_owned(),
+        image: "x".to_owned(),
+        agent: Agent::new(move || {
+            let cpu = cpu_of_thread(id).context("CPU time is measured on Linux only")?;
+            Ok(Usage { cpu: Duration::from_micros(cpu), memory: memory()?.saturating_sub(before) })
+        }),
+    };
+    threads.block_on(measurement.run(plan))?;
+    threads.block_on(server.shutdown());
+    Ok(())
+}
+
+async fn run_agent(client: Client, world: World) {
+    let mut node = Node::default();
+    node.metadata.name = NODE.to_owned();
+    let (_node, nodes) = watch::channel(Arc::new(node));
+    let (_ips, host_ips) = watch::channel(vec!["10.0.0.1".to_owned()]);
+    let events = Arc::new(Recorder::of_host(client.clone(), world.clone(), "kubelet", NODE));
+    let started = NodeAgent::start(AgentOptions {
+        node_name: NODE.to_owned(),
+        world: world.clone(),
+        client: client.clone(),
+        factory: InformerFactory::new(client),
+        runtime: Arc::new(SimulatedRuntime::new(world)),
+        setup: Arc::new(NoSetup),
+        events,
+        node: nodes,
+        host_ips,
+        parallel_pulls: None,
+        credential_providers: None,
+        static_pods: Default::default(),
+        sysctls: Default::default(),
+        metrics: Default::default(),
+        log_dir: "/nonexistent".into(),
+        log_link_dir: "/nonexistent".into(),
+    })
+    .await;
+    let _agent = started.ok();
+    std::future::pending::<()>().await;
+}

@@ -1,0 +1,243 @@
+//! A node for this machine, in the process of the API server.
+//!
+//! The agent calls the server in memory as `system:node:NAME`, and keeps its files below the data directory. It runs
+//! where the process is root and a container runtime listens; its HTTP API has a certificate of the cluster's authority.
+
+use super::command::{add_process_metrics, known_gates};
+use crate::files;
+use crate::host::host_name;
+use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
+use crate::kubeconfig;
+use crate::pki::{CertifiedKey, Hosts, NODES, issue_node_certificates};
+use anyhow::Context as _;
+use apiserver::Server;
+use auth::User;
+use client::Client;
+use client::metrics::Metrics;
+use env::World;
+use metrics::Registry;
+use names::Names;
+use nodeagent::assembly::{self, Clients, Parts};
+use nodeagent::configuration::{Flags, Loaded, StartError, load};
+use nodeagent::node::addresses::{AddressOptions, MachineAddresses, node_addresses};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The time before an agent that could not start is started again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Whether a node can run on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    /// The socket of the container runtime.
+    Ready { endpoint: String },
+    /// Why not, as a sentence.
+    Missing(String),
+}
+
+/// Looks for root's rights, a data directory and a container runtime.
+pub fn readiness(directory: Option<&Path>) -> Readiness {
+    let missing = |why: &str| Readiness::Missing(format!("No pods run on this machine: {why}."));
+    if directory.is_none() {
+        return missing("a node needs a data directory");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return missing("a node needs root");
+    }
+    match assembly::runtime_endpoint() {
+        Some(endpoint) => Readiness::Ready { endpoint },
+        None => missing("there is no container runtime (/run/containerd/containerd.sock)"),
+    }
+}
+
+/// The files of a node below the data directory.
+pub struct NodeFiles {
+    directory: PathBuf,
+    /// Certificate and key of the HTTP API, if the cluster has an authority of its own.
+    certificate: Option<(PathBuf, PathBuf)>,
+    /// The authority of the server, and the certificate for the agent's requests.
+    client: Option<(String, CertifiedKey)>,
+    client_authorities: Option<PathBuf>,
+}
+
+impl NodeFiles {
+    /// Writes the authorities of clients, and the certificates of the node if the cluster has an authority of its own:
+    /// then `server_authorities` are those of the server's certificate.
+    pub fn prepare(
+        data_dir: &Path,
+        server_authorities: Option<String>,
+        authorities: &str,
+        world: &World,
+    ) -> anyhow::Result<Self> {
+        let directory = data_dir.join("node");
+        files::private_directory(&directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        let client_authorities = match authorities.is_empty() {
+            true => None,
+            false => {
+                let file = directory.join("client-ca.crt");
+                files::replace(&file, authorities.as_bytes())
+                    .with_context(|| format!("cannot write {}", file.display()))?;
+                Some(file)
+            }
+        };
+        let mut node = NodeFiles { directory, certificate: None, client: None, client_authorities };
+        if let Some(server_authorities) = server_authorities {
+            let pki = data_dir.join("pki");
+            let hosts = Hosts::of_node(&addresses(&node_name()));
+            let client = issue_node_certificates(&pki, &user_name(), &hosts, world)?;
+            node.certificate = Some((pki.join("node.crt"), pki.join("node.key")));
+            node.client = Some((server_authorities, client));
+        }
+        Ok(node)
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.directory.join("kubeconfig")
+    }
+
+    /// Writes the kubeconfig of the node, with which `pintle nodeagent` can take the place of this agent.
+    fn write_kubeconfig(&self, server: &Server) -> anyhow::Result<()> {
+        let Some((authorities, pair)) = &self.client else { return Ok(()) };
+        let text = kubeconfig::render_user(server.local_addr(), authorities, &user_name(), pair);
+        kubeconfig::write(&self.kubeconfig(), &text)
+    }
+
+    /// The command line of the agent.
+    fn arguments(&self, config: Option<&Path>, endpoint: &str) -> Vec<String> {
+        let shown = |path: &Path| path.display().to_string();
+        let mut arguments = vec![
+            format!("--root-dir={}", shown(&self.directory)),
+            format!("--cert-dir={}", shown(&self.directory.join("pki"))),
+            format!("--container-runtime-endpoint={endpoint}"),
+            // the agent calls the server in memory
+            format!("--kubeconfig={}", shown(&self.kubeconfig())),
+            "--anonymous-auth=false".to_owned(),
+            "--authentication-token-webhook=true".to_owned(),
+            "--authorization-mode=Webhook".to_owned(),
+        ];
+        match config {
+            Some(file) => arguments.push(format!("--config={}", shown(file))),
+            // a machine of one's own may swap
+            None => arguments.push("--fail-swap-on=false".to_owned()),
+        }
+        if let Some((certificate, key)) = &self.certificate {
+            arguments.push(format!("--tls-cert-file={}", shown(certificate)));
+            arguments.push(format!("--tls-private-key-file={}", shown(key)));
+        }
+        arguments.extend(self.client_authorities.iter().map(|it| format!("--client-ca-file={}", shown(it))));
+        arguments
+    }
+}
+
+fn node_name() -> String {
+    host_name().unwrap_or_else(|| "localhost".to_owned()).to_lowercase()
+}
+
+fn user_name() -> String {
+    format!("system:node:{}", node_name())
+}
+
+/// Names and addresses of the node.
+fn addresses(name: &str) -> Vec<String> {
+    let options = AddressOptions { node_ips: Vec::new(), hostname: name.to_owned() };
+    let found = node_addresses(&options, &MachineAddresses).unwrap_or_default();
+    found.into_iter().map(|it| it.address).collect()
+}
+
+struct AgentWork {
+    arguments: Vec<String>,
+    client: Client,
+    names: Names,
+    world: World,
+}
+
+impl AgentWork {
+    async fn run_once(&self) -> Result<(), StartError> {
+        let flags = Flags::parse(&self.arguments)?;
+        let Loaded { configuration, gates } = load(&flags, &known_gates(), &self.names)?;
+        let clients = Clients { api: self.client.clone(), events: self.client.clone() };
+        let registry = Arc::new(Registry::new(metrics::Options::default()));
+        add_process_metrics(&registry, &gates);
+        assembly::run(Parts {
+            configuration,
+            gates,
+            flags,
+            names: self.names.clone(),
+            world: self.world.clone(),
+            hostname: node_name(),
+            home: std::env::home_dir(),
+            registry,
+            clients: Some(clients),
+            set_verbosity: Arc::new(|_| Err("the verbosity is that of the API server".to_owned())),
+        })
+        .await
+    }
+}
+
+impl Work for AgentWork {
+    async fn run(&self) {
+        loop {
+            let message = match self.run_once().await {
+                Ok(()) => "it ended".to_owned(),
+                Err(why) => why.message,
+            };
+            tracing::error!(%message, "the node agent does not run; it starts again");
+            env::sleep(&self.world, RETRY).await;
+        }
+    }
+}
+
+/// Starts the agent.
+pub fn start(
+    server: &Server,
+    names: &Names,
+    files: &NodeFiles,
+    (config, endpoint): (Option<&Path>, &str),
+    registry: Arc<Registry>,
+    world: &World,
+) -> InProcess {
+    if let Err(why) = files.write_kubeconfig(server) {
+        tracing::warn!(why = format!("{why:#}"), "the node has no kubeconfig");
+    }
+    let user = User { groups: vec![NODES.to_owned()], ..User::named(user_name()) }.authenticated();
+    let client = in_memory(server, &names.agent)(user);
+    let work = AgentWork {
+        arguments: files.arguments(config, endpoint),
+        client: client.clone(),
+        names: names.clone(),
+        world: world.clone(),
+    };
+    let identity = Identity {
+        client,
+        name: names.agent.to_string(),
+        lease: None,
+        flag: RunningFlag::new("nodeagent"),
+        metrics: Metrics::new(registry),
+        world: world.clone(),
+    };
+    InProcess::start(identity, work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_one_that_the_agent_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = rcgen::generate_simple_self_signed(["ca".to_owned()]).unwrap().cert.pem();
+        let world: World = env::Simulated::new(1_700_000_000, 1);
+        let node = NodeFiles::prepare(folder.path(), None, &authority, &world).unwrap();
+        let arguments = node.arguments(None, "unix:///run/x.sock");
+        let flags = Flags::parse(&arguments).unwrap();
+        let Loaded { configuration, .. } = load(&flags, &known_gates(), &Names::kubernetes()).unwrap();
+        assert_eq!(configuration.text(&["authorization", "mode"]), "Webhook");
+        assert!(!configuration.flag(&["authentication", "anonymous", "enabled"]));
+        assert!(configuration.text(&["authentication", "x509", "clientCAFile"]).ends_with("client-ca.crt"));
+        let missing =
+            Readiness::Missing("No pods run on this machine: a node needs a data directory.".to_owned());
+        assert_eq!(readiness(None), missing);
+    }
+}
