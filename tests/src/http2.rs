@@ -1,6 +1,6 @@
 //! HTTP/2 frame by frame, for requests that a proper client does not send.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::Cluster;
 use crate::soon;
@@ -87,12 +87,33 @@ impl Http2 {
 
     /// The next frame; nothing when the server has closed.
     pub async fn next(&mut self) -> Option<Frame> {
-        let mut head = [0; 9];
-        soon("a frame", self.stream.read_exact(&mut head)).await.ok()?;
-        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-        soon("a frame", self.stream.read_exact(&mut payload)).await.ok()?;
-        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-        Some(Frame { kind: head[3], flags: head[4], stream, payload })
+        next(&mut self.stream).await
+    }
+
+    /// Sends frames several times while it reads what comes; returns the frames until the server closes.
+    pub async fn flood_until_closed(&mut self, frames: &[Frame], times: usize) -> Vec<Frame> {
+        let bytes: Vec<u8> = frames.iter().flat_map(Frame::bytes).collect();
+        let (mut reader, mut writer) = tokio::io::split(&mut self.stream);
+        let send = async {
+            for _ in 0..times {
+                // an error is the end that the reader sees as well
+                if writer.write_all(&bytes).await.is_err() || writer.flush().await.is_err() {
+                    break;
+                }
+            }
+        };
+        let receive = async {
+            let mut seen = Vec::new();
+            while let Some(frame) = next(&mut reader).await {
+                seen.push(frame);
+            }
+            seen
+        };
+        tokio::pin!(receive);
+        tokio::select! {
+            seen = &mut receive => seen,
+            () = send => receive.await,
+        }
     }
 
     /// All frames up to one; pings are answered.
@@ -120,6 +141,15 @@ impl Http2 {
         }
         seen
     }
+}
+
+async fn next(stream: &mut (impl AsyncRead + Unpin)) -> Option<Frame> {
+    let mut head = [0; 9];
+    soon("a frame", stream.read_exact(&mut head)).await.ok()?;
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    soon("a frame", stream.read_exact(&mut payload)).await.ok()?;
+    let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+    Some(Frame { kind: head[3], flags: head[4], stream, payload })
 }
 
 /// The frame that asks for a path.

@@ -190,8 +190,7 @@ async fn control_frames_without_end_are_the_end_of_the_connection() {
         // a proper client is among them
         client.get(1, "/version").await;
         client.until(|seen| seen.stream == 1 && seen.flags & 1 == 1).await;
-        flood(&mut client, &vec![frame.clone(); 1000], 200).await;
-        let seen = client.closed().await;
+        let seen = client.flood_until_closed(&vec![frame.clone(); 1000], 200).await;
         assert_eq!(reason(&seen), Some(ENHANCE_YOUR_CALM), "{frame:?}");
         odd(&cluster, nth as u64 + 1).await;
     }

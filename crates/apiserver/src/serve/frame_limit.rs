@@ -18,7 +18,8 @@
 //!
 //! Only the library can send GOAWAY at the right point of the stream. So a connection without credit is
 //! closed by feeding the library, from the end of the last frame on, an endless header block: it sends GOAWAY
-//! with ENHANCE_YOUR_CALM, and closes.
+//! with ENHANCE_YOUR_CALM, and closes. What the client goes on sending is read for a moment longer: the kernel would
+//! answer unread bytes with a reset, and throw away what it has not delivered yet, the GOAWAY among it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -26,6 +27,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use env::World;
+use env::io::Sleep;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const PREFACE_BYTES: usize = 24;
@@ -41,6 +43,10 @@ const BYTES_PER_FRAME: u64 = 128;
 const PER_SECOND: u64 = 1_000;
 /// Upper bound of the credit.
 const MAX: u64 = 10 * START;
+
+/// How long, and up to how many bytes, a client is listened to after the GOAWAY.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 16 << 20;
 
 /// Stream id of the endless header block; the highest one, unused by clients.
 const LAST_STREAM: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
@@ -59,6 +65,31 @@ pub(super) struct FrameLimit<S> {
     /// The time up to which credit was earned.
     earned_until: Duration,
     state: State,
+    /// Set once a connection without credit has sent its last byte.
+    linger: Option<Linger>,
+}
+
+/// What is left of the time and the bytes that a client is listened to.
+struct Linger {
+    end: Pin<Box<Sleep>>,
+    bytes: usize,
+}
+
+impl Linger {
+    /// Reads until the client closes or one of the bounds is reached.
+    fn poll(&mut self, cx: &mut Context<'_>, io: &mut (impl AsyncRead + Unpin)) -> Poll<()> {
+        let mut space = [0; 4096];
+        while self.bytes > 0 && self.end.as_mut().poll(cx).is_pending() {
+            let mut into = ReadBuf::new(&mut space);
+            match ready!(Pin::new(&mut *io).poll_read(cx, &mut into)) {
+                Ok(()) if !into.filled().is_empty() => {
+                    self.bytes = self.bytes.saturating_sub(into.filled().len());
+                }
+                Ok(()) | Err(_) => break,
+            }
+        }
+        Poll::Ready(())
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +106,18 @@ impl<S> FrameLimit<S> {
         let earned_until = world.elapsed();
         let head = [0; HEAD_BYTES];
         let (skip, credit, state) = (PREFACE_BYTES, START, State::Counting);
-        FrameLimit { inner, world, skip, head, head_filled: 0, credit, sent: 0, earned_until, state }
+        FrameLimit {
+            inner,
+            world,
+            skip,
+            head,
+            head_filled: 0,
+            credit,
+            sent: 0,
+            earned_until,
+            state,
+            linger: None,
+        }
     }
 
     /// Inspects the bytes read; returns how many may be passed on.
@@ -168,7 +210,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for FrameLimit<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for FrameLimit<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for FrameLimit<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
         self.after_write(&written);
@@ -194,7 +236,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameLimit<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        let this = &mut *self;
+        if this.linger.is_none() {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+        }
+        if !matches!(this.state, State::Farewell(_)) {
+            return Poll::Ready(Ok(()));
+        }
+        let linger = this
+            .linger
+            .get_or_insert_with(|| Linger { end: Box::pin(env::io::sleep(LINGER)), bytes: LINGER_BYTES });
+        linger.poll(cx, &mut this.inner).map(Ok)
     }
 }
 
@@ -283,6 +335,27 @@ mod tests {
             let expected: usize = (0..61).map(|n| HEAD_BYTES + n * 7 % 50).sum();
             assert_eq!(passed_on, expected, "{piece}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_client_without_credit_is_read_from_until_it_closes() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+        let (ours, mut theirs) = duplex(64);
+        let mut limit = FrameLimit::new(ours, Simulated::new(0, 0));
+        limit.state = State::Farewell(0);
+        let client = async {
+            // more than the pipe holds: it is read after the end of what the server sends
+            theirs.write_all(&[0; 10_000]).await.unwrap();
+            let mut got = Vec::new();
+            theirs.read_to_end(&mut got).await.unwrap();
+            drop(theirs);
+            got
+        };
+        let server = async {
+            limit.write_all(b"GOAWAY").await.unwrap();
+            limit.shutdown().await.unwrap();
+        };
+        assert_eq!(tokio::join!(server, client).1, b"GOAWAY");
     }
 
     #[test]
