@@ -1,7 +1,5 @@
 //! Errors of patches.
 
-use schema::Value;
-
 /// The error of a patch. Its text goes to the client; the [`Rejection`] that it holds goes to logs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -66,16 +64,4 @@ pub enum Rejection {
     TooMuchMoved,
     #[error("lists of lists are not supported")]
     ListOfLists,
-}
-
-/// The name of a value's JSON type in error texts.
-pub(crate) fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Int(_) | Value::Float(_) => "number",
-        Value::String(_) => "string",
-        Value::List(_) => "array",
-        Value::Map(_) | Value::Json(_) => "object",
-    }
 }

@@ -3,7 +3,7 @@
 //! Invariant: each map of the patch is joined with its target in one pass over both, so the work is linear. Lists
 //! are replaced whole; null members of maps inside them are left out, except where a list replaces a map.
 
-use crate::error::{Error, json_type};
+use crate::error::Error;
 use schema::table::Text;
 use schema::{Map, Value};
 use std::cmp::Ordering;
@@ -22,7 +22,7 @@ pub fn merge_patch(target: &mut Value, patch: Value) -> Result<(), Error> {
         }
         other => Err(Error::Malformed(format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            json_type(&other)
+            other.json_type()
         ))),
     }
 }

@@ -5,8 +5,8 @@
 use crate::pod_facts::{CPU, EPHEMERAL_STORAGE, MEMORY, ResourceList, hugepage_size};
 use api::Quantity;
 use api::core::v1::{Container, Pod, ResourceFieldSelector};
+use schema::problem::quoted;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// Addresses that are known once a pod has its sandbox.
 #[derive(Debug, Clone, Copy, Default)]
@@ -55,32 +55,7 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
 
 /// A line `key="value"` for each entry.
 fn lines(map: &BTreeMap<String, String>) -> String {
-    map.iter().map(|(key, value)| format!("{key}={}", quote(value))).collect::<Vec<_>>().join("\n")
-}
-
-/// A string literal of Go.
-fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            // writing to a string succeeds
-            c if c.is_ascii_control() => drop(write!(out, "\\x{:02x}", u32::from(c))),
-            c if c.is_control() || c == '\u{feff}' => drop(write!(out, "\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
+    map.iter().map(|(key, value)| format!("{key}={}", quoted(value))).collect::<Vec<_>>().join("\n")
 }
 
 /// A resource of a container: of the named one, or of `own` where no name is given. Limits that are not set are those

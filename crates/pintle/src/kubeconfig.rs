@@ -19,15 +19,7 @@ const FIRST_LINE: &str = "# Made by pintle, which writes it anew at every start.
 pub fn render(server: SocketAddr, authority_pem: &str, token: &str, admin: &CertifiedKey) -> String {
     let encode = |text: &str| STANDARD.encode(text);
     format!(
-        "{FIRST_LINE}
-apiVersion: v1
-kind: Config
-clusters:
-- name: pintle
-  cluster:
-    server: {url}
-    certificate-authority-data: {authority}
-users:
+        "{head}users:
 - name: {ADMIN}-certificate
   user:
     client-certificate-data: {certificate}
@@ -46,8 +38,7 @@ contexts:
     user: {ADMIN}-certificate
 current-context: pintle
 ",
-        url = url(server),
-        authority = encode(authority_pem),
+        head = head(server, authority_pem),
         certificate = encode(&admin.certificate),
         key = encode(&admin.key),
     )
@@ -57,15 +48,7 @@ current-context: pintle
 pub fn render_user(server: SocketAddr, authority_pem: &str, user: &str, pair: &CertifiedKey) -> String {
     let encode = |text: &str| STANDARD.encode(text);
     format!(
-        "{FIRST_LINE}
-apiVersion: v1
-kind: Config
-clusters:
-- name: pintle
-  cluster:
-    server: {url}
-    certificate-authority-data: {authority}
-users:
+        "{head}users:
 - name: {user}
   user:
     client-certificate-data: {certificate}
@@ -77,10 +60,26 @@ contexts:
     user: {user}
 current-context: pintle
 ",
-        url = url(server),
-        authority = encode(authority_pem),
+        head = head(server, authority_pem),
         certificate = encode(&pair.certificate),
         key = encode(&pair.key),
+    )
+}
+
+/// The first lines of a kubeconfig, with its cluster.
+fn head(server: SocketAddr, authority_pem: &str) -> String {
+    format!(
+        "{FIRST_LINE}
+apiVersion: v1
+kind: Config
+clusters:
+- name: pintle
+  cluster:
+    server: {url}
+    certificate-authority-data: {authority}
+",
+        url = url(server),
+        authority = STANDARD.encode(authority_pem),
     )
 }
 

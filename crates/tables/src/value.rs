@@ -173,7 +173,19 @@ impl FromIterator<(Text, Value)> for Map {
 }
 
 impl Value {
-    /// The name of its type in error texts.
+    /// The name of its JSON type in error texts.
+    pub fn json_type(&self) -> &'static str {
+        match self {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Int(_) | Value::Float(_) => "number",
+            Value::String(_) => "string",
+            Value::List(_) => "array",
+            Value::Map(_) | Value::Json(_) => "object",
+        }
+    }
+
+    /// The name of its Go type in error texts.
     pub fn go_type(&self) -> &'static str {
         match self {
             Value::Null => "<nil>",

@@ -8,8 +8,6 @@
 use super::plain_text::text;
 use crate::authentication::is_websocket;
 use crate::serve::{Body, Phase, Shutdown};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
@@ -19,33 +17,12 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use schema::url;
 use std::io;
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use streams::websocket::frame::{Frame, NORMAL_CLOSURE, Opcode, PROTOCOL_ERROR, accept_key, write};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
-
-/// Constant that is appended to the key before hashing.
-const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-
-/// Timeout of one message.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Maximum payload of a control frame.
-const CONTROL_LIMIT: u64 = 125;
 
 /// Length prefix of protobuf watch frames, which WebSocket frames replace.
 const LENGTH_PREFIX: usize = 4;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Opcode {
-    Text = 1,
-    Binary = 2,
-    Close = 8,
-    Ping = 9,
-    Pong = 10,
-}
-
-const NORMAL_CLOSURE: u16 = 1000;
-const PROTOCOL_ERROR: u16 = 1002;
 
 /// Whether to upgrade: a watch, whose client requests it.
 pub(super) fn is_upgrade(verb: &str, parts: &Parts, response: &Response<Body>) -> bool {
@@ -124,18 +101,10 @@ fn handshake(request: &HeaderMap, token_prefix: &str) -> Result<HeaderMap, Box<R
     let mut headers = HeaderMap::new();
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.extend(HeaderValue::try_from(accept(key)).ok().map(|it| (header::SEC_WEBSOCKET_ACCEPT, it)));
+    headers.extend(HeaderValue::try_from(accept_key(key)).ok().map(|it| (header::SEC_WEBSOCKET_ACCEPT, it)));
     let protocol = protocol.and_then(|it| HeaderValue::from_str(it).ok());
     headers.extend(protocol.map(|it| (header::SEC_WEBSOCKET_PROTOCOL, it)));
     Ok(headers)
-}
-
-/// The `Sec-WebSocket-Accept` of a key.
-fn accept(key: &str) -> String {
-    let mut digest = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
-    digest.update(key.as_bytes());
-    digest.update(GUID);
-    STANDARD.encode(digest.finish())
 }
 
 /// Sends each piece of a body as a message, until the body or the connection ends, or the server stops.
@@ -180,75 +149,31 @@ async fn send(
     writer.shutdown().await
 }
 
-async fn write(
-    writer: &mut (impl AsyncWrite + Unpin),
-    opcode: Opcode,
-    payload: &[u8],
-) -> Result<(), io::Error> {
-    let mut head = vec![0x80 | opcode as u8];
-    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
-        (Ok(length), _) if u64::from(length) <= CONTROL_LIMIT => head.push(length),
-        (_, Ok(length)) => {
-            head.push(126);
-            head.extend_from_slice(&length.to_be_bytes());
-        }
-        _ => {
-            head.push(127);
-            head.extend_from_slice(&(payload.len() as u64).to_be_bytes());
-        }
-    }
-    let whole = async {
-        writer.write_all(&head).await?;
-        writer.write_all(payload).await?;
-        writer.flush().await
-    };
-    env::io::timeout(WRITE_TIMEOUT, whole).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
-}
-
 /// Reads frames of the client and queues replies, until the client closes the connection.
 async fn read(
     mut reader: impl AsyncRead + Unpin,
     replies: mpsc::Sender<(Opcode, Bytes)>,
 ) -> Result<(), io::Error> {
-    let close = |code: u16| (Opcode::Close, Bytes::copy_from_slice(&code.to_be_bytes()));
-    loop {
-        let mut head = [0; 2];
-        reader.read_exact(&mut head).await?;
-        let (opcode, is_masked) = (head[0] & 0x0f, head[1] & 0x80 != 0);
-        let length = match head[1] & 0x7f {
-            126 => u64::from(reader.read_u16().await?),
-            127 => reader.read_u64().await?,
-            length => u64::from(length),
-        };
-        let is_control = opcode & 0x8 != 0;
-        if !is_masked || is_control && length > CONTROL_LIMIT {
-            // the receiver lives as long as this future
-            let _ = replies.send(close(PROTOCOL_ERROR)).await;
-            return Ok(());
+    // the receiver of replies lives as long as this future
+    let code = loop {
+        let Some(mut frame) = Frame::read(&mut reader).await? else { break PROTOCOL_ERROR };
+        match frame.opcode {
+            Some(Opcode::Close) => break NORMAL_CLOSURE,
+            Some(Opcode::Ping) => {
+                let payload = frame.payload().await?;
+                let _ = replies.send((Opcode::Pong, payload.into())).await;
+            }
+            _ => frame.skip().await?,
         }
-        let mask = reader.read_u32().await?.to_be_bytes();
-        if opcode == Opcode::Close as u8 {
-            let _ = replies.send(close(NORMAL_CLOSURE)).await;
-            return Ok(());
-        }
-        if opcode == Opcode::Ping as u8 {
-            let mut payload = vec![0; usize::try_from(length).unwrap_or_default()];
-            reader.read_exact(&mut payload).await?;
-            payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
-            let _ = replies.send((Opcode::Pong, payload.into())).await;
-            continue;
-        }
-        let mut dropped = (&mut reader).take(length);
-        tokio::io::copy(&mut dropped, &mut tokio::io::sink()).await?;
-        if dropped.limit() > 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
+    };
+    let _ = replies.send((Opcode::Close, Bytes::copy_from_slice(&code.to_be_bytes()))).await;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncReadExt;
 
     fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
         let (mask, length) = ([1, 2, 3, 4], u8::try_from(payload.len()).unwrap());
@@ -271,12 +196,6 @@ mod tests {
         Body::stream(futures_util::stream::iter(
             events.iter().copied().map(Bytes::from_static).collect::<Vec<_>>(),
         ))
-    }
-
-    #[test]
-    fn the_accept_key_is_computed() {
-        // the example of RFC 6455
-        assert_eq!(accept("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@
 //! [`MAX_COPIED`] bytes at most, and shifted entries of long lists and maps are counted, so that the cost of a small
 //! patch is bounded.
 
-use crate::error::{Error, Rejection, json_type};
+use crate::error::{Error, Rejection};
 use crate::limits::{MAX_COPIED, MAX_DEPTH, MAX_OPERATIONS, MAX_SHIFTED};
 use schema::decode::STRICT_ERRORS_LIMIT;
 use schema::{Map, Value};
@@ -79,7 +79,7 @@ impl Form {
     /// The error of a value that is neither a patch nor an operation. Its text depends on the decoder that fails first.
     fn wrong_type(self, found: &Value, checked: &str, unchecked: &str) -> Error {
         let why =
-            |wanted| format!("json: cannot unmarshal {} into Go value of type {wanted}", json_type(found));
+            |wanted| format!("json: cannot unmarshal {} into Go value of type {wanted}", found.json_type());
         match self {
             Form::Checked => Error::Malformed(why(checked)),
             Form::Unchecked => Error::InvalidPatch(why(unchecked)),
@@ -106,7 +106,7 @@ fn operation(at: usize, item: &Value, form: Form, warnings: &mut Vec<String>) ->
         Some(_) if form == Form::Unchecked => Ok(None),
         Some(other) => Err(Error::Malformed(format!(
             "json: cannot unmarshal {} into Go struct field jsonPatchOp.{name} of type string",
-            json_type(other)
+            other.json_type()
         ))),
     };
     let (op, path, from) = (text("op")?, text("path")?, text("from")?);

@@ -35,7 +35,7 @@ mod type_check;
 pub use go_format::{format_value, go_syntax};
 pub use type_check::misfit;
 
-use crate::error::{Error, json_type};
+use crate::error::Error;
 use crate::limits::MAX_DEPTH;
 use directive::DIRECTIVE;
 use members::Members;
@@ -49,7 +49,7 @@ pub fn strategic_merge(ty: &Type, current: Value, patch: &Value) -> Result<Value
         // an empty patch
         Value::Null => return Ok(current),
         other => {
-            let found = json_type(other);
+            let found = other.json_type();
             let why =
                 format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
             return Err(Error::InvalidPatch(why));

@@ -66,7 +66,7 @@ fn own_misfit(value: &Value, wanted: &str) -> Option<String> {
     match value {
         Value::String(_) | Value::Null => None,
         other => {
-            let found = crate::error::json_type(other);
+            let found = other.json_type();
             Some(format!("json: cannot unmarshal {found} into Go value of type {wanted}"))
         }
     }

@@ -51,28 +51,16 @@ fn parse(text: &[u8]) -> Result<Value, String> {
     yaml::parse(text, Limits::default()).map(|it| it.value).map_err(|why| why.cause().to_owned())
 }
 
-/// The name of a value's type in errors.
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Int(_) | Value::Float(_) => "number",
-        Value::String(_) => "string",
-        Value::List(_) => "array",
-        Value::Map(_) | Value::Json(_) => "object",
-    }
-}
-
 fn check_kind(value: &Value, text: &[u8], names: &Names) -> Result<(), String> {
     let wrong =
         |why: String| Err(format!("failed to decode: couldn't get version/kind; json parse error: {why}"));
     if !matches!(value, Value::Null | Value::Map(_) | Value::Json(_)) {
         let wanted = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
-        return wrong(format!("json: cannot unmarshal {} into Go value of type {wanted}", json_type(value)));
+        return wrong(format!("json: cannot unmarshal {} into Go value of type {wanted}", value.json_type()));
     }
     for field in ["apiVersion", "kind"] {
         if let Some(other) = value.at(&[field]).filter(|it| !matches!(it, Value::String(_) | Value::Null)) {
-            let found = json_type(other);
+            let found = other.json_type();
             return wrong(format!(
                 "json: cannot unmarshal {found} into Go struct field .{field} of type string"
             ));

@@ -23,7 +23,7 @@ use env::World;
 use futures_util::future::BoxFuture;
 use keyring::Keyring;
 use parking_lot::Mutex;
-use reference::quote;
+use schema::problem::quoted;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -80,7 +80,7 @@ impl Images {
         let image = match reference::with_default_tag(name) {
             Ok(image) => image,
             Err(why) => {
-                let message = format!("Failed to apply default image tag {}: {why}", quote(name));
+                let message = format!("Failed to apply default image tag {}: {why}", quoted(name));
                 record(EventType::Warning, "InspectFailed", &message);
                 return fail("InvalidImageName", message);
             }
@@ -88,20 +88,20 @@ impl Images {
         let present = match self.runtime.image(&image).await {
             Ok(present) => present,
             Err(why) => {
-                let message = format!("Failed to inspect image {}: {why}", quote(name));
+                let message = format!("Failed to inspect image {}: {why}", quoted(name));
                 record(EventType::Warning, "InspectFailed", &message);
                 return fail("ImageInspectError", message);
             }
         };
         match (&*spec.container.image_pull_policy, present) {
             ("IfNotPresent" | "Never" | "", Some(present)) => {
-                let message = format!("Container image {} already present on machine", quote(name));
+                let message = format!("Container image {} already present on machine", quoted(name));
                 record(EventType::Normal, "Pulled", &message);
                 return Ok(present);
             }
             ("Never", None) => {
                 let message =
-                    format!("Container image {} is not present with pull policy of Never", quote(name));
+                    format!("Container image {} is not present with pull policy of Never", quoted(name));
                 record(EventType::Warning, "ErrImageNeverPull", &message);
                 return fail("ErrImageNeverPull", message);
             }
@@ -110,11 +110,11 @@ impl Images {
         let key = (pod.metadata.uid.clone(), name.to_owned());
         let delay = self.backoff.lock().delay(&key, self.world.elapsed());
         if let Some((_, end)) = delay {
-            let message = format!("Back-off pulling image {}", quote(name));
+            let message = format!("Back-off pulling image {}", quoted(name));
             record(EventType::Normal, "BackOff", &message);
             return Err(ImageError { reason: "ImagePullBackOff", message, retry_at: Some(end) });
         }
-        record(EventType::Normal, "Pulling", &format!("Pulling image {}", quote(name)));
+        record(EventType::Normal, "Pulling", &format!("Pulling image {}", quoted(name)));
         let begin = self.world.elapsed();
         let permit = match &self.pulls {
             Some(pulls) => pulls.acquire().await.ok(),
@@ -128,7 +128,7 @@ impl Images {
             Ok(reference) => {
                 let message = format!(
                     "Successfully pulled image {} in {} ({} including waiting)",
-                    quote(name),
+                    quoted(name),
                     go_duration(now.saturating_sub(start)),
                     go_duration(now.saturating_sub(begin))
                 );
@@ -141,7 +141,7 @@ impl Images {
                 record(
                     EventType::Warning,
                     "Failed",
-                    &format!("Failed to pull image {}: {message}", quote(name)),
+                    &format!("Failed to pull image {}: {message}", quoted(name)),
                 );
                 self.backoff.lock().advance(key, now, now);
                 fail("ErrImagePull", message)

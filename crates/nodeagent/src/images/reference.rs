@@ -1,19 +1,16 @@
 //! Names of images: their grammar, and the default tag.
 
+use schema::problem::quoted;
+
 /// The registry of names without one.
 const DEFAULT_REGISTRY: &str = "docker.io";
-
-/// Text in double quotes, as Go writes it.
-pub fn quote(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
-}
 
 /// Adds the tag `latest` to a name without tag and digest. The error is the text that events quote.
 pub fn with_default_tag(image: &str) -> Result<String, String> {
     match parse(image) {
         Ok(true) => Ok(image.to_owned()),
         Ok(false) => Ok(format!("{image}:latest")),
-        Err(why) => Err(format!("couldn't parse image reference {}: {why}", quote(image))),
+        Err(why) => Err(format!("couldn't parse image reference {}: {why}", quoted(image))),
     }
 }
 

@@ -156,6 +156,7 @@ mod tests {
     use futures_util::FutureExt;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::sync::watch;
 
     #[derive(Default)]
     struct Text(Vec<u8>);
@@ -168,6 +169,23 @@ mod tests {
 
         fn flush(&mut self) -> BoxFuture<'_, io::Result<()>> {
             async { Ok(()) }.boxed()
+        }
+    }
+
+    /// A text that others can wait for.
+    struct FlushedText {
+        text: Text,
+        flushed: watch::Sender<Vec<u8>>,
+    }
+
+    impl LogSink for FlushedText {
+        fn write<'a>(&'a mut self, bytes: &'a [u8], is_stderr: bool) -> BoxFuture<'a, io::Result<()>> {
+            self.text.write(bytes, is_stderr)
+        }
+
+        fn flush(&mut self) -> BoxFuture<'_, io::Result<()>> {
+            self.flushed.send_replace(self.text.0.clone());
+            self.text.flush()
         }
     }
 
@@ -208,20 +226,21 @@ mod tests {
         let is_running = Arc::new(AtomicBool::new(true));
         let state = is_running.clone();
         let at = path.clone();
+        let (flushed, mut read_text) = watch::channel(Vec::new());
         let reading = tokio::spawn(async move {
-            let mut text = Text::default();
+            let mut text = FlushedText { text: Text::default(), flushed };
             let options = LogOptions { follow: true, ..LogOptions::default() };
             let running = move || {
                 let state = state.clone();
                 async move { state.load(Ordering::SeqCst) }.boxed()
             };
             read(&at, &options, running, &mut text).await.unwrap();
-            text.0
+            text.text.0
         });
-        env::io::sleep(Duration::from_millis(150)).await;
+        read_text.wait_for(|it| it == b"a\n").await.unwrap();
         std::fs::rename(&path, folder.path().join("0.log.old")).unwrap();
         std::fs::write(&path, "2020-01-01T00:00:01Z stdout F b\n").unwrap();
-        env::io::sleep(Duration::from_millis(150)).await;
+        read_text.wait_for(|it| it == b"a\nb\n").await.unwrap();
         is_running.store(false, Ordering::SeqCst);
         assert_eq!(reading.await.unwrap(), b"a\nb\n");
     }

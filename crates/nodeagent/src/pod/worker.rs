@@ -29,10 +29,10 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
 
-/// The delay before a failed step is repeated.
-const RETRY: Duration = Duration::from_secs(10);
-/// The delay before a pull that has failed shows its delay.
-const PULL_RETRY: Duration = Duration::from_secs(1);
+/// The delay before a step is repeated that the runtime failed.
+const RUNTIME_RETRY: Duration = Duration::from_secs(1);
+/// The longest delay between attempts to clean up after a pod.
+const CLEANUP_RETRY: Duration = Duration::from_secs(10);
 /// Looks at a container whose end was announced and that the runtime still shows as running.
 const EXIT_LOOKS: u32 = 9;
 /// The time before the second look; it doubles.
@@ -106,12 +106,13 @@ pub struct Worker {
     is_stale: bool,
 }
 
-enum Next {
+/// What follows a step.
+enum StepOutcome {
     /// Wait for messages, at most until this point of the monotonic clock.
     Wait(Option<Duration>),
-    Again,
-    /// The pod has ended by itself, or is past its deadline.
-    Ended(Option<Eviction>),
+    Repeat,
+    /// End the pod: it has ended by itself, or is past its deadline.
+    End(Option<Eviction>),
 }
 
 impl Worker {
@@ -175,17 +176,17 @@ impl Worker {
                 Err(why) => {
                     tracing::warn!(pod = %crate::pod_facts::description(&self.pod), %why, "the runtime failed");
                     self.is_stale = true;
-                    Next::Wait(Some(self.context.world.elapsed() + PULL_RETRY))
+                    StepOutcome::Wait(Some(self.context.world.elapsed() + RUNTIME_RETRY))
                 }
             };
             let until = match next {
-                Next::Again => continue,
-                Next::Ended(eviction) => {
+                StepOutcome::Repeat => continue,
+                StepOutcome::End(eviction) => {
                     let request = KillRequest { eviction, ..KillRequest::default() };
                     self.end(request, &mut inbox, &mut results).await;
                     break;
                 }
-                Next::Wait(until) => until,
+                StepOutcome::Wait(until) => until,
             };
             let wake = async {
                 match until {
@@ -262,7 +263,7 @@ impl Worker {
     }
 
     /// Observes, reports, plans and acts once.
-    async fn step(&mut self) -> Result<Next, RuntimeError> {
+    async fn step(&mut self) -> Result<StepOutcome, RuntimeError> {
         self.refresh().await?;
         let eviction = self.deadline_eviction();
         self.eviction = eviction.clone();
@@ -272,19 +273,19 @@ impl Worker {
         if let Some(eviction) = eviction {
             let Eviction { reason, message } = &eviction;
             self.record(EventType::Normal, reason, message);
-            return Ok(Next::Ended(Some(eviction)));
+            return Ok(StepOutcome::End(Some(eviction)));
         }
         if is_terminal_phase(&self.status.phase) {
-            return Ok(Next::Ended(None));
+            return Ok(StepOutcome::End(None));
         }
         if self.refusal.is_some() {
-            return Ok(Next::Wait(self.deadline_at()));
+            return Ok(StepOutcome::Wait(self.deadline_at()));
         }
         if let Err(failure) = self.context.setup.prepare(&self.pod).await {
             for note in &failure.notes {
                 self.record(note.event_type, note.reason, &note.message);
             }
-            return Ok(Next::Wait(Some(self.context.world.elapsed() + failure.retry_after)));
+            return Ok(StepOutcome::Wait(Some(self.context.world.elapsed() + failure.retry_after)));
         }
         let now = self.context.world.elapsed();
         let plan = plan(&PlanInput {
@@ -308,14 +309,14 @@ impl Worker {
                 waits.into_iter().for_each(&mut earlier);
                 has_failed
             }
-            Err(StepError::Interrupted) => return Ok(Next::Again),
+            Err(StepError::Interrupted) => return Ok(StepOutcome::Repeat),
             Err(StepError::Runtime(why)) => return Err(why),
         };
         self.refresh().await?;
         self.report(false);
         let has_more =
             plan.kill_pod || !plan.kill.is_empty() || plan.start.iter().any(|it| it.wait.is_none());
-        Ok(if has_more && !has_failed { Next::Again } else { Next::Wait(wake) })
+        Ok(if has_more && !has_failed { StepOutcome::Repeat } else { StepOutcome::Wait(wake) })
     }
 
     /// Reads the states that may have changed.
@@ -517,7 +518,7 @@ impl Worker {
                 }
                 Err(StepError::Runtime(why)) => {
                     tracing::warn!(pod = %crate::pod_facts::description(&self.pod), %why, "the pod could not be stopped");
-                    env::sleep(&self.context.world, PULL_RETRY).await;
+                    env::sleep(&self.context.world, RUNTIME_RETRY).await;
                 }
             }
         }
@@ -527,7 +528,7 @@ impl Worker {
         while let Err(why) = self.context.setup.clean(&self.pod).await {
             tracing::warn!(pod = %crate::pod_facts::description(&self.pod), %why, "the pod's surroundings are left");
             env::sleep(&self.context.world, pause).await;
-            pause = (pause * 2).min(RETRY);
+            pause = (pause * 2).min(CLEANUP_RETRY);
         }
         terminate(&self.pod, &mut self.status);
         self.context.statuses.set(&self.pod, &self.status, true);

@@ -7,15 +7,13 @@
 //! Invariants: the status is sent after all output; the standard input ends with the client's stream.
 
 use super::body::{self, Body};
-use super::idle::ActiveIo;
-use super::upgrade::{self, Upgrade};
+use super::upgrade::{self, Upgrade, UpgradedIo};
 use crate::runtime::{
     ByteReader, ByteWriter, ExecStreams, RuntimeError, SharedRuntime, StreamOptions, TerminalSize,
 };
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
 use names::streams::{COMMAND_V1, COMMAND_V1_BASE64, COMMAND_V4, COMMAND_V4_BASE64};
 use serde_json::json;
 use std::io;
@@ -61,9 +59,6 @@ impl Action {
     }
 }
 
-/// A connection after its upgrade.
-type UpgradedIo = ActiveIo<TokioIo<hyper::upgrade::Upgraded>>;
-
 /// The client's side.
 struct ClientStreams {
     stdin: Option<ByteReader>,
@@ -95,23 +90,10 @@ pub fn start(
         Ok(accepted) => accepted,
         Err(refused) => return *refused,
     };
-    let upgraded = hyper::upgrade::on(&mut request);
-    tokio::spawn(async move {
-        let done = async {
-            let (io, activity) = ActiveIo::new(TokioIo::new(upgraded.await.map_err(io::Error::other)?));
-            let streams = async {
-                match kind {
-                    Upgrade::Spdy => over_spdy(io, protocol, runtime, options, action).await,
-                    Upgrade::WebSocket => over_websocket(io, protocol, runtime, options, action).await,
-                }
-            };
-            tokio::select! {
-                done = streams => done,
-                () = activity.idle(idle_timeout) => Err(io::ErrorKind::TimedOut.into()),
-            }
-        };
-        if let Err(why) = done.await {
-            tracing::debug!(%why, "streams of a container broke");
+    upgrade::serve(&mut request, idle_timeout, move |io| async move {
+        match kind {
+            Upgrade::Spdy => over_spdy(io, protocol, runtime, options, action).await,
+            Upgrade::WebSocket => over_websocket(io, protocol, runtime, options, action).await,
         }
     });
     response

@@ -77,3 +77,23 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ActiveIo<T> {
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test(start_paused = true)]
+    async fn data_keeps_a_connection_open() {
+        let (io, _peer) = tokio::io::duplex(64);
+        let (mut io, activity) = ActiveIo::new(io);
+        let timeout = Duration::from_secs(8);
+        let idle = activity.idle(timeout);
+        tokio::pin!(idle);
+        for _ in 0..4 {
+            io.write_all(b"x").await.unwrap();
+            assert!(env::io::timeout(timeout - Duration::from_secs(1), &mut idle).await.is_err());
+        }
+        assert!(env::io::timeout(timeout * 2, &mut idle).await.is_ok());
+    }
+}

@@ -4,15 +4,13 @@
 //! each port has two channels, which begin with the number of the port.
 
 use super::body::{self, Body};
-use super::idle::ActiveIo;
 use super::query;
 use super::service::Service;
-use super::upgrade::{self, Upgrade};
+use super::upgrade::{self, Upgrade, UpgradedIo};
 use crate::runtime::SharedRuntime;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
 use names::node;
 use names::streams::{COMMAND_V4, COMMAND_V4_BASE64};
 use std::collections::HashMap;
@@ -68,25 +66,11 @@ pub async fn port_forward(service: &Service, mut request: Request<Incoming>) -> 
         Ok(accepted) => accepted,
         Err(refused) => return *refused,
     };
-    let (upgraded, runtime) = (hyper::upgrade::on(&mut request), service.deps.runtime.clone());
-    let ports = ports.unwrap_or_default();
-    let idle_timeout = service.deps.idle_timeout;
-    tokio::spawn(async move {
-        let done = async {
-            let (io, activity) = ActiveIo::new(TokioIo::new(upgraded.await.map_err(io::Error::other)?));
-            let streams = async {
-                match kind {
-                    Upgrade::Spdy => over_spdy(io, runtime, sandbox).await,
-                    Upgrade::WebSocket => over_websocket(io, protocol, runtime, sandbox, ports).await,
-                }
-            };
-            tokio::select! {
-                done = streams => done,
-                () = activity.idle(idle_timeout) => Err(io::ErrorKind::TimedOut.into()),
-            }
-        };
-        if let Err(why) = done.await {
-            tracing::debug!(%why, "a forwarded port broke");
+    let (runtime, ports) = (service.deps.runtime.clone(), ports.unwrap_or_default());
+    upgrade::serve(&mut request, service.deps.idle_timeout, move |io| async move {
+        match kind {
+            Upgrade::Spdy => over_spdy(io, runtime, sandbox).await,
+            Upgrade::WebSocket => over_websocket(io, protocol, runtime, sandbox, ports).await,
         }
     });
     response
@@ -131,9 +115,6 @@ async fn forward(
     }
     ended.map_err(failed)
 }
-
-/// A connection after its upgrade.
-type UpgradedIo = ActiveIo<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// The streams of a request id, until both are there.
 #[derive(Default)]

@@ -1,12 +1,42 @@
 //! Upgrades of connections to SPDY or WebSocket.
 
 use super::body::{self, Body};
+use super::idle::ActiveIo;
 use http::header::{self, HeaderName, HeaderValue};
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::time::Duration;
 use streams::protocol;
-use streams::websocket::accept_key;
+use streams::websocket::frame::accept_key;
 
-/// The protocol that a client wants.
+/// A connection after its upgrade.
+pub type UpgradedIo = ActiveIo<TokioIo<hyper::upgrade::Upgraded>>;
+
+/// Runs streams over the connection of a request once it is upgraded, until they end or carry no data for
+/// `idle_timeout`.
+pub fn serve<S, F>(request: &mut Request<Incoming>, idle_timeout: Duration, streams: S)
+where
+    S: FnOnce(UpgradedIo) -> F + Send + 'static,
+    F: Future<Output = io::Result<()>> + Send + 'static,
+{
+    let upgraded = hyper::upgrade::on(request);
+    tokio::spawn(async move {
+        let served = async {
+            let (io, activity) = ActiveIo::new(TokioIo::new(upgraded.await.map_err(io::Error::other)?));
+            tokio::select! {
+                ended = streams(io) => ended,
+                () = activity.idle(idle_timeout) => Err(io::ErrorKind::TimedOut.into()),
+            }
+        };
+        if let Err(why) = served.await {
+            tracing::debug!(%why, "the streams of a client broke");
+        }
+    });
+}
+
+/// The protocol that a client requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upgrade {
     Spdy,

@@ -85,11 +85,9 @@ fn add_volumes(samples: &mut PageSamples, pods: &[std::sync::Arc<Pod>]) {
         *counts.entry(plugin).or_default() += 1;
     }
     for (plugin, count) in counts {
-        for state in ["actual_state_of_world", "desired_state_of_world"] {
-            // the name of a directory has no slash
-            let plugin = plugin.replacen('~', "/", 1);
-            let labels = [("plugin_name", plugin.as_str()), ("state", state)];
-            samples.add("volume_manager_total_volumes", &labels, count as f64, 0);
-        }
+        // the name of a directory has no slash
+        let plugin = plugin.replacen('~', "/", 1);
+        let labels = [("plugin_name", plugin.as_str()), ("state", "desired_state_of_world")];
+        samples.add("volume_manager_total_volumes", &labels, count as f64, 0);
     }
 }

@@ -110,20 +110,24 @@ mod tests {
     use env::Simulated;
     use std::time::Duration;
 
+    /// A request for ten minutes, bound to the pod `u`.
+    fn ten_minutes() -> TokenRequestSpec {
+        let reference = BoundObjectReference { uid: "u".to_owned(), ..BoundObjectReference::default() };
+        TokenRequestSpec {
+            expiration_seconds: Some(600),
+            bound_object_ref: Some(Box::new(reference)),
+            ..TokenRequestSpec::default()
+        }
+    }
+
     #[tokio::test]
     async fn tokens_are_renewed_when_a_fifth_of_their_time_is_left() {
         let simulated = Simulated::new(1_700_000_000, 1);
         let world: World = simulated.clone();
         let (cache, objects) = (TokenCache::new(world.clone()), FixedObjects::default());
-        let reference = BoundObjectReference { uid: "u".to_owned(), ..BoundObjectReference::default() };
-        let spec = TokenRequestSpec {
-            expiration_seconds: Some(600),
-            bound_object_ref: Some(Box::new(reference)),
-            ..TokenRequestSpec::default()
-        };
         let get = async || {
             *objects.now.lock() = env::unix_seconds(&world);
-            cache.token(&objects, "n", "default", spec.clone()).await.unwrap()
+            cache.token(&objects, "n", "default", ten_minutes()).await.unwrap()
         };
         assert_eq!(get().await, "token-1");
         assert!(cache.next_renewal("u").unwrap() <= env::unix_seconds(&world) + 480);
@@ -141,15 +145,9 @@ mod tests {
         let simulated = Simulated::new(1_700_000_000, 1);
         let world: World = simulated.clone();
         let (cache, objects) = (TokenCache::new(world.clone()), FixedObjects::default());
-        let reference = BoundObjectReference { uid: "u".to_owned(), ..BoundObjectReference::default() };
-        let spec = TokenRequestSpec {
-            expiration_seconds: Some(600),
-            bound_object_ref: Some(Box::new(reference)),
-            ..TokenRequestSpec::default()
-        };
         let get = async || {
             *objects.now.lock() = env::unix_seconds(&world);
-            cache.token(&objects, "n", "default", spec.clone()).await
+            cache.token(&objects, "n", "default", ten_minutes()).await
         };
         get().await.unwrap();
         *objects.token_error.lock() = Some("no answer".to_owned());

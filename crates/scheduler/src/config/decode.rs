@@ -68,32 +68,20 @@ fn check_type_meta(value: &Value) -> Result<(), String> {
     let wrong = |why: String| Err(format!("couldn't get version/kind; json parse error: {why}"));
     if !matches!(value, Value::Null | Value::Map(_) | Value::Json(_)) {
         let (found, wanted) = (
-            json_type(value),
+            value.json_type(),
             "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
         );
         return wrong(format!("json: cannot unmarshal {found} into Go value of type {wanted}"));
     }
     for field in ["apiVersion", "kind"] {
         if let Some(other) = value.at(&[field]).filter(|it| !matches!(it, Value::String(_) | Value::Null)) {
-            let found = json_type(other);
+            let found = other.json_type();
             return wrong(format!(
                 "json: cannot unmarshal {found} into Go struct field .{field} of type string"
             ));
         }
     }
     Ok(())
-}
-
-/// The name of a value's type in errors.
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Int(_) | Value::Float(_) => "number",
-        Value::String(_) => "string",
-        Value::List(_) => "array",
-        Value::Map(_) | Value::Json(_) => "object",
-    }
 }
 
 fn version_of(value: &Value, text: &[u8], names: &Names) -> Result<Version, String> {

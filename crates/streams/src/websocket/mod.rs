@@ -3,32 +3,20 @@
 //! Invariants: a message of a client is passed on in pieces, whatever its length; pings are answered; an error of the
 //! client ends the connection with a close frame.
 
+pub mod frame;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use frame::{Frame, NORMAL_CLOSURE, Opcode, PROTOCOL_ERROR, TOO_BIG};
 use names::streams::{COMMAND_V1, COMMAND_V1_BASE64, COMMAND_V4, COMMAND_V4_BASE64};
 use std::io;
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-/// Constant that is appended to the key before hashing.
-const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Timeout of one message.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-const CONTROL_LIMIT: u64 = 125;
-/// The largest piece of a message that is passed on at once.
-const PIECE_LIMIT: usize = 32 << 10;
 /// The largest message in base64, which is decoded whole.
 const BASE64_LIMIT: usize = 1 << 20;
 const QUEUE: usize = 8;
-
-const CONTINUATION: u8 = 0;
-const TEXT: u8 = 1;
-const BINARY: u8 = 2;
-const CLOSE: u8 = 8;
-const PING: u8 = 9;
-const PONG: u8 = 10;
 
 /// The form of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,14 +36,6 @@ pub fn codec(protocol: &str) -> Option<Codec> {
     }
 }
 
-/// The `Sec-WebSocket-Accept` of a key.
-pub fn accept_key(key: &str) -> String {
-    let mut digest = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
-    digest.update(key.as_bytes());
-    digest.update(GUID);
-    STANDARD.encode(digest.finish())
-}
-
 /// Data of a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
@@ -66,7 +46,7 @@ pub struct Message {
 /// A frame for the writing task.
 enum Outgoing {
     Channel(Message),
-    Control(u8, Bytes),
+    Control(Opcode, Bytes),
     End,
 }
 
@@ -103,8 +83,8 @@ where
     tokio::spawn(async move {
         let reading = async move {
             if let Err(code) = read(reader, codec, &messages, &frames).await {
-                let _ =
-                    frames.send(Outgoing::Control(CLOSE, Bytes::copy_from_slice(&code.to_be_bytes()))).await;
+                let reply = Outgoing::Control(Opcode::Close, Bytes::copy_from_slice(&code.to_be_bytes()));
+                let _ = frames.send(reply).await;
             }
             drop(messages);
             // the writing ends when every sender is gone
@@ -128,56 +108,31 @@ async fn write(
         let (opcode, payload) = match next {
             Outgoing::Channel(message) => encode(codec, &message),
             Outgoing::Control(opcode, payload) => (opcode, payload.to_vec()),
-            Outgoing::End => (CLOSE, 1000u16.to_be_bytes().to_vec()),
+            Outgoing::End => (Opcode::Close, NORMAL_CLOSURE.to_be_bytes().to_vec()),
         };
-        let whole = write_frame(&mut writer, opcode, &payload);
-        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-        env::io::timeout(WRITE_TIMEOUT, whole).await.map_err(late)??;
-        if opcode == CLOSE {
+        frame::write(&mut writer, opcode, &payload).await?;
+        if opcode == Opcode::Close {
             break;
         }
     }
     writer.shutdown().await
 }
 
-fn encode(codec: Codec, message: &Message) -> (u8, Vec<u8>) {
+fn encode(codec: Codec, message: &Message) -> (Opcode, Vec<u8>) {
     match codec {
         Codec::Binary => {
             let mut payload = Vec::with_capacity(message.data.len() + 1);
             payload.push(message.channel);
             payload.extend_from_slice(&message.data);
-            (BINARY, payload)
+            (Opcode::Binary, payload)
         }
         Codec::Base64 => {
             let text =
                 format!("{}{}", char::from(b'0' + message.channel % 10), STANDARD.encode(&message.data));
-            (TEXT, text.into_bytes())
+            (Opcode::Text, text.into_bytes())
         }
     }
 }
-
-async fn write_frame(writer: &mut (impl AsyncWrite + Unpin), opcode: u8, payload: &[u8]) -> io::Result<()> {
-    let mut head = vec![0x80 | opcode];
-    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
-        (Ok(length), _) if u64::from(length) <= CONTROL_LIMIT => head.push(length),
-        (_, Ok(length)) => {
-            head.push(126);
-            head.extend_from_slice(&length.to_be_bytes());
-        }
-        _ => {
-            head.push(127);
-            head.extend_from_slice(&(payload.len() as u64).to_be_bytes());
-        }
-    }
-    writer.write_all(&head).await?;
-    writer.write_all(payload).await?;
-    writer.flush().await
-}
-
-/// Close codes.
-const NORMAL: u16 = 1000;
-const PROTOCOL_ERROR: u16 = 1002;
-const TOO_BIG: u16 = 1009;
 
 /// Reads messages until the client closes; the error is the code of the close frame in reply.
 async fn read(
@@ -186,54 +141,40 @@ async fn read(
     messages: &mpsc::Sender<Message>,
     frames: &mpsc::Sender<Outgoing>,
 ) -> Result<(), u16> {
-    let broken = |_| NORMAL;
+    let broken = |_| NORMAL_CLOSURE;
     // the channel of the message that continues
     let mut channel = None;
     let mut text = Vec::new();
     loop {
-        let mut head = [0; 2];
-        reader.read_exact(&mut head).await.map_err(broken)?;
-        let (is_final, opcode, is_masked) = (head[0] & 0x80 != 0, head[0] & 0x0f, head[1] & 0x80 != 0);
-        let length = match head[1] & 0x7f {
-            126 => u64::from(reader.read_u16().await.map_err(broken)?),
-            127 => reader.read_u64().await.map_err(broken)?,
-            length => u64::from(length),
-        };
-        if !is_masked || opcode & 8 != 0 && length > CONTROL_LIMIT {
-            return Err(PROTOCOL_ERROR);
-        }
-        let mask = reader.read_u32().await.map_err(broken)?.to_be_bytes();
-        let mut masked = Masked { reader: &mut reader, mask, at: 0, rest: length };
-        match opcode {
-            CLOSE => return Err(NORMAL),
-            PING | PONG => {
-                let payload = masked.all().await.map_err(broken)?;
-                if opcode == PING {
-                    let _ = frames.send(Outgoing::Control(PONG, payload.into())).await;
-                }
+        let mut frame = Frame::read(&mut reader).await.map_err(broken)?.ok_or(PROTOCOL_ERROR)?;
+        match frame.opcode.ok_or(PROTOCOL_ERROR)? {
+            Opcode::Close => return Err(NORMAL_CLOSURE),
+            Opcode::Pong => frame.skip().await.map_err(broken)?,
+            Opcode::Ping => {
+                let payload = frame.payload().await.map_err(broken)?;
+                let _ = frames.send(Outgoing::Control(Opcode::Pong, payload.into())).await;
             }
-            CONTINUATION | TEXT | BINARY if codec == Codec::Base64 => {
-                if text.len() as u64 + length > BASE64_LIMIT as u64 {
+            _ if codec == Codec::Base64 => {
+                if (text.len() as u64).saturating_add(frame.rest) > BASE64_LIMIT as u64 {
                     return Err(TOO_BIG);
                 }
-                text.extend(masked.all().await.map_err(broken)?);
-                if is_final {
+                text.extend(frame.payload().await.map_err(broken)?);
+                if frame.is_final {
                     let message = decode_base64(&std::mem::take(&mut text)).ok_or(PROTOCOL_ERROR)?;
                     let _ = messages.send(message).await;
                 }
             }
-            CONTINUATION | TEXT | BINARY => {
-                if opcode != CONTINUATION {
+            opcode => {
+                if opcode != Opcode::Continuation {
                     channel = None;
                 }
-                while let Some(mut piece) = masked.piece().await.map_err(broken)? {
+                while let Some(mut piece) = frame.piece().await.map_err(broken)? {
                     let to = *channel.get_or_insert_with(|| piece.remove(0));
                     if !piece.is_empty() {
                         let _ = messages.send(Message { channel: to, data: piece.into() }).await;
                     }
                 }
             }
-            _ => return Err(PROTOCOL_ERROR),
         }
     }
 }
@@ -244,41 +185,10 @@ fn decode_base64(text: &[u8]) -> Option<Message> {
     Some(Message { channel, data: STANDARD.decode(data).ok()?.into() })
 }
 
-/// The payload of a frame, unmasked piece by piece.
-struct Masked<'r, R> {
-    reader: &'r mut R,
-    mask: [u8; 4],
-    at: usize,
-    rest: u64,
-}
-
-impl<R: AsyncRead + Unpin> Masked<'_, R> {
-    async fn piece(&mut self) -> io::Result<Option<Vec<u8>>> {
-        if self.rest == 0 {
-            return Ok(None);
-        }
-        let mut piece = vec![0; self.rest.min(PIECE_LIMIT as u64) as usize];
-        self.reader.read_exact(&mut piece).await?;
-        self.rest -= piece.len() as u64;
-        for byte in &mut piece {
-            *byte ^= self.mask[self.at % 4];
-            self.at += 1;
-        }
-        Ok(Some(piece))
-    }
-
-    async fn all(&mut self) -> io::Result<Vec<u8>> {
-        let mut all = Vec::new();
-        while let Some(piece) = self.piece().await? {
-            all.extend(piece);
-        }
-        Ok(all)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncReadExt;
 
     fn masked(head: u8, payload: &[u8]) -> Vec<u8> {
         let (mask, length) = ([1, 2, 3, 4], u8::try_from(payload.len()).unwrap());
@@ -324,10 +234,5 @@ mod tests {
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).await.unwrap();
         assert_eq!(rest, b"\x88\x02\x03\xea");
-    }
-
-    #[test]
-    fn the_accept_key_is_computed() {
-        assert_eq!(accept_key("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 }
