@@ -92,11 +92,6 @@ pub const PERMIT_WAIT: Descriptor = Descriptor::alpha(
 .by(&["result"])
 .seconds(ATTEMPT_BOUNDS);
 
-pub const VOLUME_CACHE_REQUESTS: Descriptor = Descriptor::alpha(
-    "scheduler_volume_binder_cache_requests_total",
-    "Requests to the cache of volume bindings.",
-)
-.by(&["operation"]);
 pub const VOLUME_STAGE_ERRORS: Descriptor = Descriptor::alpha(
     "scheduler_volume_scheduling_stage_error_total",
     "Errors of the volumes of pods, by the step of scheduling.",

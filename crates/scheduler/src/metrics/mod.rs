@@ -107,7 +107,6 @@ impl Metrics {
         registry.callback::<Gauge>(names::UNSCHEDULABLE_PODS, callback(unschedulable));
         registry.callback::<Gauge>(names::CACHE_SIZE, callback(cache_size));
         registry.family::<Histogram>(names::PERMIT_WAIT);
-        registry.family::<Counter>(names::VOLUME_CACHE_REQUESTS);
         let bindings = [names::GOROUTINES, names::SCHEDULER_GOROUTINES];
         let shared = Shared {
             attempts: registry.family(names::ATTEMPTS),
