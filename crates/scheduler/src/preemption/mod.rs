@@ -12,7 +12,7 @@ use crate::cycle_state::CycleState;
 use crate::evaluation::Evaluation;
 use crate::extender::{Candidate, Extender, filter_candidates};
 use crate::framework::{Code, Diagnosis, Rejection};
-use crate::node_info::NodeInfo;
+use crate::node_info::Slot;
 use crate::pod_info::PodInfo;
 use candidates::pick;
 use victims::select_victims;
@@ -47,21 +47,18 @@ pub fn preempt(
     extenders: &[Box<dyn Extender>],
 ) -> Result<Preemption, Refusal> {
     check_eligible(evaluation, diagnosis)?;
-    let not_helpful = Arc::new(Rejection::unresolvable("Preemption is not helpful for scheduling"));
+    let is_helpful = |slot: &Slot| diagnosis.code(*slot) != Some(Code::UnschedulableAndUnresolvable);
+    let order = evaluation.snapshot.order();
+    let potential: Vec<Slot> = order.iter().copied().filter(is_helpful).collect();
     let mut failed = Diagnosis::default();
-    let mut potential: Vec<&NodeInfo> = Vec::new();
-    for node in evaluation.snapshot.nodes() {
-        if diagnosis.code(node.slot) == Some(Code::UnschedulableAndUnresolvable) {
-            failed.reject(node.slot, Arc::clone(&not_helpful));
-        } else {
-            potential.push(node);
-        }
-    }
     let (candidates, errors) = dry_run(evaluation, state, &potential, &mut failed, random);
     if let (true, Some(error)) = (candidates.is_empty(), errors.into_iter().next()) {
         return Err(Refusal::Error(error));
     }
     if candidates.is_empty() {
+        let not_helpful = Arc::new(Rejection::unresolvable("Preemption is not helpful for scheduling"));
+        let others = order.iter().filter(|slot| !is_helpful(slot));
+        others.for_each(|slot| failed.reject(*slot, Arc::clone(&not_helpful)));
         return Err(Refusal::NoCandidates(failed.message(failed.rejections())));
     }
     let candidates = filter_candidates(extenders, evaluation.pod, candidates, evaluation.snapshot)
@@ -96,7 +93,7 @@ fn check_eligible(evaluation: &Evaluation<'_>, diagnosis: &Diagnosis) -> Result<
 fn dry_run(
     evaluation: &Evaluation<'_>,
     state: &mut CycleState,
-    potential: &[&NodeInfo],
+    potential: &[Slot],
     failed: &mut Diagnosis,
     random: u64,
 ) -> (Vec<Candidate>, Vec<String>) {
@@ -110,7 +107,8 @@ fn dry_run(
     let offset = (random % potential.len() as u64) as usize;
     let mut last: Option<Arc<Rejection>> = None;
     for step in 0..potential.len() {
-        let Some(node) = potential.get((offset + step) % potential.len()) else { break };
+        let slot = potential[(offset + step) % potential.len()];
+        let Some(node) = evaluation.snapshot.slot(slot) else { continue };
         match select_victims(evaluation, state, node) {
             Ok(candidate) if candidate.violations == 0 => candidates.push(candidate),
             Ok(candidate) => violating.push(candidate),
