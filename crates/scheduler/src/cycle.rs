@@ -19,6 +19,7 @@ use crate::plugin_timer::PluginTimer;
 use crate::plugins::dynamic_resources::{self, Deallocation, Reservation};
 use crate::pod_info::PodInfo;
 use crate::preemption::{self, Preemption};
+use crate::scoring::Scores;
 use crate::snapshot::Snapshot;
 
 /// Fewer feasible nodes are never enough to stop the search.
@@ -232,10 +233,11 @@ impl Cycle {
         let count = order.len();
         let enough = self.nodes_to_find(&evaluation.profile.profile.percentage_of_nodes_to_score, count);
         let (start, began) = (self.next_start % count.max(1), self.world.elapsed());
+        let accepted = evaluation.accepted(state);
         let (mut feasible, mut visited) = (Vec::with_capacity(enough.min(count)), count);
         for position in candidates.iter(start..count).chain(candidates.iter(0..start)) {
             let slot = order[position];
-            if !evaluation.is_accepted(state, position, slot) {
+            if !accepted.contains(position) {
                 match evaluation.filter_slot(state, slot) {
                     Ok(()) => {}
                     // the full search ends with the error
@@ -441,12 +443,13 @@ fn best(
     if let [only] = feasible {
         return Ok(vec![*only]);
     }
-    let mut scores = evaluation.score(state, feasible).map_err(|rejection| rejection.message())?;
-    if !extenders.is_empty() {
-        extender::add_scores(extenders, evaluation.pod, &nodes(evaluation, feasible), &mut scores);
+    let scores = evaluation.score(state, feasible).map_err(|rejection| rejection.message())?;
+    if extenders.is_empty() {
+        return Ok(scores.best(feasible));
     }
-    let most = scores.iter().copied().max().unwrap_or(0);
-    Ok(feasible.iter().zip(scores).filter(|(_, score)| *score == most).map(|(slot, _)| *slot).collect())
+    let mut scores = scores.of_each();
+    extender::add_scores(extenders, evaluation.pod, &nodes(evaluation, feasible), &mut scores);
+    Ok(Scores::of_nodes(scores).best(feasible))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::framework::profile::Plugin;
 use crate::framework::{Code, Rejection};
+use crate::node_groups::NodeGroups;
 use crate::node_info::Slot;
 use crate::node_set::NodeSet;
 use crate::plugins::{
@@ -27,6 +28,8 @@ pub struct CycleState {
     pub(crate) is_complete: bool,
     /// Of a class: results of nodes.
     pub(crate) results: Option<ClassResults>,
+    /// Of a class: the nodes that score alike.
+    pub(crate) groups: NodeGroups,
     /// Rejections that many nodes have.
     pub(crate) rejections: Vec<Arc<Rejection>>,
     /// Of a class: the state of the snapshot that it was prepared for.
@@ -103,9 +106,11 @@ impl ClassResults {
         self.known.set(position, false);
     }
 
-    /// Whether the filters of single nodes accept the node of a position.
-    pub fn is_accepted(&self, position: usize) -> bool {
-        self.known.contains(position) && self.accepted.contains(position)
+    /// The nodes that the filters of single nodes accept.
+    pub fn accepted(&self) -> NodeSet {
+        let mut accepted = self.accepted.clone();
+        accepted.retain_all(&self.known);
+        accepted
     }
 
     /// The nodes that the filters of single nodes may accept; `None` if one could not decide.

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::cycle_state::{CycleState, LOCAL_SCORES, NodeResult, PluginRejection, Prepared, Scoring};
+use crate::cycle_state::{
+    ClassResults, CycleState, LOCAL_SCORES, NodeResult, PluginRejection, Prepared, Scoring,
+};
 use crate::framework::profile::{Plugin, Profile};
 use crate::framework::{Code, Features, FilterResult, Rejection};
 use crate::node_info::{NodeInfo, Slot};
@@ -27,6 +29,8 @@ pub struct CompiledProfile {
     features: Features,
     /// Filters that read one node alone come before those that read all pods.
     is_local_first: bool,
+    /// Nodes that are equal in what [`NodeGroups`](crate::node_groups::NodeGroups) compare have equal scores.
+    has_equal_scores: bool,
 }
 
 /// Whether a filter reads other nodes than the one that it decides on.
@@ -46,8 +50,19 @@ impl CompiledProfile {
                 let filters = profile.plugins.filter.iter().copied();
                 filters.filter(|plugin| *plugin != Plugin::DynamicResources).is_sorted_by_key(reads_all_nodes)
             },
+            has_equal_scores: profile.plugins.score.iter().all(|(plugin, _)| match plugin {
+                Plugin::PodTopologySpread | Plugin::InterPodAffinity => true,
+                // pods of a class have no volumes that it scores, but for the shape
+                Plugin::VolumeBinding => args.volume_binding.shape.is_empty(),
+                plugin => LOCAL_SCORES.contains(plugin),
+            }),
             profile,
         }
+    }
+
+    /// Whether nodes of a group have equal scores.
+    pub(crate) fn has_equal_scores(&self) -> bool {
+        self.has_equal_scores
     }
 
     /// Whether results of single nodes can be kept.
@@ -172,6 +187,7 @@ impl Evaluation<'_> {
             let positions = changed.iter().filter_map(|node| self.snapshot.position(node.slot));
             positions.for_each(|position| results.forget(position));
         }
+        changed.iter().for_each(|node| state.groups.forget(node.slot));
         let nodes = || changed.iter().copied();
         state.spread.recount(pod, required, nodes(), topology);
         state.inter_pod.recount(pod, nodes(), topology);
@@ -333,10 +349,13 @@ impl Evaluation<'_> {
         Some(candidates)
     }
 
-    /// Whether a node of [`Self::candidates`] needs no further look.
-    pub fn is_accepted(&self, state: &CycleState, position: usize, slot: Slot) -> bool {
-        state.results.as_ref().is_some_and(|results| results.is_accepted(position))
-            && !self.is_nominated(slot)
+    /// The nodes of [`Self::candidates`] that need no further look.
+    pub fn accepted(&self, state: &CycleState) -> NodeSet {
+        let mut accepted = state.results.as_ref().map(ClassResults::accepted).unwrap_or_default();
+        for position in self.nominated.iter().filter_map(|slot| self.snapshot.position(*slot)) {
+            accepted.set(position, false);
+        }
+        accepted
     }
 
     fn is_nominated(&self, slot: Slot) -> bool {

@@ -9,6 +9,7 @@
 //! | [`cycle_state`] | what plugins prepared for a pod |
 //! | [`class`] | pods of equal specification, which share results |
 //! | [`node_set`], [`domain_filter`] | sets of nodes that a search skips |
+//! | `node_groups` | nodes that score alike |
 //! | [`cycle`], [`outcome`] | one scheduling cycle: placement or failure |
 //! | [`extender`] | services outside that take part |
 //! | [`preemption`] | the pods to delete so that another fits |
@@ -31,6 +32,7 @@ pub mod extender;
 pub mod framework;
 mod interner;
 pub mod metrics;
+mod node_groups;
 pub mod node_info;
 mod node_problem;
 pub mod node_set;

@@ -49,6 +49,11 @@ impl NodeSet {
         self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= !other);
     }
 
+    /// Keeps the nodes that are in another set, too.
+    pub fn retain_all(&mut self, other: &NodeSet) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= other);
+    }
+
     /// Keeps the nodes that are in `accepted` or not in `known`.
     pub fn retain_unless_rejected(&mut self, known: &NodeSet, accepted: &NodeSet) {
         let rejected = known.words.iter().zip(&accepted.words).map(|(known, accepted)| known & !accepted);
@@ -109,5 +114,7 @@ mod tests {
         assert_eq!(set, of(&[2, 70, 71]));
         set.retain_unless_rejected(&of(&[2, 70]), &of(&[70]));
         assert_eq!(set, of(&[70, 71]));
+        set.retain_all(&of(&[3, 71]));
+        assert_eq!(set, of(&[71]));
     }
 }

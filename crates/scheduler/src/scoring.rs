@@ -4,36 +4,87 @@ use crate::cycle_state::{CycleState, LOCAL_SCORES};
 use crate::evaluation::Evaluation;
 use crate::framework::profile::Plugin;
 use crate::framework::{MAX_NODE_SCORE, Rejection};
+use crate::node_groups::Representatives;
 use crate::node_info::{NodeInfo, Slot};
 use crate::plugins::{
     inter_pod_affinity, node_affinity, pod_topology_spread, selector_spread, taint_toleration,
     volume_binding, volume_capacity,
 };
 
+/// The scores of nodes. Nodes of a group share one.
+pub(crate) struct Scores {
+    of_groups: Vec<i64>,
+    /// The group of each node.
+    places: Vec<u32>,
+}
+
+impl Scores {
+    /// Scores of single nodes.
+    pub fn of_nodes(scores: Vec<i64>) -> Self {
+        Scores { places: (0..scores.len() as u32).collect(), of_groups: scores }
+    }
+
+    /// The score of each node.
+    pub fn of_each(&self) -> Vec<i64> {
+        self.places.iter().map(|place| self.of_groups[*place as usize]).collect()
+    }
+
+    /// The nodes with the highest score, of those that were scored.
+    pub fn best(&self, nodes: &[Slot]) -> Vec<Slot> {
+        let most = self.of_groups.iter().max();
+        let is_best: Vec<bool> = self.of_groups.iter().map(|score| Some(score) == most).collect();
+        let best = nodes.iter().zip(&self.places).filter(|(_, place)| is_best[**place as usize]);
+        best.map(|(slot, _)| *slot).collect()
+    }
+}
+
 impl Evaluation<'_> {
     /// The weighted sums of the scores of nodes.
-    pub fn score(&self, state: &mut CycleState, nodes: &[Slot]) -> Result<Vec<i64>, Rejection> {
+    pub(crate) fn score(&self, state: &mut CycleState, nodes: &[Slot]) -> Result<Scores, Rejection> {
         if self.plugins().score.is_empty() {
-            return Ok(vec![1; nodes.len()]);
+            return Ok(Scores::of_nodes(vec![1; nodes.len()]));
         }
-        let mut totals = vec![0i64; nodes.len()];
+        let groups = self.group(state, nodes);
+        let mut totals = vec![0i64; groups.nodes.len()];
         for (plugin, weight) in &self.plugins().score {
-            let scores = self.timer.run(*plugin, "Score", || self.score_by(*plugin, state, nodes));
+            let scores = self.timer.run(*plugin, "Score", || self.score_by(*plugin, state, &groups));
             let Some(scores) = scores? else { continue };
             for (total, score) in totals.iter_mut().zip(scores) {
                 *total = total.saturating_add(score.clamp(0, MAX_NODE_SCORE).saturating_mul(*weight));
             }
         }
-        Ok(totals)
+        Ok(Scores { of_groups: totals, places: groups.places })
+    }
+
+    /// The nodes to score. The first pod of a class scores each of them, and prepares what groups are found by.
+    fn group(&self, state: &mut CycleState, nodes: &[Slot]) -> Representatives {
+        let scores = |plugin: Plugin| self.plugins().score.iter().any(|(one, _)| *one == plugin);
+        let is_prepared = (state.soft_spread.is_some() || !scores(Plugin::PodTopologySpread))
+            && (state.preferred_pods.is_some() || !scores(Plugin::InterPodAffinity));
+        if !is_prepared || !state.is_of_class() || !self.profile.has_equal_scores() {
+            return Representatives::single(nodes);
+        }
+        let mut groups = std::mem::take(&mut state.groups);
+        let (spread, preferred) = (state.soft_spread.as_ref(), state.preferred_pods.as_ref());
+        let width = LOCAL_SCORES.len() + spread.map_or(0, |it| it.len()) + preferred.map_or(0, |it| it.len());
+        let topology = self.snapshot.topology();
+        let found = groups.gather(nodes, width, |slot, key| {
+            key.extend(LOCAL_SCORES.map(|plugin| self.known_score(plugin, state, slot)));
+            spread.iter().for_each(|spread| spread.append_key(topology, slot, key));
+            preferred.iter().for_each(|preferred| preferred.append_key(topology, slot, key));
+        });
+        state.groups = groups;
+        found
     }
 
     /// The normalized scores of one plugin; `None` if all nodes have the same.
-    pub fn score_by(
+    fn score_by(
         &self,
         plugin: Plugin,
         state: &mut CycleState,
-        nodes: &[Slot],
+        groups: &Representatives,
     ) -> Result<Option<Vec<i64>>, Rejection> {
+        let nodes = &*groups.nodes;
         Ok(match plugin {
             Plugin::TaintToleration => {
                 let mut scores = self.scores_local(plugin, state, nodes);
@@ -49,7 +100,7 @@ impl Evaluation<'_> {
             Plugin::NodeResourcesFit | Plugin::NodeResourcesBalancedAllocation | Plugin::ImageLocality => {
                 Some(self.scores_local(plugin, state, nodes))
             }
-            Plugin::PodTopologySpread => self.score_spread(state, nodes)?,
+            Plugin::PodTopologySpread => self.score_spread(state, groups)?,
             Plugin::InterPodAffinity => self.score_preferred_pods(state, nodes)?,
             Plugin::SelectorSpread => selector_spread::scores(self.pod, self.snapshot, &self.infos(nodes)),
             Plugin::VolumeBinding => self.score_volumes(state, nodes),
@@ -75,19 +126,27 @@ impl Evaluation<'_> {
     }
 
     fn scores_local(&self, plugin: Plugin, state: &CycleState, nodes: &[Slot]) -> Vec<i64> {
-        let at = LOCAL_SCORES.iter().position(|one| *one == plugin);
-        let known = |slot: Slot| {
+        nodes.iter().map(|slot| self.known_score(plugin, state, *slot)).collect()
+    }
+
+    /// The score of a node before normalization, from the results of the class if they have it.
+    fn known_score(&self, plugin: Plugin, state: &CycleState, slot: Slot) -> i64 {
+        let known = || {
             let result = state.results.as_ref()?.by_slot.get(slot)?;
             let is_current =
                 result.generation == self.snapshot.generation_of(slot) && result.rejection.is_none();
-            is_current.then(|| at.map(|at| result.scores[at])).flatten()
+            let at = LOCAL_SCORES.iter().position(|one| *one == plugin).filter(|_| is_current)?;
+            Some(result.scores[at])
         };
-        let calculate =
-            |slot: Slot| self.snapshot.slot(slot).map_or(0, |node| self.score_local(plugin, state, node));
-        nodes.iter().map(|slot| known(*slot).unwrap_or_else(|| calculate(*slot))).collect()
+        let calculate = || self.snapshot.slot(slot).map(|node| self.score_local(plugin, state, node));
+        known().or_else(calculate).unwrap_or(0)
     }
 
-    fn score_spread(&self, state: &mut CycleState, nodes: &[Slot]) -> Result<Option<Vec<i64>>, Rejection> {
+    fn score_spread(
+        &self,
+        state: &mut CycleState,
+        groups: &Representatives,
+    ) -> Result<Option<Vec<i64>>, Rejection> {
         let pod = &**self.pod;
         let is_of_class = state.is_of_class();
         let spread = match &mut state.soft_spread {
@@ -103,9 +162,9 @@ impl Evaluation<'_> {
         if spread.is_empty() {
             return Ok(None);
         }
-        spread.weigh(self.snapshot.topology(), nodes);
+        spread.weigh(self.snapshot.topology(), &groups.nodes, &groups.sizes);
         let score = |slot: &Slot| pod_topology_spread::score(spread, pod, self.snapshot, *slot);
-        Ok(Some(pod_topology_spread::normalize(&nodes.iter().map(score).collect::<Vec<_>>())))
+        Ok(Some(pod_topology_spread::normalize(&groups.nodes.iter().map(score).collect::<Vec<_>>())))
     }
 
     fn score_preferred_pods(

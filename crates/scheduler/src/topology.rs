@@ -30,6 +30,8 @@ struct Key {
     /// Number of nodes per domain; numbers of domains without nodes are reused.
     sizes: Vec<u32>,
     free: Vec<Domain>,
+    /// How many domains have more than one node.
+    shared: usize,
 }
 
 impl Key {
@@ -54,13 +56,16 @@ impl Key {
                 domain
             }
         };
-        self.sizes[domain as usize] += 1;
+        let size = &mut self.sizes[domain as usize];
+        *size += 1;
+        self.shared += usize::from(*size == 2);
         domain
     }
 
     fn leave(&mut self, domain: Domain) {
         let Some(size) = self.sizes.get_mut(domain as usize) else { return };
         *size -= 1;
+        self.shared -= usize::from(*size == 1);
         if *size == 0 {
             self.domains.retain(|_, one| *one != domain);
             self.free.push(domain);
@@ -113,6 +118,11 @@ impl Topology {
         self.keys.get(key).map_or(0, |key| key.sizes.len())
     }
 
+    /// Whether every domain of a key has one node only.
+    pub fn is_unique(&self, key: KeyId) -> bool {
+        self.keys.get(key).is_none_or(|key| key.shared == 0)
+    }
+
     pub fn set_node(&mut self, slot: Slot, labels: &Labels) {
         for key in &mut self.keys {
             let value = labels.get(&*key.name);
@@ -146,8 +156,10 @@ mod tests {
         assert_eq!(of(&topology), [Some(0), Some(2), Some(0), None]);
         topology.set_node(3, &labels("d"));
         assert_eq!((of(&topology)[3], topology.domain_limit(zone)), (Some(1), 3));
+        assert!(!topology.is_unique(zone));
         topology.remove_node(0);
         assert_eq!(of(&topology)[0], None);
+        assert!(topology.is_unique(zone));
         assert_eq!((topology.key("zone"), topology.key("rack")), (Some(zone), None));
     }
 }

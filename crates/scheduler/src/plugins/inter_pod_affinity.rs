@@ -444,6 +444,20 @@ impl ScoreState {
         shares
     }
 
+    /// The number of topology keys.
+    pub fn len(&self) -> usize {
+        self.sums.by_key.len()
+    }
+
+    /// Appends what [`score`] reads of a node: its sum where each node has a domain of its own, its domain otherwise.
+    pub fn append_key(&self, topology: &Topology, slot: Slot, key: &mut Vec<i64>) {
+        key.extend(self.sums.by_key.iter().map(|(known, sums)| match topology.domain(*known, slot) {
+            None => i64::MIN,
+            Some(domain) if topology.is_unique(*known) => sums.get(domain as usize).copied().unwrap_or(0),
+            Some(domain) => domain.into(),
+        }));
+    }
+
     /// Whether no term matched any pod: then all scores are 0.
     pub fn is_empty(&self) -> bool {
         self.sums.is_empty()

@@ -351,20 +351,36 @@ impl ScoreState {
         }
     }
 
-    /// Weighs the constraints by the number of domains of the nodes that are scored.
-    pub fn weigh(&mut self, topology: &Topology, feasible: &[Slot]) {
+    /// The number of constraints.
+    pub fn len(&self) -> usize {
+        self.soft.len()
+    }
+
+    /// Appends what [`score`] reads of a node: its number of pods for host names, its domain for other keys.
+    pub fn append_key(&self, topology: &Topology, slot: Slot, key: &mut Vec<i64>) {
+        key.extend(self.soft.iter().map(|soft| match topology.domain(soft.constraint.key, slot) {
+            None => i64::MIN,
+            Some(_) if soft.constraint.is_hostname => soft.counts.get_slot(slot),
+            Some(domain) => domain.into(),
+        }));
+    }
+
+    /// Weighs the constraints by the number of domains of the nodes that are scored. Each node stands for a number of
+    /// nodes with the same domains, but for host names.
+    pub fn weigh(&mut self, topology: &Topology, nodes: &[Slot], sizes: &[usize]) {
         if self.soft.is_empty() {
             return;
         }
-        let scored: Vec<_> = feasible.iter().filter(|slot| !self.ignores(topology, **slot)).collect();
+        let scored = nodes.iter().zip(sizes).filter(|(slot, _)| !self.ignores(topology, **slot));
+        let scored: Vec<(&Slot, &usize)> = scored.collect();
         for soft in &mut self.soft {
             let size = match soft.constraint.is_hostname {
-                true => scored.len(),
+                true => scored.iter().map(|(_, size)| **size).sum(),
                 false => {
                     let limit = topology.domain_limit(soft.constraint.key);
                     // nodes without the label are one more domain, the last one
                     let mut seen = vec![false; limit + 1];
-                    for slot in &scored {
+                    for (slot, _) in &scored {
                         let domain = topology.domain(soft.constraint.key, **slot);
                         seen[domain.map_or(limit, |domain| domain as usize).min(limit)] = true;
                     }
@@ -450,7 +466,7 @@ mod tests {
         let (snapshot, required) = (snapshot(), RequiredNodes::default());
         let pod = pod(r#""maxSkew":5,"whenUnsatisfiable":"ScheduleAnyway""#);
         let mut state = pre_score(&pod, &required, &settings(), &snapshot, false).unwrap();
-        state.weigh(snapshot.topology(), snapshot.order());
+        state.weigh(snapshot.topology(), snapshot.order(), &[1, 1]);
         let scores =
             ["n1", "n2"].map(|name| score(&state, &pod, &snapshot, snapshot.node(name).unwrap().slot));
         // 1 * ln(2 + 2) + 4 and 0 + 4
