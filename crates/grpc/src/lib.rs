@@ -4,15 +4,17 @@
 //! |---|---|
 //! | [`containerd_events`] | events of containerd, about the ends of tasks |
 //! | [`cri`] | container runtimes, as a node agent calls them |
+//! | [`device_plugin`] | plugins that offer devices of a node |
 //! | [`etcd`] | the store's part of the etcd v3 API |
 //! | [`health`] | health checks of gRPC servers |
 //! | [`kms_v1beta1`], [`kms_v2alpha1`] | plugins that encrypt data encryption keys |
 //! | [`konnectivity`] | tunnels through a konnectivity proxy |
+//! | [`pod_resources_v1`], [`pod_resources_v1alpha1`] | devices, CPUs and memory of a node's pods |
 //! | [`otlp`] | spans for an OpenTelemetry collector |
 //!
 //! The generated code is checked in, so that a build needs no protobuf compiler; after a change of a `.proto` file,
 //! `cargo run --manifest-path crates/grpc/generate/Cargo.toml` writes it again. The feature `server` adds the servers
-//! that tests implement. Transport is not in this crate: a client is generic over it (`outbound::Channel`).
+//! that the node agent and tests implement. Transport is not in this crate: a client is generic over it (`outbound::Channel`).
 
 #[rustfmt::skip]
 #[allow(clippy::all, rust_2018_idioms)]
@@ -23,6 +25,11 @@ pub mod containerd_events;
 #[allow(clippy::all, rust_2018_idioms)]
 #[path = "generated/cri.rs"]
 pub mod cri;
+
+#[rustfmt::skip]
+#[allow(clippy::all, rust_2018_idioms)]
+#[path = "generated/device_plugin.rs"]
+pub mod device_plugin;
 
 #[rustfmt::skip]
 #[allow(clippy::all, rust_2018_idioms)]
@@ -53,6 +60,16 @@ pub mod konnectivity;
 #[allow(clippy::all, rust_2018_idioms)]
 #[path = "generated/otlp_trace.rs"]
 pub mod otlp;
+
+#[rustfmt::skip]
+#[allow(clippy::all, rust_2018_idioms)]
+#[path = "generated/pod_resources_v1.rs"]
+pub mod pod_resources_v1;
+
+#[rustfmt::skip]
+#[allow(clippy::all, rust_2018_idioms)]
+#[path = "generated/pod_resources_v1alpha1.rs"]
+pub mod pod_resources_v1alpha1;
 
 pub use prost::Message;
 pub use tonic;

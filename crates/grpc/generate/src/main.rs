@@ -6,7 +6,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let protos = root.join("proto");
     let out = root.join("src/generated");
-    for name in ["containerd_events", "cri", "etcd", "health", "kms_v1beta1", "kms_v2alpha1", "konnectivity", "otlp_trace"] {
+    for name in [
+        "containerd_events",
+        "cri",
+        "device_plugin",
+        "etcd",
+        "health",
+        "kms_v1beta1",
+        "kms_v2alpha1",
+        "konnectivity",
+        "otlp_trace",
+        "pod_resources_v1",
+        "pod_resources_v1alpha1",
+    ] {
         let file = protos.join(name).with_extension("proto");
         let descriptors = protox::compile([&file], [&protos])?;
         // one file at a time: the generator names its output by package
