@@ -2,8 +2,27 @@
 
 use std::collections::BTreeSet;
 
+/// CPUs by number.
+pub type CpuSet = BTreeSet<u32>;
+
+/// The text of a set: ranges and numbers.
+pub fn format(cpus: &CpuSet) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(cpu) => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let range = |(first, last): (u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.into_iter().map(range).collect::<Vec<_>>().join(",")
+}
+
 /// Parses a list; the errors are upstream's.
-pub fn parse(text: &str) -> Result<BTreeSet<u32>, String> {
+pub fn parse(text: &str) -> Result<CpuSet, String> {
     let number = |text: &str| {
         text.parse::<u32>().map_err(|_| {
             let why = if text.bytes().all(|it| it.is_ascii_digit()) && !text.is_empty() {
@@ -43,6 +62,8 @@ mod tests {
     #[test]
     fn ranges_and_numbers_are_read() {
         assert_eq!(parse("0-2,5").unwrap(), BTreeSet::from([0, 1, 2, 5]));
+        assert_eq!(format(&parse("5,0-2,7,8").unwrap()), "0-2,5,7-8");
+        assert_eq!(format(&CpuSet::new()), "");
         assert_eq!(parse("3-1").unwrap_err(), "invalid range \"3-1\" (3 >= 1)");
         assert_eq!(parse("x").unwrap_err(), "strconv.Atoi: parsing \"x\": invalid syntax");
     }

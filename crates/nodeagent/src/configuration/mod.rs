@@ -8,11 +8,12 @@
 //! | `flags` | upstream's command line ([`Flags`]), and how it overrides the file |
 //! | `validate` | checks of values that need nothing else |
 //! | `start` | checks that upstream makes when it starts: reserved resources, eviction thresholds, policies, TLS |
+//! | `policy_options` | options of the CPU manager and the topology manager |
 //! | `gates` | feature gates, known names handed in |
 //!
 //! Invariants: the texts of errors are upstream's. A checked configuration has every field that has a default.
 
-mod cpuset;
+pub mod cpuset;
 mod decode;
 mod error;
 mod fields;
@@ -20,6 +21,7 @@ mod flags;
 mod gates;
 mod load;
 mod node_labels;
+pub mod policy_options;
 mod start;
 mod validate;
 mod values;

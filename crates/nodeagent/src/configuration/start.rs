@@ -3,6 +3,7 @@
 use super::error::StartError;
 use super::flags::Flags;
 use super::gates::Gates;
+use super::policy_options::check_policies;
 use super::values::Configuration;
 use schema::quantity::Quantity;
 use schema::time::parse_duration;
@@ -69,7 +70,7 @@ pub fn check(config: &Configuration, flags: &Flags, gates: &Gates) -> Result<(),
     access(config, flags).map_err(run)?;
     resources(config, gates).map_err(run)?;
     thresholds(config).map_err(run)?;
-    policies(config).map_err(run)?;
+    check_policies(config, gates).map_err(run)?;
     kubelet(config).map_err(|why| run(format!("failed to create kubelet: {why}")))
 }
 
@@ -188,26 +189,6 @@ fn threshold(signal: &str, text: &str) -> Result<(), String> {
         true => Err(format!("eviction threshold {signal} must be positive: {text}")),
         false => Ok(()),
     }
-}
-
-fn policies(config: &Configuration) -> Result<(), String> {
-    let policy = config.text(&["cpuManagerPolicy"]);
-    if !matches!(policy, "none" | "static") {
-        return Err(format!("unknown policy: {policy:?}"));
-    }
-    let options = config.map("cpuManagerPolicyOptions");
-    if policy == "none" && !options.is_empty() {
-        let shown: Vec<String> = options.iter().map(|(key, value)| format!("{key}:{value}")).collect();
-        return Err(format!(
-            "new none policy error: None policy: received unsupported options=map[{}]",
-            shown.join(" ")
-        ));
-    }
-    let policy = config.text(&["memoryManagerPolicy"]);
-    if !matches!(policy, "None" | "Static") {
-        return Err(format!("unknown policy: {policy:?}"));
-    }
-    Ok(())
 }
 
 /// Soft thresholds, log rotation, sysctls.

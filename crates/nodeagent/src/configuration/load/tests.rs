@@ -3,6 +3,8 @@ use super::*;
 /// Gates that the recorded cases name.
 const GATES: &[Gate] = &[
     Gate { name: "CustomCPUCFSQuotaPeriod", is_open: false, stage: "alpha", is_locked: false },
+    Gate { name: "CPUManagerPolicyOptions", is_open: true, stage: "beta", is_locked: false },
+    Gate { name: "CPUManagerPolicyBetaOptions", is_open: true, stage: "beta", is_locked: false },
     Gate { name: "TopologyManager", is_open: true, stage: "beta", is_locked: false },
     Gate { name: "GracefulNodeShutdown", is_open: true, stage: "beta", is_locked: false },
     Gate { name: "GracefulNodeShutdownBasedOnPodPriority", is_open: true, stage: "beta", is_locked: false },
