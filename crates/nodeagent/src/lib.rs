@@ -16,6 +16,7 @@
 //! | [`runtime`] | the container runtime: a trait, the CRI behind it, a simulated one |
 //! | [`container`], [`downward`], [`objects`] | what a container sees, and the objects that it refers to |
 //! | [`volumes`] | volumes of pods |
+//! | [`resource_managers`] | CPUs, memory and devices of single containers |
 //! | [`file_watch`] | notifications of the kernel about files |
 //! | [`eviction`] | ends pods that use too much |
 //! | [`pod_setup`] | the surroundings of pods on this machine |
@@ -38,6 +39,7 @@ pub mod pod;
 pub mod pod_facts;
 pub mod pod_setup;
 pub mod probes;
+pub mod resource_managers;
 pub mod runtime;
 pub mod server;
 pub mod sources;

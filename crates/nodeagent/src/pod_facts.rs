@@ -106,6 +106,13 @@ pub fn add_all(sum: &mut ResourceList, list: &ResourceList) {
     }
 }
 
+/// Whether a resource is neither of the API itself nor of a quota: it has a domain of its own.
+pub fn is_extended_resource(name: &str) -> bool {
+    !apimachinery::resource_list::is_native(name)
+        && !name.starts_with("requests.")
+        && schema::format::qualified_name(&format!("requests.{name}")).is_empty()
+}
+
 /// The page size in bytes of a resource such as `hugepages-2Mi`.
 pub fn hugepage_size(resource: &str) -> Option<i64> {
     resource.strip_prefix(HUGEPAGES)?.parse::<Quantity>().ok().map(|size| size.whole())
@@ -222,5 +229,15 @@ mod tests {
         assert_eq!(hugepage_size("memory"), None);
         assert_eq!(hugepage_resource(1 << 30), "hugepages-1Gi");
         assert_eq!((hugepage_unit(2 << 20), hugepage_unit(64 << 10)), ("2MB".to_owned(), "64KB".to_owned()));
+    }
+
+    #[test]
+    fn extended_resources_have_a_domain() {
+        for good in ["example.com/gpu", "vendor.example/x-y.z"] {
+            assert!(is_extended_resource(good), "{good}");
+        }
+        for bad in ["gpu", "cpu", "requests.example.com/gpu", "example.com/", "a b/c", ""] {
+            assert!(!is_extended_resource(bad), "{bad}");
+        }
     }
 }

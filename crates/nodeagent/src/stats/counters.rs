@@ -35,6 +35,8 @@ const HANDLER: &[&str] = &["runtime_handler"];
 const REQUEST: &[&str] = &["long_running", "method", "path", "server_type"];
 const CODE: &[&str] = &["code"];
 const STATUS: &[&str] = &["status"];
+const RESOURCE: &[&str] = &["resource_name"];
+const API_VERSION: &[&str] = &["server_api_version"];
 
 const fn of(name: &'static str) -> Descriptor {
     Descriptor::alpha(name, "")
@@ -78,6 +80,14 @@ struct Counters {
     credential_errors: Family<Counter>,
     evictions: Family<Counter>,
     volume_times: Family<Histogram>,
+    pinnings: Counter,
+    pinning_errors: Counter,
+    plugin_registrations: Family<Counter>,
+    device_times: Family<Histogram>,
+    pod_resources: Family<Counter>,
+    pod_resources_lists: Family<Counter>,
+    allocatable_lists: Family<Counter>,
+    allocatable_errors: Family<Counter>,
 }
 
 impl Default for AgentMetrics {
@@ -131,6 +141,17 @@ impl AgentMetrics {
             volume_times: r.family(
                 of("kubelet_volume_metric_collection_duration_seconds").by(&["metric_source"]).seconds(USUAL),
             ),
+            pinnings: r.one(of("kubelet_cpu_manager_pinning_requests_total")),
+            pinning_errors: r.one(of("kubelet_cpu_manager_pinning_errors_total")),
+            plugin_registrations: r.family(of("kubelet_device_plugin_registration_total").by(RESOURCE)),
+            device_times: r
+                .family(of("kubelet_device_plugin_alloc_duration_seconds").by(RESOURCE).seconds(USUAL)),
+            pod_resources: r.family(of("kubelet_pod_resources_endpoint_requests_total").by(API_VERSION)),
+            pod_resources_lists: r.family(of("kubelet_pod_resources_endpoint_requests_list").by(API_VERSION)),
+            allocatable_lists: r
+                .family(of("kubelet_pod_resources_endpoint_requests_get_allocatable").by(API_VERSION)),
+            allocatable_errors: r
+                .family(of("kubelet_pod_resources_endpoint_errors_get_allocatable").by(API_VERSION)),
             probes: ProbeCounts::default(),
             registry: registry.clone(),
         };
@@ -249,6 +270,42 @@ impl AgentMetrics {
 
     pub fn pod_evicted(&self, signal: &str) {
         self.0.evictions.of(&[signal]).inc();
+    }
+
+    /// A container was to get CPUs of its own.
+    pub fn cpus_pinned(&self, is_ok: bool) {
+        self.0.pinnings.inc();
+        self.0.pinning_errors.inc_by(u64::from(!is_ok));
+    }
+
+    /// A device plugin has registered.
+    pub fn plugin_registered(&self, resource: &str) {
+        self.0.plugin_registrations.of(&[resource]).inc();
+    }
+
+    /// A plugin has allocated devices, or has failed to.
+    pub fn devices_allocated(&self, resource: &str, time: Duration) {
+        self.0.device_times.of(&[resource]).took(time);
+    }
+
+    /// A request to the pod resources API.
+    pub fn pod_resources_requested(&self, api_version: &str) {
+        self.0.pod_resources.of(&[api_version]).inc();
+    }
+
+    /// A list of pods.
+    pub fn pod_resources_listed(&self, api_version: &str) {
+        self.pod_resources_requested(api_version);
+        self.0.pod_resources_lists.of(&[api_version]).inc();
+    }
+
+    /// A list of allocatable resources.
+    pub fn allocatable_listed(&self, api_version: &str, is_ok: bool) {
+        self.pod_resources_requested(api_version);
+        self.0.allocatable_lists.of(&[api_version]).inc();
+        if !is_ok {
+            self.0.allocatable_errors.of(&[api_version]).inc();
+        }
     }
 
     /// The usage of volumes was read.

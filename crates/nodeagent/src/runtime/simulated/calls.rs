@@ -246,8 +246,14 @@ impl Runtime for SimulatedRuntime {
         .boxed()
     }
 
-    fn update_resources<'a>(&'a self, _: &'a str, _: &'a LinuxResources) -> Call<'a, ()> {
-        unimplemented()
+    fn update_resources<'a>(&'a self, id: &'a str, resources: &'a LinuxResources) -> Call<'a, ()> {
+        async move {
+            self.answer().await?;
+            let cpus = &resources.cpuset_cpus;
+            self.count(format!("update {id} cpus={cpus}")).await;
+            Ok(())
+        }
+        .boxed()
     }
 
     fn reopen_log<'a>(&'a self, _: &'a str) -> Call<'a, ()> {
