@@ -12,6 +12,8 @@ use crate::pod::worker::{StatusSink, WorkerContext};
 use crate::pod::workers::PodWorkers;
 use crate::pod_facts::{is_mirror, is_static};
 use crate::probes::worker::Prober;
+use crate::resource_managers::admission_queue::Outcome;
+use crate::resource_managers::{AdmissionQueue, AllocationError, PodSource, ResourceManagers};
 use crate::runtime::{RuntimeError, SharedRuntime};
 use crate::sources::files::FileSource;
 use crate::sources::mirrors::Mirrors;
@@ -53,6 +55,7 @@ pub struct AgentOptions {
     pub metrics: AgentMetrics,
     /// Kernel parameters that pods may set.
     pub sysctls: SysctlAllowlist,
+    pub managers: Arc<ResourceManagers>,
     pub log_dir: PathBuf,
     pub log_link_dir: PathBuf,
 }
@@ -130,6 +133,9 @@ impl Agent {
         let mut tasks = follow_static_pods(options.static_pods, &options.node_name, &world, &sender);
         let unsynced = tasks.len() + 1;
         api_pods::follow(&pods, sender);
+        let (queue, outcomes) = AdmissionQueue::new(options.managers.clone());
+        let source = NodePods { workers: workers.clone(), statuses: statuses.clone() };
+        options.managers.set_source(Arc::new(source));
         let dispatcher = Dispatcher {
             world: world.clone(),
             node: options.node,
@@ -138,6 +144,9 @@ impl Agent {
             workers: workers.clone(),
             statuses: statuses.clone(),
             mirrors: mirrors.clone(),
+            managers: options.managers,
+            queue,
+            waiting: HashMap::new(),
             rejected: HashMap::new(),
             unsynced,
         };
@@ -156,9 +165,29 @@ impl Agent {
             tokio::spawn(statuses.clone().run()).abort_handle(),
             tokio::spawn(observer.run()).abort_handle(),
             tokio::spawn(collector.run()).abort_handle(),
-            tokio::spawn(dispatcher.run(changes, ends)).abort_handle(),
+            tokio::spawn(dispatcher.run(changes, ends, outcomes)).abort_handle(),
         ]);
         Ok(Agent { workers, statuses, pods, listed, tasks, _factory: options.factory })
+    }
+}
+
+/// The pods of the workers, for the resource managers.
+struct NodePods {
+    workers: Arc<PodWorkers>,
+    statuses: Arc<StatusWriter>,
+}
+
+impl PodSource for NodePods {
+    fn active_pods(&self) -> Vec<Arc<Pod>> {
+        self.workers.active_pods()
+    }
+
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        self.workers.pods()
+    }
+
+    fn status(&self, uid: &str) -> Option<PodStatus> {
+        self.statuses.status(uid)
     }
 }
 
@@ -197,6 +226,10 @@ struct Dispatcher {
     workers: Arc<PodWorkers>,
     statuses: Arc<StatusWriter>,
     mirrors: Arc<Mirrors>,
+    managers: Arc<ResourceManagers>,
+    queue: AdmissionQueue,
+    /// Pods that wait for their resources.
+    waiting: HashMap<String, Arc<Pod>>,
     rejected: HashMap<String, PodStatus>,
     /// Sources that were not read yet.
     unsynced: usize,
@@ -207,6 +240,7 @@ impl Dispatcher {
         mut self,
         mut changes: mpsc::UnboundedReceiver<PodChange>,
         mut ends: mpsc::UnboundedReceiver<String>,
+        mut outcomes: mpsc::UnboundedReceiver<Outcome>,
     ) {
         loop {
             tokio::select! {
@@ -216,6 +250,7 @@ impl Dispatcher {
                         self.statuses.forget(&uid);
                     }
                 }
+                Some((uid, allocated)) = outcomes.recv() => self.finish_allocation(&uid, allocated),
                 else => return,
             }
         }
@@ -242,6 +277,7 @@ impl Dispatcher {
                     self.mirrors.remove(&pod);
                 }
                 self.rejected.remove(uid);
+                self.cancel_allocation(uid);
                 let current = self.workers.pod(uid).filter(|it| !is_static(it));
                 if current.is_some_and(|it| it.metadata.deletion_timestamp.is_none()) {
                     self.remove_later(uid.clone());
@@ -252,6 +288,7 @@ impl Dispatcher {
             PodChange::Synced => {
                 self.unsynced = self.unsynced.saturating_sub(1);
                 if self.unsynced == 0 {
+                    self.managers.set_synced();
                     self.workers.end_orphans();
                 }
             }
@@ -276,17 +313,64 @@ impl Dispatcher {
             self.statuses.set(&pod, status, true);
             return;
         }
-        let is_new = !self.workers.contains(&uid) && !self.workers.was_running(&uid);
         let is_over = is_terminal_phase(&pod.status.phase) || pod.metadata.deletion_timestamp.is_some();
-        if is_new && !is_over {
-            let node = AdmissionNode::from(&**self.node.borrow());
-            let others = self.workers.active_pods();
-            if let Err(rejection) = admit(&pod, &node, &self.sysctls, &others) {
-                self.reject(pod, rejection);
+        if let Some(waiting) = self.waiting.get_mut(&uid) {
+            if !is_over {
+                *waiting = pod;
                 return;
             }
+            self.cancel_allocation(&uid);
         }
-        self.workers.set(pod);
+        let was_running = self.workers.was_running(&uid);
+        let is_new = !self.workers.contains(&uid) && !was_running;
+        let is_needed = !is_over && (is_new || was_running) && self.managers.is_needed(&pod);
+        if is_needed && was_running {
+            self.managers.restore(&pod);
+        }
+        if is_needed && is_new && self.sysctls.check(&pod).is_ok() {
+            self.managers.hold(&pod);
+            self.waiting.insert(uid, pod.clone());
+            self.queue.push(pod);
+        } else if is_new && !is_over {
+            self.admit(pod);
+        } else {
+            self.workers.set(pod);
+        }
+    }
+
+    /// Hands a new pod to a worker if the node can run it.
+    fn admit(&mut self, pod: Arc<Pod>) {
+        let mut node = AdmissionNode::from(&**self.node.borrow());
+        self.managers.devices.raise_allocatable(&pod.metadata.uid, &mut node.allocatable);
+        let others = self.workers.active_pods();
+        match admit(&pod, &node, &self.sysctls, &others) {
+            Ok(()) => self.workers.set(pod),
+            Err(rejection) => self.reject(pod, rejection),
+        }
+    }
+
+    /// A pod has its resources, or cannot have them.
+    fn finish_allocation(&mut self, uid: &str, allocated: Result<(), AllocationError>) {
+        if let Some(pod) = self.waiting.remove(uid) {
+            match allocated {
+                Ok(()) => self.admit(pod),
+                Err(why) => {
+                    let rejection = Rejection { reason: why.reason().to_owned(), message: why.to_string() };
+                    self.reject(pod, rejection);
+                }
+            }
+        }
+        self.managers.settle(uid);
+        if !self.workers.contains(uid) {
+            self.managers.release_stale();
+        }
+    }
+
+    /// A pod that waits for its resources is gone.
+    fn cancel_allocation(&mut self, uid: &str) {
+        if self.waiting.remove(uid).is_some() {
+            self.managers.settle(uid);
+        }
     }
 
     fn reject(&mut self, pod: Arc<Pod>, rejection: Rejection) {
@@ -303,3 +387,7 @@ impl Dispatcher {
         self.rejected.insert(pod.metadata.uid.clone(), status);
     }
 }
+
+#[cfg(test)]
+#[path = "agent_tests.rs"]
+mod tests;

@@ -8,6 +8,7 @@ use crate::objects::ObjectSource;
 use crate::objects::cache::ObjectCache;
 use crate::pod::events::PodEvents;
 use crate::pod::setup::{ConfigError, ContainerInput, PodSetup, Refusal, SetupError};
+use crate::resource_managers::ResourceManagers;
 use crate::runtime::{ContainerConfig, SandboxConfig};
 use crate::stats::AgentMetrics;
 use crate::volumes::VolumeManager;
@@ -37,6 +38,7 @@ pub struct MachineSetup {
     pub cgroups: Arc<CgroupManager>,
     pub events: Arc<dyn PodEvents>,
     pub metrics: AgentMetrics,
+    pub managers: Arc<ResourceManagers>,
     /// The flat directory of links to logs.
     pub log_link_dir: PathBuf,
     /// Whether the kernel enforces AppArmor profiles.
@@ -142,6 +144,9 @@ impl PodSetup for MachineSetup {
         async move {
             let facts = self.facts();
             let volumes = self.volumes.mounts(&input.pod.metadata.uid);
+            let resources = self.managers.container_resources(input.pod, &input.spec.container).await;
+            let resources =
+                resources.map_err(|message| ConfigError { reason: "CreateContainerConfigError", message })?;
             let request = ContainerRequest {
                 pod: input.pod,
                 container: &input.spec.container,
@@ -152,6 +157,7 @@ impl PodSetup for MachineSetup {
                 image: input.image,
                 target_id: input.target_id,
                 volumes: &volumes,
+                resources: &resources,
             };
             let sources = ConfigSources {
                 node: &facts,
@@ -196,6 +202,7 @@ impl PodSetup for MachineSetup {
     }
 
     fn container_started(&self, pod: &Pod, container: &str, id: &str, attempt: u32) {
+        self.managers.container_started(pod, container);
         let meta = &pod.metadata;
         let log = self.log_dir(pod).join(container).join(format!("{attempt}.log"));
         let name = format!("{}_{}_{container}-{id}.log", meta.name, meta.namespace);

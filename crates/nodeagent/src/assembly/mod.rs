@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `connection` | the runtime's endpoint, and the client of the API server |
+//! | `managers` | the resource managers |
 //! | `node` | options of the node object and facts about the machine |
 //! | `parts`, `start_error` | what an agent is made from; errors of the start |
 //! | `http` | the HTTP API: ports, certificates, pods, pages |
@@ -11,6 +12,7 @@
 
 mod connection;
 mod http;
+mod managers;
 mod node;
 mod parts;
 mod start_error;
@@ -37,6 +39,7 @@ use crate::objects::cache::{ObjectCache, Strategy};
 use crate::pod::events::PodEvents;
 use crate::pod::workers::PodWorkers;
 use crate::pod_setup::MachineSetup;
+use crate::resource_managers::devices::registration;
 use crate::runtime::SharedRuntime;
 use crate::stats::AgentMetrics;
 use crate::stats::runtime_meter::RuntimeMeter;
@@ -76,6 +79,11 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let node_name = node::name(flags, &parts.hostname);
     let machine = Machine::read(Path::new("/"));
     let options = node::options(configuration, flags, &node_name, &parts.hostname, &root_dir)?;
+    check_swap(configuration, &std::fs::read_to_string(SWAPS).unwrap_or_default())?;
+    let amounts = node::amounts(&machine, &options);
+    let managers = managers::managers(&parts, &root_dir, &amounts.reserved, &counters)?;
+    let registrations = registration::bind(managers.devices.directory()).map_err(failed)?;
+    let devices = managers.devices.clone();
     let factory = InformerFactory::new(client.clone());
     let recorder = Arc::new(Recorder::of_host(events, world.clone(), &names.agent, &node_name));
     let events: Arc<dyn PodEvents> = recorder.clone();
@@ -88,10 +96,11 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         machine: machine.clone(),
         lookup: Arc::new(MachineAddresses),
         events: node::events(recorder.clone(), node_name.clone()),
+        devices: Arc::new(move || devices.amounts()),
     });
-    check_swap(configuration, &std::fs::read_to_string(SWAPS).unwrap_or_default())?;
+    let changed = handle.clone();
+    managers.devices.on_change(move || changed.refresh());
     let cgroups = Arc::new(cgroups(configuration).map_err(failed)?);
-    let amounts = node::amounts(&machine, &options);
     cgroups.set_up(&amounts.pods).map_err(|why| failed(format!("cannot make the cgroups of pods: {why}")))?;
     let workers: Arc<OnceLock<Arc<PodWorkers>>> = Arc::default();
     let changed = workers.clone();
@@ -122,6 +131,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         cgroups: cgroups.clone(),
         events: events.clone(),
         metrics: counters.clone(),
+        managers: managers.clone(),
         log_link_dir: PathBuf::from(LOG_LINK_DIR),
         has_apparmor: apparmor::is_enabled(Path::new("/")),
     });
@@ -142,6 +152,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         static_pods: static_pods(configuration),
         metrics: counters.clone(),
         sysctls: SysctlAllowlist::new(configuration.texts("allowedUnsafeSysctls")),
+        managers: managers.clone(),
         log_dir: PathBuf::from(LOG_DIR),
         log_link_dir: PathBuf::from(LOG_LINK_DIR),
     })
@@ -182,6 +193,9 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         log_dir: PathBuf::from(LOG_DIR),
         root_dir,
     };
+    let period = configuration.duration(&["cpuManagerReconcilePeriod"]);
+    let containers = runtime.clone();
+    let lists = managers::serve_pod_resources(&parts, &managers, &stats.root_dir, &stats.metrics)?;
     let http = http::serve(&parts, &agent, runtime, client, &node_name, stats, handle.host_ips.clone());
     let node = async {
         match has_api {
@@ -195,6 +209,9 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         () = node => Ok(()),
         () = rotation.run() => Ok(()),
         () = evictor.run() => Ok(()),
+        () = registration::serve(registrations, managers.devices.clone()) => Ok(()),
+        () = lists => Ok(()),
+        () = managers.run(world, period, &containers) => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::configuration::{Configuration, Flags, StartError};
 use crate::container::NodeFacts;
 use crate::container::dns::DnsOptions;
 use crate::eviction::thresholds::{Threshold, ThresholdConfig};
-use crate::node::capacity::{PodLimits, Reservations, allocatable, capacity, cgroup_allocatable};
+use crate::node::capacity::{PodLimits, Reservations, allocatable, capacity, cgroup_allocatable, reserved};
 use crate::node::reporter::NodeEvents;
 use crate::node::{AddressOptions, Machine, NodeOptions};
 use crate::pod_facts::{CPU, ResourceList};
@@ -108,6 +108,8 @@ pub struct Amounts {
     pub allocatable: ResourceList,
     /// The limits of the cgroup of all pods.
     pub pods: ResourceList,
+    /// What is held back from pods.
+    pub reserved: ResourceList,
 }
 
 pub fn amounts(machine: &Machine, options: &NodeOptions) -> Amounts {
@@ -118,7 +120,11 @@ pub fn amounts(machine: &Machine, options: &NodeOptions) -> Amounts {
         true => cgroup_allocatable(&whole, &options.reservations),
         false => ResourceList::new(),
     };
-    Amounts { allocatable: allocatable(&whole, &options.reservations), pods }
+    Amounts {
+        allocatable: allocatable(&whole, &options.reservations),
+        pods,
+        reserved: reserved(&whole, &options.reservations),
+    }
 }
 
 pub fn facts(

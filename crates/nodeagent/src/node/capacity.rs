@@ -50,12 +50,18 @@ pub fn capacity(machine: &Machine, storage: Option<i64>, pods: PodLimits) -> Res
     all
 }
 
-/// What pods may use: the capacity without reservations and eviction thresholds.
-pub fn allocatable(capacity: &ResourceList, reservations: &Reservations) -> ResourceList {
+/// What is held back from pods, without zeros.
+pub fn reserved(capacity: &ResourceList, reservations: &Reservations) -> ResourceList {
     let mut held = reservations.system.clone();
     add_all(&mut held, &reservations.agent);
     add_all(&mut held, &eviction_reservation(capacity, &reservations.eviction));
-    subtract(capacity, &held)
+    held.retain(|_, amount| !amount.is_zero());
+    held
+}
+
+/// What pods may use: the capacity without reservations and eviction thresholds.
+pub fn allocatable(capacity: &ResourceList, reservations: &Reservations) -> ResourceList {
+    subtract(capacity, &reserved(capacity, reservations))
 }
 
 /// What the cgroup of all pods is limited to: eviction acts before that.

@@ -11,9 +11,11 @@ use super::registration::{adopt, initial_node};
 use super::runtime_monitor::{RuntimeMonitor, RuntimeReport};
 use super::runtime_state::RuntimeState;
 use super::status::{StatusInputs, has_changed, next_status, status_patch};
+use crate::pod_facts::is_extended_resource;
+use crate::resource_managers::devices::DeviceAmounts;
 use crate::runtime::SharedRuntime;
 use api::core::v1::Node;
-use api::{Resource, Time};
+use api::{Quantity, Resource, Time};
 use client::{Api, Client, Error, Informer, Key, Note, Patch};
 use env::World;
 use parking_lot::Mutex;
@@ -34,6 +36,9 @@ const NAME_PERIOD: Duration = Duration::from_secs(300);
 /// Receives events about the node.
 pub type NodeEvents = Arc<dyn Fn(Note) + Send + Sync>;
 
+/// The resources of device plugins.
+pub type DeviceSource = Arc<dyn Fn() -> DeviceAmounts + Send + Sync>;
+
 /// What a reporter is made from.
 pub struct ReporterDeps {
     pub options: NodeOptions,
@@ -45,6 +50,7 @@ pub struct ReporterDeps {
     pub machine: Machine,
     pub lookup: Arc<dyn AddressLookup>,
     pub events: NodeEvents,
+    pub devices: DeviceSource,
 }
 
 /// What other parts of the agent see of the node, and tell of it.
@@ -66,6 +72,11 @@ impl NodeHandle {
         if is_changed {
             self.wake.notify_one();
         }
+    }
+
+    /// Has the status computed soon.
+    pub fn refresh(&self) {
+        self.wake.notify_one();
     }
 
     /// Sets the source of the time of the last list of containers, by the monotonic clock.
@@ -214,6 +225,13 @@ impl NodeReporter {
         let name = &self.deps.options.name;
         let existing = self.nodes.get(name).await?;
         let mut adopted = existing.clone();
+        if (self.deps.devices)().resets_others {
+            // the machine is a new one: its plugins have to register first
+            let amounts = adopted.status.capacity.iter_mut();
+            amounts
+                .filter(|(name, _)| is_extended_resource(name))
+                .for_each(|(_, it)| *it = Quantity::default());
+        }
         if adopt(&mut adopted, &self.deps.options) {
             let removed = existing.metadata.annotations.keys();
             let removed = removed.filter(|key| !adopted.metadata.annotations.contains_key(*key));
@@ -245,6 +263,7 @@ impl NodeReporter {
             runtime: &report.version,
             images: &report.images,
             pressures: *self.handle.pressures.borrow(),
+            devices: &(deps.devices)(),
             errors: &state.errors(now),
             now: Time::from(deps.world.now()),
         };

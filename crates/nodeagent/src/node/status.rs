@@ -8,6 +8,7 @@ use super::machine::{Machine, architecture};
 use super::options::NodeOptions;
 use super::registration::LINUX;
 use crate::pod_facts::{CPU, EPHEMERAL_STORAGE, MEMORY};
+use crate::resource_managers::devices::DeviceAmounts;
 use crate::runtime::{ImageInfo, RuntimeVersion};
 use api::Time;
 use api::core::v1::{Node, NodeStatus, NodeSystemInfo};
@@ -24,6 +25,8 @@ pub struct StatusInputs<'a> {
     pub runtime: &'a RuntimeVersion,
     pub images: &'a [ImageInfo],
     pub pressures: Pressures,
+    /// Resources of device plugins.
+    pub devices: &'a DeviceAmounts,
     /// Why the node is not ready.
     pub errors: &'a [String],
     pub now: Time,
@@ -66,7 +69,9 @@ fn set_resources(status: &mut NodeStatus, options: &NodeOptions, inputs: &Status
         status.capacity.remove(EPHEMERAL_STORAGE);
     }
     status.capacity.extend(own);
+    status.capacity.extend(inputs.devices.capacity.clone());
     status.allocatable = allocatable(&status.capacity, &options.reservations);
+    status.allocatable.extend(inputs.devices.allocatable.clone());
 }
 
 fn set_info(status: &mut NodeStatus, options: &NodeOptions, inputs: &StatusInputs<'_>) -> Option<Note> {
@@ -212,6 +217,7 @@ mod tests {
             runtime: &runtime,
             images: &[],
             pressures: Pressures::default(),
+            devices: &DeviceAmounts::default(),
             errors: &[],
             now: Time(now),
         };

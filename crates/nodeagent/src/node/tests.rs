@@ -2,6 +2,7 @@ use super::*;
 use crate::node::addresses::{AddressLookup, AddressOptions};
 use crate::node::runtime_monitor::RuntimeMonitor;
 use crate::objects::testing::object;
+use crate::resource_managers::devices::DeviceAmounts;
 use crate::runtime::simulated::SimulatedRuntime;
 use api::coordination::v1::Lease;
 use api::core::v1::Node;
@@ -138,6 +139,7 @@ impl Fixture {
             machine: Machine { cpus: 2, memory: 1 << 30, ..Machine::default() },
             lookup: Arc::new(OneAddress),
             events: Arc::new(move |note| recorded.lock().push(note)),
+            devices: Arc::new(DeviceAmounts::default),
         });
         Fixture { server, clock, informer, events, reporter, monitor, handle }
     }

@@ -9,6 +9,7 @@ use crate::container::resources::container_resources;
 use crate::container::security::{ImageUser, container_security, verify_non_root};
 use crate::downward::Addresses;
 use crate::objects::ObjectSource;
+use crate::resource_managers::ContainerResources;
 use crate::runtime::{ContainerConfig, ContainerLinux, ImageInfo};
 use crate::volumes::mounter::Mounter;
 use crate::volumes::mounts::PodMounts;
@@ -40,6 +41,8 @@ pub struct ContainerRequest<'a> {
     /// The id of the container whose processes an ephemeral container sees.
     pub target_id: Option<&'a str>,
     pub volumes: &'a PodMounts,
+    /// CPUs, memory and devices that belong to the container.
+    pub resources: &'a ContainerResources,
 }
 
 /// What configurations depend on besides their containers.
@@ -67,10 +70,14 @@ pub async fn container_config(
     let env_sources =
         EnvironmentSources { objects: sources.objects, addresses, allocatable: &node.allocatable };
     let environment = environment(pod, container, env_sources).await?;
-    let envs = environment.variables;
+    let devices = &request.resources.devices;
+    // the container's own variables win over those of its devices
+    let mut envs = devices.envs.clone();
+    envs.extend(environment.variables);
     let mount_sources =
         MountSources { pod, pod_ips, volumes: request.volumes, mounter: sources.mounter, node };
-    let mounts = container_mounts(&mount_sources, container, &envs, env::random_u64(sources.world))?;
+    let mut mounts = devices.mounts.clone();
+    mounts.extend(container_mounts(&mount_sources, container, &envs, env::random_u64(sources.world))?);
     let user = ImageUser::new(request.image.uid, &request.image.username);
     verify_non_root(pod, container, &user)?;
     let security = container_security(pod, container, &user, request.target_id, node)?;
@@ -87,6 +94,8 @@ pub async fn container_config(
     let expanded = |texts: &[String]| {
         texts.iter().map(|text| expand(text, |name| lookup(name, &[&variables]))).collect::<Vec<_>>()
     };
+    let mut resources = container_resources(pod, container, node);
+    request.resources.apply(&mut resources);
     let config = ContainerConfig {
         name: container.name.clone(),
         attempt: request.restart_count,
@@ -95,13 +104,14 @@ pub async fn container_config(
         args: expanded(&container.args),
         working_dir: container.working_dir.clone(),
         mounts,
+        devices: devices.devices.clone(),
         labels: labels(pod, container),
         annotations: annotations(request),
         log_path: format!("{}/{}.log", container.name, request.restart_count),
         stdin: container.stdin,
         stdin_once: container.stdin_once,
         tty: container.tty,
-        linux: ContainerLinux { resources: container_resources(pod, container, node), security },
+        linux: ContainerLinux { resources, security },
         envs,
         ..ContainerConfig::default()
     };
@@ -123,7 +133,7 @@ fn labels(pod: &Pod, container: &Container) -> BTreeMap<String, String> {
 fn annotations(request: &ContainerRequest<'_>) -> BTreeMap<String, String> {
     let ContainerRequest { pod, container, .. } = *request;
     let json = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let mut annotations = BTreeMap::new();
+    let mut annotations = request.resources.devices.annotations.clone();
     let mut add = |key: &str, value: String| drop(annotations.insert(key.to_owned(), value));
     add(CONTAINER_HASH, request.hash.to_owned());
     add(CONTAINER_RESTART_COUNT, request.restart_count.to_string());

@@ -1,6 +1,8 @@
 use super::*;
 use crate::container::testing;
 use crate::objects::testing::{FixedObjects, object};
+use crate::resource_managers::devices::DeviceRunOptions;
+use crate::runtime::{Device, Mount};
 use crate::volumes::MountedVolume;
 use crate::volumes::testing::FakeMounter;
 use env::Simulated;
@@ -11,6 +13,7 @@ struct Fixture {
     node: NodeFacts,
     mounter: FakeMounter,
     volumes: PodMounts,
+    resources: ContainerResources,
 }
 
 impl Fixture {
@@ -27,7 +30,8 @@ impl Fixture {
         };
         let mounted = MountedVolume { host_path: volume, is_readonly: false, is_managed: true };
         let volumes = PodMounts::from([("v".to_owned(), mounted)]);
-        Fixture { dir, node, mounter: FakeMounter::default(), volumes }
+        let resources = ContainerResources::default();
+        Fixture { dir, node, mounter: FakeMounter::default(), volumes, resources }
     }
 
     async fn make(&self, container: &str) -> Result<ContainerConfig, ContainerConfigError> {
@@ -46,6 +50,7 @@ impl Fixture {
             image: &ImageInfo::default(),
             target_id: None,
             volumes: &self.volumes,
+            resources: &self.resources,
         };
         let objects = FixedObjects::default();
         let sources =
@@ -123,4 +128,36 @@ async fn paths_inside_volumes_are_mounted_first() {
     let absent = r#"{"name":"c","volumeMounts":[{"name":"w","mountPath":"/w"}]}"#;
     let message = "cannot find volume \"w\" to mount into container \"c\"";
     assert_eq!(fixture.make(absent).await.unwrap_err().message, message);
+}
+
+#[tokio::test]
+async fn containers_see_the_devices_cpus_and_memory_that_are_theirs() {
+    let mut fixture = Fixture::new();
+    let device =
+        Device { container_path: "/dev/x".into(), host_path: "/dev/x0".into(), permissions: "rw".into() };
+    let mount = Mount { container_path: "/lib/x".into(), host_path: "/opt/x".into(), ..Mount::default() };
+    fixture.resources = ContainerResources {
+        devices: DeviceRunOptions {
+            envs: vec![("X".to_owned(), "0".to_owned()), ("A".to_owned(), "device".to_owned())],
+            mounts: vec![mount.clone()],
+            devices: vec![device.clone()],
+            annotations: BTreeMap::from([
+                ("x".to_owned(), "y".to_owned()),
+                (CONTAINER_HASH.to_owned(), "z".to_owned()),
+            ]),
+        },
+        cpus: "2-3".to_owned(),
+        memory_nodes: "0,1".to_owned(),
+    };
+    let made = fixture.make(r#"{"name":"c","args":["$(X)$(A)"],"env":[{"name":"A","value":"own"}]}"#).await;
+    let config = made.unwrap();
+    assert_eq!(config.devices, [device]);
+    assert_eq!(config.mounts.first(), Some(&mount));
+    let names: Vec<&str> = config.envs.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(&names[..2], ["X", "A"]);
+    // the container's own variable comes later, and counts
+    assert_eq!(config.args, ["0own"]);
+    assert_eq!((&*config.annotations["x"], &*config.annotations[CONTAINER_HASH]), ("y", "abc"));
+    let resources = &config.linux.resources;
+    assert_eq!((&*resources.cpuset_cpus, &*resources.cpuset_mems), ("2-3", "0,1"));
 }

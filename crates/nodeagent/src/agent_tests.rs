@@ -1,0 +1,124 @@
+use super::*;
+use crate::pod::testing::{Records, TestSetup};
+use crate::resource_managers::devices::testing::PluginBehaviour;
+use crate::resource_managers::testing::start;
+use crate::resource_managers::topology::TopologyPolicy;
+use crate::runtime::ContainerState;
+use crate::runtime::simulated::SimulatedRuntime;
+use api::from_json;
+use client::Body;
+use env::Simulated;
+use std::convert::Infallible;
+use std::future::Pending;
+use std::path::Path;
+use std::task::{Context, Poll};
+
+/// An API server that never answers.
+#[derive(Clone)]
+struct SilentServer;
+
+impl tower_service::Service<http::Request<Body>> for SilentServer {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pending<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+        std::future::pending()
+    }
+}
+
+/// Lets tasks run, and time pass.
+async fn turn(clock: &Simulated) {
+    tokio::task::yield_now().await;
+    clock.advance(Duration::from_millis(1));
+}
+
+fn declare(directory: &Path, name: &str, limits: &str) {
+    let pod = format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}"}},"spec":{{"containers":[
+            {{"name":"{name}","image":"x","resources":{{"limits":{limits},"requests":{limits}}}}}]}}}}"#
+    );
+    // a file appears at once
+    std::fs::write(directory.join(".new"), pod).unwrap();
+    std::fs::rename(directory.join(".new"), directory.join(format!("{name}.json"))).unwrap();
+}
+
+#[tokio::test]
+async fn pods_that_need_no_devices_do_not_wait_for_a_plugin_that_hangs() {
+    let (root_dir, manifests) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut fixture = start(root_dir.path(), TopologyPolicy::None, false);
+    let plugin = fixture.plugin("a b").await;
+    let clock = Simulated::new(1_000_000_000, 1);
+    let runtime = SimulatedRuntime::new(clock.clone());
+    let records = Arc::new(Records::default());
+    let node: Node = from_json(
+        br#"{"metadata":{"name":"n"},"status":{"allocatable":{"cpu":"8","memory":"16Gi","pods":"9","example.com/gpu":"2"}}}"#,
+    )
+    .unwrap();
+    let (_node, node) = watch::channel(Arc::new(node));
+    let (_ips, host_ips) = watch::channel(Vec::new());
+    let client = Client::new(SilentServer);
+    let agent = Agent::start(AgentOptions {
+        node_name: "n".to_owned(),
+        world: clock.clone(),
+        client: client.clone(),
+        factory: InformerFactory::new(client),
+        runtime: Arc::new(runtime.clone()),
+        setup: Arc::new(TestSetup::default()),
+        events: records.clone(),
+        node,
+        host_ips,
+        parallel_pulls: None,
+        credential_providers: None,
+        static_pods: StaticPodOptions {
+            path: Some(manifests.path().to_owned()),
+            path_interval: Duration::from_secs(3600),
+            ..StaticPodOptions::default()
+        },
+        metrics: AgentMetrics::default(),
+        sysctls: SysctlAllowlist::default(),
+        managers: fixture.managers.clone(),
+        log_dir: "/nonexistent".into(),
+        log_link_dir: "/nonexistent".into(),
+    })
+    .await
+    .unwrap();
+    let running = || -> Vec<String> {
+        let states = runtime.container_states().into_iter();
+        states.filter(|it| it.2 == ContainerState::Running).map(|it| it.0).collect()
+    };
+    let device = r#"{"example.com/gpu":"1"}"#;
+    *plugin.state.behaviour.lock() = PluginBehaviour::Hanging;
+    declare(manifests.path(), "held", device);
+    while plugin.state.calls.lock().allocated.is_empty() {
+        turn(&clock).await;
+    }
+    declare(manifests.path(), "plain", r#"{"cpu":"500m"}"#);
+    while running() != ["plain"] {
+        turn(&clock).await;
+    }
+    // the pod that waits goes away, and the answer comes too late
+    std::fs::remove_file(manifests.path().join("held.json")).unwrap();
+    declare(manifests.path(), "refused", device);
+    declare(manifests.path(), "own", r#"{"cpu":"2","memory":"1Gi"}"#);
+    drop(plugin);
+    while running().len() < 2 {
+        turn(&clock).await;
+    }
+    assert_eq!(running(), ["plain", "own"]);
+    let is_refused = |event: &String| {
+        event.starts_with("UnexpectedAdmissionError: Allocate failed due to ")
+            && event.ends_with(", which is unexpected")
+    };
+    while !records.events.lock().iter().any(is_refused) {
+        turn(&clock).await;
+    }
+    let names: Vec<String> = agent.workers.active_pods().iter().map(|it| it.metadata.name.clone()).collect();
+    assert!(!names.contains(&"refused-n".to_owned()) && !names.contains(&"held-n".to_owned()), "{names:?}");
+    let own = agent.workers.active_pods().into_iter().find(|it| it.metadata.name == "own-n").unwrap();
+    assert_eq!(fixture.shown(&own.metadata.uid, "own"), "1-2 {0} ");
+}
