@@ -22,15 +22,18 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The identity of an item: the value of its merge key, or the item itself.
 pub(super) type Key = Element;
 
-/// Checks that the items of a patch are in the order of its directive.
+/// Checks that the items of a patch are in the order of its directive. An empty order is that of any items.
 pub(super) fn check_order(
     patch: &[Value],
     order: &[Value],
     order_keys: &[Key],
     key: &str,
 ) -> Result<(), Error> {
+    if order.is_empty() {
+        return Ok(());
+    }
     let mut rest = order_keys.iter();
-    let stays = |item: &&Value| item.text(&[DIRECTIVE]) != "delete";
+    let stays = |item: &&Value| item.as_map().is_none_or(|map| !map.contains(DIRECTIVE));
     for item in patch.iter().filter(stays) {
         let wanted = key_of(item, key)?;
         if !rest.any(|it| *it == wanted) {

@@ -47,6 +47,11 @@ impl<'t> Members<'t> {
 impl<'t> Member<'t> {
     const UNDECLARED: Member<'static> = Member { shape: None, patch: &Patch::Replace };
 
+    /// Whether the member is a single value of one type.
+    pub(super) fn is_scalar(self) -> bool {
+        matches!(self.shape, Some(Shape::Scalar(scalar)) if !matches!(scalar, Scalar::Object | Scalar::Any | Scalar::Fields))
+    }
+
     /// The rule of a list that merges; `None` for any other member.
     pub(super) fn list_merge(self) -> Option<ListMerge<'t>> {
         match (self.shape, self.patch) {

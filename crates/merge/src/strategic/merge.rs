@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 pub(super) fn merge_map(members: Members<'_>, current: Map, patch: &Map, room: usize) -> Result<Map, Error> {
     let room = room.checked_sub(1).ok_or(Rejection::TooDeep)?;
     if let Some(directive) = patch.get(DIRECTIVE) {
-        return apply_directive(directive, patch, room);
+        return apply_directive(directive, patch);
     }
     let mut target = Target { held: current, gone: BTreeSet::new(), new: Vec::new() };
     if let Some(retained) = patch.get(RETAIN_KEYS) {
@@ -85,11 +85,13 @@ impl Target {
 }
 
 /// Applies the `$patch` directive of a map.
-fn apply_directive(directive: &Value, patch: &Map, room: usize) -> Result<Map, Error> {
+fn apply_directive(directive: &Value, patch: &Map) -> Result<Map, Error> {
     match directive.as_str() {
+        // a replacing map keeps its nulls
         Some("replace") => {
-            let kept = patch.iter().filter(|(name, value)| *name != DIRECTIVE && !value.is_null());
-            kept.map(|(name, value)| Ok((Text::Owned(name.to_owned()), plain(value, room)?))).collect()
+            let mut map = patch.clone();
+            map.remove(DIRECTIVE);
+            Ok(map)
         }
         Some("delete") => Ok(Map::new()),
         _ => Err(unknown_directive(directive, patch)),
@@ -188,6 +190,8 @@ fn merge_value(member: Member<'_>, held: Option<Value>, patch: &Value, room: usi
         // a replacing value keeps its nulls
         Value::Map(_) if *member.patch == Patch::Whole && held.is_some() => Ok(patch.clone()),
         Value::Map(_) if *member.patch == Patch::Whole => plain(patch, room),
+        // not a map in the table: the decoder reports it
+        Value::Map(_) if member.is_scalar() => plain(patch, room),
         Value::Map(patch) => {
             let held = if let Some(Value::Map(map)) = held { map } else { Map::new() };
             Ok(Value::Map(merge_map(Members::of(member.shape), held, patch, room)?))
@@ -291,7 +295,8 @@ fn merge_maps(
     let key = rule.key;
     let Items { replace, deleted, rest } = lists::read_directives(patch, key)?;
     if replace {
-        return rest.into_iter().map(|item| new_item(rule, item, room)).collect();
+        let keyed = rest.into_iter().map(|item| lists::key_of(item, key).map(|_| item.clone()));
+        return keyed.collect();
     }
     let mut items: Vec<(Key, Value)> = Vec::with_capacity(held.len() + rest.len());
     for item in held {

@@ -46,6 +46,7 @@ fn scalar_misfit(scalar: Scalar, named: &str, value: &Value) -> Option<String> {
         Scalar::IntOrString if !matches!(value, Value::Int(_) | Value::Float(_)) => {
             return own_misfit(value, "int32");
         }
+        Scalar::IntOrString => return integer_misfit(value),
         _ => return None,
     };
     match (scalar, value) {
@@ -70,6 +71,14 @@ fn own_misfit(value: &Value, wanted: &str) -> Option<String> {
             Some(format!("json: cannot unmarshal {found} into Go value of type {wanted}"))
         }
     }
+}
+
+fn integer_misfit(value: &Value) -> Option<String> {
+    let shown = match value {
+        Value::Int(number) if i32::try_from(*number).is_err() => number.to_string(),
+        _ => return None,
+    };
+    Some(format!("json: cannot unmarshal number {shown} into Go value of type int32"))
 }
 
 /// Bytes are base64, or a list of numbers.

@@ -122,11 +122,11 @@ impl Api {
                 }
                 same_type(&decoded.value, old)?;
             }
-            // the object keeps its type where a patch removes it, as a directive at the root does
+            // the object keeps its type where a patch removes it
             let strategic = matches!(patch, Patch::Strategic(_));
             for field in ["kind", "apiVersion"] {
-                let given = strategic || field == "kind";
-                if given && decoded.value.text(&[field]).is_empty() {
+                // a strategic patch is merged into the type of the object, whatever it says about it
+                if strategic || field == "kind" && decoded.value.text(&[field]).is_empty() {
                     decoded.value.set(&[field], old.text(&[field]));
                 }
             }
