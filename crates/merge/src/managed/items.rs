@@ -4,7 +4,7 @@
 //! [`AmbiguousItems`].
 
 use super::element::{Element, Part};
-use schema::table::{Field, Flags, ListKind, ListShape, Literal, Scalar, Shape};
+use schema::table::{Field, Flags, ListKind, ListShape, Literal, Scalar, Shape, Text};
 use schema::{Map, Value};
 use std::borrow::Cow;
 
@@ -22,7 +22,10 @@ impl AmbiguousItems {
 /// The identity of the items of one list.
 pub(crate) enum Steps<'s> {
     /// Names of the keys, sorted, each with the default that the item's table declares.
-    Keys(Vec<(&'s str, Option<&'s Literal>)>),
+    Keys {
+        sorted: Vec<(&'s str, Option<&'s Literal>)>,
+        declared: &'s [Text],
+    },
     Values,
 }
 
@@ -35,13 +38,13 @@ impl<'s> Steps<'s> {
         };
         let mut fields: Vec<_> = keys.iter().map(|name| (&**name, default(name))).collect();
         fields.sort_by_key(|(name, _)| *name);
-        Steps::Keys(fields)
+        Steps::Keys { sorted: fields, declared: keys }
     }
 
     /// The step that leads to an item.
     pub(crate) fn step(&self, item: &Value) -> Result<Element, AmbiguousItems> {
         match self {
-            Steps::Keys(keys) => by_keys(keys, item),
+            Steps::Keys { sorted, declared } => by_keys(sorted, declared, item),
             Steps::Values => by_value(item),
         }
     }
@@ -78,13 +81,21 @@ pub(super) fn keyed<'v>(
     }
 }
 
-fn by_keys(keys: &[(&str, Option<&Literal>)], item: &Value) -> Result<Element, AmbiguousItems> {
+fn by_keys(
+    keys: &[(&str, Option<&Literal>)],
+    declared: &[Text],
+    item: &Value,
+) -> Result<Element, AmbiguousItems> {
     let map = match item {
         Value::Map(map) => map,
         Value::Null => return Err(ambiguous("associative list with keys may not have a null element")),
         _ => return Err(ambiguous("associative list with keys may not have non-map elements")),
     };
-    if let Some((name, _)) = keys.iter().find(|(name, default)| part(map, name, *default).is_none()) {
+    let is_missing = |(name, default): &(&str, Option<&Literal>)| part(map, name, *default).is_none();
+    if keys.iter().any(is_missing) {
+        let missing: Vec<&str> = keys.iter().filter(|key| is_missing(key)).map(|(name, _)| *name).collect();
+        // the first one in the order of the declaration
+        let name = declared.iter().find(|name| missing.contains(&&***name)).map_or("", |name| &**name);
         return Err(AmbiguousItems(format!(
             "associative list with keys has an element that omits key field {name:?} (and doesn't have default value)"
         )));
@@ -92,11 +103,9 @@ fn by_keys(keys: &[(&str, Option<&Literal>)], item: &Value) -> Result<Element, A
     Ok(Element::key(keys.iter().filter_map(|(name, default)| Some((*name, part(map, name, *default)?)))))
 }
 
+/// The value of a key. A key that is null is there: its item is decoded and validated like any other.
 fn part<'a>(map: &'a Map, name: &str, default: Option<&'a Literal>) -> Option<Part<'a>> {
-    match map.get(name) {
-        None | Some(Value::Null) => default.map(Part::Default),
-        Some(value) => Some(Part::Value(value)),
-    }
+    map.get(name).map(Part::Value).or_else(|| default.map(Part::Default))
 }
 
 fn by_value(item: &Value) -> Result<Element, AmbiguousItems> {

@@ -2,6 +2,7 @@
 //! another manager owns a field.
 
 use crate::model::error::{ApiError, Cause, Details};
+use crate::model::options::FieldValidation;
 use crate::pipeline::api::Api;
 use crate::pipeline::decode::{Format, Input, report_strict_errors, type_name};
 use crate::pipeline::request::{WriteOutcome, WriteRequest};
@@ -10,6 +11,7 @@ use merge::{ApplyError, ApplyWrite};
 use schema::decode::DecodeError;
 use schema::time::parse_time;
 use schema::{Value, decode};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The manager whose client-side record of applied fields is migrated.
 const CLIENT: &str = "kubectl";
@@ -27,8 +29,6 @@ impl Api {
         let untyped =
             input.untyped().map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
         let validation = request.options.field_validation;
-        report_strict_errors(untyped.strict_errors, validation, &mut request.warnings)
-            .map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
         let config = untyped.value;
         check_config(&config, request)?;
         let last_applied = self.names.well_known_under(CLIENT, LAST_APPLIED);
@@ -46,13 +46,17 @@ impl Api {
             last_applied: (request.manager == CLIENT).then_some(&last_applied),
         };
         let (namespace, name) = (request.namespace, request.name);
+        // flaws of the text are reported once the configuration has been merged
+        let (flaws, merged) = (untyped.strict_errors, AtomicBool::new(false));
         let next = |live: Option<&Value>| -> Result<Value, ApiError> {
             let mut applied = merge::apply(&write, live, &config).map_err(apply_error)?;
             let ty = &resource.kind.root;
-            // the server sets it; a custom resource may have invalid text
-            let created = &["metadata", "creationTimestamp"];
-            if ty.loose && parse_time(applied.object.text(created)).is_err() {
-                applied.object.unset(created);
+            // the server sets them; a custom resource may have invalid text
+            for field in ["creationTimestamp", "deletionTimestamp"] {
+                let path = ["metadata", field];
+                if ty.loose && parse_time(applied.object.text(&path)).is_err() {
+                    applied.object.unset(&path);
+                }
             }
             // only an error shows the merged object, so it is merged again for that
             let refused = |why: DecodeError| {
@@ -73,6 +77,13 @@ impl Api {
                     "failed to convert to unversioned ({object}): {why}"
                 )));
             }
+            if validation == FieldValidation::Strict && !flaws.is_empty() {
+                let flaws = flaws.join("\n  ");
+                return Err(ApiError::bad_request(format!(
+                    "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {flaws}"
+                )));
+            }
+            merged.store(true, Ordering::Relaxed);
             // an apply that changes nothing leaves the object as it is, even without a default of this version
             if changed {
                 resource.default(&mut decoded.value, &self.names);
@@ -80,33 +91,44 @@ impl Api {
             if resource.kind.namespaced {
                 check_namespace(&config, namespace)?;
             }
-            if !config.text(&["metadata", "name"]).is_empty() {
+            if changed && !config.text(&["metadata", "name"]).is_empty() {
                 check_name(&config, name)?;
             }
             Ok(decoded.value)
         };
         request.owned = true;
         let exists = resource.collection.cache.get(request.namespace, name).is_some();
-        if !exists && request.subresource.is_empty() {
-            let mut object = next(None)?;
-            check_name(&object, name)?;
-            clear_version(&mut object, request)?;
-            if !object.text(&["metadata", "uid"]).is_empty() {
-                let uid = object.text(&["metadata", "uid"]);
-                let why = format!(
-                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-                );
-                return Err(ApiError::conflict(resource.subject(name), &why));
+        let outcome = if exists || !request.subresource.is_empty() {
+            let next = |old: &Value| -> Result<Value, ApiError> {
+                let object = next(Some(old))?;
+                check_name(&object, name)?;
+                Ok(object)
+            };
+            self.replace(request, &|old, _| next(old)).await
+        } else {
+            match next(None).and_then(|object| check_new(object, request)) {
+                Ok(object) => self.create_object(request, object).await,
+                Err(why) => Err(why),
             }
-            return self.create_object(request, object).await;
+        };
+        if merged.load(Ordering::Relaxed) && validation == FieldValidation::Warn {
+            report_strict_errors(flaws, validation, &mut request.warnings).map_err(ApiError::bad_request)?;
         }
-        self.replace(request, &|old, _| {
-            let object = next(Some(old))?;
-            check_name(&object, name)?;
-            Ok(object)
-        })
-        .await
+        outcome
     }
+}
+
+/// Checks an object that an apply creates.
+fn check_new(mut object: Value, request: &WriteRequest<'_>) -> Result<Value, ApiError> {
+    check_name(&object, request.name)?;
+    clear_version(&mut object, request)?;
+    let uid = object.text(&["metadata", "uid"]);
+    if uid.is_empty() {
+        return Ok(object);
+    }
+    let why =
+        format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+    Err(ApiError::conflict(request.target().subject(request.name), &why))
 }
 
 /// Checks the kind and version of an applied configuration.
