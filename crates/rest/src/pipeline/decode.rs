@@ -181,6 +181,9 @@ impl Input {
         match result {
             Ok(decoded) => Ok((decoded, repeated)),
             Err(DecodeError::Type(why)) => {
+                if let Some(why) = self.syntax_error() {
+                    return Err(self.not_json(expected, &why));
+                }
                 // another kind is a better error than one of its fields
                 if let Ok(other) = self.untyped() {
                     let other = Decoded { value: other.value, strict_errors: Vec::new() };
@@ -192,6 +195,14 @@ impl Input {
                 Err(expected.undecodable(&why))
             }
             Err(why) => Err(self.not_json(expected, &why)),
+        }
+    }
+
+    /// The first error of the syntax of JSON, which is reported before any mismatch of types.
+    pub(super) fn syntax_error(&self) -> Option<DecodeError> {
+        match self.format {
+            Format::Json => decode::json_untyped(&self.bytes).err(),
+            Format::Yaml | Format::Protobuf => None,
         }
     }
 

@@ -6,11 +6,11 @@
 use crate::model::error::{ApiError, Subject};
 use crate::model::options::FieldValidation;
 use crate::pipeline::decode::{
-    ExpectedKind, Input, group_of, is_of_kind, is_of_schema, other_version, report_strict_errors,
+    ExpectedKind, Format, Input, group_of, is_of_kind, is_of_schema, other_version, report_strict_errors,
 };
 use schema::decode::{DecodeError, Decoded, StrictError};
 use schema::problem::Problem;
-use schema::{Path, Value};
+use schema::{Path, Value, proto};
 
 impl Input {
     /// The value in the normal form of a custom kind.
@@ -20,6 +20,9 @@ impl Input {
         validation: FieldValidation,
         warnings: &mut Vec<String>,
     ) -> Result<Value, ApiError> {
+        if self.format == Format::Protobuf {
+            return Err(self.custom_message(expected));
+        }
         let decode = |ty| {
             let result = self.decode_as(ty, validation);
             result.map_err(|why| self.unrecognized(expected, why.cause()))
@@ -29,6 +32,9 @@ impl Input {
         let object = match &result {
             Ok(decoded) => decoded,
             Err(DecodeError::Type(_)) => {
+                if let Some(why) = self.syntax_error() {
+                    return Err(self.not_json(expected, &why));
+                }
                 let value = self.untyped().map(|it| it.value).unwrap_or_default();
                 untyped = Decoded { value, strict_errors: Vec::new() };
                 &untyped
@@ -68,6 +74,18 @@ impl Input {
     }
 
     /// Checks the syntax of kind and version, and that there is a kind.
+    /// The error of a protobuf message: no custom resource has that form.
+    fn custom_message(&self, expected: &ExpectedKind<'_>) -> ApiError {
+        let envelope = match proto::open(&self.bytes) {
+            Ok(envelope) => envelope,
+            Err(why) => return self.unrecognized(expected, &why.to_string()),
+        };
+        let or = |text: String, default: &str| if text.is_empty() { default.to_owned() } else { text };
+        let kind = or(envelope.kind, expected.kind);
+        let version = or(envelope.api_version, expected.api_version);
+        expected.unhandled(&kind, &version, "Object 'Kind' is missing in 'object has no kind field '")
+    }
+
     fn check_custom_head(
         &self,
         object: &Decoded,

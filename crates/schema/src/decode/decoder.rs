@@ -107,6 +107,11 @@ impl<S> Decoder<S> {
 
 impl<'a, S: Source<'a>> Decoder<S> {
     pub(super) fn structure(&mut self, ty: &Type, path: &Path<'_>) -> Result<Value, DecodeError> {
+        self.structure_over(ty, path, Map::new())
+    }
+
+    /// A structure that is read over an earlier one under the same key: fields that it does not name stay.
+    fn structure_over(&mut self, ty: &Type, path: &Path<'_>, earlier: Map) -> Result<Value, DecodeError> {
         self.structures += 1;
         if self.structures > MOST_STRUCTURES {
             return Err(SyntaxError("exceeded max depth".to_owned()).into());
@@ -114,6 +119,13 @@ impl<'a, S: Source<'a>> Decoder<S> {
         let mut entries = Entries::new(ty);
         let mut undeclared = Vec::new();
         let mut seen = FieldBits::new(ty.fields.len());
+        let mut held = FieldBits::new(ty.fields.len());
+        for (name, value) in earlier {
+            if let Some(rank) = ty.rank(&name) {
+                held.set(rank);
+                entries.insert(rank, &ty.fields[ty.by_name[rank] as usize], value);
+            }
+        }
         while let Some(key) = self.source.key()? {
             let Some(rank) = ty.rank(&key) else {
                 self.undeclared(ty, key, path, &mut undeclared)?;
@@ -121,19 +133,24 @@ impl<'a, S: Source<'a>> Decoder<S> {
             };
             let field = &ty.fields[ty.by_name[rank] as usize];
             let path = path.field(&field.name);
-            if seen.set(rank) {
+            let repeated = seen.set(rank);
+            if repeated {
                 self.strict_errors.duplicate(&path);
-                entries.remove(rank, field);
             }
+            let before = if repeated || held.get(rank) { entries.remove(rank, field) } else { None };
             let token = self.source.value()?;
-            match self.field(field, token, &Place { owner: ty, path: &path })? {
+            match self.field_over(field, token, before, &Place { owner: ty, path: &path })? {
                 Some(value) => entries.insert(rank, field, value),
-                None => seen.clear(rank),
+                None => {
+                    seen.clear(rank);
+                    held.clear(rank);
+                }
             }
         }
         for rank in ty.standing.iter().map(|rank| usize::from(*rank)) {
             let field = &ty.fields[ty.by_name[rank] as usize];
             if !seen.get(rank)
+                && !held.get(rank)
                 && let Some(value) = zero_when_absent(field)
             {
                 entries.insert(rank, field, value);
@@ -169,6 +186,29 @@ impl<'a, S: Source<'a>> Decoder<S> {
         Ok(())
     }
 
+    /// A field whose key may have had a value before: a structure is read over it, and null leaves it.
+    fn field_over(
+        &mut self,
+        field: &Field,
+        token: Token<'a>,
+        before: Option<Value>,
+        place: &Place<'_>,
+    ) -> Result<Option<Value>, DecodeError> {
+        match (&field.shape, token, before) {
+            (Shape::Struct(ty), Token::Map, Some(Value::Map(before)))
+                if !place.owner.loose && !ty.loose && !ty.one_of =>
+            {
+                Ok(self.structure_over(ty, place.path, before).map(|value| kept(field, value))?)
+            }
+            (Shape::Struct(_) | Shape::Scalar(_), Token::Null, Some(before))
+                if !place.owner.loose && !field.is(Flags::NILABLE) =>
+            {
+                Ok(Some(before))
+            }
+            (_, token, _) => self.field(field, token, place),
+        }
+    }
+
     /// A field's value; `None` if the normal form omits it.
     pub(super) fn field(
         &mut self,
@@ -189,11 +229,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         if is_mistyped {
             return Err(no_text(&crate::problem::format_value(&value), place));
         }
-        let omitted = !field.is(Flags::ALWAYS)
-            && !field.is(Flags::NILABLE)
-            && is_zero(&value)
-            && !field.shape.is_written_empty();
-        Ok(if omitted { None } else { Some(value) })
+        Ok(kept(field, value))
     }
 
     pub(super) fn shaped(
@@ -308,9 +344,10 @@ impl<'a, S: Source<'a>> Decoder<S> {
     /// Metadata of a loose object, which has its own strict decoder.
     fn apart(&mut self, ty: &Type, place: &Place<'_>) -> Result<Value, DecodeError> {
         let before = self.strict_errors.len();
-        self.apart += 1;
+        let outside = self.mismatch.take();
         let read = self.structure(ty, place.path);
-        self.apart -= 1;
+        let inside = std::mem::replace(&mut self.mismatch, outside);
+        let read = read.and_then(|value| inside.map_or(Ok(value), Err));
         self.late.extend(self.strict_errors.split_off(before));
         read.map_err(|why| match why {
             DecodeError::Type(text) => {
@@ -369,6 +406,11 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Scalar::Fields, Token::Map) => Ok(Value::Json(compact(self.source.text()?)?)),
             (Scalar::Fields | Scalar::Object, Token::Json(text)) => Ok(Value::Json(text)),
             (_, Token::Null) => Ok(zero(&shape)),
+            // a set of fields may have any form: one that is no object counts as unreadable later
+            (Scalar::Fields, token) => {
+                let text = encode::untyped(&self.any(token, place.path)?);
+                Ok(Value::Json(String::from_utf8_lossy(&text).into()))
+            }
             // a raw object may have any form
             (Scalar::Object, token) => self.any(token, place.path),
             (Scalar::String, Token::String(text)) => Ok(text.into()),
@@ -504,6 +546,15 @@ fn canonical<E: std::fmt::Display>(text: Result<String, E>) -> Result<Value, Dec
 /// Whether a structure is the metadata of an embedded object.
 fn is_part(ty: &Type, place: &Place<'_>) -> bool {
     place.owner.loose && !ty.loose && !place.path.is_top_level()
+}
+
+/// A decoded value; `None` if the normal form omits it.
+fn kept(field: &Field, value: Value) -> Option<Value> {
+    let omitted = !field.is(Flags::ALWAYS)
+        && !field.is(Flags::NILABLE)
+        && is_zero(&value)
+        && !field.shape.is_written_empty();
+    (!omitted).then_some(value)
 }
 
 /// The error of a value in the place of text.

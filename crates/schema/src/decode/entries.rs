@@ -51,14 +51,13 @@ impl Entries {
         self.entries.insert(at, (field.name.clone(), value));
     }
 
-    pub(super) fn remove(&mut self, rank: usize, field: &Field) {
-        if let Ok(at) = self.find(rank, &field.name) {
-            let count = self.entries.len();
-            self.entries.remove(at);
-            if self.ranked {
-                self.ranks.copy_within(at + 1..count, at);
-            }
+    pub(super) fn remove(&mut self, rank: usize, field: &Field) -> Option<Value> {
+        let at = self.find(rank, &field.name).ok()?;
+        let count = self.entries.len();
+        if self.ranked {
+            self.ranks.copy_within(at + 1..count, at);
         }
+        Some(self.entries.remove(at).1)
     }
 }
 
