@@ -136,12 +136,24 @@ pub fn dedup_owners(object: &mut Value) -> Vec<String> {
     repeated.into_iter().collect()
 }
 
-/// Validates the metadata of an object.
+/// Validates the metadata of an object by the rules of its kind.
 pub fn check(object: &Value, namespaced: bool, hooks: &Hooks) -> Problems {
+    check_by(hooks.write.name_rule.unwrap_or(subdomain_rule), object, namespaced)
+}
+
+/// Validates the metadata of the next state of an object by the rules of all kinds.
+pub fn check_common(object: &Value, namespaced: bool) -> Problems {
+    let rule = |name: &str, prefix| match prefix {
+        true => format::path_segment_prefix(name),
+        false => format::path_segment(name),
+    };
+    check_by(rule, object, namespaced)
+}
+
+fn check_by(rule: impl Fn(&str, bool) -> Vec<String>, object: &Value, namespaced: bool) -> Problems {
     let mut problems = Problems::new();
     let root = Path::ROOT.field("metadata");
     let text = |field| object.text(&["metadata", field]);
-    let rule = hooks.write.name_rule.unwrap_or(subdomain_rule);
     let base = text("generateName");
     if !base.is_empty() {
         let path = root.field("generateName");
@@ -394,6 +406,7 @@ pub fn check_update(next: &Value, old: &Value) -> Problems {
     check_labels(next.at(&["metadata", "labels"]), &root.field("labels"), &mut problems);
     check_annotations(next.at(&["metadata", "annotations"]), &root.field("annotations"), &mut problems);
     check_owners(next, &root.field("ownerReferences"), &mut problems);
+    check_managers(next, &root.field("managedFields"), &mut problems);
     problems
 }
 

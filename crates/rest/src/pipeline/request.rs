@@ -164,13 +164,14 @@ impl<'r> WriteRequest<'r> {
         self.resource.subresource("status").is_some()
     }
 
-    /// The bytes of an object that is not stored, as they would be stored.
+    /// The bytes of an object that is not stored, as they would be read: custom resources have the defaults of a read,
+    /// also in a part that the write leaves out.
     pub(crate) fn encode(&self, object: &Value) -> Bytes {
         if let Some((view, served)) = self.view() {
             return view.json(object, served.form());
         }
         let (resource, lists) = (self.resource, self.resource.hooks.storage.empty_lists());
-        if resource.hooks.storage.convert.is_some() || resource.is_stored_in_another_version() {
+        if resource.hooks.storage.convert.is_some() || resource.hooks.storage.custom_versions.is_some() {
             let object = resource.from(resource, object.clone());
             return encode::as_stored(&object, &resource.kind.root, lists).into();
         }

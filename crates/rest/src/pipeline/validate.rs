@@ -99,7 +99,8 @@ fn problems_of_next(api: &Api, write: &mut Write<'_, '_>, old: &Value, context: 
     // upstream reports these as rules of all objects, and again as rules of the kind
     let state = || declared.iter().chain(&domains).cloned();
     let change = || changed.iter().chain(&domains).cloned();
-    let mut problems: Problems = declared.iter().chain(&changed).cloned().collect();
+    let mut problems = metadata::check_common(&write.object, resource.kind.namespaced);
+    problems.extend(changed.iter().cloned());
     let repeated = part.map_or(hooks.write.repeated_metadata_errors, |part| part.repeated_metadata_errors);
     let (check_state, check) = match part {
         Some(part) if repeated.0.contains(&MetadataRules::OfKind) => (part.validate, None),
