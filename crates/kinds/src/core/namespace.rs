@@ -29,6 +29,7 @@ pub fn hooks() -> Hooks {
             begin: Some(begin_delete),
             holds: Some(holds),
             returns_object: true,
+            waits_for_dependents: true,
             ..DeleteHooks::default()
         },
         read: ReadHooks { cells: Some(cells), ..ReadHooks::default() },

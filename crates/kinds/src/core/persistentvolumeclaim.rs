@@ -9,7 +9,7 @@ use apimachinery::volumes::{storage_class, storage_class_annotation};
 use names::Names;
 use rest::hooks::{
     Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
-    SubresourceHooks, Subresources, UpdateHooks, WriteHooks, apply_status,
+    SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
 };
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -48,8 +48,7 @@ pub fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
-    name: "status",
-    apply: apply_claim_status,
+    restore: Some(drop_disabled_status),
     validate: Some(validate_status),
     ..SubresourceHooks::STATUS
 }];
@@ -75,16 +74,12 @@ fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
 
 fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
     let Some(spec) = object.at_mut(&["spec"]) else { return };
-    if !old.is_some_and(|old| read::has(old, &["spec", "resources", "claims"])) {
-        spec.unset(&["resources", "claims"]);
-    }
+    spec.unset(&["resources", "claims"]);
     let any_source = gates::ANY_SOURCE.is_open(context);
-    // sources in other namespaces are looked at only where that is switched on
-    let elsewhere = |spec: &Value| !spec.text(&["dataSourceRef", "namespace"]).is_empty();
-    let looked_at = any_source && gates::CROSS_NAMESPACE_SOURCES.is_open(context);
-    let before = old.and_then(|old| old.at(&["spec"]));
-    let referred = before.is_some_and(|old| read::has(old, &["dataSourceRef"]));
-    if (!any_source && !referred) || (!looked_at && elsewhere(spec) && !before.is_some_and(elsewhere)) {
+    // a claim that has had a source keeps the field; sources in other namespaces have a gate of their own
+    let elsewhere = !spec.text(&["dataSourceRef", "namespace"]).is_empty();
+    let disabled = !any_source || elsewhere && !gates::CROSS_NAMESPACE_SOURCES.is_open(context);
+    if disabled && !old.is_some_and(|old| read::has(old, &["spec", "dataSourceRef"])) {
         spec.unset(&["dataSourceRef"]);
     }
     let kept = old.is_some_and(|old| read::has(old, &["spec", "dataSource"]));
@@ -292,14 +287,12 @@ fn tidy(claim: &mut Value) {
     }
 }
 
-fn apply_claim_status(next: &mut Value, submitted: &Value, context: &Context<'_>) {
+fn drop_disabled_status(next: &mut Value, old: &Value, context: &Context<'_>) {
     const GUARDED: &[gates::GatedField] = &[
         (gates::RECOVERY, &["status", "allocatedResources"]),
         (gates::RECOVERY, &["status", "resizeStatus"]),
     ];
-    let old = next.clone();
-    apply_status(next, submitted, context);
-    gates::drop_disabled(next, Some(&old), GUARDED, context);
+    gates::drop_disabled(next, Some(old), GUARDED, context);
 }
 
 fn validate_status(new: &Value, _: &Value, context: &Context<'_>) -> Problems {

@@ -16,10 +16,15 @@ const PROTOCOLS: &[&str] = &["TCP", "UDP", "SCTP"];
 pub fn hooks() -> Hooks {
     Hooks {
         decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
-        create: CreateHooks { validate: Some(|object, _| validate(object)), ..CreateHooks::default() },
+        create: CreateHooks {
+            prepare: Some(prepare),
+            validate: Some(|object, _| validate(object)),
+            keeps_status: true,
+            ..CreateHooks::default()
+        },
         update: UpdateHooks {
             validate_state: Some(|new, _, _| validate(new)),
-            restore: Some(restore),
+            writes_status: Some(writes_status),
             ..UpdateHooks::default()
         },
         write: WriteHooks {
@@ -39,14 +44,27 @@ pub fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
+    restore: Some(restore_status),
     repeated_metadata_errors: RepeatedMetadataErrors(&[]),
     without_table: true,
     ..SubresourceHooks::STATUS
 }];
 
-/// Removes the conditions if their feature gate is off.
-fn restore(next: &mut Value, old: &Value, context: &Context<'_>) {
-    if !gates::POLICY_STATUS.is_open(context) {
+/// Drops the status that a client sends, if the status has a subresource of its own.
+fn prepare(policy: &mut Value, context: &Context<'_>) {
+    if gates::POLICY_STATUS.is_open(context) {
+        policy.set(&["status"], Value::map());
+    }
+}
+
+/// Without the gate, the status of a policy that has no conditions is written with the rest.
+fn writes_status(old: &Value, context: &Context<'_>) -> bool {
+    !gates::POLICY_STATUS.is_open(context) && old.items(&["status", "conditions"]).is_empty()
+}
+
+/// Without the gate, the subresource can only remove the conditions.
+fn restore_status(next: &mut Value, old: &Value, context: &Context<'_>) {
+    if !gates::POLICY_STATUS.is_open(context) && !next.items(&["status", "conditions"]).is_empty() {
         replace(next, old, "status");
     }
 }

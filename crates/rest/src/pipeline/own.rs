@@ -43,7 +43,7 @@ pub(crate) fn record(api: &Api, write: &mut Write<'_, '_>) -> Result<Option<Sent
         api.track(write.request, Some(old), &mut write.object);
         metadata::keep_server_fields(&mut write.object, old);
     }
-    if let Some(restore) = hooks.update.restore {
+    for restore in [hooks.update.restore, write.part.and_then(|part| part.restore)].into_iter().flatten() {
         api.with_context(write.request.user, |context| restore(&mut write.object, old, context));
     }
     Ok(Some(sent))
@@ -53,7 +53,10 @@ pub(crate) fn record(api: &Api, write: &mut Write<'_, '_>) -> Result<Option<Sent
 pub(crate) fn confine(api: &Api, write: &mut Write<'_, '_>) {
     let Some(old) = write.old() else { return metadata::clear_server_fields(&mut write.object) };
     let Some(part) = write.part else {
-        if write.request.has_status() {
+        let writes = write.resource().hooks.update.writes_status;
+        let writes =
+            writes.is_some_and(|of| api.with_context(write.request.user, |context| of(old, context)));
+        if write.request.has_status() && !writes {
             replace(&mut write.object, old, "status");
         }
         return;

@@ -2,6 +2,7 @@
 
 use crate::model::context::{Context, Requester};
 use crate::model::error::ApiError;
+use crate::model::hooks::DeleteHooks;
 use crate::model::metadata::{FOREGROUND, ORPHAN};
 use crate::model::object::Object;
 use crate::model::operation::Operation;
@@ -343,7 +344,7 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
     let begins_alone = resource.hooks.delete.begins_alone && !deleting;
     let changed = !resource.hooks.delete.uncollected
         && !begins_alone
-        && adjust_finalizers(&mut object, options, resource.hooks.delete.orphans_dependents);
+        && adjust_finalizers(&mut object, options, &resource.hooks.delete);
     let finalizers = !object.items(&["metadata", "finalizers"]).is_empty();
     let held = finalizers || resource.hooks.delete.holds.is_some_and(|holds| holds(&object));
     if graceful.is_some_and(|seconds| seconds > 0) {
@@ -389,13 +390,13 @@ fn bump_generation(object: &mut Value) {
 }
 
 /// Records the propagation policy as the finalizers that the garbage collector acts on.
-fn adjust_finalizers(object: &mut Value, options: &DeleteOptions, orphans: bool) -> bool {
+fn adjust_finalizers(object: &mut Value, options: &DeleteOptions, hooks: &DeleteHooks) -> bool {
     let before: Vec<Value> = object.items(&["metadata", "finalizers"]).to_vec();
     let had = |name: &str| before.iter().any(|one| one.as_str() == Some(name));
     let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {
-        (Some(orphan), _) => (orphan, false),
+        (Some(orphan), _) => (orphan, !orphan && hooks.waits_for_dependents),
         (None, Some(policy)) => (policy == Propagation::Orphan, policy == Propagation::Foreground),
-        (None, None) => (had(ORPHAN) || orphans && !had(FOREGROUND), had(FOREGROUND)),
+        (None, None) => (had(ORPHAN) || hooks.orphans_dependents && !had(FOREGROUND), had(FOREGROUND)),
     };
     let mut after: Vec<Value> =
         before.iter().filter(|one| !matches!(one.as_str(), Some(ORPHAN | FOREGROUND))).cloned().collect();

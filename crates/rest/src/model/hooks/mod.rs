@@ -96,6 +96,8 @@ pub struct UpdateHooks {
     /// Restores fields that no write can change, also not through a subresource. Runs after field ownership is
     /// recorded.
     pub restore: Option<fn(&mut Value, &Value, &Context<'_>)>,
+    /// Whether a write of the whole object writes the status of this one, too; absent means that it does not.
+    pub writes_status: Option<fn(&Value, &Context<'_>) -> bool>,
     /// Whether the next state is another generation; absent means that any change of the content is.
     pub changes_generation: Option<fn(&Value, &Value) -> bool>,
 }
@@ -139,6 +141,8 @@ pub struct DeleteHooks {
     pub returns_object: bool,
     /// Dependents are orphaned unless the request names a propagation policy.
     pub orphans_dependents: bool,
+    /// A request not to orphan dependents (`orphanDependents: false`) waits for them, as foreground deletion does.
+    pub waits_for_dependents: bool,
     /// The first request does not record its propagation policy as finalizers; later ones do.
     pub begins_alone: bool,
     /// Dependents are not garbage-collected, so the propagation policy is not recorded.

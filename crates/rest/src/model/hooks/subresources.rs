@@ -29,6 +29,8 @@ pub struct SubresourceHooks {
     /// Copies into `next` (the live object) the fields of the submitted object that this subresource can change.
     pub apply: fn(next: &mut Value, submitted: &Value, context: &Context<'_>),
     pub validate: Option<Check>,
+    /// Restores fields that this subresource cannot change. Runs after field ownership is recorded.
+    pub restore: Option<fn(&mut Value, &Value, &Context<'_>)>,
     /// Fields, by their paths, that writes of this subresource never own.
     pub unowned: &'static [&'static str],
     pub repeated_metadata_errors: RepeatedMetadataErrors,
@@ -52,6 +54,7 @@ impl SubresourceHooks {
         name: "status",
         apply: apply_status,
         validate: None,
+        restore: None,
         unowned: &[],
         repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         keeps_deletion: false,
