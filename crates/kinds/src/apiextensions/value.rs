@@ -247,6 +247,9 @@ impl<'a> Checker<'a> {
             }
         }
         if !matches!(schema.additional, Additional::Nothing) {
+            // the path of an entry of the value itself begins with a dot
+            let nameless = Path::ROOT.field("");
+            let owner = if at.is_root() { &nameless } else { at };
             for (name, value) in map.iter().filter(|(name, _)| schema.property(name).is_none()) {
                 match &schema.additional {
                     Additional::Forbidden => {
@@ -254,7 +257,7 @@ impl<'a> Checker<'a> {
                             (format!("{at}.{name} in body is a forbidden property"), quoted(name));
                         self.add(Reason::Invalid, at, format!("Invalid value: {formatted}: {why}"));
                     }
-                    Additional::Like(more) => self.value(more, value, &at.entry(name)),
+                    Additional::Like(more) => self.value(more, value, &owner.entry(name)),
                     Additional::Nothing => {}
                 }
             }

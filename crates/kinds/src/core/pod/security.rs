@@ -158,21 +158,57 @@ fn windows_options(context: &Value, path: &Path<'_>, out: &mut Problems) {
                 "runAsUserName cannot contain control characters",
             ));
         }
-        Some(user) => {
-            // DOMAIN\user, the domain being optional
-            let (domain, name) = user.rsplit_once('\\').unwrap_or(("", user));
-            if domain.contains('\\') {
-                const WHY: &str = "runAsUserName cannot contain more than one backslash";
-                out.push(Problem::invalid_text(&user_path, user, WHY));
-            }
-            if name.is_empty() || name.len() > 104 {
-                const WHY: &str =
-                    "runAsUserName's User length must not be empty or longer than 104 characters";
-                out.push(Problem::invalid_text(&user_path, user, WHY));
-            }
-        }
+        Some(user) => windows_user(user, &user_path, out),
         None => {}
     }
+}
+
+/// Checks a name of the form `DOMAIN\user`, the domain being optional.
+fn windows_user(text: &str, path: &Path<'_>, out: &mut Problems) {
+    let mut invalid = |why: &str| out.push(Problem::invalid_text(path, text, why));
+    let (domain, user) = match text.split_once('\\') {
+        Some((_, user)) if user.contains('\\') => {
+            return invalid("runAsUserName cannot contain more than one backslash");
+        }
+        Some((domain, user)) => (Some(domain), user),
+        None => (None, text),
+    };
+    if let Some(domain) = domain {
+        if domain.len() >= 256 {
+            invalid("runAsUserName's Domain length must be under 256 characters");
+        }
+        if !is_net_bios(domain) && !is_windows_domain(domain) {
+            invalid("runAsUserName's Domain doesn't match the NetBios nor the DNS format");
+        }
+    }
+    if user.is_empty() {
+        invalid("runAsUserName's User cannot be empty");
+    } else if user.len() > 104 {
+        invalid("runAsUserName's User length must not be longer than 104 characters");
+    }
+    if !user.is_empty() && user.bytes().all(|byte| matches!(byte, b'.' | b' ')) {
+        invalid("runAsUserName's User cannot contain only periods or spaces");
+    }
+    if user.contains(|it| r#""/\:;|=,+*?<>@[]"#.contains(it)) {
+        invalid(r#"runAsUserName's User cannot contain the following characters: "/\:;|=,+*?<>@[]"#);
+    }
+}
+
+/// Whether a text is the NetBIOS name of a domain.
+fn is_net_bios(text: &str) -> bool {
+    let fits = |it: char| !r#"\/:*?"<>|"#.contains(it);
+    (1..=15).contains(&text.chars().count()) && !text.starts_with('.') && text.chars().all(fits)
+}
+
+/// Whether a text is the DNS name of a domain, in either case.
+fn is_windows_domain(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    text.split('.').map(str::as_bytes).all(|label| {
+        label.len() <= 63
+            && edge(label.first())
+            && edge(label.last())
+            && label.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+    })
 }
 
 /// The operating system of a pod decides which of the options mean anything.
