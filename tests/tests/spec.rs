@@ -68,6 +68,7 @@ mod spec {
     mod parity_bodies;
     mod parity_custom;
     mod parity_ownership;
+    mod parity_patches;
     mod parity_paths;
     mod parity_reads;
     mod parity_writes;

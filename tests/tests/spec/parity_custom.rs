@@ -1,12 +1,14 @@
 //! Answers to applies and odd values of custom resources, as upstream gives them.
 
-use super::custom_resources::version;
+use super::custom_resources::{definition, version};
 use super::parity_bodies::{api_version, message, things};
+use super::protobuf::{PROTOBUF, envelope};
 use super::*;
 use http::Method;
 use tests::{ApiResponse, Cluster};
 
 const APPLY: &str = "application/apply-patch+yaml";
+const MERGE: &str = "application/merge-patch+json";
 
 /// Applies a thing in the version of a collection.
 async fn apply(cluster: &Cluster, things: &str, manager: &str, mut config: Value) -> ApiResponse {
@@ -288,4 +290,122 @@ async fn applied_metadata_of_an_embedded_object_counts_until_it_is_read() {
         assert_eq!(applied["metadata"]["generation"], generation, "{metadata}: {applied}");
         assert_eq!(applied["spec"]["one"]["metadata"], json!({}));
     }
+}
+
+#[tokio::test]
+async fn an_applied_key_that_is_null_is_a_value_of_the_wrong_type() {
+    let item = json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}});
+    let spec = json!({"type": "object", "properties": {"l": {"type": "array", "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"], "items": item}}});
+    let (cluster, things) = things(&[version("v1", spec)]).await;
+    let config = json!({"metadata": {"name": "t"}, "spec": {"l": [{"name": null}]}});
+    let refused = apply(&cluster, &things, "m", config).await.code(422);
+    let expected =
+        r#"spec.l[0].name: Invalid value: "null": spec.l[0].name in body must be of type string: "null""#;
+    assert!(message(&refused).ends_with(expected), "{}", message(&refused));
+}
+
+#[tokio::test]
+async fn custom_resources_have_no_form_in_protobuf() {
+    let (cluster, things) = things(&[with_default("v1", None)]).await;
+    let send = |body: Vec<u8>| cluster.request(Method::POST, &things).body(body).content_type(PROTOBUF);
+    let text =
+        format!(r#"{{"apiVersion":"{}","kind":"Thing","metadata":{{"name":"t"}}}}"#, api_version(&things));
+    let refused = message(&send(text.into_bytes()).await.code(400));
+    let expected = "the object provided is unrecognized (must be of type Thing): provided data does not appear to be a \
+                    protobuf message, expected prefix [107 56 115 0] (";
+    assert!(refused.starts_with(expected), "{refused}");
+    for (version, kind, shown) in
+        [(&*api_version(&things), "Thing", "Thing"), ("", "", "Thing"), ("v1", "Pod", "Pod")]
+    {
+        let refused = message(&send(envelope(version, kind, &[])).await.code(400));
+        let why = "cannot be handled as a Thing: Object 'Kind' is missing in 'object has no kind field '";
+        assert_eq!(refused, format!(r#"{shown} in version "v1" {why}"#));
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_shows_the_defaults_of_a_read() {
+    let mut v1 = version("v1", json!({"type": "object"}));
+    v1["subresources"] = json!({"status": {}});
+    v1["schema"]["openAPIV3Schema"]["properties"]["status"] =
+        json!({"type": "object", "default": {"a": 1}, "properties": {"a": {"type": "integer"}}});
+    let (cluster, things) = things(&[v1]).await;
+    let thing = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "t"}});
+    let path = format!("{things}?dryRun=All");
+    let tried = cluster.post(&path, thing.clone()).await.code(201).json();
+    let created = cluster.create(&things, thing).await;
+    assert_eq!((&tried["status"], &created["status"]), (&json!({"a": 1}), &json!({"a": 1})));
+}
+
+#[tokio::test]
+async fn a_changed_prefix_of_a_name_is_part_of_a_path() {
+    let (cluster, things) = things(&[with_default("v1", None)]).await;
+    let thing = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "t"}});
+    cluster.create(&things, thing).await;
+    let path = format!("{things}/t");
+    let patch = |prefix: &str| {
+        cluster.patch(&path, json!({"metadata": {"generateName": prefix}})).content_type(MERGE)
+    };
+    patch("A_b\n").await.code(200);
+    let refused = patch("/abs").await.code(422);
+    let expected = r#"metadata.generateName: Invalid value: "/abs": may not contain '/'"#;
+    assert!(message(&refused).ends_with(expected), "{}", message(&refused));
+}
+
+#[tokio::test]
+async fn an_entry_of_a_default_has_a_path_that_begins_with_a_dot() {
+    let map = json!({"type": "object", "additionalProperties": {"type": "string", "not": {"minLength": 1}},
+        "default": {"k": "v"}});
+    let spec = json!({"type": "object", "properties": {"m": map}});
+    let cluster = Cluster::start().await;
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let refused = cluster.post(path, definition(&[version("v1", spec)])).await.code(422);
+    let expected = r#"Invalid value: "": ".k" must not validate the schema (not)"#;
+    assert!(message(&refused).contains(expected), "{}", message(&refused));
+}
+
+#[tokio::test]
+async fn an_apply_of_a_status_without_a_change_ignores_the_metadata() {
+    let (cluster, things) = things(&[with_default("v1", None)]).await;
+    let group = api_version(&things).split('/').next().unwrap().to_owned();
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{group}");
+    let config = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "other"}, "status": {"storedVersions": ["v1"]}});
+    let send = |part: &str| {
+        let path = format!("{path}{part}?fieldManager=m");
+        cluster.request(Method::PATCH, &path).body(config.clone()).content_type(APPLY)
+    };
+    let applied = send("/status").await.code(200).json();
+    assert_eq!(applied["metadata"]["name"], format!("things.{group}"));
+    send("").await.code(400);
+}
+
+#[tokio::test]
+async fn an_applied_item_omits_its_keys_in_the_order_of_their_declaration() {
+    let text = json!({"type": "string"});
+    let item = json!({"type": "object", "required": ["b", "a"], "properties": {"a": text, "b": text}});
+    let spec = json!({"type": "object", "properties": {"l": {"type": "array", "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["b", "a"], "items": item}}});
+    let (cluster, things) = things(&[version("v1", spec)]).await;
+    let config = json!({"metadata": {"name": "t"}, "spec": {"l": [{}]}});
+    let refused = message(&apply(&cluster, &things, "m", config).await.code(500));
+    assert!(refused.contains(r#"omits key field "b""#), "{refused}");
+}
+
+#[tokio::test]
+async fn times_of_the_server_in_an_applied_custom_resource_may_be_any_text() {
+    let (cluster, things) = things(&[with_default("v1", None)]).await;
+    let config = json!({"metadata": {"name": "t", "creationTimestamp": "x", "deletionTimestamp": "2020-01-01t00:00:00z"}});
+    let created = apply(&cluster, &things, "m", config).await.code(201).json();
+    assert_eq!(created["metadata"]["deletionTimestamp"], Value::Null);
+}
+
+#[tokio::test]
+async fn an_unreadable_time_in_the_metadata_is_reported_before_other_types() {
+    let (cluster, things) = things(&[with_default("v1", None)]).await;
+    let thing = json!({"apiVersion": api_version(&things), "kind": "Thing",
+        "metadata": {"name": "t", "managedFields": [{"fieldsType": 5, "time": ""}]}});
+    let refused = message(&cluster.post(&things, thing).await.code(400));
+    assert!(refused.ends_with(r#"cannot parse "" as "2006""#), "{refused}");
 }
