@@ -184,7 +184,9 @@ fn best_spread(
             continue;
         }
         let mut left = sizes.clone();
-        chosen.iter().for_each(|node| drop(left.entry(*node).and_modify(|size| *size -= each)));
+        for node in &chosen {
+            left.entry(*node).and_modify(|size| *size -= each);
+        }
         let Some((balance, rest)) = best_rest(&chosen, &left, count - each * chosen.len(), group_size) else {
             continue;
         };
