@@ -92,7 +92,8 @@ impl ServerConfig {
         let services = services(args, &mut errors);
         let found = found(args, &mut errors);
         let aggregation = args.aggregation.read(&mut errors);
-        let node_proxy = args.kubelet.read(&mut errors);
+        let stream_bytes_per_second = args.limits.max_connection_bytes_per_sec;
+        let node_proxy = node_proxy::Options { stream_bytes_per_second, ..args.kubelet.read(&mut errors) };
         errors.check()?;
         if identity.anonymous && permission.modes.contains(&auth::Mode::AlwaysAllow) {
             tracing::warn!(

@@ -46,13 +46,17 @@ async fn upgrade(cluster: &Cluster, user: &TestUser, method: &str, path: &str) -
          X-Stream-Protocol-Version: v4.channel.k8s.io\r\nAudit-ID: stream\r\nContent-Length: 0\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
+    let first = read_head(&mut stream).await.lines().next().unwrap().to_owned();
+    (stream, first)
+}
+
+/// The head of a response.
+async fn read_head(stream: &mut Stream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(soon("the head", stream.read_u8()).await.unwrap());
     }
-    let head = String::from_utf8(head).unwrap();
-    let first = head.lines().next().unwrap().to_owned();
-    (stream, first)
+    String::from_utf8(head).unwrap()
 }
 
 #[tokio::test]
@@ -109,6 +113,54 @@ async fn streams_are_tunnels_to_the_agent() {
     cluster.stop().await;
     let ended = soon("the end", stream.read(&mut [0; 16])).await;
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+}
+
+/// Reads one unmasked frame: its first byte and its payload.
+async fn frame(stream: &mut Stream) -> (u8, Vec<u8>) {
+    let first = soon("a frame", stream.read_u8()).await.unwrap();
+    let mut length = usize::from(stream.read_u8().await.unwrap());
+    if length == 126 {
+        length = usize::from(stream.read_u16().await.unwrap());
+    }
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload).await.unwrap();
+    (first, payload)
+}
+
+#[tokio::test]
+async fn logs_are_sent_over_websockets() {
+    let (cluster, agent) = with_agent(Options::default()).await;
+    let request = |path: &str, protocol: &str| {
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{protocol}\r\n"
+        )
+    };
+    let path = format!("{PODS}/p/log?container=c&follow=true");
+    let base64 = "Sec-WebSocket-Protocol: unknown, base64.binary.k8s.io\r\n";
+    for (protocol, opcode, line) in [("", 0x82, &b"line\n"[..]), (base64, 0x81, b"bGluZQo=")] {
+        let mut stream = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
+        stream.write_all(request(&path, protocol).as_bytes()).await.unwrap();
+        let head = read_head(&mut stream).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        assert_eq!(head.to_lowercase().contains("base64.binary.k8s.io"), !protocol.is_empty(), "{head}");
+        assert_eq!(frame(&mut stream).await, (opcode, Vec::new()));
+        assert_eq!(frame(&mut stream).await, (opcode, line.to_vec()));
+        assert_eq!(frame(&mut stream).await, (0x88, vec![3, 232]));
+    }
+    assert_eq!(agent.requests().pop().unwrap().path, "/containerLogs/default/p/c?follow=true");
+    // errors come before the upgrade
+    let refusals = [
+        (path.clone(), "Sec-WebSocket-Protocol: unknown\r\n", 403),
+        (format!("{PODS}/p/log?container=d"), "", 400),
+        (format!("{PODS}/none/log"), "", 404),
+    ];
+    for (path, protocol, code) in refusals {
+        let mut stream = cluster.connect(&TestUser::Admin, Protocol::Http1).await;
+        stream.write_all(request(&path, protocol).as_bytes()).await.unwrap();
+        let head = read_head(&mut stream).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {code} ")), "{path}: {head}");
+    }
 }
 
 #[tokio::test]

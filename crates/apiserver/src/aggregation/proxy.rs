@@ -104,7 +104,7 @@ impl Aggregation {
         }
         match (response.status(), ours) {
             (StatusCode::SWITCHING_PROTOCOLS, Some((ours, _))) => {
-                join_upgraded(response, ours.clone(), &self.shutdown)
+                join_upgraded(response, ours.clone(), &self.shutdown, 0)
             }
             (StatusCode::SWITCHING_PROTOCOLS, None) => {
                 error_response(StatusCode::BAD_GATEWAY, "the backend switched protocols without a request")

@@ -127,11 +127,12 @@ impl Service {
             *response.body_mut() = Body::Empty;
         }
         let response = scope.complete(&record, response);
-        match websocket::is_upgrade(info.verb, &parts, &response) {
-            true => {
-                websocket::switch(&parts, &self.access.callers.websocket_prefix, response, &self.shutdown)
+        match websocket::upgraded_content(&info, &parts, &response) {
+            Some(content) => {
+                let token_prefix = &self.access.callers.websocket_prefix;
+                websocket::switch(content, &parts, token_prefix, response, &self.shutdown)
             }
-            false => response,
+            None => response,
         }
     }
 

@@ -1,4 +1,5 @@
-//! Watches over a WebSocket (RFC 6455): each event is one message, text or binary by its encoding.
+//! Watches and logs over a WebSocket (RFC 6455): each event is one message, text or binary by its encoding; a log is sent
+//! in pieces, binary or in base64 by the protocol that the client requests, after an empty message.
 //!
 //! Invariants: the watch is authorized and started like any other before the upgrade, and ends with the
 //! connection. Messages of clients are read and dropped; pings are answered. A client that reads nothing for
@@ -7,7 +8,10 @@
 
 use super::plain_text::text;
 use crate::authentication::is_websocket;
+use crate::request::{RequestInfo, Target};
 use crate::serve::{Body, Phase, Shutdown};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
@@ -21,43 +25,93 @@ use streams::websocket::frame::{Frame, NORMAL_CLOSURE, Opcode, PROTOCOL_ERROR, a
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
+/// Protocols of logs: bytes, or text.
+const BINARY_PROTOCOL: &str = "binary.k8s.io";
+const BASE64_PROTOCOL: &str = "base64.binary.k8s.io";
+
+/// The longest piece of a log in a message.
+const LOG_PIECE: usize = 2048;
+
 /// Length prefix of protobuf watch frames, which WebSocket frames replace.
 const LENGTH_PREFIX: usize = 4;
 
-/// Whether to upgrade: a watch, whose client requests it.
-pub(super) fn is_upgrade(verb: &str, parts: &Parts, response: &Response<Body>) -> bool {
-    verb == "watch"
-        && parts.headers.contains_key(header::UPGRADE)
+/// A response that can be sent over a WebSocket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    Watch,
+    Log,
+}
+
+/// The messages of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Messages {
+    /// An event each, as text.
+    TextEvents,
+    /// An event each, without its length prefix.
+    BinaryEvents,
+    Log,
+    Base64Log,
+}
+
+impl Messages {
+    fn opcode(self) -> Opcode {
+        match self {
+            Messages::TextEvents | Messages::Base64Log => Opcode::Text,
+            Messages::BinaryEvents | Messages::Log => Opcode::Binary,
+        }
+    }
+
+    fn is_log(self) -> bool {
+        matches!(self, Messages::Log | Messages::Base64Log)
+    }
+}
+
+/// The content to send after an upgrade: a watch or a log, if the client requests it.
+pub(super) fn upgraded_content(
+    info: &RequestInfo,
+    parts: &Parts,
+    response: &Response<Body>,
+) -> Option<Content> {
+    let is_log = |target: &Target| (&*target.resource, &*target.subresource) == ("pods", "log");
+    let content = match info.verb {
+        "watch" if matches!(response.body(), Body::Stream(_) | Body::Full(_)) => Content::Watch,
+        "get" if info.target.as_ref().is_some_and(is_log) => Content::Log,
+        _ => return None,
+    };
+    let is_upgrade = parts.headers.contains_key(header::UPGRADE)
         && parts.method == Method::GET
         && parts.version == Version::HTTP_11
         && response.status() == StatusCode::OK
-        && matches!(response.body(), Body::Stream(_) | Body::Full(_))
-        && is_websocket(&parts.headers)
+        && is_websocket(&parts.headers);
+    is_upgrade.then_some(content)
 }
 
 /// Responds with 101, and sends the body over the connection.
 pub(super) fn switch(
+    content: Content,
     parts: &Parts,
     token_prefix: &str,
     response: Response<Body>,
     shutdown: &Shutdown,
 ) -> Response<Body> {
-    let headers = match handshake(&parts.headers, token_prefix) {
+    let headers = match handshake(content, &parts.headers, token_prefix) {
         Ok(headers) => headers,
         Err(refused) => return *refused,
     };
     let Some(upgrade) = parts.extensions.get::<OnUpgrade>().cloned() else { return response };
     let media = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let opcode = if media.is_some_and(|it| it.starts_with("application/json")) {
-        Opcode::Text
-    } else {
-        Opcode::Binary
+    let protocol = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
+    let messages = match content {
+        Content::Watch if media.is_some_and(|it| it.starts_with("application/json")) => Messages::TextEvents,
+        Content::Watch => Messages::BinaryEvents,
+        Content::Log if protocol.is_some_and(|it| it == BASE64_PROTOCOL) => Messages::Base64Log,
+        Content::Log => Messages::Log,
     };
     let (body, shutdown) = (response.into_body(), shutdown.clone());
     tokio::spawn(async move {
         let sent = async {
             let connection = upgrade.await.map_err(io::Error::other)?;
-            send(TokioIo::new(connection), body, opcode, shutdown.wait_for_stop()).await
+            send(TokioIo::new(connection), body, messages, shutdown.wait_for_stop()).await
         };
         tokio::select! {
             sent = sent => sent.unwrap_or_else(|why| tracing::debug!(%why, "a WebSocket broke")),
@@ -71,7 +125,11 @@ pub(super) fn switch(
 }
 
 /// The headers of the response, or a refusal.
-fn handshake(request: &HeaderMap, token_prefix: &str) -> Result<HeaderMap, Box<Response<Body>>> {
+fn handshake(
+    content: Content,
+    request: &HeaderMap,
+    token_prefix: &str,
+) -> Result<HeaderMap, Box<Response<Body>>> {
     let refused = |code, why: &str| {
         let mut refused = text(code, why.to_owned());
         refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -87,17 +145,23 @@ fn handshake(request: &HeaderMap, token_prefix: &str) -> Result<HeaderMap, Box<R
         return Err(refused(400, "mismatch challenge/response"));
     };
     let has_origin = |origin: &str| origin != "null" && url::parse(origin).is_ok();
-    if !text(header::ORIGIN).is_some_and(has_origin) {
+    if content == Content::Watch && !text(header::ORIGIN).is_some_and(has_origin) {
         return Err(refused(403, ""));
     }
     let lists = request.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|it| it.to_str().ok());
     let protocols = lists.flat_map(|list| list.split(',')).map(str::trim);
     // a token is not a protocol
-    let mut protocols = protocols.filter(|it| !it.is_empty() && !it.starts_with(token_prefix));
-    let protocol = protocols.next();
-    if protocols.next().is_some() {
-        return Err(refused(400, ""));
-    }
+    let protocols = protocols.filter(|it| !it.is_empty() && !it.starts_with(token_prefix));
+    let protocols: Vec<&str> = protocols.collect();
+    let protocol = match (content, &*protocols) {
+        (_, []) => None,
+        (Content::Watch, [one]) => Some(*one),
+        (Content::Watch, _) => return Err(refused(400, "")),
+        (Content::Log, all) => {
+            let known = all.iter().find(|it| [BINARY_PROTOCOL, BASE64_PROTOCOL].contains(it));
+            Some(*known.ok_or_else(|| refused(403, ""))?)
+        }
+    };
     let mut headers = HeaderMap::new();
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -111,7 +175,7 @@ fn handshake(request: &HeaderMap, token_prefix: &str) -> Result<HeaderMap, Box<R
 async fn send(
     connection: impl AsyncRead + AsyncWrite,
     mut body: Body,
-    opcode: Opcode,
+    messages: Messages,
     stop: impl Future<Output = ()>,
 ) -> Result<(), io::Error> {
     let (reader, mut writer) = tokio::io::split(connection);
@@ -119,6 +183,10 @@ async fn send(
     let reading = read(reader, controls);
     tokio::pin!(reading, stop);
     let mut is_open = true;
+    if messages.is_log() {
+        // the client sees that the stream is there before the container writes
+        write(&mut writer, messages.opcode(), &[]).await?;
+    }
     loop {
         tokio::select! {
             // control frames of the client come first
@@ -135,9 +203,8 @@ async fn send(
             }
             piece = body.frame() => match piece {
                 Some(Ok(frame)) => {
-                    let message = frame.into_data().unwrap_or_default();
-                    let skipped = if opcode == Opcode::Binary { LENGTH_PREFIX.min(message.len()) } else { 0 };
-                    write(&mut writer, opcode, &message[skipped..]).await?;
+                    let data = frame.into_data().unwrap_or_default();
+                    write_messages(&mut writer, messages, &data).await?;
                 }
                 Some(Err(why)) => return Err(why),
                 None => break,
@@ -147,6 +214,28 @@ async fn send(
     }
     write(&mut writer, Opcode::Close, &NORMAL_CLOSURE.to_be_bytes()).await?;
     writer.shutdown().await
+}
+
+/// Writes a piece of a body.
+async fn write_messages(
+    writer: &mut (impl AsyncWrite + Unpin),
+    messages: Messages,
+    data: &[u8],
+) -> Result<(), io::Error> {
+    let opcode = messages.opcode();
+    match messages {
+        Messages::TextEvents => write(writer, opcode, data).await?,
+        Messages::BinaryEvents => write(writer, opcode, &data[LENGTH_PREFIX.min(data.len())..]).await?,
+        Messages::Log | Messages::Base64Log => {
+            for piece in data.chunks(LOG_PIECE) {
+                match messages {
+                    Messages::Base64Log => write(writer, opcode, STANDARD.encode(piece).as_bytes()).await?,
+                    _ => write(writer, opcode, piece).await?,
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Reads frames of the client and queues replies, until the client closes the connection.
@@ -182,10 +271,10 @@ mod tests {
     }
 
     /// The bytes that a client receives after it sent these.
-    async fn received(sent: Vec<u8>, body: Body, opcode: Opcode) -> Vec<u8> {
+    async fn received(sent: Vec<u8>, body: Body, messages: Messages) -> Vec<u8> {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         client.write_all(&sent).await.unwrap();
-        let served = tokio::spawn(send(server, body, opcode, std::future::pending()));
+        let served = tokio::spawn(send(server, body, messages, std::future::pending()));
         let mut received = Vec::new();
         client.read_to_end(&mut received).await.unwrap();
         served.await.unwrap().unwrap();
@@ -200,11 +289,22 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_are_messages_and_the_end_is_a_close_frame() {
-        let got = received(Vec::new(), events(&[b"one\n", &[b'x'; 300]]), Opcode::Text).await;
+        let got = received(Vec::new(), events(&[b"one\n", &[b'x'; 300]]), Messages::TextEvents).await;
         let expected = [b"\x81\x04one\n\x81\x7e\x01\x2c", &[b'x'; 300][..], b"\x88\x02\x03\xe8"].concat();
         assert_eq!(got, expected);
-        let got = received(Vec::new(), events(&[b"\0\0\0\x02ab"]), Opcode::Binary).await;
+        let got = received(Vec::new(), events(&[b"\0\0\0\x02ab"]), Messages::BinaryEvents).await;
         assert_eq!(got, b"\x82\x02ab\x88\x02\x03\xe8");
+    }
+
+    #[tokio::test]
+    async fn logs_begin_with_an_empty_message() {
+        let got = received(Vec::new(), events(&[b"line"]), Messages::Log).await;
+        assert_eq!(got, b"\x82\0\x82\x04line\x88\x02\x03\xe8");
+        let got = received(Vec::new(), events(&[b"line"]), Messages::Base64Log).await;
+        assert_eq!(got, b"\x81\0\x81\x08bGluZQ==\x88\x02\x03\xe8");
+        let got = received(Vec::new(), events(&[&[b'x'; 3000]]), Messages::Log).await;
+        let pieces = [&b"\x82\0\x82\x7e\x08\0"[..], &[b'x'; 2048], b"\x82\x7e\x03\xb8", &[b'x'; 952]];
+        assert_eq!(got, [&pieces.concat()[..], b"\x88\x02\x03\xe8"].concat());
     }
 
     #[tokio::test]
@@ -212,10 +312,10 @@ mod tests {
         let silent = || Body::stream(futures_util::stream::pending());
         let close = masked(8, b"\x03\xe8");
         let sent = [masked(9, b"hi"), masked(1, b"dropped"), close.clone()].concat();
-        assert_eq!(received(sent, silent(), Opcode::Text).await, b"\x8a\x02hi\x88\x02\x03\xe8");
-        let unmasked = received(b"\x81\x02hi".to_vec(), silent(), Opcode::Text).await;
+        assert_eq!(received(sent, silent(), Messages::TextEvents).await, b"\x8a\x02hi\x88\x02\x03\xe8");
+        let unmasked = received(b"\x81\x02hi".to_vec(), silent(), Messages::TextEvents).await;
         assert_eq!(unmasked, b"\x88\x02\x03\xea");
-        let long = received(vec![0x89, 0xfe, 0x01, 0x00], silent(), Opcode::Text).await;
+        let long = received(vec![0x89, 0xfe, 0x01, 0x00], silent(), Messages::TextEvents).await;
         assert_eq!(long, b"\x88\x02\x03\xea");
     }
 }

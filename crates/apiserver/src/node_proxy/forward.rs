@@ -143,7 +143,10 @@ impl NodeProxy {
         let unreachable = |why| ApiError::internal(format!("error dialing backend: {why}"));
         let response = client.forward(forwarded, true).await.map_err(unreachable)?;
         match response.status() {
-            StatusCode::SWITCHING_PROTOCOLS => Ok(join_upgraded(response, ours.clone(), &self.shutdown)),
+            StatusCode::SWITCHING_PROTOCOLS => {
+                let limit = self.options().stream_bytes_per_second;
+                Ok(join_upgraded(response, ours.clone(), &self.shutdown, limit))
+            }
             status if status.as_u16() < 400 => {
                 let message = format!("invalid upgrade response: status code {}", status.as_u16());
                 Err(ApiError::internal(message))

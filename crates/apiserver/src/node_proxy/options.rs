@@ -20,6 +20,8 @@ pub struct Options {
     pub port: u16,
     /// Timeout of connecting.
     pub timeout: Duration,
+    /// Bytes per second of each direction of an upgraded connection; zero is no limit.
+    pub stream_bytes_per_second: u64,
     /// The dialer for the cluster network.
     pub dialer: outbound::Dialer,
 }
@@ -35,6 +37,7 @@ impl Default for Options {
             preferred_address_types: types.map(str::to_owned).to_vec(),
             port: 10250,
             timeout: Duration::from_secs(5),
+            stream_bytes_per_second: 0,
             dialer: outbound::Dialer::Direct,
         }
     }

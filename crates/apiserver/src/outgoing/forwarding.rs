@@ -2,7 +2,7 @@
 //!
 //! Invariants: nothing is gathered in memory; a connection that was upgraded ends when the server stops.
 
-use crate::serve::{Body, Shutdown};
+use crate::serve::{Body, RateLimit, Shutdown};
 use bytes::Bytes;
 use env::io::{RealInstant, Sleep};
 use http::header::{self, HeaderName, HeaderValue};
@@ -11,14 +11,18 @@ use http::{HeaderMap, Response, Version};
 use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming as Answered;
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The body of a proxied request.
 pub(crate) type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+/// The longest piece of a copy with a limit.
+const COPY_BUFFER: usize = 8 << 10;
 
 /// Hop-by-hop headers.
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -69,13 +73,14 @@ pub(crate) fn join_upgraded(
     mut response: Response<Answered>,
     ours: OnUpgrade,
     shutdown: &Shutdown,
+    bytes_per_second: u64,
 ) -> Response<Body> {
     let theirs = hyper::upgrade::on(&mut response);
     let shutdown = shutdown.clone();
     tokio::spawn(async move {
         let both = async {
             let (ours, theirs) = tokio::try_join!(ours, theirs)?;
-            join(ours, theirs).await;
+            join(TokioIo::new(ours), TokioIo::new(theirs), bytes_per_second).await;
             Ok::<(), hyper::Error>(())
         };
         tokio::select! {
@@ -91,10 +96,42 @@ pub(crate) fn join_upgraded(
     response
 }
 
-async fn join(ours: Upgraded, theirs: Upgraded) {
-    let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
-    // an error of either side is the end
-    let _ = tokio::io::copy_bidirectional(&mut ours, &mut theirs).await;
+/// Copies both directions; each has the limit for itself, zero is none. An error of either side is the end.
+async fn join<T: AsyncRead + AsyncWrite + Unpin>(mut ours: T, mut theirs: T, bytes_per_second: u64) {
+    let _ = match bytes_per_second {
+        0 => tokio::io::copy_bidirectional(&mut ours, &mut theirs).await.map(drop),
+        limit => {
+            let (from_client, to_client) = tokio::io::split(ours);
+            let (from_peer, to_peer) = tokio::io::split(theirs);
+            let out = copy_limited(from_client, to_peer, limit);
+            tokio::try_join!(out, copy_limited(from_peer, to_client, limit)).map(drop)
+        }
+    };
+}
+
+/// Copies to the end at no more than a rate. A piece is sent whole, and the next one waits for its time.
+async fn copy_limited(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    bytes_per_second: u64,
+) -> io::Result<()> {
+    let mut buffer =
+        vec![0; COPY_BUFFER.min(usize::try_from(bytes_per_second).unwrap_or(COPY_BUFFER)).max(1)];
+    let limit = RateLimit::new(bytes_per_second);
+    loop {
+        let count = from.read(&mut buffer).await?;
+        if count == 0 {
+            return to.shutdown().await;
+        }
+        if let Some(until) = limit.as_ref().and_then(|it| it.busy_until(RealInstant::now())) {
+            until.sleep().await;
+        }
+        to.write_all(&buffer[..count]).await?;
+        to.flush().await?;
+        if let Some(limit) = &limit {
+            limit.spend(count, RealInstant::now());
+        }
+    }
 }
 
 /// The response of the other server, without hop-by-hop and CORS headers and the named ones. With `until` its body is
@@ -154,6 +191,7 @@ impl http_body::Body for BoundedBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -176,5 +214,25 @@ mod tests {
         remove_hop_by_hop(&mut headers_map);
         assert_eq!(headers_map.len(), 1);
         assert!(headers_map.contains_key("x-other"));
+    }
+
+    /// The time is that of a clock which moves when all tasks wait.
+    #[tokio::test(start_paused = true)]
+    async fn joined_connections_have_a_limit_of_bytes_each_way() {
+        let ((mut client, ours), (mut peer, theirs)) =
+            (tokio::io::duplex(1 << 16), tokio::io::duplex(1 << 16));
+        let joined = tokio::spawn(join(ours, theirs, 1000));
+        let begun = RealInstant::now();
+        client.write_all(&[b'a'; 5000]).await.unwrap();
+        client.shutdown().await.unwrap();
+        peer.write_all(&[b'b'; 3000]).await.unwrap();
+        peer.shutdown().await.unwrap();
+        let (mut to_peer, mut to_client) = (Vec::new(), Vec::new());
+        client.read_to_end(&mut to_client).await.unwrap();
+        // the last piece of a second is not waited for
+        assert_eq!((to_client.len(), begun.elapsed()), (3000, Duration::from_secs(2)));
+        peer.read_to_end(&mut to_peer).await.unwrap();
+        assert_eq!((to_peer.len(), begun.elapsed()), (5000, Duration::from_secs(4)));
+        joined.await.unwrap();
     }
 }

@@ -64,6 +64,7 @@ pub use handler::{CloseConnection, Handler, Peer};
 pub use in_memory::InMemory;
 pub use limits::Limits;
 pub use log_throttle::LogThrottle;
+pub(crate) use rate_limit::RateLimit;
 pub use shutdown::{Phase, Shutdown};
 pub use tls::{TlsMaterial, suites};
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::time::Duration;
 
 #[derive(Debug)]
-pub(super) struct RateLimit {
+pub(crate) struct RateLimit {
     bytes_per_second: u64,
     /// When all sent bytes are paid for.
     paid: Mutex<RealInstant>,
@@ -16,17 +16,17 @@ pub(super) struct RateLimit {
 
 impl RateLimit {
     /// `None` for zero, which means no limit.
-    pub(super) fn new(bytes_per_second: u64) -> Option<Self> {
+    pub(crate) fn new(bytes_per_second: u64) -> Option<Self> {
         (bytes_per_second > 0).then(|| RateLimit { bytes_per_second, paid: Mutex::new(RealInstant::now()) })
     }
 
     /// The end of the pause, if nothing may be sent now.
-    pub(super) fn busy_until(&self, now: RealInstant) -> Option<RealInstant> {
+    pub(crate) fn busy_until(&self, now: RealInstant) -> Option<RealInstant> {
         let paid = *self.paid.lock();
         (paid > now).then_some(paid)
     }
 
-    pub(super) fn spend(&self, bytes: usize, now: RealInstant) {
+    pub(crate) fn spend(&self, bytes: usize, now: RealInstant) {
         let takes =
             Duration::from_nanos((bytes as u64).saturating_mul(1_000_000_000) / self.bytes_per_second);
         let mut paid = self.paid.lock();
