@@ -2,7 +2,7 @@
 
 use crate::admission::sysctls::SysctlAllowlist;
 use crate::admission::{AdmissionNode, Rejection, admit};
-use crate::images::{CredentialProviders, Images};
+use crate::images::{CredentialProviders, Images, PullLimits};
 use crate::pod::events::PodEvents;
 use crate::pod::garbage::Collector;
 use crate::pod::observer::Observer;
@@ -48,16 +48,13 @@ pub struct AgentOptions {
     pub node: watch::Receiver<Arc<Node>>,
     /// Addresses of the node.
     pub host_ips: watch::Receiver<Vec<String>>,
-    /// Pulls at once, if they are limited.
-    pub parallel_pulls: Option<usize>,
+    pub pull_limits: PullLimits,
     pub credential_providers: Option<Arc<dyn CredentialProviders>>,
     pub static_pods: StaticPodOptions,
     pub metrics: AgentMetrics,
     /// Kernel parameters that pods may set.
     pub sysctls: SysctlAllowlist,
     pub managers: Arc<ResourceManagers>,
-    pub log_dir: PathBuf,
-    pub log_link_dir: PathBuf,
 }
 
 /// Where static pods are declared.
@@ -112,7 +109,7 @@ impl Agent {
             images: Images::new(
                 runtime.clone(),
                 world.clone(),
-                options.parallel_pulls,
+                options.pull_limits,
                 options.credential_providers,
             ),
             statuses: statuses.clone(),
@@ -155,8 +152,6 @@ impl Agent {
             workers: workers.clone(),
             world: world.clone(),
             setup: options.setup,
-            log_dir: options.log_dir,
-            link_dir: options.log_link_dir,
         };
         let observer = Observer::new(runtime, world, workers.clone(), options.metrics);
         let listed = observer.listed.subscribe();

@@ -17,6 +17,7 @@
 //! | [`container`], [`downward`], [`objects`] | what a container sees, and the objects that it refers to |
 //! | [`volumes`] | volumes of pods |
 //! | [`resource_managers`] | CPUs, memory and devices of single containers |
+//! | [`filesystem`] | changes of files and mounts, as one trait |
 //! | [`file_watch`] | notifications of the kernel about files |
 //! | [`eviction`] | ends pods that use too much |
 //! | [`pod_setup`] | the surroundings of pods on this machine |
@@ -31,6 +32,7 @@ pub mod container;
 pub mod downward;
 pub mod eviction;
 pub mod file_watch;
+pub mod filesystem;
 pub mod images;
 pub mod logs;
 pub mod node;

@@ -13,3 +13,9 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .build()
         .context("cannot start threads")
 }
+
+/// The runtime of an agent: one thread, and others for work that blocks. Its tasks wait for the container runtime and the
+/// API server nearly all of the time; on one thread they wake each other without a switch between cores.
+pub fn single() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start threads")
+}

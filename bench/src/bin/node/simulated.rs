@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use nodeagent::agent::{Agent as NodeAgent, AgentOptions};
 use nodeagent::pod::setup::{ConfigError, ContainerInput, PodSetup, SetupError};
 use nodeagent::runtime::simulated::SimulatedRuntime;
-use nodeagent::runtime::{ContainerConfig, SandboxConfig};
+use nodeagent::runtime::{ContainerConfig, ContainerStatus, SandboxConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,6 +84,8 @@ impl PodSetup for NoSetup {
     }
 
     fn container_started(&self, _: &Pod, _: &str, _: &str, _: u32) {}
+
+    fn container_removed(&self, _: &Pod, _: &ContainerStatus) {}
 
     fn clean<'a>(&'a self, _: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>> {
         async { Ok(()) }.boxed()
@@ -157,13 +159,11 @@ async fn run_agent(client: Client, world: World) {
         events,
         node: nodes,
         host_ips,
-        parallel_pulls: None,
+        pull_limits: Default::default(),
         credential_providers: None,
         static_pods: Default::default(),
         sysctls: Default::default(),
         metrics: Default::default(),
-        log_dir: "/nonexistent".into(),
-        log_link_dir: "/nonexistent".into(),
     })
     .await;
     let _agent = started.ok();

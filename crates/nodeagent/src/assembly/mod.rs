@@ -30,9 +30,12 @@ use crate::cgroups::{CgroupDriver, CgroupFiles, CgroupManager, CgroupOptions, Li
 use crate::configuration::{Configuration, Flags, StartError, check_swap};
 use crate::eviction::machine::MachineObserver;
 use crate::eviction::{Evictor, EvictorOptions};
-use crate::images::CredentialProviders;
+use crate::filesystem::LinuxFilesystem;
+use crate::images::collector::{ImageCollector, ImageThresholds};
 use crate::images::docker_config::DockerConfig;
 use crate::images::providers::{ProviderSet, config};
+use crate::images::pull_rate::PullRate;
+use crate::images::{CredentialProviders, PullLimits};
 use crate::logs::rotation::Rotation;
 use crate::node::{LeaseRenewal, Machine, MachineAddresses, NodeReporter, ReporterDeps};
 use crate::objects::cache::{ObjectCache, Strategy};
@@ -44,7 +47,6 @@ use crate::runtime::SharedRuntime;
 use crate::stats::AgentMetrics;
 use crate::stats::runtime_meter::RuntimeMeter;
 use crate::volumes::VolumeManager;
-use crate::volumes::linux_mounter::LinuxMounter;
 use api::Quantity;
 use api::core::v1::{Node, Service};
 use client::{InformerFactory, Metrics, Recorder};
@@ -65,6 +67,9 @@ const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 /// Runs the agent until it is dropped.
 pub async fn run(parts: Parts) -> Result<(), StartError> {
     let Parts { configuration, flags, names, world, .. } = &parts;
+    for field in configuration.ineffective_fields() {
+        tracing::warn!(field, "this field of the configuration has no effect");
+    }
     let counters = AgentMetrics::new(parts.registry.clone());
     let root_dir = PathBuf::from(flags.text("root-dir"));
     let providers = credential_providers(flags, &root_dir, parts.home.as_deref(), world, counters.clone())?;
@@ -115,7 +120,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
             }
         }),
     ));
-    let volumes = VolumeManager::new(&root_dir, Arc::new(LinuxMounter), objects.clone(), world.clone());
+    let volumes = VolumeManager::new(&root_dir, Arc::new(LinuxFilesystem), objects.clone(), world.clone());
     volumes.set_allocatable(amounts.allocatable.clone());
     if strategy(configuration) != Strategy::Watch {
         volumes.set_resync(configuration.duration(&["syncFrequency"]));
@@ -147,14 +152,12 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         events: events.clone(),
         node: handle.node.clone(),
         host_ips: handle.host_ips.clone(),
-        parallel_pulls: configuration.flag(&["serializeImagePulls"]).then_some(1),
+        pull_limits: pull_limits(configuration),
         credential_providers: Some(providers),
         static_pods: static_pods(configuration),
         metrics: counters.clone(),
         sysctls: SysctlAllowlist::new(configuration.texts("allowedUnsafeSysctls")),
         managers: managers.clone(),
-        log_dir: PathBuf::from(LOG_DIR),
-        log_link_dir: PathBuf::from(LOG_LINK_DIR),
     })
     .await
     .map_err(failed)?;
@@ -165,6 +168,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let rotation = Rotation {
         runtime: runtime.clone(),
         world: world.clone(),
+        log_dir: PathBuf::from(LOG_DIR),
         max_bytes: u64::try_from(size.whole()).unwrap_or(0),
         max_files: usize::try_from(configuration.int("containerLogMaxFiles")).unwrap_or(5),
     };
@@ -184,6 +188,13 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         max_grace: configuration.int("evictionMaxPodGracePeriod"),
         report: Box::new(move |it| pressures.set_pressures(it)),
     });
+    let images = ImageCollector::new(
+        runtime.clone(),
+        world.clone(),
+        image_thresholds(configuration),
+        vec![flags.text("pod-infra-container-image").to_owned()],
+        node::events(recorder, node_name.clone()),
+    );
     let has_api = parts.has_api();
     let stats = StatsParts {
         metrics: counters,
@@ -212,6 +223,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         () = registration::serve(registrations, managers.devices.clone()) => Ok(()),
         () = lists => Ok(()),
         () = managers.run(world, period, &containers) => Ok(()),
+        () = images.run() => Ok(()),
     }
 }
 
@@ -236,6 +248,22 @@ fn credential_providers(
             Ok(Arc::new(ProviderSet::new(configs, files, world.clone(), metrics)))
         }
         Err(why) => Err(StartError::new(format!("\"Failed to register CRI auth plugins\" err={why:?}"))),
+    }
+}
+
+fn image_thresholds(configuration: &Configuration) -> ImageThresholds {
+    let percent = |field| u64::try_from(configuration.int(field)).unwrap_or(100);
+    ImageThresholds {
+        high: percent("imageGCHighThresholdPercent"),
+        low: percent("imageGCLowThresholdPercent"),
+        min_age: configuration.duration(&["imageMinimumGCAge"]),
+    }
+}
+
+fn pull_limits(configuration: &Configuration) -> PullLimits {
+    PullLimits {
+        parallel: configuration.flag(&["serializeImagePulls"]).then_some(1),
+        rate: PullRate::new(configuration.int("registryPullQPS"), configuration.int("registryBurst")),
     }
 }
 
@@ -269,7 +297,7 @@ fn cgroups(configuration: &Configuration) -> Result<CgroupManager, String> {
         CgroupDriver::Systemd => Some(Box::new(SystemdSlices::new(SYSTEM_BUS))),
         CgroupDriver::Cgroupfs => None,
     };
-    CgroupManager::new(files, options, slices)
+    CgroupManager::new(files, options, slices, Arc::new(LinuxFilesystem))
 }
 
 fn static_pods(configuration: &Configuration) -> StaticPodOptions {

@@ -14,13 +14,15 @@ use super::limits::{CgroupLimits, LimitOptions, node_limits, pod_cgroup_limits};
 use super::name::{CgroupDriver, CgroupName};
 use super::slices::SliceClient;
 use crate::container::resources::{MIN_SHARES, cpu_shares};
+use crate::filesystem::Filesystem;
 use crate::pod_facts::{CPU, QosClass, ResourceList, pod_requests, qos_class};
 use api::Quantity;
 use api::core::v1::Pod;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::sync::Arc;
 
 const ALL_PODS: &str = "kubepods";
 const BURSTABLE: &str = "burstable";
@@ -42,8 +44,11 @@ pub struct CgroupManager {
     files: CgroupFiles,
     options: CgroupOptions,
     slices: Option<Box<dyn SliceClient>>,
+    filesystem: Arc<dyn Filesystem>,
     root: CgroupName,
     burstable: Mutex<Burstable>,
+    /// The limits that were written, by pod.
+    written: Mutex<HashMap<String, CgroupLimits>>,
 }
 
 /// What burstable pods request together.
@@ -61,6 +66,7 @@ impl CgroupManager {
         files: CgroupFiles,
         options: CgroupOptions,
         slices: Option<Box<dyn SliceClient>>,
+        filesystem: Arc<dyn Filesystem>,
     ) -> Result<Self, String> {
         let root = match options.driver {
             CgroupDriver::Systemd if options.root.ends_with(".slice") => {
@@ -72,7 +78,15 @@ impl CgroupManager {
             return Err(format!("invalid configuration: cgroup-root {:?} doesn't exist", options.root));
         }
         let root = if options.is_per_qos { root.child(ALL_PODS) } else { root };
-        Ok(CgroupManager { files, options, slices, root, burstable: Mutex::default() })
+        Ok(CgroupManager {
+            files,
+            options,
+            slices,
+            filesystem,
+            root,
+            burstable: Mutex::default(),
+            written: Mutex::default(),
+        })
     }
 
     /// Makes the cgroups of all pods and of the classes. `amounts` is what the node has for pods.
@@ -129,11 +143,20 @@ impl CgroupManager {
         }
         let name = self.pod_name(pod);
         let limits = pod_cgroup_limits(pod, &self.options.limits);
+        let uid = &pod.metadata.uid;
+        // a step of a pod asks again, and nothing has changed
+        let is_written = self.written.lock().get(uid) == Some(&limits);
+        if is_written && self.files.exists(&name.path(self.options.driver)) {
+            return Ok(());
+        }
         let made = self.ensure(&name, &limits).and_then(|()| {
             let is_burstable = qos_class(pod) == QosClass::Burstable;
             let request = is_burstable.then(|| pod_requests(pod).get(CPU).map_or(0, Quantity::milli));
-            self.count(&pod.metadata.uid, request)
+            self.count(uid, request)
         });
+        if made.is_ok() {
+            self.written.lock().insert(uid.clone(), limits);
+        }
         let failed = "unable to ensure pod container exists: failed to create container for";
         made.map_err(|error| format!("{failed} {name} : {error}"))
     }
@@ -164,7 +187,7 @@ impl CgroupManager {
             return Ok(());
         }
         self.remove(&self.pod_name(pod))?;
-        self.count(&pod.metadata.uid, None)
+        self.forget(&pod.metadata.uid)
     }
 
     /// Like [`CgroupManager::remove_pod`], for a pod of which only the uid is known.
@@ -172,6 +195,11 @@ impl CgroupManager {
         if let Some(name) = self.pods().get(uid) {
             self.remove(name)?;
         }
+        self.forget(uid)
+    }
+
+    fn forget(&self, uid: &str) -> io::Result<()> {
+        self.written.lock().remove(uid);
         self.count(uid, None)
     }
 
@@ -204,15 +232,15 @@ impl CgroupManager {
             slices.start(&name.unit(), limits, self.files.is_v2())?;
         }
         // systemd leaves hierarchies out that it does not use
-        self.files.create(&path)?;
-        self.files.set(&path, limits)
+        self.files.create(&path, &*self.filesystem)?;
+        self.files.set(&path, limits, &*self.filesystem)
     }
 
     fn apply(&self, name: &CgroupName, limits: &CgroupLimits) -> io::Result<()> {
         if let Some(slices) = &self.slices {
             slices.set(&name.unit(), limits, self.files.is_v2())?;
         }
-        self.files.set(&name.path(self.options.driver), limits)
+        self.files.set(&name.path(self.options.driver), limits, &*self.filesystem)
     }
 
     fn remove(&self, name: &CgroupName) -> io::Result<()> {
@@ -224,13 +252,14 @@ impl CgroupManager {
         if let Some(slices) = &self.slices {
             slices.stop(&name.unit())?;
         }
-        self.files.remove(&path)
+        self.files.remove(&path, &*self.filesystem)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filesystem::LinuxFilesystem;
     use crate::objects::testing::object;
     use std::path::Path;
 
@@ -242,7 +271,8 @@ mod tests {
 
     fn manager(root: &Path, driver: CgroupDriver) -> CgroupManager {
         let options = CgroupOptions { driver, is_per_qos: true, ..CgroupOptions::default() };
-        CgroupManager::new(CgroupFiles::V2(root.to_owned()), options, None).unwrap()
+        CgroupManager::new(CgroupFiles::V2(root.to_owned()), options, None, Arc::new(LinuxFilesystem))
+            .unwrap()
     }
 
     #[test]
@@ -296,10 +326,12 @@ mod tests {
         let files = CgroupFiles::V2(dir.path().to_owned());
         let options =
             CgroupOptions { root: "/none".to_owned(), is_per_qos: true, ..CgroupOptions::default() };
-        let error = CgroupManager::new(files.clone(), options.clone(), None).err().unwrap();
+        let error = CgroupManager::new(files.clone(), options.clone(), None, Arc::new(LinuxFilesystem))
+            .err()
+            .unwrap();
         assert_eq!(error, "invalid configuration: cgroup-root \"/none\" doesn't exist");
         let options = CgroupOptions { is_per_qos: false, root: String::new(), ..options };
-        let manager = CgroupManager::new(files, options, None).unwrap();
+        let manager = CgroupManager::new(files, options, None, Arc::new(LinuxFilesystem)).unwrap();
         assert_eq!(manager.pod_parent(&pod("u", "{}")), "");
     }
 }

@@ -1,5 +1,6 @@
 //! The configuration with all defaults.
 
+use super::fields::FieldRow;
 use super::{cpuset, fields};
 use schema::{Value, encode};
 use std::collections::BTreeMap;
@@ -58,6 +59,13 @@ impl Configuration {
     /// The whole configuration as JSON, for `/configz`.
     pub fn json(&self) -> Vec<u8> {
         encode::json(&self.tree, fields::table())
+    }
+
+    /// The fields without effect that differ from their defaults.
+    pub fn ineffective_fields(&self) -> Vec<&'static str> {
+        let defaults = Configuration::default();
+        let is_set = |row: &FieldRow| self.tree.at(&row.steps()) != defaults.tree.at(&row.steps());
+        fields::rows().filter(|row| row.is_ignored && is_set(row)).map(|row| row.path).collect()
     }
 
     pub fn at(&self, path: &[&str]) -> Option<&Value> {
@@ -136,6 +144,18 @@ fn is_zero(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_without_effect_are_listed_if_they_are_set() {
+        assert!(Configuration::default().ineffective_fields().is_empty());
+        let mut given = Value::map();
+        given.set(&["runOnce"], true);
+        given.set(&["hairpinMode"], "promiscuous-bridge".to_owned());
+        given.set(&["tracing", "endpoint"], "localhost:4317".to_owned());
+        given.set(&["maxPods"], 5);
+        let fields = Configuration::with_defaults(given).ineffective_fields();
+        assert_eq!(fields, ["runOnce", "tracing.endpoint"]);
+    }
 
     #[test]
     fn defaults_are_those_of_the_table() {

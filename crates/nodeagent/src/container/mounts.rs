@@ -5,12 +5,11 @@ use super::expansion::expand_sub_path;
 use super::hostname::hostname_and_domain;
 use super::hosts;
 use super::node_facts::NodeFacts;
+use crate::filesystem::Filesystem;
 use crate::runtime::{Mount, Propagation};
-use crate::volumes::mounter::Mounter;
 use crate::volumes::mounts::PodMounts;
 use crate::volumes::subpath::{self, SubPath};
 use api::core::v1::{Container, Pod, VolumeMount};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const CONTAINER_DIR_MODE: u32 = 0o750;
@@ -22,7 +21,7 @@ pub struct MountSources<'a> {
     pub pod: &'a Pod,
     pub pod_ips: &'a [String],
     pub volumes: &'a PodMounts,
-    pub mounter: &'a dyn Mounter,
+    pub filesystem: &'a dyn Filesystem,
     pub node: &'a NodeFacts,
 }
 
@@ -92,11 +91,11 @@ fn mount_sub_path(
     let target = subpath::target(&pod_dir, &mount.name, &container.name, index);
     let sub = SubPath { volume, path, target: &target };
     let of = format!("volumeMount {:?} of container {:?}", mount.name, container.name);
-    subpath::make_directories(&sub).map_err(|error| {
+    subpath::make_directories(&sub, sources.filesystem).map_err(|error| {
         tracing::warn!(%error, volume = mount.name, container = container.name, "a subPath was not created");
         format!("failed to create subPath directory for {of}")
     })?;
-    subpath::mount(&sub, sources.mounter).map_err(|error| {
+    subpath::mount(&sub, sources.filesystem).map_err(|error| {
         tracing::warn!(%error, volume = mount.name, container = container.name, "a subPath was not mounted");
         format!("failed to prepare subPath for {of}")
     })?;
@@ -104,7 +103,7 @@ fn mount_sub_path(
 }
 
 fn hosts_mount(sources: &MountSources<'_>) -> Result<Mount, ContainerConfigError> {
-    let MountSources { pod, node, .. } = sources;
+    let MountSources { pod, node, filesystem, .. } = sources;
     let (hostname, domain) = hostname_and_domain(pod, &node.dns.cluster_domain)?;
     let aliases = &pod.spec.host_aliases;
     let read = |error: std::io::Error| ContainerConfigError::new(crate::volumes::plugin::io_text(&error));
@@ -116,12 +115,12 @@ fn hosts_mount(sources: &MountSources<'_>) -> Result<Mount, ContainerConfigError
     let path = directory.join(hosts::FILE);
     // containers have the file mounted: it is written in place
     let write = || {
-        std::fs::DirBuilder::new().recursive(true).mode(CONTAINER_DIR_MODE).create(&directory)?;
+        filesystem.create_dir_all(&directory, CONTAINER_DIR_MODE)?;
         if std::fs::read(&path).is_ok_and(|old| old == text.as_bytes()) {
             return Ok(());
         }
-        std::fs::write(&path, &text)?;
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(HOSTS_MODE))
+        filesystem.write(&path, text.as_bytes())?;
+        filesystem.set_mode(&path, HOSTS_MODE)
     };
     write().map_err(read)?;
     Ok(Mount {
@@ -140,9 +139,9 @@ fn termination_mount(sources: &MountSources<'_>, container: &Container, random: 
     let directory = sources.node.container_dir(&sources.pod.metadata.uid, &container.name);
     let path = directory.join(format!("{:08x}", random & 0xffff_ffff));
     let make = || {
-        std::fs::DirBuilder::new().recursive(true).mode(CONTAINER_DIR_MODE).create(&directory)?;
-        std::fs::File::create(&path)?;
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(TERMINATION_LOG_MODE))
+        sources.filesystem.create_dir_all(&directory, CONTAINER_DIR_MODE)?;
+        sources.filesystem.create_file(&path, TERMINATION_LOG_MODE)?;
+        sources.filesystem.set_mode(&path, TERMINATION_LOG_MODE)
     };
     if let Err(error) = make() {
         tracing::warn!(%error, container = container.name, "the file of the termination message was not made");

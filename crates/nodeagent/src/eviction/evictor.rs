@@ -8,6 +8,7 @@ use super::machine::MachineObserver;
 use super::pressure::PressureState;
 use super::ranking::{PodUsage, message, victim};
 use super::thresholds::{Pressure, Signal, Threshold};
+use crate::images::collector::unused;
 use crate::node::conditions::Pressures;
 use crate::pod::events::PodEvents;
 use crate::pod::worker::KillRequest;
@@ -22,7 +23,7 @@ use api::core::v1::Pod;
 use client::EventType;
 use env::World;
 use names::node::CONTAINER_NAME;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -183,17 +184,11 @@ impl Evictor {
     /// Removes the images that no container uses. Returns their number.
     async fn remove_unused_images(&self) -> usize {
         let runtime = &self.options.runtime;
-        let (Ok(images), Ok(containers)) = (runtime.images().await, runtime.containers().await) else {
+        let (Ok(images), Ok(containers)) = (runtime.images().await, runtime.containers(None).await) else {
             return 0;
         };
-        let used: BTreeSet<String> = containers.into_iter().flat_map(|it| [it.image, it.image_ref]).collect();
         let mut removed = 0;
-        for image in images {
-            let mut names = image.tags.iter().chain(&image.digests).chain([&image.id]);
-            let kept = &self.options.kept_images;
-            if image.is_pinned || names.any(|name| used.contains(name) || kept.contains(name)) {
-                continue;
-            }
+        for image in unused(&images, &containers, &self.options.kept_images) {
             match runtime.remove_image(&image.id).await {
                 Ok(()) => removed += 1,
                 Err(why) => tracing::warn!(image = image.id, %why, "an unused image was not removed"),

@@ -1,12 +1,12 @@
 use super::machine::MachineObserver;
 use super::thresholds::ThresholdConfig;
 use super::{Evictor, EvictorOptions};
+use crate::filesystem::testing::FakeFilesystem;
 use crate::node::conditions::Pressures;
 use crate::objects::testing::FixedObjects;
 use crate::pod::testing::{TestNode, pod};
 use crate::stats::AgentMetrics;
 use crate::volumes::VolumeManager;
-use crate::volumes::testing::FakeMounter;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ const FREE: &str = r#"{"restartPolicy":"Always","containers":[{"name":"a","image
 
 fn evictor(node: &TestNode, dir: &Path, pressures: Arc<Mutex<Pressures>>) -> Evictor {
     let objects = Arc::new(FixedObjects::default());
-    let volumes = VolumeManager::new(dir, Arc::new(FakeMounter::default()), objects, node.clock.clone());
+    let volumes = VolumeManager::new(dir, Arc::new(FakeFilesystem::default()), objects, node.clock.clone());
     let hard = BTreeMap::from([("memory.available".to_owned(), "100Ki".to_owned())]);
     Evictor::new(EvictorOptions {
         runtime: Arc::new(node.runtime.clone()),

@@ -6,11 +6,15 @@
 //! | [`keyring`], [`image_match`] | credentials by image |
 //! | [`docker_config`] | credentials in files of the node |
 //! | [`providers`] | credentials from programs |
+//! | [`pull_rate`] | pulls per second |
+//! | [`collector`] | removes unused images of a full disk |
 
+pub mod collector;
 pub mod docker_config;
 pub mod image_match;
 pub mod keyring;
 pub mod providers;
+pub mod pull_rate;
 pub mod reference;
 
 use crate::pod::backoff::{BackoffTable, go_duration};
@@ -23,6 +27,7 @@ use env::World;
 use futures_util::future::BoxFuture;
 use keyring::Keyring;
 use parking_lot::Mutex;
+use pull_rate::PullRate;
 use schema::problem::quoted;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +48,23 @@ pub struct ImageError {
     pub retry_at: Option<Duration>,
 }
 
+/// Why an image was not pulled.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum PullError {
+    #[error("pull QPS exceeded")]
+    Rate,
+    #[error("{0}")]
+    Runtime(RuntimeError),
+}
+
+/// Limits of pulls. The default has none.
+#[derive(Debug, Default)]
+pub struct PullLimits {
+    /// Pulls at once.
+    pub parallel: Option<usize>,
+    pub rate: Option<PullRate>,
+}
+
 /// Makes images present. One of all pods of a node.
 pub struct Images {
     runtime: SharedRuntime,
@@ -50,6 +72,7 @@ pub struct Images {
     backoff: Mutex<BackoffTable<(String, String)>>,
     /// Pulls that run at once, if they are limited.
     pulls: Option<Semaphore>,
+    rate: Option<PullRate>,
     providers: Option<Arc<dyn CredentialProviders>>,
 }
 
@@ -57,10 +80,11 @@ impl Images {
     pub fn new(
         runtime: SharedRuntime,
         world: World,
-        parallel: Option<usize>,
+        limits: PullLimits,
         providers: Option<Arc<dyn CredentialProviders>>,
     ) -> Self {
-        Images { runtime, world, backoff: Mutex::default(), pulls: parallel.map(Semaphore::new), providers }
+        let pulls = limits.parallel.map(Semaphore::new);
+        Images { runtime, world, backoff: Mutex::default(), pulls, rate: limits.rate, providers }
     }
 
     /// A container's image, after a pull if the policy wants one.
@@ -157,11 +181,11 @@ impl Images {
             auths.extend(providers.credentials(&repository).await);
         }
         if auths.is_empty() {
-            return self.runtime.pull(image, None, sandbox).await.map_err(|why| why.to_string());
+            return self.pull_once(image, None, sandbox).await.map_err(|why| why.to_string());
         }
-        let mut errors: Vec<RuntimeError> = Vec::new();
+        let mut errors: Vec<PullError> = Vec::new();
         for auth in &auths {
-            match self.runtime.pull(image, Some(auth), sandbox).await {
+            match self.pull_once(image, Some(auth), sandbox).await {
                 Ok(reference) => return Ok(reference),
                 Err(why) if errors.contains(&why) => {}
                 Err(why) => errors.push(why),
@@ -169,5 +193,17 @@ impl Images {
         }
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Err(if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) })
+    }
+
+    async fn pull_once(
+        &self,
+        image: &str,
+        auth: Option<&RegistryAuth>,
+        sandbox: &SandboxConfig,
+    ) -> Result<String, PullError> {
+        if self.rate.as_ref().is_some_and(|rate| !rate.take(self.world.elapsed())) {
+            return Err(PullError::Rate);
+        }
+        self.runtime.pull(image, auth, sandbox).await.map_err(PullError::Runtime)
     }
 }

@@ -6,11 +6,12 @@
 //! 0.log.20260102-020405.gz        older ones
 //! ```
 
-use crate::runtime::{ContainerState, SharedRuntime};
+use crate::filesystem::{Filesystem, unless_absent};
+use crate::runtime::{ContainerState, RuntimeError, SharedRuntime};
 use env::World;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ const TEMPORARY: &str = ".tmp";
 pub struct Rotation {
     pub runtime: SharedRuntime,
     pub world: World,
+    /// The directory of the log directories of pods.
+    pub log_dir: PathBuf,
     /// The size at which a file is rotated.
     pub max_bytes: u64,
     /// Files per container, with the current one.
@@ -33,39 +36,30 @@ pub struct Rotation {
 
 impl Rotation {
     pub async fn run(self) {
-        let mut paths = HashMap::new();
         loop {
             env::sleep(&self.world, INTERVAL).await;
-            if let Err(why) = self.rotate_all(&mut paths).await {
+            if let Err(why) = self.rotate_all().await {
                 tracing::debug!(%why, "log files cannot be rotated");
             }
         }
     }
 
-    /// `paths` has the files of containers that were seen before, by id.
-    async fn rotate_all(
-        &self,
-        paths: &mut HashMap<String, PathBuf>,
-    ) -> Result<(), crate::runtime::RuntimeError> {
-        let containers = self.runtime.containers().await?;
-        let running: HashSet<&str> =
-            containers.iter().filter(|it| it.state == ContainerState::Running).map(|it| &*it.id).collect();
-        paths.retain(|id, _| running.contains(&**id));
-        for id in running {
-            let path = match paths.get(id) {
-                Some(path) => path.clone(),
-                None => {
-                    let Ok(status) = self.runtime.container_status(id).await else { continue };
-                    let path = PathBuf::from(status.log_path);
-                    paths.insert(id.to_owned(), path.clone());
-                    path
-                }
-            };
-            let Ok(data) = tokio::fs::metadata(&path).await else { continue };
-            if data.len() < self.max_bytes {
+    /// Looks at the files first: most of the time none is too large, and the runtime is not asked.
+    async fn rotate_all(&self) -> Result<(), RuntimeError> {
+        let (log_dir, max_bytes) = (self.log_dir.clone(), self.max_bytes);
+        let found = tokio::task::spawn_blocking(move || large_files(&log_dir, max_bytes)).await;
+        let large = found.unwrap_or_default();
+        if large.is_empty() {
+            return Ok(());
+        }
+        let containers = self.runtime.containers(None).await?;
+        for container in containers.into_iter().filter(|it| it.state == ContainerState::Running) {
+            let Ok(status) = self.runtime.container_status(&container.id).await else { continue };
+            let path = PathBuf::from(status.log_path);
+            if !large.contains(&path) {
                 continue;
             }
-            if let Err(why) = self.rotate(id, &path).await {
+            if let Err(why) = self.rotate(&container.id, &path).await {
                 tracing::warn!(%why, path = %path.display(), "a log file cannot be rotated");
             }
         }
@@ -86,6 +80,17 @@ impl Rotation {
         }
         Ok(())
     }
+}
+
+/// The files that containers write, `POD/CONTAINER/ATTEMPT.log`, of at least a size.
+fn large_files(log_dir: &Path, max_bytes: u64) -> HashSet<PathBuf> {
+    let below = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let files = below(log_dir.to_owned()).flat_map(|pod| below(pod.path())).flat_map(|it| below(it.path()));
+    let is_current = |name: &std::ffi::OsStr| name.as_encoded_bytes().ends_with(b".log");
+    files
+        .filter(|it| is_current(&it.file_name()) && it.metadata().is_ok_and(|data| data.len() >= max_bytes))
+        .map(|it| it.path())
+        .collect()
 }
 
 /// A time as part of a name: `20260102-030405`.
@@ -113,6 +118,18 @@ fn rotated(path: &Path) -> io::Result<Vec<PathBuf>> {
     }
     all.sort();
     Ok(all)
+}
+
+/// Removes the log of a container that is gone, with its rotated files.
+pub fn remove(path: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
+    if path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let rotated = match rotated(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        rotated => rotated?,
+    };
+    rotated.iter().chain([&path.to_owned()]).try_for_each(|it| unless_absent(filesystem.remove_file(it)))
 }
 
 /// Removes temporary and surplus files, and compresses the rest.
@@ -166,5 +183,19 @@ mod tests {
         names.sort();
         assert_eq!(names, ["0.log", "0.log.20200102-000000.gz", "0.log.20200103-000000.gz"]);
         assert_eq!(timestamp(1_577_836_800), "20200101-000000");
+    }
+
+    #[test]
+    fn files_that_containers_write_are_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("n_p_u/c");
+        std::fs::create_dir_all(&directory).unwrap();
+        for (name, size) in [("0.log", 9), ("1.log", 10), ("1.log.20200101-000000", 99)] {
+            std::fs::write(directory.join(name), vec![b'x'; size]).unwrap();
+        }
+        assert_eq!(large_files(folder.path(), 10), HashSet::from([directory.join("1.log")]));
+        remove(&directory.join("1.log"), &crate::filesystem::LinuxFilesystem).unwrap();
+        let left: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(left, ["0.log"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::testing::{TestNode, deleted, pod, pod_of, settle};
 use crate::runtime::ContainerState;
-use crate::runtime::simulated::{Behaviour, Fault};
+use crate::runtime::simulated::{Behaviour, CallLimit, Fault};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -104,12 +104,10 @@ async fn a_full_disk_delays_a_pod() {
 #[tokio::test]
 async fn a_pod_that_is_gone_when_the_agent_comes_back_is_ended() {
     for limit in 1..6 {
-        let mut node = TestNode::new().await;
-        node.runtime.limit_calls(Some(limit));
+        let mut node = TestNode::with_limit(Some(CallLimit::new(limit))).await;
         node.workers.set(pod(RUNS));
-        let runtime = node.runtime.clone();
         tokio::select! {
-            () = runtime.limit_reached() => {}
+            () = node.killed() => {}
             () = node.until("ready", |node| is_ready(node, "u")) => {}
         }
         node = node.restart().await;

@@ -4,7 +4,6 @@ use super::setup::PodSetup;
 use super::workers::PodWorkers;
 use crate::runtime::{RuntimeError, SharedRuntime, labels};
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +16,6 @@ pub struct Collector {
     pub workers: Arc<PodWorkers>,
     pub world: env::World,
     pub setup: Arc<dyn PodSetup>,
-    /// The directory of pods' log directories.
-    pub log_dir: PathBuf,
-    /// The directory of links to log files.
-    pub link_dir: PathBuf,
 }
 
 impl Collector {
@@ -33,10 +28,11 @@ impl Collector {
         }
     }
 
-    /// Removes all sandboxes of pods without a worker, and all but the newest of the others; then logs.
+    /// Removes all sandboxes of pods without a worker, and all but the newest of the others; then what they
+    /// have left on the machine.
     pub async fn collect(&self) -> Result<(), RuntimeError> {
         let mut sandboxes: HashMap<String, Vec<_>> = HashMap::new();
-        for info in self.runtime.sandboxes().await?.into_iter().filter(labels::is_pod_sandbox) {
+        for info in self.runtime.sandboxes(None).await?.into_iter().filter(labels::is_pod_sandbox) {
             sandboxes
                 .entry(labels::pod_uid(&info.labels).unwrap_or_default().to_owned())
                 .or_default()
@@ -56,27 +52,10 @@ impl Collector {
                 tracing::warn!(uid, %why, "the remains of a pod could not be removed");
             }
         }
-        self.collect_logs();
         Ok(())
     }
 
     fn is_known(&self, uid: &str) -> bool {
         self.workers.contains(uid) || self.workers.was_running(uid)
-    }
-
-    fn collect_logs(&self) {
-        for entry in std::fs::read_dir(&self.log_dir).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let Some((_, uid)) = name.rsplit_once('_') else { continue };
-            if !self.is_known(uid) {
-                let _ = std::fs::remove_dir_all(entry.path());
-            }
-        }
-        for entry in std::fs::read_dir(&self.link_dir).into_iter().flatten().flatten() {
-            let is_link = entry.file_type().is_ok_and(|it| it.is_symlink());
-            if is_link && !entry.path().exists() {
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
     }
 }

@@ -89,12 +89,12 @@ impl Observer {
     /// Compares all sandboxes and containers with the last list, and wakes the workers of those that differ.
     async fn relist(&mut self) -> Result<(), RuntimeError> {
         let mut states = HashMap::new();
-        for sandbox in self.runtime.sandboxes().await? {
+        for sandbox in self.runtime.sandboxes(None).await? {
             let state = if sandbox.is_ready { ContainerState::Running } else { ContainerState::Exited };
             let uid = labels::pod_uid(&sandbox.labels).unwrap_or_default().to_owned();
             states.insert(sandbox.id, (uid, state));
         }
-        for container in self.runtime.containers().await? {
+        for container in self.runtime.containers(None).await? {
             let uid = labels::pod_uid(&container.labels).unwrap_or_default().to_owned();
             states.insert(container.id, (uid, container.state));
         }

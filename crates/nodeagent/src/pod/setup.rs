@@ -1,7 +1,7 @@
 //! The surroundings of a pod's containers: directories, volumes, cgroup, configurations.
 
 use super::spec::ContainerSpec;
-use crate::runtime::{ContainerConfig, ImageInfo, SandboxConfig};
+use crate::runtime::{ContainerConfig, ContainerStatus, ImageInfo, SandboxConfig};
 use api::core::v1::{Pod, Secret};
 use client::Note;
 use futures_util::future::BoxFuture;
@@ -71,6 +71,8 @@ pub trait PodSetup: Send + Sync + 'static {
     fn logged_attempts(&self, pod: &Pod, container: &str) -> u32;
     /// A container has started: its log gets a link in the flat directory of logs.
     fn container_started(&self, pod: &Pod, container: &str, id: &str, attempt: u32);
+    /// The runtime has removed an ended container: its log goes, too.
+    fn container_removed(&self, pod: &Pod, container: &ContainerStatus);
     /// Removes volumes and cgroup of a pod without processes.
     fn clean<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>>;
     /// Uids of pods that have something left on the machine.

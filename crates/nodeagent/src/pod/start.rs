@@ -372,6 +372,13 @@ impl Worker {
         self.touched.extend(sandboxes.chain(containers));
     }
 
+    /// Whether a container gets the stop signal without a hook before it.
+    fn is_stopping(&self, id: &str) -> bool {
+        let container = self.observed.containers.iter().find(|it| it.id == id);
+        let spec = container.and_then(|it| find(&self.pod, &it.name));
+        spec.is_some_and(|it| it.container.lifecycle.as_ref().is_none_or(|it| it.pre_stop.is_none()))
+    }
+
     /// Ends the containers of a pod that ends, with reports between, until all have ended or another request comes.
     pub(super) async fn stop_all(
         &mut self,
@@ -401,16 +408,20 @@ impl Worker {
                     message: format!("Stopping container {}", status.name),
                     grace,
                 };
-                end.run()
+                async move { (&status.id, end.run().await) }
             })
             .collect();
         while !ends.is_empty() {
             tokio::select! {
-                Some(ended) = ends.next() => {
-                    self.touch_all();
+                Some((id, ended)) = ends.next() => {
+                    self.touched.insert(id.clone());
                     ended?;
                 }
                 Some(message) = inbox.recv() => {
+                    // the call that stops a container returns when the runtime shows its end
+                    if matches!(&message, Message::Exit(id) if self.is_stopping(id)) {
+                        continue;
+                    }
                     self.take(message);
                     let shorter = grace_period(&self.pod);
                     if request.grace.is_none() && shorter < grace {

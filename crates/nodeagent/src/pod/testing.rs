@@ -7,10 +7,10 @@ use super::setup::{ConfigError, ContainerInput, PodSetup, SetupError};
 use super::spec::ContainerKind;
 use super::worker::{StatusSink, WorkerContext};
 use super::workers::PodWorkers;
-use crate::images::Images;
+use crate::images::{Images, PullLimits};
 use crate::probes::worker::Prober;
-use crate::runtime::simulated::SimulatedRuntime;
-use crate::runtime::{ContainerConfig, SandboxConfig};
+use crate::runtime::simulated::{CallLimit, SimulatedRuntime};
+use crate::runtime::{ContainerConfig, ContainerStatus, SandboxConfig};
 use crate::stats::AgentMetrics;
 use api::core::v1::{Pod, PodStatus, Secret};
 use client::{EventType, Note};
@@ -114,6 +114,8 @@ impl PodSetup for TestSetup {
 
     fn container_started(&self, _: &Pod, _: &str, _: &str, _: u32) {}
 
+    fn container_removed(&self, _: &Pod, _: &ContainerStatus) {}
+
     fn clean<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>> {
         self.prepared.lock().remove(&pod.metadata.uid);
         async { Ok(()) }.boxed()
@@ -154,6 +156,9 @@ pub struct TestNode {
     pub runtime: SimulatedRuntime,
     pub records: Arc<Records>,
     pub setup: Arc<TestSetup>,
+    /// The end of the agent, if it has one.
+    pub limit: Option<Arc<CallLimit>>,
+    surroundings: Arc<dyn PodSetup>,
     pub workers: Arc<PodWorkers>,
     observer: tokio::task::AbortHandle,
     _ips: watch::Sender<Vec<String>>,
@@ -168,18 +173,30 @@ impl Drop for TestNode {
 
 impl TestNode {
     pub async fn new() -> Self {
+        Self::with_limit(None).await
+    }
+
+    /// An agent that is killed at the last call of a limit.
+    pub async fn with_limit(limit: Option<Arc<CallLimit>>) -> Self {
         let clock = Simulated::new(1_000_000_000, 1);
         let runtime = SimulatedRuntime::new(clock.clone());
-        Self::start(clock, runtime, Arc::default(), Arc::default()).await
+        let setup: Arc<TestSetup> = Arc::default();
+        let parts = (clock, runtime, Arc::default(), setup.clone());
+        Self::start(parts, setup, limit).await
     }
 
     /// Another agent on the same machine.
     pub async fn restart(self) -> Self {
-        self.runtime.limit_calls(None);
+        let surroundings = self.surroundings.clone();
+        self.restart_with(surroundings, None).await
+    }
+
+    /// Another agent on the same machine, which makes the surroundings of pods anew.
+    pub async fn restart_with(self, surroundings: Arc<dyn PodSetup>, limit: Option<Arc<CallLimit>>) -> Self {
         let (clock, runtime) = (self.clock.clone(), self.runtime.clone());
         let (records, setup) = (self.records.clone(), self.setup.clone());
         drop(self);
-        Self::start(clock, runtime, records, setup).await
+        Self::start((clock, runtime, records, setup), surroundings, limit).await
     }
 
     /// Removes what pods have left that are gone.
@@ -188,30 +205,27 @@ impl TestNode {
             runtime: Arc::new(self.runtime.clone()),
             workers: self.workers.clone(),
             world: self.clock.clone(),
-            setup: self.setup.clone(),
-            log_dir: "/nonexistent".into(),
-            link_dir: "/nonexistent".into(),
+            setup: self.surroundings.clone(),
         };
         collector.collect().await.unwrap();
     }
 
     async fn start(
-        clock: Arc<Simulated>,
-        runtime: SimulatedRuntime,
-        records: Arc<Records>,
-        setup: Arc<TestSetup>,
+        (clock, runtime, records, setup): (Arc<Simulated>, SimulatedRuntime, Arc<Records>, Arc<TestSetup>),
+        surroundings: Arc<dyn PodSetup>,
+        limit: Option<Arc<CallLimit>>,
     ) -> Self {
         let world: World = clock.clone();
         let (ips_sender, host_ips) = watch::channel(vec!["10.1.1.1".to_owned()]);
         let (finished, ends) = mpsc::unbounded_channel();
-        let shared = Arc::new(runtime.clone());
+        let shared = Arc::new(runtime.with_limit(limit.clone()));
         let context = WorkerContext {
             runtime: shared.clone(),
             runtime_name: "simulated".into(),
             world: world.clone(),
-            setup: setup.clone(),
+            setup: surroundings.clone(),
             events: records.clone(),
-            images: Images::new(shared.clone(), world.clone(), None, None),
+            images: Images::new(shared.clone(), world.clone(), PullLimits::default(), None),
             statuses: records.clone(),
             prober: Prober {
                 runtime: shared.clone(),
@@ -227,7 +241,18 @@ impl TestNode {
         let observer =
             tokio::spawn(Observer::new(shared, world, workers.clone(), AgentMetrics::default()).run())
                 .abort_handle();
-        TestNode { clock, runtime, records, setup, workers, observer, _ips: ips_sender, ends }
+        TestNode {
+            clock,
+            runtime,
+            records,
+            setup,
+            limit,
+            surroundings,
+            workers,
+            observer,
+            _ips: ips_sender,
+            ends,
+        }
     }
 
     /// Forgets the pods that have ended and are gone, as the agent does.
@@ -245,6 +270,14 @@ impl TestNode {
 
     pub fn is_finished(&self, uid: &str) -> bool {
         self.records.statuses.lock().get(uid).is_some_and(|it| it.1)
+    }
+
+    /// Completes when the agent is killed; never for one without a limit.
+    pub async fn killed(&self) {
+        match &self.limit {
+            Some(limit) => limit.reached().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Moves the clock until a condition holds.

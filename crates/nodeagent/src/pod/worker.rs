@@ -351,8 +351,10 @@ impl Worker {
         self.exits.clear();
         self.touched.clear();
         for id in superseded(&self.pod, &self.observed) {
+            let Some(index) = self.observed.containers.iter().position(|it| it.id == id) else { continue };
             if runtime.remove_container(&id).await.is_ok() {
-                self.observed.containers.retain(|it| it.id != id);
+                let removed = self.observed.containers.remove(index);
+                self.context.setup.container_removed(&self.pod, &removed);
             }
         }
         let ip = self.observed.ips().first().or(self.context.host_ips.borrow().first()).cloned();
@@ -400,7 +402,7 @@ impl Worker {
     pub(super) async fn relist(&mut self) -> Result<(), RuntimeError> {
         let runtime = self.context.runtime.clone();
         let uid = Some(&*self.pod.metadata.uid);
-        let (sandboxes, containers) = (runtime.sandboxes().await?, runtime.containers().await?);
+        let (sandboxes, containers) = (runtime.sandboxes(uid).await?, runtime.containers(uid).await?);
         let mut observed = PodObservation::default();
         for info in sandboxes.into_iter().filter(|it| labels::pod_uid(&it.labels) == uid) {
             match runtime.sandbox_status(&info.id).await {

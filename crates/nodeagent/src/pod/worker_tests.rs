@@ -2,7 +2,7 @@
 
 use super::testing::{TestNode, deleted, pod};
 use crate::runtime::ContainerState;
-use crate::runtime::simulated::Behaviour;
+use crate::runtime::simulated::{Behaviour, CallLimit};
 use std::time::Duration;
 
 const RUNS: &str = r#"{"restartPolicy":"Always","containers":[{"name":"a","image":"x"}]}"#;
@@ -162,13 +162,11 @@ async fn a_deletion_interrupts_nothing_half_and_a_shorter_grace_counts() {
 async fn an_agent_that_is_killed_at_any_action_finishes_the_life_of_a_pod() {
     let spec = r#"{"restartPolicy":"Always","initContainers":[{"name":"i","image":"x"}],"containers":[{"name":"a","image":"x"},{"name":"b","image":"x"}]}"#;
     for limit in 1..20 {
-        let mut node = TestNode::new().await;
+        let mut node = TestNode::with_limit(Some(CallLimit::new(limit))).await;
         node.runtime.behave("i", ends(1, 0));
         let pod = pod(spec);
-        let mut left = Some(limit);
-        node.runtime.limit_calls(left);
         node.workers.set(pod.clone());
-        node = run_until(node, &mut left, pod.clone(), ready).await;
+        node = run_until(node, pod.clone(), ready).await;
         let running = |node: &TestNode, name: &str| {
             let states = node.runtime.container_states();
             states.iter().filter(|it| it.0 == name && it.2 == ContainerState::Running).count()
@@ -177,7 +175,7 @@ async fn an_agent_that_is_killed_at_any_action_finishes_the_life_of_a_pod() {
         assert_eq!(node.runtime.sandbox_count().0, 1, "limit {limit}");
         let gone = deleted(&pod, 2);
         node.workers.set(gone.clone());
-        node = run_until(node, &mut left, gone, |node| node.is_finished("u")).await;
+        node = run_until(node, gone, |node| node.is_finished("u")).await;
         assert_eq!((running(&node, "a"), running(&node, "b")), (0, 0), "limit {limit}");
         assert_eq!(node.runtime.sandbox_count().0, 0, "limit {limit}");
     }
@@ -186,23 +184,17 @@ async fn an_agent_that_is_killed_at_any_action_finishes_the_life_of_a_pod() {
 /// Runs until a condition holds; an agent that reaches its limit is replaced by another.
 async fn run_until(
     mut node: TestNode,
-    left: &mut Option<usize>,
     pod: std::sync::Arc<api::core::v1::Pod>,
     mut condition: impl FnMut(&TestNode) -> bool,
 ) -> TestNode {
-    if left.is_some() {
-        let runtime = node.runtime.clone();
-        let is_killed = tokio::select! {
-            () = runtime.limit_reached() => true,
-            () = node.until("the condition", &mut condition) => false,
-        };
-        if !is_killed {
-            return node;
-        }
-        *left = None;
+    let is_killed = tokio::select! {
+        () = node.killed() => true,
+        () = node.until("the condition", &mut condition) => false,
+    };
+    if is_killed {
         node = node.restart().await;
         node.workers.set(pod);
+        node.until("the condition after a restart", condition).await;
     }
-    node.until("the condition after a restart", condition).await;
     node
 }

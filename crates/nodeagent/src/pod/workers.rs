@@ -35,7 +35,7 @@ impl PodWorkers {
     pub async fn new(context: Arc<WorkerContext>) -> Result<Self, RuntimeError> {
         let mut unclaimed: HashMap<String, PodObservation> = HashMap::new();
         let runtime = &context.runtime;
-        for info in runtime.sandboxes().await? {
+        for info in runtime.sandboxes(None).await? {
             let Some(uid) = labels::pod_uid(&info.labels) else { continue };
             let status = match runtime.sandbox_status(&info.id).await {
                 Err(why) if why.is_not_found() => continue,
@@ -43,7 +43,7 @@ impl PodWorkers {
             };
             unclaimed.entry(uid.to_owned()).or_default().set_sandbox(status);
         }
-        for info in runtime.containers().await? {
+        for info in runtime.containers(None).await? {
             let Some(uid) = labels::pod_uid(&info.labels) else { continue };
             let status = match runtime.container_status(&info.id).await {
                 Err(why) if why.is_not_found() => continue,

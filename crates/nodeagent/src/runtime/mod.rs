@@ -53,8 +53,8 @@ pub trait Runtime: Send + Sync + 'static {
     fn stop_sandbox<'a>(&'a self, id: &'a str) -> Call<'a, ()>;
     /// Removes a sandbox with its containers.
     fn remove_sandbox<'a>(&'a self, id: &'a str) -> Call<'a, ()>;
-    /// All sandboxes.
-    fn sandboxes(&self) -> Call<'_, Vec<SandboxInfo>>;
+    /// The sandboxes of a pod, by its uid, or all.
+    fn sandboxes<'a>(&'a self, uid: Option<&'a str>) -> Call<'a, Vec<SandboxInfo>>;
     fn sandbox_status<'a>(&'a self, id: &'a str) -> Call<'a, SandboxStatus>;
 
     /// Creates a container in a sandbox. Returns its id.
@@ -68,8 +68,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Sends the stop signal, and SIGKILL after `grace`.
     fn stop_container<'a>(&'a self, id: &'a str, grace: Duration) -> Call<'a, ()>;
     fn remove_container<'a>(&'a self, id: &'a str) -> Call<'a, ()>;
-    /// All containers.
-    fn containers(&self) -> Call<'_, Vec<ContainerInfo>>;
+    /// The containers of a pod, by its uid, or all.
+    fn containers<'a>(&'a self, uid: Option<&'a str>) -> Call<'a, Vec<ContainerInfo>>;
     fn container_status<'a>(&'a self, id: &'a str) -> Call<'a, ContainerStatus>;
     /// Changes the limits of a running container.
     fn update_resources<'a>(&'a self, id: &'a str, resources: &'a LinuxResources) -> Call<'a, ()>;

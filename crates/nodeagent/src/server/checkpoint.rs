@@ -29,7 +29,6 @@ pub async fn checkpoint(service: &Service, request: &Request<Incoming>) -> Respo
         Some(Ok(seconds)) => seconds,
         Some(Err(_)) => return refused("cannot parse value of timeout parameter".to_owned()),
     };
-    let timeout = Duration::from_secs(u64::try_from(timeout).unwrap_or(0));
     match write(service, &pod, container, timeout).await {
         Ok(archive) => body::json(serde_json::json!({ "items": [archive.to_string_lossy()] }).to_string()),
         Err(why) => {
@@ -46,7 +45,7 @@ fn has_container(pod: &Pod, name: &str) -> bool {
         || spec.ephemeral_containers.iter().any(|it| it.name == name)
 }
 
-async fn write(service: &Service, pod: &Pod, container: &str, timeout: Duration) -> Result<PathBuf, String> {
+async fn write(service: &Service, pod: &Pod, container: &str, timeout: i64) -> Result<PathBuf, String> {
     let deps = &service.deps;
     let id = running_container(service, pod, container).await?;
     let id = id.ok_or_else(|| format!("container {container} not found"))?;
@@ -54,6 +53,8 @@ async fn write(service: &Service, pod: &Pod, container: &str, timeout: Duration)
     let time = format_time(env::unix_seconds(&deps.world));
     let (name, namespace) = (&pod.metadata.name, &pod.metadata.namespace);
     let archive = deps.checkpoint_dir.join(format!("checkpoint-{name}_{namespace}-{container}-{time}.tar"));
+    let timeout = u64::try_from(timeout).map(Duration::from_secs);
+    let timeout = timeout.map_err(|_| "CheckpointContainer requires the timeout value to be > 0")?;
     let written = deps.runtime.checkpoint(&id, &archive.to_string_lossy(), timeout).await;
     written.map(|()| archive).map_err(|why| why.to_string())
 }

@@ -4,7 +4,7 @@ use super::body::{self, Body};
 use super::command_streams::{self, Action};
 use super::query;
 use super::service::Service;
-use crate::runtime::{ContainerState, StreamOptions};
+use crate::runtime::{ContainerInfo, ContainerState, StreamOptions};
 use api::core::v1::Pod;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -42,14 +42,10 @@ async fn find(service: &Service, path: &str, prefix: &str) -> Result<Target, Box
 
 /// The id of the running container of a name.
 pub async fn running_container(service: &Service, pod: &Pod, name: &str) -> Result<Option<String>, String> {
-    let containers = service.deps.runtime.containers().await.map_err(|why| why.to_string())?;
-    let uid = pod.metadata.uid.as_str();
-    let is_it = |labels: &std::collections::BTreeMap<String, String>| {
-        labels.get(node::POD_UID).map(String::as_str) == Some(uid)
-            && labels.get(node::CONTAINER_NAME).map(String::as_str) == Some(name)
-    };
-    let mut running =
-        containers.into_iter().filter(|it| it.state == ContainerState::Running && is_it(&it.labels));
+    let uid = Some(pod.metadata.uid.as_str());
+    let containers = service.deps.runtime.containers(uid).await.map_err(|why| why.to_string())?;
+    let has_name = |it: &ContainerInfo| it.labels.get(node::CONTAINER_NAME).is_some_and(|it| it == name);
+    let mut running = containers.into_iter().filter(|it| it.state == ContainerState::Running && has_name(it));
     Ok(running.next().map(|it| it.id))
 }
 

@@ -71,7 +71,7 @@ fn item(object: &[u8]) -> Vec<u8> {
 
 /// Pods with running containers, as the runtime knows them.
 pub async fn running_pods(service: &Service) -> Response<Body> {
-    let containers = match service.deps.runtime.containers().await {
+    let containers = match service.deps.runtime.containers(None).await {
         Ok(containers) => containers,
         Err(why) => return body::text(StatusCode::INTERNAL_SERVER_ERROR, why.to_string()),
     };

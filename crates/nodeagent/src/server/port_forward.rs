@@ -36,13 +36,11 @@ pub async fn port_forward(service: &Service, mut request: Request<Incoming>) -> 
     let Some(pod) = service.deps.pods.pod(namespace, name) else {
         return body::text(StatusCode::NOT_FOUND, "pod does not exist");
     };
-    let uid = pod.metadata.uid.clone();
-    let sandboxes = match service.deps.runtime.sandboxes().await {
+    let sandboxes = match service.deps.runtime.sandboxes(Some(&pod.metadata.uid)).await {
         Ok(sandboxes) => sandboxes,
         Err(why) => return body::error(StatusCode::INTERNAL_SERVER_ERROR, &why.to_string()),
     };
-    let mut ready =
-        sandboxes.into_iter().filter(|it| it.is_ready && it.labels.get(node::POD_UID) == Some(&uid));
+    let mut ready = sandboxes.into_iter().filter(|it| it.is_ready);
     let Some(sandbox) = ready.next().map(|it| it.id) else {
         let message = format!("pod not found (\"{name}_{namespace}\")");
         return body::text(StatusCode::INTERNAL_SERVER_ERROR, message);

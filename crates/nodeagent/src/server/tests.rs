@@ -294,9 +294,15 @@ async fn containers_are_checkpointed_by_the_runtime() {
     }
     let (_, denied) = server.get("POST", "/checkpoint/d/p/c", "viewer").await;
     assert_eq!(denied, "Forbidden (user=viewer, verb=create, resource=nodes, subresource=checkpoint)");
+    let (code, answer) = server.get("POST", "/checkpoint/d/p/c?timeout=-1", "admin").await;
+    let negative = "checkpointing of d/p/c failed (CheckpointContainer requires the timeout value to be > 0)";
+    assert_eq!((code, &*answer), (500, negative));
     let (code, answer) = server.get("POST", "/checkpoint/d/p/c?timeout=3", "admin").await;
-    // the simulated runtime has no checkpoints
-    assert!(code == 500 && answer.starts_with("checkpointing of d/p/c failed ("), "{answer}");
+    assert_eq!(code, 200, "{answer}");
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let archive = answer["items"][0].as_str().unwrap();
+    assert!(archive.contains("/checkpoints/checkpoint-p_d-c-") && archive.ends_with("Z.tar"), "{archive}");
+    assert_eq!(std::fs::read_to_string(archive).unwrap(), "checkpoint of c attempt 0\n");
 }
 
 #[tokio::test]

@@ -21,11 +21,11 @@ impl Usage {
         let mut samples = PageSamples::default();
         samples.add("kubelet_node_name", &[("node", &self.sources.node_name)], 1.0, 0);
         let runtime = &self.sources.runtime;
-        if let Ok(sandboxes) = runtime.sandboxes().await {
+        if let Ok(sandboxes) = runtime.sandboxes(None).await {
             let running = sandboxes.iter().filter(|it| it.is_ready).count();
             samples.add("kubelet_running_pods", &[], running as f64, 0);
         }
-        if let Ok(containers) = runtime.containers().await {
+        if let Ok(containers) = runtime.containers(None).await {
             for (state, name) in STATES {
                 let count = containers.iter().filter(|it| it.state == state).count();
                 if count > 0 {

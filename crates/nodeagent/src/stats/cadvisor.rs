@@ -150,7 +150,7 @@ impl Usage {
         let mut known = HashMap::new();
         let label =
             |labels: &BTreeMap<String, String>, key: &str| labels.get(key).cloned().unwrap_or_default();
-        for sandbox in self.sources.runtime.sandboxes().await.unwrap_or_default() {
+        for sandbox in self.sources.runtime.sandboxes(None).await.unwrap_or_default() {
             let of_pod = CgroupLabels {
                 namespace: label(&sandbox.labels, node::POD_NAMESPACE),
                 pod: label(&sandbox.labels, node::POD_NAME),
@@ -161,7 +161,7 @@ impl Usage {
             let own = CgroupLabels { name: sandbox.id.clone(), is_sandbox: true, ..of_pod };
             known.insert(sandbox.id, own);
         }
-        for container in self.sources.runtime.containers().await.unwrap_or_default() {
+        for container in self.sources.runtime.containers(None).await.unwrap_or_default() {
             let labels = CgroupLabels {
                 container: label(&container.labels, node::CONTAINER_NAME),
                 image: container.image,

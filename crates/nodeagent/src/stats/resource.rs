@@ -16,7 +16,7 @@ impl Usage {
             Ok(containers) => (containers, 0.0),
             Err(_) => (Vec::new(), 1.0),
         };
-        let listed = self.sources.runtime.containers().await.unwrap_or_default();
+        let listed = self.sources.runtime.containers(None).await.unwrap_or_default();
         let starts: HashMap<String, i64> = listed.into_iter().map(|it| (it.id, it.created_at)).collect();
         for it in &containers {
             let labels =

@@ -60,8 +60,8 @@ impl Runtime for RuntimeMeter {
         self.count("remove_podsandbox", self.runtime.remove_sandbox(id))
     }
 
-    fn sandboxes(&self) -> Call<'_, Vec<SandboxInfo>> {
-        self.count("list_podsandbox", self.runtime.sandboxes())
+    fn sandboxes<'a>(&'a self, uid: Option<&'a str>) -> Call<'a, Vec<SandboxInfo>> {
+        self.count("list_podsandbox", self.runtime.sandboxes(uid))
     }
 
     fn sandbox_status<'a>(&'a self, id: &'a str) -> Call<'a, SandboxStatus> {
@@ -89,8 +89,8 @@ impl Runtime for RuntimeMeter {
         self.count("remove_container", self.runtime.remove_container(id))
     }
 
-    fn containers(&self) -> Call<'_, Vec<ContainerInfo>> {
-        self.count("list_containers", self.runtime.containers())
+    fn containers<'a>(&'a self, uid: Option<&'a str>) -> Call<'a, Vec<ContainerInfo>> {
+        self.count("list_containers", self.runtime.containers(uid))
     }
 
     fn container_status<'a>(&'a self, id: &'a str) -> Call<'a, ContainerStatus> {

@@ -11,16 +11,17 @@
 
 use super::ownership::{ChangePolicy, set_group};
 use super::payload::{Payload, PayloadFile};
+use crate::filesystem::{Filesystem, unless_absent};
 use api::MicroTime;
 use std::collections::BTreeSet;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown, symlink};
+use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 const DIRECTORY_MODE: u32 = 0o755;
+const PRIVATE_MODE: u32 = 0o600;
 const MAX_NAME: usize = 255;
 const MAX_PATH: usize = 4096;
 
@@ -30,6 +31,7 @@ pub fn write_payload(
     payload: &Payload,
     group: Option<u32>,
     (now, random): (SystemTime, u64),
+    filesystem: &dyn Filesystem,
 ) -> io::Result<bool> {
     for path in payload.keys() {
         check_path(path).map_err(|message| io::Error::new(io::ErrorKind::InvalidInput, message))?;
@@ -42,30 +44,30 @@ pub fn write_payload(
     let existing = old.as_ref().map(|old| files_below(&target.join(old))).transpose()?.unwrap_or_default();
     let links = first_parts(payload.keys().map(Path::new));
     if old.is_some() && existing.len() == payload.len() && is_written(target, payload) {
-        return sync_links(target, &links);
+        return sync_links(target, &links, filesystem);
     }
     let new = directory_name(now, random);
-    write_files(&target.join(&new), payload)?;
+    write_files(&target.join(&new), payload, filesystem)?;
     // before the switch: containers that run may read the files from then on
     if let Some(group) = group {
-        set_group(&target.join(&new), group, true, ChangePolicy::Always)?;
+        set_group(&target.join(&new), group, true, ChangePolicy::Always, filesystem)?;
     }
     let link = target.join(NEW_DATA);
-    remove_if_there(&link)?;
-    symlink(&new, &link)?;
-    std::fs::rename(&link, target.join(DATA))?;
-    sync_links(target, &links)?;
-    remove_others(target, &new)?;
+    unless_absent(filesystem.remove_file(&link))?;
+    filesystem.symlink(Path::new(&new), &link)?;
+    filesystem.rename(&link, &target.join(DATA))?;
+    sync_links(target, &links, filesystem)?;
+    remove_others(target, &new, filesystem)?;
     Ok(true)
 }
 
 /// Makes the links that are missing, and removes the others. Returns whether any were.
-fn sync_links(target: &Path, links: &BTreeSet<PathBuf>) -> io::Result<bool> {
+fn sync_links(target: &Path, links: &BTreeSet<PathBuf>, filesystem: &dyn Filesystem) -> io::Result<bool> {
     let mut is_changed = false;
     for name in links {
         let link = target.join(name);
         if std::fs::symlink_metadata(&link).is_err() {
-            symlink(Path::new(DATA).join(name), &link)?;
+            filesystem.symlink(&Path::new(DATA).join(name), &link)?;
             is_changed = true;
         }
     }
@@ -74,7 +76,7 @@ fn sync_links(target: &Path, links: &BTreeSet<PathBuf>) -> io::Result<bool> {
         let name = PathBuf::from(entry.file_name());
         let is_link = std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(DATA).join(&name));
         if is_link && !links.contains(&name) {
-            remove_if_there(&entry.path())?;
+            unless_absent(filesystem.remove_file(&entry.path()))?;
             is_changed = true;
         }
     }
@@ -82,15 +84,12 @@ fn sync_links(target: &Path, links: &BTreeSet<PathBuf>) -> io::Result<bool> {
 }
 
 /// Removes the directories of earlier payloads.
-fn remove_others(target: &Path, current: &str) -> io::Result<()> {
+fn remove_others(target: &Path, current: &str, filesystem: &dyn Filesystem) -> io::Result<()> {
     for entry in std::fs::read_dir(target)? {
         let entry = entry?;
         let name = entry.file_name();
         if entry.file_type()?.is_dir() && name != *current && name.to_string_lossy().starts_with("..") {
-            match std::fs::remove_dir_all(entry.path()) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            unless_absent(filesystem.remove_dir_all(&entry.path()))?;
         }
     }
     Ok(())
@@ -155,41 +154,36 @@ fn first_parts<'a>(paths: impl Iterator<Item = &'a Path>) -> BTreeSet<PathBuf> {
     paths.filter_map(|path| path.components().next()).map(|part| PathBuf::from(part.as_os_str())).collect()
 }
 
-fn write_files(directory: &Path, payload: &Payload) -> io::Result<()> {
-    std::fs::DirBuilder::new().mode(DIRECTORY_MODE).create(directory)?;
+fn write_files(directory: &Path, payload: &Payload, filesystem: &dyn Filesystem) -> io::Result<()> {
+    filesystem.create_dir(directory, DIRECTORY_MODE)?;
     // the mode at creation depends on the process
-    std::fs::set_permissions(directory, PermissionsExt::from_mode(DIRECTORY_MODE))?;
+    filesystem.set_mode(directory, DIRECTORY_MODE)?;
     for (path, file) in payload {
         let path = directory.join(path);
         if let Some(parent) = path.parent() {
-            std::fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(parent)?;
+            filesystem.create_dir_all(parent, DIRECTORY_MODE)?;
         }
-        write_file(&path, file)?;
+        write_file(&path, file, filesystem)?;
     }
     Ok(())
 }
 
-fn write_file(path: &Path, file: &PayloadFile) -> io::Result<()> {
-    let mut out = std::fs::OpenOptions::new().write(true).create_new(true).mode(file.mode).open(path)?;
-    out.write_all(&file.data)?;
-    out.set_permissions(PermissionsExt::from_mode(file.mode))?;
+fn write_file(path: &Path, file: &PayloadFile, filesystem: &dyn Filesystem) -> io::Result<()> {
+    // no one else reads the file before it has its mode
+    filesystem.create_file(path, PRIVATE_MODE)?;
+    filesystem.write(path, &file.data)?;
+    filesystem.set_mode(path, file.mode)?;
     match file.user {
-        Some(user) => chown(path, Some(user), None),
+        Some(user) => filesystem.set_owner(path, Some(user), None),
         None => Ok(()),
-    }
-}
-
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
+    use crate::filesystem::LinuxFilesystem;
+    use std::os::unix::fs::{MetadataExt, symlink};
     use std::time::{Duration, UNIX_EPOCH};
 
     fn payload(files: &[(&str, &str)]) -> Payload {
@@ -211,7 +205,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         let write = |files: &[(&str, &str)], random| {
-            write_payload(dir.path(), &payload(files), None, (now, random)).unwrap()
+            write_payload(dir.path(), &payload(files), None, (now, random), &LinuxFilesystem).unwrap()
         };
         assert!(write(&[("a", "1"), ("d/b", "2")], 5));
         let first = "..2023_11_14_22_13_20.000000005";
@@ -232,7 +226,7 @@ mod tests {
     fn the_remains_of_a_crash_are_mended() {
         let dir = tempfile::tempdir().unwrap();
         let write = |files: &[(&str, &str)], random| {
-            write_payload(dir.path(), &payload(files), None, (UNIX_EPOCH, random)).unwrap()
+            write_payload(dir.path(), &payload(files), None, (UNIX_EPOCH, random), &LinuxFilesystem).unwrap()
         };
         write(&[("a", "1"), ("b", "2")], 1);
         // the agent ended before it made and removed links
@@ -251,8 +245,9 @@ mod tests {
     fn paths_stay_inside_the_volume() {
         let dir = tempfile::tempdir().unwrap();
         let check = |path: &str, expected: &str| {
-            let error =
-                write_payload(dir.path(), &payload(&[(path, "")]), None, (UNIX_EPOCH, 0)).unwrap_err();
+            let files = payload(&[(path, "")]);
+            let written = write_payload(dir.path(), &files, None, (UNIX_EPOCH, 0), &LinuxFilesystem);
+            let error = written.unwrap_err();
             assert_eq!(error.to_string(), expected);
         };
         check("../a", "invalid path: must not contain '..': ../a");

@@ -1,11 +1,10 @@
 //! Directories that live as long as a pod: on disk, in memory, or in huge pages.
 
-use super::mounter::Mounter;
+use crate::filesystem::Filesystem;
 use crate::pod_facts::{MEMORY, QosClass, ResourceList, pod_limits, qos_class};
 use api::Quantity;
 use api::core::v1::{EmptyDirVolumeSource, Pod};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// All users of the pod may write.
@@ -76,17 +75,17 @@ fn page_size_of(pod: &Pod) -> Result<u64, String> {
 }
 
 /// Makes the directory, and mounts its medium unless it is mounted.
-pub fn set_up(path: &Path, medium: Medium, mounter: &dyn Mounter) -> io::Result<()> {
-    std::fs::create_dir_all(path)?;
+pub fn set_up(path: &Path, medium: Medium, filesystem: &dyn Filesystem) -> io::Result<()> {
+    filesystem.create_dir_all(path, MODE)?;
     if medium == Medium::Disk {
-        return std::fs::set_permissions(path, PermissionsExt::from_mode(MODE));
+        return filesystem.set_mode(path, MODE);
     }
-    if mounter.is_mount_point(path)? {
+    if filesystem.is_mount_point(path)? {
         return Ok(());
     }
     match medium {
-        Medium::Memory(size) => mounter.mount_tmpfs(path, size),
-        Medium::HugePages(size) => mounter.mount_hugetlbfs(path, size),
+        Medium::Memory(size) => filesystem.mount_tmpfs(path, size),
+        Medium::HugePages(size) => filesystem.mount_hugetlbfs(path, size),
         Medium::Disk => Ok(()),
     }
 }

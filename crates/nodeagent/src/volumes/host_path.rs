@@ -1,8 +1,9 @@
 //! Host path volumes: the checks and creations of their types.
 
+use crate::filesystem::Filesystem;
 use std::fs::FileType;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 const DIRECTORY_MODE: u32 = 0o755;
@@ -10,7 +11,7 @@ const FILE_MODE: u32 = 0o644;
 
 /// Checks that a path has the type of its volume, or makes it. Without a type nothing is checked: the runtime makes
 /// a directory that is absent.
-pub fn prepare(path: &str, kind: &str) -> Result<(), String> {
+pub fn prepare(path: &str, kind: &str, filesystem: &dyn Filesystem) -> Result<(), String> {
     let (is_kind, name): (fn(&FileType) -> bool, &str) = match kind {
         "" => return Ok(()),
         "DirectoryOrCreate" | "Directory" => (FileType::is_dir, "a directory"),
@@ -27,12 +28,8 @@ pub fn prepare(path: &str, kind: &str) -> Result<(), String> {
         Err(error) => return Err(error.to_string()),
     };
     let made = match (found, kind) {
-        (None, "DirectoryOrCreate") => {
-            std::fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(file)
-        }
-        (None, "FileOrCreate") => {
-            std::fs::OpenOptions::new().write(true).create(true).mode(FILE_MODE).open(file).map(drop)
-        }
+        (None, "DirectoryOrCreate") => filesystem.create_dir_all(file, DIRECTORY_MODE),
+        (None, "FileOrCreate") => filesystem.create_file(file, FILE_MODE),
         (Some(found), _) if is_kind(&found) => Ok(()),
         _ => return Err(format!("hostPath type check failed: {path} is not {name}")),
     };
@@ -42,6 +39,7 @@ pub fn prepare(path: &str, kind: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filesystem::LinuxFilesystem;
     use std::os::unix::net::UnixListener;
 
     #[test]
@@ -52,7 +50,7 @@ mod tests {
         std::fs::write(path("f"), "").unwrap();
         let _socket = UnixListener::bind(path("s")).unwrap();
         let check = |name: &str, kind: &str, expected: &str| {
-            let verdict = prepare(&path(name), kind).err().unwrap_or_default();
+            let verdict = prepare(&path(name), kind, &LinuxFilesystem).err().unwrap_or_default();
             let expected = match expected {
                 "" => String::new(),
                 it => format!("hostPath type check failed: {} is not {it}", path(name)),
@@ -75,6 +73,6 @@ mod tests {
         check("new/dir", "DirectoryOrCreate", "");
         check("new/file", "FileOrCreate", "");
         assert!(Path::new(&path("new/dir")).is_dir() && Path::new(&path("new/file")).is_file());
-        assert_eq!(prepare("/x", "Bogus").unwrap_err(), "Bogus is an invalid volume type");
+        assert_eq!(prepare("/x", "Bogus", &LinuxFilesystem).unwrap_err(), "Bogus is an invalid volume type");
     }
 }

@@ -8,28 +8,21 @@
 //! | [`empty_dir`], [`host_path`], [`claims`] | the other types |
 //! | [`ownership`] | `fsGroup` |
 //! | [`subpath`] | paths inside volumes |
-//! | [`mounter`], [`linux_mounter`] | mounts of the node |
 //! | [`mounts`] | the result for containers |
 
 pub mod atomic_writer;
 pub mod claims;
 pub mod empty_dir;
 pub mod host_path;
-pub mod linux_mounter;
-pub mod mounter;
 pub mod mounts;
 pub mod ownership;
 pub mod payload;
 pub mod plugin;
 pub mod subpath;
 #[cfg(test)]
-pub mod testing;
-#[cfg(test)]
 mod tests;
 pub mod tokens;
 pub mod volume_manager;
 
-pub use linux_mounter::LinuxMounter;
-pub use mounter::Mounter;
 pub use mounts::{MountedVolume, PodMounts};
 pub use volume_manager::{MountOutcome, VolumeError, VolumeManager};

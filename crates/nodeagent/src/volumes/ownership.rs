@@ -3,9 +3,10 @@
 //! Files get the group and its read (and write) permission, directories also the bit that passes the group on to new
 //! files. Symbolic links get the group alone.
 
+use crate::filesystem::Filesystem;
 use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const READ_WRITE: u32 = 0o660;
@@ -27,7 +28,13 @@ fn mask(is_dir: bool, is_readonly: bool) -> u32 {
 }
 
 /// Gives a volume to a group.
-pub fn set_group(root: &Path, group: u32, is_readonly: bool, policy: ChangePolicy) -> io::Result<()> {
+pub fn set_group(
+    root: &Path,
+    group: u32,
+    is_readonly: bool,
+    policy: ChangePolicy,
+    filesystem: &dyn Filesystem,
+) -> io::Result<()> {
     if policy == ChangePolicy::OnRootMismatch {
         let data = std::fs::symlink_metadata(root)?;
         let mask = mask(true, is_readonly);
@@ -49,24 +56,32 @@ pub fn set_group(root: &Path, group: u32, is_readonly: bool, policy: ChangePolic
             }
             continue;
         }
-        change(&path, &data, group, is_readonly)?;
+        change(&path, &data, group, is_readonly, filesystem)?;
     }
     Ok(())
 }
 
-fn change(path: &Path, data: &Metadata, group: u32, is_readonly: bool) -> io::Result<()> {
-    lchown(path, None, Some(group))?;
+fn change(
+    path: &Path,
+    data: &Metadata,
+    group: u32,
+    is_readonly: bool,
+    filesystem: &dyn Filesystem,
+) -> io::Result<()> {
+    filesystem.set_owner(path, None, Some(group))?;
     if data.is_symlink() {
         return Ok(());
     }
     let mode = data.mode() & MODE | mask(data.is_dir(), is_readonly);
-    std::fs::set_permissions(path, PermissionsExt::from_mode(mode))
+    filesystem.set_mode(path, mode)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filesystem::LinuxFilesystem;
     use std::fs::{create_dir, set_permissions, write};
+    use std::os::unix::fs::PermissionsExt;
 
     fn mode(path: &Path) -> u32 {
         std::fs::symlink_metadata(path).unwrap().mode() & MODE
@@ -84,12 +99,12 @@ mod tests {
         }
         // the group of the process, so that the test needs no privileges
         let group = std::fs::metadata(&root).unwrap().gid();
-        set_group(&root, group, false, ChangePolicy::Always).unwrap();
+        set_group(&root, group, false, ChangePolicy::Always, &LinuxFilesystem).unwrap();
         assert_eq!([mode(&root), mode(&root.join("d")), mode(&root.join("d/f"))], [0o2775, 0o2770, 0o664]);
         set_permissions(root.join("d/f"), PermissionsExt::from_mode(0o600)).unwrap();
-        set_group(&root, group, false, ChangePolicy::OnRootMismatch).unwrap();
+        set_group(&root, group, false, ChangePolicy::OnRootMismatch, &LinuxFilesystem).unwrap();
         assert_eq!(mode(&root.join("d/f")), 0o600);
-        set_group(&root, group, true, ChangePolicy::Always).unwrap();
+        set_group(&root, group, true, ChangePolicy::Always, &LinuxFilesystem).unwrap();
         assert_eq!(mode(&root.join("d/f")), 0o640);
     }
 }

@@ -4,17 +4,16 @@ use super::atomic_writer::write_payload;
 use super::claims::{BoundVolume, bound_volume, claim_name};
 use super::empty_dir::{self, Medium};
 use super::host_path;
-use super::mounter::Mounter;
 use super::mounts::MountedVolume;
 use super::ownership::{ChangePolicy, set_group};
 use super::payload::{self, Payload, PayloadSources, fs_group};
+use crate::filesystem::Filesystem;
 use api::core::v1::{PersistentVolume, Pod, Volume};
 use names::node::{
     CONFIG_MAP_PLUGIN, DOWNWARD_API_PLUGIN, EMPTY_DIR_PLUGIN, LOCAL_VOLUME_PLUGIN, PROJECTED_PLUGIN,
     SECRET_PLUGIN,
 };
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -22,6 +21,9 @@ use std::time::SystemTime;
 const PLUGINS: &str = "plugins";
 const READY: &str = "ready";
 const MARK_DIR_MODE: u32 = 0o750;
+const MARK_MODE: u32 = 0o644;
+/// The mode of a new directory at which a volume is mounted, less the mask of the process.
+const NEW_MODE: u32 = 0o777;
 
 /// A volume whose source has been read.
 #[derive(Debug, Clone, PartialEq)]
@@ -158,17 +160,17 @@ impl VolumePlan {
     }
 
     /// Brings the volume to the node. It may be there already. The error is the text of `FailedMount`.
-    pub fn execute(&self, mounter: &dyn Mounter, now: SystemTime, random: u64) -> Result<(), String> {
+    pub fn execute(&self, filesystem: &dyn Filesystem, now: SystemTime, random: u64) -> Result<(), String> {
         let name = &self.message_name;
         let failed = |error: String| format!("MountVolume.SetUp failed for volume {name:?} : {error}");
         match &self.step {
-            Step::HostPath { path, kind, .. } => host_path::prepare(path, kind).map_err(failed),
+            Step::HostPath { path, kind, .. } => host_path::prepare(path, kind, filesystem).map_err(failed),
             Step::Files { path, medium, files, group } => {
-                set_up_files(path, *medium, files, *group, mounter, (now, random))
+                set_up_files(path, *medium, files, *group, filesystem, (now, random))
                     .map_err(|error| failed(io_text(&error)))
             }
             Step::EmptyDir { path, medium, group, mark } => {
-                set_up_empty_dir(path, *medium, *group, mark, mounter)
+                set_up_empty_dir(path, *medium, *group, mark, filesystem)
                     .map_err(|error| failed(io_text(&error)))
             }
             Step::Local { path, source, is_readonly, group } => {
@@ -178,7 +180,7 @@ impl VolumePlan {
                          exist"
                     ));
                 }
-                set_up_local(path, Path::new(source), *is_readonly, *group, mounter)
+                set_up_local(path, Path::new(source), *is_readonly, *group, filesystem)
                     .map_err(|error| failed(io_text(&error)))
             }
         }
@@ -190,13 +192,13 @@ fn set_up_files(
     medium: Medium,
     files: &Payload,
     group: Option<u32>,
-    mounter: &dyn Mounter,
+    filesystem: &dyn Filesystem,
     stamp: (SystemTime, u64),
 ) -> io::Result<()> {
-    empty_dir::set_up(path, medium, mounter)?;
-    write_payload(path, files, group, stamp)?;
+    empty_dir::set_up(path, medium, filesystem)?;
+    write_payload(path, files, group, stamp, filesystem)?;
     match group {
-        Some(group) => set_group(path, group, true, ChangePolicy::Always),
+        Some(group) => set_group(path, group, true, ChangePolicy::Always, filesystem),
         None => Ok(()),
     }
 }
@@ -207,19 +209,19 @@ fn set_up_empty_dir(
     medium: Medium,
     group: Option<u32>,
     mark: &Path,
-    mounter: &dyn Mounter,
+    filesystem: &dyn Filesystem,
 ) -> io::Result<()> {
-    if mark.exists() && path.exists() && (medium == Medium::Disk || mounter.is_mount_point(path)?) {
+    if mark.exists() && path.exists() && (medium == Medium::Disk || filesystem.is_mount_point(path)?) {
         return Ok(());
     }
-    empty_dir::set_up(path, medium, mounter)?;
+    empty_dir::set_up(path, medium, filesystem)?;
     if let Some(group) = group {
-        set_group(path, group, false, ChangePolicy::Always)?;
+        set_group(path, group, false, ChangePolicy::Always, filesystem)?;
     }
     if let Some(parent) = mark.parent() {
-        std::fs::DirBuilder::new().recursive(true).mode(MARK_DIR_MODE).create(parent)?;
+        filesystem.create_dir_all(parent, MARK_DIR_MODE)?;
     }
-    std::fs::File::create(mark).map(drop)
+    filesystem.create_file(mark, MARK_MODE)
 }
 
 fn set_up_local(
@@ -227,15 +229,15 @@ fn set_up_local(
     source: &Path,
     is_readonly: bool,
     group: Option<(u32, ChangePolicy)>,
-    mounter: &dyn Mounter,
+    filesystem: &dyn Filesystem,
 ) -> io::Result<()> {
-    std::fs::create_dir_all(path)?;
-    if mounter.is_mount_point(path)? {
+    filesystem.create_dir_all(path, NEW_MODE)?;
+    if filesystem.is_mount_point(path)? {
         return Ok(());
     }
-    mounter.bind(source, path, is_readonly)?;
+    filesystem.bind(source, path, is_readonly)?;
     match group {
-        Some((group, policy)) => set_group(path, group, false, policy),
+        Some((group, policy)) => set_group(path, group, false, policy, filesystem),
         None => Ok(()),
     }
 }

@@ -4,15 +4,17 @@
 //! at any moment. So a path is resolved, checked to be inside, and opened part by part without following links; the
 //! mount is made of the open file.
 
-use super::mounter::Mounter;
-use rustix::fs::{CWD, Mode, OFlags, fchmod, mkdirat, openat};
-use rustix::io::Errno;
+use crate::filesystem::{Filesystem, unless_absent};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 const MODE: u32 = 0o7777;
+/// Modes of the targets, less the mask of the process.
+const DIRECTORY_MODE: u32 = 0o777;
+const FILE_MODE: u32 = 0o666;
 /// The directory of these mounts below a pod's directory.
 pub const DIRECTORY: &str = "volume-subpaths";
 
@@ -40,7 +42,7 @@ fn outside() -> io::Error {
 }
 
 /// Makes the directories of a path that do not exist, with the mode of the volume.
-pub fn make_directories(sub: &SubPath<'_>) -> io::Result<()> {
+pub fn make_directories(sub: &SubPath<'_>, filesystem: &dyn Filesystem) -> io::Result<()> {
     let base = sub.volume.canonicalize()?;
     let mode = std::fs::metadata(&base)?.mode() & MODE;
     let full = base.join(sub.path);
@@ -57,14 +59,14 @@ pub fn make_directories(sub: &SubPath<'_>) -> io::Result<()> {
     let mut directory = open_inside(&base, &existing)?;
     for part in rest.components() {
         let Component::Normal(name) = part else { return Err(outside()) };
-        match mkdirat(&directory, name, Mode::from_raw_mode(mode)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
+        match filesystem.create_dir_at(directory.as_fd(), name, mode) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         directory = openat(&directory, name, flags, Mode::empty())?;
         // the mode at creation depends on the process
-        fchmod(&directory, Mode::from_raw_mode(mode))?;
+        filesystem.set_mode_of(directory.as_fd(), mode)?;
     }
     Ok(())
 }
@@ -86,34 +88,34 @@ fn open_inside(base: &Path, path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Mounts a path of a volume at its target.
-pub fn mount(sub: &SubPath<'_>, mounter: &dyn Mounter) -> io::Result<()> {
+pub fn mount(sub: &SubPath<'_>, filesystem: &dyn Filesystem) -> io::Result<()> {
     let base = sub.volume.canonicalize()?;
     let path = base.join(sub.path).canonicalize()?;
     let file = open_inside(&base, &path)?;
     let stat = rustix::fs::fstat(&file)?;
     let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
-    clear(sub.target, mounter)?;
+    clear(sub.target, filesystem)?;
     if let Some(parent) = sub.target.parent() {
-        std::fs::create_dir_all(parent)?;
+        filesystem.create_dir_all(parent, DIRECTORY_MODE)?;
     }
     match is_dir {
-        true => std::fs::create_dir(sub.target)?,
-        false => drop(std::fs::File::create(sub.target)?),
+        true => filesystem.create_dir(sub.target, DIRECTORY_MODE)?,
+        false => filesystem.create_file(sub.target, FILE_MODE)?,
     }
-    mounter.bind_fd(file.as_fd(), sub.target)
+    filesystem.bind_fd(file.as_fd(), sub.target)
 }
 
 /// Removes the target of an earlier container.
-fn clear(target: &Path, mounter: &dyn Mounter) -> io::Result<()> {
+fn clear(target: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
     if std::fs::symlink_metadata(target).is_err() {
         return Ok(());
     }
-    if mounter.is_mount_point(target)? {
-        mounter.unmount(target)?;
+    if filesystem.is_mount_point(target)? {
+        filesystem.unmount(target)?;
     }
     match std::fs::symlink_metadata(target) {
-        Ok(data) if data.is_dir() => std::fs::remove_dir(target),
-        Ok(_) => std::fs::remove_file(target),
+        Ok(data) if data.is_dir() => filesystem.remove_dir(target),
+        Ok(_) => unless_absent(filesystem.remove_file(target)),
         Err(_) => Ok(()),
     }
 }

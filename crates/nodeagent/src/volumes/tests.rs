@@ -1,5 +1,5 @@
-use super::testing::FakeMounter;
 use super::*;
+use crate::filesystem::testing::FakeFilesystem;
 use crate::objects::testing::{FixedObjects, object};
 use crate::pod_facts::{MEMORY, ResourceList};
 use api::Quantity;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 struct Fixture {
     dir: tempfile::TempDir,
-    mounter: Arc<FakeMounter>,
+    filesystem: Arc<FakeFilesystem>,
     objects: Arc<FixedObjects>,
     clock: Arc<Simulated>,
     volumes: VolumeManager,
@@ -21,12 +21,12 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (mounter, objects) = (Arc::new(FakeMounter::default()), Arc::new(FixedObjects::default()));
+        let (filesystem, objects) = (Arc::new(FakeFilesystem::default()), Arc::new(FixedObjects::default()));
         let clock = Simulated::new(1_700_000_000, 1);
         let root = dir.path().join("root");
-        let volumes = VolumeManager::new(&root, mounter.clone(), objects.clone(), clock.clone());
+        let volumes = VolumeManager::new(&root, filesystem.clone(), objects.clone(), clock.clone());
         volumes.set_allocatable(ResourceList::from([(MEMORY.to_owned(), Quantity::from_bytes(1 << 30))]));
-        Fixture { dir, mounter, objects, clock, volumes }
+        Fixture { dir, filesystem, objects, clock, volumes }
     }
 
     async fn mount(&self, volume: &str) -> Result<PodMounts, Vec<String>> {
@@ -146,13 +146,13 @@ async fn secrets_are_in_memory() {
         .await;
     let mounts = fixture.mount(r#""secret":{"secretName":"s"}"#).await.unwrap();
     let path = &mounts["v"].host_path;
-    assert_eq!(fixture.mounter.mounts.lock()[path], "tmpfs Some(1073741824)");
+    assert_eq!(fixture.filesystem.mounts.lock()[path], "tmpfs Some(1073741824)");
     assert_eq!(std::fs::read_to_string(path.join("a")).unwrap(), "b");
     // again, as after a restart of the agent: the mount is there
     fixture.mount(r#""secret":{"secretName":"s"}"#).await.unwrap();
     assert_eq!(fixture.volumes.reconstruct().unwrap(), ["u"]);
     fixture.volumes.unmount_all("u").await.unwrap();
-    assert!(fixture.mounter.mounts.lock().is_empty());
+    assert!(fixture.filesystem.mounts.lock().is_empty());
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn empty_directories_live_as_long_as_the_pod() {
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let root = fixture.path("root");
     let restarted =
-        VolumeManager::new(&root, fixture.mounter.clone(), fixture.objects.clone(), fixture.clock.clone());
+        VolumeManager::new(&root, fixture.filesystem.clone(), fixture.objects.clone(), fixture.clock.clone());
     restarted.mount_all(&pod(r#""emptyDir":{"sizeLimit":"64Ki"}"#)).await.unwrap();
     assert_eq!(fixture.list("kubernetes.io~empty-dir")[0], " 700");
     assert!(path.join("f").exists() && !mounts["v"].is_readonly);
@@ -233,7 +233,7 @@ async fn local_volumes_outlive_the_pod() {
     let mounts = fixture.mount(volume).await.unwrap();
     let path = fixture.path("root/pods/u/volumes/kubernetes.io~local-volume/pv");
     assert_eq!(mounts["v"].host_path, path);
-    assert_eq!(fixture.mounter.mounts.lock()[&path], format!("bind {} false", source.display()));
+    assert_eq!(fixture.filesystem.mounts.lock()[&path], format!("bind {} false", source.display()));
     fixture.volumes.remove_pod("u").await.unwrap();
     assert!(source.join("f").exists() && !path.exists());
     // content where a mount should be is never removed

@@ -5,13 +5,13 @@
 //! takes them away. Both leave the content of volumes that outlive the pod alone.
 
 use super::empty_dir::usage;
-use super::mounter::Mounter;
 use super::mounts::PodMounts;
 use super::payload::PayloadSources;
 use super::plugin::{PlanError, VolumePlan, io_text, plan};
 use super::subpath;
 use super::tokens::TokenCache;
 use crate::container::node_facts::pod_dir;
+use crate::filesystem::{Filesystem, unless_absent};
 use crate::objects::ObjectSource;
 use crate::pod_facts::ResourceList;
 use api::core::v1::{Pod, Volume};
@@ -59,7 +59,7 @@ pub struct VolumeManager {
 
 struct Shared {
     root: PathBuf,
-    mounter: Arc<dyn Mounter>,
+    filesystem: Arc<dyn Filesystem>,
     objects: Arc<dyn ObjectSource>,
     world: World,
     tokens: TokenCache,
@@ -84,10 +84,15 @@ struct PodVolumes {
 
 impl VolumeManager {
     /// `root` is the agent's directory.
-    pub fn new(root: &Path, mounter: Arc<dyn Mounter>, objects: Arc<dyn ObjectSource>, world: World) -> Self {
+    pub fn new(
+        root: &Path,
+        filesystem: Arc<dyn Filesystem>,
+        objects: Arc<dyn ObjectSource>,
+        world: World,
+    ) -> Self {
         let shared = Shared {
             root: root.to_owned(),
-            mounter,
+            filesystem,
             objects,
             tokens: TokenCache::new(world.clone()),
             world,
@@ -98,9 +103,9 @@ impl VolumeManager {
         VolumeManager { shared: Arc::new(shared) }
     }
 
-    /// The mounts that containers need, too.
-    pub fn mounter(&self) -> &Arc<dyn Mounter> {
-        &self.shared.mounter
+    /// The files and mounts that containers need, too.
+    pub fn filesystem(&self) -> &Arc<dyn Filesystem> {
+        &self.shared.filesystem
     }
 
     /// Sets the resources that pods may use, which bound volumes in memory.
@@ -174,7 +179,7 @@ impl VolumeManager {
         let work = move || {
             let execute = |plan: VolumePlan| {
                 let random = env::random_u64(&shared.world);
-                let result = plan.execute(&*shared.mounter, shared.world.now(), random);
+                let result = plan.execute(&*shared.filesystem, shared.world.now(), random);
                 (plan, result)
             };
             plans.into_iter().map(execute).collect()
@@ -210,16 +215,17 @@ impl VolumeManager {
         self.shared.pods.lock().remove(uid);
         self.shared.tokens.remove_pod(uid);
         let (shared, directory) = (self.shared.clone(), pod_dir(&self.shared.root, uid));
-        let work = move || remove_volumes(&directory, &*shared.mounter).map_err(|error| io_text(&error));
+        let work = move || remove_volumes(&directory, &*shared.filesystem).map_err(|error| io_text(&error));
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// Removes the directory of a pod that is gone, after its volumes.
     pub async fn remove_pod(&self, uid: &str) -> Result<(), String> {
         self.unmount_all(uid).await?;
-        let directory = pod_dir(&self.shared.root, uid);
-        let work =
-            move || unless_absent(std::fs::remove_dir_all(&directory)).map_err(|error| io_text(&error));
+        let (shared, directory) = (self.shared.clone(), pod_dir(&self.shared.root, uid));
+        let work = move || {
+            unless_absent(shared.filesystem.remove_dir_all(&directory)).map_err(|error| io_text(&error))
+        };
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
@@ -333,30 +339,23 @@ fn used_volumes(pod: &Pod) -> BTreeSet<&str> {
     spec.volumes.iter().map(|it| &*it.name).filter(|name| used.contains(name)).collect()
 }
 
-fn unless_absent(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
-}
-
 /// Unmounts all below a pod's directory, then removes the volumes that belong to the pod. A directory at which a volume
 /// that outlives the pod was mounted is removed only if it is empty.
-fn remove_volumes(directory: &Path, mounter: &dyn Mounter) -> io::Result<()> {
+fn remove_volumes(directory: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
     if std::fs::symlink_metadata(directory).is_err() {
         return Ok(());
     }
-    for point in mounter.mount_points(directory)?.iter().rev() {
-        mounter.unmount(point)?;
+    for point in filesystem.mount_points(directory)?.iter().rev() {
+        filesystem.unmount(point)?;
     }
-    if let Some(point) = mounter.mount_points(directory)?.first() {
+    if let Some(point) = filesystem.mount_points(directory)?.first() {
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is mounted", point.display())));
     }
     let volumes = directory.join(VOLUMES);
     let local = volumes.join(LOCAL_VOLUME_PLUGIN);
     for entry in std::fs::read_dir(&local).into_iter().flatten() {
-        std::fs::remove_dir(entry?.path())?;
+        filesystem.remove_dir(&entry?.path())?;
     }
-    unless_absent(std::fs::remove_dir_all(&volumes))?;
-    unless_absent(std::fs::remove_dir_all(directory.join(subpath::DIRECTORY)))
+    unless_absent(filesystem.remove_dir_all(&volumes))?;
+    unless_absent(filesystem.remove_dir_all(&directory.join(subpath::DIRECTORY)))
 }

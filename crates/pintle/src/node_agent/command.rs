@@ -6,12 +6,12 @@ use crate::cli::version;
 use crate::logs::{self, Format, Logs};
 use crate::options::{ConfigErrors, gates};
 use crate::signals::Signals;
-use crate::{host, process_metrics, threads, world};
+use crate::{files, host, process_metrics, threads, world};
 use apiserver::gates::FeatureGate;
 use metrics::Registry;
 use names::Names;
 use nodeagent::assembly::{self, Parts};
-use nodeagent::configuration::{Flags, Gate, Gates, Loaded, StartError, help, load};
+use nodeagent::configuration::{Configuration, Flags, Gate, Gates, Loaded, StartError, help, load};
 use std::io::{Write as _, stderr, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -57,7 +57,8 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
         clients: None,
         set_verbosity: Arc::new(move |text| verbosity.set(text).map(drop)),
     };
-    threads::runtime().map_err(failed)?.block_on(async {
+    limit_process(&parts.configuration);
+    threads::single().map_err(failed)?.block_on(async {
         let mut signals = Signals::new().map_err(failed)?;
         tracing::info!(version = version(), "the node agent starts");
         tokio::select! {
@@ -65,6 +66,19 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
             () = signals.next() => Ok(()),
         }
     })
+}
+
+/// Sets the number of open files and the order in which the kernel ends processes without memory. As with upstream's
+/// agent, failures are logged.
+fn limit_process(configuration: &Configuration) {
+    let files = u64::try_from(configuration.int("maxOpenFiles")).unwrap_or(0);
+    if let Err(why) = files::set_open_file_limit(files) {
+        tracing::warn!(%why, files, "the limit of open files was not set");
+    }
+    let score = configuration.int("oomScoreAdj").to_string();
+    if let Err(why) = std::fs::write("/proc/self/oom_score_adj", &score) {
+        tracing::warn!(%why, score, "the OOM score was not set");
+    }
 }
 
 /// Registers the metrics of the process, its build and its feature gates.
@@ -91,17 +105,17 @@ pub(super) fn known_gates() -> Vec<Gate> {
 }
 
 /// Initializes the log by the configuration.
-fn log(configuration: &nodeagent::configuration::Configuration) -> anyhow::Result<logs::Verbosity> {
-    let level = configuration.at(&["logging", "verbosity"]).and_then(schema::Value::as_int).unwrap_or(0);
+fn log(configuration: &Configuration) -> anyhow::Result<logs::Verbosity> {
+    let verbosity = configuration.at(&["logging", "verbosity"]).and_then(schema::Value::as_int).unwrap_or(0);
     let format = match configuration.text(&["logging", "format"]) {
         "json" => Format::Json,
         _ => Format::Text,
     };
-    let logs = Logs {
-        verbosity: u8::try_from(level).unwrap_or(u8::MAX),
-        vmodule: Vec::new(),
-        logging_format: format,
-    };
+    let modules = configuration.at(&["logging", "vmodule"]).and_then(schema::Value::as_list).unwrap_or(&[]);
+    let level = |it: &schema::Value| it.at(&["verbosity"]).and_then(schema::Value::as_int).unwrap_or(0);
+    let vmodule = modules.iter().map(|it| format!("{}={}", it.text(&["filePattern"]), level(it))).collect();
+    let logs =
+        Logs { verbosity: u8::try_from(verbosity).unwrap_or(u8::MAX), vmodule, logging_format: format };
     let mut errors = ConfigErrors::default();
     let verbosity = logs::init(&logs, &mut errors);
     errors.check()?;

@@ -4,6 +4,7 @@
 //! 2 there is one hierarchy, and a controller works in a cgroup after each of its ancestors has enabled it.
 
 use crate::cgroups::limits::CgroupLimits;
+use crate::filesystem::{Filesystem, unless_absent};
 use crate::pod_facts::hugepage_unit;
 use std::collections::BTreeMap;
 use std::io;
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 const CONTROLLERS: &[&str] = &["cpu", "memory", "pids", "hugetlb", "cpuset"];
 /// The hierarchy of version 2 beside those of version 1.
 const UNIFIED: &str = "unified";
+/// The mode of new cgroups, less the mask of the process.
+const MODE: u32 = 0o777;
 /// No limit, in files of version 2.
 const MAX: &str = "max";
 
@@ -80,26 +83,27 @@ impl CgroupFiles {
     }
 
     /// Makes a cgroup and its ancestors.
-    pub fn create(&self, path: &str) -> io::Result<()> {
+    pub fn create(&self, path: &str, filesystem: &dyn Filesystem) -> io::Result<()> {
         for (name, directory) in self.directories(path) {
             match self {
                 CgroupFiles::V1(hierarchies) if name == "cpuset" => {
                     create_cpuset(
                         hierarchies.get("cpuset").map_or(Path::new("/"), PathBuf::as_path),
                         &directory,
+                        filesystem,
                     )?;
                 }
                 // it has no controllers: a machine without it limits pods as well
-                CgroupFiles::V1(_) if name == UNIFIED => drop(std::fs::create_dir_all(&directory)),
-                CgroupFiles::V1(_) => std::fs::create_dir_all(&directory)?,
-                CgroupFiles::V2(root) => create_unified(root, &directory)?,
+                CgroupFiles::V1(_) if name == UNIFIED => drop(filesystem.create_dir_all(&directory, MODE)),
+                CgroupFiles::V1(_) => filesystem.create_dir_all(&directory, MODE)?,
+                CgroupFiles::V2(root) => create_unified(root, &directory, filesystem)?,
             }
         }
         Ok(())
     }
 
     /// Writes limits. A controller that the machine lacks is skipped.
-    pub fn set(&self, path: &str, limits: &CgroupLimits) -> io::Result<()> {
+    pub fn set(&self, path: &str, limits: &CgroupLimits, filesystem: &dyn Filesystem) -> io::Result<()> {
         let inside = path.trim_start_matches('/');
         for (controller, file, text) in self.writes(limits) {
             let directory = match self {
@@ -113,7 +117,7 @@ impl CgroupFiles {
             if controller == "hugetlb" && !file.exists() {
                 continue;
             }
-            write(&file, &text)?;
+            write(&file, &text, filesystem)?;
         }
         Ok(())
     }
@@ -170,9 +174,9 @@ impl CgroupFiles {
     }
 
     /// Removes a cgroup and those below it. The cgroups have no processes.
-    pub fn remove(&self, path: &str) -> io::Result<()> {
+    pub fn remove(&self, path: &str, filesystem: &dyn Filesystem) -> io::Result<()> {
         for (_, directory) in self.directories(path) {
-            remove_tree(&directory)?;
+            remove_tree(&directory, filesystem)?;
         }
         Ok(())
     }
@@ -192,7 +196,7 @@ fn children(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// The children first: a cgroup is removed by `rmdir`, which its files do not hinder.
-fn remove_tree(directory: &Path) -> io::Result<()> {
+fn remove_tree(directory: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
     let mut order = vec![directory.to_owned()];
     let mut next = 0;
     while next < order.len() {
@@ -200,10 +204,7 @@ fn remove_tree(directory: &Path) -> io::Result<()> {
         next += 1;
     }
     for directory in order.iter().rev() {
-        match std::fs::remove_dir(directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        unless_absent(filesystem.remove_dir(directory))?;
     }
     Ok(())
 }
@@ -214,25 +215,26 @@ pub fn cpu_weight(shares: i64) -> i64 {
 }
 
 /// Writes a limit; one that the file has already is left alone.
-fn write(file: &Path, text: &str) -> io::Result<()> {
+fn write(file: &Path, text: &str, filesystem: &dyn Filesystem) -> io::Result<()> {
     if std::fs::read_to_string(file).is_ok_and(|current| current.trim() == text) {
         return Ok(());
     }
-    std::fs::write(file, text)
+    filesystem
+        .write(file, text.as_bytes())
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
 }
 
 /// A new cpuset is empty, and takes no process before it has the CPUs and memory nodes of its parent.
-fn create_cpuset(root: &Path, directory: &Path) -> io::Result<()> {
+fn create_cpuset(root: &Path, directory: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
     let inside = directory.strip_prefix(root).unwrap_or(Path::new(""));
     let mut parent = root.to_owned();
     for part in inside.components() {
         let child = parent.join(part);
-        std::fs::create_dir_all(&child)?;
+        filesystem.create_dir_all(&child, MODE)?;
         for file in ["cpuset.cpus", "cpuset.mems"] {
             let is_empty = std::fs::read_to_string(child.join(file)).is_ok_and(|text| text.trim().is_empty());
             if is_empty {
-                std::fs::write(child.join(file), std::fs::read(parent.join(file))?)?;
+                filesystem.write(&child.join(file), &std::fs::read(parent.join(file))?)?;
             }
         }
         parent = child;
@@ -241,7 +243,7 @@ fn create_cpuset(root: &Path, directory: &Path) -> io::Result<()> {
 }
 
 /// Enables the controllers in each ancestor.
-fn create_unified(root: &Path, directory: &Path) -> io::Result<()> {
+fn create_unified(root: &Path, directory: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
     let inside = directory.strip_prefix(root).unwrap_or(Path::new(""));
     let mut parent = root.to_owned();
     for part in inside.components() {
@@ -249,10 +251,10 @@ fn create_unified(root: &Path, directory: &Path) -> io::Result<()> {
         let enabled = std::fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
         let has = |list: &str, name: &str| list.split_whitespace().any(|it| it == name);
         for controller in CONTROLLERS.iter().filter(|it| has(&available, it) && !has(&enabled, it)) {
-            write(&parent.join("cgroup.subtree_control"), &format!("+{controller}"))?;
+            write(&parent.join("cgroup.subtree_control"), &format!("+{controller}"), filesystem)?;
         }
         parent = parent.join(part);
-        std::fs::create_dir_all(&parent)?;
+        filesystem.create_dir_all(&parent, MODE)?;
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::filesystem::LinuxFilesystem;
 
 const HYBRID: &str = "\
 30 1 0:1 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
@@ -55,13 +56,13 @@ fn version_2_enables_controllers_and_writes_limits() {
     std::fs::create_dir_all(root.join("kubepods")).unwrap();
     unified(&root.join("kubepods"), "cpu memory pids\n");
     let files = CgroupFiles::V2(root.to_owned());
-    files.create("/kubepods/podu").unwrap();
+    files.create("/kubepods/podu", &LinuxFilesystem).unwrap();
     assert!(files.exists("/kubepods/podu"));
     // a real file would gather what is written one after the other
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     assert_eq!(read("cgroup.subtree_control"), "+cpuset");
     assert_eq!(read("kubepods/cgroup.subtree_control"), "+pids");
-    files.set("/kubepods/podu", &limits()).unwrap();
+    files.set("/kubepods/podu", &limits(), &LinuxFilesystem).unwrap();
     let expected =
         [("cpu.weight", "12"), ("cpu.max", "30000 100000"), ("memory.max", "1048576"), ("pids.max", "300")];
     for (file, text) in expected {
@@ -69,7 +70,7 @@ fn version_2_enables_controllers_and_writes_limits() {
     }
     assert!(!root.join("kubepods/podu/hugetlb.2MB.max").exists());
     let free = CgroupLimits { cpu_quota: Some((-1, 100_000)), ..CgroupLimits::default() };
-    files.set("/kubepods/podu", &free).unwrap();
+    files.set("/kubepods/podu", &free, &LinuxFilesystem).unwrap();
     assert_eq!(read("kubepods/podu/cpu.max"), "max 100000");
     assert_eq!(files.children("/kubepods"), ["podu"]);
 }
@@ -92,11 +93,11 @@ fn version_1_has_a_directory_per_hierarchy() {
     let hierarchies = names.map(|name| (name.to_owned(), root(name.trim_start_matches("name="))));
     let files = CgroupFiles::V1(BTreeMap::from(hierarchies));
     assert!(!files.exists("/kubepods/podu"));
-    files.create("/kubepods/podu").unwrap();
+    files.create("/kubepods/podu", &LinuxFilesystem).unwrap();
     assert!(files.exists("/kubepods/podu"));
     let read = |path: &str| std::fs::read_to_string(root(path)).unwrap();
     assert_eq!(read("cpuset/kubepods/podu/cpuset.cpus"), "0-1\n");
-    files.set("/kubepods/podu", &limits()).unwrap();
+    files.set("/kubepods/podu", &limits(), &LinuxFilesystem).unwrap();
     let expected = [
         ("cpu/kubepods/podu/cpu.shares", "307"),
         ("cpu/kubepods/podu/cpu.cfs_quota_us", "30000"),
@@ -116,8 +117,8 @@ fn removal_goes_from_the_leaves_up() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("kubepods/podu/a/b")).unwrap();
     let files = CgroupFiles::V2(dir.path().to_owned());
-    files.remove("/kubepods/podu").unwrap();
-    files.remove("/kubepods/podu").unwrap();
+    files.remove("/kubepods/podu", &LinuxFilesystem).unwrap();
+    files.remove("/kubepods/podu", &LinuxFilesystem).unwrap();
     assert!(dir.path().join("kubepods").exists() && !files.exists("/kubepods/podu"));
 }
 
@@ -135,11 +136,11 @@ fn real_hierarchies_take_limits() {
     };
     let name = format!("/pintle-test-{}", std::process::id());
     let pod = format!("{name}/podu");
-    if let Err(error) = files.create(&pod) {
+    if let Err(error) = files.create(&pod, &LinuxFilesystem) {
         return testdata::skip(&format!("cgroups cannot be made: {error}"));
     }
     let limits = CgroupLimits { hugepages: BTreeMap::new(), ..limits() };
-    let set = files.set(&pod, &limits);
+    let set = files.set(&pod, &limits, &LinuxFilesystem);
     let inside = pod.trim_start_matches('/');
     let (file, expected) = match &files {
         CgroupFiles::V1(hierarchies) => {
@@ -149,7 +150,7 @@ fn real_hierarchies_take_limits() {
     };
     let written = std::fs::read_to_string(file).unwrap_or_default();
     let is_there = files.exists(&pod);
-    files.remove(&name).unwrap();
+    files.remove(&name, &LinuxFilesystem).unwrap();
     set.unwrap();
     assert_eq!((written.trim(), is_there, files.exists(&name)), (expected, true, false));
 }

@@ -8,10 +8,10 @@ use crate::container::node_facts::NodeFacts;
 use crate::container::resources::container_resources;
 use crate::container::security::{ImageUser, container_security, verify_non_root};
 use crate::downward::Addresses;
+use crate::filesystem::Filesystem;
 use crate::objects::ObjectSource;
 use crate::resource_managers::ContainerResources;
 use crate::runtime::{ContainerConfig, ContainerLinux, ImageInfo};
-use crate::volumes::mounter::Mounter;
 use crate::volumes::mounts::PodMounts;
 use api::core::v1::{Container, Pod};
 use api::to_json;
@@ -23,7 +23,6 @@ use names::node::{
     POD_NAME, POD_NAMESPACE, POD_TERMINATION_GRACE_PERIOD, POD_UID,
 };
 use std::collections::BTreeMap;
-use std::os::unix::fs::DirBuilderExt;
 
 const LOG_DIR_MODE: u32 = 0o755;
 
@@ -50,7 +49,7 @@ pub struct ContainerRequest<'a> {
 pub struct ConfigSources<'a> {
     pub node: &'a NodeFacts,
     pub objects: &'a dyn ObjectSource,
-    pub mounter: &'a dyn Mounter,
+    pub filesystem: &'a dyn Filesystem,
     pub world: &'a World,
 }
 
@@ -75,7 +74,7 @@ pub async fn container_config(
     let mut envs = devices.envs.clone();
     envs.extend(environment.variables);
     let mount_sources =
-        MountSources { pod, pod_ips, volumes: request.volumes, mounter: sources.mounter, node };
+        MountSources { pod, pod_ips, volumes: request.volumes, filesystem: sources.filesystem, node };
     let mut mounts = devices.mounts.clone();
     mounts.extend(container_mounts(&mount_sources, container, &envs, env::random_u64(sources.world))?);
     let user = ImageUser::new(request.image.uid, &request.image.username);
@@ -83,7 +82,7 @@ pub async fn container_config(
     let security = container_security(pod, container, &user, request.target_id, node)?;
     let meta = &pod.metadata;
     let log_dir = node.pod_log_dir(&meta.namespace, &meta.name, &meta.uid).join(&container.name);
-    let made = std::fs::DirBuilder::new().recursive(true).mode(LOG_DIR_MODE).create(&log_dir);
+    let made = sources.filesystem.create_dir_all(&log_dir, LOG_DIR_MODE);
     made.map_err(|error| {
         ContainerConfigError::new(format!(
             "create container log directory for container {} failed: {error}",

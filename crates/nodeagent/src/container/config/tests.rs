@@ -1,17 +1,17 @@
 use super::*;
 use crate::container::testing;
+use crate::filesystem::testing::FakeFilesystem;
 use crate::objects::testing::{FixedObjects, object};
 use crate::resource_managers::devices::DeviceRunOptions;
 use crate::runtime::{Device, Mount};
 use crate::volumes::MountedVolume;
-use crate::volumes::testing::FakeMounter;
 use env::Simulated;
 use std::path::Path;
 
 struct Fixture {
     dir: tempfile::TempDir,
     node: NodeFacts,
-    mounter: FakeMounter,
+    filesystem: FakeFilesystem,
     volumes: PodMounts,
     resources: ContainerResources,
 }
@@ -31,7 +31,7 @@ impl Fixture {
         let mounted = MountedVolume { host_path: volume, is_readonly: false, is_managed: true };
         let volumes = PodMounts::from([("v".to_owned(), mounted)]);
         let resources = ContainerResources::default();
-        Fixture { dir, node, mounter: FakeMounter::default(), volumes, resources }
+        Fixture { dir, node, filesystem: FakeFilesystem::default(), volumes, resources }
     }
 
     async fn make(&self, container: &str) -> Result<ContainerConfig, ContainerConfigError> {
@@ -53,8 +53,12 @@ impl Fixture {
             resources: &self.resources,
         };
         let objects = FixedObjects::default();
-        let sources =
-            ConfigSources { node: &self.node, objects: &objects, mounter: &self.mounter, world: &world };
+        let sources = ConfigSources {
+            node: &self.node,
+            objects: &objects,
+            filesystem: &self.filesystem,
+            world: &world,
+        };
         container_config(&request, sources).await.map(|(config, _)| config)
     }
 
@@ -107,7 +111,7 @@ async fn paths_inside_volumes_are_mounted_first() {
         let config = fixture.make(&mount(sub_path)).await.unwrap();
         assert_eq!(config.mounts.len(), 1);
         assert_eq!(config.mounts[0].host_path, target);
-        let mounts = fixture.mounter.mounts.lock();
+        let mounts = fixture.filesystem.mounts.lock();
         assert_eq!(mounts[Path::new(&target)], format!("bind {}", fixture.path(source)));
     };
     check(r#""subPath":"key""#, "volume/key").await;

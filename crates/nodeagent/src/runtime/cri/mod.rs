@@ -13,6 +13,7 @@ pub use connection::CriRuntime;
 use super::*;
 use futures_util::FutureExt;
 use grpc::cri;
+use std::collections::BTreeMap;
 
 /// Success of a call whose object is gone already.
 fn or_gone<T>(answer: Result<T, RuntimeError>) -> Result<(), RuntimeError> {
@@ -24,6 +25,11 @@ fn or_gone<T>(answer: Result<T, RuntimeError>) -> Result<(), RuntimeError> {
 
 fn seconds(time: Duration) -> i64 {
     time.as_secs_f64().ceil() as i64
+}
+
+/// The label by which the sandboxes and containers of a pod are found.
+fn of_pod(uid: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(names::node::POD_UID.to_owned(), uid.to_owned())])
 }
 
 impl Runtime for CriRuntime {
@@ -84,10 +90,12 @@ impl Runtime for CriRuntime {
         .boxed()
     }
 
-    fn sandboxes(&self) -> Call<'_, Vec<SandboxInfo>> {
+    fn sandboxes<'a>(&'a self, uid: Option<&'a str>) -> Call<'a, Vec<SandboxInfo>> {
         async move {
+            let filter =
+                uid.map(|uid| cri::PodSandboxFilter { label_selector: of_pod(uid), ..Default::default() });
             let answer =
-                self.call(self.runtime().list_pod_sandbox(cri::ListPodSandboxRequest::default())).await?;
+                self.call(self.runtime().list_pod_sandbox(cri::ListPodSandboxRequest { filter })).await?;
             Ok(answer.items.into_iter().map(convert::sandbox_info).collect())
         }
         .boxed()
@@ -143,10 +151,12 @@ impl Runtime for CriRuntime {
         .boxed()
     }
 
-    fn containers(&self) -> Call<'_, Vec<ContainerInfo>> {
+    fn containers<'a>(&'a self, uid: Option<&'a str>) -> Call<'a, Vec<ContainerInfo>> {
         async move {
+            let filter =
+                uid.map(|uid| cri::ContainerFilter { label_selector: of_pod(uid), ..Default::default() });
             let answer =
-                self.call(self.runtime().list_containers(cri::ListContainersRequest::default())).await?;
+                self.call(self.runtime().list_containers(cri::ListContainersRequest { filter })).await?;
             Ok(answer.containers.into_iter().map(convert::container_info).collect())
         }
         .boxed()
@@ -183,12 +193,13 @@ impl Runtime for CriRuntime {
 
     fn checkpoint<'a>(&'a self, id: &'a str, location: &'a str, timeout: Duration) -> Call<'a, ()> {
         async move {
+            let timeout = self.timeout.max(timeout);
             let request = cri::CheckpointContainerRequest {
                 container_id: id.to_owned(),
                 location: location.to_owned(),
                 timeout: seconds(timeout),
             };
-            self.within(self.timeout + timeout, self.runtime().checkpoint_container(request)).await.map(drop)
+            self.within(timeout, self.runtime().checkpoint_container(request)).await.map(drop)
         }
         .boxed()
     }

@@ -4,6 +4,7 @@ use super::streams;
 use super::{SimulatedRuntime, State};
 use crate::runtime::*;
 use futures_util::FutureExt;
+use std::collections::BTreeMap;
 
 fn not_found(what: &str, id: &str) -> RuntimeError {
     RuntimeError::new(RuntimeCode::NotFound, format!("{what} {id} not found"))
@@ -11,6 +12,10 @@ fn not_found(what: &str, id: &str) -> RuntimeError {
 
 fn unimplemented<T: Send + 'static>() -> Call<'static, T> {
     async { Err(RuntimeError::new(RuntimeCode::Unimplemented, "not simulated")) }.boxed()
+}
+
+fn is_of_pod(of: &BTreeMap<String, String>, uid: Option<&str>) -> bool {
+    uid.is_none() || labels::pod_uid(of) == uid
 }
 
 fn next_id(state: &mut State, prefix: &str) -> String {
@@ -98,10 +103,12 @@ impl Runtime for SimulatedRuntime {
         .boxed()
     }
 
-    fn sandboxes(&self) -> Call<'_, Vec<SandboxInfo>> {
-        async {
+    fn sandboxes<'a>(&'a self, uid: Option<&'a str>) -> Call<'a, Vec<SandboxInfo>> {
+        async move {
             self.answer().await?;
-            Ok(self.shared.state.lock().sandboxes.values().map(|it| it.info.clone()).collect())
+            let state = self.shared.state.lock();
+            let all = state.sandboxes.values().map(|it| &it.info);
+            Ok(all.filter(|it| is_of_pod(&it.labels, uid)).cloned().collect())
         }
         .boxed()
     }
@@ -216,8 +223,8 @@ impl Runtime for SimulatedRuntime {
         .boxed()
     }
 
-    fn containers(&self) -> Call<'_, Vec<ContainerInfo>> {
-        async {
+    fn containers<'a>(&'a self, uid: Option<&'a str>) -> Call<'a, Vec<ContainerInfo>> {
+        async move {
             self.answer().await?;
             let state = self.shared.state.lock();
             let info = |(sandbox, it): &(String, ContainerStatus)| ContainerInfo {
@@ -232,7 +239,8 @@ impl Runtime for SimulatedRuntime {
                 labels: it.labels.clone(),
                 annotations: it.annotations.clone(),
             };
-            Ok(state.containers.values().map(info).collect())
+            let all = state.containers.values().filter(|(_, it)| is_of_pod(&it.labels, uid));
+            Ok(all.map(info).collect())
         }
         .boxed()
     }
@@ -260,8 +268,18 @@ impl Runtime for SimulatedRuntime {
         unimplemented()
     }
 
-    fn checkpoint<'a>(&'a self, _: &'a str, _: &'a str, _: Duration) -> Call<'a, ()> {
-        unimplemented()
+    fn checkpoint<'a>(&'a self, id: &'a str, location: &'a str, _: Duration) -> Call<'a, ()> {
+        async move {
+            self.answer().await?;
+            let status = self.shared.state.lock().containers.get(id).map(|(_, it)| it.clone());
+            let status = status.ok_or_else(|| not_found("container", id))?;
+            let text = format!("checkpoint of {} attempt {}\n", status.name, status.attempt);
+            let failed = |why: std::io::Error| RuntimeError::new(RuntimeCode::Unknown, why.to_string());
+            tokio::fs::write(location, text).await.map_err(failed)?;
+            self.count(format!("checkpoint {}", status.name)).await;
+            Ok(())
+        }
+        .boxed()
     }
 
     fn exec_sync<'a>(&'a self, id: &'a str, command: &'a [String], _: Duration) -> Call<'a, ExecOutput> {

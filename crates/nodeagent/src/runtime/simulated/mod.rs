@@ -1,11 +1,13 @@
 //! A runtime without processes: containers are timers of a world.
 //!
-//! A container runs for the time that its [`Behaviour`] says, by container name. Calls that change state are counted;
-//! with a limit, the call at the limit takes effect and its caller never hears of it, as if the caller was killed. A
-//! [`Fault`] is that of the whole runtime: calls hang or fail, containers go on.
+//! A container runs for the time that its [`Behaviour`] says, by container name. An agent whose handle has a
+//! [`CallLimit`] is killed at that call. A [`Fault`] is that of the whole runtime: calls hang or fail, containers go on.
 
+mod call_limit;
 mod calls;
 mod streams;
+
+pub use call_limit::CallLimit;
 
 use super::error::{RuntimeCode, RuntimeError};
 use super::status::{ContainerState, ContainerStatus, RuntimeEvent, SandboxStatus};
@@ -14,7 +16,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 /// How the containers of a name behave.
 #[derive(Debug, Clone, Default)]
@@ -52,13 +54,11 @@ struct State {
     listeners: Vec<mpsc::Sender<RuntimeEvent>>,
     /// Calls that changed state, in words.
     log: Vec<String>,
-    limit: Option<usize>,
 }
 
 struct Shared {
     world: World,
     state: Mutex<State>,
-    reached: Notify,
     fault: watch::Sender<Fault>,
 }
 
@@ -66,17 +66,14 @@ struct Shared {
 #[derive(Clone)]
 pub struct SimulatedRuntime {
     shared: Arc<Shared>,
+    limit: Option<Arc<CallLimit>>,
 }
 
 impl SimulatedRuntime {
     pub fn new(world: World) -> Self {
         SimulatedRuntime {
-            shared: Arc::new(Shared {
-                world,
-                state: Mutex::default(),
-                reached: Notify::new(),
-                fault: watch::Sender::default(),
-            }),
+            shared: Arc::new(Shared { world, state: Mutex::default(), fault: watch::Sender::default() }),
+            limit: None,
         }
     }
 
@@ -97,8 +94,16 @@ impl SimulatedRuntime {
         self.shared.fault.send_replace(fault);
     }
 
+    /// The handle of an agent that is killed at the last call of a limit.
+    pub fn with_limit(&self, limit: Option<Arc<CallLimit>>) -> Self {
+        SimulatedRuntime { shared: self.shared.clone(), limit }
+    }
+
     /// Waits until calls are answered.
     async fn answer(&self) -> Result<(), RuntimeError> {
+        if self.limit.as_ref().is_some_and(|it| it.is_reached()) {
+            std::future::pending::<()>().await;
+        }
         if *self.shared.fault.borrow() == Fault::None {
             return Ok(());
         }
@@ -109,17 +114,6 @@ impl SimulatedRuntime {
             Ok(Ok(Fault::Stopped)) => Err(RuntimeError::new(RuntimeCode::Unavailable, "connection refused")),
             Ok(_) => Ok(()),
         }
-    }
-
-    /// Lets this many further calls return.
-    pub fn limit_calls(&self, limit: Option<usize>) {
-        let mut state = self.shared.state.lock();
-        state.limit = limit.map(|it| it + state.log.len());
-    }
-
-    /// Completes when a call has reached the limit.
-    pub async fn limit_reached(&self) {
-        self.shared.reached.notified().await;
     }
 
     /// Calls that changed state, since the last time.
@@ -160,13 +154,8 @@ impl SimulatedRuntime {
 
     /// Counts a call that has taken effect; the caller at the limit is never answered.
     async fn count(&self, call: String) {
-        let is_cut = {
-            let mut state = self.shared.state.lock();
-            state.log.push(call);
-            state.limit.is_some_and(|limit| state.log.len() >= limit)
-        };
-        if is_cut {
-            self.shared.reached.notify_one();
+        self.shared.state.lock().log.push(call);
+        if self.limit.as_ref().is_some_and(|it| !it.count()) {
             std::future::pending::<()>().await;
         }
     }

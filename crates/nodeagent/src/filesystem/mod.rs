@@ -1,24 +1,63 @@
-//! Mounts of the node, as the volumes need them.
+//! Changes of files and mounts on the node, one method per action.
+//!
+//! Volumes, cgroups, directories of pods and links to logs change the machine through [`Filesystem`] alone, so that a
+//! test can end an agent after each action, or fill its disk. Reads go to the machine directly.
 
+pub mod linux;
+#[cfg(test)]
+pub mod testing;
+
+pub use linux::LinuxFilesystem;
+
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-/// Mounts filesystems. A test hands in one that needs no privileges.
-pub trait Mounter: Send + Sync + 'static {
+/// See the module.
+pub trait Filesystem: Send + Sync + 'static {
+    /// Makes a directory with a mode, less the mask of the process.
+    fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()>;
+    /// Like [`Filesystem::create_dir`], with the parents that are missing. A directory that exists is left as it is.
+    fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()>;
+    /// Makes a directory in an open one.
+    fn create_dir_at(&self, parent: BorrowedFd<'_>, name: &OsStr, mode: u32) -> io::Result<()>;
+    /// Makes an empty file with a mode, less the mask of the process. One that exists is left as it is.
+    fn create_file(&self, path: &Path, mode: u32) -> io::Result<()>;
+    /// Writes a file in place.
+    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()>;
+    fn symlink(&self, target: &Path, link: &Path) -> io::Result<()>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn set_mode(&self, path: &Path, mode: u32) -> io::Result<()>;
+    /// Sets the mode of an open file or directory.
+    fn set_mode_of(&self, file: BorrowedFd<'_>, mode: u32) -> io::Result<()>;
+    /// Sets the user and the group of a file, directory or symbolic link.
+    fn set_owner(&self, path: &Path, user: Option<u32>, group: Option<u32>) -> io::Result<()>;
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory with all below it.
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
     /// Mounts an empty filesystem in memory; without a size it has the kernel's default.
     fn mount_tmpfs(&self, target: &Path, size: Option<u64>) -> io::Result<()>;
     /// Mounts a filesystem of huge pages.
     fn mount_hugetlbfs(&self, target: &Path, page_size: u64) -> io::Result<()>;
     /// Mounts a file or directory at another path.
     fn bind(&self, source: &Path, target: &Path, is_readonly: bool) -> io::Result<()>;
-    /// Like [`Mounter::bind`], for an open file or directory.
+    /// Like [`Filesystem::bind`], for an open file or directory.
     fn bind_fd(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()>;
     /// Ends a mount; files that are open stay usable.
     fn unmount(&self, target: &Path) -> io::Result<()>;
     fn is_mount_point(&self, path: &Path) -> io::Result<bool>;
     /// The mount points at or below a directory, the deepest last.
     fn mount_points(&self, below: &Path) -> io::Result<Vec<PathBuf>>;
+}
+
+/// Ignores that a file is absent already.
+pub fn unless_absent(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 /// The mount points in the text of `/proc/self/mountinfo` that are at or below a directory, sorted.

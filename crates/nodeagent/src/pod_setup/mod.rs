@@ -1,15 +1,20 @@
 //! The surroundings of pods on this machine: volumes, cgroups, configurations, links to logs.
 
+#[cfg(test)]
+mod fault_tests;
+
 use crate::admission::apparmor;
 use crate::cgroups::CgroupManager;
 use crate::container::config::{ConfigSources, ContainerRequest, container_config};
 use crate::container::{NodeFacts, sandbox_config};
+use crate::filesystem::{Filesystem, unless_absent};
+use crate::logs::{links, rotation};
 use crate::objects::ObjectSource;
 use crate::objects::cache::ObjectCache;
 use crate::pod::events::PodEvents;
 use crate::pod::setup::{ConfigError, ContainerInput, PodSetup, Refusal, SetupError};
 use crate::resource_managers::ResourceManagers;
-use crate::runtime::{ContainerConfig, SandboxConfig};
+use crate::runtime::{ContainerConfig, ContainerStatus, SandboxConfig};
 use crate::stats::AgentMetrics;
 use crate::volumes::VolumeManager;
 use api::core::v1::{Pod, Secret};
@@ -20,11 +25,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use std::collections::BTreeSet;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+
+const POD_DIR_MODE: u32 = 0o750;
+const LOG_DIR_MODE: u32 = 0o755;
 
 /// See the module.
 pub struct MachineSetup {
@@ -76,6 +83,32 @@ impl MachineSetup {
         found.map(|it| it.handler).map_err(|why| format!("failed to get sandbox runtime: {}", why.message()))
     }
 
+    fn filesystem(&self) -> &dyn Filesystem {
+        &**self.volumes.filesystem()
+    }
+
+    /// The log directories of pods, with the uids at the end of their names.
+    fn log_dirs(&self) -> Vec<(String, PathBuf)> {
+        let entries = std::fs::read_dir(&self.facts().log_dir).into_iter().flatten().flatten();
+        let of_pod = |entry: std::fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some((name.rsplit_once('_')?.1.to_owned(), entry.path()))
+        };
+        entries.filter_map(of_pod).collect()
+    }
+
+    fn remove_logs(&self, uid: &str) -> std::io::Result<()> {
+        for (_, path) in self.log_dirs().into_iter().filter(|(of, _)| of == uid) {
+            unless_absent(self.filesystem().remove_dir_all(&path))?;
+        }
+        links::remove_dead(&self.log_link_dir, self.filesystem())
+    }
+
+    fn log_link(&self, pod: &Pod, container: &str, id: &str) -> PathBuf {
+        let meta = &pod.metadata;
+        links::link_path(&self.log_link_dir, &meta.name, &meta.namespace, container, id)
+    }
+
     fn log_dir(&self, pod: &Pod) -> PathBuf {
         let meta = &pod.metadata;
         self.facts().pod_log_dir(&meta.namespace, &meta.name, &meta.uid)
@@ -100,8 +133,7 @@ impl PodSetup for MachineSetup {
             }
             let dir = self.facts().pod_dir(&pod.metadata.uid);
             for part in [dir.clone(), dir.join("volumes"), dir.join("plugins")] {
-                let made = std::fs::DirBuilder::new().recursive(true).mode(0o750).create(&part);
-                if let Err(why) = made {
+                if let Err(why) = self.filesystem().create_dir_all(&part, POD_DIR_MODE) {
                     let note = Note::warning(
                         "FailedMakePodDataDirectories",
                         format!("error making pod data directories: {why}"),
@@ -130,7 +162,7 @@ impl PodSetup for MachineSetup {
         async move {
             let (config, notes) = sandbox_config(pod, attempt, &self.cgroups.pod_parent(pod), &self.facts())?;
             self.record(pod, &notes);
-            let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(self.log_dir(pod));
+            let made = self.filesystem().create_dir_all(&self.log_dir(pod), LOG_DIR_MODE);
             made.map_err(|why| format!("failed to create log directory: {why}"))?;
             Ok((config, self.handler(pod).await?))
         }
@@ -162,7 +194,7 @@ impl PodSetup for MachineSetup {
             let sources = ConfigSources {
                 node: &facts,
                 objects: &*self.objects,
-                mounter: &**self.volumes.mounter(),
+                filesystem: self.filesystem(),
                 world: &self.world,
             };
             match container_config(&request, sources).await {
@@ -203,13 +235,20 @@ impl PodSetup for MachineSetup {
 
     fn container_started(&self, pod: &Pod, container: &str, id: &str, attempt: u32) {
         self.managers.container_started(pod, container);
-        let meta = &pod.metadata;
         let log = self.log_dir(pod).join(container).join(format!("{attempt}.log"));
-        let name = format!("{}_{}_{container}-{id}.log", meta.name, meta.namespace);
-        let made = std::fs::create_dir_all(&self.log_link_dir)
-            .and_then(|()| std::os::unix::fs::symlink(log, self.log_link_dir.join(name)));
-        if let Err(why) = made {
+        let link = self.log_link(pod, container, id);
+        if let Err(why) = links::link(&link, &log, self.filesystem()) {
             tracing::debug!(%why, container, "the log has no link");
+        }
+    }
+
+    fn container_removed(&self, pod: &Pod, container: &ContainerStatus) {
+        let removed = rotation::remove(Path::new(&container.log_path), self.filesystem()).and_then(|()| {
+            let link = self.log_link(pod, &container.name, &container.id);
+            unless_absent(self.filesystem().remove_file(&link))
+        });
+        if let Err(why) = removed {
+            tracing::debug!(%why, container = container.name, "the log of a removed container is left");
         }
     }
 
@@ -229,13 +268,15 @@ impl PodSetup for MachineSetup {
     fn leftovers(&self) -> Vec<String> {
         let mut uids: BTreeSet<String> = self.volumes.reconstruct().unwrap_or_default().into_iter().collect();
         uids.extend(self.cgroups.pods().into_keys());
+        uids.extend(self.log_dirs().into_iter().map(|(uid, _)| uid));
         uids.into_iter().collect()
     }
 
     fn remove<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), String>> {
         async move {
             self.volumes.remove_pod(uid).await?;
-            self.cgroups.remove_uid(uid).map_err(|why| why.to_string())
+            self.cgroups.remove_uid(uid).map_err(|why| why.to_string())?;
+            self.remove_logs(uid).map_err(|why| why.to_string())
         }
         .boxed()
     }

@@ -1,24 +1,77 @@
-//! Mounts by the kernel.
+//! Files and mounts of this machine.
 
-use super::mounter::{Mounter, parse_mount_points};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use super::{Filesystem, parse_mount_points};
+use rustix::fs::{AtFlags, CWD, Mode, StatxFlags, statx};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, mount_remount, unmount};
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct LinuxMounter;
+pub struct LinuxFilesystem;
 
 fn options(text: String) -> io::Result<CString> {
     CString::new(text).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-impl Mounter for LinuxMounter {
+impl Filesystem for LinuxFilesystem {
+    fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
+        std::fs::DirBuilder::new().mode(mode).create(path)
+    }
+
+    fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()> {
+        std::fs::DirBuilder::new().recursive(true).mode(mode).create(path)
+    }
+
+    fn create_dir_at(&self, parent: BorrowedFd<'_>, name: &OsStr, mode: u32) -> io::Result<()> {
+        Ok(rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode))?)
+    }
+
+    fn create_file(&self, path: &Path, mode: u32) -> io::Result<()> {
+        std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(mode).open(path).map(drop)
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        std::fs::write(path, content)
+    }
+
+    fn symlink(&self, target: &Path, link: &Path) -> io::Result<()> {
+        std::os::unix::fs::symlink(target, link)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn set_mode(&self, path: &Path, mode: u32) -> io::Result<()> {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode))
+    }
+
+    fn set_mode_of(&self, file: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+        Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
+    }
+
+    fn set_owner(&self, path: &Path, user: Option<u32>, group: Option<u32>) -> io::Result<()> {
+        std::os::unix::fs::lchown(path, user, group)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir_all(path)
+    }
+
     fn mount_tmpfs(&self, target: &Path, size: Option<u64>) -> io::Result<()> {
         let data = size.map(|size| options(format!("size={size}"))).transpose()?;
         Ok(mount("tmpfs", target, "tmpfs", MountFlags::RELATIME, data.as_deref())?)
@@ -74,7 +127,7 @@ mod tests {
         std::fs::create_dir(&memory).unwrap();
         std::fs::create_dir(&bound).unwrap();
         std::fs::write(&file, "").unwrap();
-        let mounter = LinuxMounter;
+        let mounter = LinuxFilesystem;
         if let Err(error) = mounter.mount_tmpfs(&memory, Some(1 << 20)) {
             return testdata::skip(&format!("filesystems cannot be mounted: {error}"));
         }
