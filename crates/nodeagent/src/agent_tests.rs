@@ -72,7 +72,7 @@ async fn pods_that_need_no_devices_do_not_wait_for_a_plugin_that_hangs() {
         events: records.clone(),
         node,
         host_ips,
-        parallel_pulls: None,
+        pull_limits: PullLimits::default(),
         credential_providers: None,
         static_pods: StaticPodOptions {
             path: Some(manifests.path().to_owned()),
@@ -82,8 +82,6 @@ async fn pods_that_need_no_devices_do_not_wait_for_a_plugin_that_hangs() {
         metrics: AgentMetrics::default(),
         sysctls: SysctlAllowlist::default(),
         managers: fixture.managers.clone(),
-        log_dir: "/nonexistent".into(),
-        log_link_dir: "/nonexistent".into(),
     })
     .await
     .unwrap();

@@ -8,6 +8,8 @@ use crate::objects::cache::{ObjectCache, Strategy};
 use crate::objects::testing::FixedObjects;
 use crate::pod::testing::{TestNode, deleted, settle};
 use crate::pod_facts::ResourceList;
+use crate::resource_managers::testing::managers;
+use crate::resource_managers::topology::TopologyPolicy;
 use crate::runtime::simulated::CallLimit;
 use crate::stats::AgentMetrics;
 use crate::volumes::VolumeManager;
@@ -135,6 +137,7 @@ impl TestMachine {
             cgroups: Arc::new(cgroups),
             events: node.records.clone(),
             metrics: AgentMetrics::default(),
+            managers: managers(&self.path("root"), TopologyPolicy::None, false),
             log_link_dir: self.path("log/containers"),
             has_apparmor: false,
         })

@@ -42,7 +42,12 @@ impl Drop for ManagersFixture {
     }
 }
 
-pub fn start(root_dir: &Path, topology_policy: TopologyPolicy, is_pod_scope: bool) -> ManagersFixture {
+/// The managers as an agent makes them that starts.
+pub fn managers(
+    root_dir: &Path,
+    topology_policy: TopologyPolicy,
+    is_pod_scope: bool,
+) -> Arc<ResourceManagers> {
     let list = |amount: &str| ResourceList::from([("memory".to_owned(), amount.parse().unwrap())]);
     let mut reservation = list("2Gi");
     reservation.insert("cpu".to_owned(), "1".parse().unwrap());
@@ -63,7 +68,11 @@ pub fn start(root_dir: &Path, topology_policy: TopologyPolicy, is_pod_scope: boo
         world: Simulated::new(1_000_000_000, 1),
         metrics: AgentMetrics::default(),
     });
-    let managers = managers.unwrap();
+    managers.unwrap()
+}
+
+pub fn start(root_dir: &Path, topology_policy: TopologyPolicy, is_pod_scope: bool) -> ManagersFixture {
+    let managers = managers(root_dir, topology_policy, is_pod_scope);
     let (sender, changes) = watch::channel(0);
     managers.devices.on_change(move || sender.send_modify(|count| *count += 1));
     let listener = registration::bind(managers.devices.directory()).unwrap();

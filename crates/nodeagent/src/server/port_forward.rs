@@ -11,7 +11,6 @@ use crate::runtime::SharedRuntime;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use names::node;
 use names::streams::{COMMAND_V4, COMMAND_V4_BASE64};
 use std::collections::HashMap;
 use std::io;
