@@ -17,7 +17,7 @@ impl PullRate {
     pub fn new(per_second: i64, burst: i64) -> Option<Self> {
         let burst = burst as f64;
         let left = Mutex::new((burst, Duration::ZERO));
-        (per_second > 0).then(|| PullRate { per_second: per_second as f64, burst, left })
+        (per_second > 0).then_some(PullRate { per_second: per_second as f64, burst, left })
     }
 
     /// Takes a token, if there is one.
