@@ -14,9 +14,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use nodeagent::agent::{Agent as NodeAgent, AgentOptions};
 use nodeagent::pod::setup::{ConfigError, ContainerInput, PodSetup, SetupError};
+use nodeagent::resource_managers::topology::{MachineTopology, TopologyPolicy};
+use nodeagent::resource_managers::{ManagerOptions, ResourceManagers};
 use nodeagent::runtime::simulated::SimulatedRuntime;
 use nodeagent::runtime::{ContainerConfig, ContainerStatus, SandboxConfig};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Builder;
@@ -121,11 +124,13 @@ pub fn run(plan: &Plan) -> anyhow::Result<()> {
     let (thread, ids) = std::sync::mpsc::channel();
     let agent_client = client(user("agent", auth::MASTERS));
     let agent_world = world.clone();
+    let root_dir = tempfile::tempdir()?;
+    let managers = managers(root_dir.path(), &world).map_err(anyhow::Error::msg)?;
     std::thread::Builder::new().name("agent".to_owned()).spawn(move || {
         let _ = thread.send(rustix::thread::gettid().as_raw_nonzero().get());
         let runtime = Builder::new_current_thread().enable_all().build();
         if let Ok(runtime) = runtime {
-            runtime.block_on(run_agent(agent_client, agent_world));
+            runtime.block_on(run_agent(agent_client, agent_world, managers));
         }
     })?;
     let id = u32::try_from(ids.recv()?)?;
@@ -143,7 +148,27 @@ pub fn run(plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn run_agent(client: Client, world: World) {
+/// Managers that give containers nothing of their own.
+fn managers(root_dir: &Path, world: &World) -> Result<Arc<ResourceManagers>, String> {
+    ResourceManagers::new(ManagerOptions {
+        root_dir: root_dir.to_owned(),
+        machine: MachineTopology::read(Path::new("/")),
+        reservation: Default::default(),
+        cpu_policy: "none".to_owned(),
+        cpu_options: Default::default(),
+        reserved_cpus: Default::default(),
+        memory_policy: None,
+        reserved_memory: Vec::new(),
+        topology_policy: TopologyPolicy::None,
+        topology_options: Default::default(),
+        is_pod_scope: false,
+        call_timeout: Duration::from_secs(30),
+        world: world.clone(),
+        metrics: Default::default(),
+    })
+}
+
+async fn run_agent(client: Client, world: World, managers: Arc<ResourceManagers>) {
     let mut node = Node::default();
     node.metadata.name = NODE.to_owned();
     let (_node, nodes) = watch::channel(Arc::new(node));
@@ -164,6 +189,7 @@ async fn run_agent(client: Client, world: World) {
         static_pods: Default::default(),
         sysctls: Default::default(),
         metrics: Default::default(),
+        managers,
     })
     .await;
     let _agent = started.ok();
