@@ -172,7 +172,9 @@ mod tests {
             let usage = FilesystemUsage { available, capacity: 1000, ..FilesystemUsage::default() };
             assert_eq!(THRESHOLDS.bytes_to_free(&usage), expected, "{available}");
         };
-        check(151, None);
+        check(160, None);
+        // the free percent is rounded down
+        check(159, Some(41));
         check(150, Some(50));
         check(0, Some(200));
         let never = ImageThresholds { high: 100, ..THRESHOLDS };

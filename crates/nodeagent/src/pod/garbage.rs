@@ -52,6 +52,9 @@ impl Collector {
                 tracing::warn!(uid, %why, "the remains of a pod could not be removed");
             }
         }
+        if let Err(why) = self.setup.remove_dead_links() {
+            tracing::warn!(%why, "links to logs that are gone could not be removed");
+        }
         Ok(())
     }
 

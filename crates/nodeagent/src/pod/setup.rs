@@ -77,6 +77,10 @@ pub trait PodSetup: Send + Sync + 'static {
     fn clean<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>>;
     /// Uids of pods that have something left on the machine.
     fn leftovers(&self) -> Vec<String>;
+    /// Removes links to logs that are gone.
+    fn remove_dead_links(&self) -> std::io::Result<()> {
+        Ok(())
+    }
     /// Removes all that is left of a pod that is gone.
     fn remove<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), String>>;
 }

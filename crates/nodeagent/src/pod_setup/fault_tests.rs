@@ -31,6 +31,8 @@ const POD: &str = r#"{
     "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"a": "b"}},
     "spec": {
         "restartPolicy": "Always",
+        "dnsPolicy": "Default",
+        "enableServiceLinks": false,
         "securityContext": {"fsGroup": GROUP},
         "volumes": [
             {"name": "disk", "emptyDir": {}},
@@ -73,6 +75,8 @@ impl tower_service::Service<Request<Body>> for NoServer {
 /// A machine in a directory: what an agent has made outlives it.
 struct TestMachine {
     directory: tempfile::TempDir,
+    /// Files of the resource managers.
+    managers: tempfile::TempDir,
     mounts: Arc<Mutex<BTreeMap<PathBuf, String>>>,
     objects: Arc<FixedObjects>,
 }
@@ -87,7 +91,8 @@ impl TestMachine {
         for name in ["cgroup/cpu", "cgroup/memory", "cgroup/pids"] {
             std::fs::create_dir_all(directory.path().join(name)).unwrap();
         }
-        TestMachine { directory, mounts: Arc::default(), objects: Arc::new(objects) }
+        let managers = tempfile::tempdir().unwrap();
+        TestMachine { directory, managers, mounts: Arc::default(), objects: Arc::new(objects) }
     }
 
     fn path(&self, inside: &str) -> PathBuf {
@@ -137,7 +142,7 @@ impl TestMachine {
             cgroups: Arc::new(cgroups),
             events: node.records.clone(),
             metrics: AgentMetrics::default(),
-            managers: managers(&self.path("root"), TopologyPolicy::None, false),
+            managers: managers(self.managers.path(), TopologyPolicy::None, false),
             log_link_dir: self.path("log/containers"),
             has_apparmor: false,
         })
@@ -238,11 +243,24 @@ async fn an_agent_that_is_killed_at_any_action_loses_no_volume_and_leaves_none()
         let pod = machine.pod();
         let calls = CallLimit::new(limit);
         let filesystem = FakeFilesystem { limit: Some(calls.clone()), ..FakeFilesystem::default() };
-        let mut node = machine.start(TestNode::new().await, filesystem).await;
-        node.workers.set(pod.clone());
-        is_killed = tokio::select! {
-            () = calls.reached() => true,
-            () = node.until("ready", is_ready) => false,
+        // an agent that is killed while it starts has not seen the pod
+        let started = tokio::select! {
+            node = async { machine.start(TestNode::new().await, filesystem).await } => Some(node),
+            () = calls.reached() => None,
+        };
+        is_killed = match &started {
+            None => true,
+            Some(node) => {
+                node.workers.set(pod.clone());
+                tokio::select! {
+                    () = calls.reached() => true,
+                    () = node.until("ready", is_ready) => calls.is_reached(),
+                }
+            }
+        };
+        let mut node = match started {
+            Some(node) => node,
+            None => TestNode::new().await,
         };
         if is_killed {
             node = machine.start(node, FakeFilesystem::default()).await;
@@ -258,7 +276,7 @@ async fn an_agent_that_is_killed_at_any_action_loses_no_volume_and_leaves_none()
                 () = async {
                     node.until("the end", |node| node.is_finished("u")).await;
                     remove(&mut node).await;
-                } => false,
+                } => calls.is_reached(),
             };
             if is_killed {
                 node = machine.start(node, FakeFilesystem::default()).await;
@@ -286,7 +304,7 @@ async fn a_full_disk_delays_a_pod_at_any_action() {
         node.workers.set(machine.pod());
         let has_failed = |node: &TestNode| {
             let events = node.records.events.lock();
-            events.iter().any(|it| it.to_lowercase().contains("no space left on device"))
+            events.iter().any(|it| it.to_lowercase().contains("fail"))
         };
         node.until("an event", |node| has_failed(node) || is_ready(node)).await;
         is_full = space.swap(usize::MAX, Ordering::AcqRel) == 0;

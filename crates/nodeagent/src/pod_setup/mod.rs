@@ -101,7 +101,7 @@ impl MachineSetup {
         for (_, path) in self.log_dirs().into_iter().filter(|(of, _)| of == uid) {
             unless_absent(self.filesystem().remove_dir_all(&path))?;
         }
-        links::remove_dead(&self.log_link_dir, self.filesystem())
+        Ok(())
     }
 
     fn log_link(&self, pod: &Pod, container: &str, id: &str) -> PathBuf {
@@ -270,6 +270,10 @@ impl PodSetup for MachineSetup {
         uids.extend(self.cgroups.pods().into_keys());
         uids.extend(self.log_dirs().into_iter().map(|(uid, _)| uid));
         uids.into_iter().collect()
+    }
+
+    fn remove_dead_links(&self) -> std::io::Result<()> {
+        links::remove_dead(&self.log_link_dir, self.filesystem())
     }
 
     fn remove<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), String>> {
