@@ -12,3 +12,7 @@ pub const COMMAND_V1_BASE64: &str = "base64.channel.k8s.io";
 
 /// The version of port forwarding over SPDY.
 pub const PORT_FORWARD_V1: &str = "portforward.k8s.io";
+
+/// Streams without channels over a WebSocket, as bytes or as text in base64: logs.
+pub const BINARY: &str = "binary.k8s.io";
+pub const BINARY_BASE64: &str = "base64.binary.k8s.io";

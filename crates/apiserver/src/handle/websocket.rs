@@ -19,15 +19,12 @@ use http::{HeaderMap, Method, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use names::streams::{BINARY, BINARY_BASE64};
 use schema::url;
 use std::io;
 use streams::websocket::frame::{Frame, NORMAL_CLOSURE, Opcode, PROTOCOL_ERROR, accept_key, write};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
-
-/// Protocols of logs: bytes, or text.
-const BINARY_PROTOCOL: &str = "binary.k8s.io";
-const BASE64_PROTOCOL: &str = "base64.binary.k8s.io";
 
 /// The longest piece of a log in a message.
 const LOG_PIECE: usize = 2048;
@@ -104,7 +101,7 @@ pub(super) fn switch(
     let messages = match content {
         Content::Watch if media.is_some_and(|it| it.starts_with("application/json")) => Messages::TextEvents,
         Content::Watch => Messages::BinaryEvents,
-        Content::Log if protocol.is_some_and(|it| it == BASE64_PROTOCOL) => Messages::Base64Log,
+        Content::Log if protocol.is_some_and(|it| it == BINARY_BASE64) => Messages::Base64Log,
         Content::Log => Messages::Log,
     };
     let (body, shutdown) = (response.into_body(), shutdown.clone());
@@ -158,7 +155,7 @@ fn handshake(
         (Content::Watch, [one]) => Some(*one),
         (Content::Watch, _) => return Err(refused(400, "")),
         (Content::Log, all) => {
-            let known = all.iter().find(|it| [BINARY_PROTOCOL, BASE64_PROTOCOL].contains(it));
+            let known = all.iter().find(|it| [BINARY, BINARY_BASE64].contains(it));
             Some(*known.ok_or_else(|| refused(403, ""))?)
         }
     };

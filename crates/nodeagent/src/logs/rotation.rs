@@ -44,7 +44,7 @@ impl Rotation {
         }
     }
 
-    /// Looks at the files first: most of the time none is too large, and the runtime is not asked.
+    /// Looks at the files first: most of the time none is too large, and nothing is requested of the runtime.
     async fn rotate_all(&self) -> Result<(), RuntimeError> {
         let (log_dir, max_bytes) = (self.log_dir.clone(), self.max_bytes);
         let found = tokio::task::spawn_blocking(move || large_files(&log_dir, max_bytes)).await;

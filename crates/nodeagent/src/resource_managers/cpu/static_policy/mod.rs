@@ -274,5 +274,4 @@ impl StaticPolicy {
 }
 
 #[cfg(test)]
-#[path = "static_policy_tests.rs"]
 mod tests;

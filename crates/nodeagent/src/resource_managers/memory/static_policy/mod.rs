@@ -383,5 +383,4 @@ fn shrink_init_blocks(state: &mut MemoryState, pod: &Pod, container: &Container,
 }
 
 #[cfg(test)]
-#[path = "static_policy_tests.rs"]
 mod tests;

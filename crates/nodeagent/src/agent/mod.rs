@@ -384,5 +384,4 @@ impl Dispatcher {
 }
 
 #[cfg(test)]
-#[path = "agent_tests.rs"]
 mod tests;

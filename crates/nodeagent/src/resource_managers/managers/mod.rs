@@ -288,5 +288,4 @@ impl ResourceManagers {
 }
 
 #[cfg(test)]
-#[path = "managers_tests.rs"]
 mod tests;

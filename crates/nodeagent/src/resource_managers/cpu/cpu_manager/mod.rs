@@ -230,5 +230,4 @@ fn static_policy(options: &CpuManagerOptions<'_>) -> Result<StaticPolicy, String
 }
 
 #[cfg(test)]
-#[path = "cpu_manager_tests.rs"]
 mod tests;

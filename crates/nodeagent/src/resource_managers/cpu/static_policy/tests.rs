@@ -34,7 +34,7 @@ fn allocate(policy: &mut StaticPolicy, state: &mut CpuState, pod: &Pod) -> Resul
 #[test]
 fn hints_are_those_of_upstream() {
     let mut wrong = Vec::new();
-    for row in include_str!("hints.txt").lines() {
+    for row in include_str!("../hints.txt").lines() {
         let columns: Vec<&str> = row.split('|').collect();
         let [machine, free, reusable, count, by_socket, expected] = columns[..] else { panic!("{row}") };
         let options =

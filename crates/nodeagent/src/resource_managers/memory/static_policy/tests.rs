@@ -55,7 +55,7 @@ fn pairs(value: &Value) -> Vec<(u64, u64)> {
 /// Admissions and removals with the hints, errors and states that upstream had.
 #[test]
 fn memory_is_assigned_as_upstream_does() {
-    for (line, row) in include_str!("sequences.jsonl").lines().enumerate() {
+    for (line, row) in include_str!("../sequences.jsonl").lines().enumerate() {
         let row: Value = serde_json::from_str(row).unwrap();
         let mut policy = policy(&pairs(&row["nodes"]));
         let mut state = MemoryState::default();
