@@ -13,7 +13,8 @@
 //! | [`admission_queue`] | pods that wait for their resources, one after the other |
 //! | [`pod_sources`] | the pods of the node as the managers see them |
 //! | [`pod_resources`] | the pod resources API |
-//! | [`checkpoint`], [`unix_server`] | state files; gRPC servers at sockets |
+//! | [`checkpoint`], [`policy_state`] | files of managers; a policy with its state in one |
+//! | [`unix_server`] | gRPC servers at sockets |
 
 pub mod admission_queue;
 pub mod allocation_error;
@@ -24,6 +25,7 @@ pub mod managers;
 pub mod memory;
 pub mod pod_resources;
 pub mod pod_sources;
+pub mod policy_state;
 pub mod topology;
 pub mod unix_server;
 

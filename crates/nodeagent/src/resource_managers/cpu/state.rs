@@ -1,13 +1,10 @@
 //! The assignment of CPUs, and its file.
 
 use crate::configuration::cpuset::{self, CpuSet};
-use crate::resource_managers::checkpoint::{self, CORRUPT, checksum, map_text, struct_text};
+use crate::resource_managers::checkpoint::{CORRUPT, checksum, map_text, struct_text};
+use crate::resource_managers::policy_state::State;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
-
-/// The name of the file below the agent's directory.
-pub const FILE: &str = "cpu_manager_state";
 
 /// CPUs by pod and container.
 pub type Assignments = BTreeMap<String, BTreeMap<String, CpuSet>>;
@@ -57,9 +54,13 @@ impl CpuState {
         ]);
         checksum(&format!("(*state.CPUManagerCheckpoint){fields}"))
     }
+}
 
-    /// The text of the file.
-    pub fn text(&self, policy: &str) -> String {
+impl State for CpuState {
+    const FILE: &'static str = "cpu_manager_state";
+    const MANAGER: &'static str = "CPU manager";
+
+    fn text(&self, policy: &str) -> String {
         let containers = |containers: &BTreeMap<String, CpuSet>| -> BTreeMap<String, String> {
             containers.iter().map(|(name, cpus)| (name.clone(), cpuset::format(cpus))).collect()
         };
@@ -77,8 +78,7 @@ impl CpuState {
         )
     }
 
-    /// Reads the text of a file that the same policy wrote.
-    pub fn parse(text: &str, policy: &str) -> Result<Self, String> {
+    fn parse(text: &str, policy: &str) -> Result<Self, String> {
         let corrupt = || CORRUPT.to_owned();
         let value: Value = serde_json::from_str(text).map_err(|_| corrupt())?;
         let member = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -109,26 +109,12 @@ impl CpuState {
         }
         Ok(state)
     }
-
-    /// Reads the file of a directory. Without one, the state is empty.
-    pub fn load(directory: &Path, policy: &str) -> Result<Self, String> {
-        let path = directory.join(FILE);
-        let read = checkpoint::read(&path).and_then(|text| match text {
-            Some(text) => CpuState::parse(&text, policy),
-            None => Ok(CpuState::default()),
-        });
-        read.map_err(|why| {
-            format!(
-                "could not restore state from checkpoint: {why}, please drain this node and delete the CPU manager checkpoint file \"{}\" before restarting Kubelet",
-                path.display()
-            )
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource_managers::policy_state::load;
 
     #[test]
     fn files_are_those_of_upstream() {
@@ -154,8 +140,8 @@ mod tests {
         assert_eq!(error(r#"{"entries":{"a":"b"}}"#, "static"), CORRUPT);
         assert!(CpuState::parse(r#"{"policyName":"static","defaultCpuSet":"0"}"#, "static").is_ok());
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join(FILE), text).unwrap();
-        let why = CpuState::load(dir.path(), "none").unwrap_err();
+        std::fs::write(dir.path().join(CpuState::FILE), text).unwrap();
+        let why = load::<CpuState>(dir.path(), "none").unwrap_err();
         assert!(why.starts_with("could not restore state from checkpoint: configured policy"), "{why}");
         assert!(why.contains("delete the CPU manager checkpoint file \""), "{why}");
     }

@@ -1,15 +1,16 @@
 //! The memory manager: assigns memory of NUMA nodes when pods are admitted.
 
-use super::state::{self, MemoryBlock, MemoryState};
+use super::state::{MemoryBlock, MemoryState};
 use super::static_policy::{Sizes, StaticPolicy};
 use crate::pod_facts::{MEMORY, ResourceList, hugepage_size};
+use crate::resource_managers::ActiveContainers;
+use crate::resource_managers::policy_state::PolicyState;
 use crate::resource_managers::topology::{MachineTopology, ProviderHints, TopologyHint};
-use crate::resource_managers::{ActiveContainers, checkpoint};
 use api::Quantity;
 use api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Memory of a node that is held back.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -33,20 +34,7 @@ pub struct MemoryManagerOptions<'a> {
 
 /// See the module.
 pub struct MemoryManager {
-    inner: Mutex<Inner>,
-    directory: PathBuf,
-}
-
-struct Inner {
-    /// Absent with the policy `None`.
-    policy: Option<StaticPolicy>,
-    state: MemoryState,
-}
-
-impl Inner {
-    fn policy_name(&self) -> &'static str {
-        if self.policy.is_some() { "Static" } else { "None" }
-    }
+    inner: Mutex<PolicyState<StaticPolicy, MemoryState>>,
 }
 
 impl MemoryManager {
@@ -59,34 +47,9 @@ impl MemoryManager {
             }
             _ => None,
         };
-        let mut inner = Inner { policy, state: MemoryState::default() };
-        let started = MemoryState::load(options.directory, inner.policy_name()).and_then(|state| {
-            inner.state = state;
-            let Inner { policy, state } = &mut inner;
-            policy.as_ref().map_or(Ok(()), |policy| policy.start(state))
-        });
-        started.map_err(|why| format!("start memory manager error: {why}"))?;
-        let manager = MemoryManager { inner: Mutex::new(inner), directory: options.directory.to_owned() };
-        manager.store(&manager.inner.lock());
-        Ok(manager)
-    }
-
-    fn store(&self, inner: &Inner) {
-        let text = inner.state.text(inner.policy_name());
-        if let Err(why) = checkpoint::write(&self.directory.join(state::FILE), &text) {
-            tracing::warn!(%why, "the state of the memory manager was not written");
-        }
-    }
-
-    /// Changes the state, and writes it if it is another one then.
-    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
-        let mut inner = self.inner.lock();
-        let before = inner.state.clone();
-        let result = change(&mut inner);
-        if inner.state != before {
-            self.store(&inner);
-        }
-        result
+        let policy_name = if policy.is_some() { "Static" } else { "None" };
+        let inner = PolicyState::start(policy, policy_name, options.directory, StaticPolicy::start)?;
+        Ok(MemoryManager { inner: Mutex::new(inner) })
     }
 
     /// Whether a pod gets memory of certain nodes.
@@ -110,16 +73,13 @@ impl MemoryManager {
     }
 
     pub fn allocate(&self, pod: &Pod, container: &Container, hint: TopologyHint) -> Result<(), String> {
-        self.change(|inner| match &mut inner.policy {
-            Some(policy) => policy.allocate(&mut inner.state, pod, container, hint),
-            None => Ok(()),
-        })
+        let mut inner = self.inner.lock();
+        inner.change(|policy, state| policy.allocate(state, pod, container, hint)).unwrap_or(Ok(()))
     }
 
     /// Gives back the memory of containers that are gone.
     pub fn retain(&self, active: &ActiveContainers) {
-        self.change(|inner| {
-            let Inner { policy: Some(policy), state } = inner else { return };
+        self.inner.lock().change(|policy, state| {
             let all = state.assignments.iter().flat_map(|(uid, all)| all.keys().map(move |name| (uid, name)));
             let stale = all.filter(|(uid, name)| !active.contains(uid, name));
             let stale: Vec<(String, String)> = stale.map(|(uid, name)| (uid.clone(), name.clone())).collect();
@@ -131,8 +91,7 @@ impl MemoryManager {
 
     /// A container was started: the init containers before it have ended, and give their memory back.
     pub fn container_started(&self, pod: &Pod, container: &str) {
-        self.change(|inner| {
-            let Inner { policy: Some(policy), state } = inner else { return };
+        self.inner.lock().change(|policy, state| {
             for init in pod.spec.init_containers.iter().take_while(|it| it.name != container) {
                 policy.remove(state, &pod.metadata.uid, &init.name);
             }

@@ -1,12 +1,9 @@
 //! The memory of NUMA nodes, its assignment to containers, and the file of both.
 
-use crate::resource_managers::checkpoint::{self, CORRUPT, checksum, list_text, map_text, struct_text};
+use crate::resource_managers::checkpoint::{CORRUPT, checksum, list_text, map_text, struct_text};
+use crate::resource_managers::policy_state::State;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
-
-/// The name of the file below the agent's directory.
-pub const FILE: &str = "memory_manager_state";
 
 /// Bytes of one kind of memory of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -106,9 +103,13 @@ impl MemoryState {
         ]);
         checksum(&format!("(*state.MemoryManagerCheckpoint){fields}"))
     }
+}
 
-    /// The text of the file.
-    pub fn text(&self, policy: &str) -> String {
+impl State for MemoryState {
+    const FILE: &'static str = "memory_manager_state";
+    const MANAGER: &'static str = "memory manager";
+
+    fn text(&self, policy: &str) -> String {
         let table = |it: &MemoryTable| {
             json!({"total": it.total, "systemReserved": it.system_reserved, "allocatable": it.allocatable,
                    "reserved": it.reserved, "free": it.free})
@@ -139,8 +140,7 @@ impl MemoryState {
         )
     }
 
-    /// Reads the text of a file that the same policy wrote.
-    pub fn parse(text: &str, policy: &str) -> Result<Self, String> {
+    fn parse(text: &str, policy: &str) -> Result<Self, String> {
         let corrupt = || CORRUPT.to_owned();
         let value: Value = serde_json::from_str(text).map_err(|_| corrupt())?;
         let state = state(&value).ok_or_else(corrupt)?;
@@ -154,21 +154,6 @@ impl MemoryState {
             ));
         }
         Ok(state)
-    }
-
-    /// Reads the file of a directory. Without one, the state is empty.
-    pub fn load(directory: &Path, policy: &str) -> Result<Self, String> {
-        let path = directory.join(FILE);
-        let read = checkpoint::read(&path).and_then(|text| match text {
-            Some(text) => MemoryState::parse(&text, policy),
-            None => Ok(MemoryState::default()),
-        });
-        read.map_err(|why| {
-            format!(
-                "could not restore state from checkpoint: {why}, please drain this node and delete the memory manager checkpoint file \"{}\" before restarting Kubelet",
-                path.display()
-            )
-        })
     }
 }
 

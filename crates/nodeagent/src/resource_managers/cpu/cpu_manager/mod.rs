@@ -1,20 +1,21 @@
 //! The CPU manager: assigns CPUs when pods are admitted, and keeps the CPUs of running containers up to date.
 
-use super::state::{self, CpuState};
+use super::state::CpuState;
 use super::static_policy::StaticPolicy;
 use super::topology::CpuTopology;
 use crate::configuration::cpuset::{self, CpuSet};
 use crate::configuration::policy_options::CpuPolicyOptions;
 use crate::pod_facts::{CPU, ResourceList};
+use crate::resource_managers::policy_state::PolicyState;
 use crate::resource_managers::topology::{MachineTopology, ProviderHints, TopologyHint, TopologyPolicy};
-use crate::resource_managers::{ActiveContainers, AllocationError, PodSource, checkpoint};
+use crate::resource_managers::{ActiveContainers, AllocationError, PodSource};
 use crate::runtime::{LinuxResources, SharedRuntime};
 use crate::stats::AgentMetrics;
 use api::Quantity;
 use api::core::v1::{Container, ContainerStatus, Pod};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What the manager is made from.
 pub struct CpuManagerOptions<'a> {
@@ -34,23 +35,10 @@ pub struct CpuManagerOptions<'a> {
 
 /// See the module.
 pub struct CpuManager {
-    inner: Mutex<Inner>,
-    directory: PathBuf,
-    metrics: AgentMetrics,
-}
-
-struct Inner {
-    /// Absent with the policy `none`.
-    policy: Option<StaticPolicy>,
-    state: CpuState,
+    inner: Mutex<PolicyState<StaticPolicy, CpuState>>,
     /// The CPUs that running containers had at the last look, by pod and container.
-    applied: BTreeMap<(String, String), CpuSet>,
-}
-
-impl Inner {
-    fn policy_name(&self) -> &'static str {
-        if self.policy.is_some() { "static" } else { "none" }
-    }
+    applied: Mutex<BTreeMap<(String, String), CpuSet>>,
+    metrics: AgentMetrics,
 }
 
 impl CpuManager {
@@ -60,38 +48,9 @@ impl CpuManager {
             "static" => Some(static_policy(&options)?),
             _ => None,
         };
-        let mut inner = Inner { policy, state: CpuState::default(), applied: BTreeMap::new() };
-        let started = CpuState::load(options.directory, inner.policy_name()).and_then(|state| {
-            inner.state = state;
-            let Inner { policy, state, .. } = &mut inner;
-            policy.as_ref().map_or(Ok(()), |policy| policy.start(state))
-        });
-        started.map_err(|why| format!("start cpu manager error: {why}"))?;
-        let manager = CpuManager {
-            inner: Mutex::new(inner),
-            directory: options.directory.to_owned(),
-            metrics: options.metrics,
-        };
-        manager.store(&manager.inner.lock());
-        Ok(manager)
-    }
-
-    fn store(&self, inner: &Inner) {
-        let text = inner.state.text(inner.policy_name());
-        if let Err(why) = checkpoint::write(&self.directory.join(state::FILE), &text) {
-            tracing::warn!(%why, "the state of the CPU manager was not written");
-        }
-    }
-
-    /// Changes the state, and writes it if it is another one then.
-    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
-        let mut inner = self.inner.lock();
-        let before = inner.state.clone();
-        let result = change(&mut inner);
-        if inner.state != before {
-            self.store(&inner);
-        }
-        result
+        let policy_name = if policy.is_some() { "static" } else { "none" };
+        let inner = PolicyState::start(policy, policy_name, options.directory, StaticPolicy::start)?;
+        Ok(CpuManager { inner: Mutex::new(inner), applied: Mutex::default(), metrics: options.metrics })
     }
 
     /// Whether a pod gets CPUs of its own.
@@ -122,23 +81,22 @@ impl CpuManager {
         container: &Container,
         hint: TopologyHint,
     ) -> Result<(), AllocationError> {
-        self.change(|inner| {
-            let Some(policy) = &mut inner.policy else { return Ok(()) };
+        let mut inner = self.inner.lock();
+        let allocated = inner.change(|policy, state| {
             if !policy.is_exclusive(pod, container) {
                 return Ok(());
             }
-            let done = policy.allocate(&mut inner.state, pod, container, hint.affinity);
+            let done = policy.allocate(state, pod, container, hint.affinity);
             self.metrics.cpus_pinned(done.is_ok());
             done
-        })
+        });
+        allocated.unwrap_or(Ok(()))
     }
 
     /// Gives back the CPUs of containers that are gone.
     pub fn retain(&self, active: &ActiveContainers) {
-        self.change(|inner| {
-            let Inner { policy, state, applied } = inner;
-            applied.retain(|(uid, container), _| active.contains(uid, container));
-            let Some(policy) = policy else { return };
+        self.applied.lock().retain(|(uid, container), _| active.contains(uid, container));
+        self.inner.lock().change(|policy, state| {
             let stale: Vec<(String, String)> = state
                 .all()
                 .filter(|(uid, container, _)| !active.contains(uid, container))
@@ -168,9 +126,8 @@ impl CpuManager {
 
     /// A container with CPUs of its own was started on them.
     pub fn container_started(&self, uid: &str, container: &str) {
-        let mut inner = self.inner.lock();
-        if let Some(cpus) = inner.state.get(uid, container).cloned() {
-            inner.applied.insert((uid.to_owned(), container.to_owned()), cpus);
+        if let Some(cpus) = self.inner.lock().state.get(uid, container).cloned() {
+            self.applied.lock().insert((uid.to_owned(), container.to_owned()), cpus);
         }
     }
 
@@ -188,14 +145,14 @@ impl CpuManager {
             for (name, id) in statuses.filter_map(running) {
                 let key = (uid.clone(), name.to_owned());
                 let cpus = self.affinity(uid, name);
-                let is_applied = self.inner.lock().applied.get(&key) == Some(&cpus);
+                let is_applied = self.applied.lock().get(&key) == Some(&cpus);
                 if cpus.is_empty() || is_applied {
                     continue;
                 }
                 let resources =
                     LinuxResources { cpuset_cpus: cpuset::format(&cpus), ..LinuxResources::default() };
                 match runtime.update_resources(id, &resources).await {
-                    Ok(()) => drop(self.inner.lock().applied.insert(key, cpus)),
+                    Ok(()) => drop(self.applied.lock().insert(key, cpus)),
                     Err(why) => {
                         tracing::warn!(container = name, %why, "the CPUs of a container were not set")
                     }

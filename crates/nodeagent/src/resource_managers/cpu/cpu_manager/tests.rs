@@ -1,5 +1,6 @@
 use super::*;
 use crate::objects::testing::object;
+use crate::resource_managers::policy_state::State;
 use crate::resource_managers::topology::{Core, NumaNode};
 use crate::runtime::simulated::SimulatedRuntime;
 use api::core::v1::PodStatus;
@@ -91,7 +92,7 @@ fn assignments_survive_restarts_and_bind_the_policy() {
     );
     restarted.retain(&ActiveContainers::default());
     assert_eq!(cpuset::format(&restarted.affinity("a", "c")), "0-3");
-    let text = std::fs::read_to_string(dir.path().join(state::FILE)).unwrap();
+    let text = std::fs::read_to_string(dir.path().join(CpuState::FILE)).unwrap();
     assert_eq!(text, r#"{"policyName":"static","defaultCpuSet":"0-3","checksum":611748604}"#);
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::objects::testing::object;
+use crate::resource_managers::policy_state::State;
 use crate::resource_managers::topology::NumaNode;
 use serde_json::Value;
 
