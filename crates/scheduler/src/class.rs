@@ -154,7 +154,7 @@ mod tests {
     fn describe(outcome: &Outcome) -> String {
         match outcome {
             Outcome::Placed(placement) => {
-                let mut best = placement.best.clone();
+                let mut best = placement.best.to_vec();
                 best.sort();
                 format!("{best:?}")
             }

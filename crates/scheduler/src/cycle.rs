@@ -10,6 +10,7 @@ use crate::class::{ClassCache, ClassKey};
 use crate::cycle_state::{CycleState, PluginRejection};
 use crate::evaluation::{CompiledProfile, Evaluation, Nominator};
 use crate::extender::{self, Extender};
+use crate::found_nodes::{FoundNodes, NodeWindow};
 use crate::framework::{Code, Diagnosis, Plugin};
 use crate::metrics::{Metrics, PluginStatus};
 use crate::node_info::{NodeInfo, Slot};
@@ -19,7 +20,7 @@ use crate::plugin_timer::PluginTimer;
 use crate::plugins::dynamic_resources::{self, Deallocation, Reservation};
 use crate::pod_info::PodInfo;
 use crate::preemption::{self, Preemption};
-use crate::scoring::Scores;
+use crate::scoring;
 use crate::snapshot::Snapshot;
 
 /// Fewer feasible nodes are never enough to stop the search.
@@ -119,8 +120,9 @@ impl Cycle {
             self.observe(evaluation, "Score", PluginStatus::of(&best), began);
         }
         let best = best?;
-        let drawn = best[(env::random_u64(&self.world) % best.len() as u64) as usize];
-        let node = evaluation.snapshot.slot(drawn).ok_or("the node of a search is gone")?;
+        let drawn = (env::random_u64(&self.world) % best.len().max(1) as u64) as usize;
+        let node = best.nth(drawn).and_then(|slot| evaluation.snapshot.slot(slot));
+        let node = node.ok_or("the node of a search is gone")?;
         let began = self.world.elapsed();
         let resources = reserve_resources(evaluation, state, node, &feasible);
         let volumes = evaluation.volumes(state, node);
@@ -143,7 +145,7 @@ impl Cycle {
         evaluation: &Evaluation<'_>,
         state: &mut CycleState,
         diagnosis: &mut Diagnosis,
-    ) -> Result<Vec<Slot>, String> {
+    ) -> Result<FoundNodes, String> {
         let snapshot = evaluation.snapshot;
         let began = self.world.elapsed();
         let prepared = evaluation.pre_filter(state);
@@ -156,14 +158,15 @@ impl Cycle {
             Err(PluginRejection { plugin, rejection }) if rejection.code != Code::Error => {
                 diagnosis.pre_filter_message = rejection.message();
                 diagnosis.unschedulable_plugins.extend(plugin);
-                return Ok(Vec::new());
+                return Ok(FoundNodes::List(Vec::new()));
             }
             Err(error) => return Err(error.rejection.message()),
         };
         if let Some(node) = snapshot.node(&evaluation.pod.pod.status.nominated_node_name) {
             // the node that was cleared for the pod; an error there does not end the cycle
             if let Ok(true) = check(evaluation, state, diagnosis, node.slot) {
-                let accepted = self.filter_by_extenders(evaluation, vec![node.slot], diagnosis);
+                let nominated = FoundNodes::List(vec![node.slot]);
+                let accepted = self.filter_by_extenders(evaluation, nominated, diagnosis);
                 if let Some(accepted) = accepted.ok().filter(|nodes| !nodes.is_empty()) {
                     return Ok(accepted);
                 }
@@ -176,15 +179,15 @@ impl Cycle {
     fn filter_by_extenders(
         &self,
         evaluation: &Evaluation<'_>,
-        feasible: Vec<Slot>,
+        feasible: FoundNodes,
         diagnosis: &mut Diagnosis,
-    ) -> Result<Vec<Slot>, String> {
+    ) -> Result<FoundNodes, String> {
         if self.extenders.is_empty() {
             return Ok(feasible);
         }
         let nodes = nodes(evaluation, &feasible);
         let accepted = extender::filter(&self.extenders, evaluation.pod, nodes, diagnosis)?;
-        Ok(accepted.iter().map(|node| node.slot).collect())
+        Ok(FoundNodes::List(accepted.iter().map(|node| node.slot).collect()))
     }
 
     /// The nodes of these names, or of all, that pass the filters of the profile.
@@ -194,16 +197,15 @@ impl Cycle {
         state: &mut CycleState,
         diagnosis: &mut Diagnosis,
         names: Option<BTreeSet<String>>,
-    ) -> Result<Vec<Slot>, String> {
+    ) -> Result<FoundNodes, String> {
         let snapshot = evaluation.snapshot;
         let Some(names) = names else {
             // extenders and failures need the rejection of every node
             let is_countable = self.extenders.is_empty() && diagnosis.rejections() == 0;
             let candidates = if is_countable { evaluation.candidates(state) } else { None };
             if let Some(candidates) = candidates {
-                let feasible = self.search_candidates(evaluation, state, diagnosis, &candidates);
-                if !feasible.is_empty() {
-                    return Ok(feasible);
+                if let Some(window) = self.search_candidates(evaluation, state, diagnosis, &candidates) {
+                    return Ok(FoundNodes::Window(window));
                 }
             }
             return self.search(evaluation, state, diagnosis, snapshot.order());
@@ -228,35 +230,25 @@ impl Cycle {
         state: &mut CycleState,
         diagnosis: &mut Diagnosis,
         candidates: &NodeSet,
-    ) -> Vec<Slot> {
+    ) -> Option<NodeWindow> {
         let order = evaluation.snapshot.order();
-        let count = order.len();
-        let enough = self.nodes_to_find(&evaluation.profile.profile.percentage_of_nodes_to_score, count);
-        let (start, began) = (self.next_start % count.max(1), self.world.elapsed());
+        let enough =
+            self.nodes_to_find(&evaluation.profile.profile.percentage_of_nodes_to_score, order.len());
+        let (start, began) = (self.next_start % order.len().max(1), self.world.elapsed());
         let accepted = evaluation.accepted(state);
-        let (mut feasible, mut visited) = (Vec::with_capacity(enough.min(count)), count);
-        for position in candidates.iter(start..count).chain(candidates.iter(0..start)) {
-            let slot = order[position];
-            if !accepted.contains(position) {
-                match evaluation.filter_slot(state, slot) {
-                    Ok(()) => {}
-                    // the full search ends with the error
-                    Err(error) if error.rejection.code == Code::Error => return Vec::new(),
-                    Err(_) => continue,
-                }
+        let found = NodeWindow::find(order, start, enough, candidates, &accepted, |slot| {
+            match evaluation.filter_slot(state, slot) {
+                Ok(()) => Some(true),
+                // the full search ends with the error
+                Err(error) if error.rejection.code == Code::Error => None,
+                Err(_) => Some(false),
             }
-            feasible.push(slot);
-            if feasible.len() >= enough {
-                visited = (position + count - start) % count + 1;
-                break;
-            }
-        }
-        if !feasible.is_empty() {
-            self.next_start = (start + visited) % count;
-            diagnosis.skipped = visited - feasible.len();
-            self.observe(evaluation, "Filter", PluginStatus::Success, began);
-        }
-        feasible
+        });
+        let window = found.filter(|window| window.len() > 0)?;
+        self.next_start = (start + window.visited()) % order.len();
+        diagnosis.skipped = window.visited() - window.len();
+        self.observe(evaluation, "Filter", PluginStatus::Success, began);
+        Some(window)
     }
 
     /// Filters nodes from where the last search ended until enough are found.
@@ -266,7 +258,7 @@ impl Cycle {
         state: &mut CycleState,
         diagnosis: &mut Diagnosis,
         slots: &[Slot],
-    ) -> Result<Vec<Slot>, String> {
+    ) -> Result<FoundNodes, String> {
         let count = slots.len();
         let enough = self.nodes_to_find(&evaluation.profile.profile.percentage_of_nodes_to_score, count);
         let began = self.world.elapsed();
@@ -288,7 +280,7 @@ impl Cycle {
         }
         self.next_start = (self.next_start + feasible.len() + diagnosis.rejections()) % count.max(1);
         self.observe(evaluation, "Filter", PluginStatus::of(&result), began);
-        result.map(|()| feasible)
+        result.map(|()| FoundNodes::List(feasible))
     }
 
     fn nodes_to_find(&self, of_profile: &Option<i32>, count: usize) -> usize {
@@ -369,7 +361,7 @@ fn reserve_resources(
     evaluation: &Evaluation<'_>,
     state: &CycleState,
     node: &NodeInfo,
-    feasible: &[Slot],
+    feasible: &FoundNodes,
 ) -> Result<Reservation, String> {
     if state.resources.is_empty()
         || !evaluation.profile.profile.plugins.reserve.contains(&Plugin::DynamicResources)
@@ -429,27 +421,27 @@ fn nominated_slots(nominator: &dyn Nominator, snapshot: &Snapshot) -> Vec<Slot> 
     slots
 }
 
-fn nodes<'a>(evaluation: &Evaluation<'a>, slots: &[Slot]) -> Vec<&'a NodeInfo> {
-    slots.iter().filter_map(|slot| evaluation.snapshot.slot(*slot)).collect()
+fn nodes<'a>(evaluation: &Evaluation<'a>, found: &FoundNodes) -> Vec<&'a NodeInfo> {
+    found.to_vec().into_iter().filter_map(|slot| evaluation.snapshot.slot(slot)).collect()
 }
 
 /// The nodes with the highest score.
 fn best(
     evaluation: &Evaluation<'_>,
     state: &mut CycleState,
-    feasible: &[Slot],
+    feasible: &FoundNodes,
     extenders: &[Box<dyn Extender>],
-) -> Result<Vec<Slot>, String> {
-    if let [only] = feasible {
-        return Ok(vec![*only]);
+) -> Result<FoundNodes, String> {
+    if feasible.len() == 1 {
+        return Ok(feasible.clone());
     }
-    let scores = evaluation.score(state, feasible).map_err(|rejection| rejection.message())?;
     if extenders.is_empty() {
-        return Ok(scores.best(feasible));
+        return evaluation.best(state, feasible).map_err(|rejection| rejection.message());
     }
-    let mut scores = scores.of_each();
+    let slots = feasible.to_vec();
+    let mut scores = evaluation.scores(state, &slots).map_err(|rejection| rejection.message())?;
     extender::add_scores(extenders, evaluation.pod, &nodes(evaluation, feasible), &mut scores);
-    Ok(Scores::of_nodes(scores).best(feasible))
+    Ok(FoundNodes::List(scoring::highest(&slots, &scores)))
 }
 
 #[cfg(test)]

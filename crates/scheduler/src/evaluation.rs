@@ -183,11 +183,10 @@ impl Evaluation<'_> {
         let Some(changed) = self.snapshot.changed_since(generation) else { return false };
         let changed: Vec<&NodeInfo> = changed.collect();
         let (pod, topology, required) = (&**self.pod, self.snapshot.topology(), &state.affinity.required);
-        if let Some(results) = &mut state.results {
-            let positions = changed.iter().filter_map(|node| self.snapshot.position(node.slot));
-            positions.for_each(|position| results.forget(position));
+        for position in changed.iter().filter_map(|node| self.snapshot.position(node.slot)) {
+            state.groups.forget(position);
+            state.results.iter_mut().for_each(|results| results.forget(position));
         }
-        changed.iter().for_each(|node| state.groups.forget(node.slot));
         let nodes = || changed.iter().copied();
         state.spread.recount(pod, required, nodes(), topology);
         state.inter_pod.recount(pod, nodes(), topology);

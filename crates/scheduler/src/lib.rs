@@ -9,6 +9,7 @@
 //! | [`cycle_state`] | what plugins prepared for a pod |
 //! | [`class`] | pods of equal specification, which share results |
 //! | [`node_set`], [`domain_filter`] | sets of nodes that a search skips |
+//! | [`found_nodes`] | the nodes that a search found |
 //! | `node_groups` | nodes that score alike |
 //! | [`cycle`], [`outcome`] | one scheduling cycle: placement or failure |
 //! | [`extender`] | services outside that take part |
@@ -29,6 +30,7 @@ pub mod domain_filter;
 pub mod driver;
 pub mod evaluation;
 pub mod extender;
+pub mod found_nodes;
 pub mod framework;
 mod interner;
 pub mod metrics;

@@ -4,7 +4,8 @@
 
 use std::ops::Range;
 
-const BITS: usize = u64::BITS as usize;
+/// The nodes of a word.
+pub const BITS: usize = u64::BITS as usize;
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,10 +38,6 @@ impl NodeSet {
         }
     }
 
-    pub fn contains(&self, position: usize) -> bool {
-        self.words.get(position / BITS).is_some_and(|word| word >> (position % BITS) & 1 == 1)
-    }
-
     pub fn insert_all(&mut self, other: &NodeSet) {
         self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
     }
@@ -62,23 +59,42 @@ impl NodeSet {
 
     /// The positions of a range that are in the set, in ascending order.
     pub fn iter(&self, range: Range<usize>) -> impl Iterator<Item = usize> + '_ {
-        let end = range.end.min(self.words.len() * BITS);
-        let mut at = range.start / BITS;
-        let load = |at: usize| self.words.get(at).copied().unwrap_or(0);
-        let mut word = load(at) & (u64::MAX << (range.start % BITS));
-        std::iter::from_fn(move || {
-            while word == 0 {
-                at += 1;
-                if at * BITS >= end {
-                    return None;
-                }
-                word = load(at);
-            }
-            let position = at * BITS + word.trailing_zeros() as usize;
-            word &= word - 1;
-            (position < end).then_some(position)
-        })
+        self.words(range).flat_map(|(at, word)| bits(word).map(move |bit| at * BITS + bit))
     }
+
+    /// The words of a range that are not empty, with their numbers: bit `n` of word `at` is position `at * BITS + n`.
+    pub fn words(&self, range: Range<usize>) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let (first, end) = (range.start / BITS, range.end.div_ceil(BITS).min(self.words.len()));
+        let words = self.words.get(first..end).unwrap_or_default().iter().enumerate();
+        let clipped = words.map(move |(nth, word)| {
+            let at = first + nth;
+            let low = if nth == 0 { u64::MAX << (range.start % BITS) } else { u64::MAX };
+            let high = u64::MAX >> ((at + 1) * BITS).saturating_sub(range.end);
+            (at, word & low & high)
+        });
+        clipped.filter(|(_, word)| *word != 0)
+    }
+
+    /// A word of the set.
+    pub fn word(&self, at: usize) -> u64 {
+        self.words.get(at).copied().unwrap_or(0)
+    }
+
+    /// Adds the nodes of a word. A word outside of the set is ignored.
+    pub fn insert_word(&mut self, at: usize, nodes: u64) {
+        if let Some(word) = self.words.get_mut(at) {
+            *word |= nodes;
+        }
+    }
+}
+
+/// The numbers of the bits that are set, in ascending order.
+pub fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(bit)
+    })
 }
 
 #[cfg(test)]
@@ -95,7 +111,11 @@ mod tests {
         assert_eq!(set.iter(3..64).collect::<Vec<_>>(), [3, 63]);
         assert_eq!(set.iter(131..200).collect::<Vec<_>>(), [199]);
         assert_eq!(set.iter(64..64).count() + set.iter(70..80).count() + set.iter(200..300).count(), 0);
-        assert!(set.contains(64) && !set.contains(65) && !set.contains(1000));
+        assert_eq!(
+            set.words(3..200).collect::<Vec<_>>(),
+            [(0, 1 << 3 | 1 << 63), (1, 1), (2, 4), (3, 1 << 7)]
+        );
+        assert_eq!((set.word(1), set.word(9)), (1, 0));
         for count in [0, 1, 63, 64, 65, 200] {
             assert_eq!(NodeSet::full(count).iter(0..1000).count(), count);
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use api::resource::v1alpha1::ResourceClaim;
 
+use crate::found_nodes::FoundNodes;
 use crate::framework::{Diagnosis, Plugin};
-use crate::node_info::Slot;
 use crate::plugins::dynamic_resources::Reservation;
 use crate::plugins::volume_binding::PodVolumes;
 use crate::preemption::Preemption;
@@ -21,8 +21,8 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Placement {
     pub node: String,
-    /// The slots of all nodes with the highest score, of which one was drawn.
-    pub best: Vec<Slot>,
+    /// All nodes with the highest score, of which one was drawn.
+    pub best: FoundNodes,
     /// Numbers of nodes, for logs and metrics.
     pub evaluated: usize,
     pub feasible: usize,

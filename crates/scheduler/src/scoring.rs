@@ -2,6 +2,7 @@
 
 use crate::cycle_state::{CycleState, LOCAL_SCORES};
 use crate::evaluation::Evaluation;
+use crate::found_nodes::{FoundNodes, NodeWindow};
 use crate::framework::profile::Plugin;
 use crate::framework::{MAX_NODE_SCORE, Rejection};
 use crate::node_groups::Representatives;
@@ -11,64 +12,66 @@ use crate::plugins::{
     volume_binding, volume_capacity,
 };
 
-/// The scores of nodes. Nodes of a group share one.
-pub(crate) struct Scores {
-    of_groups: Vec<i64>,
-    /// The group of each node.
-    places: Vec<u32>,
-}
-
-impl Scores {
-    /// Scores of single nodes.
-    pub fn of_nodes(scores: Vec<i64>) -> Self {
-        Scores { places: (0..scores.len() as u32).collect(), of_groups: scores }
-    }
-
-    /// The score of each node.
-    pub fn of_each(&self) -> Vec<i64> {
-        self.places.iter().map(|place| self.of_groups[*place as usize]).collect()
-    }
-
-    /// The nodes with the highest score, of those that were scored.
-    pub fn best(&self, nodes: &[Slot]) -> Vec<Slot> {
-        let most = self.of_groups.iter().max();
-        let is_best: Vec<bool> = self.of_groups.iter().map(|score| Some(score) == most).collect();
-        let best = nodes.iter().zip(&self.places).filter(|(_, place)| is_best[**place as usize]);
-        best.map(|(slot, _)| *slot).collect()
-    }
+/// The nodes with the highest score.
+pub(crate) fn highest<T: Copy>(nodes: &[T], scores: &[i64]) -> Vec<T> {
+    let most = scores.iter().max();
+    let best = nodes.iter().zip(scores).filter(|(_, score)| Some(*score) == most);
+    best.map(|(node, _)| *node).collect()
 }
 
 impl Evaluation<'_> {
-    /// The weighted sums of the scores of nodes.
-    pub(crate) fn score(&self, state: &mut CycleState, nodes: &[Slot]) -> Result<Scores, Rejection> {
-        if self.plugins().score.is_empty() {
-            return Ok(Scores::of_nodes(vec![1; nodes.len()]));
+    /// The nodes with the highest score.
+    pub(crate) fn best(&self, state: &mut CycleState, found: &FoundNodes) -> Result<FoundNodes, Rejection> {
+        match found {
+            FoundNodes::Window(window) if self.has_groups(state) => {
+                let groups = self.group(state, window);
+                let best = highest(&groups.ids, &self.totals(state, &groups.nodes, &groups.sizes)?);
+                Ok(FoundNodes::Window(state.groups.select(window, &best)))
+            }
+            _ => {
+                let nodes = found.to_vec();
+                Ok(FoundNodes::List(highest(&nodes, &self.scores(state, &nodes)?)))
+            }
         }
-        let groups = self.group(state, nodes);
-        let mut totals = vec![0i64; groups.nodes.len()];
+    }
+
+    /// The weighted sums of the scores of nodes.
+    pub(crate) fn scores(&self, state: &mut CycleState, nodes: &[Slot]) -> Result<Vec<i64>, Rejection> {
+        match self.plugins().score.is_empty() {
+            true => Ok(vec![1; nodes.len()]),
+            false => self.totals(state, nodes, &vec![1; nodes.len()]),
+        }
+    }
+
+    /// The weighted sums of the scores of nodes, of which each stands for a number of equal ones.
+    fn totals(&self, state: &mut CycleState, nodes: &[Slot], sizes: &[usize]) -> Result<Vec<i64>, Rejection> {
+        let mut totals = vec![0i64; nodes.len()];
         for (plugin, weight) in &self.plugins().score {
-            let scores = self.timer.run(*plugin, "Score", || self.score_by(*plugin, state, &groups));
+            let scores = self.timer.run(*plugin, "Score", || self.score_by(*plugin, state, nodes, sizes));
             let Some(scores) = scores? else { continue };
             for (total, score) in totals.iter_mut().zip(scores) {
                 *total = total.saturating_add(score.clamp(0, MAX_NODE_SCORE).saturating_mul(*weight));
             }
         }
-        Ok(Scores { of_groups: totals, places: groups.places })
+        Ok(totals)
     }
 
-    /// The nodes to score. The first pod of a class scores each of them, and prepares what groups are found by.
-    fn group(&self, state: &mut CycleState, nodes: &[Slot]) -> Representatives {
+    /// Whether nodes can be scored by groups. The first pod of a class scores each node, and prepares what groups are
+    /// found by.
+    fn has_groups(&self, state: &CycleState) -> bool {
         let scores = |plugin: Plugin| self.plugins().score.iter().any(|(one, _)| *one == plugin);
-        let is_prepared = (state.soft_spread.is_some() || !scores(Plugin::PodTopologySpread))
-            && (state.preferred_pods.is_some() || !scores(Plugin::InterPodAffinity));
-        if !is_prepared || !state.is_of_class() || !self.profile.has_equal_scores() {
-            return Representatives::single(nodes);
-        }
+        state.is_of_class()
+            && self.profile.has_equal_scores()
+            && (state.soft_spread.is_some() || !scores(Plugin::PodTopologySpread))
+            && (state.preferred_pods.is_some() || !scores(Plugin::InterPodAffinity))
+    }
+
+    fn group(&self, state: &mut CycleState, window: &NodeWindow) -> Representatives {
         let mut groups = std::mem::take(&mut state.groups);
         let (spread, preferred) = (state.soft_spread.as_ref(), state.preferred_pods.as_ref());
         let width = LOCAL_SCORES.len() + spread.map_or(0, |it| it.len()) + preferred.map_or(0, |it| it.len());
         let topology = self.snapshot.topology();
-        let found = groups.gather(nodes, width, |slot, key| {
+        let found = groups.gather(window, width, |slot, key| {
             key.extend(LOCAL_SCORES.map(|plugin| self.known_score(plugin, state, slot)));
             spread.iter().for_each(|spread| spread.append_key(topology, slot, key));
             preferred.iter().for_each(|preferred| preferred.append_key(topology, slot, key));
@@ -82,9 +85,9 @@ impl Evaluation<'_> {
         &self,
         plugin: Plugin,
         state: &mut CycleState,
-        groups: &Representatives,
+        nodes: &[Slot],
+        sizes: &[usize],
     ) -> Result<Option<Vec<i64>>, Rejection> {
-        let nodes = &*groups.nodes;
         Ok(match plugin {
             Plugin::TaintToleration => {
                 let mut scores = self.scores_local(plugin, state, nodes);
@@ -100,7 +103,7 @@ impl Evaluation<'_> {
             Plugin::NodeResourcesFit | Plugin::NodeResourcesBalancedAllocation | Plugin::ImageLocality => {
                 Some(self.scores_local(plugin, state, nodes))
             }
-            Plugin::PodTopologySpread => self.score_spread(state, groups)?,
+            Plugin::PodTopologySpread => self.score_spread(state, nodes, sizes)?,
             Plugin::InterPodAffinity => self.score_preferred_pods(state, nodes)?,
             Plugin::SelectorSpread => selector_spread::scores(self.pod, self.snapshot, &self.infos(nodes)),
             Plugin::VolumeBinding => self.score_volumes(state, nodes),
@@ -145,7 +148,8 @@ impl Evaluation<'_> {
     fn score_spread(
         &self,
         state: &mut CycleState,
-        groups: &Representatives,
+        nodes: &[Slot],
+        sizes: &[usize],
     ) -> Result<Option<Vec<i64>>, Rejection> {
         let pod = &**self.pod;
         let is_of_class = state.is_of_class();
@@ -162,9 +166,9 @@ impl Evaluation<'_> {
         if spread.is_empty() {
             return Ok(None);
         }
-        spread.weigh(self.snapshot.topology(), &groups.nodes, &groups.sizes);
+        spread.weigh(self.snapshot.topology(), nodes, sizes);
         let score = |slot: &Slot| pod_topology_spread::score(spread, pod, self.snapshot, *slot);
-        Ok(Some(pod_topology_spread::normalize(&groups.nodes.iter().map(score).collect::<Vec<_>>())))
+        Ok(Some(pod_topology_spread::normalize(&nodes.iter().map(score).collect::<Vec<_>>())))
     }
 
     fn score_preferred_pods(

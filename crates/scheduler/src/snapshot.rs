@@ -60,7 +60,7 @@ pub struct Snapshot {
 /// The order of the search.
 #[derive(Debug)]
 struct SearchOrder {
-    slots: Vec<Slot>,
+    slots: Arc<[Slot]>,
     /// The positions of slots in it.
     positions: Vec<usize>,
 }
@@ -72,7 +72,7 @@ impl SearchOrder {
         for (position, slot) in slots.iter().enumerate() {
             positions[*slot] = position;
         }
-        SearchOrder { slots, positions }
+        SearchOrder { slots: slots.into(), positions }
     }
 }
 
@@ -100,7 +100,7 @@ impl Snapshot {
     }
 
     /// The slots of the nodes in the order of the search.
-    pub fn order(&self) -> &[Slot] {
+    pub fn order(&self) -> &Arc<[Slot]> {
         &self.search_order().slots
     }
 

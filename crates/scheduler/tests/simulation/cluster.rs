@@ -284,9 +284,9 @@ impl Cluster {
     fn place(&mut self, queued: QueuedPod<Arc<PodInfo>>, placement: Placement) {
         let pod = Arc::clone(&queued.pod.pod);
         let uid = pod.metadata.uid.clone();
-        let slots = placement.best.iter();
+        let slots = placement.best.to_vec();
         let name = |slot: &usize| self.scheduler.snapshot.slot(*slot).unwrap().name().to_owned();
-        let best: BTreeSet<String> = slots.map(name).collect();
+        let best: BTreeSet<String> = slots.iter().map(name).collect();
         let node = placement.node.clone();
         assert_eq!(Decision::Place(best.clone()), decide(&self.view, &pod), "{}", self.describe(&pod));
         assert!(best.contains(&node));
