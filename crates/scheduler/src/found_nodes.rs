@@ -169,7 +169,7 @@ mod tests {
             let (candidates, accepted) = (set(count, |it| it % 5 != 4), set(count, |it| it % 3 == 0));
             for start in (0..count).step_by(7) {
                 for enough in [1, 2, 30, 64, 500] {
-                    let (mut asked, mut expected_asked, mut expected, mut visited) =
+                    let (mut calls, mut expected_calls, mut expected, mut visited) =
                         (Vec::new(), Vec::new(), Vec::new(), count);
                     for step in 0..count {
                         let position = (start + step) % count;
@@ -177,7 +177,7 @@ mod tests {
                             continue;
                         }
                         if position % 3 != 0 {
-                            expected_asked.push(order[position]);
+                            expected_calls.push(order[position]);
                             if order[position] % 2 == 0 {
                                 continue;
                             }
@@ -189,14 +189,14 @@ mod tests {
                         }
                     }
                     let window = NodeWindow::find(&order, start, enough, &candidates, &accepted, |slot| {
-                        asked.push(slot);
+                        calls.push(slot);
                         Some(slot % 2 == 1)
                     });
                     let window = window.unwrap();
                     let context = format!("{count} nodes from {start}, {enough} enough");
                     assert_eq!(window.iter().collect::<Vec<_>>(), expected, "{context}");
                     assert_eq!((window.len(), window.visited()), (expected.len(), visited), "{context}");
-                    assert_eq!(asked, expected_asked, "{context}");
+                    assert_eq!(calls, expected_calls, "{context}");
                     let drawn: Vec<Slot> = (0..count).map_while(|nth| window.nth(nth)).collect();
                     assert_eq!(drawn, expected, "{context}");
                     let even = window.select(|_| 0x5555_5555_5555_5555);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_ends_with_a_node_that_cannot_be_told() {
+    fn a_search_ends_with_a_node_without_an_answer() {
         let order: Arc<[Slot]> = (0..3).collect();
         let all = NodeSet::full(3);
         let find = |enough| {
