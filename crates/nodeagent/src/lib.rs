@@ -33,6 +33,7 @@ pub mod downward;
 pub mod eviction;
 pub mod file_watch;
 pub mod filesystem;
+pub mod identity;
 pub mod images;
 pub mod logs;
 pub mod node;

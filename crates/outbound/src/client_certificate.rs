@@ -66,7 +66,10 @@ impl ClientCertificate {
     }
 }
 
-fn certify((certificate, key): &Pair, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, InvalidTarget> {
+pub(crate) fn certify(
+    (certificate, key): &Pair,
+    provider: &CryptoProvider,
+) -> Result<Arc<CertifiedKey>, InvalidTarget> {
     let chain = certificates(CLIENT_CERTIFICATE, certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(bad("the client key"))?;
     let certified = CertifiedKey::from_der(chain, key, provider).map_err(bad(CLIENT_CERTIFICATE))?;

@@ -75,6 +75,7 @@ fn parse(text: &[u8], folder: &Path) -> Result<Target, String> {
         server_name: Some(cluster.text(&["tls-server-name"]).to_owned()).filter(|it| !it.is_empty()),
         identity,
         identity_files,
+        client_identity: None,
         credentials,
         way: Dialer::Direct,
         connect_timeout: None,

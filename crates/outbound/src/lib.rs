@@ -10,6 +10,7 @@
 
 mod channel;
 mod client_certificate;
+mod client_identity;
 mod dial_error;
 mod egress;
 mod endpoint;
@@ -29,6 +30,7 @@ mod ttl_cache;
 mod webhook;
 
 pub use channel::{Channel, RpcError, TransportError, code_name};
+pub use client_identity::ClientIdentity;
 pub use egress::{DialMetrics, Dialer, Protocol, Proxy};
 pub use endpoint::Endpoint;
 pub use error::{CallError, InvalidTarget};

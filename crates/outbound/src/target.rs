@@ -1,5 +1,6 @@
 //! The server to call: its URL, the certificates on both sides, and the caller's credentials.
 
+use crate::client_identity::ClientIdentity;
 use crate::egress::Dialer;
 use crate::error::CallError;
 use base64::Engine;
@@ -25,6 +26,8 @@ pub struct Target {
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
     /// The files of the client certificate and key: each new connection presents their current contents.
     pub identity_files: Option<(PathBuf, PathBuf)>,
+    /// A client certificate that is replaced while connections are open, instead of the two above.
+    pub client_identity: Option<ClientIdentity>,
     pub credentials: Credentials,
     pub way: Dialer,
     /// Timeout of connecting, if it is not the usual one.

@@ -33,7 +33,8 @@ pub(crate) fn connector(target: &Target) -> Result<Connector, InvalidTarget> {
 
 pub(crate) fn connector_for(target: &Target, versions: HttpVersions) -> Result<Connector, InvalidTarget> {
     let builder = HttpsConnectorBuilder::new().with_tls_config(config(target)?).https_or_http();
-    let dialer = DialingConnector::new(target.way.clone(), target.connect_timeout);
+    let dialer =
+        DialingConnector::new(target.way.clone(), target.connect_timeout, target.client_identity.clone());
     let name =
         target.server_name.clone().map(ServerName::try_from).transpose().map_err(bad("the server name"))?;
     let builder = match name {
@@ -71,6 +72,10 @@ pub(crate) fn config(target: &Target) -> Result<ClientConfig, InvalidTarget> {
         builder.with_root_certificates(roots)
     };
     let mut config = match (&target.identity, &target.identity_files) {
+        _ if target.client_identity.is_some() => {
+            let identity = target.client_identity.clone().unwrap_or_default();
+            builder.with_client_cert_resolver(Arc::new(identity))
+        }
         (None, _) => builder.with_no_client_auth(),
         (Some(pair), Some(files)) => {
             let followed = ClientCertificate::new(pair.clone(), files.clone(), provider)?;
@@ -82,7 +87,8 @@ pub(crate) fn config(target: &Target) -> Result<ClientConfig, InvalidTarget> {
             builder.with_client_auth_cert(chain, key).map_err(bad(CLIENT_CERTIFICATE))?
         }
     };
-    if target.authority_file.is_some() {
+    // a resumed session has the verification and the client certificate of its first handshake
+    if target.authority_file.is_some() || target.client_identity.is_some() {
         config.resumption = Resumption::disabled();
     }
     Ok(config)

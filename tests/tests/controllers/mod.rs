@@ -17,6 +17,7 @@ mod gates;
 mod jobs;
 mod leader;
 mod namespaces;
+mod node_certificates;
 mod node_ranges;
 mod nodes;
 mod pod_gc;

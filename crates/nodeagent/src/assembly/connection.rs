@@ -48,19 +48,19 @@ pub struct Clients {
     pub events: Client,
 }
 
-/// The clients of the API server of the kubeconfig; without one, clients whose requests fail.
+/// The clients of an agent without an API server: their requests fail.
+pub fn no_server() -> Clients {
+    Clients { api: Client::new(NoServer), events: Client::new(NoServer) }
+}
+
+/// The clients of an API server.
 pub fn clients(
     configuration: &Configuration,
-    flags: &Flags,
+    target: &Target,
     metrics: &Metrics,
     world: &World,
 ) -> Result<Clients, StartError> {
-    let Some(file) = flags.given("kubeconfig") else {
-        return Ok(Clients { api: Client::new(NoServer), events: Client::new(NoServer) });
-    };
-    let target = Target::from_kubeconfig(Path::new(file))
-        .map_err(|why| failed(format!("invalid kubeconfig: {why}")))?;
-    let transport = transport::transport(&target, "kubelet", metrics).map_err(failed)?;
+    let transport = transport::transport(target, "kubelet", metrics).map_err(failed)?;
     let limited = |qps: &str, burst: &str| {
         let rate = rate(configuration.int(qps), configuration.int(burst));
         transport::client(&transport, rate, world)

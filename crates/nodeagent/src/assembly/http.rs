@@ -5,6 +5,7 @@ use super::start_error::failed;
 use crate::agent::Agent;
 use crate::cgroups::CgroupManager;
 use crate::configuration::StartError;
+use crate::identity::RotationState;
 use crate::node::Machine;
 use crate::pod::workers::PodWorkers;
 use crate::runtime::SharedRuntime;
@@ -59,16 +60,24 @@ pub struct StatsParts {
     pub root_dir: PathBuf,
 }
 
+/// What the HTTP API checks its clients with, and presents to them.
+pub struct ServerAccess {
+    pub client: Client,
+    /// The certificate, if the API server signs it.
+    pub certificate: Option<watch::Receiver<RotationState>>,
+    pub host_ips: watch::Receiver<Vec<String>>,
+}
+
 /// Serves the ports of the configuration.
 pub async fn serve(
     parts: &Parts,
     agent: &Agent,
     runtime: SharedRuntime,
-    client: Client,
+    access: ServerAccess,
     node_name: &str,
     stats: StatsParts,
-    host_ips: watch::Receiver<Vec<String>>,
 ) -> Result<(), StartError> {
+    let ServerAccess { client, certificate, host_ips } = access;
     let configuration = &parts.configuration;
     if !configuration.flag(&["enableServer"]) {
         return std::future::pending().await;
@@ -90,6 +99,7 @@ pub async fn serve(
     let options = ServerOptions {
         address: main,
         tls: TlsOptions {
+            signed: certificate,
             files: file("tlsCertFile").zip(file("tlsPrivateKeyFile")),
             directory: PathBuf::from(parts.flags.text("cert-dir")),
             hosts,

@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `connection` | the runtime's endpoint, and the client of the API server |
+//! | `identity` | certificates: of the client, and of the HTTP API |
 //! | `managers` | the resource managers |
 //! | `node` | options of the node object and facts about the machine |
 //! | `parts`, `start_error` | what an agent is made from; errors of the start |
@@ -12,6 +13,7 @@
 
 mod connection;
 mod http;
+mod identity;
 mod managers;
 mod node;
 mod parts;
@@ -19,6 +21,7 @@ mod start_error;
 
 pub use connection::{Clients, endpoint as runtime_endpoint};
 pub use http::StatsParts;
+pub use identity::{ClientConnection, connect};
 pub use parts::Parts;
 
 use crate::admission::apparmor;
@@ -51,6 +54,7 @@ use api::Quantity;
 use api::core::v1::{Node, Service};
 use client::{InformerFactory, Metrics, Recorder};
 use env::World;
+use futures_util::FutureExt as _;
 use parking_lot::RwLock;
 use start_error::failed;
 use std::path::{Path, PathBuf};
@@ -77,11 +81,9 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let metrics = Metrics::new(parts.registry.clone());
     let runtime: SharedRuntime =
         Arc::new(RuntimeMeter { runtime, metrics: counters.clone(), world: world.clone() });
-    let Clients { api: client, events } = match &parts.clients {
-        Some(clients) => clients.clone(),
-        None => connection::clients(configuration, flags, &metrics, world)?,
-    };
     let node_name = node::name(flags, &parts.hostname);
+    let ClientConnection { clients, renewal } = identity::connect(&parts, &metrics, &node_name).await?;
+    let Clients { api: client, events } = clients;
     let machine = Machine::read(Path::new("/"));
     let options = node::options(configuration, flags, &node_name, &parts.hostname, &root_dir)?;
     check_swap(configuration, &std::fs::read_to_string(SWAPS).unwrap_or_default())?;
@@ -207,7 +209,13 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let period = configuration.duration(&["cpuManagerReconcilePeriod"]);
     let containers = runtime.clone();
     let lists = managers::serve_pod_resources(&parts, &managers, &stats.root_dir, &stats.metrics)?;
-    let http = http::serve(&parts, &agent, runtime, client, &node_name, stats, handle.host_ips.clone());
+    let serving = identity::serving_certificate(&parts, &client, handle.node.clone())?;
+    let (certificate, serving_renewal) = match serving {
+        Some(serving) => (Some(serving.state), serving.renewal),
+        None => (None, std::future::pending().boxed()),
+    };
+    let access = http::ServerAccess { client, certificate, host_ips: handle.host_ips.clone() };
+    let http = http::serve(&parts, &agent, runtime, access, &node_name, stats);
     let node = async {
         match has_api {
             // without an API server there is no node object
@@ -217,6 +225,8 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     };
     tokio::select! {
         ended = http => ended,
+        ended = renewal => ended,
+        () = serving_renewal => Ok(()),
         () = node => Ok(()),
         () = rotation.run() => Ok(()),
         () = evictor.run() => Ok(()),

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 /// Flags that are no fields of the configuration: name, type, default and effect; a dash is no effect.
 const OWN: &[(&str, &str, &str, &str)] = &[
-    ("bootstrap-kubeconfig", "string", "", "-"),
     (
-        "cert-dir",
+        "bootstrap-kubeconfig",
         "string",
-        "/var/lib/kubelet/pki",
-        "Where the agent keeps a certificate that it signs itself",
+        "",
+        "Credentials with which a node without a kubeconfig requests its first certificate",
     ),
+    ("cert-dir", "string", "/var/lib/kubelet/pki", "Where the agent keeps its certificates"),
     ("cloud-config", "string", "", "-"),
     (
         "cloud-provider",

@@ -3,6 +3,8 @@
 //! A client certificate is verified after the handshake, so that a client with an invalid one gets a response.
 
 use super::user::{CertificateUser, ReviewedUser};
+use crate::identity::RotationState;
+use crate::identity::certificate_store::write_secret;
 use env::World;
 use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;
@@ -20,11 +22,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
+use tokio::sync::watch;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The certificates of the server.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
+    /// The certificate that the API server signs, instead of the others.
+    pub signed: Option<watch::Receiver<RotationState>>,
     /// Certificate chain and key.
     pub files: Option<(PathBuf, PathBuf)>,
     /// Where a certificate that the agent signs itself is kept.
@@ -109,11 +114,17 @@ pub struct Tls {
 
 impl Tls {
     pub fn new(options: &TlsOptions, world: &World) -> io::Result<Self> {
-        let (certificate, key) = match &options.files {
-            Some(files) => files.clone(),
-            None => self_signed(&options.directory, &options.hosts)?,
+        let own = match (&options.signed, &options.files) {
+            (Some(signed), _) => OwnCertificate::Signed(signed.clone()),
+            (None, Some((certificate, key))) => {
+                let files = vec![certificate.clone(), key.clone()];
+                OwnCertificate::Files(Followed::new(files, read_pair)?)
+            }
+            (None, None) => {
+                let (certificate, key) = self_signed(&options.directory, &options.hosts)?;
+                OwnCertificate::Files(Followed::new(vec![certificate, key], read_pair)?)
+            }
         };
-        let own = Followed::new(vec![certificate, key], read_pair)?;
         let clients = options.client_authorities.clone();
         let clients = clients.map(|file| Followed::new(vec![file], read_roots)).transpose()?.map(Arc::new);
         let (crypto, versions) = handshakes(options);
@@ -121,7 +132,7 @@ impl Tls {
             .with_protocol_versions(&versions)
             .map_err(invalid)?
             .with_client_cert_verifier(Arc::new(AnyClient(provider())));
-        let mut config = builder.with_cert_resolver(Arc::new(OwnCertificate(own)));
+        let mut config = builder.with_cert_resolver(Arc::new(own));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Tls { config: Arc::new(config), clients, world: world.clone() })
     }
@@ -179,19 +190,16 @@ fn self_signed(directory: &Path, hosts: &[String]) -> io::Result<(PathBuf, PathB
     std::fs::create_dir_all(directory)?;
     let made = rcgen::generate_simple_self_signed(hosts.to_vec()).map_err(invalid)?;
     std::fs::write(&certificate, made.cert.pem())?;
-    write_secret(&key, &made.signing_key.serialize_pem())?;
+    write_secret(&key, made.signing_key.serialize_pem().as_bytes())?;
     Ok((certificate, key))
 }
 
-fn write_secret(path: &Path, text: &str) -> io::Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
+/// The certificate of the server.
+enum OwnCertificate {
+    Files(Followed<CertifiedKey>),
+    /// One that the API server signs; handshakes fail until there is one.
+    Signed(watch::Receiver<RotationState>),
 }
-
-struct OwnCertificate(Followed<CertifiedKey>);
 
 impl std::fmt::Debug for OwnCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -201,7 +209,10 @@ impl std::fmt::Debug for OwnCertificate {
 
 impl ResolvesServerCert for OwnCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.get())
+        match self {
+            OwnCertificate::Files(files) => Some(files.get()),
+            OwnCertificate::Signed(state) => state.borrow().current.as_ref().map(|it| it.certified.clone()),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod tunnel;
 
 pub use proxy::{DialMetrics, Protocol, Proxy};
 
+use crate::client_identity::{ClientIdentity, IdentityChange};
 use http::Uri;
 use http::uri::Scheme;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -44,6 +45,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(crate) enum Wire {
     Tcp(TokioIo<TcpStream>),
     Proxied(TokioIo<Box<dyn Stream>>),
+    /// Ends when the identity of the client changes.
+    Identified(Box<Wire>, IdentityChange),
 }
 
 impl Wire {
@@ -57,6 +60,7 @@ impl Connection for Wire {
         match self {
             Wire::Tcp(stream) => stream.connected(),
             Wire::Proxied(_) => Connected::new(),
+            Wire::Identified(wire, _) => wire.connected(),
         }
     }
 }
@@ -70,6 +74,12 @@ impl Read for Wire {
         match self.get_mut() {
             Wire::Tcp(stream) => Pin::new(stream).poll_read(context, into),
             Wire::Proxied(stream) => Pin::new(stream).poll_read(context, into),
+            Wire::Identified(wire, change) => match change.as_mut().poll(context) {
+                Poll::Ready(()) => {
+                    Poll::Ready(Err(io::Error::other("the certificate of the client was replaced")))
+                }
+                Poll::Pending => Pin::new(&mut **wire).poll_read(context, into),
+            },
         }
     }
 }
@@ -79,6 +89,7 @@ impl Write for Wire {
         match self.get_mut() {
             Wire::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Wire::Proxied(stream) => Pin::new(stream).poll_write(context, bytes),
+            Wire::Identified(wire, _) => Pin::new(&mut **wire).poll_write(context, bytes),
         }
     }
 
@@ -86,6 +97,7 @@ impl Write for Wire {
         match self.get_mut() {
             Wire::Tcp(stream) => Pin::new(stream).poll_flush(context),
             Wire::Proxied(stream) => Pin::new(stream).poll_flush(context),
+            Wire::Identified(wire, _) => Pin::new(&mut **wire).poll_flush(context),
         }
     }
 
@@ -93,6 +105,7 @@ impl Write for Wire {
         match self.get_mut() {
             Wire::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Wire::Proxied(stream) => Pin::new(stream).poll_shutdown(context),
+            Wire::Identified(wire, _) => Pin::new(&mut **wire).poll_shutdown(context),
         }
     }
 
@@ -100,6 +113,7 @@ impl Write for Wire {
         match self {
             Wire::Tcp(stream) => stream.is_write_vectored(),
             Wire::Proxied(stream) => stream.is_write_vectored(),
+            Wire::Identified(wire, _) => wire.is_write_vectored(),
         }
     }
 
@@ -111,6 +125,7 @@ impl Write for Wire {
         match self.get_mut() {
             Wire::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, parts),
             Wire::Proxied(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+            Wire::Identified(wire, _) => Pin::new(&mut **wire).poll_write_vectored(context, parts),
         }
     }
 }
@@ -120,15 +135,16 @@ impl Write for Wire {
 pub(crate) struct DialingConnector {
     tcp: HttpConnector,
     dialer: Dialer,
+    identity: Option<ClientIdentity>,
 }
 
 impl DialingConnector {
-    pub fn new(dialer: Dialer, timeout: Option<Duration>) -> Self {
+    pub fn new(dialer: Dialer, timeout: Option<Duration>, identity: Option<ClientIdentity>) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(timeout.unwrap_or(TIMEOUT)));
-        DialingConnector { tcp, dialer }
+        DialingConnector { tcp, dialer, identity }
     }
 }
 
@@ -144,16 +160,22 @@ impl Service<Uri> for DialingConnector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
+        // before the handshake: a certificate that is replaced during it ends the connection
+        let change = self.identity.as_ref().map(ClientIdentity::change);
+        let identified = |wire: Wire| match change {
+            Some(change) => Wire::Identified(Box::new(wire), change),
+            None => wire,
+        };
         match &self.dialer {
             Dialer::Direct => {
                 let connecting = self.tcp.call(to);
-                Box::pin(async move { Ok(Wire::Tcp(connecting.await?)) })
+                Box::pin(async move { Ok(identified(Wire::Tcp(connecting.await?))) })
             }
             Dialer::Through(proxy) => {
                 let proxy = proxy.clone();
                 Box::pin(async move {
                     let address = address(&to).ok_or_else(|| format!("{to} names no host"))?;
-                    Ok(proxy.dial(&address).await?)
+                    Ok(identified(proxy.dial(&address).await?))
                 })
             }
         }
