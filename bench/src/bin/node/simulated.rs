@@ -190,6 +190,7 @@ async fn run_agent(client: Client, world: World, managers: Arc<ResourceManagers>
         sysctls: Default::default(),
         metrics: Default::default(),
         managers,
+        is_shutting_down: watch::channel(false).1,
     })
     .await;
     let _agent = started.ok();

@@ -55,6 +55,8 @@ pub struct AgentOptions {
     /// Kernel parameters that pods may set.
     pub sysctls: SysctlAllowlist,
     pub managers: Arc<ResourceManagers>,
+    /// Whether the node shuts down and takes no more pods.
+    pub is_shutting_down: watch::Receiver<bool>,
 }
 
 /// Where static pods are declared.
@@ -142,6 +144,7 @@ impl Agent {
             statuses: statuses.clone(),
             mirrors: mirrors.clone(),
             managers: options.managers,
+            is_shutting_down: options.is_shutting_down,
             queue,
             waiting: HashMap::new(),
             rejected: HashMap::new(),
@@ -222,6 +225,7 @@ struct Dispatcher {
     statuses: Arc<StatusWriter>,
     mirrors: Arc<Mirrors>,
     managers: Arc<ResourceManagers>,
+    is_shutting_down: watch::Receiver<bool>,
     queue: AdmissionQueue,
     /// Pods that wait for their resources.
     waiting: HashMap<String, Arc<Pod>>,
@@ -335,6 +339,11 @@ impl Dispatcher {
 
     /// Hands a new pod to a worker if the node can run it.
     fn admit(&mut self, pod: Arc<Pod>) {
+        if *self.is_shutting_down.borrow() {
+            let message = "Pod was rejected as the node is shutting down.".to_owned();
+            self.reject(pod, Rejection { reason: "NodeShutdown".to_owned(), message });
+            return;
+        }
         let mut node = AdmissionNode::from(&**self.node.borrow());
         self.managers.devices.raise_allocatable(&pod.metadata.uid, &mut node.allocatable);
         let others = self.workers.active_pods();

@@ -62,6 +62,7 @@ async fn pods_that_need_no_devices_do_not_wait_for_a_plugin_that_hangs() {
     let (_node, node) = watch::channel(Arc::new(node));
     let (_ips, host_ips) = watch::channel(Vec::new());
     let client = Client::new(SilentServer);
+    let is_shutting_down = watch::Sender::new(false);
     let agent = Agent::start(AgentOptions {
         node_name: "n".to_owned(),
         world: clock.clone(),
@@ -82,6 +83,7 @@ async fn pods_that_need_no_devices_do_not_wait_for_a_plugin_that_hangs() {
         metrics: AgentMetrics::default(),
         sysctls: SysctlAllowlist::default(),
         managers: fixture.managers.clone(),
+        is_shutting_down: is_shutting_down.subscribe(),
     })
     .await
     .unwrap();
@@ -119,4 +121,12 @@ async fn pods_that_need_no_devices_do_not_wait_for_a_plugin_that_hangs() {
     assert!(!names.contains(&"refused-n".to_owned()) && !names.contains(&"held-n".to_owned()), "{names:?}");
     let own = agent.workers.active_pods().into_iter().find(|it| it.metadata.name == "own-n").unwrap();
     assert_eq!(fixture.shown(&own.metadata.uid, "own"), "1-2 {0} ");
+    // a node that shuts down takes no more pods
+    is_shutting_down.send_replace(true);
+    declare(manifests.path(), "late", r#"{"cpu":"100m"}"#);
+    let rejected = "NodeShutdown: Pod was rejected as the node is shutting down.";
+    while !records.events.lock().iter().any(|it| it == rejected) {
+        turn(&clock).await;
+    }
+    assert_eq!(running(), ["plain", "own"]);
 }

@@ -6,6 +6,7 @@
 //! | `identity` | certificates: of the client, and of the HTTP API |
 //! | `managers` | the resource managers |
 //! | `node` | options of the node object and facts about the machine |
+//! | `shutdown` | the graceful shutdown of the configuration |
 //! | `parts`, `start_error` | what an agent is made from; errors of the start |
 //! | `http` | the HTTP API: ports, certificates, pods, pages |
 //!
@@ -17,6 +18,7 @@ mod identity;
 mod managers;
 mod node;
 mod parts;
+mod shutdown;
 mod start_error;
 
 pub use connection::{Clients, endpoint as runtime_endpoint};
@@ -28,9 +30,10 @@ use crate::admission::apparmor;
 use crate::admission::sysctls::SysctlAllowlist;
 use crate::agent::{Agent, AgentOptions, StaticPodOptions};
 use crate::cgroups::slices::SliceClient;
-use crate::cgroups::systemd::{SYSTEM_BUS, SystemdSlices};
+use crate::cgroups::systemd::SystemdSlices;
 use crate::cgroups::{CgroupDriver, CgroupFiles, CgroupManager, CgroupOptions, LimitOptions};
 use crate::configuration::{Configuration, Flags, StartError, check_swap};
+use crate::dbus::SYSTEM_BUS;
 use crate::eviction::machine::MachineObserver;
 use crate::eviction::{Evictor, EvictorOptions};
 use crate::filesystem::LinuxFilesystem;
@@ -59,6 +62,7 @@ use parking_lot::RwLock;
 use start_error::failed;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use tokio::sync::watch;
 
 /// Where runtimes write the logs of pods, and where links to them are.
 const LOG_DIR: &str = "/var/log/pods";
@@ -94,6 +98,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let factory = InformerFactory::new(client.clone());
     let recorder = Arc::new(Recorder::of_host(events, world.clone(), &names.agent, &node_name));
     let events: Arc<dyn PodEvents> = recorder.clone();
+    let is_shutting_down = watch::Sender::new(false);
     let (reporter, monitor, handle) = NodeReporter::new(ReporterDeps {
         options: options.clone(),
         client: client.clone(),
@@ -104,6 +109,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         lookup: Arc::new(MachineAddresses),
         events: node::events(recorder.clone(), node_name.clone()),
         devices: Arc::new(move || devices.amounts()),
+        is_shutting_down: is_shutting_down.subscribe(),
     });
     let changed = handle.clone();
     managers.devices.on_change(move || changed.refresh());
@@ -160,6 +166,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         metrics: counters.clone(),
         sysctls: SysctlAllowlist::new(configuration.texts("allowedUnsafeSysctls")),
         managers: managers.clone(),
+        is_shutting_down: is_shutting_down.subscribe(),
     })
     .await
     .map_err(failed)?;
@@ -190,6 +197,12 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         max_grace: configuration.int("evictionMaxPodGracePeriod"),
         report: Box::new(move |it| pressures.set_pressures(it)),
     });
+    let shutdown = shutdown::task(
+        &parts,
+        agent.workers.clone(),
+        node::events(recorder.clone(), node_name.clone()),
+        is_shutting_down,
+    );
     let images = ImageCollector::new(
         runtime.clone(),
         world.clone(),
@@ -234,6 +247,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         () = lists => Ok(()),
         () = managers.run(world, period, &containers) => Ok(()),
         () = images.run() => Ok(()),
+        () = shutdown => Ok(()),
     }
 }
 

@@ -6,12 +6,11 @@
 //! | [`name`] | names, spelled by the cgroupfs and systemd drivers |
 //! | [`limits`] | the limits of a pod, a class, the node |
 //! | [`files`] | the filesystems of versions 1 and 2 |
-//! | [`slices`], [`systemd`], [`message`] | slices of systemd, over its bus |
+//! | [`slices`], [`systemd`] | slices of systemd, over its bus |
 
 pub mod cgroup_manager;
 pub mod files;
 pub mod limits;
-pub mod message;
 pub mod name;
 pub mod slices;
 pub mod systemd;

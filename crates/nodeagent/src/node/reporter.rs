@@ -51,6 +51,7 @@ pub struct ReporterDeps {
     pub lookup: Arc<dyn AddressLookup>,
     pub events: NodeEvents,
     pub devices: DeviceSource,
+    pub is_shutting_down: watch::Receiver<bool>,
 }
 
 /// What other parts of the agent see of the node, and tell of it.
@@ -172,6 +173,7 @@ impl NodeReporter {
             tokio::select! {
                 () = env::sleep(&world, pause) => {}
                 Ok(()) = self.state.changed() => {}
+                Ok(()) = self.deps.is_shutting_down.changed() => {}
                 () = wake.notified() => {}
             }
         }
@@ -254,6 +256,10 @@ impl NodeReporter {
         let now = deps.world.elapsed();
         let mut state = self.state.borrow().clone();
         state.last_listed = self.handle.listed.lock().as_ref().map(|it| *it.borrow());
+        let mut errors = state.errors(now);
+        if *deps.is_shutting_down.borrow() {
+            errors.push("node is shutting down".to_owned());
+        }
         let report = self.report.lock().clone();
         let names = self.names.as_ref().map(|(names, _)| names.as_slice()).unwrap_or_default();
         let inputs = StatusInputs {
@@ -264,7 +270,7 @@ impl NodeReporter {
             images: &report.images,
             pressures: *self.handle.pressures.borrow(),
             devices: &(deps.devices)(),
-            errors: &state.errors(now),
+            errors: &errors,
             now: Time::from(deps.world.now()),
         };
         next_status(node, &deps.options, &inputs)

@@ -119,6 +119,7 @@ struct Fixture {
     reporter: NodeReporter,
     monitor: RuntimeMonitor,
     handle: NodeHandle,
+    is_shutting_down: watch::Sender<bool>,
 }
 
 impl Fixture {
@@ -130,6 +131,7 @@ impl Fixture {
         let recorded = events.clone();
         let addresses =
             AddressOptions { node_ips: vec!["10.77.0.1".parse().unwrap()], hostname: "n".to_owned() };
+        let is_shutting_down = watch::Sender::new(false);
         let (reporter, monitor, handle) = NodeReporter::new(ReporterDeps {
             options: NodeOptions { name: "n".to_owned(), addresses, ..NodeOptions::default() },
             client: Client::new(server.clone()),
@@ -140,8 +142,9 @@ impl Fixture {
             lookup: Arc::new(OneAddress),
             events: Arc::new(move |note| recorded.lock().push(note)),
             devices: Arc::new(DeviceAmounts::default),
+            is_shutting_down: is_shutting_down.subscribe(),
         });
-        Fixture { server, clock, informer, events, reporter, monitor, handle }
+        Fixture { server, clock, informer, events, reporter, monitor, handle, is_shutting_down }
     }
 
     /// The informer gets the node as the server has it.
@@ -219,6 +222,21 @@ async fn pressures_wake_the_reporter() {
     let disk =
         &patch["status"]["conditions"].as_array().unwrap().iter().find(|it| it["type"] == "DiskPressure");
     assert_eq!(disk.unwrap()["status"], "True");
+}
+
+#[tokio::test]
+async fn a_node_that_shuts_down_is_not_ready() {
+    let mut it = Fixture::new();
+    it.monitor.check().await;
+    it.reporter.sync().await.unwrap();
+    it.observe();
+    it.is_shutting_down.send_replace(true);
+    it.reporter.sync().await.unwrap();
+    let patch = it.server.state.lock().patches.pop().unwrap();
+    let ready =
+        patch["status"]["conditions"].as_array().unwrap().iter().find(|it| it["type"] == "Ready").unwrap();
+    assert_eq!((&ready["status"], &ready["reason"]), (&"False".into(), &"KubeletNotReady".into()));
+    assert_eq!(ready["message"], "node is shutting down");
 }
 
 #[tokio::test]

@@ -28,6 +28,8 @@ pub struct PodWorkers {
     handles: Mutex<HashMap<String, Handle>>,
     /// Pods of the runtime that have no worker yet.
     unclaimed: Mutex<HashMap<String, PodObservation>>,
+    /// Changes with the end of each pod.
+    ends: watch::Sender<()>,
 }
 
 impl PodWorkers {
@@ -51,7 +53,12 @@ impl PodWorkers {
             };
             unclaimed.entry(uid.to_owned()).or_default().set_container(status);
         }
-        Ok(PodWorkers { context, handles: Mutex::default(), unclaimed: Mutex::new(unclaimed) })
+        Ok(PodWorkers {
+            context,
+            handles: Mutex::default(),
+            unclaimed: Mutex::new(unclaimed),
+            ends: watch::Sender::new(()),
+        })
     }
 
     pub fn contains(&self, uid: &str) -> bool {
@@ -122,11 +129,22 @@ impl PodWorkers {
         let mut handles = self.handles.lock();
         let Some(handle) = handles.get_mut(uid) else { return true };
         handle.is_finished = true;
+        self.ends.send_replace(());
         let is_gone = handle.is_removed;
         if is_gone {
             handles.remove(uid);
         }
         is_gone
+    }
+
+    /// Waits until pods have ended.
+    pub async fn wait_until_finished(&self, uids: &[&str]) {
+        let is_over = || {
+            let handles = self.handles.lock();
+            uids.iter().all(|uid| handles.get(*uid).is_none_or(|it| it.is_finished))
+        };
+        // the sender lives as long as the workers
+        let _ = self.ends.subscribe().wait_for(|()| is_over()).await;
     }
 
     /// Ends the pods of the runtime that no source has. Called once all sources have been read.
