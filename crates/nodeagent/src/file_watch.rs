@@ -17,7 +17,6 @@ pub struct FileWatch {
 impl FileWatch {
     /// Watches a directory and the files directly in it, or one file.
     pub fn new(path: &Path) -> io::Result<Self> {
-        let inotify = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let changes = WatchFlags::CREATE
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::MODIFY
@@ -25,6 +24,16 @@ impl FileWatch {
             | WatchFlags::DELETE
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF;
+        Self::with(path, changes)
+    }
+
+    /// Watches for processes that open a file.
+    pub fn of_opens(path: &Path) -> io::Result<Self> {
+        Self::with(path, WatchFlags::OPEN | WatchFlags::DELETE_SELF)
+    }
+
+    fn with(path: &Path, changes: WatchFlags) -> io::Result<Self> {
+        let inotify = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         add_watch(&inotify, path, changes)?;
         Ok(FileWatch { events: Receiver::from_owned_fd_unchecked(inotify)? })
     }

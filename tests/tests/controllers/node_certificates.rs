@@ -78,10 +78,13 @@ fn parts(managed: &ManagedCluster, folder: &Path, world: &World, more: &[&str]) 
         flags,
         names: Names::kubernetes(),
         world: world.clone(),
+        keys: Arc::new(rcgen::KeyPair::generate),
         hostname: "n".to_owned(),
         home: None,
         registry: Arc::default(),
         clients: None,
+        command_line: Vec::new(),
+        supervisor: None,
         set_verbosity: Arc::new(|_| Ok(())),
     }
 }
@@ -215,6 +218,7 @@ async fn the_serving_certificate_of_a_node_follows_its_addresses() {
         first_client: None,
         initial: None,
         world,
+        keys: Arc::new(rcgen::KeyPair::generate),
         registry: Arc::default(),
     })
     .unwrap();

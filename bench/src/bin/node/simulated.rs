@@ -191,6 +191,8 @@ async fn run_agent(client: Client, world: World, managers: Arc<ResourceManagers>
         metrics: Default::default(),
         managers,
         is_shutting_down: watch::channel(false).1,
+        has_api: true,
+        dead_containers: Default::default(),
     })
     .await;
     let _agent = started.ok();

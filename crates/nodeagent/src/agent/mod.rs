@@ -1,8 +1,13 @@
 //! The agent: joins sources, admission, workers, mirrors, and the writer of statuses.
+//!
+//! [`run_once`] runs the pods of the sources once.
+
+mod run_once;
 
 use crate::admission::sysctls::SysctlAllowlist;
 use crate::admission::{AdmissionNode, Rejection, admit};
 use crate::images::{CredentialProviders, Images, PullLimits};
+use crate::pod::dead_containers::DeadContainerPolicy;
 use crate::pod::events::PodEvents;
 use crate::pod::garbage::Collector;
 use crate::pod::observer::Observer;
@@ -57,6 +62,9 @@ pub struct AgentOptions {
     pub managers: Arc<ResourceManagers>,
     /// Whether the node shuts down and takes no more pods.
     pub is_shutting_down: watch::Receiver<bool>,
+    pub dead_containers: DeadContainerPolicy,
+    /// Whether there is an API server; without one only static pods run.
+    pub has_api: bool,
 }
 
 /// Where static pods are declared.
@@ -77,6 +85,8 @@ pub struct Agent {
     pub pods: Informer<Pod>,
     /// The time of the last list of the runtime's containers, by the monotonic clock.
     pub listed: watch::Receiver<Duration>,
+    /// Whether all sources have been read.
+    synced: watch::Receiver<bool>,
     tasks: Vec<tokio::task::AbortHandle>,
     /// Informers end with it.
     _factory: InformerFactory,
@@ -122,6 +132,7 @@ impl Agent {
                 metrics: options.metrics.clone(),
             },
             metrics: options.metrics.clone(),
+            dead_containers: options.dead_containers,
             finished,
             host_ips: options.host_ips,
         };
@@ -130,8 +141,14 @@ impl Agent {
         let mirrors =
             Arc::new(Mirrors::new(options.client, pods.clone(), options.node.clone(), &options.world));
         let mut tasks = follow_static_pods(options.static_pods, &options.node_name, &world, &sender);
-        let unsynced = tasks.len() + 1;
-        api_pods::follow(&pods, sender);
+        let unsynced = tasks.len() + usize::from(options.has_api);
+        if options.has_api {
+            api_pods::follow(&pods, sender);
+        } else if unsynced == 0 {
+            let _ = sender.send(PodChange::Synced);
+        }
+        let is_synced = watch::Sender::new(false);
+        let synced = is_synced.subscribe();
         let (queue, outcomes) = AdmissionQueue::new(options.managers.clone());
         let source = NodePods { workers: workers.clone(), statuses: statuses.clone() };
         options.managers.set_source(Arc::new(source));
@@ -149,12 +166,14 @@ impl Agent {
             waiting: HashMap::new(),
             rejected: HashMap::new(),
             unsynced,
+            is_synced,
         };
         let collector = Collector {
             runtime: runtime.clone(),
             workers: workers.clone(),
             world: world.clone(),
             setup: options.setup,
+            dead_containers: options.dead_containers,
         };
         let observer = Observer::new(runtime, world, workers.clone(), options.metrics);
         let listed = observer.listed.subscribe();
@@ -165,7 +184,7 @@ impl Agent {
             tokio::spawn(collector.run()).abort_handle(),
             tokio::spawn(dispatcher.run(changes, ends, outcomes)).abort_handle(),
         ]);
-        Ok(Agent { workers, statuses, pods, listed, tasks, _factory: options.factory })
+        Ok(Agent { workers, statuses, pods, listed, synced, tasks, _factory: options.factory })
     }
 }
 
@@ -232,6 +251,7 @@ struct Dispatcher {
     rejected: HashMap<String, PodStatus>,
     /// Sources that were not read yet.
     unsynced: usize,
+    is_synced: watch::Sender<bool>,
 }
 
 impl Dispatcher {
@@ -289,6 +309,7 @@ impl Dispatcher {
                 if self.unsynced == 0 {
                     self.managers.set_synced();
                     self.workers.end_orphans();
+                    self.is_synced.send_replace(true);
                 }
             }
         }

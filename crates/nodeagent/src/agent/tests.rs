@@ -8,6 +8,7 @@ use crate::runtime::simulated::SimulatedRuntime;
 use api::from_json;
 use client::Body;
 use env::Simulated;
+use futures_util::FutureExt;
 use std::convert::Infallible;
 use std::future::Pending;
 use std::path::Path;
@@ -47,6 +48,68 @@ fn declare(directory: &Path, name: &str, limits: &str) {
     std::fs::rename(directory.join(".new"), directory.join(format!("{name}.json"))).unwrap();
 }
 
+fn options(
+    clock: &Arc<Simulated>,
+    runtime: &SimulatedRuntime,
+    records: &Arc<Records>,
+    manifests: &Path,
+    managers: Arc<ResourceManagers>,
+) -> AgentOptions {
+    let node: Node = from_json(
+        br#"{"metadata":{"name":"n"},"status":{"allocatable":{"cpu":"8","memory":"16Gi","pods":"9","example.com/gpu":"2"}}}"#,
+    )
+    .unwrap();
+    let client = Client::new(SilentServer);
+    AgentOptions {
+        node_name: "n".to_owned(),
+        world: clock.clone(),
+        client: client.clone(),
+        factory: InformerFactory::new(client),
+        runtime: Arc::new(runtime.clone()),
+        setup: Arc::new(TestSetup::default()),
+        events: records.clone(),
+        node: watch::channel(Arc::new(node)).1,
+        host_ips: watch::channel(Vec::new()).1,
+        pull_limits: PullLimits::default(),
+        credential_providers: None,
+        static_pods: StaticPodOptions {
+            path: Some(manifests.to_owned()),
+            path_interval: Duration::from_secs(3600),
+            ..StaticPodOptions::default()
+        },
+        metrics: AgentMetrics::default(),
+        sysctls: SysctlAllowlist::default(),
+        managers,
+        is_shutting_down: watch::channel(false).1,
+        has_api: true,
+        dead_containers: Default::default(),
+    }
+}
+
+#[tokio::test]
+async fn pods_of_files_run_once_without_an_api_server() {
+    let (root_dir, manifests) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let fixture = start(root_dir.path(), TopologyPolicy::None, false);
+    declare(manifests.path(), "once", r#"{"cpu":"100m"}"#);
+    let clock = Simulated::new(1_000_000_000, 1);
+    let world: World = clock.clone();
+    let runtime = SimulatedRuntime::new(clock.clone());
+    let records = Arc::new(Records::default());
+    let options = options(&clock, &runtime, &records, manifests.path(), fixture.managers.clone());
+    let agent = Agent::start(AgentOptions { has_api: false, ..options }).await.unwrap();
+    let mut running = Box::pin(agent.run_once(&world));
+    let ended = loop {
+        match (&mut running).now_or_never() {
+            Some(ended) => break ended,
+            None => turn(&clock).await,
+        }
+    };
+    assert_eq!(ended, Ok(()));
+    // they go on without the agent
+    let states: Vec<ContainerState> = runtime.container_states().into_iter().map(|it| it.2).collect();
+    assert_eq!(states, [ContainerState::Running]);
+}
+
 #[tokio::test]
 async fn pods_that_need_no_devices_do_not_wait_for_a_plugin_that_hangs() {
     let (root_dir, manifests) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -55,35 +118,11 @@ async fn pods_that_need_no_devices_do_not_wait_for_a_plugin_that_hangs() {
     let clock = Simulated::new(1_000_000_000, 1);
     let runtime = SimulatedRuntime::new(clock.clone());
     let records = Arc::new(Records::default());
-    let node: Node = from_json(
-        br#"{"metadata":{"name":"n"},"status":{"allocatable":{"cpu":"8","memory":"16Gi","pods":"9","example.com/gpu":"2"}}}"#,
-    )
-    .unwrap();
-    let (_node, node) = watch::channel(Arc::new(node));
-    let (_ips, host_ips) = watch::channel(Vec::new());
-    let client = Client::new(SilentServer);
     let is_shutting_down = watch::Sender::new(false);
+    let managers = fixture.managers.clone();
     let agent = Agent::start(AgentOptions {
-        node_name: "n".to_owned(),
-        world: clock.clone(),
-        client: client.clone(),
-        factory: InformerFactory::new(client),
-        runtime: Arc::new(runtime.clone()),
-        setup: Arc::new(TestSetup::default()),
-        events: records.clone(),
-        node,
-        host_ips,
-        pull_limits: PullLimits::default(),
-        credential_providers: None,
-        static_pods: StaticPodOptions {
-            path: Some(manifests.path().to_owned()),
-            path_interval: Duration::from_secs(3600),
-            ..StaticPodOptions::default()
-        },
-        metrics: AgentMetrics::default(),
-        sysctls: SysctlAllowlist::default(),
-        managers: fixture.managers.clone(),
         is_shutting_down: is_shutting_down.subscribe(),
+        ..options(&clock, &runtime, &records, manifests.path(), managers)
     })
     .await
     .unwrap();

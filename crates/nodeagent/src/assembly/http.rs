@@ -1,6 +1,6 @@
 //! The HTTP API of an agent.
 
-use super::parts::Parts;
+use super::parts::{Parts, Supervisor};
 use super::start_error::failed;
 use crate::agent::Agent;
 use crate::cgroups::CgroupManager;
@@ -36,6 +36,23 @@ struct AgentPods {
     world: env::World,
 }
 
+/// Whether the runtime was listed lately.
+fn is_syncing(listed: &watch::Receiver<Duration>, world: &env::World) -> bool {
+    world.elapsed().saturating_sub(*listed.borrow()) < LIST_DEADLINE
+}
+
+/// Tells the supervisor that the agent is ready, and then that it works, as long as it does.
+pub async fn report_health(supervisor: &Supervisor, listed: watch::Receiver<Duration>, world: &env::World) {
+    (supervisor.notify)("READY=1");
+    let Some(watchdog) = supervisor.watchdog else { return std::future::pending().await };
+    loop {
+        if is_syncing(&listed, world) {
+            (supervisor.notify)("WATCHDOG=1");
+        }
+        env::sleep(world, watchdog / 2).await;
+    }
+}
+
 impl PodView for AgentPods {
     fn pods(&self) -> Vec<Arc<Pod>> {
         let current = |pod: Arc<Pod>| match self.statuses.status(&pod.metadata.uid) {
@@ -46,7 +63,7 @@ impl PodView for AgentPods {
     }
 
     fn is_syncing(&self) -> bool {
-        self.world.elapsed().saturating_sub(*self.listed.borrow()) < LIST_DEADLINE
+        is_syncing(&self.listed, &self.world)
     }
 }
 
@@ -163,6 +180,7 @@ pub async fn serve(
         checkpoint_dir: stats.root_dir.join("checkpoints"),
         idle_timeout: configuration.duration(&["streamingConnectionIdleTimeout"]),
         set_verbosity: parts.set_verbosity.clone(),
+        command_line: parts.command_line.clone(),
         log_directory: PathBuf::from("/var/log"),
     };
     serve_http(bound, deps).await;
@@ -175,5 +193,34 @@ fn last_listed(listed: watch::Receiver<Duration>, world: env::World) -> impl Fn(
         let ago = world.elapsed().saturating_sub(*listed.borrow());
         let now = world.now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         now.saturating_sub(ago).as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use env::Simulated;
+    use parking_lot::Mutex;
+
+    #[tokio::test]
+    async fn the_supervisor_hears_of_an_agent_that_works() {
+        let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+        let messages = sent.clone();
+        let supervisor = Supervisor {
+            notify: Box::new(move |message| messages.lock().push(message.to_owned())),
+            watchdog: Some(Duration::from_secs(20)),
+        };
+        let clock = Simulated::new(0, 1);
+        let world: env::World = clock.clone();
+        let (_listed, receiver) = watch::channel(world.elapsed());
+        let mut reporting = Box::pin(report_health(&supervisor, receiver, &world));
+        for _ in 0..30 {
+            assert!((&mut reporting).now_or_never().is_none());
+            clock.advance(Duration::from_secs(10));
+        }
+        // the last list was three minutes ago
+        let mut expected = vec!["READY=1".to_owned()];
+        expected.extend(std::iter::repeat_n("WATCHDOG=1".to_owned(), 18));
+        assert_eq!(*sent.lock(), expected);
     }
 }

@@ -98,6 +98,7 @@ async fn first_certificate(
     let request = Bootstrap {
         client: &client,
         world: &parts.world,
+        keys: &parts.keys,
         names: &parts.names,
         node_name,
         store: &store,
@@ -144,6 +145,7 @@ fn rotate(
         first_client,
         initial: embedded.map(|(certificate, key)| PemPair { certificate, key }),
         world: world.clone(),
+        keys: parts.keys.clone(),
         registry: parts.registry.clone(),
     })
     .map_err(|why| failed(format!("failed to initialize certificate manager: {why}")))?;
@@ -245,6 +247,7 @@ pub fn serving_certificate(
         first_client: None,
         initial: None,
         world: world.clone(),
+        keys: parts.keys.clone(),
         registry: parts.registry.clone(),
     })
     .map_err(|why| failed(format!("failed to initialize certificate manager: {why}")))?;

@@ -2,38 +2,38 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `cgroups` | cgroups of pods, and of what is held back from them |
 //! | `connection` | the runtime's endpoint, and the client of the API server |
 //! | `identity` | certificates: of the client, and of the HTTP API |
 //! | `managers` | the resource managers |
 //! | `node` | options of the node object and facts about the machine |
+//! | `pod_cidr` | the range of pod addresses, for the runtime |
 //! | `shutdown` | the graceful shutdown of the configuration |
 //! | `parts`, `start_error` | what an agent is made from; errors of the start |
 //! | `http` | the HTTP API: ports, certificates, pods, pages |
 //!
 //! The order is a list in [`run`]: runtime, client, node, surroundings of pods, agent, HTTP API.
 
+mod cgroups;
 mod connection;
 mod http;
 mod identity;
 mod managers;
 mod node;
 mod parts;
+mod pod_cidr;
 mod shutdown;
 mod start_error;
 
 pub use connection::{Clients, endpoint as runtime_endpoint};
 pub use http::StatsParts;
 pub use identity::{ClientConnection, connect};
-pub use parts::Parts;
+pub use parts::{Parts, Supervisor};
 
 use crate::admission::apparmor;
 use crate::admission::sysctls::SysctlAllowlist;
 use crate::agent::{Agent, AgentOptions, StaticPodOptions};
-use crate::cgroups::slices::SliceClient;
-use crate::cgroups::systemd::SystemdSlices;
-use crate::cgroups::{CgroupDriver, CgroupFiles, CgroupManager, CgroupOptions, LimitOptions};
 use crate::configuration::{Configuration, Flags, StartError, check_swap};
-use crate::dbus::SYSTEM_BUS;
 use crate::eviction::machine::MachineObserver;
 use crate::eviction::{Evictor, EvictorOptions};
 use crate::filesystem::LinuxFilesystem;
@@ -42,12 +42,16 @@ use crate::images::docker_config::DockerConfig;
 use crate::images::providers::{ProviderSet, config};
 use crate::images::pull_rate::PullRate;
 use crate::images::{CredentialProviders, PullLimits};
+use crate::iptables::{IptablesChains, IptablesProgram};
 use crate::logs::rotation::Rotation;
-use crate::node::{LeaseRenewal, Machine, MachineAddresses, NodeReporter, ReporterDeps};
+use crate::node::kernel_settings;
+use crate::node::{LeaseRenewal, Machine, MachineAddresses, MachineFiles, NodeReporter, ReporterDeps};
 use crate::objects::cache::{ObjectCache, Strategy};
+use crate::pod::dead_containers::DeadContainerPolicy;
 use crate::pod::events::PodEvents;
 use crate::pod::workers::PodWorkers;
 use crate::pod_setup::MachineSetup;
+use crate::process_lock::ProcessLock;
 use crate::resource_managers::devices::registration;
 use crate::runtime::SharedRuntime;
 use crate::stats::AgentMetrics;
@@ -62,6 +66,7 @@ use parking_lot::RwLock;
 use start_error::failed;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// Where runtimes write the logs of pods, and where links to them are.
@@ -69,8 +74,8 @@ const LOG_DIR: &str = "/var/log/pods";
 const LOG_LINK_DIR: &str = "/var/log/containers";
 /// The places to which the machine swaps.
 const SWAPS: &str = "/proc/swaps";
-/// The mounts of this process.
-const MOUNT_TABLE: &str = "/proc/self/mountinfo";
+/// The settings of the kernel.
+const PROC_SYS: &str = "/proc/sys";
 
 /// Runs the agent until it is dropped.
 pub async fn run(parts: Parts) -> Result<(), StartError> {
@@ -78,6 +83,14 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     for field in configuration.ineffective_fields() {
         tracing::warn!(field, "this field of the configuration has no effect");
     }
+    let lock = match flags.given("lock-file") {
+        Some(path) => Some(
+            ProcessLock::acquire(Path::new(path), world)
+                .await
+                .map_err(|why| failed(format!("unable to acquire file lock on {path:?}: {why}")))?,
+        ),
+        None => None,
+    };
     let counters = AgentMetrics::new(parts.registry.clone());
     let root_dir = PathBuf::from(flags.text("root-dir"));
     let providers = credential_providers(flags, &root_dir, parts.home.as_deref(), world, counters.clone())?;
@@ -88,7 +101,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let node_name = node::name(flags, &parts.hostname);
     let ClientConnection { clients, renewal } = identity::connect(&parts, &metrics, &node_name).await?;
     let Clients { api: client, events } = clients;
-    let machine = Machine::read(Path::new("/"));
+    let machine = Machine::read(Path::new("/"), &machine_files(flags));
     let options = node::options(configuration, flags, &node_name, &parts.hostname, &root_dir)?;
     check_swap(configuration, &std::fs::read_to_string(SWAPS).unwrap_or_default())?;
     let amounts = node::amounts(&machine, &options);
@@ -111,10 +124,18 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         devices: Arc::new(move || devices.amounts()),
         is_shutting_down: is_shutting_down.subscribe(),
     });
+    reporter.publish_first();
     let changed = handle.clone();
     managers.devices.on_change(move || changed.refresh());
-    let cgroups = Arc::new(cgroups(configuration).map_err(failed)?);
+    let cgroups = Arc::new(cgroups::cgroups(&parts, &amounts)?);
     cgroups.set_up(&amounts.pods).map_err(|why| failed(format!("cannot make the cgroups of pods: {why}")))?;
+    let node_events = node::events(recorder.clone(), node_name.clone());
+    cgroups::enforce(configuration, &cgroups, &options.reservations, &node_events)?;
+    // the machine of a server that runs an agent beside it is left as it is
+    let is_protected = configuration.flag(&["protectKernelDefaults"]);
+    if is_protected || parts.clients.is_none() {
+        kernel_settings::apply(Path::new(PROC_SYS), is_protected).map_err(failed)?;
+    }
     let workers: Arc<OnceLock<Arc<PodWorkers>>> = Arc::default();
     let changed = workers.clone();
     let objects = Arc::new(ObjectCache::new(
@@ -133,7 +154,10 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     if strategy(configuration) != Strategy::Watch {
         volumes.set_resync(configuration.duration(&["syncFrequency"]));
     }
-    let facts = node::facts(configuration, &root_dir, &machine, amounts.allocatable, Path::new(LOG_DIR));
+    let master = flags.text("master-service-namespace");
+    let mut facts =
+        node::facts(configuration, &root_dir, &machine, amounts.allocatable, master, Path::new(LOG_DIR));
+    node::set_memory_behavior(&mut facts, configuration, &parts.gates, cgroups.files().is_v2());
     let setup = Arc::new(MachineSetup {
         client: client.clone(),
         world: world.clone(),
@@ -145,6 +169,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         events: events.clone(),
         metrics: counters.clone(),
         managers: managers.clone(),
+        keeps_volumes: flags.text("keep-terminated-pod-volumes") == "true",
         log_link_dir: PathBuf::from(LOG_LINK_DIR),
         has_apparmor: apparmor::is_enabled(Path::new("/")),
     });
@@ -167,9 +192,14 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         sysctls: SysctlAllowlist::new(configuration.texts("allowedUnsafeSysctls")),
         managers: managers.clone(),
         is_shutting_down: is_shutting_down.subscribe(),
+        has_api: parts.has_api(),
+        dead_containers: dead_containers(flags),
     })
     .await
     .map_err(failed)?;
+    if configuration.flag(&["runOnce"]) {
+        return agent.run_once(world).await.map_err(failed);
+    }
     let _ = workers.set(agent.workers.clone());
     handle.watch_lists(agent.listed.clone());
     let size: Quantity =
@@ -195,14 +225,10 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         transition_period: configuration.duration(&["evictionPressureTransitionPeriod"]),
         kept_images: vec![flags.text("pod-infra-container-image").to_owned()],
         max_grace: configuration.int("evictionMaxPodGracePeriod"),
+        marks_disruptions: parts.gates.is_open("PodDisruptionConditions"),
         report: Box::new(move |it| pressures.set_pressures(it)),
     });
-    let shutdown = shutdown::task(
-        &parts,
-        agent.workers.clone(),
-        node::events(recorder.clone(), node_name.clone()),
-        is_shutting_down,
-    );
+    let shutdown = shutdown::task(&parts, agent.workers.clone(), node_events, is_shutting_down);
     let images = ImageCollector::new(
         runtime.clone(),
         world.clone(),
@@ -232,11 +258,24 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let node = async {
         match has_api {
             // without an API server there is no node object
-            false => monitor.run().await,
+            false => drop(tokio::join!(reporter.run_alone(), monitor.run())),
             true => drop(tokio::join!(reporter.run(), monitor.run(), lease.run())),
         }
     };
+    let listed = agent.listed.clone();
+    let health = async {
+        match &parts.supervisor {
+            Some(supervisor) => http::report_health(supervisor, listed, world).await,
+            None => std::future::pending().await,
+        }
+    };
+    let chains = chains(&parts);
+    let cidr = pod_cidr::follow(&containers, configuration.text(&["podCIDR"]), handle.node.clone(), world);
     tokio::select! {
+        () = health => Ok(()),
+        () = chains => Ok(()),
+        () = cidr => Ok(()),
+        () = contention(lock, flags) => Err(failed("another process wants the lock file")),
         ended = http => ended,
         ended = renewal => ended,
         () = serving_renewal => Ok(()),
@@ -248,6 +287,20 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         () = managers.run(world, period, &containers) => Ok(()),
         () = images.run() => Ok(()),
         () = shutdown => Ok(()),
+    }
+}
+
+/// Ends when another process wants the lock and the agent is to make way.
+async fn contention(lock: Option<ProcessLock>, flags: &Flags) {
+    match lock {
+        Some(mut lock) if flags.text("exit-on-lock-contention") == "true" => {
+            if let Err(why) = lock.contention().await {
+                tracing::warn!(%why, "the lock file is not watched");
+                std::future::pending().await
+            }
+        }
+        // held until the agent ends
+        _lock => std::future::pending().await,
     }
 }
 
@@ -275,6 +328,39 @@ fn credential_providers(
     }
 }
 
+/// Makes chains of iptables. The machine of a server that runs an agent beside it is left as it is.
+async fn chains(parts: &Parts) {
+    let configuration = &parts.configuration;
+    if !configuration.flag(&["makeIPTablesUtilChains"]) || parts.clients.is_some() {
+        return std::future::pending().await;
+    }
+    let bit = |field| u32::try_from(configuration.int(field)).unwrap_or(0);
+    let chains = IptablesChains {
+        world: parts.world.clone(),
+        masquerade_bit: bit("iptablesMasqueradeBit"),
+        drop_bit: bit("iptablesDropBit"),
+        programs: IptablesProgram::usual(),
+    };
+    chains.run().await;
+}
+
+/// How many ended containers are kept; a negative number is no limit.
+fn dead_containers(flags: &Flags) -> DeadContainerPolicy {
+    let limit = |flag| flags.text(flag).parse::<i64>().ok().and_then(|it| usize::try_from(it).ok());
+    let min_age = schema::time::parse_duration(flags.text("minimum-container-ttl-duration")).unwrap_or(0);
+    DeadContainerPolicy {
+        per_container: limit("maximum-dead-containers-per-container"),
+        total: limit("maximum-dead-containers"),
+        min_age: Duration::from_nanos(u64::try_from(min_age).unwrap_or(0)),
+    }
+}
+
+/// The files that identify the machine.
+fn machine_files(flags: &Flags) -> MachineFiles {
+    let paths = |flag| flags.text(flag).split(',').filter(|it| !it.is_empty()).map(PathBuf::from).collect();
+    MachineFiles { machine_ids: paths("machine-id-file"), boot_ids: paths("boot-id-file") }
+}
+
 fn image_thresholds(configuration: &Configuration) -> ImageThresholds {
     let percent = |field| u64::try_from(configuration.int(field)).unwrap_or(100);
     ImageThresholds {
@@ -297,31 +383,6 @@ fn strategy(configuration: &Configuration) -> Strategy {
         "Get" => Strategy::Get,
         _ => Strategy::Watch,
     }
-}
-
-fn cgroups(configuration: &Configuration) -> Result<CgroupManager, String> {
-    let driver = match configuration.text(&["cgroupDriver"]) {
-        "systemd" => CgroupDriver::Systemd,
-        _ => CgroupDriver::Cgroupfs,
-    };
-    let limits = LimitOptions {
-        has_cpu_quota: configuration.flag(&["cpuCFSQuota"]),
-        cpu_quota_period: configuration.duration(&["cpuCFSQuotaPeriod"]),
-        pod_pids_limit: configuration.int("podPidsLimit"),
-    };
-    let options = CgroupOptions {
-        driver,
-        root: configuration.text(&["cgroupRoot"]).to_owned(),
-        is_per_qos: configuration.flag(&["cgroupsPerQOS"]),
-        limits,
-    };
-    let mounts = std::fs::read_to_string(MOUNT_TABLE).map_err(|why| format!("{MOUNT_TABLE}: {why}"))?;
-    let files = CgroupFiles::from_mount_table(&mounts).ok_or("no cgroup filesystem is mounted")?;
-    let slices: Option<Box<dyn SliceClient>> = match driver {
-        CgroupDriver::Systemd => Some(Box::new(SystemdSlices::new(SYSTEM_BUS))),
-        CgroupDriver::Cgroupfs => None,
-    };
-    CgroupManager::new(files, options, slices, Arc::new(LinuxFilesystem))
 }
 
 fn static_pods(configuration: &Configuration) -> StaticPodOptions {

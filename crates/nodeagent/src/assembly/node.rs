@@ -1,9 +1,10 @@
 //! Options of the node object, and facts that pods see.
 
 use super::start_error::failed;
-use crate::configuration::{Configuration, Flags, StartError};
+use crate::configuration::{Configuration, Flags, Gates, StartError};
 use crate::container::NodeFacts;
 use crate::container::dns::DnsOptions;
+use crate::container::node_facts::SwapBehavior;
 use crate::eviction::thresholds::{Threshold, ThresholdConfig};
 use crate::node::capacity::{PodLimits, Reservations, allocatable, capacity, cgroup_allocatable, reserved};
 use crate::node::reporter::NodeEvents;
@@ -14,6 +15,7 @@ use api::Quantity;
 use api::core::v1::{ObjectReference, Taint};
 use client::Recorder;
 use schema::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +53,7 @@ pub fn options(
             max_pods: configuration.int("maxPods"),
             pods_per_core: configuration.int("podsPerCore"),
         },
-        reservations: reservations(configuration),
+        reservations: reservations(configuration, flags),
         is_allocatable_enforced: configuration.texts("enforceNodeAllocatable").iter().any(|it| it == "pods"),
         max_images: i32::try_from(configuration.int("nodeStatusMaxImages")).unwrap_or(50),
         update_frequency: configuration.duration(&["nodeStatusUpdateFrequency"]),
@@ -75,14 +77,16 @@ pub fn thresholds(configuration: &Configuration) -> Vec<Threshold> {
 }
 
 /// What is held back for the system. CPUs that are reserved by number take the place of amounts.
-fn reservations(configuration: &Configuration) -> Reservations {
+fn reservations(configuration: &Configuration, flags: &Flags) -> Reservations {
     let mut system = resources(configuration, "systemReserved");
     let mut agent = resources(configuration, "kubeReserved");
     if let Some(cpus) = configuration.reserved_cpus() {
         agent.remove(CPU);
         system.insert(CPU.to_owned(), Quantity::new(cpus));
     }
-    Reservations { system, agent, eviction: configuration.map("evictionHard") }
+    let is_ignored = flags.text("experimental-allocatable-ignore-eviction") == "true";
+    let eviction = if is_ignored { BTreeMap::new() } else { configuration.map("evictionHard") };
+    Reservations { system, agent, eviction }
 }
 
 fn resources(configuration: &Configuration, field: &str) -> ResourceList {
@@ -132,6 +136,7 @@ pub fn facts(
     root_dir: &Path,
     machine: &Machine,
     allocatable: ResourceList,
+    master_namespace: &str,
     log_dir: &Path,
 ) -> NodeFacts {
     let file = configuration.text(&["resolvConf"]);
@@ -151,8 +156,27 @@ pub fn facts(
         hugepage_sizes: machine.hugepages.iter().map(|(size, _)| *size).collect(),
         has_cpu_quota: configuration.flag(&["cpuCFSQuota"]),
         cpu_quota_period: configuration.duration(&["cpuCFSQuotaPeriod"]),
+        master_namespace: master_namespace.to_owned(),
         has_seccomp_default: configuration.flag(&["seccompDefault"]),
         ..NodeFacts::default()
+    }
+}
+
+/// Sets what gates say about the memory of containers.
+pub fn set_memory_behavior(
+    facts: &mut NodeFacts,
+    configuration: &Configuration,
+    gates: &Gates,
+    is_cgroup_v2: bool,
+) {
+    if gates.is_open("MemoryQoS") && is_cgroup_v2 {
+        facts.memory_throttling = Some(configuration.float("memoryThrottlingFactor"));
+    }
+    if gates.is_open("NodeSwap") {
+        facts.swap = match configuration.text(&["memorySwap", "swapBehavior"]) {
+            "UnlimitedSwap" => SwapBehavior::Unlimited,
+            _ => SwapBehavior::Limited,
+        };
     }
 }
 

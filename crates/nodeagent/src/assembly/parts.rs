@@ -2,11 +2,13 @@
 
 use super::connection::Clients;
 use crate::configuration::{Configuration, Flags, Gates};
+use crate::identity::KeySource;
 use env::World;
 use metrics::Registry;
 use names::Names;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What an agent is made from.
 pub struct Parts {
@@ -15,6 +17,8 @@ pub struct Parts {
     pub flags: Flags,
     pub names: Names,
     pub world: World,
+    /// Makes new keys of certificates.
+    pub keys: KeySource,
     /// The host name of the machine.
     pub hostname: String,
     /// The home directory of the user.
@@ -22,8 +26,20 @@ pub struct Parts {
     pub registry: Arc<Registry>,
     /// Clients of an API server in the same process, instead of those of the kubeconfig.
     pub clients: Option<Clients>,
+    /// The arguments of the process, its name first.
+    pub command_line: Vec<String>,
+    /// The supervisor of the process, if it has one.
+    pub supervisor: Option<Supervisor>,
     /// Sets the verbosity of the log.
     pub set_verbosity: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+}
+
+/// systemd, or another supervisor that speaks its protocol.
+pub struct Supervisor {
+    /// Sends a message such as `READY=1`.
+    pub notify: Box<dyn Fn(&str) + Send + Sync>,
+    /// How often it wants to hear that the process works.
+    pub watchdog: Option<Duration>,
 }
 
 impl Parts {

@@ -61,6 +61,7 @@ pub fn task(
         events,
         is_shutting_down,
         times,
+        marks_disruptions: parts.gates.is_open("PodDisruptionConditions"),
     };
     GracefulShutdown::new(options).run().boxed()
 }

@@ -15,7 +15,7 @@ use super::name::{CgroupDriver, CgroupName};
 use super::slices::SliceClient;
 use crate::container::resources::{MIN_SHARES, cpu_shares};
 use crate::filesystem::Filesystem;
-use crate::pod_facts::{CPU, QosClass, ResourceList, pod_requests, qos_class};
+use crate::pod_facts::{CPU, MEMORY, QosClass, ResourceList, pod_requests, qos_class};
 use api::Quantity;
 use api::core::v1::Pod;
 use parking_lot::Mutex;
@@ -28,6 +28,8 @@ const ALL_PODS: &str = "kubepods";
 const BURSTABLE: &str = "burstable";
 const BEST_EFFORT: &str = "besteffort";
 const POD: &str = "pod";
+/// The least limit of memory of a class, in bytes: zero would be no limit.
+const MIN_MEMORY: i64 = 4096;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CgroupOptions {
@@ -37,6 +39,16 @@ pub struct CgroupOptions {
     /// Whether pods have cgroups of their own.
     pub is_per_qos: bool,
     pub limits: LimitOptions,
+    pub reserve: Option<MemoryReserve>,
+}
+
+/// Memory that classes of pods leave to the more important ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryReserve {
+    /// Of what the more important classes request.
+    pub percent: i64,
+    /// Bytes that the node has for pods.
+    pub allocatable: i64,
 }
 
 /// See the module.
@@ -46,18 +58,28 @@ pub struct CgroupManager {
     slices: Option<Box<dyn SliceClient>>,
     filesystem: Arc<dyn Filesystem>,
     root: CgroupName,
-    burstable: Mutex<Burstable>,
+    classes: Mutex<Classes>,
     /// The limits that were written, by pod.
     written: Mutex<HashMap<String, CgroupLimits>>,
 }
 
-/// What burstable pods request together.
+/// What a pod requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PodRequest {
+    class: QosClass,
+    /// Thousandths of a CPU.
+    cpu: i64,
+    /// Bytes.
+    memory: i64,
+}
+
+/// The cgroups above those of pods: their limits follow from what the pods request.
 #[derive(Default)]
-struct Burstable {
-    /// Thousandths of a CPU by uid.
-    requests: BTreeMap<String, i64>,
-    /// The CPU shares of the class, as they were written.
-    shares: Option<i64>,
+struct Classes {
+    /// By uid.
+    requests: BTreeMap<String, PodRequest>,
+    /// The limits as they were written.
+    written: BTreeMap<CgroupName, CgroupLimits>,
 }
 
 impl CgroupManager {
@@ -84,7 +106,7 @@ impl CgroupManager {
             slices,
             filesystem,
             root,
-            burstable: Mutex::default(),
+            classes: Mutex::default(),
             written: Mutex::default(),
         })
     }
@@ -95,9 +117,26 @@ impl CgroupManager {
             return Ok(());
         }
         self.ensure(&self.root, &node_limits(amounts))?;
-        let shares = |shares| CgroupLimits { cpu_shares: Some(shares), ..CgroupLimits::default() };
-        self.ensure(&self.root.child(BURSTABLE), &shares(MIN_SHARES))?;
-        self.ensure(&self.root.child(BEST_EFFORT), &shares(MIN_SHARES))
+        for class in [BURSTABLE, BEST_EFFORT] {
+            self.ensure(&self.root.child(class), &first_class_limits())?;
+        }
+        Ok(())
+    }
+
+    /// Limits the cgroup of system services or of the agent to what is held back for it. It must exist.
+    pub fn enforce(&self, path: &str, amounts: &ResourceList) -> io::Result<()> {
+        let name = match self.options.driver {
+            CgroupDriver::Systemd => CgroupName::parse_systemd(path),
+            CgroupDriver::Cgroupfs => CgroupName::parse(path),
+        };
+        if !self.files.exists(&name.path(self.options.driver)) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("cgroup {path:?} does not exist")));
+        }
+        let mut limits = node_limits(amounts);
+        if self.options.limits.has_memory_quality {
+            limits.memory_min = limits.memory;
+        }
+        self.apply(&name, &limits)
     }
 
     /// The hierarchies of the machine.
@@ -150,9 +189,13 @@ impl CgroupManager {
             return Ok(());
         }
         let made = self.ensure(&name, &limits).and_then(|()| {
-            let is_burstable = qos_class(pod) == QosClass::Burstable;
-            let request = is_burstable.then(|| pod_requests(pod).get(CPU).map_or(0, Quantity::milli));
-            self.count(uid, request)
+            let requests = pod_requests(pod);
+            let request = PodRequest {
+                class: qos_class(pod),
+                cpu: requests.get(CPU).map_or(0, Quantity::milli),
+                memory: requests.get(MEMORY).map_or(0, Quantity::whole),
+            };
+            self.count(uid, Some(request))
         });
         if made.is_ok() {
             self.written.lock().insert(uid.clone(), limits);
@@ -161,24 +204,61 @@ impl CgroupManager {
         made.map_err(|error| format!("{failed} {name} : {error}"))
     }
 
-    /// Counts or forgets the request of a burstable pod, and sets the CPU shares of its class.
-    fn count(&self, uid: &str, request: Option<i64>) -> io::Result<()> {
-        let mut burstable = self.burstable.lock();
+    /// Counts or forgets the request of a pod, and sets the limits of the classes.
+    fn count(&self, uid: &str, request: Option<PodRequest>) -> io::Result<()> {
+        let mut classes = self.classes.lock();
         let is_changed = match request {
-            Some(milli) => burstable.requests.insert(uid.to_owned(), milli) != Some(milli),
-            None => burstable.requests.remove(uid).is_some(),
+            Some(request) => classes.requests.insert(uid.to_owned(), request) != Some(request),
+            None => classes.requests.remove(uid).is_some(),
         };
         if !is_changed {
             return Ok(());
         }
-        let sum = burstable.requests.values().fold(0, |sum: i64, &milli| sum.saturating_add(milli));
-        let shares = cpu_shares(sum);
-        if burstable.shares != Some(shares) {
-            let limits = CgroupLimits { cpu_shares: Some(shares), ..CgroupLimits::default() };
-            self.apply(&self.root.child(BURSTABLE), &limits)?;
-            burstable.shares = Some(shares);
+        for (name, limits) in self.class_limits(&classes.requests) {
+            let is_same = match classes.written.get(&name) {
+                Some(written) => *written == limits,
+                None => limits == CgroupLimits::default() || limits == first_class_limits(),
+            };
+            if !is_same {
+                self.apply(&name, &limits)?;
+                classes.written.insert(name, limits);
+            }
         }
         Ok(())
+    }
+
+    /// The limits of the cgroups above those of pods.
+    fn class_limits(&self, requests: &BTreeMap<String, PodRequest>) -> Vec<(CgroupName, CgroupLimits)> {
+        let sum = |class: QosClass, pick: fn(&PodRequest) -> i64| {
+            let all = requests.values().filter(|it| it.class == class).map(pick);
+            all.fold(0, i64::saturating_add)
+        };
+        let memory = |class| sum(class, |it| it.memory);
+        let mut burstable = CgroupLimits {
+            cpu_shares: Some(cpu_shares(sum(QosClass::Burstable, |it| it.cpu))),
+            ..CgroupLimits::default()
+        };
+        let (mut best_effort, mut all) = (CgroupLimits::default(), CgroupLimits::default());
+        if self.options.limits.has_memory_quality {
+            let of_burstable = memory(QosClass::Burstable);
+            burstable.memory_min = Some(of_burstable);
+            all.memory_min = Some(of_burstable.saturating_add(memory(QosClass::Guaranteed)));
+        }
+        if let Some(MemoryReserve { percent, allocatable }) = self.options.reserve {
+            let reserved = |class| {
+                let part = i128::from(memory(class)) * i128::from(percent) / 100;
+                i64::try_from(part).unwrap_or(i64::MAX)
+            };
+            let left = allocatable.saturating_sub(reserved(QosClass::Guaranteed));
+            burstable.memory = Some(left.max(MIN_MEMORY));
+            let left = left.saturating_sub(reserved(QosClass::Burstable));
+            best_effort.memory = Some(left.max(MIN_MEMORY));
+        }
+        vec![
+            (self.root.clone(), all),
+            (self.root.child(BURSTABLE), burstable),
+            (self.root.child(BEST_EFFORT), best_effort),
+        ]
     }
 
     /// Removes the cgroup of a pod whose containers have ended. Processes that are left are killed.
@@ -256,6 +336,11 @@ impl CgroupManager {
     }
 }
 
+/// The limits of a class without pods.
+fn first_class_limits() -> CgroupLimits {
+    CgroupLimits { cpu_shares: Some(MIN_SHARES), ..CgroupLimits::default() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,6 +385,51 @@ mod tests {
         manager.remove_uid("b2").unwrap();
         assert_eq!(read("kubepods/burstable/cpu.weight"), "20");
         assert_eq!(manager.pods().into_keys().collect::<Vec<_>>(), ["b", "e", "g"]);
+    }
+
+    #[test]
+    fn classes_leave_memory_to_more_important_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let mebi = 1 << 20;
+        let options = CgroupOptions {
+            is_per_qos: true,
+            limits: LimitOptions { has_memory_quality: true, ..LimitOptions::default() },
+            reserve: Some(MemoryReserve { percent: 50, allocatable: 1000 * mebi }),
+            ..CgroupOptions::default()
+        };
+        let files = CgroupFiles::V2(dir.path().to_owned());
+        let manager = CgroupManager::new(files, options, None, Arc::new(LinuxFilesystem)).unwrap();
+        manager.set_up(&ResourceList::new()).unwrap();
+        let amounts = r#"{"cpu":"1","memory":"200Mi"}"#;
+        manager.ensure_pod(&pod("g", &format!(r#"{{"limits":{amounts},"requests":{amounts}}}"#))).unwrap();
+        manager.ensure_pod(&pod("b", r#"{"requests":{"memory":"100Mi"}}"#)).unwrap();
+        let read =
+            |path: &str| -> i64 { std::fs::read_to_string(dir.path().join(path)).unwrap().parse().unwrap() };
+        assert_eq!(read("kubepods/memory.min"), 300 * mebi);
+        assert_eq!(read("kubepods/burstable/memory.min"), 100 * mebi);
+        assert_eq!(read("kubepods/burstable/podb/memory.min"), 100 * mebi);
+        assert_eq!(read("kubepods/burstable/memory.max"), 900 * mebi);
+        assert_eq!(read("kubepods/besteffort/memory.max"), 850 * mebi);
+    }
+
+    #[test]
+    fn reserved_cgroups_are_limited_and_must_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let amounts = ResourceList::from([
+            (CPU.to_owned(), Quantity::new(1)),
+            (MEMORY.to_owned(), Quantity::from_bytes(1 << 30)),
+        ]);
+        for (driver, name) in [(CgroupDriver::Cgroupfs, "/system"), (CgroupDriver::Systemd, "/system.slice")]
+        {
+            let manager = manager(dir.path(), driver);
+            let error = manager.enforce(name, &amounts).unwrap_err().to_string();
+            assert_eq!(error, format!("cgroup {name:?} does not exist"));
+            let directory = dir.path().join(name.trim_start_matches('/'));
+            std::fs::create_dir(&directory).unwrap();
+            manager.enforce(name, &amounts).unwrap();
+            assert_eq!(std::fs::read_to_string(directory.join("memory.max")).unwrap(), "1073741824");
+            assert_eq!(std::fs::read_to_string(directory.join("cpu.weight")).unwrap(), "39");
+        }
     }
 
     #[test]

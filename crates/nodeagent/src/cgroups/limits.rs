@@ -19,6 +19,8 @@ pub struct CgroupLimits {
     pub cpu_quota: Option<(i64, i64)>,
     /// In bytes.
     pub memory: Option<i64>,
+    /// Bytes that the kernel does not reclaim, with version 2.
+    pub memory_min: Option<i64>,
     pub pids: Option<i64>,
     /// Bytes by page size in bytes.
     pub hugepages: BTreeMap<u64, u64>,
@@ -31,11 +33,18 @@ pub struct LimitOptions {
     pub cpu_quota_period: Duration,
     /// The most processes of a pod, if it is positive.
     pub pod_pids_limit: i64,
+    /// Whether requested memory is kept from reclaim.
+    pub has_memory_quality: bool,
 }
 
 impl Default for LimitOptions {
     fn default() -> Self {
-        LimitOptions { has_cpu_quota: true, cpu_quota_period: Duration::from_millis(100), pod_pids_limit: -1 }
+        LimitOptions {
+            has_cpu_quota: true,
+            cpu_quota_period: Duration::from_millis(100),
+            pod_pids_limit: -1,
+            has_memory_quality: false,
+        }
     }
 }
 
@@ -68,6 +77,9 @@ pub fn pod_cgroup_limits(pod: &Pod, options: &LimitOptions) -> CgroupLimits {
     };
     result.pids = Some(options.pod_pids_limit).filter(|&limit| limit > 0);
     result.hugepages = hugepages(&requests);
+    if options.has_memory_quality {
+        result.memory_min = requests.get(MEMORY).map(Quantity::whole).filter(|it| *it > 0);
+    }
     result
 }
 
@@ -88,6 +100,7 @@ pub fn node_limits(amounts: &ResourceList) -> CgroupLimits {
         memory: amounts.get(MEMORY).map(Quantity::whole),
         pids: amounts.get(PID).map(Quantity::whole),
         hugepages: hugepages(amounts),
+        ..CgroupLimits::default()
     }
 }
 
@@ -126,6 +139,9 @@ mod tests {
             format!(r#"{{"limits":{amounts},"requests":{amounts}}}"#)
         };
         check(&two(&both("100m", "32Mi"), &both("200m", "64Mi")), (307, Some(30_000), Some(100_663_296)));
+        let kept = LimitOptions { has_memory_quality: true, ..options };
+        let pod: Pod = object(&format!("{{\"spec\":{{{}}}}}", one(&both("1", "32Mi"))));
+        assert_eq!(pod_cgroup_limits(&pod, &kept).memory_min, Some(32 << 20));
         // one container without limits frees the pod
         check(&two(&both("100m", "32Mi"), "{}"), (102, None, None));
     }

@@ -98,6 +98,9 @@ fn limit_properties(limits: &CgroupLimits, is_v2: bool) -> Vec<(String, Value)> 
     if let Some(memory) = limits.memory.filter(|&memory| memory != 0) {
         add(if is_v2 { "MemoryMax" } else { "MemoryLimit" }, amount(memory));
     }
+    if let Some(memory) = limits.memory_min.filter(|_| is_v2) {
+        add("MemoryMin", amount(memory));
+    }
     if let Some(pids) = limits.pids {
         add("TasksMax", amount(pids));
     }

@@ -14,6 +14,7 @@ const OTHER_KINDS: [&str; 2] = ["SerializedNodeConfigSource", "CredentialProvide
 pub fn decode(text: &[u8], names: &Names) -> Result<Value, String> {
     let value = parse(text).map_err(|why| format!("failed to decode: {why}"))?;
     check_kind(&value, text, names)?;
+    let value = with_upstream_names(value);
     let has_empty = |field: &str| match value.at(&[field]) {
         Some(Value::List(list)) => list.is_empty(),
         Some(Value::Map(map)) => map.iter().next().is_none(),
@@ -30,6 +31,30 @@ pub fn decode(text: &[u8], names: &Names) -> Result<Value, String> {
         tree.make_map().insert(field, nothing);
     }
     Ok(tree)
+}
+
+/// Fields of the specification's spelling, and of upstream's.
+const NEUTRAL_NAMES: [(&str, &str); 5] = [
+    ("clusterAPIQPS", "kubeAPIQPS"),
+    ("clusterAPIBurst", "kubeAPIBurst"),
+    ("clusterReserved", "kubeReserved"),
+    ("clusterReservedCgroup", "kubeReservedCgroup"),
+    ("nodeagentCgroups", "kubeletCgroups"),
+];
+
+/// Renames the fields that the specification spells without the product's prefix.
+fn with_upstream_names(mut value: Value) -> Value {
+    if value.text(&["kind"]) != "NodeAgentConfiguration" {
+        return value;
+    }
+    for (neutral, name) in NEUTRAL_NAMES {
+        if let Some(given) = value.at(&[neutral]).cloned()
+            && value.at(&[name]).is_none()
+        {
+            value.set(&[name], given);
+        }
+    }
+    value
 }
 
 /// Whole numbers of flush frequencies have no type of their own in errors, verbosities do.
@@ -85,5 +110,41 @@ fn check_kind(value: &Value, text: &[u8], names: &Names) -> Result<(), String> {
         _ => Err(format!(
             "failed to decode: no kind {kind:?} is registered for version {version:?} in scheme {SCHEME:?}"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::configuration::Configuration;
+
+    #[test]
+    fn both_spellings_of_the_configuration_are_read() {
+        let names = Names::kubernetes();
+        let read = |kind: &str, group: &str| {
+            let group = names.group(group);
+            let text = format!(
+                "apiVersion: {group}/v1beta1\nkind: {kind}\nclusterReserved: {{cpu: 100m}}\nclusterAPIQPS: 7\nmaxPods: 9\n"
+            );
+            let tree = decode(text.as_bytes(), &names).unwrap();
+            let read = Configuration::with_defaults(tree);
+            (read.map("kubeReserved").len(), read.int("kubeAPIQPS"), read.int("maxPods"))
+        };
+        assert_eq!(read("NodeAgentConfiguration", "nodeagent.config"), (1, 7, 9));
+        // upstream does not know these fields
+        assert_eq!(read("KubeletConfiguration", "kubelet.config"), (0, 5, 9));
+    }
+
+    #[test]
+    fn a_configuration_that_was_written_is_read_back() {
+        let names = Names::kubernetes();
+        let mut tree = Value::map();
+        tree.set(&["maxPods"], 7);
+        let configuration = Configuration::with_defaults(tree);
+        let text = configuration.to_yaml(&names);
+        let read = Configuration::with_defaults(decode(text.as_bytes(), &names).unwrap());
+        assert_eq!(read.map("evictionHard"), configuration.map("evictionHard"));
+        assert_eq!(read.texts("enforceNodeAllocatable"), ["pods"]);
+        assert_eq!((read.int("maxPods"), read.int("oomScoreAdj")), (7, -999));
     }
 }

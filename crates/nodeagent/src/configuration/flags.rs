@@ -29,8 +29,18 @@ const OWN: &[(&str, &str, &str, &str)] = &[
         "",
         "The socket of the runtime, `unix:///run/containerd/containerd.sock`; without it the usual ones are tried",
     ),
-    ("exit-on-lock-contention", "bool", "false", "-"),
-    ("experimental-allocatable-ignore-eviction", "bool", "false", "-"),
+    (
+        "exit-on-lock-contention",
+        "bool",
+        "false",
+        "Whether the agent ends when another process opens its lock file",
+    ),
+    (
+        "experimental-allocatable-ignore-eviction",
+        "bool",
+        "false",
+        "Whether thresholds of eviction are not held back from pods",
+    ),
     ("experimental-mounter-path", "string", "", "-"),
     ("hostname-override", "string", "", "The name of the node instead of the host name"),
     (
@@ -41,13 +51,38 @@ const OWN: &[(&str, &str, &str, &str)] = &[
     ),
     ("image-credential-provider-config", "string", "", "The file that says which programs these are"),
     ("image-service-endpoint", "string", "", "The socket of the image service, if it is another one"),
-    ("keep-terminated-pod-volumes", "bool", "false", "-"),
+    (
+        "keep-terminated-pod-volumes",
+        "bool",
+        "false",
+        "Whether a pod that has ended keeps its volumes until it is deleted",
+    ),
     ("kubeconfig", "string", "", "How the API server is reached; without it only static pods run"),
-    ("lock-file", "string", "", "-"),
-    ("master-service-namespace", "string", "default", "-"),
-    ("maximum-dead-containers", "int32", "-1", "-"),
-    ("maximum-dead-containers-per-container", "int32", "1", "-"),
-    ("minimum-container-ttl-duration", "duration", "0s", "-"),
+    ("lock-file", "string", "", "A file that one agent at a time locks"),
+    (
+        "master-service-namespace",
+        "string",
+        "default",
+        "The namespace of the service of the API server, which pods get as variables",
+    ),
+    (
+        "maximum-dead-containers",
+        "int32",
+        "-1",
+        "The most ended containers of the node; the newest of each name stays",
+    ),
+    (
+        "maximum-dead-containers-per-container",
+        "int32",
+        "1",
+        "The most ended containers of each name in a pod; the newest stays",
+    ),
+    (
+        "minimum-container-ttl-duration",
+        "duration",
+        "0s",
+        "The least age at which an ended container is removed",
+    ),
     ("node-ip", "string", "", "Addresses of the node; with a comma one of each family"),
     ("node-labels", "map", "", "Labels of the node, key=value, separated by commas"),
     (
@@ -62,7 +97,12 @@ const OWN: &[(&str, &str, &str, &str)] = &[
     // flags of upstream's metrics library, without effect
     ("application-metrics-count-limit", "int32", "100", "-"),
     ("azure-container-registry-config", "string", "", "-"),
-    ("boot-id-file", "string", "/proc/sys/kernel/random/boot_id", "-"),
+    (
+        "boot-id-file",
+        "string",
+        "/proc/sys/kernel/random/boot_id",
+        "Files that identify the start of the machine; the first one counts",
+    ),
     ("container-hints", "string", "/etc/cadvisor/container_hints.json", "-"),
     ("containerd", "string", "/run/containerd/containerd.sock", "-"),
     ("containerd-namespace", "string", names::node::CONTAINERD_NAMESPACE, "-"),
@@ -74,7 +114,12 @@ const OWN: &[(&str, &str, &str, &str)] = &[
     ("log-cadvisor-usage", "bool", "false", "-"),
     ("log-json-info-buffer-size", "string", "0", "-"),
     ("log-json-split-stream", "bool", "false", "-"),
-    ("machine-id-file", "string", "/etc/machine-id,/var/lib/dbus/machine-id", "-"),
+    (
+        "machine-id-file",
+        "string",
+        "/etc/machine-id,/var/lib/dbus/machine-id",
+        "Files that identify the machine; the first one counts",
+    ),
     ("storage-driver-buffer-duration", "duration", "1m0s", "-"),
     ("storage-driver-db", "string", "cadvisor", "-"),
     ("storage-driver-host", "string", "localhost:8086", "-"),
@@ -92,6 +137,8 @@ pub struct Flags {
     overrides: Vec<(FieldRow, Value)>,
     pub asks_for_help: bool,
     pub asks_for_version: bool,
+    /// Whether the configuration is printed and nothing runs.
+    pub asks_for_config: bool,
 }
 
 /// A flag by name.
@@ -138,6 +185,7 @@ impl Flags {
             match (&*name, word.starts_with("--")) {
                 ("help", true) | ("h", false) => flags.asks_for_help = true,
                 ("version", true) => flags.asks_for_version = given != Some("false"),
+                ("write-config", true) => flags.asks_for_config = given != Some("false"),
                 (_, false) if !name.starts_with('v') => {
                     return Err(wrong(format!(
                         "unknown shorthand flag: {:?} in {word}",
@@ -370,7 +418,9 @@ pub fn ignored_fields() -> Vec<&'static str> {
 
 /// The list of flags.
 pub fn help() -> String {
-    let mut text = String::from("Runs the pods of this node.\n\nUsage: pintle nodeagent [FLAGS]\n\nFlags:\n");
+    let mut text = String::from(
+        "Runs the pods of this node.\n\nUsage: pintle nodeagent [FLAGS]\n\n--write-config prints the configuration with all defaults, and ends.\n\nFlags:\n",
+    );
     for FlagRow { name, ty, default, effect } in rows() {
         let default = if default.is_empty() { String::new() } else { format!(" (default {default})") };
         let effect = effect.unwrap_or_else(|| "Accepted without effect".to_owned()).replace('`', "");

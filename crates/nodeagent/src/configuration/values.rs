@@ -2,6 +2,7 @@
 
 use super::fields::FieldRow;
 use super::{cpuset, fields};
+use names::Names;
 use schema::{Value, encode};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -54,6 +55,18 @@ impl Configuration {
             tree.set(&["enforceNodeAllocatable"], vec![Value::from("pods")]);
         }
         Configuration { tree }
+    }
+
+    /// The whole configuration as a file.
+    pub fn to_yaml(&self, names: &Names) -> String {
+        let mut file = Value::map();
+        file.set(&["apiVersion"], format!("{}/v1beta1", names.group(&format!("{}.config", names.agent))));
+        file.set(&["kind"], "KubeletConfiguration");
+        let fields = self.tree.as_map().into_iter().flat_map(|map| map.iter());
+        for (name, value) in fields.filter(|(name, _)| !matches!(&**name, "apiVersion" | "kind")) {
+            file.make_map().insert(name.to_string(), value.clone());
+        }
+        schema::yaml::emit(&file)
     }
 
     /// The whole configuration as JSON, for `/configz`.
@@ -149,12 +162,12 @@ mod tests {
     fn fields_without_effect_are_listed_if_they_are_set() {
         assert!(Configuration::default().ineffective_fields().is_empty());
         let mut given = Value::map();
-        given.set(&["runOnce"], true);
+        given.set(&["kernelMemcgNotification"], true);
         given.set(&["hairpinMode"], "promiscuous-bridge".to_owned());
         given.set(&["tracing", "endpoint"], "localhost:4317".to_owned());
         given.set(&["maxPods"], 5);
         let fields = Configuration::with_defaults(given).ineffective_fields();
-        assert_eq!(fields, ["runOnce", "tracing.endpoint"]);
+        assert_eq!(fields, ["kernelMemcgNotification", "tracing.endpoint"]);
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct EnvironmentSources<'a> {
     pub objects: &'a dyn ObjectSource,
     pub addresses: Addresses<'a>,
     pub allocatable: &'a ResourceList,
+    /// The namespace of the API server's service.
+    pub master_namespace: &'a str,
 }
 
 /// Makes the environment of a container.
@@ -47,7 +49,9 @@ pub async fn environment(
             return Err(ContainerConfigError::new(message));
         }
     };
-    let of_services = service_variables(services.iter().map(Arc::as_ref), &pod.metadata.namespace, has_links);
+    let services = services.iter().map(Arc::as_ref);
+    let (namespace, master) = (&pod.metadata.namespace, sources.master_namespace);
+    let of_services = service_variables(services, namespace, master, has_links);
     let mut builder = Builder { pod, container, sources, maps: Maps::default(), variables: BTreeMap::new() };
     let mut notes = Vec::new();
     for source in &container.env_from {
@@ -248,7 +252,8 @@ mod tests {
         let allocatable = ResourceList::from([("cpu".to_owned(), Quantity::new(2))]);
         let ips = ["10.0.0.5".to_owned()];
         let addresses = Addresses { host_ip: "192.0.2.1", pod_ips: &ips };
-        let sources = EnvironmentSources { objects, addresses, allocatable: &allocatable };
+        let sources =
+            EnvironmentSources { objects, addresses, allocatable: &allocatable, master_namespace: "default" };
         environment(&pod, &pod.spec.containers[0], sources).await
     }
 

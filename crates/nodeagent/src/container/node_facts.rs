@@ -5,6 +5,17 @@ use crate::pod_facts::ResourceList;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// How much containers may swap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SwapBehavior {
+    /// The runtime decides.
+    #[default]
+    Default,
+    /// Memory and swap together are limited to the limit of memory.
+    Limited,
+    Unlimited,
+}
+
 /// See the module. Made once from configuration and machine; the allocatable resources may change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeFacts {
@@ -17,6 +28,8 @@ pub struct NodeFacts {
     /// The address of the node that pods see.
     pub host_ip: String,
     pub dns: DnsOptions,
+    /// The namespace of the API server's service, whose variables every pod gets.
+    pub master_namespace: String,
     pub allocatable: ResourceList,
     /// Bytes of memory of the machine.
     pub memory_capacity: i64,
@@ -24,6 +37,9 @@ pub struct NodeFacts {
     pub hugepage_sizes: Vec<u64>,
     pub has_cpu_quota: bool,
     pub cpu_quota_period: Duration,
+    /// The share of its memory limit from which a container is slowed down, on machines that can.
+    pub memory_throttling: Option<f64>,
+    pub swap: SwapBehavior,
     /// Whether containers without a seccomp profile get the runtime's default.
     pub has_seccomp_default: bool,
     pub has_selinux: bool,
@@ -37,11 +53,14 @@ impl Default for NodeFacts {
             hosts_file: PathBuf::from("/etc/hosts"),
             host_ip: String::new(),
             dns: DnsOptions::default(),
+            master_namespace: names::DEFAULT_NAMESPACE.to_owned(),
             allocatable: ResourceList::new(),
             memory_capacity: 0,
             hugepage_sizes: Vec::new(),
             has_cpu_quota: true,
             cpu_quota_period: Duration::from_millis(100),
+            memory_throttling: None,
+            swap: SwapBehavior::default(),
             has_seccomp_default: false,
             has_selinux: false,
         }

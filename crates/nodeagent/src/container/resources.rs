@@ -1,10 +1,11 @@
 //! The resources of a container, in the units of the kernel.
 
-use super::node_facts::NodeFacts;
+use super::node_facts::{NodeFacts, SwapBehavior};
 use crate::pod_facts::{CPU, MEMORY, QosClass, hugepage_size, hugepage_unit, is_node_critical, qos_class};
 use crate::runtime::LinuxResources;
 use api::Quantity;
 use api::core::v1::{Container, Pod};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub const MIN_SHARES: i64 = 2;
@@ -48,7 +49,35 @@ pub fn container_resources(pod: &Pod, container: &Container, node: &NodeFacts) -
         resources.cpu_period = period_us(node.cpu_quota_period);
         resources.cpu_quota = cpu_quota(limit, resources.cpu_period).unwrap_or(0);
     }
+    resources.memory_swap_limit = match node.swap {
+        SwapBehavior::Default => 0,
+        SwapBehavior::Limited => resources.memory_limit,
+        SwapBehavior::Unlimited => -1,
+    };
+    if let Some(factor) = node.memory_throttling {
+        resources.unified = memory_quality(container, node, factor);
+    }
     resources
+}
+
+/// Files of cgroup v2 by which the kernel keeps a container's memory up to its request, and slows it down before it
+/// reaches its limit, or that of the node.
+fn memory_quality(container: &Container, node: &NodeFacts, factor: f64) -> BTreeMap<String, String> {
+    let whole = |amount: Option<&Quantity>| amount.map_or(0, Quantity::whole);
+    let request = whole(container.resources.requests.get(MEMORY));
+    let limit = match whole(container.resources.limits.get(MEMORY)) {
+        0 => whole(node.allocatable.get(MEMORY)),
+        limit => limit,
+    };
+    let high = (limit as f64 * factor) as i64;
+    let mut files = BTreeMap::new();
+    if request != 0 {
+        files.insert("memory.min".to_owned(), request.to_string());
+    }
+    if high > request {
+        files.insert("memory.high".to_owned(), high.to_string());
+    }
+    files
 }
 
 /// The score by which the kernel chooses a process when memory is out.
@@ -116,6 +145,31 @@ mod tests {
         check(r#"{"requests":{"memory":"1000Gi"}}"#, (2, 0, 0, 3));
         let both = r#"{"cpu":"100m","memory":"32Mi"}"#;
         check(&format!(r#"{{"limits":{both},"requests":{both}}}"#), (102, 10_000, 33_554_432, -997));
+    }
+
+    #[test]
+    fn memory_is_kept_and_throttled_on_machines_that_can() {
+        let node = NodeFacts {
+            memory_throttling: Some(0.8),
+            allocatable: [(MEMORY.to_owned(), Quantity::from_bytes(1000 << 20))].into(),
+            swap: SwapBehavior::Limited,
+            ..NodeFacts::default()
+        };
+        let check = |resources: &str, min: Option<i64>, high: Option<i64>| {
+            let pod: Pod = object(&format!(r#"{{"spec":{{"containers":[{{"resources":{resources}}}]}}}}"#));
+            let made = container_resources(&pod, &pod.spec.containers[0], &node);
+            let read = |file: &str| made.unified.get(file).map(|it| it.parse::<i64>().unwrap());
+            assert_eq!((read("memory.min"), read("memory.high")), (min, high), "{resources}");
+            assert_eq!(made.memory_swap_limit, made.memory_limit);
+        };
+        check("{}", None, Some(800 << 20));
+        check(r#"{"requests":{"memory":"10Mi"}}"#, Some(10 << 20), Some(800 << 20));
+        check(r#"{"requests":{"memory":"10Mi"},"limits":{"memory":"20Mi"}}"#, Some(10 << 20), Some(16 << 20));
+        check(r#"{"requests":{"memory":"20Mi"},"limits":{"memory":"20Mi"}}"#, Some(20 << 20), None);
+        let unlimited = NodeFacts { swap: SwapBehavior::Unlimited, ..NodeFacts::default() };
+        let pod: Pod = object(r#"{"spec":{"containers":[{}]}}"#);
+        let made = container_resources(&pod, &pod.spec.containers[0], &unlimited);
+        assert_eq!((made.memory_swap_limit, made.unified.len()), (-1, 0));
     }
 
     #[test]

@@ -4,21 +4,19 @@ use api::core::v1::Service;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// The namespace of the API server's service, whose variables every pod gets.
-const MASTER_NAMESPACE: &str = names::DEFAULT_NAMESPACE;
-
-/// The variables for a pod in `namespace`: those of the API server's service, and of all services of the namespace
-/// with `enableServiceLinks`.
+/// The variables for a pod in `namespace`: those of the API server's service in `master_namespace`, and of all services
+/// of the namespace with `enableServiceLinks`.
 pub fn service_variables<'a>(
     services: impl IntoIterator<Item = &'a Service>,
     namespace: &str,
+    master_namespace: &str,
     has_links: bool,
 ) -> BTreeMap<String, String> {
     let master = names::Names::kubernetes().vendor;
     let mut chosen: BTreeMap<&str, &Service> = BTreeMap::new();
     for service in services.into_iter().filter(|it| has_address(it)) {
         let meta = &service.metadata;
-        if meta.namespace == MASTER_NAMESPACE && meta.name == master {
+        if meta.namespace == master_namespace && meta.name == master {
             chosen.entry(&meta.name).or_insert(service);
         } else if meta.namespace == namespace && has_links {
             chosen.insert(&meta.name, service);
@@ -86,7 +84,7 @@ mod tests {
         .map(|json| api::from_json(json.as_bytes()).unwrap())
         .to_vec();
         let lines = |has_links| {
-            let all = service_variables(&services, "n", has_links);
+            let all = service_variables(&services, "n", "default", has_links);
             all.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
         };
         let master = [

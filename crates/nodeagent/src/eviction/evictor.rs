@@ -52,6 +52,8 @@ pub struct EvictorOptions {
     pub kept_images: Vec<String>,
     /// The longest grace period of an eviction by a soft threshold, in seconds.
     pub max_grace: i64,
+    /// Whether pods that end for the sake of the node get the condition `DisruptionTarget`.
+    pub marks_disruptions: bool,
     /// Takes the pressures of the node.
     pub report: Box<dyn Fn(Pressures) + Send + Sync>,
 }
@@ -141,7 +143,7 @@ impl Evictor {
             let usage = self.measure(pod, &layers).await;
             if let Some(message) = excess(pod, &usage) {
                 let signal = limit_signal(&message);
-                has_evicted |= self.evict(pod, message, 0, signal);
+                has_evicted |= self.evict(pod, message, 0, (signal, false));
             }
         }
         has_evicted
@@ -162,11 +164,18 @@ impl Evictor {
             return;
         };
         let grace = if threshold.grace.is_some() { self.options.max_grace } else { 0 };
-        self.evict(&usage.pod.clone(), message(signal, usage), grace, signal.name());
+        let is_disruption = self.options.marks_disruptions;
+        self.evict(&usage.pod.clone(), message(signal, usage), grace, (signal.name(), is_disruption));
     }
 
-    /// Ends a pod. Critical pods stay.
-    fn evict(&mut self, pod: &Pod, message: String, grace: i64, signal: &str) -> bool {
+    /// Ends a pod because of a signal, which may be one of the node. Critical pods stay.
+    fn evict(
+        &mut self,
+        pod: &Pod,
+        message: String,
+        grace: i64,
+        (signal, is_disruption): (&str, bool),
+    ) -> bool {
         if is_critical(pod) {
             tracing::warn!(pod = %description(pod), message, "a critical pod is not evicted");
             return false;
@@ -174,7 +183,7 @@ impl Evictor {
         let options = &self.options;
         options.events.record(pod, None, EventType::Warning, REASON, &message);
         options.metrics.pod_evicted(signal);
-        let eviction = Eviction { reason: REASON.to_owned(), message };
+        let eviction = Eviction { reason: REASON.to_owned(), message, is_disruption };
         let request = KillRequest { grace: Some(grace), eviction: Some(eviction) };
         options.workers.kill(&pod.metadata.uid, request);
         self.evicted.insert(pod.metadata.uid.clone(), options.world.elapsed());

@@ -34,6 +34,7 @@ fn evictor(node: &TestNode, dir: &Path, pressures: Arc<Mutex<Pressures>>) -> Evi
         kept_images: Vec::new(),
         metrics: AgentMetrics::default(),
         max_grace: 0,
+        marks_disruptions: true,
         report: Box::new(move |it| *pressures.lock() = it),
     })
 }

@@ -3,7 +3,7 @@
 
 use super::certificate::{PemPair, invalid};
 use super::certificate_store::{CertificateStore, write_secret};
-use super::signing_request::{CertificateTemplate, Purpose, SigningError, SigningRequest};
+use super::signing_request::{CertificateTemplate, KeySource, Purpose, SigningError, SigningRequest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Client, Error};
@@ -101,6 +101,7 @@ pub struct Bootstrap<'a> {
     /// A client with the credentials of the bootstrap kubeconfig.
     pub client: &'a Client,
     pub world: &'a World,
+    pub keys: &'a KeySource,
     pub names: &'a names::Names,
     pub node_name: &'a str,
     pub store: &'a CertificateStore,
@@ -126,6 +127,7 @@ impl Bootstrap<'_> {
         let request = SigningRequest {
             client: self.client,
             world: self.world,
+            keys: self.keys,
             signer: Purpose::Client.signer(self.names),
             purpose: Purpose::Client,
             template: &template,
@@ -161,7 +163,7 @@ impl Bootstrap<'_> {
         match earlier {
             Some(key) => Ok(key),
             None => {
-                let key = KeyPair::generate().map_err(invalid)?;
+                let key = (self.keys)().map_err(invalid)?;
                 std::fs::create_dir_all(self.directory)?;
                 write_secret(temporary, key.serialize_pem().as_bytes())?;
                 Ok(key)

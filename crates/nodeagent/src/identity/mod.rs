@@ -24,4 +24,4 @@ pub use certificate::PemPair;
 pub use certificate_store::CertificateStore;
 pub use rotation::{CertificateRotation, RotationOptions};
 pub use rotation_state::RotationState;
-pub use signing_request::{CertificateTemplate, Purpose};
+pub use signing_request::{CertificateTemplate, KeySource, Purpose};

@@ -8,7 +8,7 @@ use super::certificate::{CertificateFacts, PemPair};
 use super::certificate_metrics::CertificateMetrics;
 use super::certificate_store::CertificateStore;
 use super::rotation_state::{CurrentCertificate, RotationState};
-use super::signing_request::{CertificateTemplate, Purpose, SigningRequest};
+use super::signing_request::{CertificateTemplate, KeySource, Purpose, SigningRequest};
 use client::Client;
 use env::World;
 use metrics::Registry;
@@ -38,6 +38,7 @@ pub struct RotationOptions {
     /// A certificate that is used until the first request is answered, if the store has none.
     pub initial: Option<PemPair>,
     pub world: World,
+    pub keys: KeySource,
     pub registry: Arc<Registry>,
 }
 
@@ -133,6 +134,7 @@ impl CertificateRotation {
         let request = SigningRequest {
             client,
             world: &options.world,
+            keys: &options.keys,
             signer: options.signer.clone(),
             purpose: options.purpose,
             template,
@@ -219,6 +221,7 @@ mod tests {
             first_client: None,
             initial: None,
             world: world.clone(),
+            keys: Arc::new(rcgen::KeyPair::generate),
             registry: Arc::default(),
         }
     }

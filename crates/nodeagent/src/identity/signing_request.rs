@@ -13,12 +13,16 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
 /// The prefix of the users of nodes, and their group.
 const NODE_USER: &str = "system:node:";
 const NODE_GROUP: &str = "system:nodes";
+
+/// Makes new keys.
+pub type KeySource = Arc<dyn Fn() -> Result<KeyPair, rcgen::Error> + Send + Sync>;
 
 /// What a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +113,7 @@ impl SigningError {
 pub struct SigningRequest<'a> {
     pub client: &'a Client,
     pub world: &'a World,
+    pub keys: &'a KeySource,
     pub signer: String,
     pub purpose: Purpose,
     pub template: &'a CertificateTemplate,
@@ -119,7 +124,7 @@ pub struct SigningRequest<'a> {
 impl SigningRequest<'_> {
     /// Requests a certificate for a new key, under a name of the server's choice.
     pub async fn run(&self) -> Result<PemPair, SigningError> {
-        let key = KeyPair::generate()?;
+        let key = (self.keys)()?;
         let mut object = self.object(&key)?;
         object.metadata.generate_name = "csr-".to_owned();
         let created = Api::all(self.client).create(&object).await?;

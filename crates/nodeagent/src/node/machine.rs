@@ -3,7 +3,7 @@
 //! Everything is read from files below a root, which is `/` but for tests.
 
 use std::fs::read_to_string;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,14 +20,33 @@ pub struct Machine {
     pub os_image: String,
 }
 
+/// The files that identify the machine and its start; the first one that is not empty counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineFiles {
+    pub machine_ids: Vec<PathBuf>,
+    pub boot_ids: Vec<PathBuf>,
+}
+
+impl Default for MachineFiles {
+    fn default() -> Self {
+        let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect();
+        MachineFiles {
+            machine_ids: paths(&["/etc/machine-id", "/var/lib/dbus/machine-id"]),
+            boot_ids: paths(&["/proc/sys/kernel/random/boot_id"]),
+        }
+    }
+}
+
 impl Machine {
     /// Reads the machine below a root.
-    pub fn read(root: &Path) -> Self {
+    pub fn read(root: &Path, files: &MachineFiles) -> Self {
         let text = |path: &str| read_to_string(root.join(path)).unwrap_or_default().trim().to_owned();
-        let machine_id = match text("etc/machine-id") {
-            id if id.is_empty() => text("var/lib/dbus/machine-id"),
-            id => id,
+        let first = |paths: &[PathBuf]| {
+            // a path of a flag is absolute
+            let mut texts = paths.iter().map(|it| text(it.to_string_lossy().trim_start_matches('/')));
+            texts.find(|it| !it.is_empty()).unwrap_or_default()
         };
+        let machine_id = first(&files.machine_ids);
         let uuid =
             ["sys/class/dmi/id/product_uuid", "proc/device-tree/system-id", "proc/device-tree/vm,uuid"];
         let uuid = uuid.iter().map(|path| text(path)).find(|uuid| !uuid.is_empty());
@@ -37,7 +56,7 @@ impl Machine {
             hugepages: hugepages(&root.join("sys/kernel/mm/hugepages")),
             system_uuid: uuid.unwrap_or_else(|| machine_id.clone()),
             machine_id,
-            boot_id: text("proc/sys/kernel/random/boot_id"),
+            boot_id: first(&files.boot_ids),
             kernel_version: text("proc/sys/kernel/osrelease"),
             os_image: os_image(&match text("etc/os-release") {
                 release if release.is_empty() => text("usr/lib/os-release"),
@@ -128,7 +147,7 @@ mod tests {
             kernel_version: "6.1.0".to_owned(),
             os_image: "Debian GNU/Linux 12 (bookworm)".to_owned(),
         };
-        assert_eq!(Machine::read(dir.path()), expected);
+        assert_eq!(Machine::read(dir.path(), &MachineFiles::default()), expected);
         assert_eq!(count_cpus("0-3,6", ""), 5);
         assert_eq!(count_cpus("", "processor : 0\nprocessor : 1\nprocessor : 2\n"), 3);
         assert_eq!(count_cpus("", ""), 1);

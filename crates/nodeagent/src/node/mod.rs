@@ -7,7 +7,7 @@
 //! | [`status`] | the next status, and its patch |
 //! | [`conditions`], [`capacity`], [`addresses`], [`images`] | its parts |
 //! | [`runtime_state`], [`runtime_monitor`] | the health of the runtime |
-//! | [`machine`] | the machine |
+//! | [`machine`], [`kernel_settings`] | the machine |
 //! | [`lease`] | the heartbeat |
 //! | [`options`] | settings |
 
@@ -15,6 +15,7 @@ pub mod addresses;
 pub mod capacity;
 pub mod conditions;
 pub mod images;
+pub mod kernel_settings;
 pub mod lease;
 pub mod machine;
 pub mod options;
@@ -28,6 +29,6 @@ mod tests;
 
 pub use addresses::{AddressOptions, MachineAddresses};
 pub use lease::LeaseRenewal;
-pub use machine::Machine;
+pub use machine::{Machine, MachineFiles};
 pub use options::NodeOptions;
 pub use reporter::{NodeHandle, NodeReporter, ReporterDeps};

@@ -147,6 +147,26 @@ impl NodeReporter {
         (reporter, monitor, handle)
     }
 
+    /// Hands what is known of the node to the other parts of the agent: admission needs it for the first pod.
+    pub fn publish_first(&self) {
+        self.publish(self.compute(&initial_node(&self.deps.options)).0);
+    }
+
+    /// Computes the node for the other parts of the agent, without an API server, until the task is dropped.
+    pub async fn run_alone(mut self) {
+        let (world, wake) = (self.deps.world.clone(), self.handle.wake.clone());
+        loop {
+            self.resolve_name().await;
+            let current = self.handle.node.borrow().clone();
+            self.publish(self.compute(&current).0);
+            tokio::select! {
+                () = env::sleep(&world, self.deps.options.update_frequency) => {}
+                Ok(()) = self.state.changed() => {}
+                () = wake.notified() => {}
+            }
+        }
+    }
+
     /// Reports until the task is dropped.
     pub async fn run(mut self) {
         let world = self.deps.world.clone();

@@ -225,6 +225,16 @@ async fn pressures_wake_the_reporter() {
 }
 
 #[tokio::test]
+async fn a_node_has_resources_before_the_api_server_answers() {
+    let it = Fixture::new();
+    assert!(it.handle.node.borrow().status.allocatable.is_empty());
+    it.reporter.publish_first();
+    let node = it.handle.node.borrow().clone();
+    assert_eq!(node.status.allocatable["cpu"].to_string(), "2");
+    assert_eq!(*it.handle.host_ips.borrow(), ["10.77.0.1"]);
+}
+
+#[tokio::test]
 async fn a_node_that_shuts_down_is_not_ready() {
     let mut it = Fixture::new();
     it.monitor.check().await;

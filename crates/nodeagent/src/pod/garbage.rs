@@ -1,5 +1,6 @@
 //! The collector of the remains of pods that are gone: sandboxes, containers, directories, logs.
 
+use super::dead_containers::DeadContainerPolicy;
 use super::setup::PodSetup;
 use super::workers::PodWorkers;
 use crate::runtime::{RuntimeError, SharedRuntime, labels};
@@ -16,6 +17,7 @@ pub struct Collector {
     pub workers: Arc<PodWorkers>,
     pub world: env::World,
     pub setup: Arc<dyn PodSetup>,
+    pub dead_containers: DeadContainerPolicy,
 }
 
 impl Collector {
@@ -43,6 +45,14 @@ impl Collector {
             let kept = usize::from(self.is_known(&uid));
             for info in of_pod.iter().skip(kept).filter(|it| !it.is_ready) {
                 self.runtime.remove_sandbox(&info.id).await?;
+            }
+        }
+        if self.dead_containers.total.is_some() {
+            let now = self.world.now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            let now = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
+            let containers = self.runtime.containers(None).await?;
+            for id in self.dead_containers.beyond_total(containers, now) {
+                self.runtime.remove_container(&id).await?;
             }
         }
         for uid in self.setup.leftovers() {

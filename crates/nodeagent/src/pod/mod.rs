@@ -13,6 +13,7 @@
 //! | [`setup`], [`events`] | what a worker gets: surroundings of containers, a recorder |
 
 pub mod backoff;
+pub mod dead_containers;
 pub mod events;
 #[cfg(test)]
 mod fault_tests;

@@ -14,6 +14,7 @@
 //! | nothing runs and nothing is to start | end all |
 
 use super::backoff::BackoffTable;
+use super::dead_containers::DeadContainerPolicy;
 use super::observation::PodObservation;
 use super::spec::{ContainerKind, container_hash, containers, is_never_restarted};
 use crate::runtime::{ContainerState, ContainerStatus, NamespaceMode};
@@ -264,13 +265,20 @@ fn start(input: &PlanInput<'_>, kind: ContainerKind, container: &Container) -> S
     Start { kind, name: container.name.clone(), wait, ended }
 }
 
-/// Ids of ended containers that no status shows and no restart needs: all but the newest of each name.
-pub fn superseded(pod: &Pod, observed: &PodObservation) -> Vec<String> {
+/// Ids of ended containers that no status shows, no restart needs, and the node does not keep.
+pub fn superseded(
+    pod: &Pod,
+    observed: &PodObservation,
+    policy: &DeadContainerPolicy,
+    unix_now: i64,
+) -> Vec<String> {
     let mut ids = Vec::new();
     for spec in containers(pod) {
         let runs = observed.containers.iter().filter(|it| it.name == spec.container.name);
         let ended = runs.filter(|it| it.state == ContainerState::Exited);
-        ids.extend(ended.skip(1).map(|it| it.id.clone()));
+        let surplus =
+            ended.enumerate().filter(|(place, it)| policy.is_surplus(*place, it.created_at, unix_now));
+        ids.extend(surplus.map(|(_, it)| it.id.clone()));
     }
     ids
 }

@@ -1,6 +1,7 @@
 //! The table of cases of [`plan`](super::plan::plan).
 
 use super::backoff::BackoffTable;
+use super::dead_containers::DeadContainerPolicy;
 use super::observation::PodObservation;
 use super::plan::{Plan, PlanInput, plan, superseded};
 use super::spec::{container_hash, find};
@@ -239,5 +240,10 @@ fn a_deleted_pod_restarts_nothing() {
 fn all_but_the_newest_ended_run_of_a_name_are_superseded() {
     let pod = pod("Always", "i|ab");
     let observed = observe(&pod, "sandbox i:1 i:0 a:1 a:1 a:run b:1");
-    assert_eq!(superseded(&pod, &observed), ["i1", "a3"]);
+    let ids = |policy: DeadContainerPolicy| superseded(&pod, &observed, &policy, 1 << 40);
+    assert_eq!(ids(DeadContainerPolicy::default()), ["i1", "a3"]);
+    let all = DeadContainerPolicy { per_container: None, ..DeadContainerPolicy::default() };
+    assert_eq!(ids(all), [""; 0]);
+    let young = DeadContainerPolicy { min_age: Duration::from_secs(3600), ..DeadContainerPolicy::default() };
+    assert_eq!(ids(young), [""; 0]);
 }

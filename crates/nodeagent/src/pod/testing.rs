@@ -206,6 +206,7 @@ impl TestNode {
             workers: self.workers.clone(),
             world: self.clock.clone(),
             setup: self.surroundings.clone(),
+            dead_containers: Default::default(),
         };
         collector.collect().await.unwrap();
     }
@@ -234,6 +235,7 @@ impl TestNode {
                 metrics: AgentMetrics::default(),
             },
             metrics: AgentMetrics::default(),
+            dead_containers: Default::default(),
             finished,
             host_ips,
         };

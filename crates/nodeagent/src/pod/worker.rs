@@ -5,6 +5,7 @@
 //! waits of a step, not its calls.
 
 use super::backoff::BackoffTable;
+use super::dead_containers::DeadContainerPolicy;
 use super::events::PodEvents;
 use super::observation::PodObservation;
 use super::plan::{PlanInput, RestartKey, plan, superseded};
@@ -58,6 +59,7 @@ pub struct WorkerContext {
     pub statuses: Arc<dyn StatusSink>,
     pub prober: Prober,
     pub metrics: AgentMetrics,
+    pub dead_containers: DeadContainerPolicy,
     /// Takes the uids of pods that have ended.
     pub finished: mpsc::UnboundedSender<String>,
     /// Addresses of the node.
@@ -142,7 +144,12 @@ impl Worker {
             touched: BTreeSet::new(),
             is_stale: false,
         };
-        tokio::spawn(worker.run(inbox, results))
+        let seen = worker.context.world.elapsed();
+        tokio::spawn(async move {
+            let context = &worker.context;
+            context.metrics.worker_begun(context.world.elapsed().saturating_sub(seen));
+            worker.run(inbox, results).await;
+        })
     }
 
     async fn run(
@@ -271,7 +278,7 @@ impl Worker {
         self.refusal = self.context.setup.refusal(&self.pod).filter(|_| is_pending);
         self.report(false);
         if let Some(eviction) = eviction {
-            let Eviction { reason, message } = &eviction;
+            let Eviction { reason, message, .. } = &eviction;
             self.record(EventType::Normal, reason, message);
             return Ok(StepOutcome::End(Some(eviction)));
         }
@@ -350,7 +357,8 @@ impl Worker {
         }
         self.exits.clear();
         self.touched.clear();
-        for id in superseded(&self.pod, &self.observed) {
+        let (policy, now) = (self.context.dead_containers, self.unix_nanos());
+        for id in superseded(&self.pod, &self.observed, &policy, now) {
             let Some(index) = self.observed.containers.iter().position(|it| it.id == id) else { continue };
             if runtime.remove_container(&id).await.is_ok() {
                 let removed = self.observed.containers.remove(index);
@@ -443,8 +451,11 @@ impl Worker {
 
     fn deadline_eviction(&self) -> Option<Eviction> {
         let end = self.deadline_at().filter(|_| !is_terminal_phase(&self.status.phase))?;
-        (end <= self.context.world.elapsed())
-            .then(|| Eviction { reason: "DeadlineExceeded".into(), message: DEADLINE_MESSAGE.into() })
+        (end <= self.context.world.elapsed()).then(|| Eviction {
+            reason: "DeadlineExceeded".into(),
+            message: DEADLINE_MESSAGE.into(),
+            is_disruption: false,
+        })
     }
 
     pub(super) fn unix_nanos(&self) -> i64 {

@@ -145,6 +145,7 @@ impl TestMachine {
             managers: managers(self.managers.path(), TopologyPolicy::None, false),
             log_link_dir: self.path("log/containers"),
             has_apparmor: false,
+            keeps_volumes: false,
         })
     }
 

@@ -50,6 +50,8 @@ pub struct MachineSetup {
     pub log_link_dir: PathBuf,
     /// Whether the kernel enforces AppArmor profiles.
     pub has_apparmor: bool,
+    /// Whether a pod that has ended keeps its volumes until it is deleted.
+    pub keeps_volumes: bool,
 }
 
 impl MachineSetup {
@@ -255,7 +257,10 @@ impl PodSetup for MachineSetup {
     fn clean<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>> {
         async move {
             let uid = &pod.metadata.uid;
-            self.volumes.unmount_all(uid).await?;
+            // those that are kept are removed with what else the pod leaves, when it is gone
+            if !self.keeps_volumes || pod.metadata.deletion_timestamp.is_some() {
+                self.volumes.unmount_all(uid).await?;
+            }
             let begun = self.world.elapsed();
             self.cgroups.remove_pod(pod).map_err(|why| why.to_string())?;
             self.metrics.cgroup_handled("destroy", self.world.elapsed().saturating_sub(begun));

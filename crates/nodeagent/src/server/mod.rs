@@ -14,6 +14,7 @@
 //! | `container_logs`, `log_files` | logs of containers, files of the node |
 //! | `commands`, `command_streams` | exec, attach and run: between HTTP and the runtime's streams |
 //! | `port_forward` | ports of pods |
+//! | `profiles` | what the process shows of itself |
 //! | `idle` | the end of streams without data |
 //! | `checkpoint` | archives of containers, behind a feature gate |
 //!
@@ -34,6 +35,7 @@ mod log_files;
 mod pod_view;
 mod port;
 mod port_forward;
+mod profiles;
 mod query;
 mod routes;
 mod service;

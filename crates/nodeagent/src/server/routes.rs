@@ -5,7 +5,8 @@ use super::body::{self, Body};
 use super::port::Port;
 use super::service::{MetricsPage, Service};
 use super::user::CertificateUser;
-use super::{checkpoint, commands, container_logs, handlers, log_files, port_forward};
+use super::{checkpoint, commands, container_logs, handlers, log_files, port_forward, profiles};
+use crate::configuration::Configuration;
 use crate::stats::counters::RequestLabels;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -25,6 +26,7 @@ pub enum Route {
     Run,
     PortForward,
     DebugVerbosity,
+    Profile,
     Checkpoint,
     /// A path below a prefix that exists, without a page.
     Nothing,
@@ -68,7 +70,7 @@ pub fn find(path: &str, port: Port) -> Option<Route> {
         _ if below("/run").is_some() => Route::Run,
         _ if below("/portForward").is_some() => Route::PortForward,
         _ if below("/checkpoint").is_some() => Route::Checkpoint,
-        _ if below("/debug/pprof").is_some() => Route::Nothing,
+        _ if below("/debug/pprof").is_some() => Route::Profile,
         _ => return None,
     };
     Some(route)
@@ -88,14 +90,7 @@ pub async fn respond(
     let _request = service.deps.counters.request(labels(request.method(), &path, port));
     let config = &service.deps.configuration;
     let route = find(&path, port).filter(|route| match route {
-        Route::Logs => config.flag(&["enableSystemLogHandler"]) && config.flag(&["enableDebuggingHandlers"]),
-        Route::Exec
-        | Route::Attach
-        | Route::Run
-        | Route::PortForward
-        | Route::ContainerLogs
-        | Route::RunningPods => config.flag(&["enableDebuggingHandlers"]),
-        Route::DebugVerbosity => config.flag(&["enableDebugFlagsHandler"]),
+        Route::DebugVerbosity => config.flag(&["enableDebuggingHandlers"]),
         Route::Checkpoint => service.deps.has_checkpoints && config.flag(&["enableDebuggingHandlers"]),
         _ => true,
     });
@@ -104,6 +99,9 @@ pub async fn respond(
         && let Err(refused) = authorize(service, &request, &path, certificate).await
     {
         return *refused;
+    }
+    if let Some(why) = refusal(&route, config) {
+        return body::error(StatusCode::METHOD_NOT_ALLOWED, why);
     }
     let allowed = methods(&route);
     if !allowed.is_empty() && !allowed.contains(request.method()) {
@@ -123,8 +121,37 @@ pub async fn respond(
         Route::Run => commands::run(service, &request).await,
         Route::PortForward => port_forward::port_forward(service, request).await,
         Route::Checkpoint => checkpoint::checkpoint(service, &request).await,
+        Route::Profile => profiles::profile(service, &path),
         Route::Nothing => body::not_found(),
     }
+}
+
+/// Why a route is not served, if its switch in the configuration is off.
+fn refusal(route: &Route, config: &Configuration) -> Option<&'static str> {
+    let (field, why) = match route {
+        _ if is_debugging(route) && !config.flag(&["enableDebuggingHandlers"]) => {
+            return Some("Debug endpoints are disabled.");
+        }
+        Route::Logs => ("enableSystemLogHandler", "logs endpoint is disabled."),
+        Route::Profile => ("enableProfilingHandler", "profiling endpoint is disabled."),
+        Route::DebugVerbosity => ("enableDebugFlagsHandler", "flags endpoint is disabled."),
+        _ => return None,
+    };
+    (!config.flag(&[field])).then_some(why)
+}
+
+fn is_debugging(route: &Route) -> bool {
+    matches!(
+        route,
+        Route::Exec
+            | Route::Attach
+            | Route::Run
+            | Route::PortForward
+            | Route::ContainerLogs
+            | Route::RunningPods
+            | Route::Logs
+            | Route::Profile
+    )
 }
 
 /// The labels under which a request is counted: the first part of its path.
@@ -196,11 +223,26 @@ mod tests {
             ("/healthz/", Port::Healthz, None),
             ("/metrics", Port::Healthz, None),
             ("/metrics/resource", Port::ReadOnly, Some(Route::Metrics(MetricsPage::Resource))),
-            ("/debug/pprof/", Port::Main, Some(Route::Nothing)),
+            ("/debug/pprof/", Port::Main, Some(Route::Profile)),
             ("/podsx", Port::Main, None),
         ] {
             assert_eq!(find(path, port), expected, "{path}");
         }
+        let mut tree = schema::Value::map();
+        let refused =
+            |tree: &schema::Value, route: Route| refusal(&route, &Configuration::with_defaults(tree.clone()));
+        assert_eq!(refused(&tree, Route::Profile), None);
+        tree.set(&["enableProfilingHandler"], false);
+        tree.set(&["enableSystemLogHandler"], false);
+        tree.set(&["enableDebugFlagsHandler"], false);
+        assert_eq!(refused(&tree, Route::Profile), Some("profiling endpoint is disabled."));
+        assert_eq!(refused(&tree, Route::Logs), Some("logs endpoint is disabled."));
+        assert_eq!(refused(&tree, Route::DebugVerbosity), Some("flags endpoint is disabled."));
+        assert_eq!(refused(&tree, Route::Exec), None);
+        tree.set(&["enableDebuggingHandlers"], false);
+        assert_eq!(refused(&tree, Route::Exec), Some("Debug endpoints are disabled."));
+        assert_eq!(refused(&tree, Route::Profile), Some("Debug endpoints are disabled."));
+        assert_eq!(refused(&tree, Route::Pods), None);
         assert_eq!(cleaned("/logs/../etc/passwd").as_deref(), Some("/etc/passwd"));
         assert_eq!(cleaned("/logs/a.b/"), None);
     }

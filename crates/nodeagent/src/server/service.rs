@@ -49,6 +49,8 @@ pub struct ServerDeps {
     pub idle_timeout: Duration,
     /// Sets the verbosity of the log; the error says why not.
     pub set_verbosity: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+    /// The arguments of the process, its name first.
+    pub command_line: Vec<String>,
     /// The directory of `/logs/`.
     pub log_directory: PathBuf,
 }

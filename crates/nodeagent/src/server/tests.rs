@@ -145,6 +145,7 @@ impl TestServer {
             checkpoint_dir: folder.path().join("checkpoints"),
             idle_timeout: Duration::from_secs(1),
             set_verbosity: Arc::new(|_| Ok(())),
+            command_line: vec!["pintle".to_owned(), "nodeagent".to_owned()],
             log_directory: folder.path().to_owned(),
         };
         TestServer { address, _folder: folder, task: tokio::spawn(serve(bound, deps)) }
@@ -231,6 +232,8 @@ async fn requests_are_authenticated_and_authorized() {
             "failed set klog.logging.verbosity : strconv.ParseInt: parsing \"\": invalid syntax",
         ),
         ("GET", "/debug/pprof/", "admin", 404, "404 page not found\n"),
+        ("GET", "/debug/pprof/cmdline", "admin", 200, "pintle\0nodeagent"),
+        ("GET", "/debug/pprof/cmdline", "x", 401, "Unauthorized"),
         ("GET", "/containerLogs/d/p/zz", "admin", 404, "container \"zz\" not found in pod \"p\""),
         ("GET", "/containerLogs/d/zz/c", "admin", 404, "pod \"zz\" does not exist"),
         ("GET", "/containerLogs/d/p/c", "admin", 400, "container \"c\" in pod \"p\" is not available"),

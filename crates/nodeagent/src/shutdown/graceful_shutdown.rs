@@ -34,6 +34,8 @@ pub struct ShutdownOptions {
     /// Whether the node shuts down, for admission and the condition of the node.
     pub is_shutting_down: watch::Sender<bool>,
     pub times: ShutdownTimes,
+    /// Whether pods get the condition `DisruptionTarget`.
+    pub marks_disruptions: bool,
 }
 
 /// See the module.
@@ -105,7 +107,11 @@ impl GracefulShutdown {
         }
         let most = i64::try_from(group.period.as_secs()).unwrap_or(i64::MAX);
         for pod in &group.pods {
-            let eviction = Eviction { reason: REASON.to_owned(), message: MESSAGE.to_owned() };
+            let eviction = Eviction {
+                reason: REASON.to_owned(),
+                message: MESSAGE.to_owned(),
+                is_disruption: options.marks_disruptions,
+            };
             let request = KillRequest { grace: Some(grace_period(pod).min(most)), eviction: Some(eviction) };
             options.workers.kill(&pod.metadata.uid, request);
         }

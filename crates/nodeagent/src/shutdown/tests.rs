@@ -99,6 +99,7 @@ async fn shut_down(socket: &Path, folder: &Path, logind: &FakeLogind) {
         events: Arc::new(move |note| noted.lock().push(note)),
         is_shutting_down,
         times: ShutdownTimes::new(folder, &Registry::default()),
+        marks_disruptions: true,
     });
     let running = tokio::spawn(shutdown.run());
     logind.called("Inhibit", 1).await;
@@ -120,6 +121,9 @@ async fn shut_down(socket: &Path, folder: &Path, logind: &FakeLogind) {
         let status = node.status(uid);
         assert_eq!((&*status.phase, &*status.reason), ("Failed", "Terminated"));
         assert_eq!(status.message, "Pod was terminated in response to imminent node shutdown.");
+        let mark = status.conditions.iter().find(|it| it.type_ == "DisruptionTarget").unwrap();
+        assert_eq!((&*mark.status, &*mark.reason), ("True", "TerminationByKubelet"));
+        assert!(mark.last_transition_time.is_some());
         assert!(other.is_none_or(|other| node.status(other).phase == "Running"));
     }
     settle().await;

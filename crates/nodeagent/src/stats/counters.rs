@@ -69,6 +69,7 @@ struct Counters {
     pod_start_times: Histogram,
     pod_start_sli: Histogram,
     worker_times: Family<Histogram>,
+    worker_starts: Histogram,
     status_times: Histogram,
     containers_per_pod: Histogram,
     started_pods: Counter,
@@ -123,6 +124,7 @@ impl AgentMetrics {
             relist_intervals: r.one(of("kubelet_pleg_relist_interval_seconds").seconds(USUAL)),
             pod_start_times: r.one(of("kubelet_pod_start_duration_seconds").seconds(STARTS)),
             pod_start_sli: r.one(of("kubelet_pod_start_sli_duration_seconds").seconds(STARTS)),
+            worker_starts: r.one(of("kubelet_pod_worker_start_duration_seconds").seconds(USUAL)),
             worker_times: r.family(of("kubelet_pod_worker_duration_seconds").by(OPERATION).seconds(USUAL)),
             status_times: r.one(of("kubelet_pod_status_sync_duration_seconds").seconds(USUAL)),
             containers_per_pod: r.one(of("kubelet_containers_per_pod_count").sizes(CONTAINERS)),
@@ -219,6 +221,11 @@ impl AgentMetrics {
     /// A worker of a new pod begins.
     pub fn worker_started(&self, containers: usize) {
         self.0.containers_per_pod.observe(containers as u64);
+    }
+
+    /// A worker has begun, some time after its pod was seen.
+    pub fn worker_begun(&self, since_seen: Duration) {
+        self.0.worker_starts.took(since_seen);
     }
 
     /// A step of a worker has ended: `create`, `update`, `sync` or `terminating_pod`.

@@ -6,6 +6,7 @@ pub const INITIALIZED: &str = "Initialized";
 pub const READY: &str = "Ready";
 pub const CONTAINERS_READY: &str = "ContainersReady";
 pub const SCHEDULED: &str = "PodScheduled";
+pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
 /// Whether the agent owns a condition.
 pub fn is_owned(kind: &str) -> bool {

@@ -11,6 +11,8 @@ use api::core::v1::{Container, ContainerStatus, PodIP, PodStatus};
 pub struct Eviction {
     pub reason: String,
     pub message: String,
+    /// Whether the pod ends for the sake of the node, and not for its own fault.
+    pub is_disruption: bool,
 }
 
 /// The bytes that the messages of all ended containers share.
@@ -57,6 +59,12 @@ pub fn generate(source: &StatusSource<'_>, host_ips: &[String], eviction: Option
     }
     let foreign = pod.status.conditions.iter().filter(|it| !conditions::is_owned(&it.type_));
     status.conditions = foreign.cloned().collect();
+    let is_marked = status.conditions.iter().any(|it| it.type_ == conditions::DISRUPTION_TARGET);
+    if let Some(eviction) = eviction.filter(|it| it.is_disruption && !is_marked) {
+        let message = eviction.message.clone();
+        let kind = conditions::DISRUPTION_TARGET;
+        status.conditions.push(condition(kind, true, "TerminationByKubelet", message));
+    }
     let containers = conditions::containers_ready(pod, &status.container_statuses, &status.phase);
     let ready = conditions::ready(pod, &status.conditions, &containers);
     let initialized = conditions::initialized(pod, &status.init_container_statuses, &status.phase);
@@ -126,7 +134,9 @@ pub fn block(status: &mut PodStatus, reason: &str, message: &str) {
 pub fn settle_times(status: &mut PodStatus, previous: &PodStatus, now: api::Time) {
     status.start_time = previous.start_time.or(Some(now));
     for condition in &mut status.conditions {
-        if !conditions::is_owned(&condition.type_) {
+        let is_new_mark =
+            condition.type_ == conditions::DISRUPTION_TARGET && condition.last_transition_time.is_none();
+        if !conditions::is_owned(&condition.type_) && !is_new_mark {
             continue;
         }
         let before = previous.conditions.iter().find(|it| it.type_ == condition.type_);

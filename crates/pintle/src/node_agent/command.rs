@@ -2,6 +2,7 @@
 //!
 //! An error of the start is upstream's text after `pintle: `, with upstream's exit status.
 
+use super::supervisor;
 use crate::cli::version;
 use crate::logs::{self, Format, Logs};
 use crate::options::{ConfigErrors, gates};
@@ -40,6 +41,10 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
     }
     let names = Names::kubernetes();
     let Loaded { configuration, gates } = load(&flags, &known_gates(), &names)?;
+    if flags.asks_for_config {
+        let _ = write!(stdout(), "{}", configuration.to_yaml(&names));
+        return Ok(());
+    }
     let failed = |why: anyhow::Error| StartError::new(format!("failed to run Kubelet: {why:#}"));
     let verbosity = log(&configuration).map_err(failed)?;
     let world = world::real().map_err(failed)?;
@@ -51,10 +56,13 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
         flags,
         names,
         world,
+        keys: Arc::new(rcgen::KeyPair::generate),
         hostname: host::host_name().unwrap_or_else(|| "localhost".to_owned()),
         home: std::env::home_dir(),
         registry,
         clients: None,
+        command_line: host::command_line(),
+        supervisor: supervisor::supervisor(),
         set_verbosity: Arc::new(move |text| verbosity.set(text).map(drop)),
     };
     limit_process(&parts.configuration);

@@ -5,7 +5,7 @@
 
 use super::command::{add_process_metrics, known_gates};
 use crate::files;
-use crate::host::host_name;
+use crate::host::{self, host_name};
 use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
 use crate::kubeconfig;
 use crate::pki::{CertifiedKey, Hosts, NODES, issue_node_certificates};
@@ -166,10 +166,13 @@ impl AgentWork {
             flags,
             names: self.names.clone(),
             world: self.world.clone(),
+            keys: Arc::new(rcgen::KeyPair::generate),
             hostname: node_name(),
             home: std::env::home_dir(),
             registry,
             clients: Some(clients),
+            command_line: host::command_line(),
+            supervisor: None,
             set_verbosity: Arc::new(|_| Err("the verbosity is that of the API server".to_owned())),
         })
         .await

@@ -2,6 +2,7 @@
 
 mod command;
 mod in_process;
+mod supervisor;
 
 pub use command::run;
 pub use in_process::{NodeFiles, Readiness, readiness, start};

@@ -16,6 +16,8 @@ const CONTROLLERS: &[&str] = &["cpu", "memory", "pids", "hugetlb", "cpuset"];
 const UNIFIED: &str = "unified";
 /// The mode of new cgroups, less the mask of the process.
 const MODE: u32 = 0o777;
+/// The file of the processes of a cgroup.
+const PROCESSES: &str = "cgroup.procs";
 /// No limit, in files of version 2.
 const MAX: &str = "max";
 
@@ -149,6 +151,9 @@ impl CgroupFiles {
                 false => add("memory", "memory.limit_in_bytes", memory.to_string()),
             }
         }
+        if let Some(memory) = limits.memory_min.filter(|_| is_v2) {
+            add("memory", "memory.min", memory.to_string());
+        }
         if let Some(pids) = limits.pids {
             add("pids", "pids.max", limit(pids));
         }
@@ -164,13 +169,37 @@ impl CgroupFiles {
         let mut pids = Vec::new();
         let mut pending: Vec<PathBuf> = self.directories(path).into_iter().map(|(_, it)| it).collect();
         while let Some(directory) = pending.pop() {
-            let text = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            let text = std::fs::read_to_string(directory.join(PROCESSES)).unwrap_or_default();
             pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
             pending.extend(children(&directory));
         }
         pids.sort_unstable();
         pids.dedup();
         pids
+    }
+
+    /// The ids of the processes in a cgroup itself.
+    pub fn own_processes(&self, path: &str) -> Vec<i32> {
+        let read = |directory: PathBuf| {
+            let text = std::fs::read_to_string(directory.join(PROCESSES)).unwrap_or_default();
+            text.lines().filter_map(|line| line.parse::<i32>().ok()).collect::<Vec<_>>()
+        };
+        let mut pids: Vec<i32> = self.directories(path).into_iter().flat_map(|(_, it)| read(it)).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Moves a process to a cgroup.
+    pub fn add_process(&self, path: &str, pid: i32, filesystem: &dyn Filesystem) -> io::Result<()> {
+        for (name, directory) in self.directories(path) {
+            match filesystem.write(&directory.join(PROCESSES), pid.to_string().as_bytes()) {
+                // it has no controllers
+                Err(_) if name == UNIFIED => {}
+                moved => moved?,
+            }
+        }
+        Ok(())
     }
 
     /// Removes a cgroup and those below it. The cgroups have no processes.

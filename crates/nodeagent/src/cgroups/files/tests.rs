@@ -34,6 +34,7 @@ fn limits() -> CgroupLimits {
         cpu_shares: Some(307),
         cpu_quota: Some((30_000, 100_000)),
         memory: Some(1 << 20),
+        memory_min: Some(4096),
         pids: Some(300),
         hugepages: BTreeMap::from([(2 << 20, 0)]),
     }
@@ -63,8 +64,13 @@ fn version_2_enables_controllers_and_writes_limits() {
     assert_eq!(read("cgroup.subtree_control"), "+cpuset");
     assert_eq!(read("kubepods/cgroup.subtree_control"), "+pids");
     files.set("/kubepods/podu", &limits(), &LinuxFilesystem).unwrap();
-    let expected =
-        [("cpu.weight", "12"), ("cpu.max", "30000 100000"), ("memory.max", "1048576"), ("pids.max", "300")];
+    let expected = [
+        ("cpu.weight", "12"),
+        ("cpu.max", "30000 100000"),
+        ("memory.max", "1048576"),
+        ("memory.min", "4096"),
+        ("pids.max", "300"),
+    ];
     for (file, text) in expected {
         assert_eq!(read(&format!("kubepods/podu/{file}")), text, "{file}");
     }

@@ -66,8 +66,12 @@ pub async fn container_config(
         false => request.pod_ips,
     };
     let addresses = Addresses { host_ip: &node.host_ip, pod_ips };
-    let env_sources =
-        EnvironmentSources { objects: sources.objects, addresses, allocatable: &node.allocatable };
+    let env_sources = EnvironmentSources {
+        objects: sources.objects,
+        addresses,
+        allocatable: &node.allocatable,
+        master_namespace: &node.master_namespace,
+    };
     let environment = environment(pod, container, env_sources).await?;
     let devices = &request.resources.devices;
     // the container's own variables win over those of its devices

@@ -363,7 +363,8 @@ impl Runtime for SimulatedRuntime {
         async { Ok(Vec::new()) }.boxed()
     }
 
-    fn update_pod_cidr<'a>(&'a self, _: &'a str) -> Call<'a, ()> {
+    fn update_pod_cidr<'a>(&'a self, cidr: &'a str) -> Call<'a, ()> {
+        self.shared.state.lock().log.push(format!("cidr {cidr}"));
         async { Ok(()) }.boxed()
     }
 
