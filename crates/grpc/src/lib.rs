@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`containerd_events`] | events of containerd, about the ends of tasks |
 //! | [`cri`] | container runtimes, as a node agent calls them |
+//! | [`csi`] | storage drivers on a node |
 //! | [`device_plugin`] | plugins that offer devices of a node |
 //! | [`etcd`] | the store's part of the etcd v3 API |
 //! | [`health`] | health checks of gRPC servers |
 //! | [`kms_v1beta1`], [`kms_v2alpha1`] | plugins that encrypt data encryption keys |
 //! | [`konnectivity`] | tunnels through a konnectivity proxy |
+//! | [`plugin_registration`] | plugins that register with a node agent |
 //! | [`pod_resources_v1`], [`pod_resources_v1alpha1`] | devices, CPUs and memory of a node's pods |
 //! | [`otlp`] | spans for an OpenTelemetry collector |
 //!
@@ -25,6 +27,11 @@ pub mod containerd_events;
 #[allow(clippy::all, rust_2018_idioms)]
 #[path = "generated/cri.rs"]
 pub mod cri;
+
+#[rustfmt::skip]
+#[allow(clippy::all, rust_2018_idioms)]
+#[path = "generated/csi.rs"]
+pub mod csi;
 
 #[rustfmt::skip]
 #[allow(clippy::all, rust_2018_idioms)]
@@ -60,6 +67,11 @@ pub mod konnectivity;
 #[allow(clippy::all, rust_2018_idioms)]
 #[path = "generated/otlp_trace.rs"]
 pub mod otlp;
+
+#[rustfmt::skip]
+#[allow(clippy::all, rust_2018_idioms)]
+#[path = "generated/plugin_registration.rs"]
+pub mod plugin_registration;
 
 #[rustfmt::skip]
 #[allow(clippy::all, rust_2018_idioms)]

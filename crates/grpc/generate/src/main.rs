@@ -9,6 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for name in [
         "containerd_events",
         "cri",
+        "csi",
         "device_plugin",
         "etcd",
         "health",
@@ -16,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "kms_v2alpha1",
         "konnectivity",
         "otlp_trace",
+        "plugin_registration",
         "pod_resources_v1",
         "pod_resources_v1alpha1",
     ] {
