@@ -39,6 +39,14 @@ pub const PROJECTED_PLUGIN: &str = "kubernetes.io~projected";
 pub const DOWNWARD_API_PLUGIN: &str = "kubernetes.io~downward-api";
 pub const HOST_PATH_PLUGIN: &str = "kubernetes.io~host-path";
 pub const LOCAL_VOLUME_PLUGIN: &str = "kubernetes.io~local-volume";
+pub const CSI_DIRECTORY: &str = "kubernetes.io~csi";
+
+/// The plugin of volumes of CSI drivers, in directories and messages.
+pub const CSI_PLUGIN: &str = "kubernetes.io/csi";
+/// The annotation of a node with the ids that CSI drivers have for it.
+pub const CSI_NODE_ID: &str = "csi.volume.kubernetes.io/nodeid";
+/// The prefix of attributes that the agent adds to those of a volume.
+pub const CSI_ATTRIBUTES: &str = "csi.storage.k8s.io/";
 
 /// Labels of every node.
 pub const OS: &str = "kubernetes.io/os";

@@ -18,6 +18,7 @@
 //! | [`volumes`] | volumes of pods |
 //! | [`resource_managers`] | CPUs, memory and devices of single containers |
 //! | [`filesystem`] | changes of files and mounts, as one trait |
+//! | [`plugin_watcher`] | plugins that register with the agent |
 //! | [`file_watch`] | notifications of the kernel about files |
 //! | [`eviction`] | ends pods that use too much |
 //! | [`pod_setup`] | the surroundings of pods on this machine |
@@ -40,6 +41,7 @@ pub mod iptables;
 pub mod logs;
 pub mod node;
 pub mod objects;
+pub mod plugin_watcher;
 pub mod pod;
 pub mod pod_facts;
 pub mod pod_setup;

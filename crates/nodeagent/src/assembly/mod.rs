@@ -10,6 +10,7 @@
 //! | `pod_cidr` | the range of pod addresses, for the runtime |
 //! | `shutdown` | the graceful shutdown of the configuration |
 //! | `parts`, `start_error` | what an agent is made from; errors of the start |
+//! | `storage` | CSI drivers, their volumes, and the registration of plugins |
 //! | `http` | the HTTP API: ports, certificates, pods, pages |
 //!
 //! The order is a list in [`run`]: runtime, client, node, surroundings of pods, agent, HTTP API.
@@ -24,6 +25,7 @@ mod parts;
 mod pod_cidr;
 mod shutdown;
 mod start_error;
+mod storage;
 
 pub use connection::{Clients, endpoint as runtime_endpoint};
 pub use http::StatsParts;
@@ -67,6 +69,7 @@ use start_error::failed;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use storage::StorageParts;
 use tokio::sync::watch;
 
 /// Where runtimes write the logs of pods, and where links to them are.
@@ -109,6 +112,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let registrations = registration::bind(managers.devices.directory()).map_err(failed)?;
     let devices = managers.devices.clone();
     let factory = InformerFactory::new(client.clone());
+    let node_informer = factory.informer_of::<Node>("", &format!("metadata.name={node_name}"));
     let recorder = Arc::new(Recorder::of_host(events, world.clone(), &names.agent, &node_name));
     let events: Arc<dyn PodEvents> = recorder.clone();
     let is_shutting_down = watch::Sender::new(false);
@@ -116,7 +120,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         options: options.clone(),
         client: client.clone(),
         world: world.clone(),
-        informer: factory.informer_of::<Node>("", &format!("metadata.name={node_name}")),
+        informer: node_informer.clone(),
         runtime: runtime.clone(),
         machine: machine.clone(),
         lookup: Arc::new(MachineAddresses),
@@ -154,6 +158,19 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     if strategy(configuration) != Strategy::Watch {
         volumes.set_resync(configuration.duration(&["syncFrequency"]));
     }
+    let storage = storage::storage(StorageParts {
+        parts: &parts,
+        client: &client,
+        factory: &factory,
+        node: node_informer,
+        node_name: &node_name,
+        events: recorder.clone(),
+        objects: objects.clone(),
+        root_dir: &root_dir,
+        has_controlled_attach: options.has_controlled_attach,
+        metrics: counters.clone(),
+    });
+    volumes.set_csi(storage.volumes.clone());
     let master = flags.text("master-service-namespace");
     let mut facts =
         node::facts(configuration, &root_dir, &machine, amounts.allocatable, master, Path::new(LOG_DIR));
@@ -202,6 +219,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     }
     let _ = workers.set(agent.workers.clone());
     handle.watch_lists(agent.listed.clone());
+    storage.connect(&handle, agent.workers.clone());
     let size: Quantity =
         configuration.text(&["containerLogMaxSize"]).parse().unwrap_or_else(|_| Quantity::new(10 << 20));
     let rotation = Rotation {
@@ -237,6 +255,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         node::events(recorder, node_name.clone()),
     );
     let has_api = parts.has_api();
+    let stats_root = root_dir.clone();
     let stats = StatsParts {
         metrics: counters,
         machine,
@@ -283,6 +302,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         () = rotation.run() => Ok(()),
         () = evictor.run() => Ok(()),
         () = registration::serve(registrations, managers.devices.clone()) => Ok(()),
+        () = storage.run(managers.devices.clone(), &stats_root, world, &handle) => Ok(()),
         () = lists => Ok(()),
         () = managers.run(world, period, &containers) => Ok(()),
         () = images.run() => Ok(()),

@@ -6,7 +6,7 @@ use super::hostname::hostname_and_domain;
 use super::hosts;
 use super::node_facts::NodeFacts;
 use crate::filesystem::Filesystem;
-use crate::runtime::{Mount, Propagation};
+use crate::runtime::{Device, Mount, Propagation};
 use crate::volumes::mounts::PodMounts;
 use crate::volumes::subpath::{self, SubPath};
 use api::core::v1::{Container, Pod, VolumeMount};
@@ -45,6 +45,26 @@ pub fn container_mounts(
     Ok(mounts)
 }
 
+/// The devices of a container that are volumes.
+pub fn volume_devices(
+    volumes: &PodMounts,
+    container: &Container,
+) -> Result<Vec<Device>, ContainerConfigError> {
+    let mut devices = Vec::new();
+    for device in &container.volume_devices {
+        let Some(volume) = volumes.get(&device.name).filter(|it| it.is_block) else {
+            let (name, container) = (&device.name, &container.name);
+            return Err(format!("cannot find volume {name:?} to pass into container {container:?}").into());
+        };
+        devices.push(Device {
+            container_path: device.device_path.clone(),
+            host_path: volume.host_path.to_string_lossy().into_owned(),
+            permissions: if volume.is_readonly { "r" } else { "mrw" }.to_owned(),
+        });
+    }
+    Ok(devices)
+}
+
 fn volume_mount(
     sources: &MountSources<'_>,
     container: &Container,
@@ -52,7 +72,7 @@ fn volume_mount(
     index: usize,
     envs: &[(String, String)],
 ) -> Result<Mount, ContainerConfigError> {
-    let Some(volume) = sources.volumes.get(&mount.name) else {
+    let Some(volume) = sources.volumes.get(&mount.name).filter(|it| !it.is_block) else {
         let (name, container) = (&mount.name, &container.name);
         return Err(format!("cannot find volume {name:?} to mount into container {container:?}").into());
     };

@@ -63,6 +63,8 @@ pub struct NodeHandle {
     pub host_ips: watch::Receiver<Vec<String>>,
     pressures: watch::Sender<Pressures>,
     listed: Arc<Mutex<Option<watch::Receiver<Duration>>>>,
+    volumes_in_use: watch::Sender<Option<Vec<String>>>,
+    storage_error: watch::Sender<Option<String>>,
     wake: Arc<Notify>,
 }
 
@@ -70,6 +72,27 @@ impl NodeHandle {
     /// Sets the pressures that the conditions report.
     pub fn set_pressures(&self, pressures: Pressures) {
         let is_changed = self.pressures.send_if_modified(|it| std::mem::replace(it, pressures) != pressures);
+        if is_changed {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Sets the volumes that the status reports as in use.
+    pub fn set_volumes_in_use(&self, volumes: Vec<String>) {
+        self.replace(&self.volumes_in_use, Some(volumes));
+    }
+
+    /// Sets why volumes cannot be used, which makes the node not ready.
+    pub fn set_storage_error(&self, error: Option<String>) {
+        self.replace(&self.storage_error, error);
+    }
+
+    fn replace<T: PartialEq>(&self, sender: &watch::Sender<T>, value: T) {
+        let is_changed = sender.send_if_modified(|it| {
+            let is_changed = *it != value;
+            *it = value;
+            is_changed
+        });
         if is_changed {
             self.wake.notify_one();
         }
@@ -130,6 +153,8 @@ impl NodeReporter {
             host_ips: ip_receiver,
             pressures: watch::Sender::default(),
             listed: Arc::default(),
+            volumes_in_use: watch::Sender::default(),
+            storage_error: watch::Sender::default(),
             wake: Arc::default(),
         };
         let nodes = Api::all(&deps.client);
@@ -277,10 +302,12 @@ impl NodeReporter {
         let mut state = self.state.borrow().clone();
         state.last_listed = self.handle.listed.lock().as_ref().map(|it| *it.borrow());
         let mut errors = state.errors(now);
+        errors.extend(self.handle.storage_error.borrow().clone());
         if *deps.is_shutting_down.borrow() {
             errors.push("node is shutting down".to_owned());
         }
         let report = self.report.lock().clone();
+        let volumes_in_use = self.handle.volumes_in_use.borrow().clone();
         let names = self.names.as_ref().map(|(names, _)| names.as_slice()).unwrap_or_default();
         let inputs = StatusInputs {
             machine: &deps.machine,
@@ -290,6 +317,7 @@ impl NodeReporter {
             images: &report.images,
             pressures: *self.handle.pressures.borrow(),
             devices: &(deps.devices)(),
+            volumes_in_use: volumes_in_use.as_deref(),
             errors: &errors,
             now: Time::from(deps.world.now()),
         };

@@ -27,6 +27,8 @@ pub struct StatusInputs<'a> {
     pub pressures: Pressures,
     /// Resources of device plugins.
     pub devices: &'a DeviceAmounts,
+    /// Volumes that must not be detached, sorted; `None` if it is not known yet.
+    pub volumes_in_use: Option<&'a [String]>,
     /// Why the node is not ready.
     pub errors: &'a [String],
     pub now: Time,
@@ -47,6 +49,9 @@ pub fn next_status(node: &Node, options: &NodeOptions, inputs: &StatusInputs<'_>
     set_resources(status, options, inputs);
     notes.extend(set_info(status, options, inputs));
     status.daemon_endpoints.kubelet_endpoint.port = options.port;
+    if let Some(volumes) = inputs.volumes_in_use {
+        status.volumes_in_use = volumes.to_vec();
+    }
     status.images = node_images(inputs.images, options.max_images);
     let mut errors = inputs.errors.to_vec();
     let missing: Vec<&str> =
@@ -218,6 +223,7 @@ mod tests {
             images: &[],
             pressures: Pressures::default(),
             devices: &DeviceAmounts::default(),
+            volumes_in_use: None,
             errors: &[],
             now: Time(now),
         };

@@ -62,6 +62,7 @@ impl Collector {
                 tracing::warn!(uid, %why, "the remains of a pod could not be removed");
             }
         }
+        self.setup.remove_unused_volumes().await;
         if let Err(why) = self.setup.remove_dead_links() {
             tracing::warn!(%why, "links to logs that are gone could not be removed");
         }

@@ -77,6 +77,10 @@ pub trait PodSetup: Send + Sync + 'static {
     fn clean<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>>;
     /// Uids of pods that have something left on the machine.
     fn leftovers(&self) -> Vec<String>;
+    /// Takes the volumes from the node that no pod uses.
+    fn remove_unused_volumes(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
     /// Removes links to logs that are gone.
     fn remove_dead_links(&self) -> std::io::Result<()> {
         Ok(())

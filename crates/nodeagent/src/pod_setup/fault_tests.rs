@@ -5,7 +5,7 @@ use crate::cgroups::{CgroupFiles, CgroupManager, CgroupOptions};
 use crate::container::NodeFacts;
 use crate::filesystem::testing::FakeFilesystem;
 use crate::objects::cache::{ObjectCache, Strategy};
-use crate::objects::testing::FixedObjects;
+use crate::objects::testing::{FixedObjects, object};
 use crate::pod::testing::{TestNode, deleted, settle};
 use crate::pod_facts::ResourceList;
 use crate::resource_managers::testing::managers;
@@ -13,6 +13,9 @@ use crate::resource_managers::topology::TopologyPolicy;
 use crate::runtime::simulated::CallLimit;
 use crate::stats::AgentMetrics;
 use crate::volumes::VolumeManager;
+use crate::volumes::csi::testing::{FixedStorage, LimitedDriver, TestDriver};
+use crate::volumes::csi::volume::digest;
+use crate::volumes::csi::{CsiDrivers, CsiOptions, CsiVolumes};
 use api::core::v1::Pod;
 use client::{Body, Client};
 use env::World;
@@ -25,6 +28,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::watch;
+
+const DRIVER: &str = "d.example.com";
 
 /// A pod with a volume of each kind that the agent makes, below a path of the test.
 const POD: &str = r#"{
@@ -41,7 +46,10 @@ const POD: &str = r#"{
             {"name": "secret", "secret": {"secretName": "s"}},
             {"name": "downward", "downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
             {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}}]}},
-            {"name": "host", "hostPath": {"path": "ROOT/host", "type": "DirectoryOrCreate"}}],
+            {"name": "host", "hostPath": {"path": "ROOT/host", "type": "DirectoryOrCreate"}},
+            {"name": "claim", "persistentVolumeClaim": {"claimName": "c"}},
+            {"name": "device", "persistentVolumeClaim": {"claimName": "b"}},
+            {"name": "inline", "csi": {"driver": "d.example.com"}}],
         "containers": [{
             "name": "a", "image": "x", "terminationMessagePath": "/dev/termination-log",
             "resources": {"requests": {"cpu": "100m"}, "limits": {"memory": "64Mi"}},
@@ -50,7 +58,9 @@ const POD: &str = r#"{
                 {"name": "memory", "mountPath": "/memory"}, {"name": "map", "mountPath": "/map"},
                 {"name": "map", "mountPath": "/file", "subPath": "d/k"},
                 {"name": "secret", "mountPath": "/secret"}, {"name": "downward", "mountPath": "/downward"},
-                {"name": "token", "mountPath": "/token"}, {"name": "host", "mountPath": "/host"}]
+                {"name": "token", "mountPath": "/token"}, {"name": "host", "mountPath": "/host"},
+                {"name": "claim", "mountPath": "/claim"}, {"name": "inline", "mountPath": "/inline"}],
+            "volumeDevices": [{"name": "device", "devicePath": "/dev/x"}]
         }]
     }}"#;
 
@@ -78,6 +88,9 @@ struct TestMachine {
     /// Files of the resource managers.
     managers: tempfile::TempDir,
     mounts: Arc<Mutex<BTreeMap<PathBuf, String>>>,
+    /// A CSI driver, and its objects.
+    driver: Arc<TestDriver>,
+    storage: Arc<FixedStorage>,
     objects: Arc<FixedObjects>,
 }
 
@@ -87,12 +100,38 @@ impl TestMachine {
         objects.config_map(r#"{"metadata":{"name":"m","namespace":"n"},"data":{"k":"value"}}"#);
         objects.secret(r#"{"metadata":{"name":"s","namespace":"n"},"data":{"k":"dmFsdWU="}}"#);
         *objects.now.lock() = 1_000_000_000;
+        for (claim, mode) in [("c", "Filesystem"), ("b", "Block")] {
+            let found = format!(
+                r#"{{"metadata":{{"name":"{claim}","namespace":"n","uid":"{claim}"}},"spec":{{"volumeName":"pv-{claim}"}},
+                    "status":{{"phase":"Bound"}}}}"#
+            );
+            objects.claims.lock().insert(("n".to_owned(), claim.to_owned()), object(&found));
+            let volume = format!(
+                r#"{{"metadata":{{"name":"pv-{claim}"}},"spec":{{"claimRef":{{"uid":"{claim}"}},"volumeMode":"{mode}",
+                    "csi":{{"driver":"{DRIVER}","volumeHandle":"h-{claim}"}}}}}}"#
+            );
+            objects.volumes.lock().insert(format!("pv-{claim}"), object(&volume));
+        }
+        let storage = FixedStorage::default();
+        let driver = format!(
+            r#"{{"metadata":{{"name":"{DRIVER}"}},"spec":{{"attachRequired":false,"volumeLifecycleModes":["Persistent","Ephemeral"]}}}}"#
+        );
+        storage.drivers.lock().insert(DRIVER.to_owned(), object(&driver));
         let directory = tempfile::tempdir().unwrap();
         for name in ["cgroup/cpu", "cgroup/memory", "cgroup/pids"] {
             std::fs::create_dir_all(directory.path().join(name)).unwrap();
         }
         let managers = tempfile::tempdir().unwrap();
-        TestMachine { directory, managers, mounts: Arc::default(), objects: Arc::new(objects) }
+        let mounts: Arc<Mutex<BTreeMap<PathBuf, String>>> = Arc::default();
+        let driver = TestDriver::new(mounts.clone());
+        TestMachine {
+            directory,
+            managers,
+            mounts,
+            driver,
+            storage: Arc::new(storage),
+            objects: Arc::new(objects),
+        }
     }
 
     fn path(&self, inside: &str) -> PathBuf {
@@ -116,6 +155,21 @@ impl TestMachine {
             cgroups: Some(cgroup_dir.clone()),
             ..filesystem
         });
+        let drivers = CsiDrivers::unobserved(None);
+        let limit = filesystem.limit.clone();
+        drivers.insert(DRIVER, Arc::new(LimitedDriver { driver: self.driver.clone(), limit }));
+        let csi = CsiVolumes::new(CsiOptions {
+            root: self.path("root"),
+            node_name: "n1".to_owned(),
+            plugin_name: "kubernetes.io/csi".to_owned(),
+            filesystem: filesystem.clone(),
+            objects: self.objects.clone(),
+            api: self.storage.clone(),
+            drivers: Arc::new(drivers),
+            world: world.clone(),
+            has_controlled_attach: true,
+            has_expand_secrets: false,
+        });
         let hierarchies = ["cpu", "memory", "pids"].map(|it| (it.to_owned(), cgroup_dir.join(it)));
         let options = CgroupOptions { is_per_qos: true, ..CgroupOptions::default() };
         let files = CgroupFiles::V1(BTreeMap::from(hierarchies));
@@ -131,13 +185,15 @@ impl TestMachine {
             host_ip: "10.1.1.1".to_owned(),
             ..NodeFacts::default()
         };
+        let volumes = VolumeManager::new(&self.path("root"), filesystem, self.objects.clone(), world.clone());
+        volumes.set_csi(csi);
         let (_, host_ips) = watch::channel(vec!["10.1.1.1".to_owned()]);
         Arc::new(MachineSetup {
             client,
             world: world.clone(),
             facts: RwLock::new(Arc::new(facts)),
             host_ips,
-            volumes: VolumeManager::new(&self.path("root"), filesystem, self.objects.clone(), world),
+            volumes,
             objects: Arc::new(objects),
             cgroups: Arc::new(cgroups),
             events: node.records.clone(),
@@ -173,7 +229,13 @@ impl TestMachine {
         assert_eq!(read(limit), (64 << 20).to_string(), "{at}");
         let mut mounts: Vec<String> = self.mounts.lock().keys().map(|it| self.inside(it)).collect();
         mounts.sort();
+        let plugin = "root/plugins/kubernetes.io/csi";
         let expected = [
+            format!("{plugin}/{DRIVER}/{}/globalmount", digest("h-c")),
+            format!("{plugin}/volumeDevices/pv-b/dev/u"),
+            format!("{plugin}/volumeDevices/staging/pv-b"),
+            format!("{volumes}csi/inline/mount"),
+            format!("{volumes}csi/pv-c/mount"),
             format!("{volumes}downward-api/downward"),
             format!("{volumes}empty-dir/memory"),
             format!("{volumes}projected/token"),
@@ -195,8 +257,21 @@ impl TestMachine {
     /// Asserts that nothing of the pod is left.
     fn check_empty(&self, at: &str) {
         assert!(self.mounts.lock().is_empty(), "{at}: {:?}", self.mounts.lock());
+        assert!(self.driver.staged.lock().is_empty(), "{at}: {:?}", self.driver.staged.lock());
+        assert!(self.driver.published.lock().is_empty(), "{at}: {:?}", self.driver.published.lock());
         let mut pending = vec![self.path("root"), self.path("log"), self.path("cgroup")];
-        let kept = ["root/pods", "log/pods", "log/containers"];
+        let kept = [
+            "root/pods",
+            "log/pods",
+            "log/containers",
+            "root/plugins",
+            "root/plugins/kubernetes.io",
+            "root/plugins/kubernetes.io/csi",
+            "root/plugins/kubernetes.io/csi/d.example.com",
+            "root/plugins/kubernetes.io/csi/volumeDevices",
+            "root/plugins/kubernetes.io/csi/volumeDevices/publish",
+            "root/plugins/kubernetes.io/csi/volumeDevices/staging",
+        ];
         while let Some(path) = pending.pop() {
             for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
                 let inside = self.inside(&entry.path());

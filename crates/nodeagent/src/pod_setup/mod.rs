@@ -277,6 +277,10 @@ impl PodSetup for MachineSetup {
         uids.into_iter().collect()
     }
 
+    fn remove_unused_volumes(&self) -> BoxFuture<'_, ()> {
+        self.volumes.remove_unused().boxed()
+    }
+
     fn remove_dead_links(&self) -> std::io::Result<()> {
         links::remove_dead(&self.log_link_dir, self.filesystem())
     }

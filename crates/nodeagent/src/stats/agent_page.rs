@@ -80,6 +80,7 @@ fn add_volumes(samples: &mut PageSamples, pods: &[std::sync::Arc<Pod>]) {
             () if volume.projected.is_some() => node::PROJECTED_PLUGIN,
             () if volume.downward_api.is_some() => node::DOWNWARD_API_PLUGIN,
             () if volume.host_path.is_some() => node::HOST_PATH_PLUGIN,
+            () if volume.csi.is_some() => node::CSI_DIRECTORY,
             () => node::LOCAL_VOLUME_PLUGIN,
         };
         *counts.entry(plugin).or_default() += 1;

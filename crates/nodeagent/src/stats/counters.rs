@@ -29,6 +29,9 @@ const STARTS: &[u64] = &seconds([
     0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
     480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ]);
+/// Bounds of calls to CSI drivers.
+const CSI_CALLS: &[u64] =
+    &seconds([0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0]);
 const CONTAINERS: &[u64] = &[1, 2, 4, 8, 16];
 const OPERATION: &[&str] = &["operation_type"];
 const HANDLER: &[&str] = &["runtime_handler"];
@@ -81,6 +84,7 @@ struct Counters {
     credential_errors: Family<Counter>,
     evictions: Family<Counter>,
     volume_times: Family<Histogram>,
+    csi_times: Family<Histogram>,
     pinnings: Counter,
     pinning_errors: Counter,
     plugin_registrations: Family<Counter>,
@@ -140,6 +144,11 @@ impl AgentMetrics {
             ),
             credential_errors: r.family(of("kubelet_credential_provider_plugin_errors").by(&["plugin_name"])),
             evictions: r.family(of("kubelet_evictions").by(&["eviction_signal"])),
+            csi_times: r.family(
+                of("csi_operations_seconds")
+                    .by(&["driver_name", "grpc_status_code", "method_name", "migrated"])
+                    .seconds(CSI_CALLS),
+            ),
             volume_times: r.family(
                 of("kubelet_volume_metric_collection_duration_seconds").by(&["metric_source"]).seconds(USUAL),
             ),
@@ -313,6 +322,11 @@ impl AgentMetrics {
         if !is_ok {
             self.0.allocatable_errors.of(&[api_version]).inc();
         }
+    }
+
+    /// A CSI driver was called.
+    pub fn csi_called(&self, driver: &str, method: &str, code: &str, time: Duration) {
+        self.0.csi_times.of(&[driver, code, method, "false"]).took(time);
     }
 
     /// The usage of volumes was read.

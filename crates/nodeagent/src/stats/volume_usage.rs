@@ -3,7 +3,9 @@
 use super::counters::AgentMetrics;
 use super::filesystem::{FilesystemUsage, filesystem};
 use crate::volumes::VolumeManager;
+use crate::volumes::csi::csi_volumes::CsiUsage;
 use env::World;
+use names::node::{CSI_DIRECTORY, CSI_PLUGIN};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -49,15 +51,21 @@ impl VolumeUsage {
         {
             return stats.clone();
         }
+        let of_drivers = match self.volumes.csi() {
+            Some(csi) => csi.usage(uid).await,
+            None => Vec::new(),
+        };
         let mounts: Vec<(String, PathBuf)> = self
             .volumes
             .mounts(uid)
             .into_iter()
-            .filter(|(_, volume)| volume.is_managed)
+            .filter(|(_, volume)| volume.is_managed && !is_of_driver(&volume.host_path))
             .map(|(name, volume)| (name, volume.host_path))
             .collect();
         let work = move || mounts.iter().filter_map(|(name, path)| measure(name, path)).collect::<Vec<_>>();
-        let stats = Arc::new(tokio::task::spawn_blocking(work).await.unwrap_or_default());
+        let mut stats = tokio::task::spawn_blocking(work).await.unwrap_or_default();
+        stats.extend(of_drivers.into_iter().map(driver_stats));
+        let stats = Arc::new(stats);
         for volume in &*stats {
             metrics.volumes_read(&volume.plugin, self.world.elapsed().saturating_sub(now));
         }
@@ -68,6 +76,26 @@ impl VolumeUsage {
     /// Forgets the pods that are gone.
     pub fn retain(&self, uids: &HashSet<&str>) {
         self.measured.lock().retain(|uid, _| uids.contains(uid.as_str()));
+    }
+}
+
+/// Whether a CSI driver mounted a path, and so measures it.
+fn is_of_driver(path: &Path) -> bool {
+    path.components().any(|it| it.as_os_str() == CSI_DIRECTORY)
+}
+
+fn driver_stats(usage: CsiUsage) -> VolumeStats {
+    VolumeStats {
+        name: usage.name,
+        plugin: CSI_PLUGIN.to_owned(),
+        filesystem: FilesystemUsage {
+            available: usage.available,
+            capacity: usage.capacity,
+            inodes: usage.inodes,
+            inodes_free: usage.inodes_free,
+        },
+        used_bytes: usage.used,
+        inodes_used: usage.inodes_used,
     }
 }
 

@@ -7,6 +7,7 @@ use api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoundVolume {
     pub volume: PersistentVolume,
+    pub claim: PersistentVolumeClaim,
     pub is_readonly: bool,
 }
 
@@ -46,7 +47,7 @@ pub async fn bound_volume(
         ));
     }
     let is_readonly = volume.persistent_volume_claim.as_ref().is_some_and(|it| it.read_only);
-    Ok(BoundVolume { volume: found, is_readonly })
+    Ok(BoundVolume { volume: found, claim, is_readonly })
 }
 
 fn check_claim(claim: &PersistentVolumeClaim, pod: &Pod, volume: &Volume) -> Result<(), String> {

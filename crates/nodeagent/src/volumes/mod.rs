@@ -6,12 +6,14 @@
 //! | [`plugin`] | the steps of one volume, by its type |
 //! | [`payload`], [`atomic_writer`], [`tokens`] | files from the API, and their updates |
 //! | [`empty_dir`], [`host_path`], [`claims`] | the other types |
+//! | [`csi`] | volumes of CSI drivers |
 //! | [`ownership`] | `fsGroup` |
 //! | [`subpath`] | paths inside volumes |
 //! | [`mounts`] | the result for containers |
 
 pub mod atomic_writer;
 pub mod claims;
+pub mod csi;
 pub mod empty_dir;
 pub mod host_path;
 pub mod mounts;

@@ -12,6 +12,15 @@ pub struct MountedVolume {
     pub is_readonly: bool,
     /// Whether the agent made it, so that it may change its labels.
     pub is_managed: bool,
+    /// Whether containers get it as a device.
+    pub is_block: bool,
+}
+
+impl MountedVolume {
+    /// A volume with files.
+    pub fn new(host_path: PathBuf, is_readonly: bool, is_managed: bool) -> Self {
+        MountedVolume { host_path, is_readonly, is_managed, is_block: false }
+    }
 }
 
 /// Volumes by the name that the pod gives them.

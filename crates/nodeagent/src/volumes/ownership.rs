@@ -4,6 +4,7 @@
 //! files. Symbolic links get the group alone.
 
 use crate::filesystem::Filesystem;
+use api::core::v1::Pod;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -20,6 +21,17 @@ const MODE: u32 = 0o7777;
 pub enum ChangePolicy {
     Always,
     OnRootMismatch,
+}
+
+impl ChangePolicy {
+    /// The policy of a pod.
+    pub fn of(pod: &Pod) -> Self {
+        let context = pod.spec.security_context.as_ref();
+        match context.and_then(|it| it.fs_group_change_policy.as_deref()) {
+            Some("OnRootMismatch") => ChangePolicy::OnRootMismatch,
+            _ => ChangePolicy::Always,
+        }
+    }
 }
 
 fn mask(is_dir: bool, is_readonly: bool) -> u32 {

@@ -2,6 +2,7 @@
 
 use super::atomic_writer::write_payload;
 use super::claims::{BoundVolume, bound_volume, claim_name};
+use super::csi::volume::CsiVolume;
 use super::empty_dir::{self, Medium};
 use super::host_path;
 use super::mounts::MountedVolume;
@@ -47,6 +48,15 @@ pub enum Step {
     Local { path: PathBuf, source: String, is_readonly: bool, group: Option<(u32, ChangePolicy)> },
 }
 
+/// What is to be done for a volume whose source has been read.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PlannedVolume {
+    /// The agent does it on this machine.
+    Machine(VolumePlan),
+    /// A driver does it.
+    Csi(Box<CsiVolume>),
+}
+
 /// Why a volume has no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanError {
@@ -62,14 +72,20 @@ pub async fn plan(
     volume: &Volume,
     directory: &Path,
     sources: &PayloadSources<'_>,
-) -> Result<VolumePlan, PlanError> {
+) -> Result<PlannedVolume, PlanError> {
     if let Some(claim) = claim_name(pod, volume) {
         let bound = bound_volume(sources.objects, pod, volume, &claim).await.map_err(PlanError::Pod)?;
         return plan_bound(pod, volume, bound, directory);
     }
     let failed = |error| PlanError::Volume(volume.name.clone(), error);
     let namespace = &pod.metadata.namespace;
-    let named = |step| VolumePlan { name: volume.name.clone(), message_name: volume.name.clone(), step };
+    let named = |step| {
+        let (name, message_name) = (volume.name.clone(), volume.name.clone());
+        PlannedVolume::Machine(VolumePlan { name, message_name, step })
+    };
+    if let Some(it) = &volume.csi {
+        return Ok(PlannedVolume::Csi(Box::new(CsiVolume::inline(pod, &volume.name, it))));
+    }
     let (plugin, medium, files) = if let Some(it) = &volume.host_path {
         let kind = it.type_.clone().unwrap_or_default();
         return Ok(named(Step::HostPath { path: it.path.clone(), kind, is_readonly: false }));
@@ -102,7 +118,8 @@ pub async fn plan(
     Ok(named(Step::Files { path, medium, files, group: fs_group(pod) }))
 }
 
-fn unsupported(name: &str) -> PlanError {
+/// The error of a volume of a kind that the agent does not have.
+pub fn unsupported(name: &str) -> PlanError {
     PlanError::Pod(format!(
         "failed to get Plugin from volumeSpec for volume {name:?} err=no volume plugin matched"
     ))
@@ -113,8 +130,13 @@ fn plan_bound(
     volume: &Volume,
     bound: BoundVolume,
     directory: &Path,
-) -> Result<VolumePlan, PlanError> {
-    let BoundVolume { volume: PersistentVolume { metadata, spec, .. }, is_readonly } = bound;
+) -> Result<PlannedVolume, PlanError> {
+    if bound.volume.spec.csi.is_some() {
+        let BoundVolume { volume: persistent, claim, is_readonly } = bound;
+        let csi = CsiVolume::bound(&volume.name, persistent, claim, is_readonly);
+        return csi.map(|it| PlannedVolume::Csi(Box::new(it))).ok_or_else(|| unsupported(&volume.name));
+    }
+    let BoundVolume { volume: PersistentVolume { metadata, spec, .. }, is_readonly, .. } = bound;
     if spec.volume_mode.as_deref() == Some("Block") {
         return Err(unsupported(&metadata.name));
     }
@@ -124,37 +146,25 @@ fn plan_bound(
         }
         (None, Some(it)) => {
             let path = directory.join(LOCAL_VOLUME_PLUGIN).join(&metadata.name);
-            let group = fs_group(pod).filter(|_| !is_readonly).map(|group| (group, change_policy(pod)));
+            let group = fs_group(pod).filter(|_| !is_readonly).map(|group| (group, ChangePolicy::of(pod)));
             Step::Local { path, source: it.path.clone(), is_readonly, group }
         }
         (None, None) => return Err(unsupported(&metadata.name)),
     };
-    Ok(VolumePlan { name: volume.name.clone(), message_name: metadata.name, step })
-}
-
-fn change_policy(pod: &Pod) -> ChangePolicy {
-    let context = pod.spec.security_context.as_ref();
-    match context.and_then(|it| it.fs_group_change_policy.as_deref()) {
-        Some("OnRootMismatch") => ChangePolicy::OnRootMismatch,
-        _ => ChangePolicy::Always,
-    }
+    Ok(PlannedVolume::Machine(VolumePlan { name: volume.name.clone(), message_name: metadata.name, step }))
 }
 
 impl VolumePlan {
     /// What containers get of the volume.
     pub fn mounted(&self) -> MountedVolume {
         match &self.step {
-            Step::Files { path, .. } => {
-                MountedVolume { host_path: path.clone(), is_readonly: true, is_managed: true }
-            }
-            Step::EmptyDir { path, .. } => {
-                MountedVolume { host_path: path.clone(), is_readonly: false, is_managed: true }
-            }
+            Step::Files { path, .. } => MountedVolume::new(path.clone(), true, true),
+            Step::EmptyDir { path, .. } => MountedVolume::new(path.clone(), false, true),
             Step::HostPath { path, is_readonly, .. } => {
-                MountedVolume { host_path: PathBuf::from(path), is_readonly: *is_readonly, is_managed: false }
+                MountedVolume::new(PathBuf::from(path), *is_readonly, false)
             }
             Step::Local { path, is_readonly, .. } => {
-                MountedVolume { host_path: path.clone(), is_readonly: *is_readonly, is_managed: !is_readonly }
+                MountedVolume::new(path.clone(), *is_readonly, !is_readonly)
             }
         }
     }

@@ -26,11 +26,12 @@ struct TokenKey {
     pod_uid: String,
 }
 
+/// A token that was issued.
 #[derive(Debug, Clone)]
-struct Token {
-    text: String,
+pub struct Token {
+    pub text: String,
     /// Seconds since the epoch.
-    expires: i64,
+    pub expires: i64,
     renew_at: i64,
 }
 
@@ -45,7 +46,7 @@ impl TokenCache {
         TokenCache { world, tokens: Mutex::default() }
     }
 
-    /// A token that is valid for a while, requested if there is none.
+    /// The text of a token that is valid for a while, requested if there is none.
     pub async fn token(
         &self,
         objects: &dyn ObjectSource,
@@ -53,6 +54,17 @@ impl TokenCache {
         account: &str,
         spec: TokenRequestSpec,
     ) -> Result<String, String> {
+        self.issue(objects, namespace, account, spec).await.map(|it| it.text)
+    }
+
+    /// A token that is valid for a while, requested if there is none.
+    pub async fn issue(
+        &self,
+        objects: &dyn ObjectSource,
+        namespace: &str,
+        account: &str,
+        spec: TokenRequestSpec,
+    ) -> Result<Token, String> {
         let key = TokenKey {
             namespace: namespace.to_owned(),
             account: account.to_owned(),
@@ -63,7 +75,7 @@ impl TokenCache {
         let now = env::unix_seconds(&self.world);
         let current = self.tokens.lock().get(&key).cloned();
         if let Some(token) = current.as_ref().filter(|token| now < token.renew_at) {
-            return Ok(token.text.clone());
+            return Ok(token.clone());
         }
         let lifetime = spec.expiration_seconds.unwrap_or(3600);
         match (objects.token(namespace, account, spec).await, current) {
@@ -72,16 +84,15 @@ impl TokenCache {
                 let jitter = (env::random_u64(&self.world) % (MAX_JITTER_SECONDS * 1000) / 1000) as i64;
                 let renew_at =
                     (expires - lifetime * 20 / 100).min(expires - lifetime + MAX_AGE_SECONDS) - jitter;
-                let token = Token { text: status.token.clone(), expires, renew_at };
-                self.tokens.lock().insert(key, token);
-                Ok(status.token)
+                let token = Token { text: status.token, expires, renew_at };
+                self.tokens.lock().insert(key, token.clone());
+                Ok(token)
             }
             (Err(error), Some(mut token)) if now < token.expires => {
                 tracing::warn!(%error, namespace, account, "a token was not renewed");
                 token.renew_at = now + RETRY_SECONDS;
-                let text = token.text.clone();
-                self.tokens.lock().insert(key, token);
-                Ok(text)
+                self.tokens.lock().insert(key, token.clone());
+                Ok(token)
             }
             (Err(error), Some(_)) => {
                 Err(format!("token \"{namespace}/{account}\" expired and refresh failed: {error}"))

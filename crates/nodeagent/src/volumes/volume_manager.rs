@@ -4,10 +4,12 @@
 //! called again; it may be repeated after any failure, and after a restart of the agent. [`VolumeManager::unmount_all`]
 //! takes them away. Both leave the content of volumes that outlive the pod alone.
 
+use super::csi::mount_error::MountError;
+use super::csi::{CsiOutcome, CsiVolume, CsiVolumes};
 use super::empty_dir::usage;
-use super::mounts::PodMounts;
+use super::mounts::{MountedVolume, PodMounts};
 use super::payload::PayloadSources;
-use super::plugin::{PlanError, VolumePlan, io_text, plan};
+use super::plugin::{PlanError, PlannedVolume, VolumePlan, io_text, plan, unsupported};
 use super::subpath;
 use super::tokens::TokenCache;
 use crate::container::node_facts::pod_dir;
@@ -17,12 +19,13 @@ use crate::pod_facts::ResourceList;
 use api::core::v1::{Pod, Volume};
 use client::Note;
 use env::World;
-use names::node::LOCAL_VOLUME_PLUGIN;
+use futures_util::future::join_all;
+use names::node::{CSI_DIRECTORY, LOCAL_VOLUME_PLUGIN};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The directory of volumes below a pod's.
@@ -31,6 +34,10 @@ const FAILED_MOUNT: &str = "FailedMount";
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(122);
 const MIN_RESYNC: Duration = Duration::from_secs(1);
+/// When a pod whose volumes wait for others is looked at, unless it is woken before.
+const WAIT_RETRY: Duration = Duration::from_secs(5);
+/// How often mounted volumes of drivers are looked at: they may have grown, or have to be published again.
+const CSI_PERIOD: Duration = Duration::from_secs(60);
 /// After how long without its volumes a pod gets an event about all of them.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(123);
 
@@ -67,6 +74,7 @@ struct Shared {
     /// How often files are brought up to date, if changes of their sources are not announced.
     resync: RwLock<Option<Duration>>,
     pods: Mutex<HashMap<String, PodVolumes>>,
+    csi: OnceLock<Arc<CsiVolumes>>,
 }
 
 /// The volumes of a pod that are there, and the failures of the others.
@@ -80,6 +88,9 @@ struct PodVolumes {
     refresh_at: Option<Duration>,
     /// When files that follow a source were brought up to date.
     refreshed_at: Option<Duration>,
+    /// Volumes of drivers, and when they were looked at.
+    csi: BTreeSet<String>,
+    csi_checked_at: Option<Duration>,
 }
 
 impl VolumeManager {
@@ -99,6 +110,7 @@ impl VolumeManager {
             allocatable: RwLock::default(),
             resync: RwLock::default(),
             pods: Mutex::default(),
+            csi: OnceLock::new(),
         };
         VolumeManager { shared: Arc::new(shared) }
     }
@@ -118,32 +130,55 @@ impl VolumeManager {
         *self.shared.resync.write() = Some(period.max(MIN_RESYNC));
     }
 
+    /// Sets the volumes of CSI drivers. Without them a pod cannot have any.
+    pub fn set_csi(&self, csi: Arc<CsiVolumes>) {
+        let _ = self.shared.csi.set(csi);
+    }
+
+    pub fn csi(&self) -> Option<&Arc<CsiVolumes>> {
+        self.shared.csi.get()
+    }
+
     /// Brings the volumes of a pod that its containers mount to the node.
     pub async fn mount_all(&self, pod: &Pod) -> Result<MountOutcome, VolumeError> {
         let shared = &self.shared;
         let uid = &pod.metadata.uid;
         let used = used_volumes(pod);
-        let done = shared.pods.lock().get(uid).map(|it| it.mounts.clone()).unwrap_or_default();
-        let (mut plans, mut failures) = (Vec::new(), Failures::default());
+        let done = self.settled_volumes(uid);
+        let (mut plans, mut csi, mut failures) = (Vec::new(), Vec::new(), Failures::default());
         for volume in pod.spec.volumes.iter().filter(|it| used.contains(&*it.name)) {
-            if done.contains_key(&volume.name) && !is_refreshed(volume) {
+            if done.contains(&volume.name) && !is_refreshed(volume) {
                 continue;
             }
             match self.plan(pod, volume).await {
-                Ok(plan) => plans.push(plan),
+                Ok(PlannedVolume::Machine(plan)) => plans.push(plan),
+                Ok(PlannedVolume::Csi(planned)) if self.csi().is_some() => csi.push(*planned),
+                Ok(PlannedVolume::Csi(planned)) => {
+                    failures.add(&volume.name, unsupported(&planned.spec_name))
+                }
                 Err(error) => failures.add(&volume.name, error),
             }
         }
-        let mounted = match plans.is_empty() {
-            true => Vec::new(),
-            false => self.execute(plans).await,
-        };
+        let (mounted, of_drivers) = tokio::join!(self.execute(plans), self.mount_csi(pod, csi));
         let mut pods = shared.pods.lock();
         let state = pods.entry(uid.clone()).or_default();
         for (plan, result) in mounted {
             match result {
                 Ok(()) => drop(state.mounts.insert(plan.name.clone(), plan.mounted())),
-                Err(message) => failures.notes.push(message),
+                Err(message) => failures.notes.push(Note::warning(FAILED_MOUNT, message)),
+            }
+        }
+        let mut notes = Vec::new();
+        for (name, mount, outcome) in of_drivers {
+            state.csi.insert(name.clone());
+            state.csi_checked_at = Some(shared.world.elapsed());
+            match outcome {
+                Ok(events) => {
+                    notes.extend(events);
+                    state.mounts.insert(name, mount);
+                }
+                Err(MountError::Waiting) => {}
+                Err(MountError::Failed(note)) => failures.notes.push(note),
             }
         }
         // a volume that was there stays usable when its files cannot be brought up to date
@@ -154,9 +189,10 @@ impl VolumeManager {
         state.refreshed_at = has_files.then_some(now);
         if failures.is_empty() && missing.is_empty() {
             (state.failures, state.waiting_since, state.refresh_at) = (0, None, None);
-            return Ok(MountOutcome { mounts: state.mounts.clone(), notes: Vec::new() });
+            return Ok(MountOutcome { mounts: state.mounts.clone(), notes });
         }
-        let error = state.fail(failures, &missing, &used, now);
+        let mut error = state.fail(failures, &missing, &used, now);
+        error.notes.extend(notes);
         if !missing.is_empty() {
             return Err(error);
         }
@@ -164,7 +200,34 @@ impl VolumeManager {
         Ok(MountOutcome { mounts: state.mounts.clone(), notes: error.notes })
     }
 
-    async fn plan(&self, pod: &Pod, volume: &Volume) -> Result<VolumePlan, PlanError> {
+    /// The volumes of a pod that are there and need no look.
+    fn settled_volumes(&self, uid: &str) -> BTreeSet<String> {
+        let pods = self.shared.pods.lock();
+        let Some(state) = pods.get(uid) else { return BTreeSet::new() };
+        let now = self.shared.world.elapsed();
+        let is_checked = state.csi_checked_at.is_some_and(|at| now.saturating_sub(at) < CSI_PERIOD);
+        let mounted = state.mounts.keys();
+        mounted.filter(|name| is_checked || !state.csi.contains(*name)).cloned().collect()
+    }
+
+    /// Has drivers mount volumes of a pod, all at once.
+    async fn mount_csi(
+        &self,
+        pod: &Pod,
+        volumes: Vec<CsiVolume>,
+    ) -> Vec<(String, MountedVolume, CsiOutcome)> {
+        let Some(csi) = self.csi() else { return Vec::new() };
+        let mounts = volumes.into_iter().map(|volume| async move {
+            let (name, is_readonly, is_block) = (volume.name.clone(), volume.is_readonly, volume.is_block());
+            let host_path = csi.path(&pod.metadata.uid, &volume);
+            let mount =
+                MountedVolume { is_block, ..MountedVolume::new(host_path, is_readonly, !is_readonly) };
+            (name, mount, csi.mount(pod, volume).await)
+        });
+        join_all(mounts).await
+    }
+
+    async fn plan(&self, pod: &Pod, volume: &Volume) -> Result<PlannedVolume, PlanError> {
         let shared = &self.shared;
         let directory = pod_dir(&shared.root, &pod.metadata.uid).join(VOLUMES);
         let allocatable = shared.allocatable.read().clone();
@@ -175,6 +238,9 @@ impl VolumeManager {
 
     /// Executes plans on a thread that may block.
     async fn execute(&self, plans: Vec<VolumePlan>) -> Vec<(VolumePlan, Result<(), String>)> {
+        if plans.is_empty() {
+            return Vec::new();
+        }
         let shared = self.shared.clone();
         let work = move || {
             let execute = |plan: VolumePlan| {
@@ -204,7 +270,8 @@ impl VolumeManager {
         let pods = self.shared.pods.lock();
         let files = pods.get(uid).into_iter().flat_map(|it| {
             let resync = it.refreshed_at.zip(resync).map(|(at, period)| at + period);
-            it.refresh_at.into_iter().chain(resync)
+            let csi = it.csi_checked_at.map(|at| at + CSI_PERIOD);
+            it.refresh_at.into_iter().chain(resync).chain(csi)
         });
         let files = files.map(|at| at.saturating_sub(world.elapsed()));
         token.into_iter().chain(files).min()
@@ -215,6 +282,14 @@ impl VolumeManager {
         self.shared.pods.lock().remove(uid);
         self.shared.tokens.remove_pod(uid);
         let (shared, directory) = (self.shared.clone(), pod_dir(&self.shared.root, uid));
+        // paths inside volumes keep them busy
+        let subpaths = directory.join(subpath::DIRECTORY);
+        let work = move || unmount_below(&subpaths, &*shared.filesystem).map_err(|error| io_text(&error));
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))?;
+        if let Some(csi) = self.csi() {
+            csi.unmount_pod(uid).await?;
+        }
+        let shared = self.shared.clone();
         let work = move || remove_volumes(&directory, &*shared.filesystem).map_err(|error| io_text(&error));
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
     }
@@ -227,6 +302,13 @@ impl VolumeManager {
             unless_absent(shared.filesystem.remove_dir_all(&directory)).map_err(|error| io_text(&error))
         };
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// Takes the volumes from the node that no pod uses any more.
+    pub async fn remove_unused(&self) {
+        if let Some(csi) = self.csi() {
+            csi.remove_unused().await;
+        }
     }
 
     /// The uids of pods that have a directory: after a restart of the agent, those that it ran before.
@@ -264,8 +346,8 @@ impl VolumeManager {
 /// What went wrong with volumes of a pod.
 #[derive(Default)]
 struct Failures {
-    /// Texts of events.
-    notes: Vec<String>,
+    /// Events.
+    notes: Vec<Note>,
     /// Errors of volumes that cannot be identified.
     pod: Vec<String>,
 }
@@ -276,7 +358,8 @@ impl Failures {
             PlanError::Pod(error) => self.pod.push(error),
             PlanError::Volume(name, error) => {
                 let name = if name.is_empty() { volume } else { &name };
-                self.notes.push(format!("MountVolume.SetUp failed for volume {name:?} : {error}"));
+                let message = format!("MountVolume.SetUp failed for volume {name:?} : {error}");
+                self.notes.push(Note::warning(FAILED_MOUNT, message));
             }
         }
     }
@@ -295,8 +378,8 @@ impl PodVolumes {
         now: Duration,
     ) -> VolumeError {
         let since = *self.waiting_since.get_or_insert(now);
-        let mut notes: Vec<Note> =
-            failures.notes.into_iter().map(|text| Note::warning(FAILED_MOUNT, text)).collect();
+        let has_failed = !failures.is_empty();
+        let mut notes = failures.notes;
         let is_late = now.saturating_sub(since) >= MOUNT_TIMEOUT;
         let reason = match failures.pod.is_empty() {
             false => Some(failures.pod.join("; ")),
@@ -311,6 +394,9 @@ impl PodVolumes {
             );
             notes.push(Note::warning(FAILED_MOUNT, message));
             self.waiting_since = Some(now);
+        }
+        if !has_failed {
+            return VolumeError { notes, retry_after: WAIT_RETRY };
         }
         let retry_after = FIRST_RETRY.saturating_mul(1 << self.failures.min(16)).min(LAST_RETRY);
         self.failures = self.failures.saturating_add(1);
@@ -339,22 +425,28 @@ fn used_volumes(pod: &Pod) -> BTreeSet<&str> {
     spec.volumes.iter().map(|it| &*it.name).filter(|name| used.contains(name)).collect()
 }
 
+fn unmount_below(directory: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
+    for point in filesystem.mount_points(directory)?.iter().rev() {
+        filesystem.unmount(point)?;
+    }
+    Ok(())
+}
+
 /// Unmounts all below a pod's directory, then removes the volumes that belong to the pod. A directory at which a volume
 /// that outlives the pod was mounted is removed only if it is empty.
 fn remove_volumes(directory: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
     if std::fs::symlink_metadata(directory).is_err() {
         return Ok(());
     }
-    for point in filesystem.mount_points(directory)?.iter().rev() {
-        filesystem.unmount(point)?;
-    }
+    unmount_below(directory, filesystem)?;
     if let Some(point) = filesystem.mount_points(directory)?.first() {
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is mounted", point.display())));
     }
     let volumes = directory.join(VOLUMES);
-    let local = volumes.join(LOCAL_VOLUME_PLUGIN);
-    for entry in std::fs::read_dir(&local).into_iter().flatten() {
-        filesystem.remove_dir(&entry?.path())?;
+    for plugin in [LOCAL_VOLUME_PLUGIN, CSI_DIRECTORY] {
+        for entry in std::fs::read_dir(volumes.join(plugin)).into_iter().flatten() {
+            filesystem.remove_dir(&entry?.path())?;
+        }
     }
     unless_absent(filesystem.remove_dir_all(&volumes))?;
     unless_absent(filesystem.remove_dir_all(&directory.join(subpath::DIRECTORY)))

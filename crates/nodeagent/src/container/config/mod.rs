@@ -3,7 +3,7 @@
 use crate::container::environment::{EnvironmentSources, environment};
 use crate::container::error::ContainerConfigError;
 use crate::container::expansion::{expand, lookup};
-use crate::container::mounts::{MountSources, container_mounts};
+use crate::container::mounts::{MountSources, container_mounts, volume_devices};
 use crate::container::node_facts::NodeFacts;
 use crate::container::resources::container_resources;
 use crate::container::security::{ImageUser, container_security, verify_non_root};
@@ -81,6 +81,8 @@ pub async fn container_config(
         MountSources { pod, pod_ips, volumes: request.volumes, filesystem: sources.filesystem, node };
     let mut mounts = devices.mounts.clone();
     mounts.extend(container_mounts(&mount_sources, container, &envs, env::random_u64(sources.world))?);
+    let mut device_list = volume_devices(request.volumes, container)?;
+    device_list.extend(devices.devices.iter().cloned());
     let user = ImageUser::new(request.image.uid, &request.image.username);
     verify_non_root(pod, container, &user)?;
     let security = container_security(pod, container, &user, request.target_id, node)?;
@@ -107,7 +109,7 @@ pub async fn container_config(
         args: expanded(&container.args),
         working_dir: container.working_dir.clone(),
         mounts,
-        devices: devices.devices.clone(),
+        devices: device_list,
         labels: labels(pod, container),
         annotations: annotations(request),
         log_path: format!("{}/{}.log", container.name, request.restart_count),

@@ -28,7 +28,7 @@ impl Fixture {
             log_dir: dir.path().join("log"),
             ..testing::node()
         };
-        let mounted = MountedVolume { host_path: volume, is_readonly: false, is_managed: true };
+        let mounted = MountedVolume::new(volume, false, true);
         let volumes = PodMounts::from([("v".to_owned(), mounted)]);
         let resources = ContainerResources::default();
         Fixture { dir, node, filesystem: FakeFilesystem::default(), volumes, resources }

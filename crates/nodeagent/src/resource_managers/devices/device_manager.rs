@@ -203,6 +203,14 @@ impl DeviceManager {
         self.notify();
     }
 
+    /// A plugin that has registered through its socket has removed it.
+    pub fn deregister(&self, resource: &str) {
+        let generation = self.inner.lock().plugins.get(resource).map(|it| it.generation);
+        if let Some(generation) = generation {
+            self.stop(resource, generation);
+        }
+    }
+
     /// The resources of the node. Those of plugins that have been gone for long are removed.
     pub fn amounts(&self) -> DeviceAmounts {
         let now = self.options.world.elapsed();

@@ -2,8 +2,11 @@
 
 use super::checkpoint::FILE;
 use super::device_manager::DeviceManager;
+use crate::plugin_watcher::{PluginHandler, RegisteredPlugin};
 use crate::pod_facts::is_extended_resource;
 use crate::resource_managers::unix_server;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use grpc::device_plugin::registration_server::{Registration, RegistrationServer};
 use grpc::device_plugin::{Empty, RegisterRequest};
 use grpc::tonic::codegen::Service as _;
@@ -38,6 +41,32 @@ pub async fn serve(listener: UnixListener, manager: Arc<DeviceManager>) {
         async move { RegistrationServer::from_arc(registrar).call(request).await }
     })
     .await;
+}
+
+/// Plugins that register by a socket of their own.
+impl PluginHandler for DeviceManager {
+    fn validate(&self, plugin: &RegisteredPlugin) -> Result<(), String> {
+        if !plugin.versions.iter().any(|it| it == VERSION) {
+            let versions = plugin.versions.join(" ");
+            return Err(format!(
+                "manager version, {VERSION}, is not among plugin supported versions [{versions}]"
+            ));
+        }
+        match is_extended_resource(&plugin.name) {
+            true => Ok(()),
+            false => Err(format!("invalid name of device plugin socket: {}", plugin.name)),
+        }
+    }
+
+    fn register<'a>(&'a self, plugin: &'a RegisteredPlugin) -> BoxFuture<'a, Result<(), String>> {
+        self.metrics().plugin_registered(&plugin.name);
+        DeviceManager::register(self, &plugin.name, &plugin.endpoint).boxed()
+    }
+
+    fn deregister<'a>(&'a self, plugin: &'a RegisteredPlugin) -> BoxFuture<'a, ()> {
+        DeviceManager::deregister(self, &plugin.name);
+        std::future::ready(()).boxed()
+    }
 }
 
 struct Registrar {

@@ -1,0 +1,131 @@
+//! CSI drivers and their volumes, and the registration of plugins.
+
+use super::parts::Parts;
+use crate::filesystem::LinuxFilesystem;
+use crate::node::NodeHandle;
+use crate::objects::cache::ObjectCache;
+use crate::plugin_watcher::{Handlers, PluginHandler, PluginWatcher};
+use crate::pod::workers::PodWorkers;
+use crate::resource_managers::devices::DeviceManager;
+use crate::stats::AgentMetrics;
+use crate::volumes::csi::service::CallObserver;
+use crate::volumes::csi::{ApiStorage, CsiDrivers, CsiOptions, CsiVolumes, NodeInfoWriter};
+use api::core::v1::Node;
+use api::storage::v1::CSIDriver;
+use client::{Client, Informer, InformerFactory, Recorder};
+use env::World;
+use names::labels;
+use outbound::code_name;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Types of plugins.
+const CSI_TYPE: &str = "CSIPlugin";
+const DEVICE_TYPE: &str = "DevicePlugin";
+
+/// In-tree plugins whose volumes are those of CSI drivers, with the gate that says so, if there is one.
+const MIGRATED: [(&str, &str); 8] = [
+    (labels::AWS_EBS_PLUGIN, "CSIMigrationAWS"),
+    (labels::AZURE_DISK_PLUGIN, "CSIMigrationAzureDisk"),
+    (labels::AZURE_FILE_PLUGIN, "CSIMigrationAzureFile"),
+    (labels::CINDER_PLUGIN, ""),
+    (labels::GCE_PD_PLUGIN, "CSIMigrationGCE"),
+    (labels::PORTWORX_PLUGIN, "CSIMigrationPortworx"),
+    (labels::RBD_PLUGIN, "CSIMigrationRBD"),
+    (labels::VSPHERE_PLUGIN, "CSIMigrationvSphere"),
+];
+
+/// What the storage of a node is made from.
+pub struct StorageParts<'a> {
+    pub parts: &'a Parts,
+    pub client: &'a Client,
+    pub factory: &'a InformerFactory,
+    /// The informer of this one node.
+    pub node: Informer<Node>,
+    pub node_name: &'a str,
+    pub events: Arc<Recorder>,
+    pub objects: Arc<ObjectCache>,
+    pub root_dir: &'a Path,
+    pub has_controlled_attach: bool,
+    pub metrics: AgentMetrics,
+}
+
+/// The storage of a node.
+pub struct Storage {
+    pub volumes: Arc<CsiVolumes>,
+    drivers: Arc<CsiDrivers>,
+    /// Absent without an API server.
+    node_info: Option<Arc<NodeInfoWriter>>,
+    node: Informer<Node>,
+}
+
+pub fn storage(from: StorageParts<'_>) -> Storage {
+    let Parts { gates, names, world, .. } = from.parts;
+    let migrated: BTreeSet<String> = MIGRATED
+        .iter()
+        .filter(|(_, gate)| gate.is_empty() || gates.is_open(gate))
+        .map(|(plugin, _)| (*plugin).to_owned())
+        .collect();
+    let node_info = from
+        .parts
+        .has_api()
+        .then(|| Arc::new(NodeInfoWriter::new(from.client, from.node_name, world.clone(), migrated)));
+    let metrics = from.metrics;
+    let observer: CallObserver = Arc::new(move |driver, method, code, time| {
+        metrics.csi_called(driver, method, code_name(code), time);
+    });
+    let drivers = Arc::new(CsiDrivers::new(node_info.clone(), observer));
+    let api = ApiStorage {
+        client: from.client.clone(),
+        world: world.clone(),
+        node_name: from.node_name.to_owned(),
+        drivers: from.factory.informer::<CSIDriver>(),
+        node: from.node.clone(),
+        events: from.events,
+    };
+    let volumes = CsiVolumes::new(CsiOptions {
+        root: from.root_dir.to_owned(),
+        node_name: from.node_name.to_owned(),
+        plugin_name: names.well_known("csi"),
+        filesystem: Arc::new(LinuxFilesystem),
+        objects: from.objects,
+        api: Arc::new(api),
+        drivers: drivers.clone(),
+        world: world.clone(),
+        has_controlled_attach: from.has_controlled_attach,
+        has_expand_secrets: gates.is_open("CSINodeExpandSecret"),
+    });
+    Storage { volumes, drivers, node_info, node: from.node }
+}
+
+impl Storage {
+    /// Connects the volumes with the node object and the workers of pods.
+    pub fn connect(&self, handle: &NodeHandle, workers: Arc<PodWorkers>) {
+        let node = handle.clone();
+        self.volumes.on_use(move |volumes| node.set_volumes_in_use(volumes));
+        self.volumes.on_change(move |uid| workers.refresh(uid));
+        let volumes = self.volumes.clone();
+        self.node.listen(move |_| volumes.node_changed());
+    }
+
+    /// Takes plugins that register.
+    pub async fn run(
+        &self,
+        devices: Arc<DeviceManager>,
+        root_dir: &Path,
+        world: &World,
+        handle: &NodeHandle,
+    ) {
+        let drivers: Arc<dyn PluginHandler> = self.drivers.clone();
+        let devices: Arc<dyn PluginHandler> = devices;
+        let handlers = Handlers::from([(CSI_TYPE, drivers), (DEVICE_TYPE, devices)]);
+        let watcher = PluginWatcher::new(root_dir, handlers, world.clone());
+        if let Some(node_info) = &self.node_info {
+            let report = |error| handle.set_storage_error(error);
+            tokio::join!(node_info.initialize(report), watcher.run());
+        } else {
+            watcher.run().await;
+        }
+    }
+}
