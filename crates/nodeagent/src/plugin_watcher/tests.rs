@@ -243,7 +243,7 @@ async fn a_csi_driver_that_registers_is_in_the_objects_of_the_node() {
         json!([{"name":"d.example.com","nodeID":"id-1","topologyKeys":null,"allocatable":{"count":7}}]);
     assert_eq!(server.object(CSI_NODE).unwrap()["spec"]["drivers"], expected);
     drop(plugin);
-    while server.object(CSI_NODE).unwrap()["spec"]["drivers"] != json!([]) {
+    while !server.object(CSI_NODE).unwrap()["spec"]["drivers"].is_null() {
         tokio::task::yield_now().await;
     }
     assert!(drivers.service("d.example.com").is_err());

@@ -311,7 +311,7 @@ mod tests {
         let made = server.object(CSI_NODE).unwrap();
         assert_eq!(made["metadata"]["annotations"][MIGRATED_PLUGINS], "kubernetes.io/a,kubernetes.io/b");
         assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], "nu");
-        assert_eq!(made["spec"], json!({"drivers": []}));
+        assert_eq!(made["spec"], json!({"drivers": null}));
         writer.install("d1", info("id1", 5, &[("zone", "z"), ("rack", "r")])).await.unwrap();
         writer.install("d2", info("id2", 1 << 40, &[])).await.unwrap();
         let node = server.object(NODE).unwrap();
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(node["metadata"]["annotations"][CSI_NODE_ID], r#"{"d2":"id2"}"#);
         writer.uninstall("d2").await.unwrap();
         assert!(server.object(NODE).unwrap()["metadata"]["annotations"].get(CSI_NODE_ID).is_none());
-        assert_eq!(server.object(CSI_NODE).unwrap()["spec"]["drivers"], json!([]));
+        assert_eq!(server.object(CSI_NODE).unwrap()["spec"]["drivers"], Value::Null);
         assert_eq!(server.object(NODE).unwrap()["metadata"]["labels"]["rack"], "r");
     }
 
