@@ -1,7 +1,9 @@
 //! What the agent does with a plugin of a type.
 
 use futures_util::future::BoxFuture;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A plugin as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,3 +24,6 @@ pub trait PluginHandler: Send + Sync + 'static {
     /// The socket of a registered plugin is gone.
     fn deregister<'a>(&'a self, plugin: &'a RegisteredPlugin) -> BoxFuture<'a, ()>;
 }
+
+/// Handlers by type of plugin.
+pub type Handlers = BTreeMap<&'static str, Arc<dyn PluginHandler>>;

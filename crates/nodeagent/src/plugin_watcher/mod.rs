@@ -17,7 +17,7 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 
-pub use handler::{PluginHandler, RegisteredPlugin};
+pub use handler::{Handlers, PluginHandler, RegisteredPlugin};
 
 use env::World;
 use futures_util::FutureExt;
@@ -39,9 +39,6 @@ const LAST_RETRY: Duration = Duration::from_secs(122);
 /// How often the directory is read although no change was announced, with and without watches of the kernel.
 const WATCHED_PERIOD: Duration = Duration::from_secs(60);
 const UNWATCHED_PERIOD: Duration = Duration::from_secs(1);
-
-/// Handlers by type of plugin.
-pub type Handlers = BTreeMap<&'static str, Arc<dyn PluginHandler>>;
 
 /// See the module. Its tasks end with it.
 pub struct PluginWatcher {

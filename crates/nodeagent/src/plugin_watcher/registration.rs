@@ -1,7 +1,6 @@
 //! The registration of one plugin.
 
-use super::Handlers;
-use super::handler::{PluginHandler, RegisteredPlugin};
+use super::handler::{Handlers, PluginHandler, RegisteredPlugin};
 use grpc::plugin_registration::registration_client::RegistrationClient;
 use grpc::plugin_registration::{InfoRequest, RegistrationStatus};
 use outbound::{Channel, Dialer, Endpoint};
