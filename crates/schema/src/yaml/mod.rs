@@ -8,6 +8,7 @@
 //! the column of their key, long text folded at eighty columns.
 
 mod read;
+mod refusal;
 mod resolve;
 mod write;
 

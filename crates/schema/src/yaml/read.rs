@@ -4,6 +4,7 @@
 //! luck. Anchored nodes are copied when they are used; the copies are weighed, and a document whose aliases
 //! multiply is refused before it has grown.
 
+use super::refusal;
 use super::resolve::{Plain, resolve, short_float};
 use crate::decode::float_value;
 use crate::text::Text;
@@ -71,6 +72,13 @@ pub fn parse(bytes: &[u8], limits: Limits) -> Result<Document, YamlError> {
     if let Some(line) = line_of_control(text) {
         return Err(at_line(line, "control characters are not allowed"));
     }
+    document(text, limits).or_else(|why| match refusal::first_document(text) {
+        Some(first) => document(first, limits),
+        None => Err(why),
+    })
+}
+
+fn document(text: &str, limits: Limits) -> Result<Document, YamlError> {
     if let Some(value) = plain_json(text, limits) {
         return Ok(Document { value, repeated: Vec::new() });
     }
@@ -310,59 +318,8 @@ impl<'t> Reader<'t> {
     /// The parser's complaint in the words that clients know.
     fn refused(&self, why: &ScanError) -> YamlError {
         let line = why.marker().line().saturating_sub(1);
-        if why.info().contains("found unknown anchor") {
-            let name: String =
-                self.text.chars().skip(why.marker().index()).skip_while(|c| *c == '*').collect();
-            let name = name.split([' ', '\n', '\r', '\t', ',', ']', '}']).next().unwrap_or_default();
-            return YamlError::new(format!("yaml: unknown anchor '{name}' referenced"));
-        }
-        let (what, in_grammar) = translate(why.info());
-        if !in_grammar {
-            return at_line(line, &what);
-        }
-        // complaints about the grammar count lines from zero, and the end of the text is a line of its own
-        let lines = self.text.lines().count();
-        let at_end =
-            line + 1 >= lines && !self.text.ends_with('\n') && at_end_of(self.text, why.marker().index());
-        let line = if at_end { lines } else { line };
-        YamlError::new(if line == 0 { format!("yaml: {what}") } else { format!("yaml: line {line}: {what}") })
+        YamlError::new(refusal::message(self.text, why.marker().index(), line))
     }
-}
-
-/// Whether a position, counted in characters, is at the end of the text.
-fn at_end_of(text: &str, index: usize) -> bool {
-    text.chars().count() <= index
-}
-
-/// The message, and whether the grammar (rather than a character) is wrong.
-fn translate(info: &str) -> (Cow<'_, str>, bool) {
-    for (part, said) in [
-        ("did not find expected node content", "did not find expected node content"),
-        ("did not find expected key", "did not find expected key"),
-        ("expected ',' or ']'", "did not find expected ',' or ']'"),
-        ("expected ',' or '}'", "did not find expected ',' or '}'"),
-        ("expected '-' indicator", "did not find expected '-' indicator"),
-        ("<document start>", "did not find expected <document start>"),
-        ("unexpected eof", "did not find expected node content"),
-    ] {
-        if info.contains(part) {
-            return (said.into(), true);
-        }
-    }
-    for (part, said) in [
-        ("unexpected character", "found character that cannot start any token"),
-        ("tab", "found character that cannot start any token"),
-        ("simple key expect", "could not find expected ':'"),
-        ("found unexpected end of stream", "found unexpected end of stream"),
-        ("unknown escape character", "found unknown escape character"),
-        ("invalid Unicode character", "found invalid Unicode character escape code"),
-        ("recursion limit exceeded", "exceeded max depth"),
-    ] {
-        if info.contains(part) {
-            return (said.into(), false);
-        }
-    }
-    (info.split_once(", ").map_or(info, |(_, what)| what).into(), false)
 }
 
 fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Node, YamlError> {

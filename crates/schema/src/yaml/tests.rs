@@ -88,8 +88,21 @@ fn keys_documents_and_merges() {
 }
 
 #[test]
-fn refusals_in_the_words_that_clients_know() {
+fn brackets_behind_the_first_document_are_no_part_of_it() {
     for (text, expected) in [
+        ("{a: b}]", r#"{"a":"b"}"#),
+        ("{a: {b: [c]}} }", r#"{"a":{"b":["c"]}}"#),
+        ("{\"a\":1}\n,", r#"{"a":1}"#),
+        ("{a: '}]', b: \"}\\\"]\"}]", r#"{"a":"}]","b":"}\"]"}"#),
+        ("[a]]", r#"["a"]"#),
+    ] {
+        assert_eq!(json(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn refusals_in_the_words_that_clients_know() {
+    let cases = [
         ("a: [b", "yaml: line 1: did not find expected ',' or ']'"),
         ("a: [", "yaml: line 1: did not find expected node content"),
         ("{", "yaml: line 1: did not find expected node content"),
@@ -106,9 +119,81 @@ fn refusals_in_the_words_that_clients_know() {
         ("a: &x [*x]", "yaml: anchor value contains itself"),
         ("a: *nope", "yaml: unknown anchor 'nope' referenced"),
         ("a\nb: 1", "yaml: line 2: mapping values are not allowed in this context"),
-    ] {
-        assert_eq!(json(text), expected, "{text}");
-    }
+        ("a: \"x", "yaml: found unexpected end of stream"),
+        ("a: 1\nb\nc: 2\n", "yaml: line 3: could not find expected ':'"),
+        ("a: 1\nb", "yaml: line 3: could not find expected ':'"),
+        ("a: \"x\" y", "yaml: did not find expected key"),
+        ("a: \"x\"]", "yaml: did not find expected key"),
+        ("a: ]", "yaml: did not find expected node content"),
+        ("}", "yaml: did not find expected node content"),
+        ("]", "yaml: did not find expected node content"),
+        ("a: %x", "yaml: found character that cannot start any token"),
+        ("a: `x", "yaml: found character that cannot start any token"),
+        ("a:\n\t- b", "yaml: line 2: found character that cannot start any token"),
+        ("a: \"\\q\"", "yaml: found unknown escape character"),
+        ("a: \"\\x1\"", "yaml: did not find expected hexdecimal number"),
+        ("a: \"\\uD800\"", "yaml: found invalid Unicode character escape code"),
+        ("a: |x\n  b", "yaml: did not find expected comment or line break"),
+        ("a: >5 x\n b", "yaml: did not find expected comment or line break"),
+        ("a: - b", "yaml: block sequence entries are not allowed in this context"),
+        ("- - a\n - b\n  c: d", "yaml: line 1: did not find expected '-' indicator"),
+        ("a: ? b", "yaml: mapping keys are not allowed in this context"),
+        ("[a, b", "yaml: line 1: did not find expected ',' or ']'"),
+        ("[a, b}", "yaml: did not find expected ',' or ']'"),
+        ("{a: b]", "yaml: did not find expected ',' or '}'"),
+        ("{a: b, c", "yaml: line 1: did not find expected ',' or '}'"),
+        ("{a: b,", "yaml: line 1: did not find expected node content"),
+        ("{a:", "yaml: line 1: did not find expected node content"),
+        ("{a", "yaml: line 1: did not find expected ',' or '}'"),
+        ("[a,", "yaml: line 1: did not find expected node content"),
+        ("[", "yaml: line 1: did not find expected node content"),
+        ("a: &", "yaml: did not find expected alphabetic or numeric character"),
+        ("a: * ", "yaml: did not find expected alphabetic or numeric character"),
+        ("a: !<x", "yaml: did not find the expected '>'"),
+        ("a: !x!y z", "yaml: found undefined tag handle"),
+        ("%YAML 9\n---\na: b", "yaml: did not find expected digit or '.' character"),
+        ("a: {b: c}}\n", "yaml: did not find expected key"),
+        ("a: [b\nc: d\n", "yaml: line 1: did not find expected ',' or ']'"),
+        ("a:\n  b: c\n d: e", "yaml: line 2: did not find expected key"),
+        ("a:\n- b\n c: d", "yaml: line 3: mapping values are not allowed in this context"),
+        ("a: |\n b\nc", "yaml: line 4: could not find expected ':'"),
+        ("a: 'it''s' b", "yaml: did not find expected key"),
+        ("- a\n  b: c\n d", "yaml: line 2: mapping values are not allowed in this context"),
+        ("a: b\n  c: d", "yaml: line 2: mapping values are not allowed in this context"),
+        ("- a\n- b\n c: d\n", "yaml: line 3: mapping values are not allowed in this context"),
+        ("a: [b: c: d]", "yaml: did not find expected ',' or ']'"),
+        ("{a: b: c}", "yaml: did not find expected ',' or '}'"),
+        ("[a b c", "yaml: line 1: did not find expected ',' or ']'"),
+        ("[a\n b: c", "yaml: line 1: did not find expected ',' or ']'"),
+        ("\"a\" b: c", "yaml: did not find expected key"),
+        ("a: \"b\n---\nc\"", "yaml: line 2: found unexpected document indicator"),
+        ("a: 'b\n...\n'", "yaml: line 2: found unexpected document indicator"),
+        ("{\"a\":1,,}", "yaml: did not find expected node content"),
+        ("[,]", "yaml: did not find expected node content"),
+        ("{,}", "yaml: did not find expected node content"),
+        ("{\"a\" \"b\"}", "yaml: did not find expected ',' or '}'"),
+        ("{\"a\":\"b\" \"c\"}", "yaml: did not find expected ',' or '}'"),
+        ("{\"a\"1}", "yaml: did not find expected ',' or '}'"),
+        ("{\"a\":\"b\"\"}", "yaml: found unexpected end of stream"),
+        ("{\"a\":\"b}", "yaml: found unexpected end of stream"),
+        ("{\"a\":\"b\\}", "yaml: found unknown escape character"),
+        ("{\"a\":{\"b\":1}", "yaml: line 1: did not find expected ',' or '}'"),
+        ("{\"a\":[1,2}", "yaml: did not find expected ',' or ']'"),
+        ("{\"a\":[1,2]]}", "yaml: did not find expected ',' or '}'"),
+        ("a:\n  - b\n -c", "yaml: line 2: did not find expected key"),
+        ("- a\n-b\n", "yaml: line 3: could not find expected ':'"),
+        ("key: [a, b]: c", "yaml: mapping values are not allowed in this context"),
+        ("? [a\n", "yaml: line 1: did not find expected ',' or ']'"),
+        ("!!", "yaml: did not find expected tag URI"),
+        ("*a", "yaml: unknown anchor 'a' referenced"),
+        ("---\n%", "yaml: line 2: could not find expected directive name"),
+        ("a: |+5-\n", "yaml: did not find expected comment or line break"),
+        ("a: |0\n x", "yaml: found an indentation indicator equal to 0"),
+        ("a: >\n\t x", "yaml: line 2: found a tab character where an indentation space is expected"),
+    ];
+    let found = cases.map(|(text, expected)| (text, json(text), expected));
+    let differing: Vec<_> = found.iter().filter(|(_, found, expected)| found != expected).collect();
+    assert!(differing.is_empty(), "{differing:#?}");
     let why = parse(b"a: [b", Limits::default()).unwrap_err();
     assert_eq!(
         why.to_string(),
