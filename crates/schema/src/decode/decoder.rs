@@ -5,6 +5,7 @@ use super::entries::{Entries, FieldBits};
 use super::error::DecodeError;
 use super::mismatch::{self, Place};
 use super::numbers::{float_value, whole, whole_or_float};
+use super::repeated_keys::repeated_keys;
 use super::strict_errors::{StrictError, StrictErrors};
 use crate::path::Path;
 use crate::source::{Json, MapText, Source, SyntaxError, Token, Tree};
@@ -38,7 +39,11 @@ fn untyped(bytes: &[u8], settle: bool) -> Result<Decoded, DecodeError> {
     let token = decoder.source.value()?;
     let value = decoder.any(token, &Path::ROOT)?;
     decoder.source.end()?;
-    Ok(Decoded { value, strict_errors: decoder.into_strict_errors() })
+    let mut strict_errors = decoder.into_strict_errors();
+    if !strict_errors.is_empty() {
+        strict_errors = repeated_keys(bytes, StrictErrors::default())?;
+    }
+    Ok(Decoded { value, strict_errors })
 }
 
 /// The compact text of a map.
@@ -61,6 +66,8 @@ pub(super) struct Decoder<S> {
     pub(super) settle: bool,
     /// StrictErrors of metadata in a loose object, which are listed last.
     pub(super) late: Vec<StrictError>,
+    /// Whether the whole object is of a loose type: then duplicate keys are reported everywhere.
+    pub(super) is_custom: bool,
     /// Whether a loose type drops null and unknown fields.
     pub(super) prunes: bool,
     /// Whether numbers out of the range of their type wrap around.
@@ -79,7 +86,8 @@ const MOST_STRUCTURES: usize = 150;
 
 impl<S> Decoder<S> {
     pub(super) fn new(source: S, ty: &Type) -> Self {
-        Decoder { strict_errors: StrictErrors::for_type(ty), ..Self::untyped(source) }
+        let strict_errors = StrictErrors::for_type(ty);
+        Decoder { strict_errors, is_custom: ty.loose, ..Self::untyped(source) }
     }
 
     pub(super) fn untyped(source: S) -> Self {
@@ -88,6 +96,7 @@ impl<S> Decoder<S> {
             strict_errors: StrictErrors::default(),
             settle: true,
             late: Vec::new(),
+            is_custom: false,
             prunes: true,
             wraps: false,
             mismatch: None,
@@ -161,6 +170,9 @@ impl<'a, S: Source<'a>> Decoder<S> {
             return Ok(Value::Map(Map::from_sorted(entries.entries)));
         }
         undeclared.extend(entries.entries);
+        if self.is_custom {
+            return Ok(self.sorted(undeclared, path));
+        }
         Ok(Value::Map(Map::from_unsorted(undeclared).0))
     }
 
@@ -174,16 +186,25 @@ impl<'a, S: Source<'a>> Decoder<S> {
         let path = path.field(&key);
         let token = self.source.value()?;
         match ty.unknown {
-            Unknown::Report if self.prunes || !ty.loose => {
-                self.strict_errors.unknown(&path);
-                self.source.skip(&token)?;
-            }
+            Unknown::Report if self.prunes || !ty.loose => self.unknown(token, &path)?,
             _ => {
                 let value = self.any(token, &path)?;
                 entries.push((Cow::Owned(key.into_owned()), value));
             }
         }
         Ok(())
+    }
+
+    /// Reports an unknown field, whose value is dropped.
+    fn unknown(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<(), DecodeError> {
+        let is_repeated = self.strict_errors.unknown(path);
+        if !self.is_custom {
+            return Ok(self.source.skip(&token)?);
+        }
+        if is_repeated {
+            self.strict_errors.duplicate(path);
+        }
+        self.any(token, path).map(drop)
     }
 
     /// A field whose key may have had a value before: a structure is read over it, and null leaves it.
@@ -481,9 +502,8 @@ impl<'a, S: Source<'a>> Decoder<S> {
             token if !self.prunes => self.any(token, path),
             Token::Map => {
                 while let Some(key) = self.source.key()? {
-                    self.strict_errors.unknown(&path.field(&key));
                     let token = self.source.value()?;
-                    self.source.skip(&token)?;
+                    self.unknown(token, &path.field(&key))?;
                 }
                 Ok(Value::map())
             }

@@ -11,6 +11,7 @@ mod error;
 mod mismatch;
 mod numbers;
 mod partial;
+mod repeated_keys;
 mod strict_errors;
 mod type_meta;
 
@@ -26,6 +27,7 @@ pub use type_meta::TypeMeta;
 
 use self::decoder::Decoder;
 use self::mismatch::Place;
+use self::repeated_keys::repeated_keys;
 use self::strict_errors::StrictErrors;
 use crate::path::Path;
 use crate::source::{Json, Source, SyntaxError, Token, Tree};
@@ -42,7 +44,15 @@ pub enum Numbers {
 
 /// Decodes JSON text against a type.
 pub fn json(bytes: &[u8], ty: &Type) -> Result<Decoded, DecodeError> {
-    decode(Json::new(bytes)?, ty)
+    let mut decoded = decode(Json::new(bytes)?, ty)?;
+    // the text of a custom resource is read as a whole before its schema is looked at
+    if ty.loose && decoded.strict_errors.iter().any(StrictError::is_duplicate) {
+        let mut all = repeated_keys(bytes, StrictErrors::for_type(ty))?;
+        decoded.strict_errors.retain(|it| !it.is_duplicate());
+        all.append(&mut decoded.strict_errors);
+        decoded.strict_errors = all;
+    }
+    Ok(decoded)
 }
 
 /// Decodes text that [`encode`](crate::encode) wrote for the same type.
@@ -129,7 +139,7 @@ fn sort_strict_errors(ty: &Type, strict_errors: &mut [StrictError]) {
         return;
     }
     strict_errors.sort_by_cached_key(|strict_error| match strict_error {
-        StrictError::Duplicate(path) => (-i32::from(path.starts_with("metadata.")), String::new()),
+        StrictError::Duplicate(_) => (0, String::new()),
         StrictError::Unknown(path) if path.starts_with("metadata.") => (1, path.clone()),
         StrictError::Unknown(path) if !path.contains(".metadata.") => (2, path.clone()),
         StrictError::Unknown(path) => (3, path.clone()),

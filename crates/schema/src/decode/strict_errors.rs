@@ -19,6 +19,12 @@ pub enum StrictError {
     Duplicate(String),
 }
 
+impl StrictError {
+    pub(super) fn is_duplicate(&self) -> bool {
+        matches!(self, StrictError::Duplicate(_))
+    }
+}
+
 impl std::fmt::Display for StrictError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -49,20 +55,24 @@ impl StrictErrors {
         self.add(StrictError::Duplicate, path);
     }
 
-    pub(super) fn unknown(&mut self, path: &Path<'_>) {
-        self.add(StrictError::Unknown, path);
+    /// Returns whether the same field has been reported before.
+    pub(super) fn unknown(&mut self, path: &Path<'_>) -> bool {
+        self.add(StrictError::Unknown, path)
     }
 
-    fn add(&mut self, strict_error: impl FnOnce(String) -> StrictError, path: &Path<'_>) {
+    /// Adds a strict error, unless it is there already; returns whether it is.
+    fn add(&mut self, strict_error: impl FnOnce(String) -> StrictError, path: &Path<'_>) -> bool {
         if self.is_full() {
-            return;
+            return false;
         }
         let path = path.to_string();
         self.bytes += path.len();
         let strict_error = strict_error(path);
-        if self.seen.insert(strict_error.clone()) {
+        let is_new = self.seen.insert(strict_error.clone());
+        if is_new {
             self.list.push(strict_error);
         }
+        !is_new
     }
 
     fn is_full(&self) -> bool {

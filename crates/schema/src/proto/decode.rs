@@ -71,6 +71,9 @@ struct ScalarMessage<'a> {
     bytes: &'a [u8],
 }
 
+/// The message around a list that is the value of a map. The API has one such type.
+const LIST_MESSAGE: &str = "ExtraValue";
+
 #[derive(Default)]
 struct Decoder {
     /// The first error of a value that the wire can have and JSON cannot.
@@ -186,7 +189,7 @@ impl Decoder {
         let mut slot = Slot::of(shape);
         if let Shape::List(_) | Shape::Map(_) = shape {
             let mut inside = Reader::new(delimited(reader, wire, name)?);
-            while let Some((number, wire)) = inside.tag("items")? {
+            while let Some((number, wire)) = inside.tag(LIST_MESSAGE)? {
                 match number {
                     1 => self.occurrence(&mut inside, shape, wire, &mut slot, "items", depth + 1)?,
                     _ => inside.skip(wire)?,
