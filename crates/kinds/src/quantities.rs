@@ -127,7 +127,7 @@ pub(crate) fn amount(name: &str, value: &Value, path: &Path<'_>, out: &mut Probl
     if quantity.sign() < 0 {
         out.push(Problem::invalid(path, value, "must be greater than or equal to 0"));
     }
-    if (COUNTED.contains(&name) || is_extended(name)) && quantity.milli() % 1000 != 0 {
+    if (COUNTED.contains(&name) || is_extended(name)) && !quantity.is_whole() {
         out.push(check::invalid_formatted(path, &format_value(value), "must be an integer"));
     }
 }
@@ -135,8 +135,7 @@ pub(crate) fn amount(name: &str, value: &Value, path: &Path<'_>, out: &mut Probl
 /// Huge pages come in multiples of their size.
 fn huge_pages(name: &str, value: &Value, path: &Path<'_>, out: &mut Problems) {
     let Some(size) = name.strip_prefix(HUGE_PAGES) else { return };
-    let size =
-        size.parse::<Quantity>().map_or(0, |size| if size.milli() % 1000 == 0 { size.whole() } else { 0 });
+    let size = size.parse::<Quantity>().map_or(0, |size| if size.is_whole() { size.whole() } else { 0 });
     if size <= 0 || parse(value).whole() % size != 0 {
         let why = format!("{} is not positive integer multiple of {name}", read::text(value));
         out.push(Problem::invalid(path, value, &why));

@@ -246,7 +246,7 @@ fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
     }
     for (at, claim) in new.items(&["spec", "volumeClaimTemplates"]).iter().enumerate() {
         let Some(storage) = claim.at(&["spec", "resources", "requests", "storage"]) else { continue };
-        if quantities::parse(storage).milli() % 1000 != 0 {
+        if !quantities::parse(storage).is_whole() {
             out.push(format!(
                 "spec.volumeClaimTemplates[{at}].resources.requests[storage]: fractional byte value {:?} is invalid, must \
                  be an integer",

@@ -200,10 +200,13 @@ pub(crate) fn spec(spec: &Value, alone: bool, path: &Path<'_>, out: &mut Problem
     let (one, other) = (spec.at(&["dataSource"]), spec.at(&["dataSourceRef"]));
     if let (Some(one), Some(other)) = (one.filter(|it| !it.is_null()), other.filter(|it| !it.is_null())) {
         let agree = ["apiGroup", "kind", "name"].iter().all(|it| one.text(&[it]) == other.text(&[it]));
-        if !agree {
-            let formatted = "field.Path{name:\"dataSource\", index:\"\", parent:(*field.Path)(0xc000000000)}";
-            out.push(check::invalid_formatted(path, formatted, "must match dataSourceRef"));
-        }
+        let why = if !other.text(&["namespace"]).is_empty() {
+            Some("may not be specified when dataSourceRef.namespace is specified")
+        } else {
+            (!agree).then_some("must match dataSourceRef")
+        };
+        let formatted = "field.Path{name:\"dataSource\", index:\"\", parent:(*field.Path)(0xc000000000)}";
+        out.extend(why.map(|why| check::invalid_formatted(path, formatted, why)));
     }
 }
 
@@ -214,6 +217,10 @@ fn data_source(source: &Value, path: &Path<'_>, out: &mut Problems) {
     if source.text(&["apiGroup"]).is_empty() && kind != "PersistentVolumeClaim" {
         const WHY: &str = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
         out.push(Problem::invalid_text(path, kind, WHY));
+    }
+    match source.text(&["namespace"]) {
+        "" => {}
+        namespace => check::label(namespace, &path.field("namespace"), out),
     }
 }
 
@@ -335,7 +342,7 @@ fn warn(object: &Value) -> Vec<String> {
     let mut out = Vec::new();
     for list in ["requests", "limits"] {
         if let Some(value) = object.at(&["spec", "resources", list, "storage"])
-            && quantities::parse(value).milli() % 1000 != 0
+            && !quantities::parse(value).is_whole()
         {
             let text = read::text(value);
             out.push(format!(

@@ -77,7 +77,14 @@ impl Quantity {
         self.scaled(MILLI)
     }
 
-    /// Whether it is a whole number that fits 64 bits.
+    /// Whether it is whole once it is rounded to thousandths, away from zero.
+    pub fn is_whole(&self) -> bool {
+        let (milli, exact) = self.at_exponent(MILLI);
+        // what does not fit has an exponent, and nothing behind the point
+        milli % 1000 == 0 || !exact && matches!(milli, i128::MIN | i128::MAX)
+    }
+
+    /// The whole number, if it is one that fits 64 bits.
     pub fn as_whole(&self) -> Option<i64> {
         let (mantissa, exact) = self.at_exponent(0);
         i64::try_from(mantissa).ok().filter(|_| exact)

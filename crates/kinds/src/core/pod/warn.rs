@@ -198,8 +198,7 @@ fn container(one: &Value, path: &dyn Fn() -> String, out: &mut Vec<String>) {
 /// There are no parts of bytes.
 fn fractions(resources: &Map, path: &dyn Fn() -> String, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
-        if let Some(value) = resources.get(name).filter(|value| quantities::parse(value).milli() % 1000 != 0)
-        {
+        if let Some(value) = resources.get(name).filter(|value| !quantities::parse(value).is_whole()) {
             let text = read::text(value);
             out.push(format!(
                 "{}[{name}]: fractional byte value {text:?} is invalid, must be an integer",
