@@ -12,7 +12,7 @@ use schema::{Path, Value};
 pub(super) fn check(schema: &Value, path: &Path<'_>, out: &mut Problems) {
     let Some(declaration) = declaration(schema) else { return };
     let mut costs = Costs {
-        invalid: out.iter().map(|it| it.field.clone()).collect(),
+        invalid: out.iter().map(|it| place_of(it).to_owned()).collect(),
         total: 0,
         patterns: 0,
         each: Vec::new(),
@@ -31,6 +31,15 @@ pub(super) fn check(schema: &Value, path: &Path<'_>, out: &mut Problems) {
         let what = format!("{RULES} estimated rule cost total for entire OpenAPIv3 schema");
         out.push(Problem::forbidden(path, &too_expensive(&what, costs.total, cel::PER_SCHEMA)));
     }
+}
+
+/// The schema that a problem is found in: problems of the keys and items of a list belong to the list.
+fn place_of(problem: &Problem) -> &str {
+    const OF_LIST: [&str; 4] =
+        ["so it must have a default", "so it cannot be nullable", "if parent array's", "as item of a list"];
+    let is_of_list = OF_LIST.iter().any(|words| problem.message.contains(words));
+    let list = problem.field.rsplit_once(".items").filter(|_| is_of_list);
+    list.map_or(&problem.field, |(list, _)| list)
 }
 
 /// The most bytes of the patterns of all rules together, by estimate.
@@ -72,9 +81,6 @@ fn below(
     costs: &mut Costs,
     out: &mut Problems,
 ) {
-    if let Some(declaration) = declaration {
-        here(schema, declaration, place, path, costs, out);
-    }
     let item = declaration.and_then(Declaration::item);
     if let Some(more) = additional(schema) {
         let inner = place.within(read::opt_int(schema, &["maxProperties"]));
@@ -92,6 +98,10 @@ fn below(
         }
         below(items, item, &inner, &path.field("items"), costs, out);
     }
+    // the inner schemas come first
+    if let Some(declaration) = declaration {
+        here(schema, declaration, place, path, costs, out);
+    }
 }
 
 fn here(
@@ -106,7 +116,8 @@ fn here(
     let rules = schema.items(&[RULES]);
     // rules of a schema with a problem here or below are not checked
     let here = path.to_string();
-    let within = |field: &String| field.strip_prefix(&here).is_some_and(|it| it.starts_with(['.', '[']));
+    let is_within = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+    let within = |field: &String| field.strip_prefix(&here).is_some_and(is_within);
     if rules.is_empty() || costs.invalid.iter().any(within) {
         return;
     }

@@ -6,7 +6,7 @@ use super::list_keys::key_of;
 use super::scale::Paths;
 use super::{embedded, rule_evaluation, value};
 use crate::check::{self, Problems};
-use rest::hooks::Rules;
+use rest::hooks::{RuledWrite, Rules};
 use rest::metrics::Timing;
 use schema::problem::{Problem, Reason};
 use schema::table::ListKind;
@@ -29,7 +29,8 @@ impl Validator {
 }
 
 impl Rules for Validator {
-    fn check(&self, object: &Value, old: Option<&Value>, subresource: &str, timing: &Timing<'_>) -> Problems {
+    fn check(&self, write: &RuledWrite<'_>, timing: &Timing<'_>) -> Problems {
+        let RuledWrite { object, old, subresource, metadata } = *write;
         let schema = self.schema.get_or_init(|| timing.compiling(&self.make, |it| it.ruled));
         let mut out = value::check(schema, object, "");
         if let Some(scale) = &self.scale {
@@ -51,7 +52,7 @@ impl Rules for Validator {
             out.extend(flaws);
         }
         if schema.ruled {
-            if out.iter().any(hides_more) {
+            if metadata.iter().chain(&out).any(hides_more) {
                 let message = "Invalid value: \"null\": some validation rules were not checked because the object was \
                                invalid; correct the existing errors to complete validation";
                 let field = NOWHERE.to_owned();

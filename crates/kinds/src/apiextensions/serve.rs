@@ -115,6 +115,7 @@ impl Common<'_> {
 
     fn kind(&self, version: &Value, root: Ref<Type>) -> Kind {
         let going = read::has(self.definition, &["metadata", "deletionTimestamp"]);
+        let namespaced = self.definition.text(&["spec", "scope"]) == "Namespaced";
         let verbs = VERBS.iter().filter(|verb| !(going && NOT_WHILE_GOING.contains(verb)));
         Kind {
             name: self.text("kind").into(),
@@ -123,7 +124,7 @@ impl Common<'_> {
             group: self.group(),
             version: version.text(&["name"]).to_owned().into(),
             root,
-            namespaced: self.definition.text(&["spec", "scope"]) == "Namespaced",
+            namespaced,
             short_names: texts(self.names.items(&["shortNames"])),
             categories: texts(self.names.items(&["categories"])),
             verbs: verbs.map(|verb| Text::Borrowed(verb)).collect(),
@@ -138,7 +139,7 @@ impl Common<'_> {
             counts_generation: true,
             expires: false,
             unstored: false,
-            selects_namespace: true,
+            selects_namespace: namespaced,
             selects_by_name: false,
             on: true,
             gate: "".into(),

@@ -89,7 +89,8 @@ impl ShapeInterner {
 
     /// The shape of a value, and its number.
     fn shape(&mut self, schema: &Value) -> (Shape, usize) {
-        if read::flag(schema, &[INT_OR_STRING]) {
+        // a type beside it is the one that an apply checks
+        if read::flag(schema, &[INT_OR_STRING]) && schema.text(&["type"]).is_empty() {
             return self.scalar(Scalar::IntOrString);
         }
         match schema.text(&["type"]) {

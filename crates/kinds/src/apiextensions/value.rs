@@ -41,7 +41,10 @@ impl<'a> Checker<'a> {
         if at.is_root() {
             return self.add_whole(reason, message);
         }
-        let field = if self.root.is_empty() { at.to_string() } else { format!("{}.{at}", self.root) };
+        let at = at.to_string();
+        // an entry of the value itself
+        let at = at.strip_prefix('.').unwrap_or(&at);
+        let field = if self.root.is_empty() { at.to_owned() } else { format!("{}.{at}", self.root) };
         self.problems.push(Problem { reason, field, message });
     }
 
@@ -222,7 +225,9 @@ impl<'a> Checker<'a> {
 
     fn options(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
         let allowed = &schema.options;
-        if allowed.is_empty() || allowed.iter().any(|it| it == value || is_converted(value, it)) {
+        // null is never among the options, even if the list has it
+        let is_option = |it: &Value| !value.is_null() && (it == value || is_converted(value, it));
+        if allowed.is_empty() || allowed.iter().any(is_option) {
             return;
         }
         let text_of = |it: &Value| match it {

@@ -6,7 +6,7 @@ use crate::model::operation::Operation;
 use crate::pipeline::api::Api;
 use crate::pipeline::own;
 use crate::pipeline::request::Write;
-use schema::{Value, decode, defaults};
+use schema::{Value, decode};
 
 /// Runs the plugins, and confines the object again if a webhook has changed it.
 pub(crate) async fn admit(
@@ -55,16 +55,12 @@ fn confine_again(api: &Api, write: &mut Write<'_, '_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Sets the status of a new object: empty, or the default that a custom kind declares, which a read would show.
+/// Sets the status of a new object: empty.
 fn clear_status(write: &mut Write<'_, '_>) {
-    let resource = write.resource();
-    let field = resource.kind.root.field("status");
+    let field = write.resource().kind.root.field("status");
     let empty: Option<Value> = field.and_then(|(_, field)| decode::zero_when_absent(field));
     match empty {
         Some(empty) => write.object.set(&["status"], empty),
         None => drop(write.object.unset(&["status"])),
-    }
-    if resource.hooks.storage.custom_versions.is_some() {
-        defaults::apply(&resource.kind.root, &mut write.object);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::model::context::Context;
 use crate::model::error::ApiError;
-use crate::model::hooks::MetadataRules;
+use crate::model::hooks::{MetadataRules, RuledWrite};
 use crate::model::metadata;
 use crate::model::operation::Operation;
 use crate::pipeline::api::Api;
@@ -69,7 +69,8 @@ fn problems_of_new(api: &Api, write: &mut Write<'_, '_>, context: &Context<'_>) 
     if let Some(validate) = hooks.create.validate {
         problems.extend(validate(&write.object, context));
     }
-    problems.extend(problems_of_custom_rules(api, write));
+    let custom = problems_of_custom_rules(api, write, &problems);
+    problems.extend(custom);
     if !metadata_first && problems.is_empty() {
         problems = problems_of_new_metadata(write);
     }
@@ -121,14 +122,21 @@ fn problems_of_next(api: &Api, write: &mut Write<'_, '_>, old: &Value, context: 
             MetadataRules::OfChange => problems.extend(of_change.iter().cloned()),
         }
     }
-    problems.extend(problems_of_custom_rules(api, write));
+    let custom = problems_of_custom_rules(api, write, &problems);
+    problems.extend(custom);
     problems
 }
 
-/// Problems by the rules of a custom kind.
-fn problems_of_custom_rules(api: &Api, write: &Write<'_, '_>) -> Problems {
+/// Problems by the rules of a custom kind, after those of its metadata.
+fn problems_of_custom_rules(api: &Api, write: &Write<'_, '_>, metadata: &Problems) -> Problems {
     let Some(rules) = &write.resource().hooks.write.rules else { return Problems::default() };
-    rules.check(&write.object, write.old(), write.request.subresource, &api.timing())
+    let checked = RuledWrite {
+        object: &write.object,
+        old: write.old(),
+        subresource: write.request.subresource,
+        metadata,
+    };
+    rules.check(&checked, &api.timing())
 }
 
 /// Runs validating admission, as a dry run if the object cannot be stored.

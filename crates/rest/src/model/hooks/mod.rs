@@ -191,6 +191,15 @@ impl StorageHooks {
 
 /// The validation rules of a custom kind.
 pub trait Rules: Send + Sync {
-    /// The problems of a new object or next state, written through a subresource or (empty) as a whole.
-    fn check(&self, object: &Value, old: Option<&Value>, subresource: &str, timing: &Timing<'_>) -> Problems;
+    fn check(&self, write: &RuledWrite<'_>, timing: &Timing<'_>) -> Problems;
+}
+
+/// A new object or next state of a custom kind.
+pub struct RuledWrite<'a> {
+    pub object: &'a Value,
+    pub old: Option<&'a Value>,
+    /// Empty if the whole object is written.
+    pub subresource: &'a str,
+    /// The problems of its metadata.
+    pub metadata: &'a Problems,
 }
