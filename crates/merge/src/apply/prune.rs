@@ -29,6 +29,10 @@ pub(super) fn prune(
         return prune_in_version(write, write.ty, &last.api_version, merged, last, managed);
     }
     match convert_to(write, &last.api_version, &merged) {
+        // a field of a custom resource has one path in all versions, and may be undeclared in others
+        Conversion::Converted(..) if write.ty.loose => {
+            prune_in_version(write, write.ty, &last.api_version, merged, last, managed)
+        }
         Conversion::Converted(ty, there) => {
             let there = prune_in_version(write, &ty, &last.api_version, there, last, managed)?;
             match convert_to(write, write.api_version, &there) {
@@ -94,6 +98,7 @@ fn prune_in_version(
     for (version, claims) in claims {
         let claim = FieldSet::unite_all(claims);
         match convert_to(write, version, &merged) {
+            Conversion::Converted(..) if ty.loose => here.unite(claim),
             Conversion::Converted(ty, there) => elsewhere.push((version, ty, there, claim)),
             Conversion::Same => here.unite(claim),
             Conversion::Gone => {}

@@ -103,7 +103,11 @@ pub(super) fn key_of(item: &Value, key: &str) -> Result<Key, Error> {
 
 fn merge_key(map: &Map, key: &str) -> Result<Key, Error> {
     match map.get(key) {
-        None | Some(Value::Null | Value::List(_) | Value::Map(_)) => {
+        Some(Value::List(_) | Value::Map(_)) => {
+            let map = format_value(&Value::Map(map.clone()));
+            Err(Error::InvalidPatch(format!("map: {map} has a merge key that is no scalar: {key}")))
+        }
+        None | Some(Value::Null) => {
             let map = format_value(&Value::Map(map.clone()));
             Err(Error::Unmergeable(format!("map: {map} does not contain declared merge key: {key}")))
         }

@@ -2,8 +2,8 @@
 //!
 //! Text with a form of its own (quantities, times, numbers that may be text) is left to the decoder.
 
-use schema::Value;
 use schema::table::{Scalar, Shape, Type};
+use schema::{Value, encode};
 
 /// The first thing, in the order of the table, that has another form than its type says.
 pub fn misfit(ty: &Type, object: &Value) -> Option<String> {
@@ -76,6 +76,7 @@ fn own_misfit(value: &Value, wanted: &str) -> Option<String> {
 fn integer_misfit(value: &Value) -> Option<String> {
     let shown = match value {
         Value::Int(number) if i32::try_from(*number).is_err() => number.to_string(),
+        Value::Float(number) if number.fract() != 0.0 => encode::float_text(*number),
         _ => return None,
     };
     Some(format!("json: cannot unmarshal number {shown} into Go value of type int32"))
