@@ -4,13 +4,13 @@ use crate::model::error::{ApiError, Subject};
 use crate::model::options::FieldValidation;
 use crate::pipeline::api::Api;
 use crate::pipeline::decode::{
-    Input, NO_TYPE, is_of_kind, is_of_schema, not_an_object, report_strict_errors, type_name, untyped_field,
+    Input, NO_TYPE, is_of_kind, is_of_schema, not_an_object, report_strict_errors, type_name,
 };
 use crate::pipeline::request::{WriteOutcome, WriteRequest};
 use crate::verbs::update::check_name;
 use merge::json_patch::Form;
 use merge::{Error, JsonPatch, document};
-use schema::decode::{DecodeError, Decoded, Numbers};
+use schema::decode::{DecodeError, Decoded, Numbers, TypeMeta};
 use schema::problem::{Problem, Problems};
 use schema::table::{Field, Shape, Type};
 use schema::{Map, Path, Value, decode, encode};
@@ -40,13 +40,14 @@ impl Api {
         let resource = request.target().clone();
         let validation = request.options.field_validation;
         let name = request.name;
-        let patch = parse(kind, input, request);
+        let parsed = parse(kind, input, validation);
         // the error of an invalid patch comes after that of a missing object
-        if patch.is_err() {
+        if parsed.is_err() {
             let current = request.resource.collection.cache.get(request.namespace, name);
             current.ok_or_else(|| ApiError::not_found(request.resource.subject(name)))?;
         }
-        let patch = patch?;
+        // flaws of the text are reported with those of the patched object, once it has its type
+        let (patch, flaws) = parsed?;
         // a patch can point into managed fields, which are kept as text
         let into_record = kind == PatchKind::Json && mentions(&input.bytes, RECORD.as_bytes());
         self.replace(request, &|old, warnings| {
@@ -75,29 +76,29 @@ impl Api {
                 };
                 let fields = patched.as_map().into_iter().flat_map(Map::keys);
                 let unknown = fields.filter(|field| !is_known(field));
-                let strict_errors = unknown.map(|field| format!("unknown field {field:?}")).collect();
+                let unknown = unknown.map(|field| format!("unknown field {field:?}"));
+                let strict_errors = flaws.iter().cloned().chain(unknown).collect();
                 report_strict_errors(strict_errors, validation, warnings).map_err(|why| refused(&why))?;
                 let mut nameless = Value::map();
                 nameless.set(&["metadata", "name"], patched.text(&["name"]));
                 check_name(&nameless, name)?;
                 return Err(refused("the kind and version of an object cannot change"));
             }
-            if ty.loose && patched.as_map().is_some() {
-                if let Some(why) = untyped_field(&patched) {
-                    return Err(refused(&format!("{NO_TYPE}: {why}")));
-                }
-                if patched.text(&["kind"]).is_empty() {
-                    let formatted = patch.patch_text(ty, old, input);
-                    return Err(refused(&format!("Object 'Kind' is missing in '{formatted}'")));
-                }
+            // the type is read first, and from keys in any case
+            if (read || ty.loose)
+                && let Some(why) = TypeMeta::of_tree(&patched).mismatch
+            {
+                return Err(refused(&format!("{NO_TYPE}: {why}")));
             }
-            let untyped = untyped_field(&patched).filter(|_| read);
-            let mut decoded = patch.fit(patched, ty).map_err(|why| match (why, untyped) {
-                (DecodeError::NotAnObject(found), _) if !ty.loose => {
+            if ty.loose && patched.as_map().is_some() && patched.text(&["kind"]).is_empty() {
+                let formatted = patch.patch_text(ty, old, input);
+                return Err(refused(&format!("Object 'Kind' is missing in '{formatted}'")));
+            }
+            let mut decoded = patch.fit(patched, ty).map_err(|why| match why {
+                DecodeError::NotAnObject(found) if !ty.loose => {
                     refused(&format!("{NO_TYPE}: {}", not_an_object(&found)))
                 }
-                (_, Some(why)) => refused(&format!("{NO_TYPE}: {why}")),
-                (other, _) => {
+                other => {
                     // the error is the first of the text, whose order the tree has lost
                     let text = patch.patch_text(ty, old, input);
                     let first = decode::json(text.as_bytes(), ty).err().filter(|_| read);
@@ -108,7 +109,7 @@ impl Api {
             let in_schema =
                 !ty.loose || is_of_kind(&decoded.value, old.text(&["kind"]), old.text(&["apiVersion"]));
             let strict_errors = decoded.strict_errors.iter().filter(|it| in_schema || !is_of_schema(it));
-            let strict_errors = strict_errors.map(ToString::to_string).collect();
+            let strict_errors = flaws.iter().cloned().chain(strict_errors.map(ToString::to_string)).collect();
             report_strict_errors(strict_errors, validation, warnings).map_err(|why| refused(&why))?;
             if let Some(why) = resource.hooks.decode.conversion_error.and_then(|of| of(&decoded.value)) {
                 let read = !matches!(patch, Patch::Strategic(_));
@@ -148,8 +149,12 @@ fn mentions(text: &[u8], word: &[u8]) -> bool {
     text.contains(&b'\\') || memchr::memmem::find(text, word).is_some()
 }
 
-fn parse(kind: PatchKind, input: &Input, request: &mut WriteRequest<'_>) -> Result<Patch, ApiError> {
-    let validation = request.options.field_validation;
+/// The patch, and the strict errors of its text.
+fn parse(
+    kind: PatchKind,
+    input: &Input,
+    validation: FieldValidation,
+) -> Result<(Patch, Vec<String>), ApiError> {
     // the form is checked only where its strict errors are reported, and never that of a strategic patch
     let form = if validation == FieldValidation::Ignore { Form::Unchecked } else { Form::Checked };
     let undecodable = |why: String| {
@@ -160,18 +165,12 @@ fn parse(kind: PatchKind, input: &Input, request: &mut WriteRequest<'_>) -> Resu
         })
     };
     let untyped = input.untyped().map_err(undecodable)?;
-    let mut note = |strict_errors| {
-        report_strict_errors(strict_errors, validation, &mut request.warnings).map_err(ApiError::bad_request)
-    };
     match kind {
         PatchKind::Json => {
-            let (patch, mut strict_errors) =
-                JsonPatch::parse(&untyped.value, form).map_err(|why| patch_error(&why))?;
-            strict_errors.extend(
-                untyped.strict_errors.iter().map(|strict_error| format!("json patch {strict_error}")),
-            );
-            note(strict_errors)?;
-            Ok(Patch::Json(patch))
+            let (patch, unknown) = JsonPatch::parse(&untyped.value, form).map_err(|why| patch_error(&why))?;
+            let repeated =
+                untyped.strict_errors.iter().map(|strict_error| format!("json patch {strict_error}"));
+            Ok((Patch::Json(patch), repeated.chain(unknown).collect()))
         }
         PatchKind::Merge | PatchKind::Strategic => {
             // a null strategic patch changes nothing
@@ -187,12 +186,11 @@ fn parse(kind: PatchKind, input: &Input, request: &mut WriteRequest<'_>) -> Resu
                     format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
                 return Err(undecodable(why));
             }
-            note(untyped.strict_errors)?;
-            Ok(if kind == PatchKind::Merge {
-                Patch::Merge(untyped.value)
-            } else {
-                Patch::Strategic(untyped.value)
-            })
+            let patch = match kind {
+                PatchKind::Merge => Patch::Merge(untyped.value),
+                _ => Patch::Strategic(untyped.value),
+            };
+            Ok((patch, untyped.strict_errors))
         }
     }
 }
