@@ -194,18 +194,18 @@ impl Service {
         let options = WriteOptions::parse(&context.info.query, "CreateOptions", &self.api.names)?;
         let (user, manager) = (requester(context), manager(context, &options));
         let mut write = path.write_request(&options, &user, &manager);
-        match (action, target_resource) {
-            (Some(action), _) => self.api.act(&mut write, action, &input).await?,
+        let done = match (action, target_resource) {
+            (Some(action), _) => self.api.act(&mut write, action, &input).await,
             (None, Some(target_resource)) => {
-                self.api.act_elsewhere(&mut write, target_resource, &input).await?
+                self.api.act_elsewhere(&mut write, target_resource, &input).await
             }
-            (None, None) => return Err(ApiError::method_not_allowed()),
-        }
-        let status = crate::negotiate::status::empty_success(201);
-        let response =
-            responses::document(201, status, responses::meta_type("Status"), &format, &self.api.names);
+            (None, None) => Err(ApiError::method_not_allowed()),
+        };
+        // an error has warnings too
         context.record.warn_first(write.warnings);
-        Ok(response)
+        done?;
+        let status = crate::negotiate::status::empty_success(201);
+        Ok(responses::document(201, status, responses::meta_type("Status"), &format, &self.api.names))
     }
 
     /// A create of a virtual subresource, which changes nothing.
@@ -220,10 +220,9 @@ impl Service {
         let options = WriteOptions::parse(&context.info.query, "CreateOptions", &self.api.names)?;
         let (user, manager) = (requester(context), manager(context, &options));
         let mut write = path.write_request(&options, &user, &manager);
-        let written = self.api.create_virtual_part(&mut write, part, &input).await?;
-        let response = responses::typed_object(201, written.json, &part.kind.root, format, &self.api.names)?;
+        let written = self.api.create_virtual_part(&mut write, part, &input).await;
         context.record.warn_first(write.warnings);
-        Ok(response)
+        responses::typed_object(201, written?.json, &part.kind.root, format, &self.api.names)
     }
 
     async fn update(
@@ -353,6 +352,8 @@ impl Service {
     ) -> Result<Response<Body>, ApiError> {
         let format = ResponseFormat::of(context, &self.api.names, path.resource, false)?;
         let list = ListOptions::parse(&context.info.query, &self.api.names)?;
+        // the warning about dependents is for requests whose objects are known
+        path.resource.selector(&list.label_selector, &list.field_selector)?;
         let options =
             DeleteOptions::parse(&context.info.query, &self.delete_body(context)?, &self.api.names)?;
         let user = requester(context);

@@ -34,6 +34,11 @@ impl ResourceRegistry {
     }
 }
 
+/// The error of an invalid version in a read that upstream sends to etcd.
+pub fn invalid_version(why: ApiError) -> ApiError {
+    ApiError::bad_request(format!("invalid resource version: {}", why.message))
+}
+
 /// Parses the resource version of a read.
 pub fn parse_revision(text: &str) -> Result<u64, ApiError> {
     text.parse().map_err(|_| {

@@ -96,7 +96,7 @@ impl Resource {
     }
 
     /// Both selectors of a request, for objects of this resource.
-    pub(crate) fn selector(&self, labels: &str, fields: &str) -> Result<Selector, ApiError> {
+    pub fn selector(&self, labels: &str, fields: &str) -> Result<Selector, ApiError> {
         Ok(Selector { labels: parse_labels(labels)?, fields: self.field_terms(fields)? })
     }
 

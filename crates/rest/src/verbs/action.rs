@@ -4,6 +4,7 @@ use crate::model::context::Context;
 use crate::model::error::ApiError;
 use crate::model::form::Form;
 use crate::model::hooks::{ActionEffect, ActionHooks, ActionTarget};
+use crate::model::metadata;
 use crate::model::object::Object;
 use crate::model::operation::Operation;
 use crate::pipeline::api::AdmissionAttributes;
@@ -59,7 +60,7 @@ impl Api {
         let action = action.ok_or_else(ApiError::method_not_allowed)?;
         let mut body = self.decode(request, input)?;
         // a new object has no identity
-        body.unset(&["metadata", "uid"]);
+        metadata::clear_server_fields(&mut body);
         body.unset(&["metadata", "resourceVersion"]);
         request.place(&mut body)?;
         self.track(request, None, &mut body);

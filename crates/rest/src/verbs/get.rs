@@ -4,7 +4,7 @@ use crate::model::error::{ApiError, Subject};
 use crate::model::object::Object;
 use crate::model::view::{NotFoundSubject, field_at};
 use crate::pipeline::api::Api;
-use crate::storage::freshness::parse_revision;
+use crate::storage::freshness::{invalid_version, parse_revision};
 use crate::storage::resource::Resource;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -21,11 +21,12 @@ impl Api {
         match resource_version {
             "" => self.catch_up().await?,
             "0" => {}
-            // upstream reads expiring objects from etcd, whose error has no retry time
-            version => self
-                .wait_for(parse_revision(version)?)
-                .await
-                .map_err(|why| if resource.kind.expires { why.without_retry() } else { why })?,
+            // upstream reads expiring objects from etcd, whose errors are others
+            version if resource.kind.expires => {
+                let revision = parse_revision(version).map_err(invalid_version)?;
+                self.wait_for(revision).await.map_err(ApiError::without_retry)?;
+            }
+            version => self.wait_for(parse_revision(version)?).await?,
         }
         let found = resource.collection.cache.get(namespace, name);
         let object = found.ok_or_else(|| ApiError::not_found(resource.subject(name)))?;

@@ -5,7 +5,7 @@ use crate::model::object::Object;
 use crate::model::options::{ListOptions, Match};
 use crate::model::selector::Selector;
 use crate::pipeline::api::Api;
-use crate::storage::freshness::parse_revision;
+use crate::storage::freshness::{invalid_version, parse_revision};
 use crate::storage::resource::Resource;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::{DecodeError, Engine};
@@ -37,9 +37,7 @@ impl Api {
         let meta_version = self.meta_version();
         if !options.continue_token.is_empty() {
             if !options.resource_version.is_empty() {
-                parse_revision(&options.resource_version).map_err(|why| {
-                    ApiError::bad_request(format!("invalid resource version: {}", why.message))
-                })?;
+                parse_revision(&options.resource_version).map_err(invalid_version)?;
             }
             let token = Token::parse(&options.continue_token, &meta_version)?;
             if !matches!(&*options.resource_version, "" | "0") {
@@ -95,11 +93,7 @@ impl Api {
         let exact = options.match_rule == Match::Exact || options.match_rule == Match::Unset && is_page;
         let revision = parse_revision(&options.resource_version).map_err(|why| {
             // upstream reads expiring objects from etcd
-            if exact || options.limit > 0 || resource.kind.expires {
-                ApiError::bad_request(format!("invalid resource version: {}", why.message))
-            } else {
-                why
-            }
+            if exact || options.limit > 0 || resource.kind.expires { invalid_version(why) } else { why }
         })?;
         // upstream reads pages and expiring objects from etcd, whose error has no retry time
         let cached = options.limit <= 0 && !resource.kind.expires;

@@ -6,6 +6,7 @@
 use crate::model::error::ApiError;
 use crate::model::form::{Form, api_version};
 use crate::model::hooks::VirtualSubresource;
+use crate::model::metadata;
 use crate::model::object::Object;
 use crate::model::operation::Operation;
 use crate::model::options::ListOptions;
@@ -28,6 +29,7 @@ impl Api {
         input: &Input,
     ) -> Result<WriteOutcome, ApiError> {
         let mut object = self.decode(request, input)?;
+        metadata::clear_server_fields(&mut object);
         request.place(&mut object)?;
         request.resource.default(&mut object, &self.names);
         self.track(request, None, &mut object);
@@ -59,6 +61,7 @@ impl Api {
             defaults::apply(root, &mut formatted);
             encode::json(&formatted, root).into()
         });
+        metadata::clear_server_fields(&mut object);
         request.place(&mut object)?;
         defaults::apply(root, &mut object);
         self.track_as(request, request.resource, (root, &api_version), None, &mut object);
