@@ -50,6 +50,7 @@ static SUBRESOURCES: &[SubresourceHooks] = &[
         apply: apply_finalize,
         validate: Some(validate_finalize),
         unowned: &["status"],
+        without_table: true,
         ..SubresourceHooks::STATUS
     },
 ];

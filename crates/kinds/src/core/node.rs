@@ -5,7 +5,7 @@ use crate::{metadata, node_selection as scheduling, quantities, read};
 use names::Names;
 use rest::hooks::{
     Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, Priority, ReadHooks, RepeatedMetadataErrors,
-    StorageHooks, SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
+    StorageHooks, SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
 };
 use schema::problem::{Problem, Reason};
 use schema::{Path, Value, format};
@@ -47,8 +47,7 @@ pub fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
-    name: "status",
-    apply: apply_status,
+    restore: Some(drop_disabled_status),
     validate: Some(update),
     ..SubresourceHooks::STATUS
 }];
@@ -88,11 +87,9 @@ fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
     drop_disabled(next, Some(old));
 }
 
-fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {
-    let kept = read::has(next, &["status", "config"]);
-    replace(next, submitted, "status");
-    replace(next, submitted, "metadata");
-    if !kept {
+/// The same for the status of the source. Its writer owns what it has sent.
+fn drop_disabled_status(next: &mut Value, old: &Value, _: &Context<'_>) {
+    if !read::has(old, &["status", "config"]) {
         next.unset(&["status", "config"]);
     }
 }

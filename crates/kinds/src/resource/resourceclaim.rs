@@ -32,7 +32,8 @@ pub fn claim_hooks() -> Hooks {
     }
 }
 
-static CLAIM_STATUS: &[SubresourceHooks] = &[SubresourceHooks::status(Some(claim_status))];
+static CLAIM_STATUS: &[SubresourceHooks] =
+    &[SubresourceHooks { without_table: true, ..SubresourceHooks::status(Some(claim_status)) }];
 
 fn claim(object: &Value) -> Problems {
     let mut out = Problems::new();
@@ -249,7 +250,8 @@ pub fn scheduling_hooks() -> Hooks {
     }
 }
 
-static SCHEDULING_STATUS: &[SubresourceHooks] = &[SubresourceHooks::status(Some(|new, _, _| answered(new)))];
+static SCHEDULING_STATUS: &[SubresourceHooks] =
+    &[SubresourceHooks { without_table: true, ..SubresourceHooks::status(Some(|new, _, _| answered(new))) }];
 
 fn nodes(items: &[Value], path: &Path<'_>, out: &mut Problems) {
     if items.len() > MOST_NODES {

@@ -48,12 +48,17 @@ static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
     ..SubresourceHooks::STATUS
 }];
 
-/// A status update changes the status only. The grace period is the one part of metadata that is compared.
+/// A status update changes the status, and of metadata the prefix of a generated name. The grace period is compared.
 fn apply(next: &mut Value, submitted: &Value, _: &Context<'_>) {
     replace(next, submitted, "status");
     const GRACE_PERIOD: &[&str] = &["metadata", "deletionGracePeriodSeconds"];
     if let Some(seconds) = submitted.at(GRACE_PERIOD) {
         next.set(GRACE_PERIOD, seconds.clone());
+    }
+    const PREFIX: &[&str] = &["metadata", "generateName"];
+    match submitted.at(PREFIX) {
+        Some(prefix) => next.set(PREFIX, prefix.clone()),
+        None => drop(next.unset(PREFIX)),
     }
 }
 
