@@ -39,7 +39,7 @@ fn place_of(problem: &Problem) -> &str {
         ["so it must have a default", "so it cannot be nullable", "if parent array's", "as item of a list"];
     let is_of_list = OF_LIST.iter().any(|words| problem.message.contains(words));
     let list = problem.field.rsplit_once(".items").filter(|_| is_of_list);
-    list.map_or(&problem.field, |(list, _)| list)
+    list.map_or(problem.field.as_str(), |(list, _)| list)
 }
 
 /// The most bytes of the patterns of all rules together, by estimate.

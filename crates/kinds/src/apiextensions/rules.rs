@@ -148,7 +148,9 @@ mod tests {
         let schema = json(schema);
         let validator = Validator::new(move || Schema::of(&schema), None);
         let world = env::Simulated::new(0, 0) as env::World;
-        let problems = validator.check(&json(object), None, "", &Timing::uncounted(&world));
+        let (object, metadata) = (json(object), Problems::new());
+        let write = RuledWrite { object: &object, old: None, subresource: "", metadata: &metadata };
+        let problems = validator.check(&write, &Timing::uncounted(&world));
         problems.iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
     }
 

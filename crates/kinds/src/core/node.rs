@@ -16,7 +16,7 @@ pub fn hooks() -> Hooks {
     Hooks {
         decode: DecodeHooks { default: Some(|object, _| default(object)), ..DecodeHooks::default() },
         create: CreateHooks {
-            prepare: Some(|object, _| drop_disabled(object, None)),
+            prepare: Some(prepare_create),
             validate: Some(create),
             keeps_status: true,
             ..CreateHooks::default()
@@ -81,6 +81,11 @@ fn drop_disabled(next: &mut Value, old: Option<&Value>) {
     if !old.is_some_and(|old| read::has(old, &["spec", "configSource"])) {
         next.unset(&["spec", "configSource"]);
     }
+}
+
+fn prepare_create(object: &mut Value, _: &Context<'_>) {
+    drop_disabled(object, None);
+    object.unset(&["status", "config"]);
 }
 
 fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {

@@ -201,6 +201,8 @@ fn merge_value(member: Member<'_>, held: Option<Value>, patch: &Value, room: usi
                 let held = if let Some(Value::List(items)) = held { items } else { Vec::new() };
                 Ok(Value::List(merge_list(rule, held, patch, room)?))
             }
+            // a replacing list keeps its nulls
+            None if matches!(held, Some(Value::List(_))) => Ok(Value::List(patch.clone())),
             None => plain_list(patch, room).map(Value::List),
         },
         scalar => plain(scalar, room),

@@ -436,15 +436,13 @@ fn raw(scalar: Scalar, bytes: &[u8]) -> Result<Value, ProtoError> {
         Err(why) => return Err(ProtoError::Value(why.to_string())),
     };
     match (scalar, &value) {
-        (Scalar::Object, Value::Null | Value::Map(_)) | (Scalar::Any, _) => Ok(value),
         (Scalar::Fields, Value::Null) => Ok(value),
         (Scalar::Fields, Value::Map(_)) => {
             Ok(Value::Json(String::from_utf8_lossy(&crate::encode::untyped(&value)).into()))
         }
         (Scalar::Fields, _) => Ok(Value::Json(NO_FIELDS.into())),
-        _ => Err(ProtoError::Value(
-            "json: cannot unmarshal into Go value of type map[string]interface {}".to_owned(),
-        )),
+        // a raw object may have any form
+        _ => Ok(value),
     }
 }
 
