@@ -10,7 +10,7 @@ use rest::hooks::{
 use schema::problem::{Problem, Reason};
 use schema::table::Format;
 use schema::{Path, Value};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 const MOST_PARAMETERS: usize = 512;
@@ -101,14 +101,14 @@ fn parameters(object: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// Limit on problems about empty terms, of which there is one for each pair of terms.
-const MOST_EMPTY: usize = 2_000;
+/// Limit on problems about equal terms, of which there is one for each pair of terms.
+const MOST_EQUAL: usize = 2_000;
 
 /// Terms differ from each other, keys in a term too, and values of a key.
 fn topologies(terms: &[Value], out: &mut Problems) {
     let path = Path::ROOT.field("allowedTopologies");
-    let mut seen: HashSet<BTreeMap<&str, BTreeSet<&str>>> = HashSet::new();
-    let mut left = MOST_EMPTY;
+    let mut counts: HashMap<BTreeMap<&str, BTreeSet<&str>>, usize> = HashMap::new();
+    let mut left = MOST_EQUAL;
     for (at, term) in terms.iter().enumerate() {
         let path = path.index(at);
         let path = path.field("matchLabelExpressions");
@@ -136,13 +136,13 @@ fn topologies(terms: &[Value], out: &mut Problems) {
             field: path.to_string(),
             message: "Duplicate value: \"\"".to_owned(),
         };
-        // an empty term is reported once per term: later terms count as empty
-        let times = if expressions.is_empty() { terms.len().min(left) } else { 0 };
+        // an empty term is reported once per term, too: later terms count as empty
+        let empty = if expressions.is_empty() { terms.len() } else { 0 };
+        let earlier = counts.entry(expressions).or_default();
+        let times = (empty + *earlier).min(left);
+        *earlier += 1;
         left -= times;
         out.extend((0..times).map(|_| duplicate()));
-        if !seen.insert(expressions) {
-            out.push(duplicate());
-        }
     }
 }
 
@@ -207,6 +207,11 @@ mod tests {
             r#"[{"matchLabelExpressions":[{"key":"z","values":["a","b"]}]},{"matchLabelExpressions":[{"key":"z","values":["b","a"]}]}]"#,
             &[r#"allowedTopologies[1].matchLabelExpressions: Duplicate value: """#],
         );
+        // each pair of equal terms is a problem
+        let term = r#"{"matchLabelExpressions":[{"key":"z","values":["a"]}]}"#;
+        let [second, third] =
+            [1, 2].map(|at| format!(r#"allowedTopologies[{at}].matchLabelExpressions: Duplicate value: """#));
+        check(&format!("[{term},{term},{term}]"), &[&second, &third, &third]);
         check(
             r#"[{"matchLabelExpressions":[{"key":"z","values":["a","a"]},{"key":"z","values":["b"]}]}]"#,
             &[

@@ -107,7 +107,7 @@ fn merge_key(map: &Map, key: &str) -> Result<Key, Error> {
             let map = format_value(&Value::Map(map.clone()));
             Err(Error::InvalidPatch(format!("map: {map} has a merge key that is no scalar: {key}")))
         }
-        None | Some(Value::Null) => {
+        None => {
             let map = format_value(&Value::Map(map.clone()));
             Err(Error::Unmergeable(format!("map: {map} does not contain declared merge key: {key}")))
         }

@@ -238,6 +238,15 @@ fn order_is_set_and_scalars_are_deleted() {
 }
 
 #[test]
+fn an_item_whose_key_is_null_is_new() {
+    check(
+        r#"{"items":[{"name":"a","image":"x"}]}"#,
+        r#"{"items":[{"name":null,"image":"y"}]}"#,
+        r#"{"items":[{"image":"y"},{"image":"x","name":"a"}]}"#,
+    );
+}
+
+#[test]
 fn contradictory_directives_are_rejected() {
     let object = r#"{"items":[{"name":"a"}],"finalizers":["a"],"keyless":[{}]}"#;
     check_refused(

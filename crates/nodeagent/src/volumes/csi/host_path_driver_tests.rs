@@ -11,7 +11,7 @@ use env::Simulated;
 use grpc::csi::controller_client::ControllerClient;
 use grpc::csi::volume_capability::access_mode::Mode;
 use grpc::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use grpc::csi::{CapacityRange, CreateVolumeRequest, VolumeCapability};
+use grpc::csi::{CapacityRange, CreateVolumeRequest, DeleteVolumeRequest, VolumeCapability};
 use outbound::{Channel, Dialer, Endpoint, RpcError};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -130,6 +130,17 @@ impl Machine {
         Ok(())
     }
 
+    /// Deletes all volumes, and with them the loop devices of the driver.
+    async fn delete_volumes(&self) {
+        let volumes: Vec<_> = self.objects.volumes.lock().values().cloned().collect();
+        for volume in volumes {
+            let volume_id = volume.spec.csi.unwrap().volume_handle;
+            let mut client = ControllerClient::new(self.channel.clone());
+            let deleted = client.delete_volume(DeleteVolumeRequest { volume_id });
+            self.channel.within(Duration::from_secs(60), deleted).await.unwrap();
+        }
+    }
+
     fn set_objects(&self, name: &str, mode: &str, handle: &str, size: i64) {
         let volume = format!(
             r#"{{"metadata":{{"name":"pv-{name}"}},"spec":{{"claimRef":{{"uid":"{name}"}},"volumeMode":"{mode}",
@@ -221,4 +232,5 @@ async fn volumes_of_a_real_driver_hold_data_over_pods_and_agents() {
     }
     volumes.remove_pod("u3").await.unwrap();
     assert_eq!(LinuxFilesystem.mount_points(&machine.path("root")).unwrap(), Vec::<PathBuf>::new());
+    machine.delete_volumes().await;
 }
