@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use cluster::Cluster;
 use generate::Template;
+use random::Random;
 
 const DEFAULT_SEEDS: std::ops::Range<u64> = 0..60;
 const STEPS: usize = 60;
@@ -55,6 +56,8 @@ struct Simulation {
     /// Names of nodes are those of numbers below this one.
     node_limit: usize,
     steps: usize,
+    /// Seeds of the kinds of nodes: nodes of a kind differ in their names only. Empty if every node differs.
+    kinds: Vec<usize>,
 }
 
 impl Simulation {
@@ -67,7 +70,11 @@ impl Simulation {
             1..=5 => (24, STEPS),
             _ => (9, STEPS),
         };
-        Simulation { cluster, templates, next_pod: 0, node_limit, steps }
+        let kinds = match cluster.random.once_in(3) {
+            true => (0..2).map(|_| cluster.random.below(usize::MAX)).collect(),
+            false => Vec::new(),
+        };
+        Simulation { cluster, templates, next_pod: 0, node_limit, steps, kinds }
     }
 
     fn run(&mut self) {
@@ -187,7 +194,14 @@ impl Simulation {
     // ---- operations
 
     fn set_node(&mut self, at: usize) {
-        let node = generate::node(&mut self.cluster.random, &format!("n{at}"));
+        let name = format!("n{at}");
+        let node = match self.kinds.is_empty() {
+            true => generate::node(&mut self.cluster.random, &name),
+            false => {
+                let seed = self.cluster.random.pick(&self.kinds);
+                generate::node(&mut Random::new(seed as u64), &name)
+            }
+        };
         let at = self.cluster.later();
         self.cluster.server.set_node(at, read(&node));
     }
