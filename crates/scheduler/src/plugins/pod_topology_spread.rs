@@ -474,6 +474,32 @@ mod tests {
         assert_eq!(normalize(&scores), [80, 100]);
     }
 
+    /// Host names weigh by the number of nodes, of which some may be scored by another that is equal.
+    #[test]
+    fn host_names_weigh_by_the_nodes_that_a_scored_node_stands_for() {
+        let (mut snapshot, required) = (snapshot(), RequiredNodes::default());
+        for (name, zone) in [("n1", "a"), ("n2", "b")] {
+            let labels = format!(r#"{{"zone":"{zone}","kubernetes.io/hostname":"{name}"}}"#);
+            let json = format!(r#"{{"metadata":{{"name":"{name}","labels":{labels}}}}}"#);
+            snapshot.set_node(Arc::new(from_json(json.as_bytes()).unwrap()));
+        }
+        snapshot.add_topology_key(HOSTNAME);
+        let json = r#"{"metadata":{"labels":{"app":"x"}},"spec":{"topologySpreadConstraints":[{"maxSkew":5,
+            "topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"ScheduleAnyway",
+            "labelSelector":{"matchLabels":{"app":"x"}}}]}}"#;
+        let pod = PodInfo::new(Arc::new(from_json(json.as_bytes()).unwrap()));
+        for keeps_hosts in [false, true] {
+            let mut state = pre_score(&pod, &required, &settings(), &snapshot, keeps_hosts).unwrap();
+            let mut weigh = |sizes: [usize; 2]| {
+                state.weigh(snapshot.topology(), snapshot.order(), &sizes);
+                ["n1", "n2"].map(|name| score(&state, &pod, &snapshot, snapshot.node(name).unwrap().slot))
+            };
+            // 1 * ln(2 + 2) + 4, then 1 * ln(10 + 2) + 4
+            assert_eq!(weigh([1, 1]), [Some(5), Some(4)]);
+            assert_eq!(weigh([3, 7]), [Some(6), Some(4)]);
+        }
+    }
+
     #[test]
     fn the_skew_counts_from_the_emptiest_domain() {
         let (snapshot, required) = (snapshot(), RequiredNodes::default());
