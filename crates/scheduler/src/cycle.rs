@@ -203,10 +203,10 @@ impl Cycle {
             // extenders and failures need the rejection of every node
             let is_countable = self.extenders.is_empty() && diagnosis.rejections() == 0;
             let candidates = if is_countable { evaluation.candidates(state) } else { None };
-            if let Some(candidates) = candidates {
-                if let Some(window) = self.search_candidates(evaluation, state, diagnosis, &candidates) {
-                    return Ok(FoundNodes::Window(window));
-                }
+            if let Some(candidates) = candidates
+                && let Some(window) = self.search_candidates(evaluation, state, diagnosis, &candidates)
+            {
+                return Ok(FoundNodes::Window(window));
             }
             return self.search(evaluation, state, diagnosis, snapshot.order());
         };
@@ -244,7 +244,7 @@ impl Cycle {
                 Err(_) => Some(false),
             }
         });
-        let window = found.filter(|window| window.len() > 0)?;
+        let window = found.filter(|window| !window.is_empty())?;
         self.next_start = (start + window.visited()) % order.len();
         diagnosis.skipped = window.visited() - window.len();
         self.observe(evaluation, "Filter", PluginStatus::Success, began);

@@ -178,7 +178,7 @@ mod tests {
                         }
                         if position % 3 != 0 {
                             expected_calls.push(order[position]);
-                            if order[position] % 2 == 0 {
+                            if order[position].is_multiple_of(2) {
                                 continue;
                             }
                         }
