@@ -43,8 +43,12 @@ impl IdentityLease {
 
     /// Renews the lease; periodically deletes expired ones.
     pub async fn maintain(&mut self, api: &Arc<Api>) {
-        if let Err(why) = self.renew(api).await {
-            tracing::warn!(%why, lease = self.name, "the identity lease could not be renewed");
+        match self.renew(api).await {
+            // a server on the same host has renewed it at the same moment
+            Err(why) if why.code != 409 => {
+                tracing::warn!(%why, lease = self.name, "the identity lease could not be renewed");
+            }
+            _ => {}
         }
         let now = api.world.elapsed();
         if now >= self.next_collection {
