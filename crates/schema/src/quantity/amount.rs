@@ -27,6 +27,8 @@ pub struct Quantity {
 /// The finest exponent: a billionth.
 pub(super) const NANO: i32 = -9;
 pub(super) const MILLI: i32 = -3;
+/// Numbers below this one have as many digits as 64 bits always hold.
+const FEW_DIGITS: u128 = 10u128.pow(18);
 
 pub(super) const TENS: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
@@ -77,11 +79,13 @@ impl Quantity {
         self.scaled(MILLI)
     }
 
-    /// Whether it is whole once it is rounded to thousandths, away from zero.
+    /// Whether it is whole once it is rounded to thousandths, away from zero. Where these do not fit 64 bits, upstream
+    /// takes a number with few digits for whole, and another one not.
     pub fn is_whole(&self) -> bool {
-        let (milli, exact) = self.at_exponent(MILLI);
-        // what does not fit has an exponent, and nothing behind the point
-        milli % 1000 == 0 || !exact && matches!(milli, i128::MIN | i128::MAX)
+        match i64::try_from(self.at_exponent(MILLI).0) {
+            Ok(milli) => milli % 1000 == 0,
+            Err(_) => self.mantissa.unsigned_abs() < FEW_DIGITS,
+        }
     }
 
     /// The whole number, if it is one that fits 64 bits.
