@@ -48,6 +48,9 @@ struct Cli {
     /// The image of the pods, present on the node
     #[arg(long, default_value = names::node::SANDBOX_IMAGE)]
     image: String,
+    /// The cgroup of the pods that start in the runtime alone, such as that of the agent's pods
+    #[arg(long, value_name = "PATH", default_value = "")]
+    cgroup_parent: String,
     /// Pods that start one by one
     #[arg(long, default_value_t = 20)]
     single: usize,
@@ -92,7 +95,7 @@ fn main() -> anyhow::Result<()> {
         };
         measurement.run(&plan).await?;
         if let Some(endpoint) = &cli.runtime {
-            alone::run(endpoint, &cli.image, cli.single, cli.burst).await?;
+            alone::run(endpoint, &cli.image, &cli.cgroup_parent, cli.single, cli.burst).await?;
         }
         Ok(())
     })

@@ -213,7 +213,8 @@ impl std::fmt::Display for Spread {
         let at = |share: usize| self.0.get((self.0.len() * share / 100).min(self.0.len().saturating_sub(1)));
         match (at(0), at(50), at(99)) {
             (Some(first), Some(half), Some(last)) => {
-                write!(f, "p50 {half:.0?}, p99 {last:.0?}, first {first:.0?}")
+                let [half, last, first] = [half, last, first].map(Duration::as_millis);
+                write!(f, "p50 {half} ms, p99 {last} ms, first {first} ms")
             }
             _ => f.write_str("none"),
         }
