@@ -80,7 +80,7 @@ enum WatchEnd {
 /// The backoff of failed requests. It stays short, so that changes arrive soon after the server answers again. A server
 /// that is too busy sends how long to wait ([`retry_after`](crate::retry_after)).
 fn retry() -> Backoff {
-    Backoff::up_to(Duration::from_secs(1))
+    Backoff::new(Duration::from_millis(100), Duration::from_secs(1))
 }
 
 /// Lists and watches for ever.

@@ -9,7 +9,7 @@ use super::certificate_metrics::CertificateMetrics;
 use super::certificate_store::CertificateStore;
 use super::rotation_state::{CurrentCertificate, RotationState};
 use super::signing_request::{CertificateTemplate, KeySource, Purpose, SigningRequest};
-use client::Client;
+use client::{Backoff, Client};
 use env::World;
 use metrics::Registry;
 use std::io;
@@ -19,9 +19,8 @@ use tokio::sync::watch;
 
 /// How long a decision about a request may take.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// The delays after failed requests: each is twice the one before.
-const FIRST_RETRY: Duration = Duration::from_secs(2);
-const LAST_RETRY: Duration = Duration::from_secs(32);
+/// Waits after failed requests.
+const RETRIES: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(32));
 /// The longest sleep, after which the wall clock is read again.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
@@ -89,10 +88,9 @@ impl CertificateRotation {
     pub async fn run(mut self) {
         loop {
             let template = self.wait().await;
-            let mut pause = FIRST_RETRY;
+            let mut backoff = RETRIES;
             while !self.renew(&template).await {
-                env::sleep(&self.options.world, pause).await;
-                pause = (pause * 2).min(LAST_RETRY);
+                env::sleep(&self.options.world, backoff.pause()).await;
             }
         }
     }

@@ -8,14 +8,14 @@ use api::coordination::v1::{Lease, LeaseSpec};
 use api::core::v1::Node;
 use api::meta::v1::{ObjectMeta, OwnerReference};
 use api::{Kinded, Resource};
-use client::{Api, Client, Error};
+use client::{Api, Backoff, Client, Error};
 use env::World;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-const FIRST_DELAY: Duration = Duration::from_millis(100);
-const LAST_DELAY: Duration = Duration::from_secs(7);
+/// Waits between attempts while the API server does not answer.
+const RETRIES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(7));
 /// The share of the duration after which the lease is renewed.
 const RENEW_SHARE: u32 = 4;
 
@@ -45,11 +45,11 @@ impl LeaseRenewal {
 
     /// Renews until the task is dropped.
     pub async fn run(mut self) {
-        let mut delay = FIRST_DELAY;
+        let mut backoff = RETRIES;
         loop {
             let pause = match self.renew().await {
                 Ok(()) => {
-                    delay = FIRST_DELAY;
+                    backoff = RETRIES;
                     // nodes that started together drift apart
                     let spread = (env::random_u64(&self.world) % 1000) as f64 / 1000.0;
                     (self.duration / RENEW_SHARE).mul_f64(1.0 + 0.04 * spread)
@@ -57,9 +57,7 @@ impl LeaseRenewal {
                 Err(error) => {
                     tracing::warn!(%error, lease = self.name, "the lease of the node was not renewed");
                     self.latest = None;
-                    let pause = delay;
-                    delay = (delay * 2).min(LAST_DELAY);
-                    pause
+                    backoff.pause()
                 }
             };
             env::sleep(&self.world, pause).await;

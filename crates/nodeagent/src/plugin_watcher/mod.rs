@@ -19,6 +19,7 @@ mod tests;
 
 pub use handler::{Handlers, PluginHandler, RegisteredPlugin};
 
+use client::Backoff;
 use env::World;
 use futures_util::FutureExt;
 use futures_util::future::select_all;
@@ -34,8 +35,8 @@ use crate::file_watch::FileWatch;
 
 /// The directory of sockets below the agent's.
 const DIRECTORY: &str = "plugins_registry";
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(122);
+/// Waits between attempts to register a plugin.
+const RETRIES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(122));
 /// How often the directory is read although no change was announced, with and without watches of the kernel.
 const WATCHED_PERIOD: Duration = Duration::from_secs(60);
 const UNWATCHED_PERIOD: Duration = Duration::from_secs(1);
@@ -157,7 +158,7 @@ async fn follow(
     if let Some(previous) = previous {
         let _ = previous.await;
     }
-    let mut pause = FIRST_RETRY;
+    let mut backoff = RETRIES;
     loop {
         match registration::register(&socket, &handlers).await {
             Ok((plugin, handler)) => {
@@ -170,7 +171,7 @@ async fn follow(
         }
         tokio::select! {
             _ = &mut gone => return,
-            () = env::sleep(&world, pause) => pause = (pause * 2).min(LAST_RETRY),
+            () = env::sleep(&world, backoff.pause()) => {}
         }
     }
 }

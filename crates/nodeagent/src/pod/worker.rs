@@ -23,7 +23,7 @@ use crate::status::generate::{Eviction, block, generate, settle_times};
 use crate::status::termination_message;
 use api::Time;
 use api::core::v1::{Pod, PodStatus};
-use client::EventType;
+use client::{Backoff, EventType};
 use env::World;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ use tokio::sync::{mpsc, watch};
 
 /// The delay before a step is repeated that the runtime failed.
 const RUNTIME_RETRY: Duration = Duration::from_secs(1);
-/// The longest delay between attempts to clean up after a pod.
-const CLEANUP_RETRY: Duration = Duration::from_secs(10);
-/// Looks at a container whose end was announced and that the runtime still shows as running.
-const EXIT_LOOKS: u32 = 9;
-/// The time before the second look; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// Waits between attempts to clean up after a pod.
+const CLEANUP_RETRIES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+/// How often the status of a container is read again whose end was announced and that the runtime still shows as
+/// running, and the waits before.
+const EXIT_READS: u32 = 9;
+const EXIT_RETRIES: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(1280));
 
 const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
 
@@ -376,24 +376,24 @@ impl Worker {
     }
 
     async fn sandbox_status(&self, id: &str) -> Result<SandboxStatus, RuntimeError> {
-        let mut looks = if self.exits.contains(id) { EXIT_LOOKS } else { 0 };
-        let mut pause = FIRST_PAUSE;
+        let mut reads_left = if self.exits.contains(id) { EXIT_READS } else { 0 };
+        let mut backoff = EXIT_RETRIES;
         let mut status = self.context.runtime.sandbox_status(id).await?;
-        while status.info.is_ready && looks > 0 {
-            env::sleep(&self.context.world, pause).await;
-            (pause, looks) = (pause * 2, looks - 1);
+        while status.info.is_ready && reads_left > 0 {
+            env::sleep(&self.context.world, backoff.pause()).await;
+            reads_left -= 1;
             status = self.context.runtime.sandbox_status(id).await?;
         }
         Ok(status)
     }
 
     async fn container_status(&self, current: &ContainerStatus) -> Result<ContainerStatus, RuntimeError> {
-        let mut looks = if self.exits.contains(&current.id) { EXIT_LOOKS } else { 0 };
-        let mut pause = FIRST_PAUSE;
+        let mut reads_left = if self.exits.contains(&current.id) { EXIT_READS } else { 0 };
+        let mut backoff = EXIT_RETRIES;
         let mut status = self.context.runtime.container_status(&current.id).await?;
-        while status.state == ContainerState::Running && looks > 0 {
-            env::sleep(&self.context.world, pause).await;
-            (pause, looks) = (pause * 2, looks - 1);
+        while status.state == ContainerState::Running && reads_left > 0 {
+            env::sleep(&self.context.world, backoff.pause()).await;
+            reads_left -= 1;
             status = self.context.runtime.container_status(&current.id).await?;
         }
         if status.state == ContainerState::Exited {
@@ -537,11 +537,10 @@ impl Worker {
         }
         self.probing.end();
         self.report(true);
-        let mut pause = Duration::from_millis(100);
+        let mut backoff = CLEANUP_RETRIES;
         while let Err(why) = self.context.setup.clean(&self.pod).await {
             tracing::warn!(pod = %crate::pod_facts::description(&self.pod), %why, "the pod's surroundings are left");
-            env::sleep(&self.context.world, pause).await;
-            pause = (pause * 2).min(CLEANUP_RETRY);
+            env::sleep(&self.context.world, backoff.pause()).await;
         }
         terminate(&self.pod, &mut self.status);
         self.context.statuses.set(&self.pod, &self.status, true);

@@ -3,7 +3,7 @@
 use api::core::v1::Node;
 use api::meta::v1::{ObjectMeta, OwnerReference};
 use api::storage::v1::{CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources};
-use client::{Api, Client, Error, Patch};
+use client::{Api, Backoff, Client, Error, Patch};
 use env::World;
 use grpc::csi::NodeGetInfoResponse;
 use names::labels::MIGRATED_PLUGINS;
@@ -12,14 +12,12 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Attempts of a write, the first pause between them, and its growth.
+/// Attempts of a write, and the waits between them.
 const ATTEMPTS: u32 = 4;
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const GROWTH: u32 = 5;
-/// The same for the first write, which is repeated until it succeeds.
-const FIRST_START_PAUSE: Duration = Duration::from_millis(15);
-const START_GROWTH: u32 = 6;
-const LAST_START_PAUSE: Duration = Duration::from_secs(20);
+const RETRIES: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(250)).with_factor(5);
+/// The waits of the first write, which is repeated until it succeeds.
+const FIRST_WRITE_RETRIES: Backoff =
+    Backoff::new(Duration::from_millis(15), Duration::from_secs(20)).with_factor(6);
 
 /// The change of a node's metadata, if there is one.
 type NodeChange<'a> = dyn Fn(&Node) -> Result<Option<Value>, String> + Sync + 'a;
@@ -52,14 +50,13 @@ impl NodeInfoWriter {
     /// then.
     pub async fn initialize(&self, report: impl Fn(Option<String>)) {
         report(Some("CSINode is not yet initialized".to_owned()));
-        let mut pause = FIRST_START_PAUSE;
+        let mut backoff = FIRST_WRITE_RETRIES;
         while let Err(why) = self.try_initialize().await {
             // the node is registered by another task
             if !why.is_not_found() {
                 report(Some(format!("failed to initialize CSINode: {}", why.message())));
             }
-            env::sleep(&self.world, pause).await;
-            pause = (pause * START_GROWTH).min(LAST_START_PAUSE);
+            env::sleep(&self.world, backoff.pause()).await;
         }
         report(None);
     }
@@ -152,11 +149,10 @@ impl NodeInfoWriter {
         W: Future<Output = Result<(), String>>,
     {
         let mut errors: Vec<String> = Vec::new();
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = RETRIES;
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
-                env::sleep(&self.world, pause).await;
-                pause *= GROWTH;
+                env::sleep(&self.world, backoff.pause()).await;
             }
             match write().await {
                 Ok(()) => return Ok(()),

@@ -10,6 +10,7 @@ use super::volume_data::VolumeData;
 use super::volume_table::VolumeLock;
 use crate::filesystem::{Filesystem, unless_absent};
 use crate::volumes::plugin::io_text;
+use client::Backoff;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use grpc::csi::{NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest};
@@ -21,8 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(122);
+/// Waits between attempts to unstage a volume.
+const RETRIES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(122));
 
 /// Whether something is mounted at a path. A mount whose server has gone cannot be looked at, and is one.
 pub(super) fn is_mounted(path: &Path, filesystem: &dyn Filesystem) -> bool {
@@ -195,7 +196,7 @@ impl CsiVolumes {
     }
 
     async fn unstage_until_done(&self, id: &VolumeId) {
-        let mut pause = FIRST_RETRY;
+        let mut backoff = RETRIES;
         loop {
             match self.unstage(id).await {
                 Ok(()) => return drop(self.unstaging.lock().remove(id)),
@@ -203,8 +204,7 @@ impl CsiVolumes {
                     tracing::warn!(volume = id.handle, driver = id.driver, %why, "UnmountVolume.UnmountDevice failed");
                 }
             }
-            env::sleep(&self.options.world, pause).await;
-            pause = (pause * 2).min(LAST_RETRY);
+            env::sleep(&self.options.world, backoff.pause()).await;
         }
     }
 
