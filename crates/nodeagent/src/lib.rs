@@ -19,7 +19,7 @@
 //! | [`resource_managers`] | CPUs, memory and devices of single containers |
 //! | [`filesystem`] | changes of files and mounts, as one trait |
 //! | [`plugin_watcher`] | plugins that register with the agent |
-//! | [`file_watch`] | notifications of the kernel about files |
+//! | [`file_watch`], [`durable_file`] | notifications of the kernel about files; files that survive a crash |
 //! | [`eviction`] | ends pods that use too much |
 //! | [`pod_setup`] | the surroundings of pods on this machine |
 //! | [`pod_facts`] | facts that follow from a spec |
@@ -32,6 +32,7 @@ pub mod configuration;
 pub mod container;
 pub mod dbus;
 pub mod downward;
+pub mod durable_file;
 pub mod eviction;
 pub mod file_watch;
 pub mod filesystem;

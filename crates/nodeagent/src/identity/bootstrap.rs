@@ -2,8 +2,9 @@
 //! of the agent.
 
 use super::certificate::{PemPair, invalid};
-use super::certificate_store::{CertificateStore, write_secret};
+use super::certificate_store::CertificateStore;
 use super::signing_request::{CertificateTemplate, KeySource, Purpose, SigningError, SigningRequest};
+use crate::durable_file;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Client, Error};
@@ -48,10 +49,7 @@ pub fn is_valid_kubeconfig(file: &Path, now: SystemTime) -> bool {
 
 /// Writes the kubeconfig of an agent whose certificate and key are in one file.
 pub fn write_kubeconfig(file: &Path, server: &Target, pem: &Path) -> io::Result<()> {
-    if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    write_secret(file, kubeconfig(server, pem).as_bytes())
+    durable_file::replace(file, kubeconfig(server, pem), durable_file::PRIVATE)
 }
 
 fn kubeconfig(server: &Target, pem: &Path) -> String {
@@ -164,8 +162,7 @@ impl Bootstrap<'_> {
             Some(key) => Ok(key),
             None => {
                 let key = (self.keys)().map_err(invalid)?;
-                std::fs::create_dir_all(self.directory)?;
-                write_secret(temporary, key.serialize_pem().as_bytes())?;
+                durable_file::replace(temporary, key.serialize_pem(), durable_file::PRIVATE)?;
                 Ok(key)
             }
         }

@@ -9,15 +9,12 @@
 //! `<prefix>.key`. Invariant: the link leads to a whole file at all times.
 
 use super::certificate::{PemPair, invalid};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
+use crate::durable_file;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 const CURRENT: &str = "current";
-const UPDATED: &str = "updated";
-const KEY_MODE: u32 = 0o600;
-const DIRECTORY_MODE: u32 = 0o755;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -71,7 +68,6 @@ impl CertificateStore {
     /// Writes a certificate and makes it the current one.
     pub fn update(&self, pair: &PemPair, now: SystemTime) -> io::Result<()> {
         pair.certified()?;
-        std::fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&self.directory)?;
         let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let time = schema::time::format_time(i64::try_from(seconds).unwrap_or(0));
         let time = time.trim_end_matches('Z').replace(['T', ':'], "-");
@@ -82,25 +78,9 @@ impl CertificateStore {
         }
         text.extend_from_slice(&pair.key);
         // certificates of the same second have the same name
-        let written = file.with_extension("tmp");
-        write_secret(&written, &text)?;
-        std::fs::rename(&written, &file)?;
-        let updated = self.path(UPDATED);
-        match std::fs::remove_file(&updated) {
-            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
-            _ => {}
-        }
-        symlink(&file, &updated)?;
-        std::fs::rename(&updated, self.current_path())
+        durable_file::replace(&file, text, durable_file::PRIVATE)?;
+        durable_file::replace_link(&self.current_path(), &file)
     }
-}
-
-/// Writes a file that only its owner reads.
-pub fn write_secret(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(KEY_MODE).open(path)?;
-    file.write_all(text)?;
-    file.sync_all()
 }
 
 #[cfg(test)]

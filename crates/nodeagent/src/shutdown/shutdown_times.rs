@@ -1,6 +1,7 @@
 //! When the last graceful shutdown began and ended: kept in a file, because the agent ends with the machine, and shown in
 //! metrics.
 
+use crate::durable_file;
 use metrics::{Descriptor, Gauge, Registry};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -62,7 +63,7 @@ impl ShutdownTimes {
             seconds => Value::from(schema::time::format_time(seconds)),
         };
         let text = json!({"startTime": shown(times.start), "endTime": shown(times.end)});
-        if let Err(why) = std::fs::write(&self.file, text.to_string()) {
+        if let Err(why) = durable_file::replace(&self.file, text.to_string(), durable_file::READABLE) {
             tracing::warn!(%why, file = %self.file.display(), "the times of the shutdown were not kept");
         }
     }
