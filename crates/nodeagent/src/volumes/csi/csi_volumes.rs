@@ -153,9 +153,9 @@ impl CsiVolumes {
         }
     }
 
-    /// Enters a pod that uses a volume.
-    pub(super) fn enter(&self, volume: &CsiVolume, uid: &str) -> VolumeLock {
-        self.table.lock().enter(&volume.id, &volume.spec_name, volume.is_block(), uid)
+    /// Enters a pod that uses a volume, unless the table has it already, and returns the lock of the volume.
+    pub(super) fn enter(&self, id: &VolumeId, spec_name: &str, is_block: bool, uid: &str) -> VolumeLock {
+        self.table.lock().enter(id, spec_name, is_block, uid)
     }
 
     pub(super) fn set_attached(&self, id: &VolumeId, is_attached: bool) {

@@ -48,16 +48,12 @@ impl CsiVolumes {
             true => self.paths.device_publish(name, uid),
             false => self.paths.target(uid, name),
         };
-        let staging = match (request.capabilities.stages, volume.is_block()) {
-            (false, _) => String::new(),
-            (true, true) => self.paths.device_staging(name).to_string_lossy().into_owned(),
-            (true, false) => self.paths.global_mount(&volume.id).to_string_lossy().into_owned(),
-        };
+        let stages = request.capabilities.stages;
         let answer = service.expand(NodeExpandVolumeRequest {
             volume_id: volume.id.handle.clone(),
             volume_path: path.to_string_lossy().into_owned(),
             capacity_range: Some(CapacityRange { required_bytes: size.whole(), limit_bytes: 0 }),
-            staging_target_path: staging,
+            staging_target_path: if stages { request.staging_path(self) } else { String::new() },
             volume_capability: Some(volume.capability(request.capabilities, None)),
             secrets,
         });

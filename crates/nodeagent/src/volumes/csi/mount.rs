@@ -43,7 +43,8 @@ impl MountRequest<'_> {
         fs_group(self.pod).filter(|_| self.capabilities.sets_group)
     }
 
-    fn staging_path(&self, volumes: &CsiVolumes) -> String {
+    /// Where the driver stages the volume.
+    pub(super) fn staging_path(&self, volumes: &CsiVolumes) -> String {
         let path = match self.volume.is_block() {
             true => volumes.paths.device_staging(&self.volume.spec_name),
             false => volumes.paths.global_mount(&self.volume.id),
@@ -61,7 +62,7 @@ impl CsiVolumes {
         let driver = driver.as_deref();
         self.check_affinity(volume)?;
         check_lifecycle(volume, driver)?;
-        let lock = self.enter(volume, uid);
+        let lock = self.enter(&volume.id, &volume.spec_name, volume.is_block(), uid);
         let _one_at_a_time = lock.lock().await;
         let is_attached = volume.persistent().is_some() && is_attach_required(driver);
         self.set_attached(&volume.id, is_attached);

@@ -7,7 +7,6 @@ use super::paths::{CsiPaths, DEVICES};
 use super::reconstruct::names_in;
 use super::volume::{VolumeId, digest};
 use super::volume_data::VolumeData;
-use super::volume_table::VolumeLock;
 use crate::filesystem::{Filesystem, unless_absent};
 use crate::volumes::plugin::io_text;
 use client::Backoff;
@@ -84,11 +83,6 @@ impl CsiVolumes {
         own.map(|it| it.spec_name.clone()).collect()
     }
 
-    /// The lock of a volume that a pod has. The table has all of them, and this one too if it should not.
-    fn lock_of(&self, id: &VolumeId, spec_name: &str, is_block: bool, uid: &str) -> VolumeLock {
-        self.table.lock().enter(id, spec_name, is_block, uid)
-    }
-
     async fn unpublish_mount(&self, uid: &str, name: &str) -> Result<(), String> {
         let directory = self.paths.of_pod(uid).join(name);
         let target = CsiPaths::target_in(&directory);
@@ -108,7 +102,7 @@ impl CsiVolumes {
         };
         if let Some(data) = data {
             let id = data.id();
-            let lock = self.lock_of(&id, name, false, uid);
+            let lock = self.enter(&id, name, false, uid);
             let _one_at_a_time = lock.lock().await;
             let failed =
                 |what: &str, why: String| format!("{CSI_PLUGIN}: Unmounter.TearDownAt failed{what}: {why}");
@@ -146,7 +140,7 @@ impl CsiVolumes {
         // nothing was published before the volume data was written
         let Some(data) = data else { return Ok(()) };
         let id = data.id();
-        let lock = self.lock_of(&id, name, true, uid);
+        let lock = self.enter(&id, name, true, uid);
         let _one_at_a_time = lock.lock().await;
         self.unpublish_path(&id, name, uid).await
     }
