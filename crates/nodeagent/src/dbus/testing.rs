@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
 
 /// How a service answers a call.
 pub enum Answer {
@@ -26,7 +28,7 @@ type Respond = Arc<dyn Fn(&Message) -> Answer + Send + Sync>;
 pub struct FakeService {
     respond: Respond,
     /// The calls in their order.
-    calls: Arc<Mutex<Vec<String>>>,
+    calls: Arc<watch::Sender<Vec<String>>>,
     /// Connections that receive signals.
     streams: Arc<Mutex<Vec<UnixStream>>>,
 }
@@ -37,7 +39,18 @@ impl FakeService {
     }
 
     pub fn calls(&self) -> Vec<String> {
-        self.calls.lock().clone()
+        self.calls.borrow().clone()
+    }
+
+    /// Waits until a method was called so many times.
+    pub async fn called(&self, member: &str, times: usize) {
+        let mut calls = self.calls.subscribe();
+        let enough = calls.wait_for(|calls| calls.iter().filter(|it| *it == member).count() >= times);
+        env::io::timeout(Duration::from_secs(60), enough).await.unwrap().unwrap();
+    }
+
+    fn record(&self, call: &str) {
+        self.calls.send_modify(|calls| calls.push(call.to_owned()));
     }
 
     /// Serves a bus of its own, on which it is the only service.
@@ -56,7 +69,7 @@ impl FakeService {
         let mut bus = Bus::new(stream);
         for answer in ["OK 1234\r\n", "AGREE_UNIX_FD\r\n", ""] {
             let Ok(line) = bus.read_line() else { return };
-            self.calls.lock().push(line.trim_matches(['\0', '\r', '\n']).to_owned());
+            self.record(line.trim_matches(['\0', '\r', '\n']));
             bus.send(answer.as_bytes()).unwrap();
         }
         self.serve(bus);
@@ -78,7 +91,6 @@ impl FakeService {
             if call.kind != MessageKind::Call {
                 continue;
             }
-            self.calls.lock().push(call.member.clone());
             let answer = match &*call.member {
                 "Hello" => Answer::Value(Some(Value::Text(":1.1".to_owned()))),
                 "AddMatch" => {
@@ -87,6 +99,7 @@ impl FakeService {
                 }
                 _ => (self.respond)(&call),
             };
+            self.record(&call.member);
             let serial = bus.next_serial();
             match answer {
                 Answer::Value(value) => bus.send(&encode_reply(serial, &call, None, value)).unwrap(),

@@ -65,8 +65,9 @@ impl GracefulShutdown {
         let logind = self.options.logind.clone();
         let (mut announcements, first) = blocking(move || {
             raise_delay(&logind, needed)?;
-            let lock = logind.inhibit()?;
-            Ok((logind.announcements()?, lock))
+            // a shutdown that begins once the lock is held is announced
+            let announcements = logind.announcements()?;
+            Ok((announcements, logind.inhibit()?))
         })
         .await?;
         let mut lock: Option<InhibitorLock> = Some(first);

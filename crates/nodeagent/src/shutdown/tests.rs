@@ -10,8 +10,10 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::sync::watch;
 
 const ANNOUNCEMENT: Method<'static> = Method {
@@ -52,14 +54,10 @@ impl FakeLogind {
         FakeLogind { service, locks }
     }
 
-    /// Waits until a call was made so many times.
-    async fn called(&self, member: &str, times: usize) {
-        let waiting = async {
-            while self.service.calls().iter().filter(|it| *it == member).count() < times {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        env::io::timeout(Duration::from_secs(60), waiting).await.unwrap();
+    async fn announce(&self, is_shutting_down: bool, changes: &mut watch::Receiver<bool>) {
+        self.service.signal(ANNOUNCEMENT, &Value::Bool(is_shutting_down));
+        let noticed = changes.wait_for(|it| *it == is_shutting_down);
+        env::io::timeout(Duration::from_secs(60), noticed).await.unwrap().unwrap();
     }
 
     /// Waits until a lock is released.
@@ -102,10 +100,10 @@ async fn shut_down(socket: &Path, folder: &Path, logind: &FakeLogind) {
         marks_disruptions: true,
     });
     let running = tokio::spawn(shutdown.run());
-    logind.called("Inhibit", 1).await;
+    logind.service.called("Inhibit", 1).await;
     let written = std::fs::read_to_string(folder.join("99-kubelet.conf")).unwrap();
     assert!(written.ends_with("[Login]\nInhibitDelayMaxSec=15\n"), "{written}");
-    announce(logind, true, &mut changes).await;
+    logind.announce(true, &mut changes).await;
     // the less important pod first
     for (uid, other) in [("low", Some("high")), ("high", None)] {
         for _ in 0..1000 {
@@ -133,25 +131,10 @@ async fn shut_down(socket: &Path, folder: &Path, logind: &FakeLogind) {
     let times = std::fs::read_to_string(folder.join("graceful_node_shutdown_state")).unwrap();
     assert!(times.contains("\"endTime\":\"2001-"), "{times}");
     // a shutdown that is cancelled takes the lock again
-    logind.service.signal(ANNOUNCEMENT, &Value::Bool(false));
-    env::io::timeout(Duration::from_secs(60), changes.wait_for(|it| !it)).await.unwrap().unwrap();
-    logind.called("Inhibit", 2).await;
+    logind.announce(false, &mut changes).await;
+    logind.service.called("Inhibit", 2).await;
     assert!(logind.is_held(1));
     running.abort();
-}
-
-/// Announces until the agent has noticed: it may still be connecting.
-async fn announce(logind: &FakeLogind, is_shutting_down: bool, changes: &mut watch::Receiver<bool>) {
-    let waiting = async {
-        loop {
-            logind.service.signal(ANNOUNCEMENT, &Value::Bool(is_shutting_down));
-            let noticed = changes.wait_for(|it| *it == is_shutting_down);
-            if env::io::timeout(Duration::from_millis(50), noticed).await.is_ok() {
-                return;
-            }
-        }
-    };
-    env::io::timeout(Duration::from_secs(60), waiting).await.unwrap();
 }
 
 #[tokio::test]
@@ -178,19 +161,19 @@ async fn logind_is_reached_over_a_bus_daemon() {
     std::fs::write(folder.path().join("bus.conf"), config).unwrap();
     let daemon = tokio::process::Command::new("dbus-daemon")
         .arg(format!("--config-file={}", folder.path().join("bus.conf").display()))
-        .arg("--nofork")
+        .args(["--nofork", "--print-address"])
+        .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn();
-    let Ok(_daemon) = daemon else {
+    let Ok(mut daemon) = daemon else {
         println!("SKIPPED: there is no dbus-daemon");
         return;
     };
-    let listening = async {
-        while UnixStream::connect(&socket).is_err() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    env::io::timeout(Duration::from_secs(60), listening).await.unwrap();
+    // it prints the address once it listens
+    let mut output = BufReader::new(daemon.stdout.take().unwrap());
+    let mut address = String::new();
+    env::io::timeout(Duration::from_secs(60), output.read_line(&mut address)).await.unwrap().unwrap();
+    assert!(address.starts_with("unix:path="), "{address:?}");
     let logind = FakeLogind::new(folder.path());
     logind.service.join(&socket, "org.freedesktop.login1");
     logind.service.join(&socket, "org.freedesktop.systemd1");
