@@ -4,17 +4,19 @@ use client::Api;
 use controllers::csrsigning::{self, authority::Source};
 use controllers::registry;
 use env::{Simulated, World};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use names::Names;
 use nodeagent::assembly::{ClientConnection, Parts, connect};
 use nodeagent::configuration::{Flags, Loaded, load};
+use nodeagent::file_watch::FileWatch;
 use nodeagent::identity::{
     CertificateRotation, CertificateStore, CertificateTemplate, Purpose, RotationOptions, RotationState,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tests::{ManagedCluster, NOW, Options, Pair, authority, soon};
+use tests::{ManagedCluster, NOW, Options, Pair, authority, soon, until};
 use tokio::sync::watch;
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -94,10 +96,11 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// The names of the files of certificates.
+/// The names of the files of certificates, without unfinished ones.
 fn files(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder.join("pki")).unwrap();
-    let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    let names = entries.map(|it| it.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|it| !it.starts_with('.')).collect();
     names.sort();
     names
 }
@@ -109,6 +112,12 @@ async fn user(connection: &client::Client) -> String {
 }
 
 const NODE_USER: &str = "User \"system:node:n\"";
+
+/// Waits until the server knows a client as the node.
+async fn until_node_user(connection: &client::Client) {
+    // each turn is a request
+    soon("the user of the node", async { while !user(connection).await.contains(NODE_USER) {} }).await;
+}
 
 async fn names_of_requests(managed: &ManagedCluster) -> Vec<String> {
     let list = managed.cluster.read(REQUESTS).await;
@@ -150,56 +159,58 @@ async fn a_node_agent_renews_its_certificate_before_it_ends() {
     let ClientConnection { clients, renewal } = connect(&agent, &metrics, "n").await.unwrap();
     // it has no certificate yet
     assert!(user(&clients.api).await.contains("system:anonymous"));
-    let running = tokio::spawn(renewal);
-    let has_files = async |count: usize| {
-        soon("the certificate", async {
-            while !folder.path().join("pki").exists() || files(folder.path()).len() < count {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+    std::fs::create_dir(folder.path().join("pki")).unwrap();
+    let mut changes = FileWatch::new(&folder.path().join("pki")).unwrap();
+    let mut until_files = async |count: usize| {
+        let written = async {
+            while files(folder.path()).len() < count {
+                changes.changed().await.unwrap();
             }
-            while !user(&clients.api).await.contains(NODE_USER) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        })
-        .await;
+        };
+        soon("the certificate", written).await;
     };
-    has_files(2).await;
+    let running = tokio::spawn(renewal);
+    until_files(2).await;
+    until_node_user(&clients.api).await;
     // nothing is requested in the first two thirds of its life
     simulated.advance(DAY * 6);
     managed.cluster.advance(DAY * 6);
-    assert_eq!(files(folder.path()).len(), 2);
+    until_node_user(&clients.api).await;
+    assert_eq!(names_of_requests(&managed).await.len(), 1);
     simulated.advance(DAY * 3);
     managed.cluster.advance(DAY * 3);
-    has_files(3).await;
+    until_files(3).await;
     // the first certificate has ended, and its connections with it
     managed.cluster.advance(DAY * 2);
-    assert!(user(&clients.api).await.contains(NODE_USER));
+    until_node_user(&clients.api).await;
+    assert_eq!(names_of_requests(&managed).await.len(), 2);
+    assert_eq!(
+        files(folder.path()),
+        [
+            "kubelet-client-2023-11-14-22-13-20.pem",
+            "kubelet-client-2023-11-23-22-13-20.pem",
+            "kubelet-client-current.pem"
+        ]
+    );
     let text = agent.registry.text();
     assert!(text.contains("kubelet_certificate_manager_client_expiration_renew_errors 0"), "{text}");
     assert!(text.contains("kubelet_certificate_manager_client_ttl_seconds "), "{text}");
     running.abort();
 }
 
-/// Approves all requests, as an administrator does.
-async fn approve(managed: &ManagedCluster, count: usize) {
-    let pending = |list: &Value| -> Vec<Value> {
-        let items = list["items"].as_array().unwrap();
-        items.iter().filter(|it| it["status"]["conditions"].is_null()).cloned().collect()
+/// Approves the next request, as an administrator does.
+async fn approve(managed: &ManagedCluster) {
+    let api: kube::Api<CertificateSigningRequest> = kube::Api::all(managed.client());
+    let is_pending = |it: &CertificateSigningRequest| {
+        it.status.as_ref().is_none_or(|it| it.conditions.as_ref().is_none_or(Vec::is_empty))
     };
-    let requests = soon("the requests", async {
-        loop {
-            let found = pending(&managed.cluster.read(REQUESTS).await);
-            if found.len() >= count {
-                break found;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
-    for mut request in requests {
+    let all = until("the request", &api, |all| all.values().any(is_pending)).await;
+    for name in all.values().filter(|it| is_pending(it)).map(kube::ResourceExt::name_any) {
+        let path = format!("{REQUESTS}/{name}");
+        let mut request = managed.cluster.read(&path).await;
         request["status"]["conditions"] =
             json!([{"type": "Approved", "status": "True", "reason": "Test", "message": "x"}]);
-        let name = request["metadata"]["name"].as_str().unwrap().to_owned();
-        managed.cluster.put(&format!("{REQUESTS}/{name}/approval"), request).await.code(200);
+        managed.cluster.put(&format!("{path}/approval"), request).await.code(200);
     }
 }
 
@@ -208,12 +219,12 @@ async fn the_serving_certificate_of_a_node_follows_its_addresses() {
     let managed = managed().await;
     let folder = tempfile::tempdir().unwrap();
     let world: World = Simulated::new(NOW, 3);
-    let (templates, template) = watch::channel(None);
+    let (templates, receiver) = watch::channel(None);
     let rotation = CertificateRotation::new(RotationOptions {
         store: CertificateStore::new(folder.path(), "kubelet-server", None),
         purpose: Purpose::Serving,
         signer: Purpose::Serving.signer(&Names::kubernetes()),
-        template,
+        template: receiver,
         client: managed.loop_client(),
         first_client: None,
         initial: None,
@@ -224,21 +235,21 @@ async fn the_serving_certificate_of_a_node_follows_its_addresses() {
     .unwrap();
     let mut state: watch::Receiver<RotationState> = rotation.state();
     let running = tokio::spawn(rotation.run());
-    let mut wanted = CertificateTemplate::of_node("n");
-    wanted.names.insert("n".to_owned());
-    for address in ["10.0.0.1", "fd00::1"] {
-        wanted.addresses.insert(address.parse().unwrap());
-        templates.send_replace(Some(wanted.clone()));
-        approve(&managed, 1).await;
+    let mut template = CertificateTemplate::of_node("n");
+    template.names.insert("n".to_owned());
+    for (nth, address) in ["10.0.0.1", "fd00::1", "10.0.0.2"].into_iter().enumerate() {
+        template.addresses.insert(address.parse().unwrap());
+        templates.send_replace(Some(template.clone()));
+        approve(&managed).await;
         soon("the certificate", state.changed()).await.unwrap();
         let facts = state.borrow_and_update().current.as_ref().unwrap().facts.clone();
-        assert_eq!((&facts.names, &facts.addresses), (&wanted.names, &wanted.addresses));
+        assert_eq!((&facts.names, &facts.addresses), (&template.names, &template.addresses));
         assert_eq!(facts.common_name, "system:node:n");
+        // a node that has fewer addresses keeps its certificate
+        let fewer = CertificateTemplate { addresses: Default::default(), ..template.clone() };
+        templates.send_replace(Some(fewer));
+        assert_eq!(names_of_requests(&managed).await.len(), nth + 1);
     }
-    // a node that has fewer addresses keeps its certificate
-    wanted.addresses.pop_last();
-    templates.send_replace(Some(wanted));
-    assert_eq!(names_of_requests(&managed).await.len(), 2);
     let link = std::fs::read_link(folder.path().join("kubelet-server-current.pem")).unwrap();
     assert_eq!(link, folder.path().join("kubelet-server-2023-11-14-22-13-20.pem"));
     running.abort();
