@@ -2,7 +2,7 @@
 //!
 //! [`structural`](super::structural) then checks that a schema without unsupported parts is structural.
 
-use super::schema_parts::{additional, given, items};
+use super::schema_parts::{InvalidSchemas, additional, given, items};
 use super::{defaults, rule_costs, structural};
 use crate::check::{self, Problems};
 use crate::read;
@@ -48,6 +48,14 @@ struct Place {
     no_defaults: Option<&'static str>,
 }
 
+/// The problems of a schema.
+#[derive(Default)]
+struct SchemaProblems {
+    all: Problems,
+    /// Problems of the keys and items of a list belong to the list.
+    invalid: InvalidSchemas,
+}
+
 /// The deepest nesting of schemas; everything derived from them nests as deep.
 const DEEPEST: usize = 128;
 /// The most properties of one object.
@@ -79,11 +87,11 @@ pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mu
         out.push(Problem::forbidden(&path.field("nullable"), "nullable cannot be true at the root"));
     }
     let place = Place { is_root: true, inside_meta: false, no_defaults: None };
-    let mut problems = Problems::new();
+    let mut problems = SchemaProblems::default();
     check(schema, place, path, &mut problems);
     if let Some(part) = unsupported(schema) {
         // another problem may have been reported for it already
-        if out.len() == before && problems.is_empty() {
+        if out.len() == before && problems.all.is_empty() {
             let detail = format!("OpenAPIV3Schema '{part}' is not supported");
             out.push(Problem::invalid_text(path, "", &detail));
         }
@@ -102,10 +110,10 @@ pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mu
         }
         out.extend(violations);
         if is_valid {
-            rule_costs::check(schema, path, &mut problems);
+            rule_costs::check(schema, path, &problems.invalid, &mut problems.all);
         }
     }
-    out.extend(problems);
+    out.extend(problems.all);
 }
 
 fn root_with_status(schema: &Value, path: &Path<'_>, out: &mut Problems) {
@@ -127,22 +135,23 @@ fn root_with_status(schema: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-fn check(schema: &Value, place: Place, path: &Path<'_>, out: &mut Problems) {
+fn check(schema: &Value, place: Place, path: &Path<'_>, out: &mut SchemaProblems) {
+    let before = out.all.len();
     let inner = Place { is_root: false, ..place };
-    standard(schema, place, path, out);
+    standard(schema, place, path, &mut out.all);
     if read::flag(schema, &["uniqueItems"]) {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        out.push(Problem::forbidden(&path.field("uniqueItems"), detail));
+        out.all.push(Problem::forbidden(&path.field("uniqueItems"), detail));
     }
     let properties = read::map(schema, &["properties"]);
     if properties.len() > MOST_PROPERTIES {
-        out.push(Problem::too_many(&path.field("properties"), properties.len(), MOST_PROPERTIES));
+        out.all.push(Problem::too_many(&path.field("properties"), properties.len(), MOST_PROPERTIES));
     }
     if let Some(more) = given(schema, "additionalProperties") {
         let at = path.field("additionalProperties");
         if !properties.is_empty() && *more != Value::Bool(true) {
             let detail = "additionalProperties and properties are mutual exclusive";
-            out.push(Problem::forbidden(&at, detail));
+            out.all.push(Problem::forbidden(&at, detail));
         }
         if more.as_map().is_some() {
             let mut inner = inner;
@@ -169,11 +178,14 @@ fn check(schema: &Value, place: Place, path: &Path<'_>, out: &mut Problems) {
         check(property, inner, &at.key(name), out);
     }
     below(schema, inner, path, out);
-    extensions(schema, path, out);
+    extensions(schema, path, &mut out.all);
+    if out.all.len() > before {
+        out.invalid.insert(std::ptr::from_ref(schema));
+    }
 }
 
 /// The schemas below, properties aside.
-fn below(schema: &Value, inner: Place, path: &Path<'_>, out: &mut Problems) {
+fn below(schema: &Value, inner: Place, path: &Path<'_>, out: &mut SchemaProblems) {
     if let Some(not) = given(schema, "not") {
         check(not, inner, &path.field("not"), out);
     }
@@ -426,5 +438,50 @@ fn validations(schema: &Value, path: &Path<'_>, out: &mut Problems) {
             let detail = "message must be specified if rule contains line breaks";
             out.push(Problem::required(&path.field("message"), detail));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::json;
+
+    #[test]
+    fn problems_of_a_list_leave_the_rules_of_its_items_to_be_checked() {
+        const RULES: &str = r#""x-kubernetes-validations":[{"rule":"self.none"}]"#;
+        let rule_fields = |list: &str, item: &str| {
+            let schema = format!(
+                r#"{{"type":"object",{RULES},"properties":{{"l":{{"type":"array",{RULES},{list},"maxItems":3,
+                    "items":{{"type":"object",{RULES},{item}}}}}}}}}"#
+            );
+            let mut problems = Problems::new();
+            check_root(&json(&schema), false, &Path::ROOT, &mut problems);
+            let (rules, others): (Vec<_>, Vec<_>) =
+                problems.into_iter().map(|it| it.field).partition(|it| it.ends_with("[0].rule"));
+            (rules, others)
+        };
+        const OF_ROOT: &str = "x-kubernetes-validations[0].rule";
+        const OF_LIST: &str = "properties[l].x-kubernetes-validations[0].rule";
+        const OF_ITEMS: &str = "properties[l].items.x-kubernetes-validations[0].rule";
+        let map = r#""x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"]"#;
+        let key = |more: &str| format!(r#""properties":{{"k":{{"type":"string"{more}}}}}"#);
+        let required = r#""required":["k"]"#;
+        let (rules, others) = rule_fields(map, &format!("{},{required}", key("")));
+        assert_eq!((rules, others), (vec![OF_ITEMS.into(), OF_LIST.into(), OF_ROOT.into()], vec![]));
+        for (list, item, problem) in [
+            (map, key(""), "properties[l].items.properties[k].default"),
+            (
+                map,
+                format!("{},{required}", key(r#","nullable":true"#)),
+                "properties[l].items.properties[k].nullable",
+            ),
+            (map, format!(r#"{},{required},"nullable":true"#, key("")), "properties[l].items.nullable"),
+            (r#""x-kubernetes-list-type":"set""#, key(""), "properties[l].items.x-kubernetes-map-type"),
+        ] {
+            assert_eq!(rule_fields(list, &item), (vec![OF_ITEMS.into()], vec![problem.into()]), "{item}");
+        }
+        // a problem of the items themselves is theirs, and all schemas around them have it
+        let unsupported = format!(r#"{},{required},"uniqueItems":true"#, key(""));
+        assert_eq!(rule_fields(map, &unsupported), (vec![], vec!["properties[l].items.uniqueItems".into()]));
     }
 }

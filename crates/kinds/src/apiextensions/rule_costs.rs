@@ -1,22 +1,17 @@
 //! Validation of the rules in a definition: their types, and the estimate of their costs.
 
 use super::expression_rules::{RULES, declaration, env};
-use super::schema_parts::{additional, items};
+use super::schema_parts::{InvalidSchemas, additional, items};
 use crate::check::{self, Problems};
 use crate::read;
 use cel::Declaration;
 use schema::problem::{Problem, Reason, quoted};
 use schema::{Path, Value};
 
-/// Checks the rules of a schema without other problems.
-pub(super) fn check(schema: &Value, path: &Path<'_>, out: &mut Problems) {
+/// Checks the rules of a schema and of all below it, except for the rules of `invalid` ones.
+pub(super) fn check(schema: &Value, path: &Path<'_>, invalid: &InvalidSchemas, out: &mut Problems) {
     let Some(declaration) = declaration(schema) else { return };
-    let mut costs = Costs {
-        invalid: out.iter().map(|it| place_of(it).to_owned()).collect(),
-        total: 0,
-        patterns: 0,
-        each: Vec::new(),
-    };
+    let mut costs = Costs { invalid, total: 0, patterns: 0, each: Vec::new() };
     let place = Place { often: Some(1), uncorrelated: None };
     below(schema, Some(&declaration), &place, path, &mut costs, out);
     if costs.patterns > MOST_PATTERNS {
@@ -33,24 +28,14 @@ pub(super) fn check(schema: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// The schema that a problem is found in: problems of the keys and items of a list belong to the list.
-fn place_of(problem: &Problem) -> &str {
-    const OF_LIST: [&str; 4] =
-        ["so it must have a default", "so it cannot be nullable", "if parent array's", "as item of a list"];
-    let is_of_list = OF_LIST.iter().any(|words| problem.message.contains(words));
-    let list = problem.field.rsplit_once(".items").filter(|_| is_of_list);
-    list.map_or(problem.field.as_str(), |(list, _)| list)
-}
-
 /// The most bytes of the patterns of all rules together, by estimate.
 const MOST_PATTERNS: usize = 32 << 20;
 
 /// The most rules that are listed if all together cost too much.
 const MOST_EXPENSIVE: usize = 4;
 
-struct Costs {
-    /// The fields of the problems of the schema itself.
-    invalid: Vec<String>,
+struct Costs<'a> {
+    invalid: &'a InvalidSchemas,
     total: u64,
     /// The size of all patterns.
     patterns: usize,
@@ -78,7 +63,7 @@ fn below(
     declaration: Option<&Declaration>,
     place: &Place,
     path: &Path<'_>,
-    costs: &mut Costs,
+    costs: &mut Costs<'_>,
     out: &mut Problems,
 ) {
     let item = declaration.and_then(Declaration::item);
@@ -109,16 +94,12 @@ fn here(
     declaration: &Declaration,
     place: &Place,
     path: &Path<'_>,
-    costs: &mut Costs,
+    costs: &mut Costs<'_>,
     out: &mut Problems,
 ) {
     let at = path.field(RULES);
     let rules = schema.items(&[RULES]);
-    // rules of a schema with a problem here or below are not checked
-    let here = path.to_string();
-    let is_within = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
-    let within = |field: &String| field.strip_prefix(&here).is_some_and(is_within);
-    if rules.is_empty() || costs.invalid.iter().any(within) {
+    if rules.is_empty() || costs.invalid.contains(&std::ptr::from_ref(schema)) {
         return;
     }
     if declaration.ty().is_none() {

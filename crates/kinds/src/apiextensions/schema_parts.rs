@@ -1,6 +1,11 @@
 //! The parts of a JSON schema: its items and additional properties.
 
 use schema::Value;
+use std::collections::HashSet;
+
+/// The schemas in a schema that have a problem, in them or below, by identity: paths of all schemas around a problem would
+/// be many times as long as the schema.
+pub(super) type InvalidSchemas = HashSet<*const Value>;
 
 /// A field of a schema that is not null.
 pub(super) fn given<'v>(schema: &'v Value, field: &str) -> Option<&'v Value> {
