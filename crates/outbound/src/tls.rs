@@ -71,17 +71,14 @@ pub(crate) fn config(target: &Target) -> Result<ClientConfig, InvalidTarget> {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         builder.with_root_certificates(roots)
     };
-    let mut config = match (&target.identity, &target.identity_files) {
-        _ if target.client_identity.is_some() => {
-            let identity = target.client_identity.clone().unwrap_or_default();
-            builder.with_client_cert_resolver(Arc::new(identity))
-        }
-        (None, _) => builder.with_no_client_auth(),
-        (Some(pair), Some(files)) => {
+    let mut config = match (&target.client_identity, &target.identity, &target.identity_files) {
+        (Some(identity), ..) => builder.with_client_cert_resolver(Arc::new(identity.clone())),
+        (None, None, _) => builder.with_no_client_auth(),
+        (None, Some(pair), Some(files)) => {
             let followed = ClientCertificate::new(pair.clone(), files.clone(), provider)?;
             builder.with_client_cert_resolver(Arc::new(followed))
         }
-        (Some((certificate, key)), None) => {
+        (None, Some((certificate, key)), None) => {
             let chain = certificates(CLIENT_CERTIFICATE, certificate)?;
             let key = PrivateKeyDer::from_pem_slice(key).map_err(bad("the client key"))?;
             builder.with_client_auth_cert(chain, key).map_err(bad(CLIENT_CERTIFICATE))?

@@ -112,7 +112,7 @@ async fn repeated_keys_of_a_custom_resource_are_reported_in_the_order_of_its_tex
             ),
             vec!["metadata", "metadata.labels.b", "metadata.labels.a", "kind"],
         ),
-        // parts without a declaration, and those that are pruned
+        // fields that no schema declares, and fields that are pruned
         (
             format!(r#"{{{head},"spec":{{"d":1,"d":[{{"e":1,"e":2}}]}},"metadata":{{{name}}}}}"#),
             vec!["spec.d", "spec.d[0].e"],
@@ -306,7 +306,7 @@ async fn repeated_keys_of_a_patch_are_reported_with_the_patched_object() {
         assert!(refused.ends_with(expected), "{refused}");
         assert_eq!(send(text, media, "Warn").await.code(200).warnings().len(), 2);
     }
-    // an object that does not have its type has no other flaws
+    // a patched object that cannot be decoded has this error alone
     for media in [MERGE, STRATEGIC] {
         for validation in ["Strict", "Warn"] {
             let refused = send(data, media, validation).await.code(422);

@@ -41,15 +41,15 @@ impl Rules for Validator {
             if subresource != "status" {
                 objects(schema, object, &Path::ROOT, &mut out);
             }
-            // lists that had such a flaw before may keep it
-            let mut flaws = Problems::new();
-            lists(schema, object, &Path::ROOT, &mut flaws);
-            if let Some(old) = old.filter(|_| !flaws.is_empty()) {
+            // lists that were wrong before the write may stay so
+            let mut problems = Problems::new();
+            lists(schema, object, &Path::ROOT, &mut problems);
+            if let Some(old) = old.filter(|_| !problems.is_empty()) {
                 let mut before = Problems::new();
                 lists(schema, old, &Path::ROOT, &mut before);
-                flaws.retain(|_| before.is_empty());
+                problems.retain(|_| before.is_empty());
             }
-            out.extend(flaws);
+            out.extend(problems);
         }
         if schema.ruled {
             if metadata.iter().chain(&out).any(hides_more) {

@@ -11,17 +11,17 @@ use schema::{Map, Value};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Most flaws that an error lists.
-const MAX_FLAWS: usize = 32;
+/// The most errors that a message lists.
+const MAX_ERRORS: usize = 32;
 
-/// Checks a configuration; the error lists its flaws.
+/// Checks a configuration; the message lists all errors.
 pub(crate) fn check(ty: &Type, config: &Value) -> Result<(), String> {
-    let mut flaws = ConfigErrors { messages: Vec::new() };
+    let mut errors = ConfigErrors { messages: Vec::new() };
     match config {
-        Value::Map(map) => flaws.structure(ty, map, &ConfigPath::ROOT),
-        other => flaws.add(&ConfigPath::ROOT, expected("map", other)),
+        Value::Map(map) => errors.structure(ty, map, &ConfigPath::ROOT),
+        other => errors.add(&ConfigPath::ROOT, expected("map", other)),
     }
-    match &*flaws.messages {
+    match &*errors.messages {
         [] => Ok(()),
         [only] => Err(only.clone()),
         many => Err(format!("errors:\n  {}", many.join("\n  "))),
@@ -32,7 +32,7 @@ fn expected(what: &str, found: &Value) -> String {
     format!("expected {what}, got &{{{}}}", format_value(found))
 }
 
-/// The path of the walk in the configuration; it becomes text only for a flaw.
+/// The path of the walk in the configuration; it becomes text only for an error.
 struct ConfigPath<'a> {
     parent: Option<&'a ConfigPath<'a>>,
     step: Step<'a>,
@@ -83,7 +83,7 @@ impl ConfigErrors {
     }
 
     fn full(&self) -> bool {
-        self.messages.len() >= MAX_FLAWS
+        self.messages.len() >= MAX_ERRORS
     }
 
     fn structure(&mut self, ty: &Type, map: &Map, path: &ConfigPath<'_>) {
@@ -127,7 +127,7 @@ impl ConfigErrors {
             (Shape::Struct(_) | Shape::Map(_), other) => self.add(path, expected("map", other)),
             (Shape::List(_), other) => self.add(path, expected("list", other)),
             (Shape::Scalar(scalar), held) => {
-                if let Some(why) = scalar_flaw(*scalar, held) {
+                if let Some(why) = scalar_error(*scalar, held) {
                     self.add(path, why);
                 }
             }
@@ -160,7 +160,7 @@ impl ConfigErrors {
     }
 }
 
-fn scalar_flaw(scalar: Scalar, held: &Value) -> Option<String> {
+fn scalar_error(scalar: Scalar, held: &Value) -> Option<String> {
     match (scalar, held) {
         (Scalar::String | Scalar::Bytes, Value::String(_)) | (Scalar::Bool, Value::Bool(_)) => None,
         (Scalar::Int32 | Scalar::Int64 | Scalar::Float, Value::Int(_) | Value::Float(_)) => None,

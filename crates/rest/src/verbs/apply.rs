@@ -46,8 +46,8 @@ impl Api {
             last_applied: (request.manager == CLIENT).then_some(&last_applied),
         };
         let (namespace, name) = (request.namespace, request.name);
-        // flaws of the text are reported once the configuration has been merged
-        let (flaws, merged) = (untyped.strict_errors, AtomicBool::new(false));
+        // the strict errors of the text are reported once the configuration has been merged
+        let (strict_errors, merged) = (untyped.strict_errors, AtomicBool::new(false));
         let next = |live: Option<&Value>| -> Result<Value, ApiError> {
             let mut applied = merge::apply(&write, live, &config).map_err(apply_error)?;
             let ty = &resource.kind.root;
@@ -77,10 +77,10 @@ impl Api {
                     "failed to convert to unversioned ({object}): {why}"
                 )));
             }
-            if validation == FieldValidation::Strict && !flaws.is_empty() {
-                let flaws = flaws.join("\n  ");
+            if validation == FieldValidation::Strict && !strict_errors.is_empty() {
+                let errors = strict_errors.join("\n  ");
                 return Err(ApiError::bad_request(format!(
-                    "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {flaws}"
+                    "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {errors}"
                 )));
             }
             merged.store(true, Ordering::Relaxed);
@@ -112,7 +112,8 @@ impl Api {
             }
         };
         if merged.load(Ordering::Relaxed) && validation == FieldValidation::Warn {
-            report_strict_errors(flaws, validation, &mut request.warnings).map_err(ApiError::bad_request)?;
+            report_strict_errors(strict_errors, validation, &mut request.warnings)
+                .map_err(ApiError::bad_request)?;
         }
         outcome
     }

@@ -46,8 +46,8 @@ impl Api {
             let current = request.resource.collection.cache.get(request.namespace, name);
             current.ok_or_else(|| ApiError::not_found(request.resource.subject(name)))?;
         }
-        // flaws of the text are reported with those of the patched object, once it has its type
-        let (patch, flaws) = parsed?;
+        // the strict errors of the text are reported with those of the patched object, once it has its type
+        let (patch, text_errors) = parsed?;
         // a patch can point into managed fields, which are kept as text
         let into_record = kind == PatchKind::Json && mentions(&input.bytes, RECORD.as_bytes());
         self.replace(request, &|old, warnings| {
@@ -77,7 +77,7 @@ impl Api {
                 let fields = patched.as_map().into_iter().flat_map(Map::keys);
                 let unknown = fields.filter(|field| !is_known(field));
                 let unknown = unknown.map(|field| format!("unknown field {field:?}"));
-                let strict_errors = flaws.iter().cloned().chain(unknown).collect();
+                let strict_errors = text_errors.iter().cloned().chain(unknown).collect();
                 report_strict_errors(strict_errors, validation, warnings).map_err(|why| refused(&why))?;
                 let mut nameless = Value::map();
                 nameless.set(&["metadata", "name"], patched.text(&["name"]));
@@ -109,7 +109,8 @@ impl Api {
             let in_schema =
                 !ty.loose || is_of_kind(&decoded.value, old.text(&["kind"]), old.text(&["apiVersion"]));
             let strict_errors = decoded.strict_errors.iter().filter(|it| in_schema || !is_of_schema(it));
-            let strict_errors = flaws.iter().cloned().chain(strict_errors.map(ToString::to_string)).collect();
+            let strict_errors = strict_errors.map(ToString::to_string);
+            let strict_errors = text_errors.iter().cloned().chain(strict_errors).collect();
             report_strict_errors(strict_errors, validation, warnings).map_err(|why| refused(&why))?;
             if let Some(why) = resource.hooks.decode.conversion_error.and_then(|of| of(&decoded.value)) {
                 let read = !matches!(patch, Patch::Strategic(_));
