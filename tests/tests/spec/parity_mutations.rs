@@ -164,7 +164,7 @@ async fn rules_of_inner_schemas_are_judged_first() {
 }
 
 #[tokio::test]
-async fn a_list_of_values_in_a_message_has_the_name_of_its_type() {
+async fn a_list_of_values_has_the_name_of_its_type_in_errors() {
     let cluster = Cluster::start().await;
     // field 5 of the spec maps names to lists, and no list has a field 0
     let entry = [field(1, b"k"), field(2, &[0x02])].concat();
@@ -172,6 +172,18 @@ async fn a_list_of_values_in_a_message_has_the_name_of_its_type() {
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let refused = message(&cluster.post(path, body).content_type(PROTOBUF).await.code(400));
     assert!(refused.ends_with("proto: ExtraValue: illegal tag 0 (wire type 2)"), "{refused}");
+    for (extra, found, expected) in [
+        (json!({"k": "v"}), "string", "v1.ExtraValue"),
+        (json!({"k": [1]}), "number", "string"),
+        (json!([]), "array", "map[string]v1.ExtraValue"),
+    ] {
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": "u", "extra": extra}});
+        let refused = message(&cluster.post(path, review).await.code(400));
+        let field = "Go struct field SubjectAccessReviewSpec.spec.extra";
+        let expected = format!("json: cannot unmarshal {found} into {field} of type {expected}");
+        assert!(refused.ends_with(&expected), "{refused}");
+    }
 }
 
 #[tokio::test]

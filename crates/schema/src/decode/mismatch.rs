@@ -39,21 +39,25 @@ pub(super) fn mismatch(shape: &Shape, token: &Token<'_>, place: &Place<'_>) -> D
     };
     let (owner, path) = (&place.owner.name, place.path.fields_only());
     let field = path.rsplit('.').next().and_then(|name| place.owner.field(name));
-    // the name of a map is not that of its values
-    let is_named = |field: &Field| !matches!(field.shape, Shape::Map(_)) || matches!(shape, Shape::Map(_));
-    let named = field.filter(|(_, field)| is_named(field)).map_or("", |(_, field)| &*field.named);
+    let expected = field.map_or_else(|| go_type(shape), |(_, field)| named_type(shape, field));
     DecodeError::Type(format!(
-        "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {}",
-        named_type(shape, named)
+        "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {expected}"
     ))
 }
 
-/// The name of a shape whose scalars, or whose map, have their own name.
-fn named_type(shape: &Shape, named: &str) -> String {
-    match shape {
+/// The name of a shape in a field whose scalars, whose map, or the lists of whose map, have their own name.
+fn named_type(shape: &Shape, field: &Field) -> String {
+    let named = &field.named;
+    let has_lists = matches!(&field.shape, Shape::Map(map) if matches!(map.value, Shape::List(_)));
+    match (&field.shape, shape) {
         _ if named.is_empty() => go_type(shape),
-        Shape::List(_) => format!("[]{named}"),
-        Shape::Scalar(Scalar::String) | Shape::Map(_) => named.to_owned(),
+        (_, Shape::Map(_)) if has_lists => format!("map[string]{named}"),
+        (_, Shape::List(_)) if has_lists => named.to_string(),
+        (_, Shape::Map(_)) => named.to_string(),
+        // the name of a map is not that of its values
+        (Shape::Map(_), _) => go_type(shape),
+        (_, Shape::List(_)) => format!("[]{named}"),
+        (_, Shape::Scalar(Scalar::String)) => named.to_string(),
         _ => go_type(shape),
     }
 }

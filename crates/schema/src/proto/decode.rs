@@ -71,8 +71,19 @@ struct ScalarMessage<'a> {
     bytes: &'a [u8],
 }
 
-/// The message around a list that is the value of a map. The API has one such type.
-const LIST_MESSAGE: &str = "ExtraValue";
+/// The names of a field in errors.
+#[derive(Clone, Copy)]
+struct FieldNames<'t> {
+    field: &'t str,
+    /// The type of the lists in its map, with its version.
+    list: &'t str,
+}
+
+impl<'t> FieldNames<'t> {
+    fn new(ty: &'t Type, field: &'t Field) -> Self {
+        FieldNames { field: field_name(ty, field), list: &field.named }
+    }
+}
 
 #[derive(Default)]
 struct Decoder {
@@ -106,7 +117,7 @@ impl Decoder {
                 near = at;
                 let field = &ty.fields[at];
                 let slot = slot_of(fields, at, &field.shape);
-                self.occurrence(&mut reader, &field.shape, wire, slot, field_name(ty, field), depth)?;
+                self.occurrence(&mut reader, &field.shape, wire, slot, FieldNames::new(ty, field), depth)?;
             } else if let Some(at) = find(ty, near, below) {
                 near = at;
                 let field = &ty.fields[at];
@@ -128,9 +139,10 @@ impl Decoder {
         shape: &Shape,
         wire: u8,
         slot: &mut Slot<'a>,
-        name: &str,
+        names: FieldNames<'_>,
         depth: usize,
     ) -> Result<(), ProtoError> {
+        let name = names.field;
         match (shape, slot) {
             (Shape::List(list), Slot::Items(items)) => match &list.item {
                 Shape::Scalar(scalar) if wire == DELIMITED && is_packable(*scalar) => {
@@ -142,7 +154,7 @@ impl Decoder {
                     Ok(())
                 }
                 item => {
-                    items.push(self.element(reader, item, wire, name, depth)?);
+                    items.push(self.element(reader, item, wire, names, depth)?);
                     Ok(())
                 }
             },
@@ -151,7 +163,7 @@ impl Decoder {
                     return Err(wrong(wire, name));
                 }
                 let (inside, length) = reader.unbounded()?;
-                entries.push(self.entry(inside, length, &map.value, name, depth)?);
+                entries.push(self.entry(inside, length, &map.value, names, depth)?);
                 Ok(())
             }
             (Shape::Scalar(scalar), slot) if is_plain(*scalar) => {
@@ -183,20 +195,24 @@ impl Decoder {
         reader: &mut Reader<'_>,
         shape: &Shape,
         wire: u8,
-        name: &str,
+        names: FieldNames<'_>,
         depth: usize,
     ) -> Result<Value, ProtoError> {
         let mut slot = Slot::of(shape);
         if let Shape::List(_) | Shape::Map(_) = shape {
-            let mut inside = Reader::new(delimited(reader, wire, name)?);
-            while let Some((number, wire)) = inside.tag(LIST_MESSAGE)? {
+            let message = names.list.rsplit('.').next().unwrap_or_default();
+            let mut inside = Reader::new(delimited(reader, wire, names.field)?);
+            while let Some((number, wire)) = inside.tag(message)? {
                 match number {
-                    1 => self.occurrence(&mut inside, shape, wire, &mut slot, "items", depth + 1)?,
+                    1 => {
+                        let names = FieldNames { field: "items", list: "" };
+                        self.occurrence(&mut inside, shape, wire, &mut slot, names, depth + 1)?;
+                    }
                     _ => inside.skip(wire)?,
                 }
             }
         } else {
-            self.occurrence(reader, shape, wire, &mut slot, name, depth)?;
+            self.occurrence(reader, shape, wire, &mut slot, names, depth)?;
         }
         Ok(self.finish(shape, slot).unwrap_or_else(|| zero(shape)))
     }
@@ -206,7 +222,7 @@ impl Decoder {
         mut reader: Reader<'_>,
         length: usize,
         shape: &Shape,
-        name: &str,
+        names: FieldNames<'_>,
         depth: usize,
     ) -> Result<(Text, Value), ProtoError> {
         let end = reader.left() - length;
@@ -221,7 +237,7 @@ impl Decoder {
             let Some((number, wire)) = reader.entry_tag()? else { break };
             match number {
                 1 => key = text(reader.delimited()?),
-                2 => value = Some(self.element(&mut reader, shape, expected, name, depth)?),
+                2 => value = Some(self.element(&mut reader, shape, expected, names, depth)?),
                 _ => {
                     reader.skip(wire)?;
                     if reader.left() < end {

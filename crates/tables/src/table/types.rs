@@ -211,7 +211,7 @@ pub struct Field {
     pub rules: Many<Rule>,
     /// How strategic merge patch treats the field.
     pub patch: Patch,
-    /// The name of the type of the field, or of its items, in errors, if it has its own; or empty.
+    /// The name of the type of the field, of its items, or of the lists in its map, in errors, if it has its own; or empty.
     pub named: Text,
     pub doc: Text,
 }
