@@ -1,4 +1,4 @@
-//! The file of `--lock-file`: an agent waits until it holds the lock, and may end when another one wants it.
+//! The file of `--lock-file`: an agent waits until it holds the lock, and may end when another one waits for it.
 
 use crate::file_watch::FileWatch;
 use env::World;

@@ -56,8 +56,8 @@ pub struct NodeWindow {
 }
 
 impl NodeWindow {
-    /// Finds the first nodes from `start` on until there are enough: of `candidates` those that are `accepted`, or that
-    /// `accepts` says so of. The search fails with the first node of which `accepts` cannot tell.
+    /// Finds the first `enough` nodes from `start` on: candidates that are in `accepted`, or for which `accepts` returns
+    /// true. `None` as soon as `accepts` returns `None` for a node.
     pub fn find(
         order: &Arc<[Slot]>,
         start: usize,
@@ -79,7 +79,7 @@ impl NodeWindow {
                     found |= 1 << bit;
                 }
             }
-            // without those after the last that is missing
+            // nodes beyond the number that is missing are left out
             let found = (0..(found.count_ones() as usize).saturating_sub(missing))
                 .fold(found, |found, _| found & !(1 << found.ilog2()));
             window.nodes.insert_word(at, found);
@@ -160,7 +160,7 @@ mod tests {
         set
     }
 
-    /// A window is what a plain walk over the positions finds, and asks about the same nodes.
+    /// A window has the nodes that a plain walk over the positions finds, and calls `accepts` for the same nodes.
     #[test]
     fn a_window_is_found_like_node_by_node() {
         for count in [1, 63, 64, 65, 200] {

@@ -106,7 +106,7 @@ fn admit_resources(pod: &Pod, node: &AdmissionNode, others: &[Arc<Pod>]) -> Resu
             list.get(name).map_or(0, |it| if name == CPU { it.milli() } else { it.whole() })
         };
         let requested = amount(&requests);
-        // a resource that the node has never heard of is the scheduler's business
+        // a resource that the node does not have is the scheduler's business
         let is_native = !name.contains('/');
         if requested == 0 || !is_native && !node.allocatable.contains_key(name) {
             continue;

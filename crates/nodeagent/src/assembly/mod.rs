@@ -310,7 +310,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     }
 }
 
-/// Ends when another process wants the lock and the agent is to make way.
+/// Ends when another process waits for the lock, if the agent is configured to exit then.
 async fn contention(lock: Option<ProcessLock>, flags: &Flags) {
     match lock {
         Some(mut lock) if flags.text("exit-on-lock-contention") == "true" => {

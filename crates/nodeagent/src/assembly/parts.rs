@@ -38,7 +38,7 @@ pub struct Parts {
 pub struct Supervisor {
     /// Sends a message such as `READY=1`.
     pub notify: Box<dyn Fn(&str) + Send + Sync>,
-    /// How often it wants to hear that the process works.
+    /// The interval at which it expects `WATCHDOG=1`.
     pub watchdog: Option<Duration>,
 }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 const CSI_TYPE: &str = "CSIPlugin";
 const DEVICE_TYPE: &str = "DevicePlugin";
 
-/// In-tree plugins whose volumes are those of CSI drivers, with the gate that says so, if there is one.
+/// In-tree plugins whose volumes CSI drivers serve, each with its feature gate, if it has one.
 const MIGRATED: [(&str, &str); 8] = [
     (labels::AWS_EBS_PLUGIN, "CSIMigrationAWS"),
     (labels::AZURE_DISK_PLUGIN, "CSIMigrationAzureDisk"),

@@ -183,7 +183,7 @@ impl CgroupManager {
         let name = self.pod_name(pod);
         let limits = pod_cgroup_limits(pod, &self.options.limits);
         let uid = &pod.metadata.uid;
-        // a step of a pod asks again, and nothing has changed
+        // each step of a pod calls this, and mostly nothing has changed
         let is_written = self.written.lock().get(uid) == Some(&limits);
         if is_written && self.files.exists(&name.path(self.options.driver)) {
             return Ok(());

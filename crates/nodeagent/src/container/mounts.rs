@@ -98,7 +98,7 @@ fn volume_mount(
     })
 }
 
-/// Mounts a path inside a volume on the node. Errors do not name paths: they would tell of the node's files.
+/// Mounts a path inside a volume on the node. Errors do not name paths, which would reveal files of the node.
 fn mount_sub_path(
     sources: &MountSources<'_>,
     container: &Container,

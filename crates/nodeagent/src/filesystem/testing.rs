@@ -27,7 +27,7 @@ pub struct FakeFilesystem {
 }
 
 impl FakeFilesystem {
-    /// Takes an action, unless the agent has ended. The caller of the last action never hears of its success.
+    /// Takes an action, unless the agent has ended. The last action takes effect but returns an error.
     fn act(&self, action: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let killed = || Err(io::Error::other("the agent was killed"));
         let Some(limit) = &self.limit else { return action() };

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`certificate`] | a certificate with its key, and what it says |
 //! | [`certificate_store`] | the files of certificates, laid out as upstream's agent does |
-//! | [`signing_request`] | asks the API server for a certificate, and waits for it |
+//! | [`signing_request`] | requests a certificate from the API server, and waits for it |
 //! | [`rotation`], [`rotation_state`], [`certificate_metrics`] | keeps a certificate current |
 //! | [`bootstrap`] | the first certificate of a node, and its kubeconfig |
 //! | [`serving`] | names and addresses in the certificate of the HTTP API |

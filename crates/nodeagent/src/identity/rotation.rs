@@ -1,8 +1,8 @@
 //! Keeps a certificate current: requests the first one, and the next one before the last one ends.
 //!
-//! A certificate is renewed at a random point between 70 and 90 % of its life, so that the nodes of a cluster do not ask
-//! at the same time, and at once if it does not say what the template wants. A failed request is repeated with growing
-//! delays.
+//! A certificate is renewed at a random point between 70 and 90 % of its life, so that the nodes of a cluster do not all
+//! send their requests at the same time, and at once if it lacks a name or an address of the template. A failed request is
+//! repeated with growing delays.
 
 use super::certificate::{CertificateFacts, PemPair};
 use super::certificate_metrics::CertificateMetrics;

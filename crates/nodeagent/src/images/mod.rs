@@ -87,7 +87,7 @@ impl Images {
         Images { runtime, world, backoff: Mutex::default(), pulls, rate: limits.rate, providers }
     }
 
-    /// A container's image, after a pull if the policy wants one.
+    /// A container's image, after a pull if the policy requires one.
     pub async fn ensure(
         &self,
         pod: &Pod,

@@ -2,7 +2,7 @@
 //!
 //! Invariants: memory does not grow with the file; lines that are no log lines are skipped. A followed log ends when
 //! its container has ended and all of it was read. A file that was rotated is opened again. A followed file is read
-//! when the kernel tells of a change; where it does not, in intervals.
+//! when the kernel reports a change; where it does not, in intervals.
 
 use super::line::LogLine;
 use super::options::LogOptions;

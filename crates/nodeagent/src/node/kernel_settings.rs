@@ -15,8 +15,8 @@ const SETTINGS: &[(&str, i64)] = &[
     ("kernel/keys/root_maxbytes", 25_000_000),
 ];
 
-/// Checks the settings below a directory. Those that are protected are errors; others are corrected, where that is
-/// possible.
+/// Checks the settings below a directory. A setting with another value is corrected if possible, or with `is_protected` an
+/// error.
 pub fn apply(proc_sys: &Path, is_protected: bool) -> Result<(), String> {
     let mut errors = Vec::new();
     for (name, expected) in SETTINGS {

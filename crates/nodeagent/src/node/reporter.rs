@@ -54,7 +54,7 @@ pub struct ReporterDeps {
     pub is_shutting_down: watch::Receiver<bool>,
 }
 
-/// What other parts of the agent see of the node, and tell of it.
+/// The node for other parts of the agent: what they read of it and report about it.
 #[derive(Clone)]
 pub struct NodeHandle {
     /// The node with the status that the agent computed last.

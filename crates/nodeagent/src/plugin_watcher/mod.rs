@@ -1,9 +1,9 @@
 //! Plugins that register themselves with the agent: CSI drivers and device plugins.
 //!
-//! A plugin makes a socket below the directory `plugins_registry` and serves the registration API there. The agent asks for
-//! its type, name and endpoint, hands it to the handler of its type, and tells it the outcome. A plugin is registered as long
-//! as its socket exists; a socket that is made anew is another plugin. Each socket has a task of its own, so that a plugin
-//! which hangs delays no other.
+//! A plugin creates a socket below the directory `plugins_registry` and serves the registration API there. The agent calls
+//! `GetInfo` for its type, name and endpoint, passes it to the handler of its type, and reports the result with
+//! `NotifyRegistrationStatus`. A plugin is registered as long as its socket exists; a socket that is created again is
+//! another plugin. Each socket has a task of its own, so that a plugin that hangs delays no other.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -154,7 +154,7 @@ async fn follow(
     previous: Option<JoinHandle<()>>,
     mut gone: oneshot::Receiver<()>,
 ) {
-    // the handler hears of the end of one plugin before the start of the next
+    // the handler deregisters the previous plugin before it registers the next
     if let Some(previous) = previous {
         let _ = previous.await;
     }

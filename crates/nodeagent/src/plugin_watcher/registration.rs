@@ -13,7 +13,7 @@ const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The limit of a plugin's answer.
 const RESPONSE_LIMIT: usize = 1 << 20;
 
-/// Asks a plugin who it is, hands it to its handler, and tells it the outcome.
+/// Reads the name and type of a plugin, passes it to its handler, and reports the result to the plugin.
 pub async fn register(
     socket: &Path,
     handlers: &Handlers,
@@ -49,9 +49,9 @@ pub async fn register(
     let notified = channel.within(NOTIFY_TIMEOUT, client.notify_registration_status(status)).await;
     match (outcome, notified) {
         (Ok(handler), notified) => {
-            // the plugin works, whether or not it wants to know
+            // the plugin is registered even if it does not accept the status
             if let Err(why) = notified {
-                tracing::warn!(%why, plugin = plugin.name, "a plugin did not take the outcome of its registration");
+                tracing::warn!(%why, plugin = plugin.name, "a plugin did not accept the status of its registration");
             }
             Ok((plugin, handler))
         }

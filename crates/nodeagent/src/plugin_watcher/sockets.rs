@@ -11,7 +11,7 @@ const DIRECTORY_MODE: u32 = 0o755;
 const MAX_DEPTH: usize = 8;
 const MAX_DIRECTORIES: usize = 256;
 
-/// Tells a socket from the one that was at the same path before.
+/// The identity of a socket: another one at the same path differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketId {
     device: u64,

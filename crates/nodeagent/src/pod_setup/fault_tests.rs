@@ -368,7 +368,7 @@ async fn an_agent_that_is_killed_at_any_action_loses_no_volume_and_leaves_none()
     assert!(limit > 100, "only {limit} actions");
 }
 
-/// The disk is full from any action on, until an event tells of it or the pod runs all the same.
+/// The disk is full from any action on, until an event reports it or the pod runs all the same.
 #[tokio::test]
 async fn a_full_disk_delays_a_pod_at_any_action() {
     let (mut actions, mut is_full) = (0, true);

@@ -257,7 +257,7 @@ impl PodSetup for MachineSetup {
     fn clean<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>> {
         async move {
             let uid = &pod.metadata.uid;
-            // those that are kept are removed with what else the pod leaves, when it is gone
+            // volumes that are kept after the end of a pod are removed once the pod is deleted
             if !self.keeps_volumes || pod.metadata.deletion_timestamp.is_some() {
                 self.volumes.unmount_all(uid).await?;
             }

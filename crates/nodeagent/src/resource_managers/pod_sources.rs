@@ -4,7 +4,7 @@ use api::core::v1::{Pod, PodStatus};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Where the managers learn of pods.
+/// The source of pods for the managers.
 pub trait PodSource: Send + Sync {
     /// Pods whose containers may run.
     fn active_pods(&self) -> Vec<Arc<Pod>>;

@@ -1,4 +1,4 @@
-//! Labels and annotations by which the agent knows its sandboxes and containers again.
+//! Labels and annotations by which the agent recognizes its sandboxes and containers.
 
 use super::status::{ContainerStatus, SandboxInfo};
 use names::node;

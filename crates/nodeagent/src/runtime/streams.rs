@@ -12,7 +12,7 @@ pub type ByteWriter = Box<dyn AsyncWrite + Send + Unpin>;
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// The streams that a caller wants.
+/// The streams that a caller requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamOptions {
     pub stdin: bool,

@@ -161,7 +161,7 @@ async fn over_websocket(
     let version = if protocol.starts_with("v4.") { CommandVersion::V4 } else { CommandVersion::V1 };
     let codec = codec(protocol).ok_or_else(|| io::Error::other("unknown subprotocol"))?;
     let (sender, mut messages) = websocket::start(io, codec);
-    // the client learns that the streams exist
+    // an empty message shows the client that the streams exist
     let first = if options.stdout {
         channel::STDOUT
     } else if options.stderr {

@@ -49,7 +49,7 @@ pub async fn running_container(service: &Service, pod: &Pod, name: &str) -> Resu
     Ok(running.next().map(|it| it.id))
 }
 
-/// The streams that a query wants, or a refusal.
+/// The streams that a query requests, or the error response.
 fn stream_options(pairs: &[(String, String)]) -> Result<StreamOptions, Box<Response<Body>>> {
     let flag = |key: &str| matches!(query::get(pairs, key), Some("1" | "true"));
     let tty = flag("tty");

@@ -1,6 +1,6 @@
 //! Static pods of a directory, or of one file.
 //!
-//! The directory is read when the kernel tells of a change, and in intervals; a file that has not changed is not parsed
+//! The directory is read when the kernel reports a change, and in intervals; a file that has not changed is not parsed
 //! again.
 
 use super::static_pods::{StaticPlace, StaticSource, read};

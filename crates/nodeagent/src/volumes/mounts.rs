@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub struct MountedVolume {
     /// The file or directory that containers get.
     pub host_path: PathBuf,
-    /// Whether no container may write, whatever it asks for.
+    /// Whether the volume is read-only for all containers, whatever their mounts say.
     pub is_readonly: bool,
     /// Whether the agent made it, so that it may change its labels.
     pub is_managed: bool,

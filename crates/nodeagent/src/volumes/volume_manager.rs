@@ -311,7 +311,7 @@ impl VolumeManager {
         }
     }
 
-    /// The uids of pods that have a directory: after a restart of the agent, those that it ran before.
+    /// The uids of pods that have a directory: after a restart of the agent, the pods that ran before.
     pub fn reconstruct(&self) -> io::Result<Vec<String>> {
         let entries = match std::fs::read_dir(self.shared.root.join("pods")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -31,7 +31,7 @@ const MAX_EXTENDER_SCORE: i64 = 10;
 
 /// A service outside that takes part in scheduling.
 pub trait Extender: Send {
-    /// Whether it wants to see the pod: it manages a resource that the pod requests, or all pods.
+    /// Whether it is called for the pod: it manages a resource that the pod requests, or all pods.
     fn is_interested(&self, pod: &PodInfo) -> bool;
     /// Whether its failure leaves scheduling unchanged.
     fn is_ignorable(&self) -> bool;

@@ -210,7 +210,7 @@ pub fn apparmor(pod: &Pod, container: &str) -> Option<SecurityProfile> {
     }
 }
 
-/// Whether a pod asks for an AppArmor profile that confines a container.
+/// Whether a pod has an AppArmor profile that confines a container.
 pub fn needs_apparmor(pod: &Pod) -> bool {
     let confines = |(key, value): (&String, &String)| {
         key.starts_with(names::node::APPARMOR_ANNOTATION) && !["", "unconfined"].contains(&&**value)

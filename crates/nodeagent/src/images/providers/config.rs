@@ -13,7 +13,7 @@ const SCHEME: &str = "pkg/credentialprovider/plugin/plugin.go:58";
 const KIND: &str = "CredentialProviderConfig";
 const VERSIONS: [&str; 3] = ["v1", "v1alpha1", "v1beta1"];
 
-/// A program that knows credentials.
+/// A program that returns credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderConfig {
     pub name: String,

@@ -54,7 +54,7 @@ pub struct ResourceManagers {
     nodes: NumaInfo,
     is_pod_scope: bool,
     source: OnceLock<Arc<dyn PodSource>>,
-    /// Whether all pods are known, so that those that are not are gone.
+    /// Whether the source has all pods, so that a pod which it lacks is gone.
     is_synced: AtomicBool,
     /// Pods that are admitted now, and no pods of the source yet.
     held: Mutex<HashMap<String, Arc<Pod>>>,

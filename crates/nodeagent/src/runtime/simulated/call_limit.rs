@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// Counts the calls that an agent makes before it is killed. The last one takes effect, and its caller never hears of it.
+/// Counts the calls that an agent makes before it is killed. The last one takes effect, and never returns to its caller.
 pub struct CallLimit {
     left: AtomicUsize,
     reached: Notify,

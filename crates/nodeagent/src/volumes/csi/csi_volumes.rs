@@ -68,7 +68,7 @@ struct MountTask {
 pub(super) struct MountedCsi {
     pub volume: CsiVolume,
     pub path: PathBuf,
-    /// Whether the driver has said that it cannot grow the volume while it is in use.
+    /// Whether the driver cannot grow the volume while it is in use.
     pub is_fixed: bool,
 }
 
@@ -123,7 +123,7 @@ impl CsiVolumes {
         })
     }
 
-    /// Sets the receiver of the volumes that must not be detached, and tells it those of now.
+    /// Sets the receiver of the volumes that must not be detached, and calls it with the current ones.
     pub fn on_use(&self, receiver: impl Fn(Vec<String>) + Send + Sync + 'static) {
         let _ = self.in_use.set(Box::new(receiver));
         self.publish_use();

@@ -1,4 +1,4 @@
-//! What the objects of the node tell about its CSI drivers: the CSINode, and an annotation and labels of the Node.
+//! The CSI drivers of the node in the API: the CSINode, and an annotation and labels of the Node.
 
 use api::core::v1::Node;
 use api::meta::v1::{ObjectMeta, OwnerReference};
@@ -28,7 +28,7 @@ pub struct NodeInfoWriter {
     csi_nodes: Api<CSINode>,
     node_name: String,
     world: World,
-    /// In-tree plugins whose volumes are those of CSI drivers.
+    /// In-tree plugins whose volumes CSI drivers serve.
     migrated: BTreeSet<String>,
     /// One write at a time.
     writing: tokio::sync::Mutex<()>,

@@ -24,7 +24,7 @@ impl CsiVolumes {
         Ok(secret.data.iter().map(|(key, value)| (key.clone(), text(&value.0))).collect())
     }
 
-    /// The attributes of a volume for a pod: its own, and facts about the pod that the driver wants.
+    /// The attributes of a volume for a pod: its own, and facts about the pod if the CSIDriver requests them.
     pub(super) async fn volume_context(
         &self,
         pod: &Pod,

@@ -68,7 +68,7 @@ pub struct Capabilities {
     pub stages: bool,
     pub has_stats: bool,
     pub expands: bool,
-    /// Whether it tells one writing pod from several.
+    /// Whether it distinguishes volumes for one writing pod from volumes for several (`SINGLE_NODE_MULTI_WRITER`).
     pub has_single_writer: bool,
     /// Whether it gives volumes to a group by itself.
     pub sets_group: bool,
@@ -107,14 +107,14 @@ pub trait NodeService: Send + Sync + 'static {
     fn stats(&self, request: NodeGetVolumeStatsRequest) -> Call<'_, NodeGetVolumeStatsResponse>;
 }
 
-/// Hears of each call to a driver: its name, method, code and duration.
+/// Called after each call to a driver with its name, the method, the code and the duration.
 pub type CallObserver = Arc<dyn Fn(&str, &'static str, Code, Duration) + Send + Sync>;
 
 /// A driver behind a socket.
 pub struct NodeClient {
     channel: Channel,
     timeout: Duration,
-    /// The name of the driver, and who hears of calls to it.
+    /// The name of the driver, and the observer of calls to it.
     observer: Option<(String, CallObserver)>,
 }
 

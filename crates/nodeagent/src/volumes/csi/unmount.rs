@@ -111,7 +111,7 @@ impl CsiVolumes {
             let target_path = target.to_string_lossy().into_owned();
             let request = NodeUnpublishVolumeRequest { volume_id: id.handle.clone(), target_path };
             match service.unpublish(request).await {
-                // an inline volume ends with its first unpublishing, of which an agent before this one may not have heard
+                // an inline volume ends when it is first unpublished, and the agent may have restarted before the answer
                 Err(why) if why.code == Code::NotFound && data.is_ephemeral() => {}
                 answer => answer.map_err(|why| failed("", why.message))?,
             }

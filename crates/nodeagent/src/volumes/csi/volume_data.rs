@@ -1,5 +1,5 @@
-//! The file that tells what is mounted in a directory. It is written before a driver is called, so that whatever the driver
-//! did can be undone by an agent that knows nothing else.
+//! The file that records which volume is mounted in a directory. It is written before a driver is called, so that an agent
+//! that restarts can undo the mount from the file alone.
 
 use super::volume::VolumeId;
 use crate::filesystem::{Filesystem, unless_absent};

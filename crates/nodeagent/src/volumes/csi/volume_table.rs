@@ -1,6 +1,6 @@
 //! The volumes on the node, with the pods that use them.
 //!
-//! A volume is in the table from the first pod that wants it until it is no longer staged. Its lock is held during each
+//! A volume is in the table from the first pod that uses it until it is no longer staged. Its lock is held during each
 //! operation on it. A pod is entered before its operation waits for the lock, and a volume is removed under its lock and
 //! without pods, so that there is one lock per volume at any time.
 
