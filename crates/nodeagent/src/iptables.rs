@@ -165,15 +165,14 @@ async fn run(program: &IptablesProgram, arguments: &[&str]) -> io::Result<Output
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::write_program;
     use env::Simulated;
-    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
     /// A program that keeps chains and rules as lines of files.
     fn fake(folder: &Path) -> IptablesProgram {
         let script = format!(
-            r#"#!/bin/sh
-cd {} || exit 3
+            r#"cd {} || exit 3
 shift 2
 table=$2; operation=$3; chain=$4; shift 4
 case $operation in
@@ -188,8 +187,7 @@ esac
             folder.display()
         );
         let path = folder.join("iptables");
-        std::fs::write(&path, script).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&path, &script);
         IptablesProgram { path, is_ipv6: false }
     }
 

@@ -55,4 +55,6 @@ pub mod shutdown;
 pub mod sources;
 pub mod stats;
 pub mod status;
+#[cfg(test)]
+mod testing;
 pub mod volumes;

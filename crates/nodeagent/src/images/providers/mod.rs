@@ -119,20 +119,16 @@ impl Provider {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::write_program;
     use env::Simulated;
-    use std::os::unix::fs::PermissionsExt;
     use std::path::{Path, PathBuf};
 
     /// A provider that logs its requests.
     fn provider(dir: &Path, answer: &str) -> ProviderConfig {
         let program = dir.join("provider");
         let log = dir.join("log");
-        let script = format!(
-            "#!/bin/sh\ncat >> {}\necho \"$1 $X\" >> {0}\ncat <<'EOF'\n{answer}\nEOF\n",
-            log.display()
-        );
-        std::fs::write(&program, script).unwrap();
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        let script = format!("cat >> {}\necho \"$1 $X\" >> {0}\ncat <<'EOF'\n{answer}\nEOF\n", log.display());
+        write_program(&program, &script);
         ProviderConfig {
             name: "provider".to_owned(),
             program,
