@@ -13,6 +13,52 @@ pub struct Gate {
     pub is_locked: bool,
 }
 
+const MIGRATED: &str = "the CSINode lists the in-tree plugin among those whose volumes CSI drivers serve";
+
+/// The gates that the agent reads, and what each changes.
+pub const AGENT_GATES: &[(&str, &str)] = &[
+    (
+        "CPUManagerPolicyAlphaOptions",
+        "alpha options of the static CPU policy are allowed (`cpuManagerPolicyOptions`)",
+    ),
+    ("CPUManagerPolicyBetaOptions", "beta options of the static CPU policy are allowed"),
+    ("CPUManagerPolicyOptions", "the static CPU policy may have options (`cpuManagerPolicyOptions`)"),
+    ("CSIMigrationAWS", MIGRATED),
+    ("CSIMigrationAzureDisk", MIGRATED),
+    ("CSIMigrationAzureFile", MIGRATED),
+    ("CSIMigrationGCE", MIGRATED),
+    ("CSIMigrationPortworx", MIGRATED),
+    ("CSIMigrationRBD", MIGRATED),
+    ("CSIMigrationvSphere", MIGRATED),
+    ("CSINodeExpandSecret", "CSI drivers get a secret when a volume grows on the node"),
+    ("ContainerCheckpoint", "`/checkpoint` of the node agent is served"),
+    ("CustomCPUCFSQuotaPeriod", "the period of CPU quotas may be set (`cpuCFSQuotaPeriod`)"),
+    ("GracefulNodeShutdown", "pods end before the machine shuts down (`shutdownGracePeriod`)"),
+    (
+        "GracefulNodeShutdownBasedOnPodPriority",
+        "pods end by priority before the machine shuts down (`shutdownGracePeriodByPodPriority`)",
+    ),
+    ("KubeletPodResources", "the pod resources API is served"),
+    ("KubeletPodResourcesGetAllocatable", "the pod resources API has `GetAllocatableResources`"),
+    ("KubeletTracing", "the node agent accepts `tracing` in its configuration, but sends no spans"),
+    ("MemoryManager", "memory is assigned by NUMA node (`memoryManagerPolicy`)"),
+    ("MemoryQoS", "requests of memory are protected and use above them is throttled, on cgroup v2"),
+    ("NodeSwap", "containers may use swap (`memorySwap`)"),
+    ("PodDisruptionConditions", "pods that the node agent evicts have the condition `DisruptionTarget`"),
+    ("QOSReserved", "memory that pods request is kept from lower QoS classes (`qosReserved`)"),
+    (
+        "RotateKubeletServerCertificate",
+        "the API server signs the certificate of the node agent's port (`serverTLSBootstrap`)",
+    ),
+    ("TopologyManager", "CPUs, memory and devices are aligned by NUMA node (`topologyManagerPolicy`)"),
+    (
+        "TopologyManagerPolicyAlphaOptions",
+        "alpha options of topology policies are allowed (`topologyManagerPolicyOptions`)",
+    ),
+    ("TopologyManagerPolicyBetaOptions", "beta options of topology policies are allowed; there are none"),
+    ("TopologyManagerPolicyOptions", "topology policies may have options (`topologyManagerPolicyOptions`)"),
+];
+
 /// The values of all gates.
 #[derive(Debug, Clone, Default)]
 pub struct Gates(BTreeMap<String, bool>);
@@ -48,7 +94,14 @@ impl Gates {
         Ok(Gates(values))
     }
 
+    /// Whether a gate of the agent is open.
     pub fn is_open(&self, name: &str) -> bool {
+        debug_assert!(AGENT_GATES.iter().any(|(gate, _)| *gate == name), "{name} is not declared");
+        self.value(name)
+    }
+
+    /// The value of any gate.
+    pub fn value(&self, name: &str) -> bool {
         self.0.get(name).copied().unwrap_or(false)
     }
 }

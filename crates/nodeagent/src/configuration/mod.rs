@@ -28,7 +28,7 @@ mod values;
 
 pub use error::StartError;
 pub use flags::{FlagRow, Flags, help, ignored_fields, rows as flag_rows};
-pub use gates::{Gate, Gates};
+pub use gates::{AGENT_GATES, Gate, Gates};
 pub use load::{Loaded, load};
 pub use start::check_swap;
 pub use values::Configuration;

@@ -174,10 +174,10 @@ fn write_gates(page: &mut String) {
 
 /// The effect of a gate, or the reason why it has none.
 fn changes(gate: &Gate) -> String {
-    match (gates::effect(gate.name), gates::foreign_owner(gate.name)) {
-        (Some(changes), _) => changes.to_owned(),
+    match (gates::effect(gate.name), gates::why_without_effect(gate.name)) {
         _ if gate.locked => "nothing: the feature is always on".to_owned(),
-        (None, Some(whose)) => format!("nothing here: it concerns {whose}"),
+        (Some(changes), _) => changes.to_owned(),
+        (None, Some(why)) => format!("nothing: {why}"),
         (None, None) if gate.stage == "ga" => "nothing: the feature is finished".to_owned(),
         (None, None) => "nothing yet".to_owned(),
     }

@@ -92,11 +92,8 @@ fn limit_process(configuration: &Configuration) {
 /// Registers the metrics of the process, its build and its feature gates.
 pub(super) fn add_process_metrics(registry: &Registry, values: &Gates) {
     process_metrics::register(registry);
-    let gate = |gate: gates::Gate| FeatureGate {
-        name: gate.name,
-        stage: gate.stage,
-        open: values.is_open(gate.name),
-    };
+    let gate =
+        |gate: gates::Gate| FeatureGate { name: gate.name, stage: gate.stage, open: values.value(gate.name) };
     let gates = apiserver::Gates { all: gates::all().map(gate).collect(), ..apiserver::Gates::default() };
     apiserver::discovery::metrics::add_component_metrics(registry, &gates);
 }

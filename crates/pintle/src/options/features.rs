@@ -82,10 +82,8 @@ fn warn(settings: &[(String, bool)]) {
             );
         }
         if gate.open != *open && gates::effect(name).is_none() {
-            match gates::foreign_owner(name) {
-                Some(whose) => {
-                    tracing::warn!("{OPTION}: {name}={open} has no effect here: it concerns {whose}")
-                }
+            match gates::why_without_effect(name) {
+                Some(why) => tracing::warn!("{OPTION}: {name}={open} has no effect: {why}"),
                 // the warning above covers it
                 None if gate.stage == "ga" => {}
                 None => tracing::warn!(
@@ -230,6 +228,10 @@ mod tests {
         for name in names {
             assert!(known(name).is_some(), "{name}");
             assert_ne!(gates::effect(name), Some(""), "{name}");
+        }
+        for (name, _) in nodeagent::configuration::AGENT_GATES {
+            assert!(known(name).is_some(), "{name}");
+            assert_eq!(gates::why_without_effect(name), None, "{name}");
         }
         for gate in kinds::gates::OF_KINDS {
             let (open, locked) = known(gate.name).map(|it| (it.open, it.locked)).unwrap();

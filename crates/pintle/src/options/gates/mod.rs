@@ -4,6 +4,7 @@
 
 use apiserver::Gates;
 use controllers::gates as loops;
+use nodeagent::configuration::AGENT_GATES;
 use scheduler::framework::Features;
 
 /// A feature gate of upstream.
@@ -148,47 +149,31 @@ pub const CONTROLLER_GATES: &[ControllerGate] = &[
 /// The gate of JSON logs.
 pub const LOGGING_GATE: &str = "LoggingBetaOptions";
 
-/// Gates of components and code that are not part of Pintle.
-const FOREIGN_GATES: &[(&str, &[&str])] = &[
+/// Gates without effect, by the reason.
+const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
     (
-        "kubelets",
+        "the node agent always has the feature",
         &[
-            "CPUManagerPolicyAlphaOptions",
-            "CPUManagerPolicyBetaOptions",
-            "CPUManagerPolicyOptions",
-            "CSIVolumeHealth",
             "ConsistentHTTPGetHandlers",
-            "ContainerCheckpoint",
-            "CustomCPUCFSQuotaPeriod",
-            "DisableKubeletCloudCredentialProviders",
             "EventedPLEG",
             "ExecProbeTimeout",
-            "ExperimentalHostUserNamespaceDefaulting",
-            "GracefulNodeShutdown",
-            "GracefulNodeShutdownBasedOnPodPriority",
-            "KubeletInUserNamespace",
-            "KubeletPodResources",
-            "KubeletPodResourcesGetAllocatable",
-            "KubeletTracing",
-            "LocalStorageCapacityIsolationFSQuotaMonitoring",
-            "MemoryManager",
-            "MemoryQoS",
-            "NodeSwap",
-            "PodAndContainerStatsFromCRI",
-            "PodHasNetworkCondition",
-            "QOSReserved",
-            "RotateKubeletServerCertificate",
             "SeccompDefault",
             "SizeMemoryBackedVolumes",
-            "TopologyManager",
-            "TopologyManagerPolicyAlphaOptions",
-            "TopologyManagerPolicyBetaOptions",
-            "TopologyManagerPolicyOptions",
-            "WindowsHostNetwork",
         ],
     ),
     (
-        "kube-proxy",
+        "the node agent does not have the feature",
+        &[
+            "CSIVolumeHealth",
+            "ExperimentalHostUserNamespaceDefaulting",
+            "KubeletInUserNamespace",
+            "LocalStorageCapacityIsolationFSQuotaMonitoring",
+            "PodAndContainerStatsFromCRI",
+            "PodHasNetworkCondition",
+        ],
+    ),
+    (
+        "it concerns kube-proxy",
         &[
             "IPTablesOwnershipCleanup",
             "MinimizeIPTablesRestore",
@@ -197,18 +182,19 @@ const FOREIGN_GATES: &[(&str, &[&str])] = &[
             "WinOverlay",
         ],
     ),
-    ("upstream's logging internals", &["ContextualLogging"]),
-    ("log options without effect (`--log-json-*`)", &["LoggingAlphaOptions"]),
-    ("in-tree volume plugins", &["HonorPVReclaimPolicy"]),
-    ("node CIDRs from `clustercidrs`, which no controller allocates yet", &["MultiCIDRRangeAllocator"]),
+    ("it concerns nodes with Windows", &["WindowsHostNetwork"]),
+    ("it concerns upstream's logging internals", &["ContextualLogging"]),
+    ("it concerns log options without effect (`--log-json-*`)", &["LoggingAlphaOptions"]),
+    ("it concerns in-tree volume plugins", &["HonorPVReclaimPolicy"]),
     (
-        "cloud provider code",
+        "it concerns node CIDRs from `clustercidrs`, which no controller allocates yet",
+        &["MultiCIDRRangeAllocator"],
+    ),
+    (
+        "it concerns cloud provider code",
         &[
-            "CSIMigrationAzureFile",
-            "CSIMigrationPortworx",
-            "CSIMigrationRBD",
-            "CSIMigrationvSphere",
             "DisableCloudProviders",
+            "DisableKubeletCloudCredentialProviders",
             "InTreePluginAWSUnregister",
             "InTreePluginAzureDiskUnregister",
             "InTreePluginAzureFileUnregister",
@@ -221,9 +207,9 @@ const FOREIGN_GATES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The owner of a gate that is not part of Pintle.
-pub fn foreign_owner(name: &str) -> Option<&'static str> {
-    FOREIGN_GATES.iter().find(|(_, gates)| gates.contains(&name)).map(|(whose, _)| *whose)
+/// Why a gate has no effect.
+pub fn why_without_effect(name: &str) -> Option<&'static str> {
+    WITHOUT_EFFECT.iter().find(|(_, gates)| gates.contains(&name)).map(|(why, _)| *why)
 }
 
 /// Whether a gate enables kinds or fields.
@@ -249,5 +235,6 @@ pub fn effect(name: &str) -> Option<&'static str> {
     let loops = || CONTROLLER_GATES.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
     let scheduler =
         || SCHEDULER_CONFIG_GATES.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
-    kinds.or_else(server).or_else(loops).or_else(scheduler)
+    let agent = || AGENT_GATES.iter().find(|(gate, _)| *gate == name).map(|(_, what)| *what);
+    kinds.or_else(server).or_else(loops).or_else(scheduler).or_else(agent)
 }
