@@ -6,7 +6,7 @@
 //! | [`observation`] | sandboxes and containers as the runtime shows them |
 //! | [`plan`] | the next step, as a pure function |
 //! | [`backoff`] | delays between restarts |
-//! | [`worker`], [`start`] | the task of a pod, and its actions |
+//! | [`worker`], [`refresh`], [`start`] | the task of a pod, what it reads, and its actions |
 //! | [`termination`], [`hooks`] | the end of containers, lifecycle hooks |
 //! | [`workers`], [`observer`], [`garbage`] | all workers, the events that wake them, the remains of pods |
 //! | [`probing`] | the probe tasks of a pod |
@@ -25,6 +25,7 @@ pub mod plan;
 #[cfg(test)]
 mod plan_tests;
 pub mod probing;
+pub mod refresh;
 pub mod setup;
 pub mod spec;
 pub mod start;
