@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `cgroups` | cgroups of pods, and of what is held back from them |
 //! | `connection` | the runtime's endpoint, and the client of the API server |
+//! | `housekeeping` | rotation of logs, eviction of pods, removal of images |
 //! | `identity` | certificates: of the client, and of the HTTP API |
 //! | `managers` | the resource managers |
 //! | `node` | options of the node object and facts about the machine |
 //! | `pod_cidr` | the range of pod addresses, for the runtime |
+//! | `settings` | options that follow from flags and the configuration alone |
 //! | `shutdown` | the graceful shutdown of the configuration |
 //! | `parts`, `start_error` | what an agent is made from; errors of the start |
 //! | `storage` | CSI drivers, their volumes, and the registration of plugins |
@@ -17,12 +19,14 @@
 
 mod cgroups;
 mod connection;
+mod housekeeping;
 mod http;
 mod identity;
 mod managers;
 mod node;
 mod parts;
 mod pod_cidr;
+mod settings;
 mod shutdown;
 mod start_error;
 mod storage;
@@ -34,22 +38,13 @@ pub use parts::{Parts, Supervisor};
 
 use crate::admission::apparmor;
 use crate::admission::sysctls::SysctlAllowlist;
-use crate::agent::{Agent, AgentOptions, StaticPodOptions};
-use crate::configuration::{Configuration, Flags, StartError, check_swap};
-use crate::eviction::machine::MachineObserver;
-use crate::eviction::{Evictor, EvictorOptions};
+use crate::agent::{Agent, AgentOptions};
+use crate::configuration::{Flags, StartError, check_swap};
 use crate::filesystem::LinuxFilesystem;
-use crate::images::collector::{ImageCollector, ImageThresholds};
-use crate::images::docker_config::DockerConfig;
-use crate::images::providers::{ProviderSet, config};
-use crate::images::pull_rate::PullRate;
-use crate::images::{CredentialProviders, PullLimits};
 use crate::iptables::{IptablesChains, IptablesProgram};
-use crate::logs::rotation::Rotation;
 use crate::node::kernel_settings;
-use crate::node::{LeaseRenewal, Machine, MachineAddresses, MachineFiles, NodeReporter, ReporterDeps};
+use crate::node::{LeaseRenewal, Machine, MachineAddresses, NodeReporter, ReporterDeps};
 use crate::objects::cache::{ObjectCache, Strategy};
-use crate::pod::dead_containers::DeadContainerPolicy;
 use crate::pod::events::PodEvents;
 use crate::pod::workers::PodWorkers;
 use crate::pod_setup::MachineSetup;
@@ -59,16 +54,15 @@ use crate::runtime::SharedRuntime;
 use crate::stats::AgentMetrics;
 use crate::stats::runtime_meter::RuntimeMeter;
 use crate::volumes::VolumeManager;
-use api::Quantity;
 use api::core::v1::{Node, Service};
 use client::{InformerFactory, Metrics, Recorder};
 use env::World;
 use futures_util::FutureExt as _;
+use housekeeping::HousekeepingParts;
 use parking_lot::RwLock;
 use start_error::failed;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 use storage::StorageParts;
 use tokio::sync::watch;
 
@@ -86,17 +80,11 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     for field in configuration.ineffective_fields() {
         tracing::warn!(field, "this field of the configuration has no effect");
     }
-    let lock = match flags.given("lock-file") {
-        Some(path) => Some(
-            ProcessLock::acquire(Path::new(path), world)
-                .await
-                .map_err(|why| failed(format!("unable to acquire file lock on {path:?}: {why}")))?,
-        ),
-        None => None,
-    };
+    let lock = acquire_lock(flags, world).await?;
     let counters = AgentMetrics::new(parts.registry.clone());
     let root_dir = PathBuf::from(flags.text("root-dir"));
-    let providers = credential_providers(flags, &root_dir, parts.home.as_deref(), world, counters.clone())?;
+    let providers =
+        settings::credential_providers(flags, &root_dir, parts.home.as_deref(), world, counters.clone())?;
     let runtime = connection::runtime(configuration, flags).await?;
     let metrics = Metrics::new(parts.registry.clone());
     let runtime: SharedRuntime =
@@ -104,7 +92,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let node_name = node::name(flags, &parts.hostname);
     let ClientConnection { clients, renewal } = identity::connect(&parts, &metrics, &node_name).await?;
     let Clients { api: client, events } = clients;
-    let machine = Machine::read(Path::new("/"), &machine_files(flags));
+    let machine = Machine::read(Path::new("/"), &settings::machine_files(flags));
     let options = node::options(configuration, flags, &node_name, &parts.hostname, &root_dir)?;
     check_swap(configuration, &std::fs::read_to_string(SWAPS).unwrap_or_default())?;
     let amounts = node::amounts(&machine, &options);
@@ -142,10 +130,11 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     }
     let workers: Arc<OnceLock<Arc<PodWorkers>>> = Arc::default();
     let changed = workers.clone();
+    let strategy = settings::strategy(configuration);
     let objects = Arc::new(ObjectCache::new(
         client.clone(),
         world.clone(),
-        strategy(configuration),
+        strategy,
         Some(factory.informer::<Service>()),
         Arc::new(move |uid| {
             if let Some(workers) = changed.get() {
@@ -155,7 +144,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     ));
     let volumes = VolumeManager::new(&root_dir, Arc::new(LinuxFilesystem), objects.clone(), world.clone());
     volumes.set_allocatable(amounts.allocatable.clone());
-    if strategy(configuration) != Strategy::Watch {
+    if strategy != Strategy::Watch {
         volumes.set_resync(configuration.duration(&["syncFrequency"]));
     }
     let storage = storage::storage(StorageParts {
@@ -202,15 +191,15 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         events: events.clone(),
         node: handle.node.clone(),
         host_ips: handle.host_ips.clone(),
-        pull_limits: pull_limits(configuration),
+        pull_limits: settings::pull_limits(configuration),
         credential_providers: Some(providers),
-        static_pods: static_pods(configuration),
+        static_pods: settings::static_pods(configuration),
         metrics: counters.clone(),
         sysctls: SysctlAllowlist::new(configuration.texts("allowedUnsafeSysctls")),
         managers: managers.clone(),
         is_shutting_down: is_shutting_down.subscribe(),
         has_api: parts.has_api(),
-        dead_containers: dead_containers(flags),
+        dead_containers: settings::dead_containers(flags),
     })
     .await
     .map_err(failed)?;
@@ -220,40 +209,19 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let _ = workers.set(agent.workers.clone());
     handle.watch_lists(agent.listed.clone());
     storage.connect(&handle, agent.workers.clone());
-    let size: Quantity =
-        configuration.text(&["containerLogMaxSize"]).parse().unwrap_or_else(|_| Quantity::new(10 << 20));
-    let rotation = Rotation {
+    let housekeeping = housekeeping::task(HousekeepingParts {
+        parts: &parts,
         runtime: runtime.clone(),
-        world: world.clone(),
-        log_dir: PathBuf::from(LOG_DIR),
-        max_bytes: u64::try_from(size.whole()).unwrap_or(0),
-        max_files: usize::try_from(configuration.int("containerLogMaxFiles")).unwrap_or(5),
-    };
-    let pressures = handle.clone();
-    let evictor = Evictor::new(EvictorOptions {
-        runtime: runtime.clone(),
-        world: world.clone(),
         workers: agent.workers.clone(),
         volumes: volumes.clone(),
         events,
+        node_events: node_events.clone(),
         metrics: counters.clone(),
-        log_dir: PathBuf::from(LOG_DIR),
-        machine: MachineObserver { proc: PathBuf::from("/proc"), root_dir: root_dir.clone() },
-        thresholds: node::thresholds(configuration),
-        transition_period: configuration.duration(&["evictionPressureTransitionPeriod"]),
-        kept_images: vec![flags.text("pod-infra-container-image").to_owned()],
-        max_grace: configuration.int("evictionMaxPodGracePeriod"),
-        marks_disruptions: parts.gates.is_open("PodDisruptionConditions"),
-        report: Box::new(move |it| pressures.set_pressures(it)),
+        node: handle.clone(),
+        root_dir: &root_dir,
+        log_dir: Path::new(LOG_DIR),
     });
     let shutdown = shutdown::task(&parts, agent.workers.clone(), node_events, is_shutting_down);
-    let images = ImageCollector::new(
-        runtime.clone(),
-        world.clone(),
-        image_thresholds(configuration),
-        vec![flags.text("pod-infra-container-image").to_owned()],
-        node::events(recorder, node_name.clone()),
-    );
     let has_api = parts.has_api();
     let stats_root = root_dir.clone();
     let stats = StatsParts {
@@ -299,14 +267,21 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         ended = renewal => ended,
         () = serving_renewal => Ok(()),
         () = node => Ok(()),
-        () = rotation.run() => Ok(()),
-        () = evictor.run() => Ok(()),
+        () = housekeeping => Ok(()),
         () = registration::serve(registrations, managers.devices.clone()) => Ok(()),
         () = storage.run(managers.devices.clone(), &stats_root, world, &handle) => Ok(()),
         () = lists => Ok(()),
         () = managers.run(world, period, &containers) => Ok(()),
-        () = images.run() => Ok(()),
         () = shutdown => Ok(()),
+    }
+}
+
+/// Waits for the lock of `--lock-file`, if there is one.
+async fn acquire_lock(flags: &Flags, world: &World) -> Result<Option<ProcessLock>, StartError> {
+    let Some(path) = flags.given("lock-file") else { return Ok(None) };
+    match ProcessLock::acquire(Path::new(path), world).await {
+        Ok(lock) => Ok(Some(lock)),
+        Err(why) => Err(failed(format!("unable to acquire file lock on {path:?}: {why}"))),
     }
 }
 
@@ -324,30 +299,6 @@ async fn contention(lock: Option<ProcessLock>, flags: &Flags) {
     }
 }
 
-/// Credentials of the node: its files, and the programs of the configuration.
-fn credential_providers(
-    flags: &Flags,
-    root_dir: &Path,
-    home: Option<&Path>,
-    world: &World,
-    metrics: AgentMetrics,
-) -> Result<Arc<dyn CredentialProviders>, StartError> {
-    let (file, directory) =
-        (flags.text("image-credential-provider-config"), flags.text("image-credential-provider-bin-dir"));
-    let loaded = match (file.is_empty(), directory.is_empty()) {
-        (true, true) => Ok(Vec::new()),
-        (true, false) => Err("credential provider config path is empty".to_owned()),
-        _ => config::load(Path::new(file), Path::new(directory)),
-    };
-    match loaded {
-        Ok(configs) => {
-            let files = DockerConfig::new(root_dir, home);
-            Ok(Arc::new(ProviderSet::new(configs, files, world.clone(), metrics)))
-        }
-        Err(why) => Err(StartError::new(format!("\"Failed to register CRI auth plugins\" err={why:?}"))),
-    }
-}
-
 /// Makes chains of iptables. The machine of a server that runs an agent beside it is left as it is.
 async fn chains(parts: &Parts) {
     let configuration = &parts.configuration;
@@ -362,61 +313,4 @@ async fn chains(parts: &Parts) {
         programs: IptablesProgram::usual(),
     };
     chains.run().await;
-}
-
-/// How many ended containers are kept; a negative number is no limit.
-fn dead_containers(flags: &Flags) -> DeadContainerPolicy {
-    let limit = |flag| flags.text(flag).parse::<i64>().ok().and_then(|it| usize::try_from(it).ok());
-    let min_age = schema::time::parse_duration(flags.text("minimum-container-ttl-duration")).unwrap_or(0);
-    DeadContainerPolicy {
-        per_container: limit("maximum-dead-containers-per-container"),
-        total: limit("maximum-dead-containers"),
-        min_age: Duration::from_nanos(u64::try_from(min_age).unwrap_or(0)),
-    }
-}
-
-/// The files that identify the machine.
-fn machine_files(flags: &Flags) -> MachineFiles {
-    let paths = |flag| flags.text(flag).split(',').filter(|it| !it.is_empty()).map(PathBuf::from).collect();
-    MachineFiles { machine_ids: paths("machine-id-file"), boot_ids: paths("boot-id-file") }
-}
-
-fn image_thresholds(configuration: &Configuration) -> ImageThresholds {
-    let percent = |field| u64::try_from(configuration.int(field)).unwrap_or(100);
-    ImageThresholds {
-        high: percent("imageGCHighThresholdPercent"),
-        low: percent("imageGCLowThresholdPercent"),
-        min_age: configuration.duration(&["imageMinimumGCAge"]),
-    }
-}
-
-fn pull_limits(configuration: &Configuration) -> PullLimits {
-    PullLimits {
-        parallel: configuration.flag(&["serializeImagePulls"]).then_some(1),
-        rate: PullRate::new(configuration.int("registryPullQPS"), configuration.int("registryBurst")),
-    }
-}
-
-fn strategy(configuration: &Configuration) -> Strategy {
-    match configuration.text(&["configMapAndSecretChangeDetectionStrategy"]) {
-        "Cache" => Strategy::Cache,
-        "Get" => Strategy::Get,
-        _ => Strategy::Watch,
-    }
-}
-
-fn static_pods(configuration: &Configuration) -> StaticPodOptions {
-    let some = |field: &str| Some(configuration.text(&[field]).to_owned()).filter(|it| !it.is_empty());
-    let headers = configuration.at(&["staticPodURLHeader"]).and_then(schema::Value::as_map);
-    let url_headers = headers.into_iter().flat_map(|map| map.iter()).flat_map(|(name, values)| {
-        let values = values.as_list().unwrap_or(&[]).iter().filter_map(schema::Value::as_str);
-        values.map(|value| (name.to_string(), value.to_owned())).collect::<Vec<_>>()
-    });
-    StaticPodOptions {
-        path: some("staticPodPath").map(PathBuf::from),
-        path_interval: configuration.duration(&["fileCheckFrequency"]),
-        url: some("staticPodURL"),
-        url_headers: url_headers.collect(),
-        url_interval: configuration.duration(&["httpCheckFrequency"]),
-    }
 }
