@@ -41,7 +41,7 @@ fn is_syncing(listed: &watch::Receiver<Duration>, world: &env::World) -> bool {
     world.elapsed().saturating_sub(*listed.borrow()) < LIST_DEADLINE
 }
 
-/// Tells the supervisor that the agent is ready, and then that it works, as long as it does.
+/// Notifies the supervisor that the agent is ready, and then periodically that it works, as long as it does.
 pub async fn report_health(supervisor: &Supervisor, listed: watch::Receiver<Duration>, world: &env::World) {
     (supervisor.notify)("READY=1");
     let Some(watchdog) = supervisor.watchdog else { return std::future::pending().await };
@@ -85,20 +85,14 @@ pub struct ServerAccess {
     pub host_ips: watch::Receiver<Vec<String>>,
 }
 
-/// Serves the ports of the configuration.
-pub async fn serve(
+/// The addresses and certificates of the configuration.
+fn server_options(
     parts: &Parts,
-    agent: &Agent,
-    runtime: SharedRuntime,
-    access: ServerAccess,
     node_name: &str,
-    stats: StatsParts,
-) -> Result<(), StartError> {
-    let ServerAccess { client, certificate, host_ips } = access;
+    certificate: Option<watch::Receiver<RotationState>>,
+    host_ips: &watch::Receiver<Vec<String>>,
+) -> Result<ServerOptions, StartError> {
     let configuration = &parts.configuration;
-    if !configuration.flag(&["enableServer"]) {
-        return std::future::pending().await;
-    }
     let address = |host: &str, port: i64| {
         let ip = host.parse::<IpAddr>().ok();
         let port = u16::try_from(port).ok().filter(|port| *port > 0);
@@ -113,7 +107,7 @@ pub async fn serve(
     let client_ca = configuration.text(&["authentication", "x509", "clientCAFile"]);
     let mut hosts = vec![node_name.to_owned()];
     hosts.extend(host_ips.borrow().iter().cloned());
-    let options = ServerOptions {
+    Ok(ServerOptions {
         address: main,
         tls: TlsOptions {
             signed: certificate,
@@ -126,7 +120,24 @@ pub async fn serve(
         },
         healthz: address(configuration.text(&["healthzBindAddress"]), configuration.int("healthzPort")),
         read_only: address(host, configuration.int("readOnlyPort")),
-    };
+    })
+}
+
+/// Serves the ports of the configuration.
+pub async fn serve(
+    parts: &Parts,
+    agent: &Agent,
+    runtime: SharedRuntime,
+    access: ServerAccess,
+    node_name: &str,
+    stats: StatsParts,
+) -> Result<(), StartError> {
+    let ServerAccess { client, certificate, host_ips } = access;
+    let configuration = &parts.configuration;
+    if !configuration.flag(&["enableServer"]) {
+        return std::future::pending().await;
+    }
+    let options = server_options(parts, node_name, certificate, &host_ips)?;
     let bound = bind(options, &parts.world).await.map_err(failed)?;
     let pods: Arc<dyn PodView> = Arc::new(AgentPods {
         workers: agent.workers.clone(),
