@@ -7,7 +7,7 @@ use crate::pipeline::decode::{
     Input, NO_TYPE, is_of_kind, is_of_schema, not_an_object, report_strict_errors, type_name,
 };
 use crate::pipeline::request::{WriteOutcome, WriteRequest};
-use crate::verbs::update::check_name;
+use crate::verbs::update::{check_name, check_namespace};
 use merge::json_patch::Form;
 use merge::{Error, JsonPatch, document};
 use schema::decode::{DecodeError, Decoded, Numbers, TypeMeta};
@@ -39,7 +39,9 @@ impl Api {
     ) -> Result<WriteOutcome, ApiError> {
         let resource = request.target().clone();
         let validation = request.options.field_validation;
-        let name = request.name;
+        let (namespaced, namespace, name) =
+            (request.resource.kind.namespaced, request.namespace, request.name);
+        let is_part = !request.subresource.is_empty() && request.view().is_none();
         let parsed = parse(kind, input, validation);
         // the error of an invalid patch comes after that of a missing object
         if parsed.is_err() {
@@ -116,11 +118,18 @@ impl Api {
                 let read = !matches!(patch, Patch::Strategic(_));
                 return Err(if read { refused(&why) } else { ApiError::internal(why) });
             }
+            if namespaced {
+                check_namespace(&decoded.value, namespace)?;
+            }
             check_name(&decoded.value, name)?;
             if ty.loose {
                 if decoded.value.text(&["apiVersion"]).is_empty() {
                     let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
                     return Err(ApiError::internal_error(why));
+                }
+                // a write of the status keeps the kind that the object has
+                if is_part {
+                    decoded.value.set(&["kind"], old.text(&["kind"]));
                 }
                 same_type(&decoded.value, old)?;
             }

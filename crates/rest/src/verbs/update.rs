@@ -99,6 +99,12 @@ pub(crate) fn check_name(object: &Value, url: &str) -> Result<(), ApiError> {
     }
 }
 
+/// Checks that the object is in the namespace of the request, if it names one.
+pub(crate) fn check_namespace(object: &Value, namespace: &str) -> Result<(), ApiError> {
+    let given = object.text(&["metadata", "namespace"]);
+    if given.is_empty() || given == namespace { Ok(()) } else { Err(ApiError::wrong_namespace()) }
+}
+
 /// Clears the version of an object that an update or apply creates; a dry run shows it.
 pub(crate) fn clear_version(object: &mut Value, request: &WriteRequest<'_>) -> Result<(), ApiError> {
     let version = object.text(&["metadata", "resourceVersion"]);
