@@ -6,7 +6,7 @@ use crate::model::options::FieldValidation;
 use crate::pipeline::api::Api;
 use crate::pipeline::decode::{Format, Input, report_strict_errors, type_name};
 use crate::pipeline::request::{WriteOutcome, WriteRequest};
-use crate::verbs::update::{check_name, clear_version};
+use crate::verbs::update::{check_name, check_namespace, clear_version};
 use merge::{ApplyError, ApplyWrite};
 use schema::decode::DecodeError;
 use schema::time::parse_time;
@@ -25,6 +25,12 @@ impl Api {
         input: &Input,
     ) -> Result<WriteOutcome, ApiError> {
         let resource = request.target().clone();
+        let name = request.name;
+        let exists = request.resource.collection.cache.get(request.namespace, name).is_some();
+        // only an object as a whole can be created
+        if !exists && !request.subresource.is_empty() {
+            return Err(ApiError::not_found(request.resource.subject(name)));
+        }
         let input = Input { bytes: input.bytes.clone(), format: Format::Yaml };
         let untyped =
             input.untyped().map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
@@ -45,18 +51,14 @@ impl Api {
             convert: Some(&|version, live, new| self.convert_to_version(&resource, version, live, new)),
             last_applied: (request.manager == CLIENT).then_some(&last_applied),
         };
-        let (namespace, name) = (request.namespace, request.name);
+        let namespace = request.namespace;
         // the strict errors of the text are reported once the configuration has been merged
         let (strict_errors, merged) = (untyped.strict_errors, AtomicBool::new(false));
         let next = |live: Option<&Value>| -> Result<Value, ApiError> {
             let mut applied = merge::apply(&write, live, &config).map_err(apply_error)?;
             let ty = &resource.kind.root;
-            // the server sets them; a custom resource may have invalid text
-            for field in ["creationTimestamp", "deletionTimestamp"] {
-                let path = ["metadata", field];
-                if ty.loose && parse_time(applied.object.text(&path)).is_err() {
-                    applied.object.unset(&path);
-                }
+            if ty.loose {
+                drop_unreadable(&mut applied.object);
             }
             // only an error shows the merged object, so it is merged again for that
             let refused = |why: DecodeError| {
@@ -97,8 +99,7 @@ impl Api {
             Ok(decoded.value)
         };
         request.owned = true;
-        let exists = resource.collection.cache.get(request.namespace, name).is_some();
-        let outcome = if exists || !request.subresource.is_empty() {
+        let outcome = if exists {
             let next = |old: &Value| -> Result<Value, ApiError> {
                 let object = next(Some(old))?;
                 check_name(&object, name)?;
@@ -116,6 +117,27 @@ impl Api {
                 .map_err(ApiError::bad_request)?;
         }
         outcome
+    }
+}
+
+/// Drops times and numbers in the metadata of a custom resource that cannot be read. The server sets all of them.
+fn drop_unreadable(object: &mut Value) {
+    for (field, is_time) in [
+        ("creationTimestamp", true),
+        ("deletionTimestamp", true),
+        ("generation", false),
+        ("deletionGracePeriodSeconds", false),
+    ] {
+        let path = ["metadata", field];
+        let readable = match object.at(&path) {
+            None => true,
+            Some(Value::String(text)) => is_time && parse_time(text).is_ok(),
+            // whole numbers have been read as integers, if they are in range
+            Some(value) => !is_time && value.as_int().is_some(),
+        };
+        if !readable {
+            object.unset(&path);
+        }
     }
 }
 
@@ -157,12 +179,6 @@ fn check_config(config: &Value, request: &WriteRequest<'_>) -> Result<(), ApiErr
         )));
     }
     Ok(())
-}
-
-/// An applied object is in the namespace that it is sent to.
-fn check_namespace(config: &Value, namespace: &str) -> Result<(), ApiError> {
-    let given = config.text(&["metadata", "namespace"]);
-    if given.is_empty() || given == namespace { Ok(()) } else { Err(ApiError::wrong_namespace()) }
 }
 
 /// The type of an object as error texts name it: `group/version, Kind=kind`.

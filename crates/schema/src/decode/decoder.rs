@@ -444,6 +444,15 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 Some(number) => Ok(number.into()),
                 None => self.mismatched(&shape, Token::Decimal(text), place),
             },
+            // the metadata of a custom resource is read without a type first
+            (Scalar::Int64, Token::Decimal(text)) if self.is_custom => match text.parse().map(float_value) {
+                Ok(Value::Int(number)) => Ok(number.into()),
+                Ok(Value::Float(number)) if number.is_finite() => {
+                    let text = encode::float_text(number).into();
+                    self.mismatched(&shape, Token::Decimal(text), place)
+                }
+                _ => self.mismatched(&shape, Token::Decimal(text), place),
+            },
             (Scalar::Float, Token::Int(number)) => Ok(whole_or_float(number as f64)),
             (Scalar::Float, Token::Decimal(text)) => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() => Ok(whole_or_float(number)),
