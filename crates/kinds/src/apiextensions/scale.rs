@@ -33,12 +33,20 @@ impl Paths {
     }
 
     pub fn views(&self) -> Vec<View> {
-        let paths = self.clone();
-        scale::view_of(self.spec.clone(), move |object| {
+        let (paths, checked) = (self.clone(), self.clone());
+        let show = move |object: &Value| {
             let number = |path: &[Text]| at(object, path).and_then(Value::as_int).unwrap_or(0);
             let selector = paths.selector.as_ref().and_then(|path| at(object, path)?.as_str());
             scale::scale_value(number(&paths.spec), number(&paths.status), selector.unwrap_or(""))
-        })
+        };
+        scale::view_of(self.spec.clone(), show, move |object| checked.mismatch(object))
+    }
+
+    /// The first value that has another type than the scale.
+    fn mismatch(&self, object: &Value) -> Option<String> {
+        let numbers = [&self.spec, &self.status].into_iter();
+        let first = numbers.map(|path| number(object, path).err()).find_map(|why| why);
+        first.or_else(|| text_mismatch(object, self.selector.as_ref()?))
     }
 
     /// Checks the numbers of an object.
@@ -48,12 +56,7 @@ impl Paths {
             out.push(Problem { reason: Reason::Invalid, field: written(path), message });
         };
         for path in [&self.spec, &self.status] {
-            let number = found(object, path).and_then(|value| match value {
-                None => Ok(0),
-                Some(Value::Int(number)) => Ok(*number),
-                Some(other) => Err(mistyped(path, other, "int64")),
-            });
-            match number {
+            match number(object, path) {
                 Err(why) => wrong(path, "0", &why),
                 Ok(number @ ..0) => wrong(path, &number.to_string(), "should be a non-negative integer"),
                 Ok(number) if number > i64::from(i32::MAX) => {
@@ -64,13 +67,27 @@ impl Paths {
             }
         }
         let Some(path) = &self.selector else { return };
-        let text = found(object, path).and_then(|value| match value {
-            None | Some(Value::String(_)) => Ok(()),
-            Some(other) => Err(mistyped(path, other, "string")),
-        });
-        if let Err(why) = text {
+        if let Some(why) = text_mismatch(object, path) {
             wrong(path, "\"\"", &why);
         }
+    }
+}
+
+/// The number at a path, 0 where there is none.
+fn number(object: &Value, path: &[Text]) -> Result<i64, String> {
+    match found(object, path)? {
+        None => Ok(0),
+        Some(Value::Int(number)) => Ok(*number),
+        Some(other) => Err(mistyped(path, other, "int64")),
+    }
+}
+
+/// The error of a value at a path that is no text.
+fn text_mismatch(object: &Value, path: &[Text]) -> Option<String> {
+    match found(object, path) {
+        Ok(None | Some(Value::String(_))) => None,
+        Ok(Some(other)) => Some(mistyped(path, other, "string")),
+        Err(why) => Some(why),
     }
 }
 

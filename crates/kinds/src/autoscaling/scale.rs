@@ -32,18 +32,21 @@ fn with(missing: NotFoundSubject, selector: fn(&Value) -> String) -> Vec<View> {
     })
 }
 
-/// For custom kinds: the path of the desired replicas, and the scale of an object.
-/// The validation of the object checks the numbers.
+/// For custom kinds: the path of the desired replicas, the scale of an object, and the error of one whose values have
+/// other types. The validation of the object checks the numbers.
 pub(crate) fn view_of(
     inside: Vec<Text>,
     show: impl Fn(&Value) -> Value + Send + Sync + 'static,
+    mismatch: impl Fn(&Value) -> Option<String> + Send + Sync + 'static,
 ) -> Vec<View> {
     let declared_at = Some(Text::Owned(format!(".{}", inside.join("."))));
+    let mismatch: Arc<dyn Fn(&Value) -> Option<String> + Send + Sync> = Arc::new(mismatch);
     let views = view(inside, NotFoundSubject::Object, show).into_iter();
     views
         .map(|view| View {
             kind: Ref::Shared(Arc::new(with_custom_columns(&view.kind))),
             declared_at: declared_at.clone(),
+            mismatch: Some(mismatch.clone()),
             validate: |_| Problems::new(),
             cells: Some(custom_cells),
             ..view
@@ -82,6 +85,7 @@ fn view(
         cells: Some(cells),
         missing,
         declared_at: None,
+        mismatch: None,
     }]
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A view and its object have one field in common; a write through the view can change that field and no other.
 
+use crate::model::error::ApiError;
 use crate::model::form::Form;
 use bytes::Bytes;
 use schema::problem::Problems;
@@ -31,6 +32,8 @@ pub struct View {
     /// The path of the common field as a custom resource definition declares it: an object without the field cannot
     /// be read, and a write need not name a version.
     pub declared_at: Option<Text>,
+    /// The error of an object whose values do not have the types of the view.
+    pub mismatch: Option<Arc<dyn Fn(&Value) -> Option<String> + Send + Sync>>,
 }
 
 /// How the error of a missing object names it.
@@ -56,6 +59,12 @@ impl View {
             }
         }
         view
+    }
+
+    /// Checks that an object can be shown.
+    pub(crate) fn check(&self, object: &Value) -> Result<(), ApiError> {
+        let why = self.mismatch.as_ref().and_then(|mismatch| mismatch(object));
+        why.map_or(Ok(()), |why| Err(ApiError::internal(why)))
     }
 
     pub(crate) fn json(&self, object: &Value, served: Form<'_>) -> Bytes {

@@ -8,9 +8,9 @@ use names::Names;
 pub(crate) fn complete(write: &mut Write<'_, '_>, names: &Names) -> Result<(), ApiError> {
     let resource = write.request.resource.clone();
     write.request.place(&mut write.object)?;
-    // an apply to an existing object has set the defaults, if it changes anything
-    let is_view = resource.view(write.request.subresource).is_some();
-    if write.base.is_none() || is_view || !write.request.owned {
+    // an apply to an existing object has set the defaults, if it changes anything; a view changes one field of an
+    // object as it was read
+    if write.base.is_none() || write.view.is_none() && !write.request.owned {
         resource.default(&mut write.object, names);
     }
     write.request.dedup_owners(&mut write.object);

@@ -147,6 +147,7 @@ impl Api {
         old: &Value,
         next: &UpdateFn<'_>,
     ) -> Result<Value, ApiError> {
+        view.check(old)?;
         let mut formatted = view.of(old, served.form());
         put_owners(&mut formatted, Owners::of(view).served_entries(old, &served.api_version));
         // an impossible number marks an absent field

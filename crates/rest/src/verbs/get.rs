@@ -55,6 +55,7 @@ impl Api {
             _ => why,
         })?;
         let tree = resource.tree(&object)?;
+        view.check(&tree)?;
         if let Some(path) = view.declared_at.as_ref().filter(|_| field_at(&tree, &view.inside).is_none()) {
             return Err(ApiError::internal_error(format!("the spec replicas field {path:?} does not exist")));
         }
