@@ -4,6 +4,7 @@ use crate::model::error::ApiError;
 use crate::model::object::{Draft, Object};
 use crate::model::request_record::Step;
 use crate::model::reserve::Reservation;
+use crate::model::versions::CustomVersions;
 use crate::pipeline::api::Api;
 use crate::pipeline::request::{Base, Write, WriteError, WriteOutcome, WriteRequest};
 use crate::storage::resource::Resource;
@@ -177,8 +178,11 @@ impl Api {
         expect: Expect,
     ) -> Result<Arc<Object>, StoreError> {
         let (collection, hooks) = (&resource.collection, &resource.hooks.storage);
-        // an object that is written in the stored version is its own form
-        let form = hooks.custom_versions.as_ref().filter(|fit| fit.stored == resource.api_version);
+        // an object that is written in the stored version is its own form, unless a read adds the default of the
+        // status that a new object cannot have
+        let own =
+            |fit: &&CustomVersions| fit.stored == resource.api_version && !resource.lacks_default(&object);
+        let form = hooks.custom_versions.as_ref().filter(own);
         let form = form.map_or(0, |fit| fit.form);
         let stored = resource.as_stored(object);
         let mut draft = Draft::new(&stored, collection.index(), hooks.empty_lists(), form);

@@ -7,7 +7,7 @@ use crate::model::reserve::{Reservation, ReserveRequest};
 use crate::pipeline::api::Api;
 use crate::pipeline::request::Write;
 use merge::managed;
-use schema::{Value, decode, defaults};
+use schema::{Value, decode};
 
 /// Completes the object for validation, and allocates the values that it holds.
 pub(crate) fn before_validation(
@@ -72,10 +72,6 @@ pub(crate) fn after_validation(write: &mut Write<'_, '_>) {
     let old = write.old();
     match old {
         None => {
-            // the status of a new custom resource has the default that a read would show; it is not validated
-            if resource.hooks.storage.custom_versions.is_some() && write.request.has_status() {
-                defaults::apply(&resource.kind.root, &mut write.object);
-            }
             if let Some(complete) = resource.hooks.create.complete {
                 complete(&mut write.object);
             }

@@ -174,8 +174,22 @@ impl Resource {
     /// Whether the object is stored as it would be if it were written now.
     pub(crate) fn is_current(&self, object: &Object) -> bool {
         let Some(fit) = &self.hooks.storage.custom_versions else { return !object.is_stale() };
-        let own = fit.stored != self.api_version || self.fitted_json(fit, object) == object.json;
+        let own = match (&fit.converter, fit.stored == self.api_version) {
+            (_, true) => self.fitted_json(fit, object) == object.json,
+            (Some(_), false) => true,
+            // the stored version has defaults of its own, and fields that this version has not
+            (None, false) => object.value(&self.collection.kind).is_ok_and(|stored| {
+                let (stored, served) = (stored.clone(), self.fitted(stored));
+                self.as_stored(served) == stored
+            }),
+        };
         own && object.json.starts_with(format!("{{\"apiVersion\":\"{}\",", fit.stored).as_bytes())
+    }
+
+    /// Whether a field of the object itself is absent that has a default.
+    pub(crate) fn lacks_default(&self, object: &Value) -> bool {
+        let mut fields = self.kind.root.fields.iter();
+        fields.any(|field| field.default.is_some() && object.at(&[&field.name]).is_none())
     }
 
     /// Whether the object is stored in this version.
