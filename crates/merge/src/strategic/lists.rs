@@ -48,6 +48,17 @@ pub(super) fn check_order(
     Ok(())
 }
 
+/// Checks that items with a merge key are maps.
+pub(super) fn check_items(items: &[Value], key: &str) -> Result<(), Error> {
+    let stray = items.iter().find(|item| !key.is_empty() && item.as_map().is_none());
+    stray.map_or(Ok(()), |item| Err(not_a_map(item)))
+}
+
+fn not_a_map(item: &Value) -> Error {
+    let found = if item.is_null() { "%!s(<nil>)" } else { item.go_type() };
+    Error::Unmergeable(format!("expected a map[string]interface {{}}, but received a {found}"))
+}
+
 /// Removes the scalars of one list from another.
 pub(super) fn delete_scalars(items: &mut Vec<Value>, listed: &[Value]) -> Result<(), Error> {
     if items.is_empty() || listed.is_empty() {
@@ -94,10 +105,7 @@ pub(super) fn key_of(item: &Value, key: &str) -> Result<Key, Error> {
     }
     match item {
         Value::Map(map) => merge_key(map, key),
-        other => {
-            let found = other.go_type();
-            Err(Error::Unmergeable(format!("expected a map[string]interface {{}}, but received a {found}")))
-        }
+        other => Err(not_a_map(other)),
     }
 }
 

@@ -147,16 +147,13 @@ fn set_order(
     let member = members.get(name);
     let patched = match patch.get(name) {
         Some(Value::List(list)) => Some(list.as_slice()),
-        Some(Value::Null) => {
-            target.remove(name);
-            return Ok(());
-        }
         Some(other) => return Err(not_a_list(other)),
         None => None,
     };
     let held = match target.held.get(name) {
         Some(Value::List(_)) => target.take(name),
-        None | Some(Value::Null) => None,
+        None => None,
+        // null, too: a list that is always written
         Some(other) => return Err(not_a_list(other)),
     };
     let held = held.map(|list| if let Value::List(items) = list { items } else { Vec::new() });
@@ -176,11 +173,12 @@ fn set_order(
 
 /// The error of an order for a list that the table does not declare.
 fn undeclared(owner: &str, name: &str) -> Error {
-    Error::Unmergeable(format!("unable to find api field in struct {owner} for the json field {name:?}"))
+    let name = schema::problem::quoted(name);
+    Error::Unmergeable(format!("unable to find api field in struct {owner} for the json field {name}"))
 }
 
 fn not_a_list(found: &Value) -> Error {
-    let found = found.go_type();
+    let found = if found.is_null() { "%!s(<nil>)" } else { found.go_type() };
     Error::Unmergeable(format!("expected a []interface {{}}, but received a {found}"))
 }
 
@@ -262,6 +260,9 @@ fn merge_ordered(
         return Ok(held);
     }
     let key = rule.key;
+    if !order.is_empty() {
+        lists::check_items(patch.unwrap_or_default(), key)?;
+    }
     lists::form(&[&held, patch.unwrap_or_default()])?;
     let order_keys = order.iter().map(|item| lists::key_of(item, key)).collect::<Result<Vec<_>, _>>()?;
     let server = held.iter().map(|item| lists::key_of(item, key)).collect::<Result<Vec<_>, _>>()?;

@@ -37,10 +37,11 @@ pub use type_check::misfit;
 
 use crate::error::Error;
 use crate::limits::MAX_DEPTH;
-use directive::DIRECTIVE;
+use directive::{DIRECTIVE, ORDER, RETAIN_KEYS};
 use members::Members;
 use schema::table::Type;
 use schema::{Map, Value};
+use std::collections::BTreeSet;
 
 /// Merges a patch into an object of this type. The result is not in normal form: the caller decodes it.
 pub fn strategic_merge(ty: &Type, current: Value, patch: &Value) -> Result<Value, Error> {
@@ -67,22 +68,37 @@ pub fn strategic_merge(ty: &Type, current: Value, patch: &Value) -> Result<Value
 pub fn format_spent(current: &Value, patch: &Value) -> String {
     let mut spent = patch.clone();
     if let Value::Map(map) = &mut spent {
-        spend(map, current.as_map());
+        spend(map, current.as_map().unwrap_or(&Map::new()));
     }
     format_value(&spent)
 }
 
-/// Removes the parts of a patch that the merge consumes: directives of maps, and nulls for absent members.
-fn spend(patch: &mut Map, held: Option<&Map>) {
-    patch.remove(DIRECTIVE);
-    if held.is_none() {
-        patch.retain(|_, value| !value.is_null());
+/// Removes the parts of a patch that the merge consumes: directives of maps, lists with an order, and nulls inside of
+/// members that the object does not have.
+fn spend(patch: &mut Map, held: &Map) {
+    // a replacing map is not merged
+    if patch.remove(DIRECTIVE).is_some() {
+        return;
     }
-    let names: Vec<String> = patch.keys().map(str::to_owned).collect();
-    for name in names {
-        if let Some(Value::Map(inner)) = patch.get_mut(&name) {
-            let below = held.and_then(|held| held.get(&name)).and_then(Value::as_map);
-            spend(inner, below);
+    let order = |name: &str| name.strip_prefix(ORDER)?.strip_prefix('/').map(str::to_owned);
+    let ordered: BTreeSet<String> = patch.keys().filter_map(order).collect();
+    patch.retain(|name, _| name != RETAIN_KEYS && !name.starts_with(ORDER) && !ordered.contains(name));
+    for (name, value) in patch.iter_mut() {
+        match (value, held.get(name)) {
+            (Value::Map(inner), Some(Value::Map(below))) => spend(inner, below),
+            (Value::List(_), Some(Value::List(_))) => {}
+            (value, _) => discard_nulls(value),
         }
+    }
+}
+
+fn discard_nulls(value: &mut Value) {
+    match value {
+        Value::Map(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.iter_mut().for_each(|(_, value)| discard_nulls(value));
+        }
+        Value::List(items) => items.iter_mut().for_each(discard_nulls),
+        _ => {}
     }
 }

@@ -1,9 +1,9 @@
 //! The type check of a patched object, with upstream's error texts.
 //!
-//! Text with a form of its own (quantities, times, numbers that may be text) is left to the decoder.
+//! Numbers that may be text, and durations, are left to the decoder.
 
 use schema::table::{Scalar, Shape, Type};
-use schema::{Value, encode};
+use schema::{Value, encode, quantity, time};
 
 /// The first thing, in the order of the table, that has another form than its type says.
 pub fn misfit(ty: &Type, object: &Value) -> Option<String> {
@@ -42,7 +42,9 @@ fn scalar_misfit(scalar: Scalar, named: &str, value: &Value) -> Option<String> {
         Scalar::Int64 => "int64",
         Scalar::Float => "float64",
         Scalar::Bytes => return bytes_misfit(value),
-        Scalar::Time | Scalar::MicroTime => return own_misfit(value, "string"),
+        Scalar::Time => return text_misfit(value, time::parse_time),
+        Scalar::MicroTime => return text_misfit(value, time::parse_micro_time),
+        Scalar::Quantity => return quantity_misfit(value),
         Scalar::IntOrString if !matches!(value, Value::Int(_) | Value::Float(_)) => {
             return own_misfit(value, "int32");
         }
@@ -71,6 +73,25 @@ fn own_misfit(value: &Value, wanted: &str) -> Option<String> {
             Some(format!("json: cannot unmarshal {found} into Go value of type {wanted}"))
         }
     }
+}
+
+/// A time, whose text has a form of its own.
+fn text_misfit<E: std::fmt::Display>(value: &Value, parse: fn(&str) -> Result<String, E>) -> Option<String> {
+    match value {
+        Value::String(text) => parse(text).err().map(|why| why.to_string()),
+        other => own_misfit(other, "string"),
+    }
+}
+
+/// A quantity is text or a number; the error of every other type is that of a text without digits.
+fn quantity_misfit(value: &Value) -> Option<String> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Int(number) => number.to_string(),
+        Value::Float(number) => encode::float_text(*number),
+        _ => "\0".to_owned(),
+    };
+    quantity::canonical(&text).err().map(|why| why.to_string())
 }
 
 fn integer_misfit(value: &Value) -> Option<String> {
