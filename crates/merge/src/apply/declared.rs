@@ -143,11 +143,17 @@ impl ConfigErrors {
         }
         let steps = Steps::of(list);
         let mut seen = BTreeSet::new();
+        // a whole number is compared with a float as a float
+        let is_float = items.iter().any(|item| matches!(item, Value::Float(_)));
         for (at, item) in items.iter().enumerate() {
             if self.full() {
                 return;
             }
-            let element = match steps.step(item) {
+            let step = match item {
+                Value::Int(number) if is_float => steps.step(&Value::Float(*number as f64)),
+                other => steps.step(other),
+            };
+            let element = match step {
                 Ok(element) => element,
                 Err(why) => return self.add(path, format!("element {at}: {why}")),
             };

@@ -280,7 +280,8 @@ impl ApplyRun<'_> {
                 ConversionResult::Unknown => continue,
                 ConversionResult::Gone => None,
                 ConversionResult::Converted { ty, live, new } => {
-                    let mut changes = compare(&ty, live.as_ref(), &new)?;
+                    // an entry whose version cannot read the object stays as it is
+                    let Ok(mut changes) = compare(&ty, live.as_ref(), &new) else { continue };
                     changes.exclude(self.write.reset);
                     Some(changes)
                 }

@@ -139,6 +139,7 @@ fn format_value(value: &Value) -> String {
         Value::Map(map) => {
             map.iter().map(|(name, value)| format!("{name}={}", format_value(value))).collect()
         }
+        Value::Float(number) => problem::float_text(*number),
         scalar => problem::format_value(scalar),
     }
 }
