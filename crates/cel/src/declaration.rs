@@ -135,7 +135,7 @@ impl Declaration {
     }
 
     /// Whether expressions see such values.
-    pub(crate) fn is_visible(&self) -> bool {
+    pub fn is_visible(&self) -> bool {
         match &self.shape {
             Shape::List(part, _) | Shape::Map(part) => part.is_visible(),
             Shape::Opaque | Shape::Unreadable => false,

@@ -2,6 +2,7 @@
 
 use super::expression_rules::{RULES, declaration, env};
 use super::schema_parts::{InvalidSchemas, additional, items};
+use super::table::EMBEDDED;
 use crate::check::{self, Problems};
 use crate::read;
 use cel::Declaration;
@@ -12,7 +13,7 @@ use schema::{Path, Value};
 pub(super) fn check(schema: &Value, path: &Path<'_>, invalid: &InvalidSchemas, out: &mut Problems) {
     let Some(declaration) = declaration(schema) else { return };
     let mut costs = Costs { invalid, total: 0, patterns: 0, each: Vec::new() };
-    let place = Place { often: Some(1), uncorrelated: None };
+    let place = Place { often: Some(1), uncorrelated: None, in_scope: false, undeclared: false };
     below(schema, Some(&declaration), &place, path, &mut costs, out);
     if costs.patterns > MOST_PATTERNS {
         out.push(Problem::forbidden(path, "patterns of rules are too large together"));
@@ -48,13 +49,17 @@ struct Place {
     often: Option<u64>,
     /// The enclosing list whose items have no keys, if any.
     uncorrelated: Option<String>,
+    /// Whether the schema or an enclosing one has rules.
+    in_scope: bool,
+    /// Whether it has rules that cannot read its values.
+    undeclared: bool,
 }
 
 impl Place {
     fn within(&self, most: Option<i64>) -> Place {
         let most = most.and_then(|most| u64::try_from(most).ok());
         let often = self.often.zip(most).map(|(often, most)| often.saturating_mul(most));
-        Place { often, uncorrelated: self.uncorrelated.clone() }
+        Place { often, uncorrelated: self.uncorrelated.clone(), ..*self }
     }
 }
 
@@ -66,6 +71,22 @@ fn below(
     costs: &mut Costs<'_>,
     out: &mut Problems,
 ) {
+    let in_scope = place.in_scope || !schema.items(&[RULES]).is_empty();
+    let visible = declaration.filter(|it| it.is_visible());
+    // what the schema above does not show is declared on its own, unless that one has rules and no declaration
+    let own = match visible {
+        None if in_scope && !place.undeclared => {
+            Declaration::from_schema(schema, "self", read::flag(schema, &[EMBEDDED]))
+        }
+        _ => None,
+    };
+    let declaration = visible.or(own.as_ref());
+    let place = &Place {
+        often: place.often,
+        uncorrelated: place.uncorrelated.clone(),
+        in_scope,
+        undeclared: in_scope && declaration.is_none(),
+    };
     let item = declaration.and_then(Declaration::item);
     if let Some(more) = additional(schema) {
         let inner = place.within(read::opt_int(schema, &["maxProperties"]));
@@ -84,14 +105,12 @@ fn below(
         below(items, item, &inner, &path.field("items"), costs, out);
     }
     // the inner schemas come first
-    if let Some(declaration) = declaration {
-        here(schema, declaration, place, path, costs, out);
-    }
+    here(schema, declaration, place, path, costs, out);
 }
 
 fn here(
     schema: &Value,
-    declaration: &Declaration,
+    declaration: Option<&Declaration>,
     place: &Place,
     path: &Path<'_>,
     costs: &mut Costs<'_>,
@@ -102,12 +121,12 @@ fn here(
     if rules.is_empty() || costs.invalid.contains(&std::ptr::from_ref(schema)) {
         return;
     }
-    if declaration.ty().is_none() {
+    let Some(declaration) = declaration else {
         let message = "Internal error: internal error: failed to construct type information for x-kubernetes-validations \
                        rules: unable to convert structural schema to CEL declarations";
         let (field, message) = (at.to_string(), message.to_owned());
         return out.push(Problem { reason: Reason::InternalError, field, message });
-    }
+    };
     let env = env(declaration);
     for (nth, rule) in rules.iter().enumerate() {
         let text = rule.text(&["rule"]);
