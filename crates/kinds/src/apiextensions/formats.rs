@@ -72,12 +72,11 @@ fn matches(expression: &LazyRegex, text: &str) -> bool {
 static SSN: LazyLock<LazyRegex> = LazyLock::new(|| LazyRegex::new("^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$"));
 static HEX_COLOR: LazyLock<LazyRegex> =
     LazyLock::new(|| LazyRegex::new("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"));
+static LETTER: LazyLock<LazyRegex> = LazyLock::new(|| LazyRegex::new(r"^\p{L}$"));
+static LETTER_OR_SYMBOL: LazyLock<LazyRegex> = LazyLock::new(|| LazyRegex::new(r"^[\p{L}\p{S}]$"));
 static UUID: LazyLock<LazyRegex> =
     LazyLock::new(|| LazyRegex::new("^[^-]{8}-?[^-]{4}-?[^-]{4}-?[^-]{4}-?[^-]{12}$"));
-static DURATION: LazyLock<LazyRegex> = LazyLock::new(|| {
-    const UNIT: &str = "(ns|nano|us|µs|μs|micro|ms|milli|s|sec|m|min|h|hr|hour|d|day|w|wk|week)s?";
-    LazyRegex::new(&format!("^([0-9]+(\\.[0-9]+)? *{UNIT} *)+$"))
-});
+static AMOUNT: LazyLock<LazyRegex> = LazyLock::new(|| LazyRegex::new(r"([0-9]+)\s*([A-Za-zµ]+)"));
 
 fn is_hex(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -87,10 +86,26 @@ fn is_date(text: &str) -> bool {
     text.len() == 10 && time::parse_time(&format!("{text}T00:00:00Z")).is_ok()
 }
 
-/// Numbers with units, as one word or as words: `1h30m`, `2 days`.
+/// Numbers with units, as one word or as words: `1h30m`, `2 days`. Text beside them is not looked at.
 fn is_duration(text: &str) -> bool {
-    time::parse_duration(text).is_ok() || matches(&DURATION, text)
+    if time::parse_duration(text).is_ok() {
+        return true;
+    }
+    let Some(amount) = AMOUNT.regex() else { return false };
+    let mut is_found = false;
+    for found in amount.captures_iter(text) {
+        if found[1].parse::<i64>().is_err() {
+            return false;
+        }
+        let unit = found[2].to_lowercase();
+        is_found |= UNITS.contains(&&*unit) || UNIT_STARTS.iter().any(|start| unit.starts_with(start));
+    }
+    is_found
 }
+
+const UNITS: &[&str] = &["ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"];
+/// Units that may go on.
+const UNIT_STARTS: &[&str] = &["nano", "micro", "milli", "sec", "min", "hour", "day", "week"];
 
 fn is_mac(text: &str) -> bool {
     let parts = |separator: char, digits: usize, counts: &[usize]| {
@@ -125,21 +140,28 @@ fn is_uri(text: &str) -> bool {
     !text.contains(' ') && url::parse(text).is_ok_and(|it| !it.scheme.is_empty() || text.starts_with('/'))
 }
 
-/// Labels of letters and digits, of which the last is at least two letters long where there are several.
+/// Labels of letters, digits and symbols, of which the last is two letters or more where there are several. The only
+/// label of a name has at most one hyphen, behind its first character.
 fn is_hostname(text: &str) -> bool {
-    let mut labels = text.split('.');
+    let is = |class: &LazyRegex, c: char| matches(class, c.encode_utf8(&mut [0; 4]));
+    let edge = |c: char| c.is_ascii_alphanumeric() || is(&LETTER_OR_SYMBOL, c);
     let label = |it: &str| {
-        let inner = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || !c.is_ascii();
-        let edge = |c: Option<char>| c.is_some_and(|it| it.is_ascii_alphanumeric() || !it.is_ascii());
-        it.len() <= 63 && it.chars().all(inner) && edge(it.chars().next()) && edge(it.chars().next_back())
+        let ends = [it.chars().next(), it.chars().next_back()];
+        it.chars().all(|c| c == '-' || edge(c)) && ends.into_iter().all(|c| c.is_some_and(edge))
     };
-    let last = labels.next_back().unwrap_or_default();
-    let several = text.contains('.');
-    text.len() <= 255
-        && labels.all(|it| label(it) && !it.contains('_'))
-        && label(last)
-        && !last.contains('_')
-        && (!several || last.chars().count() >= 2)
+    let fits = match text.rsplit_once('.') {
+        Some((labels, last)) => {
+            let letters = last.chars().filter(|c| is(&LETTER, *c)).count();
+            letters >= 2 && letters == last.chars().count() && labels.split('.').all(label)
+        }
+        None => {
+            let mut rest = text.chars();
+            let first = rest.next().is_some_and(edge);
+            let rest = rest.as_str();
+            first && rest.strip_prefix('-').unwrap_or(rest).chars().all(edge)
+        }
+    };
+    fits && text.len() <= 255 && text.split('.').all(|it| it.len() <= 63)
 }
 
 fn digits_of(text: &str) -> String {
@@ -198,6 +220,8 @@ mod tests {
             ("date", "2020-01-31", "2020-13-01"),
             ("date-time", "2020-01-01T00:00:00Z", "2020-01-01"),
             ("duration", "1 day", "5"),
+            ("duration", "a89b-42d3", "42x"),
+            ("duration", "3 Seconds", "99999999999999999999 s"),
             ("ipv4", "1.2.3.4", "::1"),
             ("cidr", "10.0.0.0/8", "10.0.0.0"),
             ("mac", "00:00:5e:00:53:01", "x"),
@@ -209,6 +233,9 @@ mod tests {
             ("email", "a@b.c", "a.b.c"),
             ("uri", "http://a/b", "a b"),
             ("hostname", "example.com", "a_b"),
+            ("hostname", "YQ==", "a.b"),
+            ("hostname", "a-b", "a-b-c"),
+            ("hostname", "a-b-c.example", "-a"),
             ("isbn10", "0-306-40615-2", "0-306-40615-3"),
             ("isbn13", "978-0-306-40615-7", "978-0-306-40615-8"),
             ("creditcard", "4111111111111111", "4111111111111112"),

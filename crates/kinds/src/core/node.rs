@@ -216,7 +216,7 @@ fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
     let address = |kind: &str| {
         let address = object.items(&["status", "addresses"]).iter().find(|it| it.text(&["type"]) == kind);
-        metadata::or(address.map_or("", |it| it.text(&["address"])), "<none>")
+        address.map_or(Value::from("<none>"), |it| it.text(&["address"]).into())
     };
     let info = |field: &str| metadata::or(object.text(&["status", "nodeInfo", field]), "<unknown>");
     vec![
