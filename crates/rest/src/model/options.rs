@@ -4,7 +4,7 @@ use crate::model::error::{ApiError, Subject};
 use crate::model::metadata::check_field_manager;
 use crate::model::selector::{check_fields, parse_labels};
 use names::Names;
-use schema::problem::{Problem, Problems};
+use schema::problem::{Problem, Problems, quoted};
 use schema::{Path, Value};
 
 /// Decoded `key=value` pairs in the order of the URL.
@@ -68,7 +68,7 @@ impl Query {
                 } else {
                     "invalid syntax"
                 };
-                ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
+                ApiError::bad_request(format!("strconv.ParseInt: parsing {}: {why}", quoted(text)))
             }),
         }
     }
@@ -169,8 +169,10 @@ impl ListOptions {
             problems.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
         }
         if self.match_rule == Match::Unset {
-            let message =
-                format!("Unsupported value: {rule:?}: supported values: \"Exact\", \"NotOlderThan\", \"\"");
+            let message = format!(
+                "Unsupported value: {}: supported values: \"Exact\", \"NotOlderThan\", \"\"",
+                quoted(rule)
+            );
             let reason = schema::problem::Reason::NotSupported;
             problems.push(Problem { reason, field: "resourceVersionMatch".to_owned(), message });
         }
@@ -372,7 +374,7 @@ impl DeleteOptions {
             Some("Foreground") => Some(Propagation::Foreground),
             Some(other) => {
                 let supported = "\"Foreground\", \"Background\", \"Orphan\", \"nil\"";
-                let message = format!("Unsupported value: {other:?}: supported values: {supported}");
+                let message = format!("Unsupported value: {}: supported values: {supported}", quoted(other));
                 let reason = schema::problem::Reason::NotSupported;
                 problems.push(Problem { reason, field: "propagationPolicy".to_owned(), message });
                 None
@@ -386,7 +388,7 @@ impl DeleteOptions {
 /// Every value must be `All`; no value at all is a real run.
 fn dry_run(values: &[String], problems: &mut Problems) -> bool {
     if values.iter().any(|value| value != "All") {
-        let listed: Vec<_> = values.iter().map(|value| format!("{value:?}")).collect();
+        let listed: Vec<_> = values.iter().map(|value| quoted(value)).collect();
         let message =
             format!("Unsupported value: []string{{{}}}: supported values: \"All\"", listed.join(", "));
         let reason = schema::problem::Reason::NotSupported;

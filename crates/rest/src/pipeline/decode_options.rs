@@ -7,6 +7,7 @@ use crate::model::error::ApiError;
 use crate::pipeline::decode::{Format, Input, NO_TYPE, not_an_object};
 use names::SCHEME_OF_OPTIONS;
 use schema::decode::{self, DecodeError};
+use schema::problem::quoted;
 use schema::table::Type;
 use schema::{Value, proto, yaml};
 
@@ -88,6 +89,7 @@ fn check(version: &str, kind: &str, expected: &str, meta: &str) -> Result<(), Ap
     Err(ApiError::bad_request(if is_known {
         format!("converting (v1.{kind}) to (v1.{expected}): unknown conversion")
     } else {
-        format!("no kind {kind:?} is registered for version {version:?} in scheme {SCHEME_OF_OPTIONS:?}")
+        let (kind, version) = (quoted(kind), quoted(version));
+        format!("no kind {kind} is registered for version {version} in scheme {SCHEME_OF_OPTIONS:?}")
     }))
 }

@@ -8,7 +8,7 @@ use crate::model::operation::Operation;
 use crate::pipeline::api::Api;
 use crate::pipeline::request::Write;
 use schema::Value;
-use schema::problem::{Problem, Problems, Reason};
+use schema::problem::{Problem, Problems, Reason, quoted};
 use schema::rules;
 
 /// Compares the version that the client names with the stored one.
@@ -37,7 +37,7 @@ pub(crate) fn parse_version(text: &str) -> Result<u64, ApiError> {
     text.parse().map_err(|_| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let why = if digits { "value out of range" } else { "invalid syntax" };
-        ApiError::internal(format!("strconv.ParseUint: parsing {text:?}: {why}"))
+        ApiError::internal(format!("strconv.ParseUint: parsing {}: {why}", quoted(text)))
     })
 }
 

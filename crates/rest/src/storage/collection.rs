@@ -10,6 +10,7 @@ use crate::model::selector::FieldSource;
 use crate::storage::stored_version::ValueReader;
 use cache::Cache;
 use parking_lot::Mutex;
+use schema::problem::quoted;
 use schema::table::{Kind, Ref};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,9 +70,10 @@ impl Collection {
         }
         let plain = served.selectable.is_empty() && served.selects_namespace;
         Err(ApiError::bad_request(if served.selects_by_name {
-            format!("field label {label:?} not supported for {}", served.name)
+            format!("field label {} not supported for {}", quoted(label), served.name)
         } else if plain {
-            format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            let label = quoted(label);
+            format!("{label} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         } else {
             format!("field label not supported: {label}")
         }))

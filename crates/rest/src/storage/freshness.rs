@@ -44,8 +44,9 @@ pub fn parse_revision(text: &str) -> Result<u64, ApiError> {
     text.parse().map_err(|_| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let why = if digits { "value out of range" } else { "invalid syntax" };
+        let text = schema::problem::quoted(text);
         ApiError::internal(format!(
-            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}"
+            "resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: {why}"
         ))
     })
 }

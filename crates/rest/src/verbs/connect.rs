@@ -76,8 +76,9 @@ fn numbers<'q>(given: impl Iterator<Item = &'q str>) -> Result<Vec<Value>, ApiEr
         let why = if digits { "value out of range" } else { "invalid syntax" };
         let parsed = text.parse::<u16>().ok().filter(|_| digits);
         parsed.map(|it| Value::from(i64::from(it))).ok_or_else(|| {
+            let text = schema::problem::quoted(text);
             ApiError::bad_request(format!(
-                "cannot convert to []int32: strconv.ParseUint: parsing {text:?}: {why}"
+                "cannot convert to []int32: strconv.ParseUint: parsing {text}: {why}"
             ))
         })
     };

@@ -80,8 +80,9 @@ pub(super) fn volumes<'v>(
         let name_path = path.field("name");
         if !pod_name.is_empty() && !name.is_empty() && read::has(volume, &["ephemeral"]) {
             let claim = format!("{pod_name}-{name}");
+            let formatted = schema::problem::quoted(&claim);
             for why in check::why(schema::table::Format::Dns1123Subdomain, &claim) {
-                out.push(Problem::invalid_text(&name_path, name, &format!("PVC name {claim:?}: {why}")));
+                out.push(Problem::invalid_text(&name_path, name, &format!("PVC name {formatted}: {why}")));
             }
         }
         if name.is_empty() {

@@ -3,6 +3,7 @@
 use crate::check::TextSet;
 use crate::{quantities, read};
 use names::Names;
+use schema::problem::quoted;
 use schema::{Map, Path, Value};
 
 /// Volumes that no longer work, or will not for long.
@@ -176,7 +177,7 @@ fn repeated(items: &[Value], field: &str, path: &str, out: &mut Vec<String>) {
     for (at, item) in items.iter().enumerate() {
         let text = item.text(&[field]);
         if !text.is_empty() && !seen.insert(text) {
-            out.push(format!("{path}[{at}].{field}: duplicate {field} {text:?}"));
+            out.push(format!("{path}[{at}].{field}: duplicate {field} {}", quoted(text)));
         }
     }
 }
@@ -190,7 +191,7 @@ fn container(one: &Value, path: &dyn Fn() -> String, out: &mut Vec<String>) {
     for (at, variable) in one.items(&["env"]).iter().enumerate() {
         let name = variable.text(&["name"]);
         if !name.is_empty() && !seen.insert(name) {
-            out.push(format!("{}.env[{at}].name: duplicate name {name:?}", path()));
+            out.push(format!("{}.env[{at}].name: duplicate name {}", path(), quoted(name)));
         }
     }
 }
