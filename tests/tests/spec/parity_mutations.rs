@@ -387,3 +387,122 @@ async fn raw_data_in_a_message_may_have_any_form() {
     let created = cluster.post(revisions, body).content_type(PROTOBUF).await.code(201).json();
     assert_eq!(created["data"], json!([1]));
 }
+
+#[tokio::test]
+async fn a_patched_object_in_another_namespace_needs_no_name_to_be_refused() {
+    let cluster = Cluster::start().await;
+    cluster.named(CONFIGMAPS, "c").await;
+    for namespace in ["other", "::1"] {
+        let patch = json!({"metadata": {"namespace": namespace, "$patch": "replace"}});
+        let refused = cluster.patch(&format!("{CONFIGMAPS}/c"), patch).content_type(STRATEGIC).await;
+        let expected =
+            "the namespace of the provided object does not match the namespace sent on the request";
+        assert_eq!(message(&refused.code(400)), expected);
+    }
+}
+
+#[tokio::test]
+async fn the_first_misfit_of_a_strategic_patch_is_that_of_the_first_field() {
+    let cluster = Cluster::start().await;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    cluster.create(budgets, json!({"metadata": {"name": "b"}})).await;
+    let patch = json!({"status": {"currentHealthy": "a", "disruptedPods": {"p": "2020-01-01"}}});
+    let patch = cluster.patch(&format!("{budgets}/b/status"), patch).content_type(STRATEGIC);
+    let refused = message(&patch.await.code(422));
+    let expected = r#"parsing time "2020-01-01" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#;
+    assert!(refused.ends_with(expected), "{refused}");
+}
+
+#[tokio::test]
+async fn the_order_of_a_list_needs_a_list() {
+    let cluster = Cluster::start().await;
+    let nodes = "/apis/storage.k8s.io/v1/csinodes";
+    cluster.create(nodes, json!({"metadata": {"name": "n"}, "spec": {"drivers": null}})).await;
+    let patch = json!({"spec": {"drivers": [], "$setElementOrder/drivers": []}});
+    let refused = cluster.patch(&format!("{nodes}/n"), patch).content_type(STRATEGIC).await.code(500);
+    assert_eq!(message(&refused), "expected a []interface {}, but received a %!s(<nil>)");
+}
+
+#[tokio::test]
+async fn an_ordered_list_is_spent_when_its_patch_is_shown() {
+    let cluster = Cluster::start().await;
+    cluster.named(CONFIGMAPS, "c").await;
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"});
+    let metadata =
+        json!({"ownerReferences": [owner], "$setElementOrder/ownerReferences": [{"uid": "u"}], "labels": 1});
+    let patch = json!({"metadata": metadata});
+    let patch = cluster.patch(&format!("{CONFIGMAPS}/c"), patch).content_type(STRATEGIC);
+    let refused = message(&patch.await.code(422));
+    assert!(refused.contains(r#"Invalid value: "map[metadata:map[labels:1]]""#), "{refused}");
+}
+
+#[tokio::test]
+async fn unprintable_characters_of_options_are_shown_as_bytes() {
+    let cluster = Cluster::start().await;
+    cluster.named(CONFIGMAPS, "c").await;
+    for option in ["propagationPolicy", "dryRun"] {
+        let path = format!("{CONFIGMAPS}/c?{option}=%00%01");
+        let refused = message(&cluster.delete(&path).await.code(422));
+        assert!(refused.contains(r#""\x00\x01""#), "{refused}");
+    }
+    let refused = message(&cluster.get(&format!("{CONFIGMAPS}/c?resourceVersion=%01")).await.code(500));
+    assert!(refused.contains(r#"parsing "\x01""#), "{refused}");
+}
+
+#[tokio::test]
+async fn items_of_an_ordered_list_are_maps() {
+    let cluster = Cluster::start().await;
+    let spec = json!({"ports": [{"port": 80}]});
+    let services = "/api/v1/namespaces/default/services";
+    cluster.create(services, json!({"metadata": {"name": "s"}, "spec": spec})).await;
+    for (item, found) in [(Value::Null, "%!s(<nil>)"), (json!("a"), "string")] {
+        let patch =
+            json!({"spec": {"ports": [{"port": 80}, item], "$setElementOrder/ports": [{"port": 80}]}});
+        let patch = cluster.patch(&format!("{services}/s"), patch).content_type(STRATEGIC);
+        let expected = format!("expected a map[string]interface {{}}, but received a {found}");
+        assert_eq!(message(&patch.await.code(500)), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_values_in_a_map_has_the_name_of_its_type() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    for (extra, wanted) in [(json!(1), "map[string]v1.ExtraValue"), (json!({"k": 1}), "v1.ExtraValue")] {
+        let refused = message(&cluster.post(path, json!({"spec": {"extra": extra}})).await.code(400));
+        let expected = format!("Go struct field SubjectAccessReviewSpec.spec.extra of type {wanted}");
+        assert!(refused.ends_with(&expected), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_address_of_a_node_is_shown() {
+    let cluster = Cluster::start().await;
+    let addresses = json!([{"type": "InternalIP", "address": ""}]);
+    let node = json!({"metadata": {"name": "n"}, "status": {"addresses": addresses}});
+    cluster.create("/api/v1/nodes", node).await;
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let table = cluster.get("/api/v1/nodes/n").accept(table).await.code(200).json();
+    assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[5..7], [json!(""), json!("<none>")]);
+}
+
+#[tokio::test]
+async fn nulls_of_a_new_list_are_spent_when_its_patch_is_shown() {
+    let cluster = Cluster::start().await;
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    cluster.create(CLAIMS, claim).await;
+    let patch = json!({"status": {"conditions": [{"lastProbeTime": 5, "type": null}]}});
+    let patch = cluster.patch(&format!("{CLAIMS}/c/status"), patch).content_type(STRATEGIC);
+    let refused = message(&patch.await.code(422));
+    assert!(refused.contains(r#""map[status:map[conditions:[map[lastProbeTime:5]]]]""#), "{refused}");
+}
+
+#[tokio::test]
+async fn an_apply_to_a_part_of_a_missing_object_finds_nothing() {
+    let cluster = Cluster::start().await;
+    for body in ["{}", "a: b", "]"] {
+        let path = format!("{PODS}/none/status?fieldManager=m");
+        let request = cluster.request(Method::PATCH, &path).body(body).content_type(APPLY);
+        request.await.refused(404, "NotFound");
+    }
+}
