@@ -506,3 +506,17 @@ async fn an_apply_to_a_part_of_a_missing_object_finds_nothing() {
         request.await.refused(404, "NotFound");
     }
 }
+
+#[tokio::test]
+async fn unknown_fields_of_a_patch_are_reported_in_the_order_of_its_text() {
+    let cluster = Cluster::start().await;
+    cluster.named(CONFIGMAPS, "c").await;
+    let text = r#"[{"op":"add","path":"/metadata/ownerReferences","value":[{"z\u0001":1,"apiVersion":"v1","kind":"K",
+        "name":"n","uid":"u","b":1,"a":1}]}]"#;
+    let path = format!("{CONFIGMAPS}/c?fieldValidation=Strict");
+    let patch = cluster.request(Method::PATCH, &path).body(text).content_type("application/json-patch+json");
+    let refused = message(&patch.await.code(422));
+    let place = "metadata.ownerReferences[0]";
+    let expected = ["z\\x01", "b", "a"].map(|field| format!(r#"unknown field "{place}.{field}""#)).join(", ");
+    assert!(refused.ends_with(&expected), "{refused}");
+}

@@ -107,6 +107,13 @@ impl Api {
                     refused(&first.unwrap_or(other).to_string())
                 }
             })?;
+            // strict errors have the order of the text, too
+            if read && decoded.strict_errors.len() > 1 {
+                let text = patch.patch_text(ty, old, input);
+                if let Ok(again) = decode::json(text.as_bytes(), ty) {
+                    decoded.strict_errors = again.strict_errors;
+                }
+            }
             // a schema applies to objects of its own kind only
             let in_schema =
                 !ty.loose || is_of_kind(&decoded.value, old.text(&["kind"]), old.text(&["apiVersion"]));

@@ -4,6 +4,7 @@
 //! and the text of all paths together has a limit for every kind: collecting costs no more than reading the body.
 
 use crate::path::Path;
+use crate::problem::quoted;
 use crate::table::Type;
 use std::collections::HashSet;
 
@@ -28,8 +29,8 @@ impl StrictError {
 impl std::fmt::Display for StrictError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            StrictError::Unknown(path) => write!(f, "unknown field {path:?}"),
-            StrictError::Duplicate(path) => write!(f, "duplicate field {path:?}"),
+            StrictError::Unknown(path) => write!(f, "unknown field {}", quoted(path)),
+            StrictError::Duplicate(path) => write!(f, "duplicate field {}", quoted(path)),
         }
     }
 }
