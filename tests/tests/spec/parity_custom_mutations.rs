@@ -174,7 +174,7 @@ async fn an_entry_of_a_version_that_cannot_read_the_object_stays() {
 }
 
 #[tokio::test]
-async fn a_patch_of_the_status_keeps_the_kind() {
+async fn a_write_of_the_status_keeps_the_kind() {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let v1 = with_status("v1", json!({"type": "object"}), open, json!({"status": {}}));
     let (cluster, things) = things(&[v1]).await;
@@ -183,6 +183,10 @@ async fn a_patch_of_the_status_keeps_the_kind() {
     let path = format!("{things}/t");
     let patch = json!({"kind": "Other", "status": {"a": 1}});
     cluster.patch(&path, patch.clone()).content_type(MERGE).await.code(422);
+    let mut other = cluster.read(&path).await;
+    other["kind"] = "Other".into();
+    cluster.put(&path, other.clone()).await.code(422);
+    assert_eq!(cluster.put(&format!("{path}/status"), other).await.code(200).json()["kind"], "Thing");
     let patched = cluster.patch(&format!("{path}/status"), patch).content_type(MERGE).await.code(200).json();
     assert_eq!((&patched["kind"], &patched["status"]), (&json!("Thing"), &json!({"a": 1})));
 }

@@ -66,10 +66,9 @@ fn service_path(text: &str, path: &Path<'_>, out: &mut Problems) {
     if !text.starts_with('/') {
         wrong("must start with a '/'");
     }
-    // whatever comes first is taken for the slash
-    let first = text.chars().next().map_or(0, char::len_utf8);
-    let steps = &text[first..];
-    for (at, step) in steps.strip_suffix('/').unwrap_or(steps).split('/').enumerate() {
+    // the byte that comes first is taken for the slash
+    let steps = String::from_utf8_lossy(text.as_bytes().get(1..).unwrap_or_default());
+    for (at, step) in steps.strip_suffix('/').unwrap_or(&steps).split('/').enumerate() {
         if step.is_empty() {
             wrong(&format!("segment[{at}] may not be empty"));
             continue;

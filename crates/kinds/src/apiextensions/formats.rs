@@ -137,7 +137,9 @@ fn is_email(text: &str) -> bool {
 }
 
 fn is_uri(text: &str) -> bool {
-    !text.contains(' ') && url::parse(text).is_ok_and(|it| !it.scheme.is_empty() || text.starts_with('/'))
+    text == "*"
+        || !text.contains(' ')
+            && url::parse(text).is_ok_and(|it| !it.scheme.is_empty() || text.starts_with('/'))
 }
 
 /// Labels of letters, digits and symbols, of which the last is two letters or more where there are several. The only
@@ -232,6 +234,7 @@ mod tests {
             ("uuid4", "123e4567-e89b-42d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000"),
             ("email", "a@b.c", "a.b.c"),
             ("uri", "http://a/b", "a b"),
+            ("uri", "*", "**"),
             ("hostname", "example.com", "a_b"),
             ("hostname", "YQ==", "a.b"),
             ("hostname", "a-b", "a-b-c"),

@@ -41,6 +41,8 @@ pub struct ExpectedKind<'a> {
     pub api_version: &'a str,
     /// The other kinds, for their errors.
     pub registry: Option<&'a ResourceRegistry>,
+    /// Whether the kind of a custom resource does not matter, as in a write of its status.
+    pub any_kind: bool,
 }
 
 impl ExpectedKind<'_> {
@@ -332,6 +334,7 @@ impl Api {
             kind: &resource.kind.name,
             api_version: &resource.api_version,
             registry: Some(self),
+            any_kind: !request.subresource.is_empty() && request.view().is_none(),
         };
         let object = input.typed(&expected, request.options.field_validation, &mut request.warnings);
         let declared = request.view().is_some_and(|(view, _)| view.declared_at.is_some());

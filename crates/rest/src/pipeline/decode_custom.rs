@@ -70,7 +70,9 @@ impl Input {
             _ => ExpectedKind { kind, ..*expected }.unhandled(kind, version, &why),
         })?;
         check_type(&head, expected)?;
-        Ok(decoded.value)
+        let mut value = decoded.value;
+        value.set(&["kind"], expected.kind);
+        Ok(value)
     }
 
     /// Checks the syntax of kind and version, and that there is a kind.
@@ -146,7 +148,7 @@ fn check_type(head: &Value, expected: &ExpectedKind<'_>) -> Result<(), ApiError>
     if version != expected.api_version {
         return Err(other_version(version, expected));
     }
-    if kind == expected.kind {
+    if kind == expected.kind || expected.any_kind {
         return Ok(());
     }
     let subject = Subject { group: group_of(version), kind, name: head.text(&["metadata", "name"]) };

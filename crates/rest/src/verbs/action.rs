@@ -26,7 +26,7 @@ impl Api {
     ) -> Result<(), ApiError> {
         let Some(ty) = (action.body)() else { return Err(ApiError::no_such_path()) };
         let (kind, api_version) = (action.kind, version_of(action, input));
-        let expected = ExpectedKind { ty, kind, api_version, registry: None };
+        let expected = ExpectedKind { ty, kind, api_version, registry: None, any_kind: false };
         let mut body = input.typed(&expected, request.options.field_validation, &mut request.warnings)?;
         request.user.record.record_object(&body, || schema::encode::json(&body, ty).into());
         check_name(&body, action, request)?;

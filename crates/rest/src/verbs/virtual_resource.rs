@@ -53,8 +53,13 @@ impl Api {
         let root = &part.kind.root;
         let group = part.kind.group.full(&self.names.api_domain);
         let api_version = api_version(&group, &part.kind.version);
-        let expected =
-            ExpectedKind { ty: root, kind: &part.kind.name, api_version: &api_version, registry: Some(self) };
+        let expected = ExpectedKind {
+            ty: root,
+            kind: &part.kind.name,
+            api_version: &api_version,
+            registry: Some(self),
+            any_kind: false,
+        };
         let mut object = input.typed(&expected, request.options.field_validation, &mut request.warnings)?;
         request.user.record.record_object(&object, || {
             let mut formatted = object.clone();
