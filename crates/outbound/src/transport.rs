@@ -5,12 +5,14 @@
 //! keep-alive pings detect a dead one, even on a stream that only receives.
 
 use crate::metrics::CallOutcome;
+use crate::trace::{OpenSpan, Span, SpanContext, SpanKind, Tracer};
+use crate::trace_context::{self, TRACEPARENT};
 use crate::{CallError, ClientMetrics, Credentials, InvalidTarget, Target, broken, tls};
 use bytes::Bytes;
 use env::io::RealInstant;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Method, Request, Response, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::{Body, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -28,6 +30,7 @@ pub struct Transport<B> {
     client: Client<tls::Connector, B>,
     to: Arc<ServerAddress>,
     counted: Option<Arc<ClientMetrics>>,
+    tracer: Option<Arc<Tracer>>,
 }
 
 struct ServerAddress {
@@ -41,7 +44,12 @@ struct ServerAddress {
 
 impl<B> Clone for Transport<B> {
     fn clone(&self) -> Self {
-        Transport { client: self.client.clone(), to: self.to.clone(), counted: self.counted.clone() }
+        Transport {
+            client: self.client.clone(),
+            to: self.to.clone(),
+            counted: self.counted.clone(),
+            tracer: self.tracer.clone(),
+        }
     }
 }
 
@@ -68,13 +76,19 @@ impl<B: Body<Data = Bytes> + Send + 'static> Transport<B> {
             .build(tls::connector(target)?);
         let credentials = target.credentials.clone();
         let to = Arc::new(ServerAddress { scheme, authority, below, credentials, agent });
-        Ok(Transport { client, to, counted: None })
+        Ok(Transport { client, to, counted: None, tracer: None })
     }
 
     /// Records the metrics of its calls.
     #[must_use]
     pub fn counted_in(self, counted: Arc<ClientMetrics>) -> Self {
         Transport { counted: Some(counted), ..self }
+    }
+
+    /// Makes a span of each call that is sampled.
+    #[must_use]
+    pub fn traced_by(self, tracer: Option<Arc<Tracer>>) -> Self {
+        Transport { tracer, ..self }
     }
 }
 
@@ -114,7 +128,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Transport { client, to, counted } = self.clone();
+        let Transport { client, to, counted, tracer } = self.clone();
         Box::pin(async move {
             *request.uri_mut() = to.uri(request.uri())?;
             let headers = request.headers_mut();
@@ -124,6 +138,7 @@ where
             {
                 headers.insert(AUTHORIZATION, value);
             }
+            let span = tracer.and_then(|tracer| CallSpan::begin(tracer, &mut request));
             let (method, began) = (request.method().clone(), RealInstant::now());
             let sent = request.body().size_hint().exact();
             let answer = client.request(request).await;
@@ -133,8 +148,47 @@ where
                 let status = answered.map(Response::status);
                 counted.record(to.authority.as_str(), &method, &CallOutcome { status, took, sent, received });
             }
+            if let Some(span) = span {
+                span.end(answer.as_ref().ok().map(Response::status));
+            }
             answer.map_err(|why| broken(&why))
         })
+    }
+}
+
+/// The span of a call.
+struct CallSpan {
+    tracer: Arc<Tracer>,
+    open: OpenSpan,
+    method: Method,
+    url: String,
+}
+
+impl CallSpan {
+    /// Starts a span, if the call is sampled, and hands it on to the server.
+    fn begin<B>(tracer: Arc<Tracer>, request: &mut Request<B>) -> Option<Self> {
+        let open = tracer.begin(trace_context::parent().and_then(|it| SpanContext::of_header(&it)))?;
+        request.headers_mut().insert(TRACEPARENT, open.context.header()?);
+        Some(CallSpan { tracer, open, method: request.method().clone(), url: request.uri().to_string() })
+    }
+
+    fn end(self, status: Option<StatusCode>) {
+        let CallSpan { tracer, open, method, url } = self;
+        let mut attributes = vec![("http.method", method.as_str().into()), ("http.url", url.as_str().into())];
+        if let Some(status) = status {
+            attributes.push(("http.status_code", i64::from(status.as_u16()).into()));
+        }
+        let span = Span {
+            context: open.context,
+            parent: open.parent,
+            name: format!("HTTP {method}").into(),
+            kind: SpanKind::Client,
+            began: open.began,
+            ended: tracer.now(),
+            attributes,
+            failed: status.is_none_or(|it| it.as_u16() >= 400),
+        };
+        tracer.export(vec![span]);
     }
 }
 

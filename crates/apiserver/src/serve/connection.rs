@@ -4,6 +4,7 @@
 //! server is cut. HTTP/2 is spoken where ALPN agreed on it and HTTP/1.1 otherwise. A client that closes its
 //! sending side counts as gone.
 
+use outbound::LogThrottle;
 use std::any::Any;
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -42,7 +43,7 @@ use super::limits::Limits;
 use super::quiet::quiet;
 use super::stream_driver::{self, Requests, StreamDriver};
 use super::tls::Tls;
-use super::{Body, LogThrottle, Phase, Shutdown};
+use super::{Body, Phase, Shutdown};
 
 /// More headers than any client sends; beyond it HTTP/1 answers 431.
 const MAX_HEADERS: usize = 256;

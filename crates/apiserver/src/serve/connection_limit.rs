@@ -3,7 +3,7 @@
 //! A flood of idle connections must not keep out active ones. When only a quarter of the permits is left, all
 //! connections without a request in flight are notified, and close.
 
-use super::LogThrottle;
+use outbound::LogThrottle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};

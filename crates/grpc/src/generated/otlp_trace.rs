@@ -69,6 +69,7 @@ pub mod span {
         Unspecified = 0,
         Internal = 1,
         Server = 2,
+        Client = 3,
     }
     impl SpanKind {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -80,6 +81,7 @@ pub mod span {
                 Self::Unspecified => "SPAN_KIND_UNSPECIFIED",
                 Self::Internal => "SPAN_KIND_INTERNAL",
                 Self::Server => "SPAN_KIND_SERVER",
+                Self::Client => "SPAN_KIND_CLIENT",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -88,6 +90,7 @@ pub mod span {
                 "SPAN_KIND_UNSPECIFIED" => Some(Self::Unspecified),
                 "SPAN_KIND_INTERNAL" => Some(Self::Internal),
                 "SPAN_KIND_SERVER" => Some(Self::Server),
+                "SPAN_KIND_CLIENT" => Some(Self::Client),
                 _ => None,
             }
         }

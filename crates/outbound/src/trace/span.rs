@@ -1,22 +1,23 @@
 //! Spans and trace contexts.
 
 use http::HeaderValue;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 /// The id that all spans of a trace share.
-pub(super) type TraceId = [u8; 16];
-pub(super) type SpanId = [u8; 8];
+pub type TraceId = [u8; 16];
+pub type SpanId = [u8; 8];
 
-/// Trace context, as the `traceparent` header carries it.
+/// A span as others refer to it, and as the `traceparent` header carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Context {
+pub struct SpanContext {
     pub trace: TraceId,
     pub span: SpanId,
     pub sampled: bool,
 }
 
-impl Context {
+impl SpanContext {
     /// Parses a header; `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.trim().split('-');
@@ -28,7 +29,11 @@ impl Context {
         }
         let flags = u8::from_str_radix(flags, 16).ok()?;
         let (trace, span) = (bytes::<16>(trace)?, bytes::<8>(span)?);
-        (trace != [0; 16] && span != [0; 8]).then_some(Context { trace, span, sampled: flags & 1 == 1 })
+        (trace != [0; 16] && span != [0; 8]).then_some(SpanContext { trace, span, sampled: flags & 1 == 1 })
+    }
+
+    pub fn of_header(value: &HeaderValue) -> Option<Self> {
+        Self::parse(value.to_str().ok()?)
     }
 
     pub fn header(&self) -> Option<HeaderValue> {
@@ -64,13 +69,32 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(out)
 }
 
-/// A finished span.
-pub(super) struct Span {
-    pub context: Context,
+/// A span that has not ended.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenSpan {
+    pub context: SpanContext,
     pub parent: Option<SpanId>,
-    pub name: &'static str,
-    /// Whether it is a server span.
-    pub served: bool,
+    /// Since the epoch.
+    pub began: Duration,
+}
+
+/// What a span is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpanKind {
+    /// A request that this process serves.
+    Server,
+    /// A request that this process makes.
+    Client,
+    /// A step of this process.
+    Internal,
+}
+
+/// A finished span.
+pub struct Span {
+    pub context: SpanContext,
+    pub parent: Option<SpanId>,
+    pub name: Cow<'static, str>,
+    pub kind: SpanKind,
     /// Since the epoch.
     pub began: Duration,
     pub ended: Duration,
@@ -78,7 +102,19 @@ pub(super) struct Span {
     pub failed: bool,
 }
 
-pub(super) enum Attribute {
+pub enum Attribute {
     Text(String),
     Number(i64),
+}
+
+impl From<&str> for Attribute {
+    fn from(text: &str) -> Self {
+        Attribute::Text(text.to_owned())
+    }
+}
+
+impl From<i64> for Attribute {
+    fn from(number: i64) -> Self {
+        Attribute::Number(number)
+    }
 }

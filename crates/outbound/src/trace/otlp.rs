@@ -1,21 +1,17 @@
 //! OTLP encoding of spans.
 
-use super::span::{Attribute, Span};
+use super::span::{Attribute, Span, SpanKind};
 use grpc::otlp::any_value::Value;
-use grpc::otlp::span::SpanKind;
+use grpc::otlp::span::SpanKind as OtlpKind;
 use grpc::otlp::status::StatusCode;
 use grpc::otlp::{
     self, AnyValue, ExportTraceServiceRequest, InstrumentationScope, KeyValue, Resource, ResourceSpans,
     ScopeSpans, Status,
 };
 
-pub fn request(spans: &[Span], instance: &str) -> ExportTraceServiceRequest {
-    let resource = Resource {
-        attributes: vec![
-            attribute("service.name", Value::StringValue("apiserver".to_owned())),
-            attribute("service.instance.id", Value::StringValue(instance.to_owned())),
-        ],
-    };
+pub fn request(spans: &[Span], resource: &[(&'static str, String)]) -> ExportTraceServiceRequest {
+    let attributes = resource.iter().map(|(key, text)| attribute(key, Value::StringValue(text.clone())));
+    let resource = Resource { attributes: attributes.collect() };
     let scope = InstrumentationScope { name: "pintle".to_owned() };
     let spans = ScopeSpans { scope: Some(scope), spans: spans.iter().map(span).collect() };
     let all = ResourceSpans { resource: Some(resource), scope_spans: vec![spans] };
@@ -30,12 +26,17 @@ fn span(span: &Span) -> otlp::Span {
         };
         attribute(key, value)
     });
+    let kind = match span.kind {
+        SpanKind::Server => OtlpKind::Server,
+        SpanKind::Client => OtlpKind::Client,
+        SpanKind::Internal => OtlpKind::Internal,
+    };
     otlp::Span {
         trace_id: span.context.trace.to_vec().into(),
         span_id: span.context.span.to_vec().into(),
         parent_span_id: span.parent.map(|it| it.to_vec().into()).unwrap_or_default(),
-        name: span.name.to_owned(),
-        kind: if span.served { SpanKind::Server } else { SpanKind::Internal }.into(),
+        name: span.name.to_string(),
+        kind: kind.into(),
         start_time_unix_nano: span.began.as_nanos() as u64,
         end_time_unix_nano: span.ended.as_nanos() as u64,
         attributes: attributes.collect(),
