@@ -95,6 +95,7 @@ pub fn storage(from: StorageParts<'_>) -> Storage {
         world: world.clone(),
         has_controlled_attach: from.has_controlled_attach,
         has_expand_secrets: gates.is_open("CSINodeExpandSecret"),
+        has_one_pod_volumes: gates.is_open("ReadWriteOncePod"),
     });
     Storage { volumes, drivers, node_info, node: from.node }
 }

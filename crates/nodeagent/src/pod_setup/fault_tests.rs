@@ -169,6 +169,7 @@ impl TestMachine {
             world: world.clone(),
             has_controlled_attach: true,
             has_expand_secrets: false,
+            has_one_pod_volumes: true,
         });
         let hierarchies = ["cpu", "memory", "pids"].map(|it| (it.to_owned(), cgroup_dir.join(it)));
         let options = CgroupOptions { is_per_qos: true, ..CgroupOptions::default() };

@@ -49,6 +49,8 @@ pub struct CsiOptions {
     pub has_controlled_attach: bool,
     /// Whether drivers get secrets when a volume grows.
     pub has_expand_secrets: bool,
+    /// Whether a volume for one pod only is kept from a second one.
+    pub has_one_pod_volumes: bool,
 }
 
 /// The result of a mount: events about volumes that have grown.
@@ -166,6 +168,11 @@ impl CsiVolumes {
         if is_changed {
             self.publish_use();
         }
+    }
+
+    /// Whether another pod has this volume.
+    pub(super) fn is_mounted_elsewhere(&self, id: &VolumeId, uid: &str) -> bool {
+        self.mounted.lock().iter().any(|((of, _), it)| it.volume.id == *id && of != uid)
     }
 
     /// Does work on files that may block.

@@ -100,6 +100,7 @@ impl Machine {
             world: clock.clone(),
             has_controlled_attach: true,
             has_expand_secrets: false,
+            has_one_pod_volumes: true,
         });
         let volumes =
             VolumeManager::new(&self.path("root"), Arc::new(LinuxFilesystem), self.objects.clone(), clock);

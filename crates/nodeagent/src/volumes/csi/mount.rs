@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 const DIRECTORY_MODE: u32 = 0o750;
 const DEVICE_FILE_MODE: u32 = 0o640;
+const IN_USE: &str = "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
 /// The policy of a driver that has none.
 const DEFAULT_GROUP_POLICY: &str = "ReadWriteOnceWithFSType";
 
@@ -64,6 +65,10 @@ impl CsiVolumes {
         check_lifecycle(volume, driver)?;
         let lock = self.enter(&volume.id, &volume.spec_name, volume.is_block(), uid);
         let _one_at_a_time = lock.lock().await;
+        let is_for_one = self.options.has_one_pod_volumes && volume.is_for_one_pod();
+        if is_for_one && self.is_mounted_elsewhere(&volume.id, uid) {
+            return Err(volume.failed(Operation::Publish, IN_USE));
+        }
         let is_attached = volume.persistent().is_some() && is_attach_required(driver);
         self.set_attached(&volume.id, is_attached);
         let publish_context = match is_attached {

@@ -65,6 +65,7 @@ impl Fixture {
             world: clock.clone(),
             has_controlled_attach: true,
             has_expand_secrets: false,
+            has_one_pod_volumes: true,
         });
         let in_use: Arc<Mutex<Vec<String>>> = Arc::default();
         let receiver = in_use.clone();
@@ -84,8 +85,13 @@ impl Fixture {
 
     /// Sets the persistent volume `pv` of the claim `c`, with more fields of the spec and of the source.
     fn set_volume(&self, spec: &str, source: &str) {
+        self.set_volume_of("ReadWriteOnce", spec, source);
+    }
+
+    /// The same with another access mode.
+    fn set_volume_of(&self, mode: &str, spec: &str, source: &str) {
         let volume: PersistentVolume = object(&format!(
-            r#"{{"metadata":{{"name":"pv"}},"spec":{{"claimRef":{{"uid":"cu"}},"accessModes":["ReadWriteOnce"],
+            r#"{{"metadata":{{"name":"pv"}},"spec":{{"claimRef":{{"uid":"cu"}},"accessModes":["{mode}"],
                 "csi":{{"driver":"{DRIVER}","volumeHandle":"h"{source}}}{spec}}}}}"#
         ));
         let claim: PersistentVolumeClaim = object(
@@ -171,6 +177,26 @@ fn claim_pod(uid: &str) -> Pod {
 
 fn block_pod(uid: &str) -> Pod {
     pod_of(uid, r#"{"name":"b","persistentVolumeClaim":{"claimName":"c"}}"#)
+}
+
+#[tokio::test]
+async fn a_volume_for_one_pod_is_kept_from_a_second_one() {
+    let fixture = Fixture::new();
+    fixture.set_volume_of("ReadWriteOncePod", "", "");
+    fixture.mount(&claim_pod("u1")).await.unwrap();
+    fixture
+        .fail(
+            &claim_pod("u2"),
+            "FailedMount: MountVolume.SetUp failed for volume \"pv\" : volume uses the ReadWriteOncePod access mode and \
+             is already in use by another pod",
+        )
+        .await;
+    // the same pod may mount it again, and another one after it
+    fixture.mount(&claim_pod("u1")).await.unwrap();
+    fixture.volumes.remove_pod("u1").await.unwrap();
+    fixture.mount(&claim_pod("u2")).await.unwrap();
+    // it stays staged for the pod that waits
+    assert_eq!(fixture.driver.take_calls(), ["stage h", "publish h", "unpublish h", "publish h"]);
 }
 
 #[tokio::test]
@@ -813,6 +839,7 @@ async fn a_controller_must_attach() {
         world: fixture.clock.clone(),
         has_controlled_attach: false,
         has_expand_secrets: false,
+        has_one_pod_volumes: true,
     };
     let csi = CsiVolumes::new(options);
     let (volume, claim) = (

@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 
 const STORAGE: &str = "storage";
 const READ_WRITE_ONCE: &str = "ReadWriteOnce";
+const READ_WRITE_ONCE_POD: &str = "ReadWriteOncePod";
 
 /// A volume by its driver and the driver's name of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -98,6 +99,11 @@ impl CsiVolume {
             CsiSource::Persistent(volume, claim) => Some((volume, claim)),
             CsiSource::Inline(_) => None,
         }
+    }
+
+    /// Whether `ReadWriteOncePod` is the only access mode: of several, the one that a pod means is not known.
+    pub fn is_for_one_pod(&self) -> bool {
+        self.persistent().is_some_and(|(it, _)| it.spec.access_modes == [READ_WRITE_ONCE_POD])
     }
 
     pub fn is_block(&self) -> bool {
