@@ -275,7 +275,13 @@ impl Worker {
                 return Err(StepError::Interrupted);
             }
         };
-        let Err(why) = outcome else { return Ok(Ok(())) };
+        let why = match outcome {
+            Err(why) => why,
+            Ok(outcome) => {
+                outcome.report(&self.pod, &*self.context.events, &self.context.metrics);
+                return Ok(Ok(()));
+            }
+        };
         let name = &*spec.container.name;
         self.record_container(
             spec.kind,
@@ -327,6 +333,7 @@ impl Worker {
             runtime: &context.runtime,
             world: &context.world,
             events: &*context.events,
+            metrics: &context.metrics,
             pod,
             status,
             pod_ip,
@@ -402,6 +409,7 @@ impl Worker {
                     runtime: &context.runtime,
                     world: &context.world,
                     events: &*context.events,
+                    metrics: &context.metrics,
                     pod: &pod,
                     status,
                     pod_ip: &ip,

@@ -6,6 +6,7 @@ use super::plan::KillReason;
 use super::spec::{ContainerKind, find};
 use crate::probes::action::ProbeTarget;
 use crate::runtime::{ContainerStatus, RuntimeError, SharedRuntime};
+use crate::stats::AgentMetrics;
 use api::core::v1::{Container, LifecycleHandler, Pod};
 use client::EventType;
 use env::World;
@@ -40,6 +41,7 @@ pub struct ContainerEnd<'a> {
     pub runtime: &'a SharedRuntime,
     pub world: &'a World,
     pub events: &'a dyn PodEvents,
+    pub metrics: &'a AgentMetrics,
     pub pod: &'a Pod,
     pub status: &'a ContainerStatus,
     pub pod_ip: &'a str,
@@ -76,7 +78,7 @@ impl ContainerEnd<'_> {
         };
         let time = Duration::from_secs(self.grace as u64);
         let failure = match env::timeout(self.world, time, hooks::run(hook, &target, time)).await {
-            Ok(Ok(())) => return,
+            Ok(Ok(outcome)) => return outcome.report(self.pod, self.events, self.metrics),
             Ok(Err(why)) => why,
             Err(_) => "PreStop hook not completed in grace period".to_owned(),
         };

@@ -15,6 +15,9 @@ const HEAD_LIMIT: usize = 64 << 10;
 const BODY_LIMIT: usize = 10 << 10;
 const DOCUMENT_LIMIT: usize = 1 << 20;
 
+/// The error of an HTTPS request to a server that speaks HTTP.
+pub const PLAIN_ANSWER: &str = "http: server gave HTTP response to HTTPS client";
+
 /// An HTTP or HTTPS URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
@@ -128,9 +131,7 @@ async fn exchange(
     let connector = tokio_rustls::TlsConnector::from(unverified_tls()?);
     let stream = connector.connect(name, stream).await;
     let stream = stream.map_err(|why| match why.to_string() {
-        it if it.contains("InvalidContentType") => {
-            "http: server gave HTTP response to HTTPS client".to_owned()
-        }
+        it if it.contains("InvalidContentType") => PLAIN_ANSWER.to_owned(),
         _ => io_text(&why),
     })?;
     is_connected.store(true, Ordering::Relaxed);

@@ -75,6 +75,7 @@ struct Counters {
     worker_starts: Histogram,
     status_times: Histogram,
     containers_per_pod: Histogram,
+    hook_fallbacks: Counter,
     started_pods: Counter,
     started_pod_errors: Counter,
     started_containers: Family<Counter>,
@@ -132,6 +133,7 @@ impl AgentMetrics {
             worker_times: r.family(of("kubelet_pod_worker_duration_seconds").by(OPERATION).seconds(USUAL)),
             status_times: r.one(of("kubelet_pod_status_sync_duration_seconds").seconds(USUAL)),
             containers_per_pod: r.one(of("kubelet_containers_per_pod_count").sizes(CONTAINERS)),
+            hook_fallbacks: r.one(of("kubelet_lifecycle_handler_http_fallbacks_total")),
             started_pods: r.one(of("kubelet_started_pods_total")),
             started_pod_errors: r.one(of("kubelet_started_pods_errors_total")),
             started_containers: r.family(of("kubelet_started_containers_total").by(&["container_type"])),
@@ -246,6 +248,11 @@ impl AgentMetrics {
     pub fn pod_started(&self, since_seen: Duration, since_created: Duration) {
         self.0.pod_start_times.took(since_seen);
         self.0.pod_start_sli.took(since_created);
+    }
+
+    /// A hook over HTTPS was answered over HTTP.
+    pub fn hook_fell_back(&self) {
+        self.0.hook_fallbacks.inc();
     }
 
     pub fn sandbox_made(&self, is_ok: bool) {
