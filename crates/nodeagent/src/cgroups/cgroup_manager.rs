@@ -325,6 +325,10 @@ impl CgroupManager {
 
     fn remove(&self, name: &CgroupName) -> io::Result<()> {
         let path = name.path(self.options.driver);
+        // a cgroup that can be removed has no processes
+        if self.slices.is_none() && self.files.remove(&path, &*self.filesystem).is_ok() {
+            return Ok(());
+        }
         for pid in self.files.processes(&path) {
             // a process that has ended meanwhile is no error
             let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));

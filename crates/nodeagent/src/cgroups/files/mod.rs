@@ -18,6 +18,8 @@ const UNIFIED: &str = "unified";
 const MODE: u32 = 0o777;
 /// The file of the processes of a cgroup.
 const PROCESSES: &str = "cgroup.procs";
+/// The files without which a cpuset takes no process.
+const CPUSET_FILES: &[&str] = &["cpuset.cpus", "cpuset.mems"];
 /// No limit, in files of version 2.
 const MAX: &str = "max";
 
@@ -226,6 +228,10 @@ fn children(directory: &Path) -> Vec<PathBuf> {
 
 /// The children first: a cgroup is removed by `rmdir`, which its files do not hinder.
 fn remove_tree(directory: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
+    // most have no children any more
+    if unless_absent(filesystem.remove_dir(directory)).is_ok() {
+        return Ok(());
+    }
     let mut order = vec![directory.to_owned()];
     let mut next = 0;
     while next < order.len() {
@@ -255,18 +261,16 @@ fn write(file: &Path, text: &str, filesystem: &dyn Filesystem) -> io::Result<()>
 
 /// A new cpuset is empty, and takes no process before it has the CPUs and memory nodes of its parent.
 fn create_cpuset(root: &Path, directory: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
-    let inside = directory.strip_prefix(root).unwrap_or(Path::new(""));
-    let mut parent = root.to_owned();
-    for part in inside.components() {
-        let child = parent.join(part);
-        filesystem.create_dir_all(&child, MODE)?;
-        for file in ["cpuset.cpus", "cpuset.mems"] {
-            let is_empty = std::fs::read_to_string(child.join(file)).is_ok_and(|text| text.trim().is_empty());
-            if is_empty {
-                filesystem.write(&child.join(file), &std::fs::read(parent.join(file))?)?;
-            }
-        }
-        parent = child;
+    let read = |directory: &Path, file: &str| {
+        let text = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
+        Some(text).filter(|text| !text.trim().is_empty())
+    };
+    let is_ready = CPUSET_FILES.iter().all(|file| read(directory, file).is_some());
+    let Some(parent) = directory.parent().filter(|_| !is_ready && directory != root) else { return Ok(()) };
+    create_cpuset(root, parent, filesystem)?;
+    filesystem.create_dir_all(directory, MODE)?;
+    for file in CPUSET_FILES.iter().filter(|file| read(directory, file).is_none()) {
+        filesystem.write(&directory.join(file), &std::fs::read(parent.join(file))?)?;
     }
     Ok(())
 }
