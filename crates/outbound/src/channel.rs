@@ -5,6 +5,7 @@
 //! call makes another.
 
 use crate::endpoint::Endpoint;
+use crate::request_body::RequestBody;
 use crate::{Dialer, InvalidTarget, Target, chain, tls};
 use env::io::timeout;
 use grpc::tonic::{self, Code, Status};
@@ -124,7 +125,7 @@ struct Shared {
     scheme: Scheme,
     /// Headers of every call.
     metadata: HeaderMap,
-    connection: Mutex<Option<SendRequest<tonic::body::Body>>>,
+    connection: Mutex<Option<SendRequest<RequestBody>>>,
     /// Whether idle connections are pinged.
     pings: bool,
     connect_timeout: Duration,
@@ -263,14 +264,14 @@ impl Shared {
         let time = self.connect_timeout;
         let late = |_| TransportError::Unsent(format!("no connection within {time:?}"));
         let mut connection = timeout(time, self.connect()).await.map_err(late)??;
-        connection.try_send_request(request).await.map_err(|mut failed| {
+        connection.try_send_request(request.map(RequestBody::new)).await.map_err(|mut failed| {
             let is_unsent = failed.take_message().is_some();
             let why = chain(&failed.into_error());
             if is_unsent { TransportError::Unsent(why) } else { TransportError::Lost(why) }
         })
     }
 
-    async fn connect(&self) -> Result<SendRequest<tonic::body::Body>, TransportError> {
+    async fn connect(&self) -> Result<SendRequest<RequestBody>, TransportError> {
         let mut current = self.connection.lock().await;
         if let Some(connection) = current.as_ref().filter(|it| !it.is_closed()) {
             return Ok(connection.clone());
@@ -290,7 +291,7 @@ impl Shared {
         Ok(current.insert(connection).clone())
     }
 
-    async fn handshake<S>(&self, stream: S) -> Result<SendRequest<tonic::body::Body>, TransportError>
+    async fn handshake<S>(&self, stream: S) -> Result<SendRequest<RequestBody>, TransportError>
     where
         S: Read + Write + Unpin + Send + 'static,
     {

@@ -19,6 +19,7 @@ mod kubeconfig;
 mod log_throttle;
 mod metrics;
 mod pem;
+mod request_body;
 mod reverse_proxy;
 mod server_authorities;
 mod server_verifier;
