@@ -1,8 +1,7 @@
 //! From text to a tree of given values.
 
-use super::fields;
+use super::{fields, object_text};
 use names::Names;
-use schema::yaml::{self, Limits};
 use schema::{Value, decode};
 
 /// The scheme of these kinds, as upstream's errors name it.
@@ -12,8 +11,8 @@ const OTHER_KINDS: [&str; 2] = ["SerializedNodeConfigSource", "CredentialProvide
 
 /// Decodes a file. Unknown and duplicate fields are ignored.
 pub fn decode(text: &[u8], names: &Names) -> Result<Value, String> {
-    let value = parse(text).map_err(|why| format!("failed to decode: {why}"))?;
-    check_kind(&value, text, names)?;
+    let value = object_text::read(text).map_err(|why| format!("failed to decode: {why}"))?;
+    check_kind(&value, names)?;
     let value = with_upstream_names(value);
     let has_empty = |field: &str| match value.at(&[field]) {
         Some(Value::List(list)) => list.is_empty(),
@@ -26,6 +25,7 @@ pub fn decode(text: &[u8], names: &Names) -> Result<Value, String> {
     let decoded = decode::tree(value, fields::table())
         .map_err(|why| format!("failed to decode: {}", go_text(&why.to_string())))?;
     let mut tree = decoded.value;
+    check_levels(&tree).map_err(|why| format!("failed to decode: {why}"))?;
     for field in empty {
         let nothing = if field == "evictionHard" { Value::map() } else { Value::List(Vec::new()) };
         tree.make_map().insert(field, nothing);
@@ -57,48 +57,36 @@ fn with_upstream_names(mut value: Value) -> Value {
     value
 }
 
-/// Whole numbers of flush frequencies have no type of their own in errors, verbosities do.
+/// Types of the log's options that have a name of their own in Go: the end of an error, and its other form.
+const GO_NAMES: [(&str, &str, &str); 3] = [
+    (".verbosity", "int64", "v1.VerbosityLevel"),
+    (".flushFrequency", "int64", "time.Duration"),
+    (".vmodule", "[]v1.VModuleItem", "v1.VModuleConfiguration"),
+];
+
 fn go_text(text: &str) -> String {
-    match text.contains(".verbosity of type int32") {
-        true => text.replace(" of type int32", " of type v1.VerbosityLevel"),
-        false => text.to_owned(),
-    }
+    let named = GO_NAMES.iter().find_map(|(field, ty, name)| {
+        Some(format!("{}{field} of type {name}", text.strip_suffix(&format!("{field} of type {ty}"))?))
+    });
+    named.unwrap_or_else(|| text.to_owned())
 }
 
-fn parse(text: &[u8]) -> Result<Value, String> {
-    let is_json = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-    if is_json {
-        let decoded = decode::json_untyped(text);
-        return decoded
-            .map(|it| it.value)
-            .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"));
+/// Refuses levels of the log that do not fit in 32 bits without a sign.
+fn check_levels(tree: &Value) -> Result<(), String> {
+    let level = |value: &Value, place: &str| {
+        let number = value.at(&["verbosity"]).and_then(Value::as_int).unwrap_or(0);
+        u32::try_from(number).map(drop).map_err(|_| {
+            format!("json: cannot unmarshal number {number} into Go struct field {place}.verbosity of type v1.VerbosityLevel")
+        })
+    };
+    if let Some(logging) = tree.at(&["logging"]) {
+        level(logging, "LoggingConfiguration.logging")?;
     }
-    yaml::parse(text, Limits::default()).map(|it| it.value).map_err(|why| why.cause().to_owned())
+    tree.items(&["logging", "vmodule"]).iter().try_for_each(|it| level(it, "VModuleItem.logging.vmodule"))
 }
 
-fn check_kind(value: &Value, text: &[u8], names: &Names) -> Result<(), String> {
-    let wrong =
-        |why: String| Err(format!("failed to decode: couldn't get version/kind; json parse error: {why}"));
-    if !matches!(value, Value::Null | Value::Map(_) | Value::Json(_)) {
-        let wanted = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
-        return wrong(format!("json: cannot unmarshal {} into Go value of type {wanted}", value.json_type()));
-    }
-    for field in ["apiVersion", "kind"] {
-        if let Some(other) = value.at(&[field]).filter(|it| !matches!(it, Value::String(_) | Value::Null)) {
-            let found = other.json_type();
-            return wrong(format!(
-                "json: cannot unmarshal {found} into Go struct field .{field} of type string"
-            ));
-        }
-    }
+fn check_kind(value: &Value, names: &Names) -> Result<(), String> {
     let (kind, version) = (value.text(&["kind"]), value.text(&["apiVersion"]));
-    let shown = || String::from_utf8_lossy(text);
-    if kind.is_empty() {
-        return Err(format!("failed to decode: Object 'Kind' is missing in '{}'", shown()));
-    }
-    if version.is_empty() {
-        return Err(format!("failed to decode: Object 'apiVersion' is missing in '{}'", shown()));
-    }
     let group = names.group(&format!("{}.config", names.agent));
     let neutral = names.group("nodeagent.config");
     let is_own = version.strip_suffix("/v1beta1").is_some_and(|it| it == group || it == neutral);

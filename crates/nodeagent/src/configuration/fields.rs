@@ -47,7 +47,7 @@ pub fn rows() -> impl Iterator<Item = FieldRow> {
 pub fn literal(row: &FieldRow, text: &str) -> Value {
     match row.base() {
         "bool" => Value::Bool(text == "true"),
-        "int32" | "int64" | "verbosity" => text.parse().map(Value::Int).unwrap_or_default(),
+        "int32" | "int64" | "verbosity" | "nanoseconds" => text.parse().map(Value::Int).unwrap_or_default(),
         "float" => text.parse().map(Value::Float).unwrap_or_default(),
         _ => Value::String(text.to_owned()),
     }
@@ -60,9 +60,9 @@ pub fn table() -> &'static Type {
     &CONFIGURATION
 }
 
-/// The Go type of a structure, for errors.
-fn go_type(path: &str) -> &'static str {
-    match path {
+/// The Go type of a structure and its package, for errors.
+fn go_type(path: &str) -> (&'static str, &'static str) {
+    let name = match path {
         "" => "KubeletConfiguration",
         "authentication" => "KubeletAuthentication",
         "authentication.x509" => "KubeletX509Authentication",
@@ -71,10 +71,16 @@ fn go_type(path: &str) -> &'static str {
         "authorization" => "KubeletAuthorization",
         "authorization.webhook" => "KubeletWebhookAuthorization",
         "memorySwap" => "MemorySwapConfiguration",
-        "logging" => "LoggingConfiguration",
-        _ => "TracingConfiguration",
-    }
+        "logging" => return ("LoggingConfiguration", LOGS),
+        "logging.options" => return ("FormatOptions", LOGS),
+        "logging.options.json" => return ("JSONOptions", LOGS),
+        _ => return ("TracingConfiguration", "tracing.v1"),
+    };
+    (name, CONFIG)
 }
+
+const CONFIG: &str = "config.v1beta1";
+const LOGS: &str = "logs.v1";
 
 fn build() -> Type {
     structure("", &rows().collect::<Vec<_>>())
@@ -110,7 +116,8 @@ fn structure(path: &str, rows: &[FieldRow]) -> Type {
         let shape = Shape::Struct(structure(&below, rows).into());
         fields.push(Field { flags, ..Field::new(name.to_owned(), shape) });
     }
-    Type::new(go_type(path), "config.v1beta1", fields)
+    let (name, package) = go_type(path);
+    Type::new(name, package, fields)
 }
 
 fn leaf(name: &str, row: &FieldRow) -> Field {
@@ -119,45 +126,57 @@ fn leaf(name: &str, row: &FieldRow) -> Field {
     let map = |value| Shape::Map(MapShape { value, atomic: false, nullable: false, open: false }.into());
     let shape = match row.base() {
         "bool" => scalar(Scalar::Bool),
-        "int32" | "verbosity" => scalar(Scalar::Int32),
-        "int64" => scalar(Scalar::Int64),
+        "int32" => scalar(Scalar::Int32),
+        "int64" | "verbosity" | "nanoseconds" => scalar(Scalar::Int64),
         "float" => scalar(Scalar::Float),
         "duration" => scalar(Scalar::Duration),
         "strings" => list(scalar(Scalar::String)),
-        "map" => map(scalar(Scalar::String)),
+        "map" | "thresholds" | "option" => map(scalar(Scalar::String)),
+        "quantity" => scalar(Scalar::Quantity),
         "boolmap" => map(scalar(Scalar::Bool)),
         "listmap" => map(list(scalar(Scalar::String))),
-        "any" => scalar(Scalar::Any),
-        "[]vmodule" => {
-            list(item("VModuleItem", &[("filePattern", Scalar::String), ("verbosity", Scalar::Int32)]))
-        }
+        "[]vmodule" => list(item(
+            ("VModuleItem", LOGS),
+            &[("filePattern", Scalar::String, ""), ("verbosity", Scalar::Int64, "")],
+        )),
         "[]shutdown" => list(item(
-            "ShutdownGracePeriodByPodPriority",
-            &[("priority", Scalar::Int32), ("shutdownGracePeriodSeconds", Scalar::Int64)],
+            ("ShutdownGracePeriodByPodPriority", CONFIG),
+            &[("priority", Scalar::Int32, ""), ("shutdownGracePeriodSeconds", Scalar::Int64, "")],
         )),
         "[]taint" => list(item(
-            "Taint",
+            ("Taint", "core.v1"),
             &[
-                ("key", Scalar::String),
-                ("value", Scalar::String),
-                ("effect", Scalar::String),
-                ("timeAdded", Scalar::Time),
+                ("key", Scalar::String, ""),
+                ("value", Scalar::String, ""),
+                ("effect", Scalar::String, "v1.TaintEffect"),
+                ("timeAdded", Scalar::Time, ""),
             ],
         )),
         "[]memory" => {
             let mut ty = vec![Field::new("numaNode", scalar(Scalar::Int32))];
-            ty.push(Field::new("limits", map(scalar(Scalar::Quantity))));
-            list(Shape::Struct(Type::new("MemoryReservation", "config.v1beta1", ty).into()))
+            let limits = Field::new("limits", map(scalar(Scalar::Quantity)));
+            ty.push(Field { named: "v1.ResourceList".into(), ..limits });
+            list(Shape::Struct(Type::new("MemoryReservation", CONFIG, ty).into()))
         }
         _ => scalar(Scalar::String),
     };
     let flags = if row.is_pointer() { Flags::NILABLE } else { Flags::NONE };
-    let named = if row.base() == "verbosity" { "v1.VerbosityLevel" } else { "" };
+    let named = match row.base() {
+        "mode" => "v1beta1.KubeletAuthorizationMode",
+        "strategy" => "v1beta1.ResourceChangeDetectionStrategy",
+        _ => "",
+    };
     Field { flags, named: named.into(), ..Field::new(name.to_owned(), shape) }
 }
 
-fn item(name: &'static str, fields: &[(&'static str, Scalar)]) -> Shape {
-    let fields =
-        fields.iter().map(|(name, scalar)| Field::new(*name, Shape::Scalar(*scalar))).collect::<Vec<_>>();
-    Shape::Struct(Type::new(name, "config.v1beta1", fields).into())
+/// A structure of scalars, each with the Go name of its type if it has one of its own.
+fn item(
+    (name, package): (&'static str, &'static str),
+    fields: &[(&'static str, Scalar, &'static str)],
+) -> Shape {
+    let field = |(name, scalar, named): &(&'static str, Scalar, &'static str)| Field {
+        named: (*named).into(),
+        ..Field::new(*name, Shape::Scalar(*scalar))
+    };
+    Shape::Struct(Type::new(name, package, fields.iter().map(field).collect()).into())
 }

@@ -2,8 +2,10 @@
 
 use super::error::StartError;
 use super::fields::{self, FieldRow};
+use super::flag_values::{go_error, parse_value};
 use schema::Value;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Flags that are no fields of the configuration: name, type, default and effect; a dash is no effect.
 const OWN: &[(&str, &str, &str, &str)] = &[
@@ -84,7 +86,7 @@ const OWN: &[(&str, &str, &str, &str)] = &[
         "The least age at which an ended container is removed",
     ),
     ("node-ip", "string", "", "Addresses of the node; with a comma one of each family"),
-    ("node-labels", "map", "", "Labels of the node, key=value, separated by commas"),
+    ("node-labels", "labels", "", "Labels of the node, key=value, separated by commas"),
     (
         "pod-infra-container-image",
         "string",
@@ -112,8 +114,6 @@ const OWN: &[(&str, &str, &str, &str)] = &[
     ("global-housekeeping-interval", "duration", "1m0s", "-"),
     ("housekeeping-interval", "duration", "1s", "-"),
     ("log-cadvisor-usage", "bool", "false", "-"),
-    ("log-json-info-buffer-size", "string", "0", "-"),
-    ("log-json-split-stream", "bool", "false", "-"),
     (
         "machine-id-file",
         "string",
@@ -127,6 +127,17 @@ const OWN: &[(&str, &str, &str, &str)] = &[
     ("storage-driver-secure", "bool", "false", "-"),
     ("storage-driver-table", "string", "stats", "-"),
     ("storage-driver-user", "string", "root", "-"),
+];
+
+/// Flags whose values Go's own flag package reads; its errors say less.
+const GO_FLAGS: [&str; 7] = [
+    "application-metrics-count-limit",
+    "enable-load-reader",
+    "global-housekeeping-interval",
+    "housekeeping-interval",
+    "log-cadvisor-usage",
+    "storage-driver-buffer-duration",
+    "storage-driver-secure",
 ];
 
 /// A command line.
@@ -169,41 +180,16 @@ impl Flags {
         let mut words = arguments.iter();
         let mut positional = None;
         while let Some(word) = words.next() {
-            let Some(rest) =
-                word.strip_prefix("--").or_else(|| word.strip_prefix('-').filter(|it| !it.is_empty()))
-            else {
-                positional.get_or_insert(word);
-                continue;
-            };
-            if rest.is_empty() {
-                positional = positional.or_else(|| words.next());
-                break;
-            }
-            let (name, given) =
-                rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value)));
-            let name = name.replace('_', "-");
-            match (&*name, word.starts_with("--")) {
-                ("help", true) | ("h", false) => flags.asks_for_help = true,
-                ("version", true) => flags.asks_for_version = given != Some("false"),
-                ("write-config", true) => flags.asks_for_config = given != Some("false"),
-                (_, false) if !name.starts_with('v') => {
-                    return Err(wrong(format!(
-                        "unknown shorthand flag: {:?} in {word}",
-                        name.chars().next().unwrap_or('-')
-                    )));
+            match word.strip_prefix("--") {
+                Some("") => {
+                    positional = positional.or_else(|| words.next());
+                    break;
                 }
-                _ => {
-                    let known = find(&name).ok_or_else(|| wrong(format!("unknown flag: --{name}")))?;
-                    let value = match given {
-                        Some(value) => value.to_owned(),
-                        None if known.ty() == "bool" => "true".to_owned(),
-                        None => words
-                            .next()
-                            .cloned()
-                            .ok_or_else(|| wrong(format!("flag needs an argument: --{name}")))?,
-                    };
-                    flags.set(known, &name, value).map_err(wrong)?;
-                }
+                Some(rest) => flags.parse_long(rest, &mut words).map_err(wrong)?,
+                None => match word.strip_prefix('-').filter(|it| !it.is_empty()) {
+                    Some(letters) => flags.parse_letters(letters, &mut words).map_err(wrong)?,
+                    None => drop(positional.get_or_insert(word)),
+                },
             }
         }
         match positional {
@@ -212,18 +198,90 @@ impl Flags {
         }
     }
 
-    fn set(&mut self, known: FlagTarget, name: &str, text: String) -> Result<(), String> {
+    /// `name=value`, or a name whose value is the next word.
+    fn parse_long<'w>(
+        &mut self,
+        text: &str,
+        words: &mut impl Iterator<Item = &'w String>,
+    ) -> Result<(), String> {
+        if text.starts_with(['-', '=']) {
+            return Err(format!("bad flag syntax: --{text}"));
+        }
+        let (given_name, value) =
+            text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+        let name = given_name.replace('_', "-");
+        let switch = |shown: &str| {
+            let text = value.unwrap_or("true");
+            parse_value("bool", text)
+                .map(|it| it == Value::Bool(true))
+                .map_err(|why| format!("invalid argument {text:?} for {shown:?} flag: {why}"))
+        };
+        match &*name {
+            "help" => self.asks_for_help = switch("-h, --help")?,
+            "version" => self.asks_for_version = value == Some("raw") || switch("--version")?,
+            "write-config" => self.asks_for_config = switch("--write-config")?,
+            _ => {
+                let known = find(&name).ok_or_else(|| format!("unknown flag: --{given_name}"))?;
+                let value = match value {
+                    Some(value) => value,
+                    None if known.ty() == "bool" => "true",
+                    None => words
+                        .next()
+                        .ok_or_else(|| format!("flag needs an argument: --{given_name}"))?
+                        .as_str(),
+                };
+                self.set(known, &name, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One-letter flags: `h` asks for help, `v` takes the rest or the next word as its value.
+    fn parse_letters<'w>(
+        &mut self,
+        letters: &str,
+        words: &mut impl Iterator<Item = &'w String>,
+    ) -> Result<(), String> {
+        let mut rest = letters.chars();
+        while let Some(letter) = rest.next() {
+            let after = rest.as_str();
+            match letter {
+                'h' => self.asks_for_help = true,
+                'v' => {
+                    let attached = after.strip_prefix('=').filter(|it| !it.is_empty()).unwrap_or(after);
+                    let value = match attached {
+                        "" => {
+                            words.next().ok_or_else(|| format!("flag needs an argument: 'v' in -v{after}"))?
+                        }
+                        attached => attached,
+                    };
+                    let known = find("v").ok_or_else(|| "unknown flag: --v".to_owned())?;
+                    return self.set(known, "v", value);
+                }
+                other => return Err(format!("unknown shorthand flag: {other:?} in -{other}{after}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, known: FlagTarget, name: &str, text: &str) -> Result<(), String> {
         let shown = if name == "v" { "-v, --v".to_owned() } else { format!("--{name}") };
-        let value = parse_value(known.ty(), &text)
-            .map_err(|why| format!("invalid argument {text:?} for {shown:?} flag: {why}"))?;
+        let value = parse_value(known.ty(), text).map_err(|why| {
+            let why = if GO_FLAGS.contains(&name) { go_error(&why) } else { &*why };
+            format!("invalid argument {text:?} for {shown:?} flag: {why}")
+        })?;
         match known {
             FlagTarget::Own("node-labels", _) => {
                 // a flag that is repeated adds labels
                 let before = self.own.remove("node-labels").filter(|before| !before.is_empty());
-                let whole = before.map_or(text.clone(), |before| format!("{before},{text}"));
+                let whole = before.map_or(text.to_owned(), |before| format!("{before},{text}"));
                 self.own.insert("node-labels", whole);
             }
-            FlagTarget::Own(name, _) => drop(self.own.insert(name, text)),
+            FlagTarget::Own(name, "bool") => {
+                drop(self.own.insert(name, (value == Value::Bool(true)).to_string()));
+            }
+            FlagTarget::Own(name, _) => drop(self.own.insert(name, text.to_owned())),
+            FlagTarget::Field(_) if value.is_null() => {}
             FlagTarget::Field(row) => self.overrides.push((row, value)),
         }
         Ok(())
@@ -255,135 +313,55 @@ impl Flags {
             .collect()
     }
 
-    /// Overrides the values of a file. Feature gates are merged.
+    /// Addresses of the node. Those that cannot be read are left out, as upstream does.
+    pub fn node_ips(&self) -> Vec<IpAddr> {
+        self.text("node-ip").split(',').filter_map(|text| schema::format::parse_ip(text.trim())).collect()
+    }
+
+    /// Feature gates of the command line.
+    pub fn feature_gates(&self) -> Vec<(String, bool)> {
+        let gates = self.overrides.iter().filter(|(row, _)| row.path == "featureGates");
+        let pairs = gates.filter_map(|(_, value)| value.as_map()).flat_map(|map| map.iter());
+        pairs.map(|(name, value)| (name.to_string(), value.as_bool().unwrap_or(false))).collect()
+    }
+
+    /// Whether the command line turns a field on.
+    pub fn turns_on(&self, path: &str) -> bool {
+        let last = self.overrides.iter().rfind(|(row, _)| row.path == path);
+        last.is_some_and(|(_, value)| value == &Value::Bool(true))
+    }
+
+    /// Overrides the values of a file. The first value of a list or map takes the place of that of the file, and a
+    /// flag that is repeated adds to it; feature gates and levels of modules are added to those of the file.
     pub fn apply_to(&self, tree: &mut Value) {
+        let mut given: Vec<&str> = Vec::new();
         for (row, value) in &self.overrides {
-            match (row.base(), value) {
-                ("boolmap", Value::Map(gates)) => {
-                    for (name, is_open) in gates.iter() {
-                        let gates = tree.make_map().entry("featureGates").make_map();
-                        gates.insert(name.to_string(), is_open.clone());
-                    }
-                }
-                _ => tree.set(&row.steps(), value.clone()),
+            let is_added = given.contains(&row.path) || matches!(row.base(), "boolmap" | "[]vmodule");
+            given.push(row.path);
+            let before = tree.at_mut(&row.steps()).filter(|_| is_added && row.base() != "[]taint");
+            let is_done = before.is_some_and(|before| add(before, value));
+            if !is_done {
+                tree.set(&row.steps(), value.clone());
             }
         }
     }
 }
 
-/// The value of a flag of a type.
-fn parse_value(ty: &str, text: &str) -> Result<Value, String> {
-    let number = |bits: u32| {
-        let parsed = text.parse::<i64>().ok().filter(|it| bits == 64 || i32::try_from(*it).is_ok());
-        parsed.map(Value::Int).ok_or_else(|| {
-            let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-            let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
-            let why = if is_number { "value out of range" } else { "invalid syntax" };
-            format!("strconv.ParseInt: parsing {text:?}: {why}")
-        })
-    };
-    let pairs = || text.split(',').filter(|pair| !pair.is_empty());
-    match ty {
-        "bool" => match text {
-            "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true.into()),
-            "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false.into()),
-            _ => Err(format!("strconv.ParseBool: parsing {text:?}: invalid syntax")),
-        },
-        "int32" => number(32),
-        "int64" => number(64),
-        "verbosity" => match text.parse::<u32>() {
-            Ok(level) => Ok(Value::Int(i64::from(level))),
-            Err(_) => Err(format!("strconv.ParseUint: parsing {text:?}: invalid syntax")),
-        },
-        "duration" => match schema::time::parse_duration(text) {
-            Ok(_) => Ok(text.into()),
-            Err(why) => Err(why.to_string()),
-        },
-        "strings" => Ok(Value::List(pairs().map(Value::from).collect())),
-        "map" => {
-            let mut map = Value::map();
-            for pair in pairs() {
-                // a threshold is written with a comparison
-                let (key, value) = pair.split_once(['=', '<']).unwrap_or((pair, ""));
-                map.make_map().insert(key.trim().to_owned(), Value::from(value.trim()));
-            }
-            Ok(map)
-        }
-        "boolmap" => {
-            let mut map = Value::map();
-            for pair in pairs() {
-                let (name, value) =
-                    pair.split_once('=').ok_or_else(|| format!("missing bool value for {pair}"))?;
-                let value = parse_value("bool", value.trim()).map_err(|_| {
-                    format!("invalid value of {name}={value}, err: strconv.ParseBool: parsing {value:?}: invalid syntax")
-                })?;
-                map.make_map().insert(name.trim().to_owned(), value);
-            }
-            Ok(map)
-        }
-        "listmap" => {
-            let mut map = Value::map();
-            for pair in pairs() {
-                let (key, value) = pair.split_once(':').unwrap_or((pair, ""));
-                let entry = map.make_map().entry(key.trim().to_owned());
-                match entry.as_list_mut() {
-                    Some(list) => list.push(Value::from(value.trim())),
-                    None => *entry = Value::List(vec![Value::from(value.trim())]),
+/// Adds the items of a list or the entries of a map. False if there is nothing of the kind to add to.
+fn add(before: &mut Value, added: &Value) -> bool {
+    match (before, added) {
+        (Value::List(before), Value::List(added)) => before.extend(added.iter().cloned()),
+        (Value::Map(before), Value::Map(added)) => {
+            for (key, value) in added.iter() {
+                let entry = before.entry(key.to_string());
+                if !(entry.as_list_mut().is_some() && add(entry, value)) {
+                    *entry = value.clone();
                 }
             }
-            Ok(map)
         }
-        "[]taint" => pairs().map(parse_taint).collect::<Result<Vec<_>, _>>().map(Value::List),
-        "[]vmodule" => {
-            let items = pairs().map(|pair| {
-                let (pattern, level) = pair.split_once('=').unwrap_or((pair, ""));
-                let mut item = Value::map();
-                item.set(&["filePattern"], pattern);
-                item.set(&["verbosity"], level.parse::<i64>().unwrap_or(0));
-                item
-            });
-            Ok(Value::List(items.collect()))
-        }
-        "[]memory" => parse_memory(text),
-        _ => Ok(text.into()),
+        _ => return false,
     }
-}
-
-/// `key=value:effect`, `key:effect`.
-fn parse_taint(text: &str) -> Result<Value, String> {
-    let (pair, effect) = text.rsplit_once(':').unwrap_or((text, ""));
-    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-    let mut taint = Value::map();
-    for (field, text) in [("key", key), ("value", value), ("effect", effect)] {
-        if !text.is_empty() {
-            taint.set(&[field], text);
-        }
-    }
-    Ok(taint)
-}
-
-/// `0:memory=1Gi,hugepages-2Mi=2Gi;1:memory=2Gi`.
-fn parse_memory(text: &str) -> Result<Value, String> {
-    let mut all = Vec::new();
-    for node in text.split(';').filter(|it| !it.is_empty()) {
-        let (number, limits) = node
-            .split_once(':')
-            .ok_or_else(|| "invalid command syntax, expected key:value format".to_owned())?;
-        let number: i64 = number
-            .parse()
-            .map_err(|_| format!("failed to convert the NUMA node ID, exptected integer, got {number}"))?;
-        let mut item = Value::map();
-        item.set(&["numaNode"], number);
-        item.set(&["limits"], Value::map());
-        for pair in limits.split(',') {
-            let (name, quantity) = pair.split_once('=').unwrap_or((pair, ""));
-            if let Some(map) = item.at_mut(&["limits"]) {
-                map.make_map().insert(name.to_owned(), Value::from(quantity));
-            }
-        }
-        all.push(item);
-    }
-    Ok(Value::List(all))
+    true
 }
 
 /// A flag, for help and documentation.
@@ -457,6 +435,26 @@ mod tests {
     }
 
     #[test]
+    fn flags_that_are_repeated_add_to_each_other() {
+        let flags = parse(
+            "--cluster-dns 1.1.1.1 --cluster-dns 2.2.2.2,3.3.3.3 --system-reserved cpu=1 --system-reserved memory=1Gi \
+             --manifest-url-header a:b --manifest-url-header a:c --vmodule x=1 --register-with-taints a:NoSchedule \
+             --register-with-taints b:NoSchedule -v3",
+        )
+        .unwrap();
+        let mut tree = Value::map();
+        tree.set(&["clusterDNS"], vec![Value::from("9.9.9.9")]);
+        tree.set(&["logging", "vmodule"], vec![Value::map()]);
+        flags.apply_to(&mut tree);
+        assert_eq!(tree.items(&["clusterDNS"]).len(), 3);
+        assert_eq!(tree.at(&["systemReserved"]).and_then(Value::as_map).map(|it| it.iter().count()), Some(2));
+        assert_eq!(tree.items(&["staticPodURLHeader", "a"]).len(), 2);
+        assert_eq!(tree.items(&["logging", "vmodule"]).len(), 2, "those of the file stay");
+        assert_eq!(tree.items(&["registerWithTaints"]).len(), 1, "the last flag counts");
+        assert_eq!(tree.at(&["logging", "verbosity"]), Some(&Value::Int(3)));
+    }
+
+    #[test]
     fn mistakes_have_upstreams_words() {
         for (line, message) in [
             ("--no-such-flag", "failed to parse kubelet flag: unknown flag: --no-such-flag"),
@@ -469,6 +467,9 @@ mod tests {
                 "failed to parse kubelet flag: invalid argument \"x\" for \"--sync-frequency\" flag: time: invalid duration \"x\"",
             ),
             ("--fail-swap-on maybe", "unknown command maybe"),
+            ("-x", "failed to parse kubelet flag: unknown shorthand flag: 'x' in -x"),
+            ("-v", "failed to parse kubelet flag: flag needs an argument: 'v' in -v"),
+            ("--no_such=1", "failed to parse kubelet flag: unknown flag: --no_such"),
             ("--config", "failed to parse kubelet flag: flag needs an argument: --config"),
         ] {
             assert_eq!(parse(line).unwrap_err(), message);

@@ -2,35 +2,93 @@
 
 use super::cpuset;
 use super::error::StartError;
+use super::flags::Flags;
 use super::gates::Gates;
 use super::values::Configuration;
 use names::Names;
 use schema::Value;
 use schema::format::{label_value, qualified_name};
+use schema::quantity::Quantity;
 use schema::time::format_duration;
 
 const SECOND: i64 = 1_000_000_000;
 const MILLISECOND: i64 = 1_000_000;
 
+/// Several messages as one; equal ones appear once.
+pub fn aggregate(messages: &[String]) -> String {
+    let mut distinct: Vec<&str> = Vec::new();
+    for message in messages {
+        if !distinct.contains(&message.as_str()) {
+            distinct.push(message);
+        }
+    }
+    match distinct[..] {
+        [one] => one.to_owned(),
+        _ => format!("[{}]", distinct.join(", ")),
+    }
+}
+
 /// Checks the log options, before all others.
-pub fn logging(config: &Configuration) -> Result<(), StartError> {
-    let format = config.text(&["logging", "format"]);
-    let initialize = |why: String| Err(StartError::new(format!("initialize logging: {why}")));
-    if !matches!(format, "text" | "json") {
-        return initialize(format!("logging.format: Invalid value: {format:?}: Unsupported log format"));
+pub fn logging(config: &Configuration, flags: &Flags, gates: &Gates) -> Result<(), StartError> {
+    let errors = logging_errors(config, flags, gates);
+    if !errors.is_empty() {
+        return Err(StartError::new(format!("initialize logging: {}", aggregate(&errors))));
     }
-    let items = config.at(&["logging", "vmodule"]).and_then(Value::as_list).unwrap_or(&[]);
-    if format != "text" && !items.is_empty() {
-        return initialize("logging.vmodule: Forbidden: Only supported for text log format".to_owned());
-    }
-    if let Some(at) = items.iter().position(|item| item.text(&["filePattern"]).is_empty()) {
-        return initialize(format!("logging.vmodule[{at}]: Required value: File pattern must not be empty"));
-    }
-    if config.at(&["logging", "flushFrequency"]).and_then(Value::as_int).is_some_and(|nanos| nanos < 0) {
+    if config.at(&["logging", "flushFrequency"]).and_then(Value::as_int).is_some_and(|nanos| nanos <= 0) {
         let message = "panic: non-positive interval for NewTicker".to_owned();
         return Err(StartError { message, exit_status: 2 });
     }
     Ok(())
+}
+
+fn logging_errors(config: &Configuration, flags: &Flags, gates: &Gates) -> Vec<String> {
+    let mut errors = Vec::new();
+    let format = config.text(&["logging", "format"]);
+    match format {
+        "text" => {}
+        "json" if gates.is_open("LoggingBetaOptions") => {}
+        "json" => errors.push(
+            "logging.format: Forbidden: Log format json is disabled, see LoggingBetaOptions feature"
+                .to_owned(),
+        ),
+        _ => errors.push(format!("logging.format: Invalid value: {format:?}: Unsupported log format")),
+    }
+    let too_high = |path: &str, item: &Value| {
+        let level = item.at(&["verbosity"]).and_then(Value::as_int).unwrap_or(0);
+        (level > i64::from(i32::MAX))
+            .then(|| format!("{path}: Invalid value: {level:#x}: Must be <= {}", i32::MAX))
+    };
+    errors.extend(config.at(&["logging"]).and_then(|it| too_high("logging.verbosity", it)));
+    let items = config.at(&["logging", "vmodule"]).and_then(Value::as_list).unwrap_or(&[]);
+    if !matches!(format, "" | "text") && !items.is_empty() {
+        errors.push("logging.vmodule: Forbidden: Only supported for text log format".to_owned());
+    }
+    for (at, item) in items.iter().enumerate() {
+        let (path, pattern) = (format!("logging.vmodule[{at}]"), item.text(&["filePattern"]));
+        if pattern.is_empty() {
+            errors.push(format!("{path}: Required value: File pattern must not be empty"));
+        }
+        if pattern.contains(['=', ',']) {
+            errors.push(format!(
+                "{path}: Invalid value: {pattern:?}: File pattern must not contain equal sign or comma"
+            ));
+        }
+        errors.extend(too_high(&path, item));
+    }
+    if !gates.is_open("LoggingAlphaOptions") {
+        let disabled = |field: &str| {
+            format!("logging.options.json.{field}: Forbidden: Feature LoggingAlphaOptions is disabled")
+        };
+        // upstream takes this one from the command line only
+        if flags.turns_on("logging.options.json.splitStream") {
+            errors.push(disabled("splitStream"));
+        }
+        let size = config.text(&["logging", "options", "json", "infoBufferSize"]);
+        if size.parse::<Quantity>().is_ok_and(|it| !it.is_zero()) {
+            errors.push(disabled("infoBufferSize"));
+        }
+    }
+    errors
 }
 
 /// Collects mistakes.
@@ -64,9 +122,9 @@ impl Errors {
 pub fn validate(config: &Configuration, gates: &Gates, names: &Names) -> Vec<String> {
     let mut errors = Errors(Vec::new());
     numbers(config, gates, &mut errors);
-    topology(config, gates, &mut errors);
+    topology_policy(config, gates, &mut errors);
     taints(config, &mut errors);
-    topology_values(config, &mut errors);
+    topology_values(config, gates, &mut errors);
     shutdown(config, gates, &mut errors);
     swap(config, gates, &mut errors);
     allocatable(config, &mut errors);
@@ -134,27 +192,26 @@ fn numbers(config: &Configuration, gates: &Gates, errors: &mut Errors) {
     errors.not_negative(config, "registryPullQPS", "registry-qps");
 }
 
-fn topology(config: &Configuration, gates: &Gates, errors: &mut Errors) {
+fn topology_policy(config: &Configuration, gates: &Gates, errors: &mut Errors) {
     errors.add_if(
         config.flag(&["serverTLSBootstrap"]) && !gates.is_open("RotateKubeletServerCertificate"),
         || "serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate".to_owned(),
     );
-    let is_open = gates.is_open("TopologyManager");
-    let (policy, scope) = (config.text(&["topologyManagerPolicy"]), config.text(&["topologyManagerScope"]));
-    errors.add_if(policy != "none" && !is_open, || {
+    let policy = config.text(&["topologyManagerPolicy"]);
+    errors.add_if(policy != "none" && !gates.is_open("TopologyManager"), || {
         format!("topologyManagerPolicy {policy} requires feature gate TopologyManager")
-    });
-    errors.add_if(scope != "container" && !is_open, || {
-        format!("topologyManagerScope {scope} requires feature gate TopologyManager")
     });
 }
 
-fn topology_values(config: &Configuration, errors: &mut Errors) {
+fn topology_values(config: &Configuration, gates: &Gates, errors: &mut Errors) {
     let (policy, scope) = (config.text(&["topologyManagerPolicy"]), config.text(&["topologyManagerScope"]));
     errors.add_if(!matches!(policy, "none" | "best-effort" | "restricted" | "single-numa-node"), || {
         format!(
             "topologyManagerPolicy (--topology-manager-policy) {policy:?} must be one of: [\"none\" \"best-effort\" \"restricted\" \"single-numa-node\"]"
         )
+    });
+    errors.add_if(scope != "container" && !gates.is_open("TopologyManager"), || {
+        format!("topologyManagerScope {scope} requires feature gate TopologyManager")
     });
     errors.add_if(!matches!(scope, "container" | "pod"), || {
         format!("topologyManagerScope (--topology-manager-scope) {scope:?} must be one of: \"container\", or \"pod\"")
@@ -169,11 +226,16 @@ fn taints(config: &Configuration, errors: &mut Errors) {
             && matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute");
         let time = taint.at(&["timeAdded"]).filter(|time| !time.is_null());
         if !is_valid {
-            let time = time.and_then(Value::as_str).unwrap_or("<nil>");
+            let time = time.and_then(Value::as_str).map_or("<nil>".to_owned(), go_time);
             errors.0.push(format!("invalid taint: {{{key} {value} {effect} {time}}}"));
         }
         errors.add_if(time.is_some(), || "taint.TimeAdded is not nil".to_owned());
     }
+}
+
+/// A time as Go prints it.
+fn go_time(text: &str) -> String {
+    format!("{} +0000 UTC", text.trim_end_matches('Z').replacen('T', " ", 1))
 }
 
 fn shutdown(config: &Configuration, gates: &Gates, errors: &mut Errors) {
@@ -182,15 +244,15 @@ fn shutdown(config: &Configuration, gates: &Gates, errors: &mut Errors) {
     let by_priority = config.at(&["shutdownGracePeriodByPodPriority"]).is_some();
     let shown = |nanos| format_duration(nanos);
     if gates.is_open("GracefulNodeShutdown") {
-        errors.add_if(period < 0 || critical < 0 || critical > period, || {
+        errors.add_if(critical > period, || {
             let (period, critical) = (shown(period), shown(critical));
             format!(
-                "shutdownGracePeriod {{{period}}} must be >= 0, shutdownGracePeriodCriticalPods {{{critical}}} must be >= 0, and shutdownGracePeriodCriticalPods {{{critical}}} must be <= shutdownGracePeriod {{{period}}}"
+                "shutdownGracePeriodCriticalPods {{{critical}}} must be <= shutdownGracePeriod {{{period}}}"
             )
         });
         for (field, nanos) in [("shutdownGracePeriod", period), ("shutdownGracePeriodCriticalPods", critical)]
         {
-            errors.add_if(nanos > 0 && nanos < SECOND, || {
+            errors.add_if(nanos != 0 && nanos < SECOND, || {
                 format!("{field} {{{}}} must be either zero or otherwise >= 1 sec", shown(nanos))
             });
         }
@@ -272,7 +334,9 @@ fn reserved(config: &Configuration, _names: &Names, errors: &mut Errors) {
                     "the limit type {resource:?} for NUMA node {number} is not supported, only [memory hugepages-<HugePageSize>] is accepted"
                 )
             });
-            errors.add_if(quantity.as_str() == Some("0"), || {
+            let is_zero =
+                quantity.as_str().and_then(|it| it.parse::<Quantity>().ok()).is_some_and(|it| it.is_zero());
+            errors.add_if(is_zero, || {
                 format!("reserved memory may not be zero for NUMA node {number} and resource {resource:?}")
             });
             let key = (number, resource.to_owned());
@@ -294,12 +358,9 @@ fn rest(config: &Configuration, gates: &Gates, errors: &mut Errors) {
                 .to_owned(),
         );
     }
-    let has_tracing = config.at(&["tracing"]).is_some();
+    let has_tracing = config.at(&["tracing"]).is_some_and(|it| !it.is_null());
     if gates.is_open("KubeletTracing") {
-        let endpoint = config.text(&["tracing", "endpoint"]);
-        if let Some(Err(why)) = (!endpoint.is_empty()).then(|| schema::url::parse(endpoint)) {
-            errors.0.push(format!("tracing.endpoint: Invalid value: {endpoint:?}: {why}"));
-        }
+        tracing(config, errors);
     } else {
         errors.add_if(has_tracing, || {
             "tracing should not be configured if KubeletTracing feature flag is disabled.".to_owned()
@@ -307,6 +368,54 @@ fn rest(config: &Configuration, gates: &Gates, errors: &mut Errors) {
     }
     let factor = config.float("memoryThrottlingFactor");
     errors.add_if(factor <= 0.0 || factor > 1.0, || {
+        let factor = go_float(factor);
         format!("memoryThrottlingFactor {factor} must be greater than 0 and less than or equal to 1.0")
     });
+}
+
+/// The share of requests that are traced, and where the traces are sent.
+fn tracing(config: &Configuration, errors: &mut Errors) {
+    let rate = config.at(&["tracing", "samplingRatePerMillion"]).and_then(Value::as_int).unwrap_or(0);
+    let rate_error = |why: &str| format!("tracing.samplingRatePerMillion: Invalid value: {rate}: {why}");
+    if rate < 0 {
+        errors.0.push(rate_error("sampling rate must be positive"));
+    }
+    if rate > 1_000_000 {
+        errors.0.push(rate_error("sampling rate per million must be less than or equal to one million"));
+    }
+    let Some(endpoint) = config.at(&["tracing", "endpoint"]).and_then(Value::as_str) else { return };
+    let whole = if endpoint.contains("//") { endpoint.to_owned() } else { format!("dns://{endpoint}") };
+    let invalid = |why: String| format!("tracing.endpoint: Invalid value: {whole:?}: {why}");
+    match schema::url::parse(&whole) {
+        Err(why) => errors.0.push(invalid(why)),
+        Ok(url) if matches!(&*url.scheme, "dns" | "unix" | "unix-abstract") => {}
+        Ok(url) => errors.0.push(invalid(format!(
+            "unsupported scheme: {}.  Options are none, dns, unix, or unix-abstract.  See https://github.com/grpc/grpc/blob/master/doc/naming.md",
+            url.scheme
+        ))),
+    }
+}
+
+/// A number as Go prints it: with an exponent if it is very small or large.
+fn go_float(number: f64) -> String {
+    let size = number.abs();
+    if size == 0.0 || (1e-4..1e21).contains(&size) {
+        return number.to_string();
+    }
+    let text = format!("{number:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |it| ('-', it));
+    format!("{digits}e{sign}{exponent:0>2}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_are_shown_as_go_shows_them() {
+        let shown = [1.1, -0.5, 0.0, 2.0, -0.00001, 1e21, 2.5e-7].map(go_float);
+        assert_eq!(shown, ["1.1", "-0.5", "0", "2", "-1e-05", "1e+21", "2.5e-07"]);
+        assert_eq!(go_time("2020-01-02T03:04:05Z"), "2020-01-02 03:04:05 +0000 UTC");
+    }
 }

@@ -1,6 +1,7 @@
 //! The configuration with all defaults.
 
 use super::fields::FieldRow;
+use super::flags::Flags;
 use super::{cpuset, fields};
 use names::Names;
 use schema::{Value, encode};
@@ -55,6 +56,12 @@ impl Configuration {
             tree.set(&["enforceNodeAllocatable"], vec![Value::from("pods")]);
         }
         Configuration { tree }
+    }
+
+    /// Puts the values of a command line over those of the file and the defaults, which a zero does not bring back.
+    pub fn with_flags(mut self, flags: &Flags) -> Self {
+        flags.apply_to(&mut self.tree);
+        self
     }
 
     /// The whole configuration as a file.
@@ -162,12 +169,12 @@ mod tests {
     fn fields_without_effect_are_listed_if_they_are_set() {
         assert!(Configuration::default().ineffective_fields().is_empty());
         let mut given = Value::map();
-        given.set(&["kernelMemcgNotification"], true);
+        given.set(&["enableContentionProfiling"], true);
         given.set(&["hairpinMode"], "promiscuous-bridge".to_owned());
-        given.set(&["tracing", "endpoint"], "localhost:4317".to_owned());
+        given.set(&["contentType"], "application/json".to_owned());
         given.set(&["maxPods"], 5);
         let fields = Configuration::with_defaults(given).ineffective_fields();
-        assert_eq!(fields, ["kernelMemcgNotification", "tracing.endpoint"]);
+        assert_eq!(fields, ["enableContentionProfiling", "contentType"]);
     }
 
     #[test]

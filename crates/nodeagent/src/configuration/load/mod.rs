@@ -5,7 +5,7 @@ use super::error::StartError;
 use super::flags::Flags;
 use super::gates::{Gate, Gates};
 use super::values::Configuration;
-use super::{node_labels, start, validate};
+use super::{flag_checks, start, validate};
 use names::Names;
 use schema::Value;
 use std::path::Path;
@@ -19,20 +19,20 @@ pub struct Loaded {
 
 /// Loads and checks everything that can be checked without a cluster and a runtime.
 pub fn load(flags: &Flags, known_gates: &[Gate], names: &Names) -> Result<Loaded, StartError> {
-    node_labels::validate(flags, names)?;
-    let mut tree = match flags.given("config") {
+    let flag_gates = Gates::new(known_gates, &flags.feature_gates())?;
+    flag_checks::validate(flags, &flag_gates, names)?;
+    let tree = match flags.given("config") {
         Some(path) => read(Path::new(path), names)?,
         None => legacy_defaults(),
     };
-    flags.apply_to(&mut tree);
-    let configuration = Configuration::with_defaults(tree);
+    let configuration = Configuration::with_defaults(tree).with_flags(flags);
     let gates = Gates::new(known_gates, &configuration.feature_gates())?;
-    validate::logging(&configuration)?;
+    validate::logging(&configuration, flags, &gates)?;
     let errors = validate::validate(&configuration, &gates, names);
     if !errors.is_empty() {
         let message = format!(
             "failed to validate kubelet configuration, error: {}, path: &TypeMeta{{Kind:,APIVersion:,}}",
-            aggregate(&errors)
+            validate::aggregate(&errors)
         );
         return Err(StartError::new(message));
     }
@@ -70,20 +70,6 @@ fn legacy_defaults() -> Value {
     tree.set(&["authorization", "mode"], "AlwaysAllow");
     tree.set(&["readOnlyPort"], 10255);
     tree
-}
-
-/// Several messages as one; equal ones appear once.
-fn aggregate(messages: &[String]) -> String {
-    let mut distinct: Vec<&str> = Vec::new();
-    for message in messages {
-        if !distinct.contains(&message.as_str()) {
-            distinct.push(message);
-        }
-    }
-    match distinct[..] {
-        [one] => one.to_owned(),
-        _ => format!("[{}]", distinct.join(", ")),
-    }
 }
 
 #[cfg(test)]

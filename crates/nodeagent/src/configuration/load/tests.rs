@@ -11,9 +11,28 @@ const GATES: &[Gate] = &[
     Gate { name: "NodeSwap", is_open: false, stage: "alpha", is_locked: false },
     Gate { name: "KubeletTracing", is_open: false, stage: "alpha", is_locked: false },
     Gate { name: "QOSReserved", is_open: false, stage: "alpha", is_locked: false },
+    Gate { name: "LoggingBetaOptions", is_open: true, stage: "beta", is_locked: false },
+    Gate { name: "LoggingAlphaOptions", is_open: false, stage: "alpha", is_locked: false },
+    Gate { name: "SeccompDefault", is_open: true, stage: "beta", is_locked: false },
+    Gate { name: "RotateKubeletServerCertificate", is_open: true, stage: "beta", is_locked: false },
+    Gate { name: "TopologyManagerPolicyOptions", is_open: false, stage: "alpha", is_locked: false },
     Gate { name: "CSIMigration", is_open: true, stage: "ga", is_locked: true },
     Gate { name: "WindowsHostProcessContainers", is_open: true, stage: "ga", is_locked: true },
 ];
+
+/// The error of a command line; paths in the directory of its files are shown as `$D`.
+fn judge(files: &[(&str, &str)], words: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display().to_string();
+    for (file, text) in files {
+        let path = folder.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text.replace("$D", &at)).unwrap();
+    }
+    let words: Vec<String> = words.iter().map(|it| it.replace("$D", &at)).collect();
+    let result = Flags::parse(&words).and_then(|flags| load(&flags, GATES, &Names::kubernetes()));
+    result.err().map(|why| why.message.replace(&at, "$D")).unwrap_or_default()
+}
 
 /// Every recorded file and command line that upstream refuses, and those that it accepts.
 #[test]
@@ -27,21 +46,15 @@ fn recorded_configurations_are_judged_alike() {
         if name.starts_with("flag-cred") {
             continue;
         }
-        let folder = tempfile::tempdir().unwrap();
-        let at = folder.path().display().to_string();
-        for (file, text) in case["files"].as_object().unwrap() {
-            let path = folder.path().join(file);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text.as_str().unwrap().replace("$D", &at)).unwrap();
-        }
-        let words: Vec<String> = case["args"]
-            .as_array()
+        let files: Vec<(&str, &str)> = case["files"]
+            .as_object()
             .unwrap()
             .iter()
-            .map(|it| it.as_str().unwrap().replace("$D", &at))
+            .map(|(name, it)| (&**name, it.as_str().unwrap()))
             .collect();
-        let result = Flags::parse(&words).and_then(|flags| load(&flags, GATES, &Names::kubernetes()));
-        let got = result.err().map(|why| why.message.replace(&at, "$D")).unwrap_or_default();
+        let words: Vec<&str> =
+            case["args"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+        let got = judge(&files, &words);
         let expected = match case["expect"]["rc"].as_str() {
             Some("running") => "",
             _ => case["expect"]["error"].as_str().unwrap(),
@@ -51,4 +64,34 @@ fn recorded_configurations_are_judged_alike() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Others like them: flags, fields, and the text that upstream's code gives for them.
+#[test]
+fn mistakes_have_upstreams_words() {
+    const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    const ALONE: &str = "authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\n\
+                         authorization: {mode: AlwaysAllow}\n";
+    let cases: Vec<(Vec<String>, String, String)> =
+        serde_json::from_str(include_str!("mistakes.json")).unwrap();
+    let mut wrong = Vec::new();
+    for (flags, fields, expected) in &cases {
+        let alone =
+            if fields.contains("authorization:") || fields.contains("authentication:") { "" } else { ALONE };
+        let file = format!("{HEAD}{alone}{fields}");
+        let mut words = vec![
+            "--config",
+            "$D/k.yaml",
+            "--container-runtime-endpoint",
+            "unix:///x",
+            "--cert-dir",
+            "$D/pki",
+        ];
+        words.extend(flags.iter().map(String::as_str));
+        let got = judge(&[("k.yaml", &file)], &words);
+        if got != *expected {
+            wrong.push(format!("{flags:?} {fields:?}\n  expected {expected}\n  got      {got}"));
+        }
+    }
+    assert!(wrong.is_empty() && cases.len() > 100, "{}", wrong.join("\n"));
 }

@@ -1,9 +1,10 @@
 //! The configuration of credential providers: `CredentialProviderConfig`.
 
+use crate::configuration::object_text;
 use crate::images::image_match;
 use names::node::{CONFIGURATION_GROUP, CREDENTIAL_PROVIDER_GROUP};
+use schema::table::{Field, Flags, ListKind, ListShape, Scalar, Shape, Type};
 use schema::time::{format_duration, parse_duration};
-use schema::yaml::{self, Limits};
 use schema::{Value, decode};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,6 +31,9 @@ pub fn load(file: &Path, bin_dir: &Path) -> Result<Vec<ProviderConfig>, String> 
     if !bin_dir.exists() {
         return Err(format!("plugin binary directory {} did not exist", bin_dir.display()));
     }
+    if file.as_os_str().is_empty() {
+        return Err("credential provider config path is empty".to_owned());
+    }
     let text = std::fs::read(file).map_err(|error| {
         let error = crate::volumes::plugin::io_text(&error);
         let shown = file.display();
@@ -55,30 +59,40 @@ pub fn load(file: &Path, bin_dir: &Path) -> Result<Vec<ProviderConfig>, String> 
 }
 
 fn parse(text: &[u8]) -> Result<Value, String> {
-    let is_json = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-    let tree = match is_json {
-        true => decode::json_untyped(text)
-            .map(|it| it.value)
-            .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?,
-        false => yaml::parse(text, Limits::default())
-            .map(|it| it.value)
-            .map_err(|error| error.cause().to_owned())?,
-    };
+    let tree = object_text::read(text)?;
     let (kind, version) = (tree.text(&["kind"]), tree.text(&["apiVersion"]));
-    let shown = || String::from_utf8_lossy(text);
-    if kind.is_empty() {
-        return Err(format!("Object 'Kind' is missing in '{}'", shown()));
-    }
-    if version.is_empty() {
-        return Err(format!("Object 'apiVersion' is missing in '{}'", shown()));
-    }
-    let is_known = version
-        .split_once('/')
-        .is_some_and(|(group, version)| is_group(group, CONFIGURATION_GROUP) && VERSIONS.contains(&version));
-    match kind == KIND && is_known {
-        true => Ok(tree),
-        false => Err(format!("no kind {kind:?} is registered for version {version:?} in scheme {SCHEME:?}")),
-    }
+    let known = version.split_once('/').filter(|(group, version)| {
+        kind == KIND && is_group(group, CONFIGURATION_GROUP) && VERSIONS.contains(version)
+    });
+    let Some((_, short)) = known else {
+        return Err(format!("no kind {kind:?} is registered for version {version:?} in scheme {SCHEME:?}"));
+    };
+    let table = table(short.to_owned());
+    decode::tree(tree, &table).map(|it| it.value).map_err(|why| why.to_string())
+}
+
+/// The type of the file. Errors name the version.
+fn table(version: String) -> Type {
+    let text = |name: &'static str| Field::new(name, Shape::Scalar(Scalar::String));
+    let list = |item| Shape::List(ListShape { item, kind: ListKind::Atomic }.into());
+    let texts = |name: &'static str| Field::new(name, list(Shape::Scalar(Scalar::String)));
+    let structure =
+        |name: &'static str, fields| Shape::Struct(Type::new(name, version.clone(), fields).into());
+    let cache = Field::new("defaultCacheDuration", Shape::Scalar(Scalar::Duration));
+    let variable = structure("ExecEnvVar", vec![text("name"), text("value")]);
+    let provider = structure(
+        "CredentialProvider",
+        vec![
+            text("name"),
+            texts("matchImages"),
+            Field { flags: Flags::NILABLE, ..cache },
+            text("apiVersion"),
+            texts("args"),
+            Field::new("env", list(variable)),
+        ],
+    );
+    let fields = vec![text("kind"), text("apiVersion"), Field::new("providers", list(provider))];
+    Type::new(KIND, version.clone(), fields)
 }
 
 /// Whether a group is the well-known one, in either spelling of the agent.

@@ -1,8 +1,11 @@
-//! Labels that an agent may give its own node, and other checks of flags.
+//! Checks of flags that are no fields: labels that an agent may give its own node, and the runtime.
 
 use super::error::StartError;
 use super::flags::Flags;
+use super::gates::Gates;
 use names::Names;
+use schema::format::{label_value, qualified_name};
+use std::collections::BTreeMap;
 
 /// Names below the well-known domain that are allowed.
 const ALLOWED: &[(&str, &str)] = &[
@@ -19,8 +22,11 @@ const ALLOWED: &[(&str, &str)] = &[
     ("topology.", "zone"),
 ];
 
+pub const SECCOMP_FLAG: &str =
+    "the SeccompDefault feature gate must be enabled in order to use the --seccomp-default flag";
+
 /// Checks the flags that are no fields.
-pub fn validate(flags: &Flags, names: &Names) -> Result<(), StartError> {
+pub fn validate(flags: &Flags, gates: &Gates, names: &Names) -> Result<(), StartError> {
     let domain = &*names.well_known_domain;
     let allowed: Vec<String> = ALLOWED.iter().map(|(sub, name)| format!("{sub}{domain}/{name}")).collect();
     let prefixes = [format!("{}.{domain}", names.agent), format!("node.{domain}")];
@@ -47,6 +53,19 @@ pub fn validate(flags: &Flags, names: &Names) -> Result<(), StartError> {
             allowed.join(", ")
         ));
     }
+    let wrong = wrong_labels(&flags.node_labels());
+    if !wrong.is_empty() {
+        return invalid(format!("invalid node labels: {}", wrong.join("; ")));
+    }
+    if flags.turns_on("seccompDefault") && !gates.is_open("SeccompDefault") {
+        return invalid(SECCOMP_FLAG.to_owned());
+    }
+    let runtime = flags.text("container-runtime");
+    if runtime != "remote" {
+        return invalid(format!(
+            "unsupported CRI runtime: {runtime:?}, only \"remote\" is currently supported"
+        ));
+    }
     // without the flag, the agent looks for a runtime at the usual places
     if flags.is_given("container-runtime-endpoint") && flags.text("container-runtime-endpoint").is_empty() {
         return invalid(
@@ -55,4 +74,17 @@ pub fn validate(flags: &Flags, names: &Names) -> Result<(), StartError> {
         );
     }
     Ok(())
+}
+
+/// The keys and values that are no label's, each with the rules that it breaks.
+fn wrong_labels(labels: &BTreeMap<String, String>) -> Vec<String> {
+    let mut wrong: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (key, value) in labels {
+        for (text, errors) in [(key, qualified_name(key)), (value, label_value(value))] {
+            if !errors.is_empty() {
+                wrong.entry(text).or_default().extend(errors);
+            }
+        }
+    }
+    wrong.iter().map(|(text, errors)| format!("'{text}' - {}", errors.join(", "))).collect()
 }
