@@ -110,7 +110,7 @@ pub async fn run(
     single: usize,
     burst: usize,
 ) -> anyhow::Result<()> {
-    let runtime = CriRuntime::new(endpoint, None, None).map_err(|why| anyhow::anyhow!("{why}"))?;
+    let runtime = CriRuntime::new(endpoint, None, None, None).map_err(|why| anyhow::anyhow!("{why}"))?;
     let (runtime, template) = (Arc::new(runtime), Arc::new(Template::new(image, cgroup_parent)?));
     let mut times = Vec::new();
     for nth in 0..single {

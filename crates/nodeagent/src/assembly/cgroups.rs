@@ -15,7 +15,7 @@ use crate::node::reporter::NodeEvents;
 use crate::pod_facts::MEMORY;
 use api::Quantity;
 use client::Note;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The mounts of this process.
@@ -57,6 +57,17 @@ fn reserve(configuration: &Configuration, gates: &Gates, amounts: &Amounts) -> O
     let percent = configuration.map("qosReserved").get(MEMORY)?.strip_suffix('%')?.parse().ok()?;
     let allocatable = amounts.allocatable.get(MEMORY).map(Quantity::whole).filter(|it| *it > 0)?;
     gates.is_open("QOSReserved").then_some(MemoryReserve { percent, allocatable })
+}
+
+/// The cgroup whose use of memory the kernel watches, if the configuration asks for it. With cgroups v2 there is none, as
+/// upstream.
+pub fn notifying_cgroup(configuration: &Configuration, cgroups: &CgroupManager) -> Option<PathBuf> {
+    match cgroups.files() {
+        CgroupFiles::V1(directories) if configuration.flag(&["kernelMemcgNotification"]) => {
+            directories.get("memory").cloned()
+        }
+        _ => None,
+    }
 }
 
 /// Limits the cgroups of the system and of the agent to what is held back for them, and moves processes there.

@@ -1,12 +1,13 @@
 //! The runtime and the API server.
 
+use super::parts::{Clients, Parts};
 use super::start_error::failed;
-use crate::configuration::{Configuration, Flags, StartError};
+use crate::configuration::StartError;
 use crate::runtime::cri::CriRuntime;
-use crate::runtime::{Runtime, SharedRuntime};
+use crate::runtime::{Runtime, RuntimeCode, SharedRuntime};
+use crate::volumes::plugin::io_text;
 use client::transport::{self, Rate};
 use client::{Body, Client, Metrics};
-use env::World;
 use outbound::Target;
 use std::future::{Ready, ready};
 use std::path::Path;
@@ -23,29 +24,50 @@ pub fn endpoint() -> Option<String> {
 }
 
 /// The runtime at the endpoint of the flag, or at the first usual one that exists.
-pub async fn runtime(configuration: &Configuration, flags: &Flags) -> Result<SharedRuntime, StartError> {
+pub async fn runtime(parts: &Parts) -> Result<SharedRuntime, StartError> {
+    let Parts { configuration, flags, .. } = parts;
     let given = flags.given("container-runtime-endpoint").map(str::to_owned);
     let endpoint = given.or_else(endpoint).ok_or_else(|| {
         StartError::new(
             "failed to validate kubelet flags: the container runtime endpoint address was not specified or empty, use --container-runtime-endpoint to set",
         )
     })?;
+    let images = flags.given("image-service-endpoint");
+    std::iter::once(&*endpoint).chain(images).try_for_each(check_endpoint).map_err(failed)?;
     let timeout = configuration.duration(&["runtimeRequestTimeout"]);
-    let runtime =
-        CriRuntime::new(&endpoint, flags.given("image-service-endpoint"), Some(timeout)).map_err(failed)?;
-    runtime.version().await.map_err(|why| {
-        failed(format!(
-            "validate service connection: validate CRI v1 runtime API for endpoint {endpoint:?}: {why}"
-        ))
+    let tracer = parts.tracer.clone();
+    let runtime = CriRuntime::new(&endpoint, images, Some(timeout), tracer).map_err(failed)?;
+    runtime.version().await.map_err(|why| match why.code {
+        RuntimeCode::Unimplemented => failed(format!(
+            "validate service connection: CRI v1 runtime API is not implemented for endpoint {endpoint:?}: {why}"
+        )),
+        _ => {
+            let why = dial_error(&endpoint).unwrap_or_else(|| why.to_string());
+            failed(format!("failed to create kubelet: get remote runtime typed version failed: {why}"))
+        }
     })?;
     Ok(Arc::new(runtime))
 }
 
-/// The clients of an agent: each has a rate limit of its own.
-#[derive(Clone)]
-pub struct Clients {
-    pub api: Client,
-    pub events: Client,
+/// Why nothing listens on a socket, in the words of upstream's client.
+fn dial_error(endpoint: &str) -> Option<String> {
+    let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+    let why = io_text(&std::os::unix::net::UnixStream::connect(path).err()?);
+    Some(format!(
+        "rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing dial unix {path}: connect: {why}\""
+    ))
+}
+
+/// Refuses endpoints that are no Unix sockets, in upstream's words.
+fn check_endpoint(endpoint: &str) -> Result<(), String> {
+    let url = schema::url::parse(endpoint).map(|url| url.scheme);
+    match url.as_deref() {
+        Ok("unix" | "") => Ok(()),
+        Ok("tcp") => Err("only support unix socket endpoint".to_owned()),
+        Ok(other) => Err(format!("protocol {other:?} not supported")),
+        // a path without a scheme
+        Err(_) => schema::url::parse(&format!("unix://{endpoint}")).map(drop),
+    }
 }
 
 /// The clients of an agent without an API server: their requests fail.
@@ -54,13 +76,10 @@ pub fn no_server() -> Clients {
 }
 
 /// The clients of an API server.
-pub fn clients(
-    configuration: &Configuration,
-    target: &Target,
-    metrics: &Metrics,
-    world: &World,
-) -> Result<Clients, StartError> {
+pub fn clients(parts: &Parts, target: &Target, metrics: &Metrics) -> Result<Clients, StartError> {
+    let Parts { configuration, world, tracer, .. } = parts;
     let transport = transport::transport(target, "kubelet", metrics).map_err(failed)?;
+    let transport = transport.traced_by(tracer.clone());
     let limited = |qps: &str, burst: &str| {
         let rate = rate(configuration.int(qps), configuration.int(burst));
         transport::client(&transport, rate, world)

@@ -30,6 +30,8 @@ pub struct HousekeepingParts<'a> {
     pub node: NodeHandle,
     pub root_dir: &'a Path,
     pub log_dir: &'a Path,
+    /// The cgroup whose use of memory the kernel announces.
+    pub memory_cgroup: Option<PathBuf>,
 }
 
 /// The tasks of the configuration.
@@ -53,6 +55,7 @@ pub fn task(from: HousekeepingParts<'_>) -> impl Future<Output = ()> + use<> {
         max_grace: configuration.int("evictionMaxPodGracePeriod"),
         marks_disruptions: gates.is_open("PodDisruptionConditions"),
         report: Box::new(move |it| node.set_pressures(it)),
+        memory_cgroup: from.memory_cgroup,
     });
     let thresholds = image_thresholds(configuration);
     let images = ImageCollector::new(from.runtime, world.clone(), thresholds, kept_images, from.node_events);

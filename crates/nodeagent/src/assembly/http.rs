@@ -192,6 +192,7 @@ pub async fn serve(
         idle_timeout: configuration.duration(&["streamingConnectionIdleTimeout"]),
         set_verbosity: parts.set_verbosity.clone(),
         command_line: parts.command_line.clone(),
+        tracer: parts.tracer.clone(),
         log_directory: PathBuf::from("/var/log"),
     };
     serve_http(bound, deps).await;

@@ -1,7 +1,7 @@
 //! The identity of the agent: as a client of the API server, and that of its HTTP API.
 
-use super::connection::{self, Clients};
-use super::parts::Parts;
+use super::connection;
+use super::parts::{Clients, Parts};
 use super::start_error::failed;
 use crate::configuration::StartError;
 use crate::identity::bootstrap::{Bootstrap, is_valid_kubeconfig, write_kubeconfig};
@@ -9,6 +9,7 @@ use crate::identity::{
     CertificateRotation, CertificateStore, CertificateTemplate, PemPair, Purpose, RotationOptions,
     RotationState, serving,
 };
+use crate::volumes::plugin::io_text;
 use api::core::v1::Node;
 use client::transport::{self, Rate};
 use client::{Client, Metrics};
@@ -57,10 +58,12 @@ pub async fn connect(
     if let Some(bootstrap) = bootstrap {
         first_certificate(parts, metrics, node_name, &file, bootstrap).await?;
     }
-    Ok(fixed(connection::clients(configuration, &read(&file)?, metrics, world)?))
+    Ok(fixed(connection::clients(parts, &read(&file)?, metrics)?))
 }
 
 fn read(file: &Path) -> Result<Target, StartError> {
+    std::fs::metadata(file)
+        .map_err(|why| failed(format!("invalid kubeconfig: stat {}: {}", file.display(), io_text(&why))))?;
     Target::from_kubeconfig(file).map_err(|why| failed(format!("invalid kubeconfig: {why}")))
 }
 
@@ -117,7 +120,7 @@ fn rotate(
     file: &Path,
     bootstrap: Option<&Path>,
 ) -> Result<ClientConnection, StartError> {
-    let Parts { configuration, world, .. } = parts;
+    let Parts { world, .. } = parts;
     let directory = certificate_dir(parts);
     let (mut target, first_client) = match bootstrap {
         None => (read(file)?, None),
@@ -135,7 +138,7 @@ fn rotate(
     let embedded = target.identity.take().filter(|_| files.is_none());
     let identity = ClientIdentity::default();
     target.client_identity = Some(identity.clone());
-    let clients = connection::clients(configuration, &target, metrics, world)?;
+    let clients = connection::clients(parts, &target, metrics)?;
     let rotation = CertificateRotation::new(RotationOptions {
         store: CertificateStore::new(&directory, CLIENT_PREFIX, files),
         purpose: Purpose::Client,

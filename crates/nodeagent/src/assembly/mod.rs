@@ -12,10 +12,11 @@
 //! | `settings` | options that follow from flags and the configuration alone |
 //! | `shutdown` | the graceful shutdown of the configuration |
 //! | `parts`, `start_error` | what an agent is made from; errors of the start |
+//! | `tracer` | the tracer of the configuration |
 //! | `storage` | CSI drivers, their volumes, and the registration of plugins |
 //! | `http` | the HTTP API: ports, certificates, pods, pages |
 //!
-//! The order is a list in [`run`]: runtime, client, node, surroundings of pods, agent, HTTP API.
+//! The order is a list in [`run`]: client, node, managers, runtime, surroundings of pods, agent, HTTP API.
 
 mod cgroups;
 mod connection;
@@ -30,11 +31,13 @@ mod settings;
 mod shutdown;
 mod start_error;
 mod storage;
+mod tracer;
 
-pub use connection::{Clients, endpoint as runtime_endpoint};
+pub use connection::endpoint as runtime_endpoint;
 pub use http::StatsParts;
 pub use identity::{ClientConnection, connect};
-pub use parts::{Parts, Supervisor};
+pub use parts::{Clients, Parts, Supervisor};
+pub use tracer::tracer;
 
 use crate::admission::apparmor;
 use crate::admission::sysctls::SysctlAllowlist;
@@ -83,20 +86,20 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let lock = acquire_lock(flags, world).await?;
     let counters = AgentMetrics::new(parts.registry.clone());
     let root_dir = PathBuf::from(flags.text("root-dir"));
-    let providers =
-        settings::credential_providers(flags, &root_dir, parts.home.as_deref(), world, counters.clone())?;
-    let runtime = connection::runtime(configuration, flags).await?;
     let metrics = Metrics::new(parts.registry.clone());
-    let runtime: SharedRuntime =
-        Arc::new(RuntimeMeter { runtime, metrics: counters.clone(), world: world.clone() });
     let node_name = node::name(flags, &parts.hostname);
     let ClientConnection { clients, renewal } = identity::connect(&parts, &metrics, &node_name).await?;
     let Clients { api: client, events } = clients;
     let machine = Machine::read(Path::new("/"), &settings::machine_files(flags));
-    let options = node::options(configuration, flags, &node_name, &parts.hostname, &root_dir)?;
+    let options = node::options(configuration, flags, &node_name, &parts.hostname, &root_dir);
     check_swap(configuration, &std::fs::read_to_string(SWAPS).unwrap_or_default())?;
     let amounts = node::amounts(&machine, &options);
     let managers = managers::managers(&parts, &root_dir, &amounts.reserved, &counters)?;
+    let providers =
+        settings::credential_providers(flags, &root_dir, parts.home.as_deref(), world, counters.clone())?;
+    let runtime = connection::runtime(&parts).await?;
+    let runtime: SharedRuntime =
+        Arc::new(RuntimeMeter { runtime, metrics: counters.clone(), world: world.clone() });
     let registrations = registration::bind(managers.devices.directory()).map_err(failed)?;
     let devices = managers.devices.clone();
     let factory = InformerFactory::new(client.clone());
@@ -220,6 +223,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         node: handle.clone(),
         root_dir: &root_dir,
         log_dir: Path::new(LOG_DIR),
+        memory_cgroup: cgroups::notifying_cgroup(configuration, &cgroups),
     });
     let shutdown = shutdown::task(&parts, agent.workers.clone(), node_events, is_shutting_down);
     let has_api = parts.has_api();

@@ -1,7 +1,6 @@
 //! Options of the node object, and facts that pods see.
 
-use super::start_error::failed;
-use crate::configuration::{Configuration, Flags, Gates, StartError};
+use crate::configuration::{Configuration, Flags, Gates};
 use crate::container::NodeFacts;
 use crate::container::dns::DnsOptions;
 use crate::container::node_facts::SwapBehavior;
@@ -31,16 +30,12 @@ pub fn options(
     name: &str,
     hostname: &str,
     root_dir: &Path,
-) -> Result<NodeOptions, StartError> {
+) -> NodeOptions {
     let shown = flags.given("hostname-override").unwrap_or(hostname).trim().to_lowercase();
-    let mut node_ips = Vec::new();
-    for text in flags.text("node-ip").split(',').filter(|it| !it.is_empty()) {
-        node_ips.push(text.trim().parse().map_err(|_| failed(format!("bad --node-ip {text:?}")))?);
-    }
     let seconds = u64::try_from(configuration.int("nodeLeaseDurationSeconds")).unwrap_or(40);
-    Ok(NodeOptions {
+    NodeOptions {
         name: name.to_owned(),
-        addresses: AddressOptions { node_ips, hostname: shown },
+        addresses: AddressOptions { node_ips: flags.node_ips(), hostname: shown },
         is_registered: configuration.flag(&["registerNode"]),
         labels: flags.node_labels(),
         taints: taints(configuration),
@@ -62,7 +57,7 @@ pub fn options(
         root_dir: root_dir.to_owned(),
         has_storage_isolation: configuration.flag(&["localStorageCapacityIsolation"]),
         ..NodeOptions::default()
-    })
+    }
 }
 
 /// The thresholds of eviction.

@@ -1,14 +1,22 @@
 //! The parts of an agent that its process hands in.
 
-use super::connection::Clients;
 use crate::configuration::{Configuration, Flags, Gates};
 use crate::identity::KeySource;
+use client::Client;
 use env::World;
 use metrics::Registry;
 use names::Names;
+use outbound::trace::Tracer;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The clients of an agent: each has a rate limit of its own.
+#[derive(Clone)]
+pub struct Clients {
+    pub api: Client,
+    pub events: Client,
+}
 
 /// What an agent is made from.
 pub struct Parts {
@@ -30,6 +38,8 @@ pub struct Parts {
     pub command_line: Vec<String>,
     /// The supervisor of the process, if it has one.
     pub supervisor: Option<Supervisor>,
+    /// Traces requests and calls, if the configuration asks for it.
+    pub tracer: Option<Arc<Tracer>>,
     /// Sets the verbosity of the log.
     pub set_verbosity: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
 }

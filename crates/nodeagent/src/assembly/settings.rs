@@ -27,7 +27,6 @@ pub fn credential_providers(
         (flags.text("image-credential-provider-config"), flags.text("image-credential-provider-bin-dir"));
     let loaded = match (file.is_empty(), directory.is_empty()) {
         (true, true) => Ok(Vec::new()),
-        (true, false) => Err("credential provider config path is empty".to_owned()),
         _ => config::load(Path::new(file), Path::new(directory)),
     };
     match loaded {

@@ -5,6 +5,7 @@
 
 use super::limits::{StorageUsage, excess, has_sized_volume, has_storage_limit};
 use super::machine::MachineObserver;
+use super::memory_notifications::{UsageLevel, next_level, usage as memory_usage};
 use super::pressure::PressureState;
 use super::ranking::{PodUsage, message, victim};
 use super::thresholds::{Pressure, Signal, Threshold};
@@ -30,6 +31,8 @@ use std::time::Duration;
 
 /// The time between measurements.
 const INTERVAL: Duration = Duration::from_secs(10);
+/// The least time between measurements that the kernel asks for.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// How long an evicted pod may end before the next one goes.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 const REASON: &str = "Evicted";
@@ -54,6 +57,9 @@ pub struct EvictorOptions {
     pub max_grace: i64,
     /// Whether pods that end for the sake of the node get the condition `DisruptionTarget`.
     pub marks_disruptions: bool,
+    /// The directory of a cgroup (v1) with the memory of all processes, if the kernel is to say when a threshold is
+    /// reached.
+    pub memory_cgroup: Option<PathBuf>,
     /// Takes the pressures of the node.
     pub report: Box<dyn Fn(Pressures) + Send + Sync>,
 }
@@ -90,8 +96,28 @@ impl Evictor {
         let world = self.options.world.clone();
         loop {
             self.check().await;
-            env::sleep(&world, INTERVAL).await;
+            let level = self.next_level();
+            env::sleep(&world, MIN_INTERVAL).await;
+            let rest = env::sleep(&world, INTERVAL - MIN_INTERVAL);
+            match level {
+                Some(mut level) => tokio::select! {
+                    () = rest => {}
+                    _ = level.crossed() => tracing::info!("the memory of the node has reached a threshold"),
+                },
+                None => rest.await,
+            }
         }
+    }
+
+    /// The use of memory at which the next threshold is reached, as the kernel watches it.
+    fn next_level(&self) -> Option<UsageLevel> {
+        let options = &self.options;
+        let cgroup = options.memory_cgroup.as_deref()?;
+        let usage = memory_usage(cgroup)?;
+        let memory = *options.machine.observe(None).get(&Signal::Memory)?;
+        let bytes = next_level(&options.thresholds, memory, usage)?;
+        let level = UsageLevel::new(cgroup, bytes);
+        level.inspect_err(|why| tracing::warn!(%why, "the kernel does not watch the use of memory")).ok()
     }
 
     /// Measures once.

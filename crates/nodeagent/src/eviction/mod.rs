@@ -7,11 +7,13 @@
 //! | [`machine`] | what a node has left |
 //! | [`pressure`] | pressures of a node over time |
 //! | [`ranking`] | which pod goes first |
+//! | `memory_notifications` | the kernel says when memory is short |
 //! | [`evictor`] | the task that measures and evicts |
 
 pub mod evictor;
 pub mod limits;
 pub mod machine;
+mod memory_notifications;
 pub mod pressure;
 pub mod ranking;
 #[cfg(test)]

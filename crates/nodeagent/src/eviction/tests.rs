@@ -22,6 +22,7 @@ fn evictor(node: &TestNode, dir: &Path, pressures: Arc<Mutex<Pressures>>) -> Evi
     let volumes = VolumeManager::new(dir, Arc::new(FakeFilesystem::default()), objects, node.clock.clone());
     let hard = BTreeMap::from([("memory.available".to_owned(), "100Ki".to_owned())]);
     Evictor::new(EvictorOptions {
+        memory_cgroup: None,
         runtime: Arc::new(node.runtime.clone()),
         world: node.clock.clone(),
         workers: node.workers.clone(),

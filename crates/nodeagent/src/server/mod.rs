@@ -37,6 +37,7 @@ mod port;
 mod port_forward;
 mod profiles;
 mod query;
+mod request_span;
 mod routes;
 mod service;
 mod tls;
@@ -45,6 +46,8 @@ mod user;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trace_tests;
 
 pub use authentication::{AuthenticationOptions, ClientReviews, Reviews, SubjectAccess};
 pub use authorization::AuthorizationOptions;

@@ -3,6 +3,7 @@
 use super::authorization::{Decision, subresource, verb};
 use super::body::{self, Body};
 use super::port::Port;
+use super::request_span::RequestSpan;
 use super::service::{MetricsPage, Service};
 use super::user::CertificateUser;
 use super::{checkpoint, commands, container_logs, handlers, log_files, port_forward, profiles};
@@ -95,6 +96,31 @@ pub async fn respond(
         _ => true,
     });
     let Some(route) = route else { return body::not_found() };
+    let traced = service.deps.tracer.as_ref().zip(template(&route, &path));
+    let span = traced.and_then(|(tracer, name)| RequestSpan::begin(tracer, &request, name));
+    let Some(span) = span else {
+        return answer(service, request, port, certificate, route).await;
+    };
+    let answer = answer(service, request, port, certificate, route);
+    // calls to the runtime and the API server belong to the request
+    let response = match span.open.context.header() {
+        Some(parent) => outbound::within(parent, answer).await,
+        None => answer.await,
+    };
+    span.end(response.status());
+    response
+}
+
+/// Handles one request for a page that exists.
+async fn answer(
+    service: &Service,
+    request: Request<Incoming>,
+    port: Port,
+    certificate: &CertificateUser,
+    route: Route,
+) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let config = &service.deps.configuration;
     if port == Port::Main
         && let Err(refused) = authorize(service, &request, &path, certificate).await
     {
@@ -123,6 +149,31 @@ pub async fn respond(
         Route::Checkpoint => checkpoint::checkpoint(service, &request).await,
         Route::Profile => profiles::profile(service, &path),
         Route::Nothing => body::not_found(),
+    }
+}
+
+/// The path of a route with the names of its variables, which is the name of its spans. Pages that are plain handlers
+/// upstream, such as metrics and health, have none.
+fn template(route: &Route, path: &str) -> Option<String> {
+    const CONTAINER: &str = "{podNamespace}/{podID}/{containerName}";
+    const UID: &str = "{podNamespace}/{podID}/{uid}/{containerName}";
+    let parts = path.trim_matches('/').split('/').count();
+    let below = |prefix: &str| Some(format!("/{prefix}/{}", if parts > 4 { UID } else { CONTAINER }));
+    match route {
+        Route::Pods => Some("/pods/".to_owned()),
+        Route::RunningPods => Some("/runningpods/".to_owned()),
+        Route::Metrics(MetricsPage::Summary) => Some("/stats/summary".to_owned()),
+        Route::ContainerLogs => below("containerLogs"),
+        Route::Exec => below("exec"),
+        Route::Attach => below("attach"),
+        Route::Run => below("run"),
+        Route::Checkpoint => below("checkpoint"),
+        Route::PortForward if parts > 3 => Some("/portForward/{podNamespace}/{podID}/{uid}".to_owned()),
+        Route::PortForward => Some("/portForward/{podNamespace}/{podID}".to_owned()),
+        Route::Logs if parts > 1 => Some("/logs/{logpath:*}".to_owned()),
+        Route::Logs => Some("/logs/".to_owned()),
+        Route::Profile => Some("/debug/pprof/{subpath:*}".to_owned()),
+        _ => None,
     }
 }
 

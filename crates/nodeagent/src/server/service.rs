@@ -9,6 +9,7 @@ use crate::stats::AgentMetrics;
 use bytes::Bytes;
 use env::World;
 use futures_util::future::BoxFuture;
+use outbound::trace::Tracer;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +52,8 @@ pub struct ServerDeps {
     pub set_verbosity: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
     /// The arguments of the process, its name first.
     pub command_line: Vec<String>,
+    /// Traces requests, if the configuration asks for it.
+    pub tracer: Option<Arc<Tracer>>,
     /// The directory of `/logs/`.
     pub log_directory: PathBuf,
 }

@@ -8,6 +8,7 @@ use api::core::v1::{Container, Pod};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use names::node;
+use outbound::trace::Tracer;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
@@ -81,7 +82,7 @@ impl ServerCertVerifier for AnyServer {
     }
 }
 
-struct TestServer {
+pub(super) struct TestServer {
     address: SocketAddr,
     _folder: tempfile::TempDir,
     task: tokio::task::JoinHandle<()>,
@@ -95,6 +96,10 @@ impl Drop for TestServer {
 
 impl TestServer {
     async fn start() -> Self {
+        Self::traced(None).await
+    }
+
+    pub(super) async fn traced(tracer: Option<Arc<Tracer>>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let world: env::World = env::Seeded::new(1_700_000_000, 1);
         let runtime = Arc::new(SimulatedRuntime::new(world.clone()));
@@ -146,6 +151,7 @@ impl TestServer {
             idle_timeout: Duration::from_secs(1),
             set_verbosity: Arc::new(|_| Ok(())),
             command_line: vec!["pintle".to_owned(), "nodeagent".to_owned()],
+            tracer,
             log_directory: folder.path().to_owned(),
         };
         TestServer { address, _folder: folder, task: tokio::spawn(serve(bound, deps)) }
@@ -166,9 +172,20 @@ impl TestServer {
 
     /// Status and body of a request of a user.
     async fn get(&self, method: &str, path: &str, user: &str) -> (u16, String) {
+        self.get_with(method, path, user, "").await
+    }
+
+    /// The same with further headers, each with its end of line.
+    pub(super) async fn get_with(
+        &self,
+        method: &str,
+        path: &str,
+        user: &str,
+        headers: &str,
+    ) -> (u16, String) {
         let mut stream = self.connect().await;
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {user}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {user}\r\nconnection: close\r\n{headers}content-length: 0\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut all = Vec::new();

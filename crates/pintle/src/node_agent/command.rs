@@ -50,7 +50,7 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
     let world = world::real().map_err(failed)?;
     let registry = Arc::new(Registry::new(metrics::Options::default()));
     add_process_metrics(&registry, &gates);
-    let parts = Parts {
+    let mut parts = Parts {
         configuration,
         gates,
         flags,
@@ -63,16 +63,25 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
         clients: None,
         command_line: host::command_line(),
         supervisor: supervisor::supervisor(),
+        tracer: None,
         set_verbosity: Arc::new(move |text| verbosity.set(text).map(drop)),
     };
     limit_process(&parts.configuration);
     threads::single().map_err(failed)?.block_on(async {
         let mut signals = Signals::new().map_err(failed)?;
         tracing::info!(version = version(), "the node agent starts");
-        tokio::select! {
+        let process = (&*parts.names.agent, &*parts.hostname);
+        let tracer =
+            assembly::tracer(&parts.configuration, &parts.gates, process, &parts.world, &parts.registry)?;
+        parts.tracer = tracer.clone();
+        let ended = tokio::select! {
             ended = assembly::run(parts) => ended,
             () = signals.next() => Ok(()),
+        };
+        if let Some(tracer) = tracer {
+            tracer.flush().await;
         }
+        ended
     })
 }
 

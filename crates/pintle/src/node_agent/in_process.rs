@@ -173,6 +173,7 @@ impl AgentWork {
             clients: Some(clients),
             command_line: host::command_line(),
             supervisor: None,
+            tracer: None,
             set_verbosity: Arc::new(|_| Err("the verbosity is that of the API server".to_owned())),
         })
         .await

@@ -4,7 +4,9 @@ use crate::runtime::error::{RuntimeCode, RuntimeError};
 use grpc::cri::image_service_client::ImageServiceClient;
 use grpc::cri::runtime_service_client::RuntimeServiceClient;
 use grpc::tonic::{self, Code};
+use outbound::trace::{TracedChannel, Tracer};
 use outbound::{Channel, InvalidTarget, RpcError, Target};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The timeout of calls that read or change state.
@@ -15,31 +17,33 @@ const RESPONSE_LIMIT: usize = 64 << 20;
 /// A runtime behind a socket. Cheap to clone.
 #[derive(Clone)]
 pub struct CriRuntime {
-    pub(super) channel: Channel,
-    images: Channel,
+    pub(super) channel: TracedChannel,
+    images: TracedChannel,
     pub(super) timeout: Duration,
 }
 
 impl CriRuntime {
-    /// Connects on the first call. `images` is the endpoint of the image service, if it is another one.
+    /// Connects on the first call. `images` is the endpoint of the image service, if it is another one. With a tracer,
+    /// calls are spans.
     pub fn new(
         endpoint: &str,
         images: Option<&str>,
         timeout: Option<Duration>,
+        tracer: Option<Arc<Tracer>>,
     ) -> Result<Self, InvalidTarget> {
-        let channel = channel(endpoint)?;
+        let channel = channel(endpoint, &tracer)?;
         let images = match images.filter(|it| !it.is_empty() && *it != endpoint) {
-            Some(images) => self::channel(images)?,
+            Some(images) => self::channel(images, &tracer)?,
             None => channel.clone(),
         };
         Ok(CriRuntime { channel, images, timeout: timeout.unwrap_or(TIMEOUT) })
     }
 
-    pub(super) fn runtime(&self) -> RuntimeServiceClient<Channel> {
+    pub(super) fn runtime(&self) -> RuntimeServiceClient<TracedChannel> {
         RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(RESPONSE_LIMIT)
     }
 
-    pub(super) fn image_service(&self) -> ImageServiceClient<Channel> {
+    pub(super) fn image_service(&self) -> ImageServiceClient<TracedChannel> {
         ImageServiceClient::new(self.images.clone()).max_decoding_message_size(RESPONSE_LIMIT)
     }
 
@@ -59,9 +63,10 @@ impl CriRuntime {
     }
 }
 
-fn channel(endpoint: &str) -> Result<Channel, InvalidTarget> {
+fn channel(endpoint: &str, tracer: &Option<Arc<Tracer>>) -> Result<TracedChannel, InvalidTarget> {
     let url = if endpoint.contains(':') { endpoint.to_owned() } else { format!("unix://{endpoint}") };
-    Channel::new(&Target { url, ..Target::default() }, &[])
+    let channel = Channel::new(&Target { url, ..Target::default() }, &[])?;
+    Ok(TracedChannel::new(channel, tracer.clone()))
 }
 
 pub(super) fn error(from: RpcError) -> RuntimeError {
