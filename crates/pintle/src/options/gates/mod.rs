@@ -153,13 +153,7 @@ pub const LOGGING_GATE: &str = "LoggingBetaOptions";
 const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
     (
         "the node agent always has the feature",
-        &[
-            "ConsistentHTTPGetHandlers",
-            "EventedPLEG",
-            "ExecProbeTimeout",
-            "SeccompDefault",
-            "SizeMemoryBackedVolumes",
-        ],
+        &["ConsistentHTTPGetHandlers", "EventedPLEG", "ExecProbeTimeout", "SizeMemoryBackedVolumes"],
     ),
     (
         "the node agent does not have the feature",
@@ -184,7 +178,6 @@ const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
     ),
     ("it concerns nodes with Windows", &["WindowsHostNetwork"]),
     ("it concerns upstream's logging internals", &["ContextualLogging"]),
-    ("it concerns log options without effect (`--log-json-*`)", &["LoggingAlphaOptions"]),
     ("it concerns in-tree volume plugins", &["HonorPVReclaimPolicy"]),
     (
         "it concerns node CIDRs from `clustercidrs`, which no controller allocates yet",
@@ -193,7 +186,6 @@ const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
     (
         "it concerns cloud provider code",
         &[
-            "DisableCloudProviders",
             "DisableKubeletCloudCredentialProviders",
             "InTreePluginAWSUnregister",
             "InTreePluginAzureDiskUnregister",
