@@ -87,6 +87,7 @@ fn parts(managed: &ManagedCluster, folder: &Path, world: &World, more: &[&str]) 
         clients: None,
         command_line: Vec::new(),
         supervisor: None,
+        tracer: None,
         set_verbosity: Arc::new(|_| Ok(())),
     }
 }
