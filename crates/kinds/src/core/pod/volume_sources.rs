@@ -415,19 +415,38 @@ pub(super) fn ephemeral(it: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// A template may say labels and annotations and nothing else.
+/// Fields of a claim template's metadata that must not be set, in upstream's order, and what it calls them.
+const REFUSED_METADATA: &[(&str, &str)] = &[
+    ("name", "name"),
+    ("generateName", "generateName"),
+    ("namespace", "namespace"),
+    ("selfLink", "selfLink"),
+    ("uid", "uID"),
+    ("resourceVersion", "resourceVersion"),
+    ("generation", "generation"),
+    ("creationTimestamp", "creationTimestamp"),
+    ("deletionTimestamp", "deletionTimestamp"),
+    ("deletionGracePeriodSeconds", "deletionGracePeriodSeconds"),
+    ("ownerReferences", "ownerReferences"),
+    ("finalizers", "finalizers"),
+    ("managedFields", "managedFields"),
+];
+
+/// A template may have labels and annotations and nothing else.
 fn template_metadata(template: &Value, path: &Path<'_>, out: &mut Problems) {
-    for (field, value) in read::map(template, &["metadata"]).iter() {
-        match field {
-            "labels" => check::labels(value, &path.field(field), out),
-            "annotations" => {
-                for (key, _) in value.as_map().into_iter().flat_map(|it| it.iter()) {
-                    let why = check::why(schema::table::Format::QualifiedName, &key.to_lowercase());
-                    out.extend(why.iter().map(|why| Problem::invalid_text(&path.field(field), key, why)));
-                }
-            }
-            _ if value.is_null() => {}
-            _ => out.push(Problem::forbidden(&path.field(field), "cannot be set")),
+    let metadata = read::map(template, &["metadata"]);
+    let at = path.field("annotations");
+    for (key, _) in metadata.get("annotations").and_then(Value::as_map).into_iter().flat_map(|it| it.iter()) {
+        let why = check::why(schema::table::Format::QualifiedName, &key.to_lowercase());
+        out.extend(why.iter().map(|why| Problem::invalid_text(&at, key, why)));
+    }
+    if let Some(labels) = metadata.get("labels") {
+        check::labels(labels, &path.field("labels"), out);
+    }
+    for (field, shown) in REFUSED_METADATA {
+        let value = metadata.get(field).filter(|it| !it.is_null());
+        if value.is_some_and(|it| it.as_str() != Some("") && it.as_int() != Some(0)) {
+            out.push(Problem::forbidden(&path.field(shown), "cannot be set"));
         }
     }
 }
@@ -456,6 +475,21 @@ mod tests {
             &[r#"v.iqn: Invalid value: "x": must be valid format starting with iqn, eui, or naa"#],
         );
         check(iscsi, &with("iqn.é"), &[r#"v.iqn: Invalid value: "iqn.é": must be valid format"#]);
+    }
+
+    #[test]
+    fn templates_of_claims_have_no_metadata_but_labels_and_annotations() {
+        let metadata = r#"{"uid":"u","name":"n","labels":{"a b":"c"},"annotations":{"d e":"f"},"generation":0,
+            "namespace":"","creationTimestamp":null,"resourceVersion":"1"}"#;
+        let template = format!(
+            r#"{{"volumeClaimTemplate":{{"metadata":{metadata},"spec":{{"accessModes":["ReadWriteOnce"],
+                "resources":{{"requests":{{"storage":"1"}}}}}}}}}}"#
+        );
+        let mut out = Problems::new();
+        ephemeral(&json(&template), &Path::ROOT, &mut out);
+        let fields: Vec<&str> = out.iter().map(|it| it.field.as_str()).collect();
+        let expected = ["annotations", "labels", "name", "uID", "resourceVersion"];
+        assert_eq!(fields, expected.map(|it| format!("volumeClaimTemplate.metadata.{it}")));
     }
 
     #[test]
