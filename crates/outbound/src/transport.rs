@@ -5,8 +5,8 @@
 //! keep-alive pings detect a dead one, even on a stream that only receives.
 
 use crate::metrics::CallOutcome;
-use crate::trace::{OpenSpan, Span, SpanContext, SpanKind, Tracer};
-use crate::trace_context::{self, TRACEPARENT};
+use crate::trace::{OpenSpan, SpanKind, Tracer};
+use crate::trace_context::TRACEPARENT;
 use crate::{CallError, ClientMetrics, Credentials, InvalidTarget, Target, broken, tls};
 use bytes::Bytes;
 use env::io::RealInstant;
@@ -167,7 +167,7 @@ struct CallSpan {
 impl CallSpan {
     /// Starts a span, if the call is sampled, and hands it on to the server.
     fn begin<B>(tracer: Arc<Tracer>, request: &mut Request<B>) -> Option<Self> {
-        let open = tracer.begin(trace_context::parent().and_then(|it| SpanContext::of_header(&it)))?;
+        let open = tracer.begin_call()?;
         request.headers_mut().insert(TRACEPARENT, open.context.header()?);
         Some(CallSpan { tracer, open, method: request.method().clone(), url: request.uri().to_string() })
     }
@@ -178,17 +178,8 @@ impl CallSpan {
         if let Some(status) = status {
             attributes.push(("http.status_code", i64::from(status.as_u16()).into()));
         }
-        let span = Span {
-            context: open.context,
-            parent: open.parent,
-            name: format!("HTTP {method}").into(),
-            kind: SpanKind::Client,
-            began: open.began,
-            ended: tracer.now(),
-            attributes,
-            failed: status.is_none_or(|it| it.as_u16() >= 400),
-        };
-        tracer.export(vec![span]);
+        let failed = status.is_none_or(|it| it.as_u16() >= 400);
+        tracer.end(open, format!("HTTP {method}"), SpanKind::Client, attributes, failed);
     }
 }
 

@@ -468,9 +468,9 @@ async fn items_of_an_ordered_list_are_maps() {
 async fn a_list_of_values_in_a_map_has_the_name_of_its_type() {
     let cluster = Cluster::start().await;
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    for (extra, wanted) in [(json!(1), "map[string]v1.ExtraValue"), (json!({"k": 1}), "v1.ExtraValue")] {
+    for (extra, type_name) in [(json!(1), "map[string]v1.ExtraValue"), (json!({"k": 1}), "v1.ExtraValue")] {
         let refused = message(&cluster.post(path, json!({"spec": {"extra": extra}})).await.code(400));
-        let expected = format!("Go struct field SubjectAccessReviewSpec.spec.extra of type {wanted}");
+        let expected = format!("Go struct field SubjectAccessReviewSpec.spec.extra of type {type_name}");
         assert!(refused.ends_with(&expected), "{refused}");
     }
 }

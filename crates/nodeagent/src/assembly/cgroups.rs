@@ -59,7 +59,7 @@ fn reserve(configuration: &Configuration, gates: &Gates, amounts: &Amounts) -> O
     gates.is_open("QOSReserved").then_some(MemoryReserve { percent, allocatable })
 }
 
-/// The cgroup whose use of memory the kernel watches, if the configuration asks for it. With cgroups v2 there is none, as
+/// The cgroup whose use of memory the kernel watches, if `kernelMemcgNotification` is set. With cgroups v2 there is none, as
 /// upstream.
 pub fn notifying_cgroup(configuration: &Configuration, cgroups: &CgroupManager) -> Option<PathBuf> {
     match cgroups.files() {

@@ -8,8 +8,11 @@ pub fn read(text: &[u8]) -> Result<Value, String> {
     let value = parse(text)?;
     let wrong = |why: String| Err(format!("couldn't get version/kind; json parse error: {why}"));
     if !matches!(value, Value::Null | Value::Map(_) | Value::Json(_)) {
-        let wanted = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
-        return wrong(format!("json: cannot unmarshal {} into Go value of type {wanted}", value.json_type()));
+        let expected = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
+        return wrong(format!(
+            "json: cannot unmarshal {} into Go value of type {expected}",
+            value.json_type()
+        ));
     }
     for field in ["apiVersion", "kind"] {
         if let Some(other) = value.at(&[field]).filter(|it| !matches!(it, Value::String(_) | Value::Null)) {

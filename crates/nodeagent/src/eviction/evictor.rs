@@ -31,7 +31,7 @@ use std::time::Duration;
 
 /// The time between measurements.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// The least time between measurements that the kernel asks for.
+/// The least time between two measurements, however often the kernel notifies.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// How long an evicted pod may end before the next one goes.
 const END_TIMEOUT: Duration = Duration::from_secs(30);

@@ -14,7 +14,7 @@ use tokio::net::unix::pipe::Receiver;
 const USAGE: &str = "memory.usage_in_bytes";
 const CONTROL: &str = "cgroup.event_control";
 
-/// A level of use whose crossing is noticed. It ends with it.
+/// A level of memory use that the kernel watches until this is dropped.
 pub struct UsageLevel {
     /// A counter that is read like a pipe.
     events: Receiver,

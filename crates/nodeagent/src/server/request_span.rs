@@ -3,7 +3,7 @@
 use http::header::USER_AGENT;
 use http::{Request, StatusCode};
 use outbound::TRACEPARENT;
-use outbound::trace::{Attribute, OpenSpan, Span, SpanContext, SpanKind, Tracer};
+use outbound::trace::{Attribute, OpenSpan, SpanContext, SpanKind, Tracer};
 use std::sync::Arc;
 
 /// A request that is traced.
@@ -35,16 +35,6 @@ impl RequestSpan {
     pub fn end(self, status: StatusCode) {
         let RequestSpan { tracer, open, name, mut attributes } = self;
         attributes.push(("http.status_code", i64::from(status.as_u16()).into()));
-        let span = Span {
-            context: open.context,
-            parent: open.parent,
-            name: name.into(),
-            kind: SpanKind::Server,
-            began: open.began,
-            ended: tracer.now(),
-            attributes,
-            failed: status.is_server_error(),
-        };
-        tracer.export(vec![span]);
+        tracer.end(open, name, SpanKind::Server, attributes, status.is_server_error());
     }
 }

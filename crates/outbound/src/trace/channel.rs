@@ -1,8 +1,7 @@
 //! A gRPC channel whose calls are spans.
 
 use super::Tracer;
-use super::span::{Attribute, OpenSpan, Span, SpanContext, SpanKind};
-use crate::trace_context;
+use super::span::{Attribute, OpenSpan, SpanKind};
 use crate::{Channel, RpcError, TRACEPARENT, TransportError};
 use bytes::Bytes;
 use grpc::tonic;
@@ -43,8 +42,7 @@ impl TracedChannel {
 
     fn begin(&self, path: &str) -> Option<CallSpan> {
         let tracer = self.tracer.as_ref()?;
-        let parent = trace_context::parent().and_then(|it| SpanContext::of_header(&it));
-        let open = tracer.begin(parent)?;
+        let open = tracer.begin_call()?;
         Some(CallSpan { tracer: tracer.clone(), open, method: path.trim_start_matches('/').to_owned() })
     }
 }
@@ -59,14 +57,14 @@ impl Service<Request<tonic::body::Body>> for TracedChannel {
     }
 
     fn call(&mut self, mut request: Request<tonic::body::Body>) -> Self::Future {
-        let mut span = self.begin(request.uri().path());
+        let span = self.begin(request.uri().path());
         if let Some(header) = span.as_ref().and_then(|span| span.open.context.header()) {
             request.headers_mut().insert(TRACEPARENT, header);
         }
         let call = self.channel.call(request);
         Box::pin(async move {
             // a call that its caller drops ends its span, too
-            let mut guard = SpanGuard(span.take());
+            let mut guard = SpanGuard(span);
             let response = call.await.inspect_err(|_| guard.end(UNAVAILABLE))?;
             if let Some(code) = status(response.headers()) {
                 guard.end(code);
@@ -98,17 +96,7 @@ impl CallSpan {
             attributes.push(("rpc.method", method.into()));
         }
         attributes.push(("rpc.grpc.status_code", code.into()));
-        let span = Span {
-            context: open.context,
-            parent: open.parent,
-            name: method.into(),
-            kind: SpanKind::Client,
-            began: open.began,
-            ended: tracer.now(),
-            attributes,
-            failed: code != 0,
-        };
-        tracer.export(vec![span]);
+        tracer.end(open, method, SpanKind::Client, attributes, code != 0);
     }
 }
 

@@ -14,10 +14,11 @@ mod span;
 pub use channel::{CallBody, TracedChannel};
 pub use span::{Attribute, OpenSpan, Span, SpanContext, SpanId, SpanKind};
 
-use crate::{Dialer, Endpoint};
+use crate::{Dialer, Endpoint, trace_context};
 use env::World;
 use export::Exporter;
 use metrics::Registry;
+use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// The longest wait for the last spans.
@@ -62,6 +63,26 @@ impl Tracer {
         let trace = parent.map_or_else(|| self.random(), |parent| parent.trace);
         let context = SpanContext { trace, span: self.random(), sampled: true };
         Some(OpenSpan { context, parent: parent.map(|it| it.span), began: self.now() })
+    }
+
+    /// Starts a span of a call that is made on behalf of the current span, if there is one.
+    pub fn begin_call(&self) -> Option<OpenSpan> {
+        self.begin(trace_context::parent().and_then(|it| SpanContext::of_header(&it)))
+    }
+
+    /// Ends a span now, and sends it.
+    pub fn end(
+        &self,
+        open: OpenSpan,
+        name: impl Into<Cow<'static, str>>,
+        kind: SpanKind,
+        attributes: Vec<(&'static str, Attribute)>,
+        failed: bool,
+    ) {
+        let OpenSpan { context, parent, began } = open;
+        let name = name.into();
+        let span = Span { context, parent, name, kind, began, ended: self.now(), attributes, failed };
+        self.export(vec![span]);
     }
 
     /// The context of another span of the same trace.

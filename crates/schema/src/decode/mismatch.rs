@@ -45,7 +45,7 @@ pub(super) fn mismatch(shape: &Shape, token: &Token<'_>, place: &Place<'_>) -> D
     ))
 }
 
-/// The name of a shape in a field whose scalars, whose map, or the lists of whose map, have their own name.
+/// The type of a shape in errors, by the name that its field declares (`named=`).
 fn named_type(shape: &Shape, field: &Field) -> String {
     let named = &field.named;
     let has_lists = matches!(&field.shape, Shape::Map(map) if matches!(map.value, Shape::List(_)));
