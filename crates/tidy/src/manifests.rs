@@ -6,6 +6,7 @@ use crate::tree;
 const ORDER: &[&str] = &[
     "pintle",
     "nodeagent",
+    "network",
     "scheduler",
     "controllers",
     "apiserver",
@@ -66,6 +67,11 @@ const WITHOUT: &[(&str, &[&str], &str)] = &[
         "scheduler",
         &["controllers", "apiserver", "kinds", "rest", "merge", "store", "cache", "auth"],
         "the scheduler knows the server by its API alone",
+    ),
+    (
+        "network",
+        &["scheduler", "controllers", "apiserver", "kinds", "rest", "merge", "store", "cache", "auth"],
+        "the network knows the server by its API alone",
     ),
     ("kinds", &["store", "cache", "auth"], "a kind's behaviour sees values, never where they are kept"),
 ];

@@ -1,0 +1,1 @@
+//! Packet filter rules (nf_tables) and tracked connections, over netlink.
