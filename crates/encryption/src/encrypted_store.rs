@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use store::{
-    BoxFuture, Change, Note, Op, RecoveredRecord, Revision, Stats, Store, StoreError, Subscriber, Write,
+    BoxFuture, Change, Note, Op, RecoveredRecord, Revision, Snapshot, Stats, Store, StoreError, Subscriber,
+    Write,
 };
 use tokio::runtime::Handle;
 
@@ -130,6 +131,11 @@ impl Store for EncryptedStore {
 
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         self.inner.probe()
+    }
+
+    /// Values stay encrypted.
+    fn snapshot(&self) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
+        self.inner.snapshot()
     }
 
     fn tick(&self) -> BoxFuture<'_, ()> {

@@ -14,8 +14,8 @@ use grpc::etcd::lease_client::LeaseClient;
 use grpc::etcd::maintenance_client::MaintenanceClient;
 use grpc::etcd::watch_client::WatchClient;
 use grpc::etcd::{
-    AuthenticateRequest, CompactionRequest, LeaseGrantRequest, RangeRequest, RangeResponse, StatusRequest,
-    StatusResponse, WatchRequest, WatchResponse,
+    AuthenticateRequest, CompactionRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, RangeRequest,
+    RangeResponse, StatusRequest, StatusResponse, WatchRequest, WatchResponse,
 };
 use grpc::tonic::metadata::{Ascii, MetadataValue};
 use grpc::tonic::{Code, Request, Response, Status, Streaming};
@@ -276,6 +276,15 @@ impl Client {
         let method = |channel, request| async move { LeaseClient::new(channel).lease_grant(request).await };
         let request = LeaseGrantRequest { ttl: seconds, id: 0 };
         Ok(self.call(request, RetryPolicy::Repeatable, method).await?.id)
+    }
+
+    /// The seconds that a lease lasts, unless it has ended.
+    pub(crate) async fn time_to_live(&self, lease: i64) -> Result<Option<i64>, ClientError> {
+        let method =
+            |channel, request| async move { LeaseClient::new(channel).lease_time_to_live(request).await };
+        let request = LeaseTimeToLiveRequest { id: lease };
+        let left = self.call(request, RetryPolicy::Repeatable, method).await?.ttl;
+        Ok((left >= 0).then_some(left))
     }
 
     pub(crate) async fn status(&self) -> Result<StatusResponse, ClientError> {

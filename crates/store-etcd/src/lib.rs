@@ -30,6 +30,7 @@ mod prefix;
 mod publisher;
 mod read_index;
 mod shared;
+mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -48,7 +49,7 @@ use env::World;
 use env::io::{RealInstant, sleep, timeout};
 use outbound::Target;
 use parking_lot::Mutex;
-use store::{BoxFuture, RecoveredRecord, Revision, Stats, Store, StoreError, Subscriber, Write};
+use store::{BoxFuture, RecoveredRecord, Revision, Snapshot, Stats, Store, StoreError, Subscriber, Write};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -250,6 +251,10 @@ impl Store for Etcd {
             let newest = self.read_index.newest().await?;
             self.shared.wait(newest).await
         })
+    }
+
+    fn snapshot(&self) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
+        Box::pin(snapshot::take(self.shared.clone()))
     }
 
     /// Does nothing: etcd expires keys by their leases.

@@ -32,29 +32,57 @@ async fn once(
     prefix: &Prefix,
     page: &mut impl FnMut(Header, Vec<KeyValue>),
 ) -> Result<Header, ClientError> {
-    let (key, end) = prefix.bounds();
-    let mut range = RangeRequest { key, range_end: end, limit: PAGE, ..RangeRequest::default() };
-    let mut pinned = None;
-    loop {
-        let response = match client.range(&range).await {
-            Err(failure) if failure.is_response_too_large() && range.limit > 1 => {
-                range.limit /= 2;
-                continue;
-            }
-            response => response?,
-        };
-        let header = *pinned.get_or_insert_with(|| {
-            let header = Header::from(response.header);
+    let mut pages = Pages::new(prefix, PAGE);
+    let mut is_first = true;
+    while let Some((header, pairs)) = pages.next(client).await? {
+        if std::mem::take(&mut is_first) {
             page(header, Vec::new());
-            header
-        });
-        range.revision = header.revision as i64;
-        let last = response.kvs.last().map(|pair| [&pair.key[..], b"\0"].concat());
-        page(header, response.kvs);
-        match last {
-            Some(next) if response.more => range.key = Bytes::from(next),
-            _ => return Ok(header),
         }
-        range.limit = (range.limit * 2).min(PAGE);
+        page(header, pairs);
+    }
+    Ok(pages.header.unwrap_or_default())
+}
+
+/// The pages of one read.
+pub(crate) struct Pages {
+    range: RangeRequest,
+    limit: i64,
+    /// The header of the first page, whose revision all pages have.
+    pub header: Option<Header>,
+    ended: bool,
+}
+
+impl Pages {
+    /// Pages of at most `limit` keys.
+    pub(crate) fn new(prefix: &Prefix, limit: i64) -> Self {
+        let (key, range_end) = prefix.bounds();
+        let range = RangeRequest { key, range_end, limit, ..RangeRequest::default() };
+        Pages { range, limit, header: None, ended: false }
+    }
+
+    /// The next page; `None` after the last. After an error the read cannot go on.
+    pub(crate) async fn next(
+        &mut self,
+        client: &Client,
+    ) -> Result<Option<(Header, Vec<KeyValue>)>, ClientError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let response = loop {
+            match client.range(&self.range).await {
+                Err(failure) if failure.is_response_too_large() && self.range.limit > 1 => {
+                    self.range.limit /= 2;
+                }
+                response => break response?,
+            }
+        };
+        let header = *self.header.get_or_insert_with(|| Header::from(response.header));
+        self.range.revision = header.revision as i64;
+        self.range.limit = (self.range.limit * 2).min(self.limit);
+        match response.kvs.last() {
+            Some(last) if response.more => self.range.key = Bytes::from([&last.key[..], b"\0"].concat()),
+            _ => self.ended = true,
+        }
+        Ok(Some((header, response.kvs)))
     }
 }

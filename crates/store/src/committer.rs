@@ -120,7 +120,15 @@ impl Committer {
             for probe in taken.probes.drain(..) {
                 let _ = probe.send(());
             }
+            let snapshots = std::mem::take(&mut taken.snapshots);
             self.turn(taken);
+            for answer in snapshots {
+                let snapshot = match self.broken {
+                    Some(_) => Err(self.reason()),
+                    None => self.log.snapshot(),
+                };
+                let _ = answer.send(snapshot);
+            }
             if last {
                 break;
             }

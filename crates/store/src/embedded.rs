@@ -28,16 +28,19 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use crate::backend::{Backend, Directory, OpenFile};
 use crate::guarded_storage::{GuardedStorage, StorageState, write_again};
 use crate::log::{Batch, Log};
+use crate::log_reader::{LogReader, OpenReaders};
 use crate::quiet;
 use crate::record::{FORMAT, Meta, MetaError, Record};
 use crate::recover::Recovery;
 use crate::reserve::{self, Reserve};
 use crate::state::State;
-use crate::{Engine, Options, RecoveredRecord, Revision, StoreError};
+use crate::{Engine, Options, RecoveredRecord, Revision, Snapshot, SnapshotRecord, StoreError};
 
-const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
+pub(crate) const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
 const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 const META_ROW: &str = "store";
+/// The bytes of records in one transaction of a restore.
+const RESTORE_BATCH: usize = 8 << 20;
 
 /// Opens the store in a data directory, and creates both if they do not exist. `visit` receives every record of the
 /// log, in revision order. After an error its records are not valid.
@@ -57,17 +60,7 @@ pub fn open_on(
     world: World,
     visit: &mut dyn FnMut(RecoveredRecord),
 ) -> Result<Engine, StoreError> {
-    let backend: Arc<dyn Backend> = backend.into();
-    let mut log = RedbLog {
-        reserve: Arc::new(Reserve::new(backend.clone(), options.reserve_bytes)),
-        backend,
-        database: None,
-        state: Arc::default(),
-        cache_bytes: options.cache_bytes,
-        scratch: Vec::new(),
-        // the amount of free pages in an existing file is unknown: one attempt to compact is worthwhile
-        unused: u64::MAX,
-    };
+    let mut log = RedbLog::new(backend.into(), options, &world);
     let mut id = [0; 16];
     world.fill(&mut id);
     let state = log.recover(id, visit)?;
@@ -75,6 +68,22 @@ pub fn open_on(
         tracing::warn!(path = %log.backend.path().display(), "the disk is full");
     }
     Ok(Engine::new(Box::new(log), state, options, world))
+}
+
+/// Creates the store of a data directory that has none, with the values of a snapshot. Its revisions continue after
+/// `newest`, and there is no history before it. The store exists only once all records are in it.
+pub fn restore<E: From<StoreError>>(
+    dir: &Path,
+    newest: Revision,
+    records: &mut dyn Iterator<Item = Result<SnapshotRecord, E>>,
+    world: &World,
+) -> Result<u64, E> {
+    let backend = Directory::open(dir)?;
+    let mut log = RedbLog::new(Arc::new(backend), &Options::default(), world);
+    let mut id = [0; 16];
+    world.fill(&mut id);
+    let meta = Meta { oldest: newest.0, newest: newest.0, ..Meta::new(id) };
+    log.restore(meta, records)
 }
 
 struct RedbLog {
@@ -88,9 +97,64 @@ struct RedbLog {
     scratch: Vec<u8>,
     /// Bytes of records removed since the file was compacted, less those added.
     unused: u64,
+    /// Snapshots that are being read.
+    readers: OpenReaders,
 }
 
 impl RedbLog {
+    fn new(backend: Arc<dyn Backend>, options: &Options, world: &World) -> Self {
+        Self {
+            reserve: Arc::new(Reserve::new(backend.clone(), options.reserve_bytes)),
+            backend,
+            database: None,
+            state: Arc::default(),
+            cache_bytes: options.cache_bytes,
+            scratch: Vec::new(),
+            // the amount of free pages in an existing file is unknown: one attempt to compact is worthwhile
+            unused: u64::MAX,
+            readers: OpenReaders::new(world.clone()),
+        }
+    }
+
+    /// Fills a new file and installs it. Returns the number of records.
+    fn restore<E: From<StoreError>>(
+        &mut self,
+        mut meta: Meta,
+        records: &mut dyn Iterator<Item = Result<SnapshotRecord, E>>,
+    ) -> Result<u64, E> {
+        if !self.connect()?.fresh {
+            let path = self.backend.path().display();
+            return Err(StoreError::Unavailable(format!("{path} exists: remove it first")).into());
+        }
+        let mut repeated = Vec::new();
+        loop {
+            let (mut page, mut bytes) = (Vec::new(), 0);
+            while bytes < RESTORE_BATCH {
+                let Some(record) = records.next().transpose()? else { break };
+                bytes += record.size();
+                page.push(record);
+            }
+            let inserted = quiet::call(|| self.insert(&page, &mut meta, &mut repeated));
+            self.outcome(inserted)?;
+            if bytes < RESTORE_BATCH {
+                break;
+            }
+        }
+        // an etcd may write several keys at one revision
+        for record in &mut repeated {
+            meta.newest += 1;
+            meta.oldest += 1;
+            record.revision = Revision(meta.newest);
+        }
+        let inserted = quiet::call(|| self.insert(&repeated, &mut meta, &mut Vec::new()));
+        self.outcome(inserted)?;
+        // reads it back as a start does
+        let fresh = self.scan(&mut |_| ())?;
+        self.let_go();
+        self.backend.install().map_err(|error| self.explain_io(&error))?;
+        Ok(fresh.live_keys() as u64)
+    }
+
     /// Opens the file and reads all of it.
     fn recover(&mut self, id: [u8; 16], visit: &mut dyn FnMut(RecoveredRecord)) -> Result<State, StoreError> {
         // a panic of the visitor is not the file's fault
@@ -208,6 +272,7 @@ impl RedbLog {
     /// One transaction, durable on return.
     fn write(&mut self, batch: &Batch<'_>) -> Result<(), redb::Error> {
         let Some(database) = &self.database else { return Err(redb::Error::DatabaseClosed) };
+        self.readers.drop_stalled();
         let transaction = database.begin_write()?;
         let (mut removed, mut appended) = (0, 0);
         {
@@ -238,6 +303,32 @@ impl RedbLog {
         self.unused = self.unused.saturating_add(removed).saturating_sub(appended);
         // do not keep the buffer of a huge value
         self.scratch.shrink_to(256 << 10);
+        Ok(())
+    }
+
+    /// Adds records of any order in one transaction; those whose revision is taken are returned in `repeated`.
+    fn insert(
+        &mut self,
+        page: &[SnapshotRecord],
+        meta: &mut Meta,
+        repeated: &mut Vec<SnapshotRecord>,
+    ) -> Result<(), redb::Error> {
+        let Some(database) = &self.database else { return Err(redb::Error::DatabaseClosed) };
+        let transaction = database.begin_write()?;
+        {
+            let mut log = transaction.open_table(LOG)?;
+            for record in page {
+                if log.get(record.revision.0)?.is_some() {
+                    repeated.push(record.clone());
+                    continue;
+                }
+                record.record().encode(&mut self.scratch);
+                log.insert(record.revision.0, self.scratch.as_slice())?;
+                meta.add(record.revision.0);
+            }
+            transaction.open_table(META)?.insert(META_ROW, meta.encode().as_slice())?;
+        }
+        transaction.commit()?;
         Ok(())
     }
 
@@ -272,6 +363,8 @@ impl RedbLog {
 
     /// Drops the database. redb may panic on damage, also while closing.
     fn let_go(&mut self) {
+        // a reader holds the file open
+        self.readers.drop_all();
         let database = self.database.take();
         if let Err(panic) = quiet::call(|| drop(database)) {
             tracing::warn!(panic = quiet::message(&*panic), "closing the store's file failed");
@@ -349,6 +442,8 @@ impl Log for RedbLog {
         if self.unused < self.reserve.missing().max(1) {
             return Ok(false);
         }
+        // pages of a snapshot cannot be moved
+        self.readers.drop_all();
         self.compact()?;
         Ok(self.reserve.fill())
     }
@@ -356,6 +451,20 @@ impl Log for RedbLog {
     fn full_error(&self) -> StoreError {
         let path = self.backend.path();
         StoreError::Full { path: path.parent().unwrap_or(path).to_owned() }
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
+        let opened = quiet::call(|| {
+            let meta = self.meta()?;
+            let read = self.database()?.begin_read().map_err(|error| self.explain(error))?;
+            let log = read.open_table(LOG).map_err(|error| self.explain(error))?;
+            LogReader::new(log, &meta, self.backend.path()).map(|reader| (meta, reader))
+        });
+        let opened = opened.unwrap_or_else(|panic| {
+            Err(self.corrupt(format!("reading it failed: {}", quiet::message(&*panic))))
+        });
+        let (meta, reader) = opened?;
+        Ok(Snapshot { revision: Revision(meta.newest), pages: Box::pin(self.readers.add(reader)) })
     }
 
     fn file_bytes(&self) -> u64 {

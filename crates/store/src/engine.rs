@@ -13,8 +13,8 @@ use crate::committer::{Committer, Shared};
 use crate::log::Log;
 use crate::state::{Limits, State};
 use crate::{
-    BoxFuture, MAX_KEY_BYTES, MAX_VALUE_BYTES, Op, Options, Revision, Stats, Store, StoreError, Subscriber,
-    Write,
+    BoxFuture, MAX_KEY_BYTES, MAX_VALUE_BYTES, Op, Options, Revision, Snapshot, Stats, Store, StoreError,
+    Subscriber, Write,
 };
 
 /// An engine of this process: see [`crate::embedded`] and [`crate::memory`].
@@ -102,6 +102,13 @@ impl Store for Engine {
                 let _ = reached.await;
             }
             self.healthy()
+        })
+    }
+
+    fn snapshot(&self) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
+        Box::pin(async move {
+            let taken = self.shared.queue.snapshot().ok_or_else(StoreError::closing)?;
+            taken.await.unwrap_or_else(|_| Err(StoreError::closing()))
         })
     }
 

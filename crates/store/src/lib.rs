@@ -40,12 +40,14 @@ mod engine;
 mod error;
 mod guarded_storage;
 mod log;
+mod log_reader;
 pub mod memory;
 mod queue;
 mod quiet;
 mod record;
 mod recover;
 mod reserve;
+pub mod snapshot;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -62,6 +64,7 @@ use bytes::Bytes;
 pub use backend::{Backend, Directory, OpenFile, StorageBackend};
 pub use engine::Engine;
 pub use error::StoreError;
+pub use snapshot::{Snapshot, SnapshotRecord};
 
 /// The longest accepted key.
 pub const MAX_KEY_BYTES: usize = 4096;
@@ -328,6 +331,11 @@ pub trait Store: Send + Sync + 'static {
     /// Resolves once the committer has processed it: with an error if writes fail, and not at all while the
     /// committer hangs. It changes nothing.
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// The values of all keys at the newest revision, read while writes go on.
+    fn snapshot(&self) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
+        Box::pin(async { Err(StoreError::Unavailable("it has no snapshots".to_owned())) })
+    }
 
     /// Performs due maintenance (expiry, trimming of history) now; engines do so by themselves about every second.
     fn tick(&self) -> BoxFuture<'_, ()>;

@@ -1,7 +1,7 @@
 //! The log interface: makes the committer's batches durable.
 
 use crate::record::{Meta, Record};
-use crate::{Change, StoreError};
+use crate::{Change, Snapshot, StoreError};
 
 /// One batch: the added changes, the removed revisions, and the new meta row.
 pub(crate) struct Batch<'a> {
@@ -56,6 +56,9 @@ pub(crate) trait Log: Send {
     fn full_error(&self) -> StoreError {
         StoreError::Unavailable("there is no space".to_owned())
     }
+
+    /// The values of all keys, as of the last commit.
+    fn snapshot(&mut self) -> Result<Snapshot, StoreError>;
 
     /// The log's size on disk.
     fn file_bytes(&self) -> u64;

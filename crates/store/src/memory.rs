@@ -8,7 +8,7 @@ use env::World;
 use crate::log::{Batch, Log};
 use crate::record::Meta;
 use crate::state::State;
-use crate::{Engine, Options, StoreError};
+use crate::{Engine, Options, Snapshot, StoreError};
 
 /// Opens an empty store.
 pub fn open(options: &Options, world: World) -> Engine {
@@ -26,6 +26,10 @@ impl Log for NullLog {
 
     fn reopen(&mut self) -> Result<Meta, StoreError> {
         Err(StoreError::Unavailable("an in-memory store cannot be reopened".to_owned()))
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
+        Err(StoreError::Unavailable("an in-memory store keeps no values".to_owned()))
     }
 
     fn file_bytes(&self) -> u64 {

@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::arrivals::Arrivals;
-use crate::{Op, Priority, Revision, StoreError, Write};
+use crate::{Op, Priority, Revision, Snapshot, StoreError, Write};
 
 /// Writes that may be queued at once, in each lane.
 const PLACES: usize = 4096;
@@ -29,6 +29,7 @@ const LINGER: Duration = Duration::from_millis(100);
 const LINGERING_WRITES: usize = 64;
 
 pub(crate) type Responder = oneshot::Sender<Result<Revision, StoreError>>;
+pub(crate) type SnapshotResponder = oneshot::Sender<Result<Snapshot, StoreError>>;
 
 /// A queued write, and where to send its result.
 pub(crate) struct Request {
@@ -52,6 +53,7 @@ struct Inner {
     requests: VecDeque<Request>,
     ticks: Vec<oneshot::Sender<()>>,
     probes: Vec<oneshot::Sender<()>>,
+    snapshots: Vec<SnapshotResponder>,
     closed: bool,
     /// A write other than a heartbeat is queued.
     hurries: bool,
@@ -65,6 +67,7 @@ pub(crate) struct QueueBatch {
     pub ticks: Vec<oneshot::Sender<()>>,
     /// Probes of whether the committer makes progress.
     pub probes: Vec<oneshot::Sender<()>>,
+    pub snapshots: Vec<SnapshotResponder>,
     /// The queue is closed and empty now.
     pub last: bool,
 }
@@ -132,10 +135,26 @@ impl Queue {
         Some(reached)
     }
 
+    /// Requests a snapshot; `None` once the queue is closed.
+    pub(crate) fn snapshot(&self) -> Option<oneshot::Receiver<Result<Snapshot, StoreError>>> {
+        let (answer, answered) = oneshot::channel();
+        let mut inside = self.inside.lock();
+        if inside.closed {
+            return None;
+        }
+        inside.snapshots.push(answer);
+        drop(inside);
+        self.ready.notify_one();
+        Some(answered)
+    }
+
     /// Blocks until a request arrives, the queue is closed, or `wait` has passed.
     pub(crate) fn take(&self, wait: Option<Duration>) -> QueueBatch {
         let mut inside = self.inside.lock();
-        let idle = inside.waiting() == 0 && inside.ticks.is_empty() && inside.probes.is_empty();
+        let idle = inside.waiting() == 0
+            && inside.ticks.is_empty()
+            && inside.probes.is_empty()
+            && inside.snapshots.is_empty();
         if idle && !inside.closed {
             match wait {
                 Some(wait) => {
@@ -166,6 +185,7 @@ impl Queue {
         }
         taken.ticks = std::mem::take(&mut inside.ticks);
         taken.probes = std::mem::take(&mut inside.probes);
+        taken.snapshots = std::mem::take(&mut inside.snapshots);
         inside.hurries = inside.waiting() > 0;
         taken.last = inside.closed && inside.waiting() == 0;
         taken
@@ -187,11 +207,11 @@ impl Queue {
     pub(crate) fn abandon(&self) {
         self.close();
         let mut inside = self.inside.lock();
-        let probes = std::mem::take(&mut inside.probes);
-        let urgent = std::mem::take(&mut inside.urgent);
-        let rest = (urgent, std::mem::take(&mut inside.requests), std::mem::take(&mut inside.ticks), probes);
+        let Inner { urgent, requests, ticks, probes, snapshots, .. } = &mut *inside;
+        let writes = (std::mem::take(urgent), std::mem::take(requests));
+        let rest = (std::mem::take(ticks), std::mem::take(probes), std::mem::take(snapshots));
         drop(inside);
-        drop(rest);
+        drop((writes, rest));
     }
 }
 
@@ -202,7 +222,8 @@ impl Inner {
 
     /// Whether only a few heartbeats are queued.
     fn lingers(&self) -> bool {
-        let has_requests = self.closed || !self.ticks.is_empty() || !self.probes.is_empty();
+        let has_requests =
+            self.closed || !self.ticks.is_empty() || !self.probes.is_empty() || !self.snapshots.is_empty();
         !has_requests && !self.hurries && (1..LINGERING_WRITES).contains(&self.urgent.len())
     }
 }

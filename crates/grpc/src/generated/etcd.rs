@@ -367,6 +367,21 @@ pub struct LeaseGrantResponse {
     pub ttl: i64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaseTimeToLiveRequest {
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaseTimeToLiveResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<ResponseHeader>,
+    #[prost(int64, tag = "2")]
+    pub id: i64,
+    /// The seconds that are left; -1 for a lease that has ended.
+    #[prost(int64, tag = "3")]
+    pub ttl: i64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatusRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatusResponse {
@@ -1199,6 +1214,30 @@ pub mod lease_client {
                 .insert(GrpcMethod::new("etcdserverpb.Lease", "LeaseGrant"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn lease_time_to_live(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LeaseTimeToLiveRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::LeaseTimeToLiveResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/etcdserverpb.Lease/LeaseTimeToLive",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("etcdserverpb.Lease", "LeaseTimeToLive"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1220,6 +1259,13 @@ pub mod lease_server {
             request: tonic::Request<super::LeaseGrantRequest>,
         ) -> std::result::Result<
             tonic::Response<super::LeaseGrantResponse>,
+            tonic::Status,
+        >;
+        async fn lease_time_to_live(
+            &self,
+            request: tonic::Request<super::LeaseTimeToLiveRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::LeaseTimeToLiveResponse>,
             tonic::Status,
         >;
     }
@@ -1327,6 +1373,51 @@ pub mod lease_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = LeaseGrantSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/etcdserverpb.Lease/LeaseTimeToLive" => {
+                    #[allow(non_camel_case_types)]
+                    struct LeaseTimeToLiveSvc<T: Lease>(pub Arc<T>);
+                    impl<
+                        T: Lease,
+                    > tonic::server::UnaryService<super::LeaseTimeToLiveRequest>
+                    for LeaseTimeToLiveSvc<T> {
+                        type Response = super::LeaseTimeToLiveResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LeaseTimeToLiveRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Lease>::lease_time_to_live(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = LeaseTimeToLiveSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

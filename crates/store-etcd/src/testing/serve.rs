@@ -19,8 +19,9 @@ use grpc::etcd::watch_request::RequestUnion;
 use grpc::etcd::watch_server::{Watch, WatchServer};
 use grpc::etcd::{
     AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse, Event, KeyValue,
-    LeaseGrantRequest, LeaseGrantResponse, RangeRequest, RangeResponse, ResponseHeader, ResponseOp,
-    StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+    LeaseGrantRequest, LeaseGrantResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
+    RangeResponse, ResponseHeader, ResponseOp, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
+    WatchRequest, WatchResponse,
 };
 use grpc::tonic::codegen::Service;
 use grpc::tonic::{Request, Response, Status, Streaming};
@@ -156,6 +157,17 @@ impl Lease for Handler {
         let ttl = request.get_ref().ttl;
         let id = data.grant(ttl);
         Ok(Response::new(LeaseGrantResponse { header: header(&data), id, ttl }))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<LeaseTimeToLiveRequest>,
+    ) -> CallResult<LeaseTimeToLiveResponse> {
+        self.admit(&request)?;
+        let data = self.inner.data.lock();
+        let id = request.get_ref().id;
+        let ttl = data.leases.get(&id).copied().unwrap_or(-1);
+        Ok(Response::new(LeaseTimeToLiveResponse { header: header(&data), id, ttl }))
     }
 }
 

@@ -6,6 +6,7 @@ mod faults;
 mod leases;
 mod random;
 mod reading;
+mod snapshots;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,6 +6,7 @@ mod faults;
 mod kill;
 mod model;
 mod power;
+mod snapshots;
 mod space;
 mod suite;
 
