@@ -13,6 +13,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::deployment_mode::DeploymentMode;
 use crate::flags::{self, ParseError, ParsedLine};
 use crate::options::{Apiserver, ControllerManager, Controllers, LeaderElection, Scheduler};
+use crate::snapshot::{MigrateArgs, SnapshotArgs};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -46,7 +47,9 @@ Examples:
                              the control loops alone
   pintle scheduler --help    the scheduler alone
   pintle nodeagent --help    the pods of this node
-  pintle convert --help      convert objects between JSON, YAML and protobuf";
+  pintle convert --help      convert objects between JSON, YAML and protobuf
+  pintle snapshot --help     save and restore all objects
+  pintle migrate --help      from the embedded store to an etcd, and back";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -67,6 +70,10 @@ pub enum Command {
     Nodeagent(Nodeagent),
     /// Convert objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
+    /// Save, check or restore all objects of a cluster
+    Snapshot(SnapshotArgs),
+    /// Move all objects between the embedded store and an etcd
+    Migrate(Box<MigrateArgs>),
     /// Print the version
     Version,
 }

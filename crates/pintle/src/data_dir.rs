@@ -32,7 +32,7 @@ impl DataDir {
         let path = match &args.store.data_dir {
             Some(path) => path.clone(),
             None if needs_none => return Ok(Self::Memory { temporary_kubeconfig: false }),
-            None => default_directory(|name| std::env::var_os(name).map(PathBuf::from))?,
+            None => default_data_dir()?,
         };
         let path = std::path::absolute(&path).unwrap_or(path);
         files::private_directory(&path).map_err(|error| {
@@ -77,6 +77,16 @@ impl DataDir {
             Self::Memory { temporary_kubeconfig: false } => None,
         }
     }
+}
+
+/// The data directory without `--data-dir`.
+pub fn default_data_dir() -> anyhow::Result<PathBuf> {
+    default_directory(|name| std::env::var_os(name).map(PathBuf::from))
+}
+
+/// The folder of the embedded store in a data directory.
+pub fn store_directory(data_dir: &Path) -> PathBuf {
+    data_dir.join("store")
 }
 
 fn default_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> anyhow::Result<PathBuf> {

@@ -27,6 +27,7 @@ mod process_metrics;
 mod scheduler;
 mod server_config;
 mod signals;
+mod snapshot;
 mod threads;
 mod up;
 mod world;
@@ -82,7 +83,11 @@ fn config_errors(command: &Command) -> Vec<String> {
         Command::Apiserver(server) => ServerConfig::read(server, DeploymentMode::Standalone),
         Command::ControllerManager(args) => return controller_manager::config_errors(args),
         Command::Scheduler(args) => return scheduler::config_errors(args),
-        Command::Nodeagent(_) | Command::Convert(_) | Command::Version => return Vec::new(),
+        Command::Nodeagent(_)
+        | Command::Convert(_)
+        | Command::Snapshot(_)
+        | Command::Migrate(_)
+        | Command::Version => return Vec::new(),
     };
     read.err().map(|InvalidConfig(errors)| errors).unwrap_or_default()
 }
@@ -94,6 +99,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Convert(args) => convert::convert(&args),
+        Command::Snapshot(args) => threads::runtime()?.block_on(snapshot::snapshot(args, &world::real()?)),
+        Command::Migrate(args) => threads::runtime()?.block_on(snapshot::migrate(*args, &world::real()?)),
         // runs before, because its errors have a form of their own
         Command::Nodeagent(_) => Ok(()),
         Command::Up(args) => {

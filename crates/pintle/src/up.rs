@@ -17,7 +17,7 @@ use env::World;
 
 use crate::cli::{self, Component, Up};
 use crate::control_loops;
-use crate::data_dir::{DataDir, Kubeconfig};
+use crate::data_dir::{DataDir, Kubeconfig, store_directory};
 use crate::deployment_mode::DeploymentMode;
 use crate::host::host_name;
 use crate::in_process::{InProcess, RunningFlag};
@@ -354,7 +354,7 @@ async fn start_server(
     let config = Config {
         store: match (config.etcd, directory) {
             (Some(etcd), _) => StoreChoice::Etcd(Box::new(etcd)),
-            (None, Some(path)) => StoreChoice::Directory(path.join("store")),
+            (None, Some(path)) => StoreChoice::Directory(store_directory(path)),
             (None, None) => StoreChoice::Memory,
         },
         encryption: config.sealing,

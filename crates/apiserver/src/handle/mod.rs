@@ -13,6 +13,7 @@ mod resource;
 mod resource_path;
 pub(crate) mod responses;
 mod service;
+mod snapshot;
 mod subresources;
 mod watch;
 mod websocket;
@@ -233,6 +234,7 @@ impl Service {
             Some(target) => self.resource(context, target).await,
             None => match health::parse(&context.info.path) {
                 Some((endpoint, check)) => Ok(self.health_check(endpoint, check, context).await),
+                None if context.info.path == snapshot::PATH => self.store_snapshot(context).await,
                 None => self.plain(context),
             },
         }

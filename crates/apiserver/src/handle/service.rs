@@ -25,6 +25,7 @@ use outbound::LogThrottle;
 use rest::Api;
 use schema::table::Release;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// Handles API requests: routing, filters, verbs.
 pub struct Service {
@@ -53,6 +54,8 @@ pub struct Service {
     /// Sends spans to a collector.
     pub(crate) tracing: Option<Tracing>,
     pub(crate) debug: DebugPages,
+    /// The permit to take a snapshot of the store.
+    pub(crate) snapshots: Arc<Semaphore>,
 }
 
 /// The components that the filters call.

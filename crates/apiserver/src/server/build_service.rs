@@ -20,6 +20,7 @@ use auth::Authorizer;
 use rest::Api;
 use schema::table::Release;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// The parts of the service.
 pub(super) struct ServiceParts<'a> {
@@ -97,5 +98,6 @@ pub(super) fn build_service(parts: ServiceParts<'_>) -> Result<Service, StartErr
         slow: Default::default(),
         tracing: telemetry.tracing,
         debug: DebugPages { profiling, verbosity, command },
+        snapshots: Arc::new(Semaphore::new(1)),
     })
 }

@@ -64,6 +64,14 @@ impl Client {
         Ok(Lines::new(self.send(request).await?.into_body()))
     }
 
+    /// Sends a request whose answer is read as it arrives.
+    pub async fn request_body(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> Result<UnsyncBoxBody<Bytes, BoxError>, Error> {
+        Ok(self.send(request).await?.into_body())
+    }
+
     /// Sends a request. An answer with an error status is an error.
     async fn send(&self, request: Request<Vec<u8>>) -> Result<ServerResponse, Error> {
         let response = (self.send)(request.map(Body::from)).await.map_err(Error::Transport)?;

@@ -40,7 +40,9 @@ pub struct ParsedLine {
 /// Parses the arguments: program name, command, flags.
 pub fn read(program: &Command, arguments: &[OsString]) -> Result<ParsedLine, ParseError> {
     let command = arguments.get(1).and_then(|name| program.find_subcommand(name));
-    let Some(command) = command else {
+    // a command that upstream does not have may take other words than flags
+    let takes_words = |it: &&Command| it.has_subcommands() || it.get_positionals().next().is_some();
+    let Some(command) = command.filter(|it| !takes_words(it)) else {
         let whole = program.clone().try_get_matches_from(arguments);
         return whole
             .map(|matches| ParsedLine { matches, warnings: Vec::new() })
