@@ -123,6 +123,39 @@ stop 3
 stop 2
 stop_etcd
 
+step "servers with data directories share authorities and keys by the cluster's token"
+start_etcd
+# shared NUMBER FLAGS...: a server with a data directory.
+shared() {
+  through "$1"
+  server_log=$scratch/server-$1.log
+  start_server --data-dir "$scratch/data-$1" --etcd-servers "$store" --etcd-prefix /shared "${@:2}"
+  pids[$1]=$server_pid
+  server_pid=
+}
+shared 4
+token=$scratch/data-4/pki/cluster.token
+expect 'created' create configmap of-four --from-literal=a=b
+if "$binary" up --data-dir "$scratch/data-5" --etcd-servers "$store" --etcd-prefix /shared --secure-port 0 \
+  --components apiserver >"$scratch/refused" 2>&1; then
+  die "a server without the token started"
+fi
+grep -q -- '--cluster-token-file' "$scratch/refused" || die "it says: $(cat "$scratch/refused")"
+shared 5 --cluster-token-file "$token"
+expect 'b' get configmap of-four -o 'jsonpath={.data.a}'
+cmp -s "$scratch/data-4/pki/ca.crt" "$scratch/data-5/pki/ca.crt" || die "the authorities differ"
+issued=$(k create token default)
+through 4
+refuse 'Forbidden' --token "$issued" get --raw /api/v1/secrets --client-certificate='' --client-key=''
+stop 4
+through 5
+expect 'b' get configmap of-four -o 'jsonpath={.data.a}'
+shared 4
+expect 'b' get configmap of-four -o 'jsonpath={.data.a}'
+stop 4
+stop 5
+stop_etcd
+
 if find_upstream; then
   step "objects of the upstream API server are read, and the other way round"
   start_upstream

@@ -89,6 +89,10 @@ Examples:
   pintle up --ephemeral --secure-port 0 --write-kubeconfig ./test.kubeconfig
       For tests: no state is kept, the port is chosen by the system and written to the kubeconfig.
 
+  pintle up --etcd-servers http://10.0.0.1:2379 --cluster-token-file token --data-dir /var/lib/pintle
+      One of several servers on an etcd. The first is started without a token, and makes one: pki/cluster.token in its
+      data directory.
+
   pintle up --data-dir /var/lib/pintle --bind-address 0.0.0.0 --tls-san cluster.example.org
       For other machines: listen on all addresses, with a certificate for that name.
 
@@ -109,6 +113,11 @@ pub struct Up {
     /// process is root and a container runtime listens]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse)]
     pub components: Option<Vec<Component>>,
+
+    /// The file with the token of the cluster in an etcd: a further server takes authorities and keys from there with it.
+    /// The first server makes one, cluster.token in the folder pki of its data directory
+    #[arg(long, value_name = "FILE")]
+    pub cluster_token_file: Option<PathBuf>,
 
     #[command(flatten)]
     pub server: Apiserver,

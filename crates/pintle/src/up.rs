@@ -24,7 +24,7 @@ use crate::in_process::{InProcess, RunningFlag};
 use crate::logs::Verbosity;
 use crate::node_agent::{self, NodeFiles, Readiness};
 use crate::options::{Apiserver, Authorities, ConfigErrors, Controllers, LeaderElection};
-use crate::pki::{ADMIN, CertifiedKey, Hosts, Pki};
+use crate::pki::{self, ADMIN, CertifiedKey, Hosts, Pki};
 use crate::server_config::ServerConfig;
 use crate::signals::Signals;
 use crate::{files, kubeconfig, process_metrics, scheduler};
@@ -46,12 +46,23 @@ pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<
         }),
         election: Some(&args.leader_election),
     };
-    run(&args.server, args.mode(), components, (world, verbosity)).await
+    let token = match &args.cluster_token_file {
+        Some(file) => Some(read_token(file)?),
+        None => None,
+    };
+    run(&args.server, args.mode(), components, token, (world, verbosity)).await
+}
+
+/// The cluster's token in a file.
+fn read_token(file: &Path) -> anyhow::Result<String> {
+    let text = files::read(file)?;
+    let text = text.with_context(|| format!("--cluster-token-file: {} does not exist", file.display()))?;
+    Ok(text.trim().to_owned())
 }
 
 /// Runs the API server alone.
 pub async fn apiserver(args: Apiserver, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
-    run(&args, DeploymentMode::Standalone, Components::default(), (world, verbosity)).await
+    run(&args, DeploymentMode::Standalone, Components::default(), None, (world, verbosity)).await
 }
 
 /// The components beside the API server.
@@ -79,6 +90,7 @@ async fn run(
     args: &Apiserver,
     mode: DeploymentMode,
     components: Components<'_>,
+    token: Option<String>,
     (world, verbosity): (World, Verbosity),
 ) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
@@ -89,7 +101,7 @@ async fn run(
     let data_dir = DataDir::prepare(args, mode)?;
     let names = config.names.clone();
     let own = match config.needs_own_pki(mode) {
-        true => Some(cluster_pki(args, &config, &data_dir, &world)?),
+        true => Some(cluster_pki(args, &config, &data_dir, token.as_deref(), &world).await?),
         false => None,
     };
     let is_shared = config.etcd.is_some();
@@ -148,7 +160,12 @@ async fn run(
         running.push(node_agent::start(&server, &names, files, (config, endpoint), metrics, &world));
     }
     // a closed terminal is not an error
-    let message = greeting(&server, written.as_ref(), &node.message, is_shared, world.elapsed().as_millis());
+    let shared_keys = match is_shared {
+        true => shared_keys(data_dir.directory().filter(|_| own.is_some())),
+        false => String::new(),
+    };
+    let messages = format!("{shared_keys}{}", node.message);
+    let message = greeting(&server, written.as_ref(), &messages, world.elapsed().as_millis());
     let _ = stdout().write_all(message.as_bytes());
     let _ = stdout().flush();
     run_until_stopped(server, running, &mut signals, written.as_ref()).await
@@ -207,18 +224,23 @@ fn admin_kubeconfig(
 }
 
 /// Loads the cluster's certificates and keys, or creates them.
-fn cluster_pki(
+async fn cluster_pki(
     args: &Apiserver,
     config: &ServerConfig,
     data_dir: &DataDir,
+    token: Option<&str>,
     world: &World,
 ) -> anyhow::Result<Pki> {
     let mut others = args.tls_san.clone();
     others.push(config.kinds.services.network.first().to_string());
     let hosts = Hosts::new(args.bind_address, host_name().as_deref(), &others, &config.names)?;
-    let pki = match data_dir.directory() {
-        Some(directory) => Pki::in_directory(&directory.join("pki"), &hosts, world)?,
-        None => Pki::in_memory(&hosts, world)?,
+    let directory = data_dir.directory().map(|it| it.join("pki"));
+    let pki = match (&directory, &config.etcd) {
+        (directory, Some(etcd)) if directory.is_some() || token.is_some() => {
+            pki::shared(directory.as_deref(), &hosts, token, etcd, world).await?
+        }
+        (Some(directory), _) => Pki::in_directory(directory, &hosts, world)?,
+        (None, _) => Pki::in_memory(&hosts, world)?,
     };
     if let Some((certificate, key)) =
         args.tls.cert_dir_files().filter(|_| config.certificates.default_pair.is_none())
@@ -264,17 +286,20 @@ async fn run_until_stopped(
 const SHARED_KEYS: &str = "\
 Other servers on this etcd must use the same keys: of service accounts (--service-account-signing-key-file,
 --service-account-key-file), of clients (--client-ca-file) and front proxies (--requestheader-client-ca-file,
---proxy-client-cert-file), and --encryption-provider-config. Servers that make their own keys need a copy of the
-directory pki of one data directory.
+--proxy-client-cert-file), and --encryption-provider-config.
 ";
 
-fn greeting(
-    server: &Server,
-    written: Option<&Kubeconfig>,
-    node: &str,
-    is_shared: bool,
-    started_ms: u128,
-) -> String {
+/// How other servers on the etcd get the keys of this one.
+fn shared_keys(own: Option<&Path>) -> String {
+    let Some(directory) = own else { return SHARED_KEYS.to_owned() };
+    let token = shell_quote(&directory.join("pki/cluster.token"));
+    format!(
+        "Other servers on this etcd take its keys from there, with --cluster-token-file and a copy of\n{token}. \
+         They need the same --encryption-provider-config.\n"
+    )
+}
+
+fn greeting(server: &Server, written: Option<&Kubeconfig>, messages: &str, started_ms: u128) -> String {
     let url = kubeconfig::url(server.local_addr());
     let mut text = format!("{} is ready on {url} ({started_ms} ms)\n", cli::version());
     if let Some(written) = written {
@@ -285,10 +310,7 @@ fn greeting(
     if written.is_some_and(|it| it.temporary) {
         text.push_str("All state is in memory; the kubeconfig is removed at exit.\n");
     }
-    if is_shared {
-        text.push_str(SHARED_KEYS);
-    }
-    text.push_str(node);
+    text.push_str(messages);
     text.push_str("Stop with Ctrl-C.\n");
     text
 }
@@ -476,7 +498,7 @@ mod tests {
         let taken = taken.await.err().unwrap().to_string();
         assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
         let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
-        let message = greeting(&server, Some(&written), "", false, 7);
+        let message = greeting(&server, Some(&written), "", 7);
         assert!(
             message.contains(&kubeconfig::url(server.local_addr())) && message.contains("KUBECONFIG=/tmp/k"),
             "{message}"

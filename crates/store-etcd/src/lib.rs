@@ -30,6 +30,7 @@ mod prefix;
 mod publisher;
 mod read_index;
 mod shared;
+pub mod single_value;
 mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -53,7 +54,7 @@ use store::{BoxFuture, RecoveredRecord, Revision, Snapshot, Stats, Store, StoreE
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 
-use client::{Backoff, Client};
+use client::{Backoff, Client, ClientError};
 use lease::Leases;
 use prefix::Prefix;
 use publisher::Publisher;
@@ -126,15 +127,12 @@ pub struct Etcd {
 
 /// Connects, and reads all keys in the order of their revisions.
 pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<RecoveredRecord>), StoreError> {
-    let client = Client::new(&options.servers, world.clone())
-        .map_err(|why| StoreError::Unavailable(format!("the etcd client cannot be configured: {why}")))?;
+    let client = connect(&options, &world)?;
     let prefix = Prefix::new(&options.prefix);
     let at = env::unix_seconds(&world);
-    let mut recovered = Vec::new();
-    let began = RealInstant::now();
-    let mut pause = Backoff::default();
-    let header = loop {
-        let loaded = load::load(&client, &prefix, |_, pairs| {
+    let load = || async {
+        let mut recovered = Vec::new();
+        let header = load::load(&client, &prefix, |_, pairs| {
             if pairs.is_empty() {
                 recovered.clear();
             }
@@ -151,20 +149,10 @@ pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<Recovered
                 })
             }));
         });
-        match loaded.await {
-            Ok(header) => break header,
-            Err(why) if why.is_retriable() && began.elapsed() < options.open_timeout => {
-                if pause.is_first() {
-                    tracing::warn!(%why, open_timeout = ?options.open_timeout, "etcd is not reachable yet; retrying");
-                }
-                sleep(pause.next(&world)).await;
-            }
-            Err(why) => {
-                let servers = client.servers();
-                return Err(StoreError::Unavailable(format!("etcd is not reachable at {servers}: {why}")));
-            }
-        }
+        let header = header.await?;
+        Ok((header, recovered))
     };
+    let (header, mut recovered) = when_reachable(&client, &options, &world, load).await?;
     recovered.sort_by_key(|record| record.revision);
     let index: HashMap<_, _> =
         recovered.iter().map(|record| (record.key.clone(), record.revision.0)).collect();
@@ -180,6 +168,40 @@ pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<Recovered
         unstarted: Mutex::new(Some(worker)),
     };
     Ok((etcd, recovered))
+}
+
+fn connect(options: &Options, world: &World) -> Result<Client, StoreError> {
+    Client::new(&options.servers, world.clone())
+        .map_err(|why| StoreError::Unavailable(format!("the etcd client cannot be configured: {why}")))
+}
+
+/// Repeats a call while the cluster is unreachable, for as long as the options say.
+async fn when_reachable<T, F>(
+    client: &Client,
+    options: &Options,
+    world: &World,
+    call: impl Fn() -> F,
+) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, ClientError>>,
+{
+    let began = RealInstant::now();
+    let mut pause = Backoff::default();
+    loop {
+        match call().await {
+            Ok(result) => return Ok(result),
+            Err(why) if why.is_retriable() && began.elapsed() < options.open_timeout => {
+                if pause.is_first() {
+                    tracing::warn!(%why, open_timeout = ?options.open_timeout, "etcd is not reachable yet; retrying");
+                }
+                sleep(pause.next(world)).await;
+            }
+            Err(why) => {
+                let servers = client.servers();
+                return Err(StoreError::Unavailable(format!("etcd is not reachable at {servers}: {why}")));
+            }
+        }
+    }
 }
 
 impl Store for Etcd {

@@ -9,6 +9,7 @@
 //! | `front-proxy-ca` | the authority for proxies that vouch for users | itself |
 //! | `front-proxy-client` | the server as such a proxy, towards aggregated APIs | `front-proxy-ca` |
 //! | `sa` | the key that signs service accounts' tokens | |
+//! | `cluster.token` | the token under which servers on one etcd share authorities and keys | |
 //! | `node`, `node-client` | the HTTP API of this machine's node and its requests, where one runs | `ca` |
 //!
 //! Invariants: the first start makes all of them or none. Later starts keep what is there; they only
@@ -18,6 +19,7 @@
 mod certified_key;
 mod hosts;
 mod issue;
+mod shared;
 mod store;
 
 #[cfg(test)]
@@ -30,6 +32,7 @@ use env::World;
 pub use certified_key::CertifiedKey;
 pub use hosts::Hosts;
 use issue::{Authority, Purpose};
+pub use shared::shared;
 use store::CertificateStore;
 
 /// The administrator's user name.

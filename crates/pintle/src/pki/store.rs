@@ -49,6 +49,18 @@ impl CertificateStore {
         self.present.get(name).cloned()
     }
 
+    /// The content of a file, also of one that is not written yet.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        let pending = self.pending.iter().rev().find(|(pending, _)| pending == name);
+        pending.map(|(_, content)| content.clone()).or_else(|| self.get(name))
+    }
+
+    /// Adds a file that was made elsewhere.
+    pub(super) fn adopt(&mut self, name: String, content: String) {
+        self.pending.push((name.clone(), content.clone()));
+        self.present.insert(name, content);
+    }
+
     /// Adds a file, written by `commit`.
     pub(super) fn put(&mut self, name: String, content: &str) {
         self.pending.push((name, content.to_owned()));

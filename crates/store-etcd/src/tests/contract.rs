@@ -4,6 +4,18 @@ use super::*;
 use std::sync::atomic::Ordering;
 
 #[tokio::test]
+async fn one_of_two_creators_of_a_value_wins() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
+    let (options, world): (_, World) = (options(&etcd), Seeded::new(START, 1));
+    let key = "/registry/one";
+    assert_eq!(single_value::read(&options, key, &world).await, Ok(None));
+    assert_eq!(single_value::create(&options, key, "a".into(), &world).await, Ok("a".into()));
+    assert_eq!(single_value::create(&options, key, "b".into(), &world).await, Ok("a".into()));
+    assert_eq!(single_value::read(&options, key, &world).await, Ok(Some("a".into())));
+    assert!(single_value::read(&options, "/elsewhere", &world).await.is_err());
+}
+
+#[tokio::test]
 async fn expectations_decide() {
     let etcd = FakeEtcd::start(1).await.unwrap();
     let run = run(&etcd).await;

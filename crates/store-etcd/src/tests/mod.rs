@@ -11,12 +11,12 @@ mod snapshots;
 use std::sync::Arc;
 use std::time::Duration;
 
-use env::Seeded;
+use env::{Seeded, World};
 use parking_lot::Mutex;
 use store::{Change, Expect, RecoveredRecord, Revision, Store, StoreError, Write};
 
 use crate::testing::FakeEtcd;
-use crate::{Etcd, Options};
+use crate::{Etcd, Options, single_value};
 
 /// When all tests begin, in Unix seconds.
 const START: u64 = 1_700_000_000;
