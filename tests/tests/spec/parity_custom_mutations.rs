@@ -190,3 +190,48 @@ async fn a_write_of_the_status_keeps_the_kind() {
     let patched = cluster.patch(&format!("{path}/status"), patch).content_type(MERGE).await.code(200).json();
     assert_eq!((&patched["kind"], &patched["status"]), (&json!("Thing"), &json!({"a": 1})));
 }
+
+#[tokio::test]
+async fn properties_without_a_type_are_those_of_an_object() {
+    let part = json!({"type": "object", "properties": {"known": {"type": "string", "default": "d"}}});
+    let open = json!({"x-kubernetes-preserve-unknown-fields": true, "properties": {"part": part}});
+    let spec = json!({"type": "object", "properties": {"open": open}});
+    let (cluster, things) = things(&[version("v1", spec)]).await;
+    let thing = |open: Value| json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "t"}, "spec": {"open": open}});
+    let apply = |open: Value| {
+        let path = format!("{things}/t?fieldManager=m&dryRun=All");
+        cluster.request(Method::PATCH, &path).body(thing(open)).content_type(APPLY)
+    };
+    let refused = message(&apply(json!(1)).await.code(500));
+    assert!(refused.ends_with(": .spec.open: expected map, got &{1}"), "{refused}");
+    apply(json!({"other": [1]})).await.code(201);
+    // only an apply asks for an object; the properties of one are pruned and get their defaults
+    let created = |open: Value| cluster.create(&things, thing(open));
+    assert_eq!(created(json!([{"a": 1}])).await["spec"]["open"], json!([{"a": 1}]));
+    cluster.delete(&format!("{things}/t")).await.code(200);
+    let created = created(json!({"part": {"unknown": 1}, "other": {"a": 1}})).await;
+    assert_eq!(created["spec"]["open"], json!({"part": {"known": "d"}, "other": {"a": 1}}));
+}
+
+#[tokio::test]
+async fn defaults_fit_rules_that_the_schemas_above_hide() {
+    let rules = json!([{"rule": "self > 0"}]);
+    let number = json!({"type": "integer", "default": -1, "x-kubernetes-validations": rules});
+    let hiding = |outer: Value| {
+        let mut outer = outer;
+        outer["properties"] = json!({"number": number});
+        json!({"type": "object", "properties": {"outer": outer}})
+    };
+    let cluster = tests::Cluster::start().await;
+    for outer in [
+        json!({"type": "object", "x-kubernetes-int-or-string": true}),
+        json!({"x-kubernetes-preserve-unknown-fields": true}),
+    ] {
+        let new = definition(&[version("v1", hiding(outer.clone()))]);
+        let refused = cluster.post(DEFINITIONS, new).await.code(422).json();
+        let causes = refused["details"]["causes"].as_array().unwrap();
+        let [cause] = causes.as_slice() else { panic!("{outer}: {refused}") };
+        assert_eq!(cause["message"], "Invalid value: \"integer\": failed rule: self > 0");
+        assert!(cause["field"].as_str().unwrap().ends_with("properties[outer].properties[number].default"));
+    }
+}

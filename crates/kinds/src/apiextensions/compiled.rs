@@ -3,7 +3,7 @@
 //! Documentation is left out, properties are sorted by name, regular expressions are compiled at their first use.
 //! Invariant: every structural schema compiles, even if it has other problems.
 
-use super::expression_rules::{self, Rule};
+use super::expression_rules::{self, RULES, Rule};
 use super::schema_parts::{additional, items};
 use crate::read;
 use cel::Declaration;
@@ -32,6 +32,8 @@ pub(super) struct Schema {
     pub rules: Box<[Rule]>,
     /// Whether rules are here or below.
     pub ruled: bool,
+    /// Whether rules are here or below that were left out, because the schemas above do not declare their values.
+    pub undeclared: bool,
     pub narrowed: Option<Box<Composition>>,
 }
 
@@ -78,7 +80,13 @@ impl Schema {
 
     /// The schema with its rules, for the objects of a kind.
     pub fn with_rules(schema: &Value) -> Schema {
-        Schema::read(schema, expression_rules::declaration(schema).as_ref())
+        Schema::read(schema, expression_rules::declaration(schema, true).as_ref())
+    }
+
+    /// The schema of a part of an object with its rules, whatever the schemas above declare.
+    pub fn part_with_rules(schema: &Value) -> Schema {
+        let embedded = read::flag(schema, &["x-kubernetes-embedded-resource"]);
+        Schema::read(schema, expression_rules::declaration(schema, embedded).as_ref())
     }
 
     fn read(schema: &Value, declaration: Option<&Declaration>) -> Schema {
@@ -107,6 +115,8 @@ impl Schema {
             || parts.iter().any(|it| it.noteworthy);
         let rules = expression_rules::compile(schema, declaration);
         let ruled = !rules.is_empty() || parts.iter().any(|it| it.ruled);
+        let undeclared = declaration.is_none_or(|it| !it.is_visible())
+            && (!schema.items(&[RULES]).is_empty() || parts.iter().any(|it| it.undeclared));
         Schema {
             kind: schema.text(&["type"]).into(),
             format: schema.text(&["format"]).into(),
@@ -123,6 +133,7 @@ impl Schema {
             list,
             rules,
             ruled,
+            undeclared,
             narrowed: narrowed(schema),
         }
     }

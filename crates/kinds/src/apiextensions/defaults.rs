@@ -54,6 +54,14 @@ struct Checker<'o> {
 impl Checker<'_> {
     fn below(&mut self, schema: &Value, compiled: &Schema, part: Part<'_>, path: &Path<'_>) {
         let part = if read::flag(schema, &[EMBEDDED]) { Part::Whole } else { part };
+        // a default must fit the rules of its own schema, also where the schemas above hide its values from rules
+        let own;
+        let compiled = if compiled.undeclared && default_of(schema).is_some() {
+            own = Schema::part_with_rules(schema);
+            &own
+        } else {
+            compiled
+        };
         if let Some(default) = default_of(schema) {
             self.one(schema, compiled, default, part, &path.field("default"));
         }

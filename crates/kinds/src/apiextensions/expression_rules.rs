@@ -29,9 +29,9 @@ impl Rule {
     }
 }
 
-/// The declaration of a schema with rules; `None` if it has none.
-pub(super) fn declaration(schema: &Value) -> Option<Declaration> {
-    if has_rules(schema) { Declaration::from_schema(schema, "self", true) } else { None }
+/// The declaration of a schema with rules; `None` if it has none. `resource` is set for the schema of a whole API object.
+pub(super) fn declaration(schema: &Value, resource: bool) -> Option<Declaration> {
+    if has_rules(schema) { Declaration::from_schema(schema, "self", resource) } else { None }
 }
 
 fn has_rules(schema: &Value) -> bool {

@@ -11,7 +11,7 @@ use schema::{Path, Value};
 
 /// Checks the rules of a schema and of all below it, except for the rules of `invalid` ones.
 pub(super) fn check(schema: &Value, path: &Path<'_>, invalid: &InvalidSchemas, out: &mut Problems) {
-    let Some(declaration) = declaration(schema) else { return };
+    let Some(declaration) = declaration(schema, true) else { return };
     let mut costs = Costs { invalid, total: 0, patterns: 0, each: Vec::new() };
     let place = Place { often: Some(1), uncorrelated: None, in_scope: false, undeclared: false };
     below(schema, Some(&declaration), &place, path, &mut costs, out);

@@ -89,12 +89,11 @@ impl ShapeInterner {
 
     /// The shape of a value, and its number.
     fn shape(&mut self, schema: &Value) -> (Shape, usize) {
-        // a type beside it is the one that an apply checks
-        if read::flag(schema, &[INT_OR_STRING]) && schema.text(&["type"]).is_empty() {
-            return self.scalar(Scalar::IntOrString);
-        }
         match schema.text(&["type"]) {
             "object" => self.object(schema),
+            // for an apply, properties alone make an object
+            "" if !read::map(schema, &["properties"]).is_empty() => self.object(schema),
+            "" if read::flag(schema, &[INT_OR_STRING]) => self.scalar(Scalar::IntOrString),
             "array" => {
                 let (item, id) = match items(schema) {
                     Some(item) => self.shape(item),
