@@ -7,6 +7,7 @@ use crate::encode;
 use crate::scan::{plain, rest_of_value};
 use crate::value::{Map, Value};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::vec::IntoIter;
 
@@ -396,10 +397,31 @@ impl<'a> Source<'a> for Json<'a> {
     }
 }
 
+/// The exact values of integers beyond 64 bits with a sign, for which a tree has floats.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LargeIntegers {
+    /// By the bits of the float. Of integers that share a float, the last is known.
+    exact: HashMap<u64, u64>,
+}
+
+impl LargeIntegers {
+    /// The float that stands for an integer from now on.
+    pub fn float(&mut self, integer: u64) -> f64 {
+        let float = integer as f64;
+        self.exact.insert(float.to_bits(), integer);
+        float
+    }
+
+    fn text(&self, float: f64) -> Option<String> {
+        self.exact.get(&float.to_bits()).map(u64::to_string)
+    }
+}
+
 /// A tree as a source; it is consumed.
 pub struct Tree {
     next: Option<Value>,
     open: Vec<Frame>,
+    integers: LargeIntegers,
 }
 
 enum Frame {
@@ -409,7 +431,12 @@ enum Frame {
 
 impl Tree {
     pub fn new(value: Value) -> Self {
-        Tree { next: Some(value), open: Vec::new() }
+        Tree::with_integers(value, LargeIntegers::default())
+    }
+
+    /// A tree whose floats may stand for large integers.
+    pub fn with_integers(value: Value, integers: LargeIntegers) -> Self {
+        Tree { next: Some(value), open: Vec::new(), integers }
     }
 
     fn enter(&mut self, frame: Frame) -> Result<(), SyntaxError> {
@@ -427,7 +454,10 @@ impl<'a> Source<'a> for Tree {
             Value::Null => Token::Null,
             Value::Bool(truth) => Token::Bool(truth),
             Value::Int(number) => Token::Int(number),
-            Value::Float(number) => Token::Decimal(Cow::Owned(crate::encode::float_text(number))),
+            Value::Float(number) => {
+                let exact = self.integers.text(number);
+                Token::Decimal(Cow::Owned(exact.unwrap_or_else(|| encode::float_text(number))))
+            }
             Value::String(text) => Token::String(Cow::Owned(text)),
             Value::Json(text) => Token::Json(text),
             Value::List(items) => {

@@ -231,7 +231,7 @@ impl Input {
         if !repeated.is_empty() && validation == FieldValidation::Strict {
             repeated = vec![format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  "))];
         }
-        Ok((decode::tree(document.value, ty), repeated))
+        Ok((decode::tree_with_integers(document.value, document.integers, ty), repeated))
     }
 
     /// Decodes the body as another kind; the outcome is its strict errors, or why it cannot be decoded.

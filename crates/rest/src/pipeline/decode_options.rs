@@ -55,7 +55,7 @@ impl Input {
             Format::Yaml => {
                 let document = yaml::parse(&self.bytes, yaml::Limits::default());
                 let document = document.map_err(|why| ApiError::bad_request(why.cause()))?;
-                decode::tree(document.value, ty)
+                decode::tree_with_integers(document.value, document.integers, ty)
             }
             Format::Json | Format::Protobuf => decode::json(&self.bytes, ty),
         };

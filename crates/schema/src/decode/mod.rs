@@ -30,7 +30,7 @@ use self::mismatch::Place;
 use self::repeated_keys::repeated_keys;
 use self::strict_errors::StrictErrors;
 use crate::path::Path;
-use crate::source::{Json, Source, SyntaxError, Token, Tree};
+use crate::source::{Json, LargeIntegers, Source, SyntaxError, Token, Tree};
 use crate::table::{Type, Unknown};
 use crate::value::Value;
 use std::collections::HashSet;
@@ -64,6 +64,11 @@ pub fn canonical_json(bytes: &[u8], ty: &Type) -> Result<Decoded, DecodeError> {
 /// Decodes a tree against a type.
 pub fn tree(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
     decode(Tree::new(value), ty)
+}
+
+/// Decodes a tree whose floats may stand for large integers.
+pub fn tree_with_integers(value: Value, integers: LargeIntegers, ty: &Type) -> Result<Decoded, DecodeError> {
+    decode(Tree::with_integers(value, integers), ty)
 }
 
 /// Decodes an applied tree: a loose type keeps null and unknown fields for the kind's rules.

@@ -7,6 +7,7 @@
 use super::refusal;
 use super::resolve::{Plain, resolve, short_float};
 use crate::decode::float_value;
+use crate::source::LargeIntegers;
 use crate::text::Text;
 use crate::value::{Map, Value};
 use base64::Engine;
@@ -42,6 +43,8 @@ pub struct Document {
     pub value: Value,
     /// `line 4: key "paused" already set in map`, in the order of the text. The last of them stays.
     pub repeated: Vec<String>,
+    /// The integers of 2^63 and more, for which the value has floats.
+    pub integers: LargeIntegers,
 }
 
 /// The error of text that is not supported YAML.
@@ -80,7 +83,7 @@ pub fn parse(bytes: &[u8], limits: Limits) -> Result<Document, YamlError> {
 
 fn document(text: &str, limits: Limits) -> Result<Document, YamlError> {
     if let Some(value) = plain_json(text, limits) {
-        return Ok(Document { value, repeated: Vec::new() });
+        return Ok(Document { value, repeated: Vec::new(), integers: LargeIntegers::default() });
     }
     // the parser is a guest here: should it ever panic, that is an error of this one document
     catch_unwind(AssertUnwindSafe(|| Reader::new(text, limits).document()))
@@ -95,17 +98,21 @@ fn plain_json(text: &str, limits: Limits) -> Option<Value> {
     let decoded = crate::decode::json_untyped(text.as_bytes()).ok()?;
     let fits = decoded.strict_errors.is_empty() && depth(&decoded.value) <= limits.depth;
     let mut value = decoded.value;
-    whole_numbers(&mut value);
-    fits.then_some(value)
+    (fits && whole_numbers(&mut value)).then_some(value)
 }
 
-/// Floats that are whole become integers, as they do in YAML.
-fn whole_numbers(value: &mut Value) {
+/// Floats that are whole become integers, as they do in YAML. False if there is one that may be a larger integer there.
+fn whole_numbers(value: &mut Value) -> bool {
+    const LARGE: f64 = 9_223_372_036_854_775_808.0;
     match value {
-        Value::Float(number) => *value = float_value(*number),
-        Value::List(items) => items.iter_mut().for_each(whole_numbers),
-        Value::Map(map) => map.iter_mut().for_each(|(_, value)| whole_numbers(value)),
-        _ => {}
+        Value::Float(number) if (LARGE..=u64::MAX as f64).contains(number) => false,
+        Value::Float(number) => {
+            *value = float_value(*number);
+            true
+        }
+        Value::List(items) => items.iter_mut().all(whole_numbers),
+        Value::Map(map) => map.iter_mut().all(|(_, value)| whole_numbers(value)),
+        _ => true,
     }
 }
 
@@ -169,6 +176,7 @@ struct Reader<'t> {
     copied: usize,
     order: usize,
     repeated: Vec<(usize, String)>,
+    integers: LargeIntegers,
 }
 
 impl<'t> Reader<'t> {
@@ -182,6 +190,7 @@ impl<'t> Reader<'t> {
             copied: 0,
             order: 0,
             repeated: Vec::new(),
+            integers: LargeIntegers::default(),
         }
     }
 
@@ -189,7 +198,7 @@ impl<'t> Reader<'t> {
         let value = self.root()?;
         self.repeated.sort_by_key(|(order, _)| *order);
         let repeated = self.repeated.into_iter().map(|(_, message)| message).collect();
-        Ok(Document { value, repeated })
+        Ok(Document { value, repeated, integers: self.integers })
     }
 
     /// Reads to the end of the document, so that errors after the root are found.
@@ -201,7 +210,7 @@ impl<'t> Reader<'t> {
             let mut line = span.start.line();
             let node = match event {
                 Event::Scalar(text, style, anchor, tag) => {
-                    let node = scalar(text, style, tag.as_deref())?;
+                    let node = scalar(text, style, tag.as_deref(), &mut self.integers)?;
                     self.remember(anchor, &node.value)?;
                     node
                 }
@@ -322,13 +331,18 @@ impl<'t> Reader<'t> {
     }
 }
 
-fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Node, YamlError> {
+fn scalar(
+    text: Cow<'_, str>,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    integers: &mut LargeIntegers,
+) -> Result<Node, YamlError> {
     let plain = |value: Value| Ok(Node { value, merge: false });
     let Some(tag) = tag else {
         if style != ScalarStyle::Plain {
             return plain(text.into());
         }
-        return meaning(resolve(&text), text);
+        return meaning(resolve(&text), text, integers);
     };
     if !tag.is_yaml_core_schema() {
         return plain(text.into());
@@ -343,8 +357,8 @@ fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<N
                 Err(_) => Err(YamlError::new("yaml: !!binary value contains invalid base64 data")),
             }
         }
-        ("float", Plain::Int(_) | Plain::Large(_)) => meaning(found, text),
-        (wanted, found) if wanted == found.tag() => meaning(found.clone(), text),
+        ("float", Plain::Int(_) | Plain::Large(_)) => meaning(found, text, integers),
+        (wanted, found) if wanted == found.tag() => meaning(found.clone(), text, integers),
         (wanted @ ("int" | "float" | "bool" | "null" | "timestamp" | "merge"), found) => {
             Err(YamlError::new(format!("yaml: cannot decode !!{} `{text}` as a !!{wanted}", found.tag())))
         }
@@ -352,13 +366,13 @@ fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<N
     }
 }
 
-fn meaning(plain: Plain, text: Cow<'_, str>) -> Result<Node, YamlError> {
+fn meaning(plain: Plain, text: Cow<'_, str>, integers: &mut LargeIntegers) -> Result<Node, YamlError> {
     let merge = plain == Plain::Merge;
     let value = match plain {
         Plain::Null => Value::Null,
         Plain::Bool(truth) => truth.into(),
         Plain::Int(number) => number.into(),
-        Plain::Large(number) => Value::Float(number as f64),
+        Plain::Large(number) => Value::Float(integers.float(number)),
         // keys may be infinite, values may not: that is found out where the node is put
         Plain::Float(number) => float_value(number),
         Plain::Timestamp | Plain::Merge | Plain::Text => text.into(),

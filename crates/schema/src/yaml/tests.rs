@@ -369,3 +369,20 @@ fn a_list_written_item_by_item_is_the_same() {
         assert_eq!(pieces.concat(), emit(&value(&whole)));
     }
 }
+
+#[test]
+fn large_integers_keep_their_digits_until_they_are_decoded() {
+    use crate::table::{Field, Scalar, Shape, Type};
+    let ty = Type::new("T", "", vec![Field::new("size", Shape::Scalar(Scalar::Int32))]);
+    let decoded = |text: &str| {
+        let document = parse(text.as_bytes(), Limits::default()).unwrap();
+        crate::decode::tree_with_integers(document.value, document.integers, &ty).unwrap_err().to_string()
+    };
+    for text in ["size: 9223372036854775809", "{\"size\": 9223372036854775809}", "size: 0x8000000000000001"] {
+        let why = decoded(text);
+        assert!(why.contains("cannot unmarshal number 9223372036854775809 into"), "{text}: {why}");
+    }
+    // from 2^64 on there is only a float
+    let why = decoded("size: 18446744073709551617");
+    assert!(why.contains("cannot unmarshal number 18446744073709552000 into"), "{why}");
+}
