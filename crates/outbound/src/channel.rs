@@ -6,7 +6,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::request_body::RequestBody;
-use crate::{Dialer, InvalidTarget, Target, chain, tls};
+use crate::{Dialer, InvalidTarget, Target, chain, dial_error, tls};
 use env::io::timeout;
 use grpc::tonic::{self, Code, Status};
 use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
@@ -279,13 +279,16 @@ impl Shared {
         *current = None;
         let connection = match &self.address {
             ServerAddress::Socket(path) => {
-                let stream = UnixStream::connect(path).await.map_err(unsent)?;
+                let stream = UnixStream::connect(path).await;
+                let stream = stream.map_err(|why| unsent(dial_error::of_socket(&why, path)))?;
                 self.handshake(TokioIo::new(stream)).await?
             }
             ServerAddress::Network(connector) => {
                 let uri = self.uri(PathAndQuery::from_static("/"))?;
                 let stream = Service::call(&mut connector.clone(), uri).await;
-                self.handshake(stream.map_err(|why| TransportError::Unsent(chain(&*why)))?).await?
+                let authority = self.authority.as_str();
+                let stream = stream.map_err(|why| unsent(dial_error::of_server(&*why, authority)))?;
+                self.handshake(stream).await?
             }
         };
         Ok(current.insert(connection).clone())
@@ -343,6 +346,23 @@ mod tests {
         assert_eq!(RpcError::from(other), RpcError::Lost("c".to_owned()));
         let refused = RpcError::from(Status::unavailable("not now"));
         assert_eq!(refused.to_string(), "rpc error: code = Unavailable desc = not now");
+    }
+
+    #[tokio::test]
+    async fn absent_servers_are_named_as_go_names_them() {
+        let failure = async |url: &str| {
+            let channel = Channel::new(&Target { url: url.to_owned(), ..Target::default() }, &[]).unwrap();
+            let response = channel.shared.send(Request::new(tonic::body::Body::empty())).await;
+            response.map(drop).unwrap_err().to_string()
+        };
+        for (url, expected) in [
+            ("unix:///no/such.sock", "dial unix /no/such.sock: connect: no such file or directory"),
+            ("unix:///dev/null", "dial unix /dev/null: connect: connection refused"),
+            ("http://127.0.0.1:1", "dial tcp 127.0.0.1:1: connect: connection refused"),
+        ] {
+            let expected = format!("connection error: desc = \"transport: Error while dialing {expected}\"");
+            assert_eq!(failure(url).await, expected);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use rustls::CertificateError;
 use std::error::Error;
 use std::io;
+use std::path::Path;
 
 /// The text of a failed request to `authority`.
 pub fn describe(error: &(dyn Error + 'static), authority: &str) -> String {
@@ -35,6 +36,35 @@ pub fn describe(error: &(dyn Error + 'static), authority: &str) -> String {
         return "EOF".to_owned();
     }
     causes().last().map(ToString::to_string).unwrap_or_default()
+}
+
+/// The text of a gRPC call without a connection to the socket at `path`.
+pub fn of_socket(why: &io::Error, path: &Path) -> String {
+    // an abstract name begins with a zero byte, which Go writes as `@`
+    let path = path.to_string_lossy().replacen('\0', "@", 1);
+    dialing(&format!("dial unix {path}: connect: {}", io_text(why)))
+}
+
+/// The text of a gRPC call without a connection to the server at `authority`.
+pub fn of_server(error: &(dyn Error + 'static), authority: &str) -> String {
+    match describe(error, authority) {
+        why if why.starts_with("x509: ") => {
+            format!("connection error: desc = \"transport: authentication handshake failed: {why}\"")
+        }
+        why => dialing(&why),
+    }
+}
+
+fn dialing(why: &str) -> String {
+    format!("connection error: desc = \"transport: Error while dialing {why}\"")
+}
+
+/// An error of the system in the words of Go: in lower case, without its number.
+pub fn io_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let Some((text, _)) = text.split_once(" (os error ") else { return text };
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// An error and its sources.
@@ -89,5 +119,13 @@ mod tests {
         let unknown = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, unknown));
         assert_eq!(describe(&unknown, "h:1"), "x509: certificate signed by unknown authority");
         assert_eq!(describe(&io::Error::other("odd"), "h:1"), "odd");
+        assert_eq!(
+            of_server(&refused, "h:1"),
+            "connection error: desc = \"transport: Error while dialing dial tcp h:1: connect: connection refused\""
+        );
+        assert_eq!(
+            of_server(&unknown, "h:1"),
+            "connection error: desc = \"transport: authentication handshake failed: x509: certificate signed by unknown authority\""
+        );
     }
 }

@@ -5,7 +5,6 @@ use super::start_error::failed;
 use crate::configuration::StartError;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{Runtime, RuntimeCode, SharedRuntime};
-use crate::volumes::plugin::io_text;
 use client::transport::{self, Rate};
 use client::{Body, Client, Metrics};
 use outbound::Target;
@@ -41,21 +40,9 @@ pub async fn runtime(parts: &Parts) -> Result<SharedRuntime, StartError> {
         RuntimeCode::Unimplemented => failed(format!(
             "validate service connection: CRI v1 runtime API is not implemented for endpoint {endpoint:?}: {why}"
         )),
-        _ => {
-            let why = dial_error(&endpoint).unwrap_or_else(|| why.to_string());
-            failed(format!("failed to create kubelet: get remote runtime typed version failed: {why}"))
-        }
+        _ => failed(format!("failed to create kubelet: get remote runtime typed version failed: {why}")),
     })?;
     Ok(Arc::new(runtime))
-}
-
-/// Why nothing listens on a socket, in the words of upstream's client.
-fn dial_error(endpoint: &str) -> Option<String> {
-    let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
-    let why = io_text(&std::os::unix::net::UnixStream::connect(path).err()?);
-    Some(format!(
-        "rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing dial unix {path}: connect: {why}\""
-    ))
 }
 
 /// Refuses endpoints that are no Unix sockets, in upstream's words.

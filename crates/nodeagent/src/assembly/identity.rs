@@ -9,14 +9,13 @@ use crate::identity::{
     CertificateRotation, CertificateStore, CertificateTemplate, PemPair, Purpose, RotationOptions,
     RotationState, serving,
 };
-use crate::volumes::plugin::io_text;
 use api::core::v1::Node;
 use client::transport::{self, Rate};
 use client::{Client, Metrics};
 use env::World;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use outbound::{ClientIdentity, Credentials, Target};
+use outbound::{ClientIdentity, Credentials, Target, io_text};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

@@ -126,7 +126,7 @@ fn hosts_mount(sources: &MountSources<'_>) -> Result<Mount, ContainerConfigError
     let MountSources { pod, node, filesystem, .. } = sources;
     let (hostname, domain) = hostname_and_domain(pod, &node.dns.cluster_domain)?;
     let aliases = &pod.spec.host_aliases;
-    let read = |error: std::io::Error| ContainerConfigError::new(crate::volumes::plugin::io_text(&error));
+    let read = |error: std::io::Error| ContainerConfigError::new(outbound::io_text(&error));
     let text = match pod.spec.host_network {
         true => hosts::host_network_hosts(&std::fs::read_to_string(&node.hosts_file).map_err(read)?, aliases),
         false => hosts::pod_hosts(sources.pod_ips, &hostname, &domain, aliases),

@@ -14,6 +14,7 @@ use names::node::{
     CONFIG_MAP_PLUGIN, DOWNWARD_API_PLUGIN, EMPTY_DIR_PLUGIN, LOCAL_VOLUME_PLUGIN, PROJECTED_PLUGIN,
     SECRET_PLUGIN,
 };
+use outbound::io_text;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -250,12 +251,4 @@ fn set_up_local(
         Some((group, policy)) => set_group(path, group, false, policy, filesystem),
         None => Ok(()),
     }
-}
-
-/// An error in the words of Go: in lower case, without the number.
-pub fn io_text(error: &io::Error) -> String {
-    let text = error.to_string();
-    let Some((text, _)) = text.split_once(" (os error ") else { return text };
-    let mut chars = text.chars();
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }

@@ -35,7 +35,7 @@ pub fn load(file: &Path, bin_dir: &Path) -> Result<Vec<ProviderConfig>, String> 
         return Err("credential provider config path is empty".to_owned());
     }
     let text = std::fs::read(file).map_err(|error| {
-        let error = crate::volumes::plugin::io_text(&error);
+        let error = outbound::io_text(&error);
         let shown = file.display();
         format!(
             "unable to read external registry credential provider configuration from {shown:?}: open {shown}: {error}",
