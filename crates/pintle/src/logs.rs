@@ -9,14 +9,16 @@
 //! errors, 1 and 2 events, 3 also requests, 4 details, from 6 on everything, from 8 on also the libraries. It can be
 //! changed at run time.
 
-use crate::options::ConfigErrors;
-use crate::options::gates::LOGGING_GATE;
+use crate::flags::any_duration;
+use crate::log_output::LogOutput;
+use crate::options::gates::{LOGGING_GATE, STREAMS_GATE};
+use crate::options::{ConfigErrors, FeatureGates};
 use clap::{ArgAction, Args, ValueEnum};
+use schema::quantity::Quantity;
 use std::fmt::{self, Write as _};
-use std::io::stderr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
@@ -43,6 +45,39 @@ pub struct Logs {
     /// The format of the log
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Format::Text)]
     pub logging_format: Format,
+
+    /// In JSON, write errors to standard error and all other lines to standard output; needs the feature gate
+    /// LoggingAlphaOptions
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub log_json_split_stream: bool,
+
+    /// The size of the buffer for standard output in split streams, such as 64Ki, or 0 for none; needs the feature gate
+    /// LoggingAlphaOptions
+    #[arg(long, value_name = "QUANTITY", value_parser = byte_size, default_value = "0")]
+    pub log_json_info_buffer_size: usize,
+
+    /// How often the buffer of split streams is written
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5s")]
+    pub log_flush_frequency: Duration,
+}
+
+impl Default for Logs {
+    fn default() -> Self {
+        Logs {
+            verbosity: 0,
+            vmodule: Vec::new(),
+            logging_format: Format::default(),
+            log_json_split_stream: false,
+            log_json_info_buffer_size: 0,
+            log_flush_frequency: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Parses a number of bytes; a negative one is zero.
+pub fn byte_size(text: &str) -> Result<usize, String> {
+    let size: Quantity = text.parse().map_err(|_| "must be a quantity, such as 64Ki".to_owned())?;
+    Ok(usize::try_from(size.whole()).unwrap_or(0))
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -68,11 +103,26 @@ fn minimum_level(level: u8) -> &'static str {
 }
 
 impl Logs {
-    /// Checks that the format is allowed.
-    pub fn check(&self, shaped: bool, errors: &mut ConfigErrors) {
-        if self.logging_format == Format::Json && !shaped {
+    /// Checks that the feature gates allow the options.
+    pub fn check(&self, gates: &FeatureGates, errors: &mut ConfigErrors) {
+        if self.logging_format == Format::Json && !gates.is_named_open(LOGGING_GATE) {
             errors
                 .add("--logging-format", format!("--feature-gates {LOGGING_GATE}=true is required for json"));
+        }
+        let options = [
+            ("--log-json-split-stream", self.log_json_split_stream),
+            ("--log-json-info-buffer-size", self.log_json_info_buffer_size > 0),
+        ];
+        for (option, _) in options.iter().filter(|(_, set)| *set && !gates.is_named_open(STREAMS_GATE)) {
+            errors.add(option, format!("--feature-gates {STREAMS_GATE}=true is required"));
+        }
+    }
+
+    fn output(&self) -> LogOutput {
+        if self.logging_format == Format::Json && self.log_json_split_stream {
+            LogOutput::split(self.log_json_info_buffer_size, self.log_flush_frequency)
+        } else {
+            LogOutput::Stderr
         }
     }
 
@@ -120,12 +170,12 @@ impl Verbosity {
     }
 }
 
-/// Initializes the log on stderr.
+/// Initializes the log.
 pub fn init(args: &Logs, errors: &mut ConfigErrors) -> Verbosity {
     let modules = args.modules(errors);
     let given = EnvFilter::try_from_env(VARIABLE).ok();
     let (layer, handle) = reload::Layer::new(given.unwrap_or_else(|| filter(args.verbosity, &modules)));
-    let lines = tracing_subscriber::fmt::layer().event_format(args.logging_format).with_writer(stderr);
+    let lines = tracing_subscriber::fmt::layer().event_format(args.logging_format).with_writer(args.output());
     // the error would mean that a log is set up already
     let _ = tracing_subscriber::registry().with(layer).with(lines).try_init();
     let change = move |level| {
@@ -329,7 +379,7 @@ mod tests {
         assert!(level("much").is_err());
         let mut errors = ConfigErrors::default();
         let vmodule = ["store=4", "a*=2", "x"].map(str::to_owned).to_vec();
-        let logs = Logs { verbosity: 0, vmodule, logging_format: Format::Text };
+        let logs = Logs { vmodule, ..Logs::default() };
         assert_eq!(logs.modules(&mut errors), ",store=debug");
         let message = errors.check().unwrap_err().to_string();
         assert!(message.contains("\"a*=2\"") && message.contains("\"x\""), "{message}");

@@ -19,6 +19,7 @@ mod flags;
 mod host;
 mod in_process;
 mod kubeconfig;
+mod log_output;
 mod logs;
 mod node_agent;
 mod options;
@@ -49,6 +50,12 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(exit) => return exit.report(),
     };
+    let status = run(cli);
+    log_output::flush();
+    status
+}
+
+fn run(cli: Cli) -> ExitCode {
     if let Command::Nodeagent(args) = &cli.command {
         return node_agent::run(&args.arguments);
     }

@@ -70,7 +70,7 @@ impl ServerConfig {
         let feature_gates = args.features.read(&mut errors);
         let gates = feature_gates.server_gates();
         let sealing = args.store.sealing(&names, gates.kms_v2, &mut errors);
-        args.logs.check(feature_gates.allows_json_logs(), &mut errors);
+        args.logs.check(&feature_gates, &mut errors);
         identity.service_accounts.tracks_use = gates.legacy_token_tracking;
         let (opened, closed) = feature_gates.kind_gates();
         let audit = args.audit.read(&names, beside, &mut errors);

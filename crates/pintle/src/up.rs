@@ -277,6 +277,7 @@ async fn run_until_stopped(
             if let Some(written) = written {
                 written.remove_if_temporary();
             }
+            crate::log_output::flush();
             std::process::exit(130)
         }
     }

@@ -80,8 +80,8 @@ const PROC_SYS: &str = "/proc/sys";
 /// Runs the agent until it is dropped.
 pub async fn run(parts: Parts) -> Result<(), StartError> {
     let Parts { configuration, flags, names, world, .. } = &parts;
-    for field in configuration.ineffective_fields() {
-        tracing::warn!(field, "this field of the configuration has no effect");
+    for (field, why) in configuration.ineffective_fields() {
+        tracing::warn!(field, why, "this field of the configuration has no effect");
     }
     let lock = acquire_lock(flags, world).await?;
     let counters = AgentMetrics::new(parts.registry.clone());

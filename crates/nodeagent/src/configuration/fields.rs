@@ -12,8 +12,8 @@ pub struct FieldRow {
     pub ty: &'static str,
     pub default: Option<&'static str>,
     pub flag: Option<&'static str>,
-    /// Whether it is accepted without effect.
-    pub is_ignored: bool,
+    /// Why it has no effect, if it has none.
+    pub why_ignored: Option<&'static str>,
 }
 
 impl FieldRow {
@@ -35,11 +35,11 @@ impl FieldRow {
 /// All fields, in the order of the table.
 pub fn rows() -> impl Iterator<Item = FieldRow> {
     include_str!("fields.txt").lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
-        let mut words = line.split(' ');
+        let mut words = line.splitn(5, ' ');
         let (path, ty, default, flag) = (words.next()?, words.next()?, words.next()?, words.next()?);
         let some = |word: &'static str| Some(word).filter(|word| *word != "-");
-        let is_ignored = words.next() == Some("ignored");
-        Some(FieldRow { path, ty, default: some(default), flag: some(flag), is_ignored })
+        let why_ignored = words.next().and_then(|rest| rest.strip_prefix("ignored: "));
+        Some(FieldRow { path, ty, default: some(default), flag: some(flag), why_ignored })
     })
 }
 

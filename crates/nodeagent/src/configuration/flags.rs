@@ -7,7 +7,7 @@ use schema::Value;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Flags that are no fields of the configuration: name, type, default and effect; a dash is no effect.
+/// Flags that are no fields of the configuration: name, type, default and effect; behind a dash is why there is none.
 const OWN: &[(&str, &str, &str, &str)] = &[
     (
         "bootstrap-kubeconfig",
@@ -16,7 +16,7 @@ const OWN: &[(&str, &str, &str, &str)] = &[
         "Credentials with which a node without a kubeconfig requests its first certificate",
     ),
     ("cert-dir", "string", "/var/lib/kubelet/pki", "Where the agent keeps its certificates"),
-    ("cloud-config", "string", "", "-"),
+    ("cloud-config", "string", "", "- there is no cloud provider code"),
     (
         "cloud-provider",
         "string",
@@ -24,7 +24,7 @@ const OWN: &[(&str, &str, &str, &str)] = &[
         "With `external` the node has a taint until a cloud controller has initialized it",
     ),
     ("config", "string", "", "The file of the configuration"),
-    ("container-runtime", "string", "remote", "-"),
+    ("container-runtime", "string", "remote", "- every runtime is remote"),
     (
         "container-runtime-endpoint",
         "string",
@@ -43,7 +43,7 @@ const OWN: &[(&str, &str, &str, &str)] = &[
         "false",
         "Whether thresholds of eviction are not held back from pods",
     ),
-    ("experimental-mounter-path", "string", "", "-"),
+    ("experimental-mounter-path", "string", "", "- the agent mounts volumes with system calls"),
     ("hostname-override", "string", "", "The name of the node instead of the host name"),
     (
         "image-credential-provider-bin-dir",
@@ -95,38 +95,73 @@ const OWN: &[(&str, &str, &str, &str)] = &[
     ),
     ("register-schedulable", "bool", "true", "Whether the node is registered as schedulable"),
     ("root-dir", "string", "/var/lib/kubelet", "Where the agent keeps pods and volumes"),
-    ("runtime-cgroups", "string", "", "-"),
-    // flags of upstream's metrics library, without effect
-    ("application-metrics-count-limit", "int32", "100", "-"),
-    ("azure-container-registry-config", "string", "", "-"),
+    ("runtime-cgroups", "string", "", "The cgroup of the runtime, whose usage is part of `/stats/summary`"),
+    // flags of upstream's metrics library
+    ("application-metrics-count-limit", "int32", "100", "- containers' own metrics are not collected"),
+    (
+        "azure-container-registry-config",
+        "string",
+        "",
+        "- there is no cloud provider code: credentials of registries come from plugins",
+    ),
     (
         "boot-id-file",
         "string",
         "/proc/sys/kernel/random/boot_id",
         "Files that identify the start of the machine; the first one counts",
     ),
-    ("container-hints", "string", "/etc/cadvisor/container_hints.json", "-"),
-    ("containerd", "string", "/run/containerd/containerd.sock", "-"),
-    ("containerd-namespace", "string", names::node::CONTAINERD_NAMESPACE, "-"),
-    ("enable-load-reader", "bool", "false", "-"),
-    ("event-storage-age-limit", "string", "default=24h", "-"),
-    ("event-storage-event-limit", "string", "default=100000", "-"),
-    ("global-housekeeping-interval", "duration", "1m0s", "-"),
-    ("housekeeping-interval", "duration", "1s", "-"),
-    ("log-cadvisor-usage", "bool", "false", "-"),
+    (
+        "container-hints",
+        "string",
+        "/etc/cadvisor/container_hints.json",
+        "- usage is read from the kernel and the runtime when it is requested",
+    ),
+    (
+        "containerd",
+        "string",
+        "/run/containerd/containerd.sock",
+        "- usage of containers comes from the runtime of `--container-runtime-endpoint`",
+    ),
+    (
+        "containerd-namespace",
+        "string",
+        names::node::CONTAINERD_NAMESPACE,
+        "- usage of containers comes from the runtime of `--container-runtime-endpoint`",
+    ),
+    ("enable-load-reader", "bool", "false", "- loads of containers are not read"),
+    ("event-storage-age-limit", "string", "default=24h", "- events of containers are not stored"),
+    ("event-storage-event-limit", "string", "default=100000", "- events of containers are not stored"),
+    (
+        "global-housekeeping-interval",
+        "duration",
+        "1m0s",
+        "- usage is read from the kernel and the runtime when it is requested",
+    ),
+    (
+        "housekeeping-interval",
+        "duration",
+        "1s",
+        "- usage is read from the kernel and the runtime when it is requested",
+    ),
+    (
+        "log-cadvisor-usage",
+        "bool",
+        "false",
+        "- usage is read from the kernel and the runtime when it is requested",
+    ),
     (
         "machine-id-file",
         "string",
         "/etc/machine-id,/var/lib/dbus/machine-id",
         "Files that identify the machine; the first one counts",
     ),
-    ("storage-driver-buffer-duration", "duration", "1m0s", "-"),
-    ("storage-driver-db", "string", "cadvisor", "-"),
-    ("storage-driver-host", "string", "localhost:8086", "-"),
-    ("storage-driver-password", "string", "root", "-"),
-    ("storage-driver-secure", "bool", "false", "-"),
-    ("storage-driver-table", "string", "stats", "-"),
-    ("storage-driver-user", "string", "root", "-"),
+    ("storage-driver-buffer-duration", "duration", "1m0s", "- usage is not sent to a database"),
+    ("storage-driver-db", "string", "cadvisor", "- usage is not sent to a database"),
+    ("storage-driver-host", "string", "localhost:8086", "- usage is not sent to a database"),
+    ("storage-driver-password", "string", "root", "- usage is not sent to a database"),
+    ("storage-driver-secure", "bool", "false", "- usage is not sent to a database"),
+    ("storage-driver-table", "string", "stats", "- usage is not sent to a database"),
+    ("storage-driver-user", "string", "root", "- usage is not sent to a database"),
 ];
 
 /// Flags whose values Go's own flag package reads; its errors say less.
@@ -370,18 +405,29 @@ pub struct FlagRow {
     pub name: &'static str,
     pub ty: &'static str,
     pub default: &'static str,
-    /// The effect, if it has any.
-    pub effect: Option<String>,
+    /// The effect, or why it has none.
+    pub effect: Result<String, &'static str>,
+}
+
+impl FlagRow {
+    /// The sentence of the flag in help and documentation.
+    pub fn description(&self) -> String {
+        match &self.effect {
+            Ok(effect) => effect.clone(),
+            Err(why) => format!("No effect: {why}"),
+        }
+    }
 }
 
 /// All flags by name.
 pub fn rows() -> Vec<FlagRow> {
     let own = OWN.iter().map(|&(name, ty, default, effect)| {
-        let effect = Some(effect).filter(|it| *it != "-").map(str::to_owned);
+        let effect = effect.strip_prefix("- ").map_or_else(|| Ok(effect.to_owned()), Err);
         FlagRow { name, ty, default, effect }
     });
     let fields = fields::rows().filter_map(|row| {
-        let effect = (!row.is_ignored).then(|| format!("Sets `{}` of the configuration", row.path));
+        let effect =
+            row.why_ignored.map_or_else(|| Ok(format!("Sets `{}` of the configuration", row.path)), Err);
         Some(FlagRow { name: row.flag?, ty: row.base(), default: row.default.unwrap_or(""), effect })
     });
     let mut all: Vec<_> = own.chain(fields).collect();
@@ -389,9 +435,9 @@ pub fn rows() -> Vec<FlagRow> {
     all
 }
 
-/// Fields of the configuration file that are accepted without effect.
-pub fn ignored_fields() -> Vec<&'static str> {
-    fields::rows().filter(|row| row.is_ignored).map(|row| row.path).collect()
+/// Fields of the configuration file that are accepted without effect, and why they have none.
+pub fn ignored_fields() -> Vec<(&'static str, &'static str)> {
+    fields::rows().filter_map(|row| Some((row.path, row.why_ignored?))).collect()
 }
 
 /// The list of flags.
@@ -399,9 +445,10 @@ pub fn help() -> String {
     let mut text = String::from(
         "Runs the pods of this node.\n\nUsage: pintle nodeagent [FLAGS]\n\n--write-config prints the configuration with all defaults, and ends.\n\nFlags:\n",
     );
-    for FlagRow { name, ty, default, effect } in rows() {
+    for row in rows() {
+        let effect = row.description().replace('`', "");
+        let FlagRow { name, ty, default, .. } = row;
         let default = if default.is_empty() { String::new() } else { format!(" (default {default})") };
-        let effect = effect.unwrap_or_else(|| "Accepted without effect".to_owned()).replace('`', "");
         text.push_str(&format!("  --{name} {ty}\n      {effect}{default}\n"));
     }
     text

@@ -81,11 +81,11 @@ impl Configuration {
         encode::json(&self.tree, fields::table())
     }
 
-    /// The fields without effect that differ from their defaults.
-    pub fn ineffective_fields(&self) -> Vec<&'static str> {
+    /// The fields without effect that differ from their defaults, and why they have none.
+    pub fn ineffective_fields(&self) -> Vec<(&'static str, &'static str)> {
         let defaults = Configuration::default();
         let is_set = |row: &FieldRow| self.tree.at(&row.steps()) != defaults.tree.at(&row.steps());
-        fields::rows().filter(|row| row.is_ignored && is_set(row)).map(|row| row.path).collect()
+        fields::rows().filter(is_set).filter_map(|row| Some((row.path, row.why_ignored?))).collect()
     }
 
     pub fn at(&self, path: &[&str]) -> Option<&Value> {
@@ -174,7 +174,8 @@ mod tests {
         given.set(&["contentType"], "application/json".to_owned());
         given.set(&["maxPods"], 5);
         let fields = Configuration::with_defaults(given).ineffective_fields();
-        assert_eq!(fields, ["enableContentionProfiling", "contentType"]);
+        let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["enableContentionProfiling", "contentType"]);
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl ManagerConfig {
         let mut errors = ConfigErrors::default();
         let names = args.dialect.read(&mut errors);
         let feature_gates = args.features.read(&mut errors);
-        args.logs.check(feature_gates.allows_json_logs(), &mut errors);
+        args.logs.check(&feature_gates, &mut errors);
         let metrics = args.metrics.read(&mut errors);
         let target = args.target(&names, &mut errors);
         let mut loops = registry::Options { gates: feature_gates.controller_gates(), ..Default::default() };
@@ -176,6 +176,7 @@ impl Manager {
             () = candidate.keep() => {
                 // another manager may start at any moment, so nothing is finished first
                 let _ = writeln!(std::io::stderr(), "pintle: lost the lease {name}: another manager may hold it now");
+                crate::log_output::flush();
                 std::process::exit(1)
             }
         }

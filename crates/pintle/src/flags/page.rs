@@ -66,7 +66,7 @@ pub fn render(program: &Command) -> String {
 /// The node agent reads its command line itself, as upstream's does: most of it are fields of its configuration.
 fn write_node_agent(page: &mut String) {
     let rows = configuration::flag_rows();
-    let ignored = rows.iter().filter(|it| it.effect.is_none()).count();
+    let ignored = rows.iter().filter(|it| it.effect.is_err()).count();
     let _ = write!(
         page,
         "\n## pintle nodeagent\n\nA link named `kubelet` or `nodeagent` also runs this command. Of upstream's {} flags, \
@@ -77,15 +77,15 @@ fn write_node_agent(page: &mut String) {
     );
     for row in &rows {
         let default = if row.default.is_empty() { String::new() } else { format!("`{}`", row.default) };
-        let effect = row.effect.as_deref().unwrap_or("Accepted without effect").replace('|', "\\|");
+        let effect = row.description().replace('|', "\\|");
         let _ = writeln!(page, "| `--{}` | {default} | {effect} |", row.name);
     }
-    let fields: Vec<String> = configuration::ignored_fields().iter().map(|it| format!("`{it}`")).collect();
-    let _ = write!(
-        page,
-        "\nFields of the configuration file that are checked and have no effect: {}.\n",
-        fields.join(", ")
+    page.push_str(
+        "\nFields of the configuration file that are checked and have no effect:\n\n| field | why |\n|---|---|\n",
     );
+    for (field, why) in configuration::ignored_fields() {
+        let _ = writeln!(page, "| `{field}` | {why} |");
+    }
 }
 
 fn write_component(page: &mut String, component: &Component, command: &Command) {

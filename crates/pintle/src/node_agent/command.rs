@@ -16,6 +16,7 @@ use nodeagent::configuration::{Configuration, Flags, Gate, Gates, Loaded, StartE
 use std::io::{Write as _, stderr, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Runs the agent with the arguments after its name.
 pub fn run(arguments: &[String]) -> ExitCode {
@@ -128,8 +129,18 @@ fn log(configuration: &Configuration) -> anyhow::Result<logs::Verbosity> {
     let modules = configuration.at(&["logging", "vmodule"]).and_then(schema::Value::as_list).unwrap_or(&[]);
     let level = |it: &schema::Value| it.at(&["verbosity"]).and_then(schema::Value::as_int).unwrap_or(0);
     let vmodule = modules.iter().map(|it| format!("{}={}", it.text(&["filePattern"]), level(it))).collect();
-    let logs =
-        Logs { verbosity: u8::try_from(verbosity).unwrap_or(u8::MAX), vmodule, logging_format: format };
+    let flush = configuration.at(&["logging", "flushFrequency"]).and_then(schema::Value::as_int).unwrap_or(0);
+    let json = ["logging", "options", "json"];
+    let split = configuration.at(&[&json[..], &["splitStream"]].concat());
+    let size = configuration.text(&[&json[..], &["infoBufferSize"]].concat());
+    let logs = Logs {
+        verbosity: u8::try_from(verbosity).unwrap_or(u8::MAX),
+        vmodule,
+        logging_format: format,
+        log_json_split_stream: split.and_then(schema::Value::as_bool).unwrap_or(false),
+        log_json_info_buffer_size: logs::byte_size(size).unwrap_or(0),
+        log_flush_frequency: Duration::from_nanos(u64::try_from(flush).unwrap_or(0)),
+    };
     let mut errors = ConfigErrors::default();
     let verbosity = logs::init(&logs, &mut errors);
     errors.check()?;

@@ -99,9 +99,9 @@ impl FeatureGates {
         self.0.get(gate.name).copied().unwrap_or(gate.open)
     }
 
-    /// Whether the log may be JSON.
-    pub fn allows_json_logs(&self) -> bool {
-        gates::all().any(|gate| gate.name == gates::LOGGING_GATE && self.is_open(&gate))
+    /// Whether the gate of a name is open.
+    pub fn is_named_open(&self, name: &str) -> bool {
+        gates::all().any(|gate| gate.name == name && self.is_open(&gate))
     }
 
     /// The gates of kinds and fields that differ from their defaults: the enabled and the disabled ones.

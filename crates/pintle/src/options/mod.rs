@@ -42,7 +42,7 @@ pub use cors::Cors;
 pub use dialect::Dialect;
 pub use egress::EgressOptions;
 pub use etcd::Etcd;
-pub use features::Features;
+pub use features::{FeatureGates, Features};
 pub use kubelet::Kubelet;
 pub use limits::Limits;
 pub use observability::{MetricsOptions, Observability};

@@ -48,7 +48,7 @@ impl SchedulerConfig {
         let mut errors = ConfigErrors::default();
         let names = args.dialect.read(&mut errors);
         let feature_gates = args.features.read(&mut errors);
-        args.logs.check(feature_gates.allows_json_logs(), &mut errors);
+        args.logs.check(&feature_gates, &mut errors);
         let metrics = args.metrics.read(&mut errors);
         let gates = feature_gates.server_gates();
         let read = read_configuration(args, &names, SchedulerGates::new(&feature_gates), &mut errors);
@@ -256,6 +256,7 @@ impl SchedulerProcess {
             () = candidate.keep() => {
                 // another scheduler may start at any moment, so nothing is finished first
                 let _ = writeln!(std::io::stderr(), "pintle: lost the lease {lease}: another scheduler may hold it now");
+                crate::log_output::flush();
                 std::process::exit(1)
             }
         }

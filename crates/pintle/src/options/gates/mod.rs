@@ -148,6 +148,8 @@ pub const CONTROLLER_GATES: &[ControllerGate] = &[
 
 /// The gate of JSON logs.
 pub const LOGGING_GATE: &str = "LoggingBetaOptions";
+/// The gate of the streams of JSON logs.
+pub const STREAMS_GATE: &str = "LoggingAlphaOptions";
 
 /// Gates without effect, by the reason.
 const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
@@ -220,6 +222,11 @@ pub fn effect(name: &str) -> Option<&'static str> {
     }
     if name == LOGGING_GATE {
         return Some("JSON logs are allowed (`--logging-format`)");
+    }
+    if name == STREAMS_GATE {
+        return Some(
+            "JSON logs may have two streams (`--log-json-split-stream`, `--log-json-info-buffer-size`)",
+        );
     }
     let kinds = kind_effect(name)
         .or_else(|| guards_kinds(name).then_some("kinds of this feature are served, if their version is"));
