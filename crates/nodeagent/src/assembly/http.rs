@@ -13,7 +13,7 @@ use crate::server::{
     AuthenticationOptions, AuthorizationOptions, ClientReviews, PodView, Reviews, ServerDeps, ServerOptions,
     TlsOptions, bind, serve as serve_http,
 };
-use crate::stats::{AgentMetrics, StatsSources, Usage, VolumeUsage};
+use crate::stats::{AgentMetrics, StatsSources, SystemCgroups, Usage, VolumeUsage};
 use crate::status::writer::StatusWriter;
 use crate::volumes::VolumeManager;
 use api::core::v1::Pod;
@@ -155,6 +155,11 @@ pub async fn serve(
         log_dir: stats.log_dir,
         machine: stats.machine,
         cgroups: Some(stats.cgroups),
+        system_cgroups: SystemCgroups {
+            agent: configuration.text(&["kubeletCgroups"]).to_owned(),
+            runtime: parts.flags.text("runtime-cgroups").to_owned(),
+            system: configuration.text(&["systemCgroups"]).to_owned(),
+        },
         metrics: stats.metrics.clone(),
         volumes: VolumeUsage::new(
             stats.volumes,

@@ -4,7 +4,10 @@ use super::tests::TestServer;
 use crate::resource_managers::unix_server::{bind, serve};
 use crate::runtime::Runtime;
 use crate::runtime::cri::CriRuntime;
+use api::core::v1::Node;
 use bytes::Bytes;
+use client::Api;
+use client::transport::{self, Rate};
 use grpc::otlp::any_value::Value;
 use grpc::otlp::span::SpanKind;
 use grpc::otlp::trace_service_server::{TraceService, TraceServiceServer};
@@ -12,15 +15,19 @@ use grpc::otlp::{ExportTraceServiceRequest, ExportTraceServiceResponse, Span};
 use grpc::tonic::body::Body;
 use grpc::tonic::{Request, Response, Status};
 use http::HeaderMap;
-use http_body_util::StreamBody;
+use http_body_util::{Full, StreamBody};
 use hyper::body::Frame;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use metrics::Registry;
-use outbound::Dialer;
 use outbound::trace::{Tracer, TracerOptions};
+use outbound::{Dialer, Target};
 use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tower_service::Service;
 
@@ -98,6 +105,17 @@ fn start_runtime(socket: &Path, parents: &Arc<Mutex<Vec<String>>>) -> JoinHandle
     }))
 }
 
+/// A tracer that samples nothing by itself.
+fn start_tracer(endpoint: &str) -> Arc<Tracer> {
+    let options = TracerOptions {
+        endpoint: endpoint.parse().unwrap(),
+        per_million: 0,
+        resource: vec![("service.name", "kubelet".to_owned()), ("host.name", "n".to_owned())],
+    };
+    let world: env::World = env::Seeded::new(1_700_000_000, 7);
+    Arc::new(Tracer::start(options, Dialer::Direct, world, &Registry::default()))
+}
+
 #[tokio::test]
 async fn requests_and_calls_to_the_runtime_are_spans() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,13 +123,7 @@ async fn requests_and_calls_to_the_runtime_are_spans() {
     let (collector, parents) = (Collector::default(), Arc::default());
     let collecting = collector.start(&folder.path().join("otlp"));
     let serving = start_runtime(&folder.path().join("cri"), &parents);
-    let options = TracerOptions {
-        endpoint: socket("otlp").parse().unwrap(),
-        per_million: 0,
-        resource: vec![("service.name", "kubelet".to_owned()), ("host.name", "n".to_owned())],
-    };
-    let world: env::World = env::Seeded::new(1_700_000_000, 7);
-    let tracer = Arc::new(Tracer::start(options, Dialer::Direct, world, &Registry::default()));
+    let tracer = start_tracer(&socket("otlp"));
     let runtime = CriRuntime::new(&socket("cri"), None, None, Some(tracer.clone())).unwrap();
     // nothing is sampled by itself
     runtime.version().await.unwrap();
@@ -152,6 +164,71 @@ async fn requests_and_calls_to_the_runtime_are_spans() {
     );
     assert_eq!(attribute(pods, "http.status_code"), "200");
     assert_eq!(hex(&pods.parent_span_id), &PARENT[36..52]);
+    collecting.abort();
+    serving.abort();
+}
+
+/// An API server with one node. It keeps the spans that call it.
+async fn start_api_server(parents: &Arc<Mutex<Vec<String>>>) -> (String, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let parents = parents.clone();
+    let serving = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let parents = parents.clone();
+            let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                let header = request.headers().get("traceparent").map(|it| it.to_str().unwrap().to_owned());
+                parents.lock().extend(header);
+                let status = if request.uri().path().ends_with("/nodes/n") { 200 } else { 404 };
+                let body = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}"#;
+                let response = http::Response::builder().status(status).body(Full::new(Bytes::from(body)));
+                std::future::ready(response)
+            });
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    (url, serving)
+}
+
+#[tokio::test]
+async fn requests_to_the_api_server_are_spans() {
+    let folder = tempfile::tempdir().unwrap();
+    let (collector, parents) = (Collector::default(), Arc::default());
+    let collecting = collector.start(&folder.path().join("otlp"));
+    let (url, serving) = start_api_server(&parents).await;
+    let tracer = start_tracer(&format!("unix://{}", folder.path().join("otlp").display()));
+    let world: env::World = env::Seeded::new(1_700_000_000, 7);
+    let metrics = client::Metrics::new(Arc::default());
+    let target = Target { url: url.clone(), ..Target::default() };
+    let transport =
+        transport::transport(&target, "kubelet", &metrics).unwrap().traced_by(Some(tracer.clone()));
+    let nodes = Api::<Node>::all(&transport::client(&transport, Rate::default(), &world));
+    // nothing is sampled by itself
+    nodes.get("n").await.unwrap();
+    let parent = http::HeaderValue::from_static(PARENT);
+    outbound::within(parent.clone(), nodes.get("n")).await.unwrap();
+    outbound::within(parent, nodes.get("absent")).await.unwrap_err();
+    tracer.flush().await;
+
+    let spans = collector.spans("HTTP GET");
+    let [found, absent] = &spans[..] else { panic!("{spans:?}") };
+    assert_eq!(attribute(found, "http.url"), format!("{url}/api/v1/nodes/n"));
+    assert_eq!(
+        (attribute(found, "http.method"), attribute(found, "http.status_code")),
+        ("GET".into(), "200".into())
+    );
+    assert_eq!(attribute(absent, "http.status_code"), "404");
+    assert!(found.status.is_none() && absent.status.is_some());
+    for span in &spans {
+        assert_eq!(span.kind, i32::from(SpanKind::Client));
+        assert_eq!(
+            (hex(&span.trace_id), hex(&span.parent_span_id)),
+            (PARENT[3..35].into(), PARENT[36..52].into())
+        );
+    }
+    let received: Vec<String> = parents.lock().clone();
+    let sent = [found, absent].map(|span| format!("00-{}-{}-01", &PARENT[3..35], hex(&span.span_id)));
+    assert_eq!(received, sent, "the server sees the spans that call it");
     collecting.abort();
     serving.abort();
 }

@@ -6,6 +6,7 @@
 //! | `filesystem` | space and inodes of filesystems |
 //! | `rates` | CPU rates from two readings |
 //! | `cgroup_usage`, `processes` | usage of cgroups and processes, from the kernel's files |
+//! | `system_containers` | usage of cgroups that are no pods |
 //! | `volume_usage` | usage of volumes, kept for a while |
 //! | `summary` | the summary as JSON |
 //! | `exposition` | a page of metrics from a table of families |
@@ -26,11 +27,13 @@ mod rates;
 mod resource;
 pub mod runtime_meter;
 mod summary;
+mod system_containers;
 mod usage;
 mod volume_usage;
 
 pub use counters::AgentMetrics;
 pub use filesystem::{FilesystemUsage, filesystem};
+pub use system_containers::SystemCgroups;
 pub use usage::{StatsSources, Usage};
 pub use volume_usage::VolumeUsage;
 

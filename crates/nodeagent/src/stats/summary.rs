@@ -4,6 +4,7 @@ use super::agent_page::size_of;
 use super::cgroup_usage::{self, CgroupUsage};
 use super::filesystem::{FilesystemUsage, filesystem};
 use super::processes::{self, Interface};
+use super::system_containers::{StartTimes, SystemContainer};
 use super::usage::{ContainerUsage, Usage};
 use super::volume_usage::VolumeStats;
 use crate::runtime::{FilesystemStats, InterfaceStats, SandboxStats};
@@ -105,13 +106,19 @@ impl Usage {
             summary["network"] = network_summary(now, &interfaces);
         }
         if let Some(cgroups) = &self.sources.cgroups {
-            let usage = cgroup_usage::read(cgroups.files(), &cgroups.root_path());
-            summary["systemContainers"] = json!([{
-                "name": "pods",
-                "startTime": format_time(node.boot_time),
-                "cpu": self.cpu("pods", now, usage.cpu_nanos),
-                "memory": memory_summary(now, &usage),
-            }]);
+            let sources = &self.sources;
+            let start_times = StartTimes { agent: self.start_time as i64, pods: node.boot_time };
+            let pods = cgroups.root_path();
+            let all = sources.system_cgroups.read(cgroups.files(), &sources.proc, &pods, start_times);
+            let container = |it: &SystemContainer| {
+                json!({
+                    "name": it.name,
+                    "startTime": format_time(it.start_time),
+                    "cpu": self.cpu(it.name, now, it.usage.cpu_nanos),
+                    "memory": memory_summary(now, &it.usage),
+                })
+            };
+            summary["systemContainers"] = all.iter().map(container).collect();
         }
         if let Some(usage) = filesystem(&self.sources.root_dir) {
             summary["fs"] = filesystem_summary(now, usage, None);

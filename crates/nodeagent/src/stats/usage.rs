@@ -2,6 +2,7 @@
 
 use super::counters::AgentMetrics;
 use super::rates::Rates;
+use super::system_containers::SystemCgroups;
 use super::volume_usage::VolumeUsage;
 use crate::cgroups::CgroupManager;
 use crate::node::Machine;
@@ -27,6 +28,7 @@ pub struct StatsSources {
     pub log_dir: PathBuf,
     pub machine: Machine,
     pub cgroups: Option<Arc<CgroupManager>>,
+    pub system_cgroups: SystemCgroups,
     pub metrics: AgentMetrics,
     pub volumes: VolumeUsage,
     /// When the runtime's containers were last listed, in seconds since the epoch.
@@ -38,7 +40,7 @@ pub struct Usage {
     pub(super) sources: StatsSources,
     pub(super) rates: Rates,
     /// When the process began, in seconds since the epoch.
-    start_time: f64,
+    pub(super) start_time: f64,
 }
 
 /// Usage of one container, with the names of its pod.

@@ -9,6 +9,7 @@ use crate::pod_facts::hugepage_unit;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Controllers that pods are limited by.
 const CONTROLLERS: &[&str] = &["cpu", "memory", "pids", "hugetlb", "cpuset"];
@@ -84,6 +85,12 @@ impl CgroupFiles {
 
     pub fn exists(&self, path: &str) -> bool {
         self.directories(path).iter().all(|(name, directory)| *name == UNIFIED || directory.is_dir())
+    }
+
+    /// When the directories of a cgroup were made or last changed, the first of them; absent if there are none.
+    pub fn modified(&self, path: &str) -> Option<SystemTime> {
+        let directories = self.directories(path).into_iter().filter(|(name, _)| *name != UNIFIED);
+        directories.filter_map(|(_, directory)| directory.metadata().ok()?.modified().ok()).min()
     }
 
     /// Makes a cgroup and its ancestors.
