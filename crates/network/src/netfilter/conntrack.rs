@@ -72,8 +72,18 @@ impl Connection {
         if filters.is_empty() {
             return Ok(0);
         }
-        let is_selected = |connection: &TrackedConnection| filters.iter().any(|it| it.matches(connection));
-        let stale = self.dump(GET, family.number(), |_| (), |found| read(found).filter(is_selected))?;
+        self.delete_tracked_where(family, |connection| {
+            filters.iter().any(|filter| filter.matches(connection))
+        })
+    }
+
+    /// Deletes the connections that a function selects, and returns their number.
+    pub fn delete_tracked_where(
+        &mut self,
+        family: Family,
+        is_selected: impl Fn(&TrackedConnection) -> bool,
+    ) -> Result<usize, Error> {
+        let stale = self.dump(GET, family.number(), |_| (), |found| read(found).filter(&is_selected))?;
         let mut count = 0;
         for connection in stale {
             let header = Header { kind: DELETE, flags: ACK, family: family.number(), resource: 0 };

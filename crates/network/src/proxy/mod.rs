@@ -1,1 +1,38 @@
-//! The service proxy: addresses and ports of services, translated to those of their endpoints.
+//! The service proxy: addresses and ports of services, translated to those of their endpoints by nf_tables.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`service`], [`endpoint`] | services and endpoint slices as the rules need them, and the endpoints that a node uses |
+//! | [`rules`] | the table: sets, chains that all services share, chains by number of endpoints |
+//! | [`fragment`] | the elements and chains of one service |
+//! | [`state`] | all services; what changes becomes a batch of elements |
+//! | [`table_writer`] | writes batches, and the whole table after a failure |
+//! | [`run`] | the informers around them |
+//! | [`health_check`] | the ports on which load balancers look for local endpoints |
+//! | [`configuration`] | the configuration file and flags |
+//! | [`metrics`] | metrics under upstream's names |
+//!
+//! An address of a service is an element of a verdict map whose chain depends on the number of endpoints alone:
+//!
+//! ```text
+//! map services  { 10.96.0.10 . udp . 53 : goto cluster-2 }
+//! map endpoints { 10.96.0.10 . udp . 53 . 0 : 10.1.0.5 . 53, 10.96.0.10 . udp . 53 . 1 : 10.1.1.7 . 53 }
+//! chain cluster-2 { dnat to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints }
+//! ```
+//!
+//! So one more endpoint is one more element, and another verdict for the address; rules do not change. Only services
+//! with session affinity have chains of their own, and a set of clients for each endpoint.
+//!
+//! Rules stay when the process ends, and the next process continues with them.
+
+pub mod endpoint;
+pub mod fragment;
+pub mod rules;
+pub mod service;
+pub mod state;
+pub mod table_writer;
+
+#[cfg(test)]
+mod state_tests;
+#[cfg(test)]
+mod testing;
