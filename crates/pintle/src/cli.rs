@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::deployment_mode::DeploymentMode;
+use crate::dns::{Dns, DnsFlags};
 use crate::flags::{self, ParseError, ParsedLine};
 use crate::options::{Apiserver, ControllerManager, Controllers, LeaderElection, Scheduler};
 use crate::snapshot::{MigrateArgs, SnapshotArgs};
@@ -47,6 +48,7 @@ Examples:
                              the control loops alone
   pintle scheduler --help    the scheduler alone
   pintle nodeagent --help    the pods of this node
+  pintle dns --help          cluster DNS alone
   pintle convert --help      convert objects between JSON, YAML and protobuf
   pintle snapshot --help     save and restore all objects
   pintle migrate --help      from the embedded store to an etcd, and back";
@@ -68,6 +70,9 @@ pub enum Command {
     /// Run the pods of this node
     #[command(disable_help_flag = true)]
     Nodeagent(Nodeagent),
+    /// Start cluster DNS alone, against another API server
+    #[command(after_help = DNS_EXAMPLES)]
+    Dns(Box<Dns>),
     /// Convert objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Save, check or restore all objects of a cluster
@@ -109,8 +114,8 @@ pub struct Up {
     #[arg(long, value_name = "FILE")]
     pub nodeagent_config: Option<PathBuf>,
 
-    /// The components to run, comma-separated [default: apiserver,controller-manager,scheduler, and nodeagent where the
-    /// process is root and a container runtime listens]
+    /// The components to run, comma-separated [default: apiserver,controller-manager,scheduler, and nodeagent and dns
+    /// where the process is root and a container runtime listens]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse)]
     pub components: Option<Vec<Component>>,
 
@@ -118,6 +123,9 @@ pub struct Up {
     /// The first server makes one, cluster.token in the folder pki of its data directory
     #[arg(long, value_name = "FILE")]
     pub cluster_token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub dns: DnsFlags,
 
     #[command(flatten)]
     pub server: Apiserver,
@@ -209,6 +217,19 @@ impl Nodeagent {
     }
 }
 
+const DNS_EXAMPLES: &str = "\
+Examples:
+  pintle dns --kubeconfig dns.kubeconfig --cluster-ip 10.96.0.10
+      Answer for the services and pods of the cluster on this node's address, port 10053, and add this server to the
+      service kube-dns, which is created if there is none. Its user needs list and watch of services, endpointslices,
+      namespaces and nodes, and in the system namespace all verbs of services and endpointslices.
+
+  pintle dns --kubeconfig dns.kubeconfig --announce=false --dns-bind-address 127.0.0.1:5353
+      Look names up by hand: dig @127.0.0.1 -p 5353 kubernetes.default.svc.cluster.local
+
+  pintle dns --kubeconfig dns.kubeconfig --dns-stub-domain corp.example=10.1.0.53 --dns-upstream 9.9.9.9
+      Names of one domain from a server of their own, all others from another.";
+
 const CONVERT_EXAMPLES: &str = "\
 Examples:
   pintle convert -f pod.yaml -o json
@@ -260,6 +281,8 @@ pub enum Component {
     Scheduler,
     /// The pods of this machine.
     Nodeagent,
+    /// Cluster DNS.
+    Dns,
 }
 
 impl Component {
@@ -268,6 +291,7 @@ impl Component {
         ("controller-manager", Self::ControllerManager),
         ("scheduler", Self::Scheduler),
         ("nodeagent", Self::Nodeagent),
+        ("dns", Self::Dns),
     ];
 
     fn parse(text: &str) -> Result<Self, String> {

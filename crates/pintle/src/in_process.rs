@@ -12,6 +12,7 @@ use client::leader::{self, Candidate};
 use client::metrics::Metrics;
 use client::retry_after::RetryAfter;
 use env::World;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -74,6 +75,8 @@ pub struct InProcess {
     running: JoinHandle<()>,
     /// Releases the lease at shutdown.
     candidate: Option<Candidate>,
+    /// Cleans up at shutdown, after the work has ended.
+    at_stop: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 /// The identity of a component towards the server and other processes.
@@ -99,13 +102,21 @@ impl InProcess {
                 Some(candidate) => identity.lead(candidate, &work).await,
             }
         });
-        InProcess { running, candidate: releasing }
+        InProcess { running, candidate: releasing, at_stop: None }
+    }
+
+    /// The component with a clean-up at shutdown, after the work has ended.
+    pub fn and_then(self, at_stop: impl Future<Output = ()> + Send + 'static) -> Self {
+        InProcess { at_stop: Some(Box::pin(at_stop)), ..self }
     }
 
     /// Aborts the work: the next start finds what is unfinished.
     pub async fn stop(self) {
         self.running.abort();
         let _ = self.running.await;
+        if let Some(at_stop) = self.at_stop {
+            at_stop.await;
+        }
         // another server need not wait until the lease has run out
         if let Some(mut candidate) = self.candidate {
             let released = tokio::time::timeout(RELEASE_TIMEOUT, candidate.release()).await;

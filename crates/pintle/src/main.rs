@@ -14,6 +14,7 @@ mod controller_manager;
 mod convert;
 mod data_dir;
 mod deployment_mode;
+mod dns;
 mod files;
 mod flags;
 mod host;
@@ -90,6 +91,7 @@ fn config_errors(command: &Command) -> Vec<String> {
         Command::Apiserver(server) => ServerConfig::read(server, DeploymentMode::Standalone),
         Command::ControllerManager(args) => return controller_manager::config_errors(args),
         Command::Scheduler(args) => return scheduler::config_errors(args),
+        Command::Dns(args) => return dns::config_errors(args),
         Command::Nodeagent(_)
         | Command::Convert(_)
         | Command::Snapshot(_)
@@ -124,6 +126,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             let verbosity = init_log(&args.logs, &cli.warnings)?;
             let world = world::real()?;
             threads::runtime()?.block_on(controller_manager::controller_manager(*args, world, verbosity))
+        }
+        Command::Dns(args) => {
+            init_log(&args.logs, &cli.warnings)?;
+            let world = world::real()?;
+            threads::runtime()?.block_on(dns::dns(*args, world))
         }
         Command::Scheduler(args) => {
             let verbosity = init_log(&args.logs, &cli.warnings)?;

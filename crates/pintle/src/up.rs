@@ -19,6 +19,7 @@ use crate::cli::{self, Component, Up};
 use crate::control_loops;
 use crate::data_dir::{DataDir, Kubeconfig, store_directory};
 use crate::deployment_mode::DeploymentMode;
+use crate::dns::{self, DnsFlags};
 use crate::host::host_name;
 use crate::in_process::{InProcess, RunningFlag};
 use crate::logs::Verbosity;
@@ -28,6 +29,9 @@ use crate::pki::{self, ADMIN, CertifiedKey, Hosts, Pki};
 use crate::server_config::ServerConfig;
 use crate::signals::Signals;
 use crate::{files, kubeconfig, process_metrics, scheduler};
+
+/// The number of the DNS service's address in the range of services, counted from the first: the tenth.
+const DNS_ADDRESS: u32 = 9;
 
 /// Runs a control plane until a signal arrives.
 pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
@@ -44,6 +48,7 @@ pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<
             config: args.nodeagent_config.as_deref(),
             is_required: args.components.is_some() || args.nodeagent_config.is_some(),
         }),
+        dns: args.runs(Component::Dns).then_some(&args.dns),
         election: Some(&args.leader_election),
     };
     let token = match &args.cluster_token_file {
@@ -71,6 +76,7 @@ struct Components<'a> {
     loops: Option<&'a Controllers>,
     scheduler: Option<SchedulerArgs<'a>>,
     agent: Option<AgentArgs<'a>>,
+    dns: Option<&'a DnsFlags>,
     election: Option<&'a LeaderElection>,
 }
 
@@ -127,12 +133,18 @@ async fn run(
     let gates = config.scheduler_gates;
     let scheduling =
         components.scheduler.and_then(|it| scheduler::options(it.config, &names, gates, &mut errors));
+    let service_ranges =
+        [config.kinds.services.network].into_iter().chain(config.kinds.services.second_network);
+    let mut cluster_dns = components.dns.map(|it| it.read(service_ranges.collect(), &mut errors));
+    let dns_address = config.kinds.services.network.address(DNS_ADDRESS);
     errors.check()?;
     let scheduler = scheduling.map(|options| (options, RunningFlag::new("scheduler")));
     let node = match &components.agent {
         Some(agent) => prepare_node(agent, &config, own.as_ref(), &data_dir, &world)?,
         None => NodePlan::default(),
     };
+    // names are for pods: without a node no one looks them up
+    cluster_dns = cluster_dns.filter(|_| node.agent.is_some());
     let (written, before_ready) = admin_kubeconfig(args, mode, own.as_ref(), &config, &data_dir, &world);
     let deployment = Deployment {
         before_ready,
@@ -155,9 +167,24 @@ async fn run(
     if let Some((options, flag)) = loops {
         running.push(control_loops::start(&server, &names, options, lease, flag, metrics.clone(), &world));
     }
+    let mut dns_service = None;
+    if let Some(options) = cluster_dns {
+        let (component, service) =
+            dns::start(&server, &names, options, dns_address, metrics.clone(), &world).await;
+        running.push(component);
+        dns_service = Some(service);
+    }
     if let Some((files, endpoint)) = &node.agent {
         let config = components.agent.as_ref().and_then(|it| it.config);
-        running.push(node_agent::start(&server, &names, files, (config, endpoint), metrics, &world));
+        running.push(node_agent::start(
+            &server,
+            &names,
+            files,
+            (config, endpoint),
+            dns_service.as_ref(),
+            metrics,
+            &world,
+        ));
     }
     // a closed terminal is not an error
     let shared_keys = match is_shared {

@@ -4,6 +4,7 @@
 //! where the process is root and a container runtime listens; its HTTP API has a certificate of the cluster's authority.
 
 use super::command::{add_process_metrics, known_gates};
+use crate::dns::DnsService;
 use crate::files;
 use crate::host::{self, host_name};
 use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
@@ -18,7 +19,7 @@ use env::World;
 use metrics::Registry;
 use names::Names;
 use nodeagent::assembly::{self, Clients, Parts};
-use nodeagent::configuration::{Flags, Loaded, StartError, load};
+use nodeagent::configuration::{Configuration, Flags, Loaded, StartError, load};
 use nodeagent::node::addresses::{AddressOptions, MachineAddresses, node_addresses};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -148,14 +149,44 @@ fn addresses(name: &str) -> Vec<String> {
 
 struct AgentWork {
     arguments: Vec<String>,
+    /// The flags of the cluster's DNS, each for a field that the configuration file leaves out.
+    dns_arguments: DnsArguments,
     client: Client,
     names: Names,
     world: World,
 }
 
+/// The cluster's DNS, as flags of the agent.
+#[derive(Default)]
+struct DnsArguments {
+    servers: Vec<String>,
+    domain: Option<String>,
+}
+
+impl DnsArguments {
+    fn new(dns: Option<&DnsService>) -> Self {
+        let servers = dns.into_iter().flat_map(|it| &it.addresses);
+        DnsArguments {
+            servers: servers.map(|it| format!("--cluster-dns={it}")).collect(),
+            domain: dns.map(|it| format!("--cluster-domain={}", it.domain)),
+        }
+    }
+
+    /// The flags for fields that a configuration does not set.
+    fn missing_from(&self, configuration: &Configuration) -> Vec<String> {
+        let has_servers = !configuration.texts("clusterDNS").is_empty();
+        let has_domain = !configuration.text(&["clusterDomain"]).is_empty();
+        let servers = self.servers.iter().filter(|_| !has_servers);
+        servers.chain(self.domain.iter().filter(|_| !has_domain)).cloned().collect()
+    }
+}
+
 impl AgentWork {
     async fn run_once(&self) -> Result<(), StartError> {
         let flags = Flags::parse(&self.arguments)?;
+        let Loaded { configuration, .. } = load(&flags, &known_gates(), &self.names)?;
+        let added = self.dns_arguments.missing_from(&configuration);
+        let flags = Flags::parse(&self.arguments.iter().cloned().chain(added).collect::<Vec<_>>())?;
         let Loaded { configuration, gates } = load(&flags, &known_gates(), &self.names)?;
         let clients = Clients { api: self.client.clone(), events: self.client.clone() };
         let registry = Arc::new(Registry::new(metrics::Options::default()));
@@ -199,6 +230,7 @@ pub fn start(
     names: &Names,
     files: &NodeFiles,
     (config, endpoint): (Option<&Path>, &str),
+    dns: Option<&DnsService>,
     registry: Arc<Registry>,
     world: &World,
 ) -> InProcess {
@@ -209,6 +241,7 @@ pub fn start(
     let client = in_memory(server, &names.agent)(user);
     let work = AgentWork {
         arguments: files.arguments(config, endpoint),
+        dns_arguments: DnsArguments::new(dns),
         client: client.clone(),
         names: names.clone(),
         world: world.clone(),
@@ -240,6 +273,13 @@ mod tests {
         assert_eq!(configuration.text(&["authorization", "mode"]), "Webhook");
         assert!(!configuration.flag(&["authentication", "anonymous", "enabled"]));
         assert!(configuration.text(&["authentication", "x509", "clientCAFile"]).ends_with("client-ca.crt"));
+        let dns = DnsService { addresses: vec!["10.0.0.10".parse().unwrap()], domain: "x.local".to_owned() };
+        let added = DnsArguments::new(Some(&dns)).missing_from(&configuration);
+        assert_eq!(added, ["--cluster-dns=10.0.0.10", "--cluster-domain=x.local"]);
+        let flags = Flags::parse(&[&arguments[..], &added[..]].concat()).unwrap();
+        let Loaded { configuration, .. } = load(&flags, &known_gates(), &Names::kubernetes()).unwrap();
+        assert_eq!(configuration.texts("clusterDNS"), ["10.0.0.10"]);
+        assert!(DnsArguments::new(Some(&dns)).missing_from(&configuration).is_empty());
         let missing =
             Readiness::Missing("No pods run on this machine: a node needs a data directory.".to_owned());
         assert_eq!(readiness(None), missing);

@@ -1,0 +1,7 @@
+//! Queries as bytes, through the handler and over sockets.
+
+pub mod fixture;
+mod hostile;
+mod names;
+mod sockets;
+mod updates;

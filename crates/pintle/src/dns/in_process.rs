@@ -1,0 +1,132 @@
+//! Cluster DNS in the process of the API server.
+
+use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
+use apiserver::Server;
+use auth::User;
+use client::Client;
+use client::metrics::Metrics;
+use env::World;
+use metrics::Registry;
+use names::Names;
+use network::dns::{Announcer, ClusterDns, Options, ServiceState, StartError};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// The time before a server that could not start is started again.
+const RETRY: Duration = Duration::from_secs(10);
+/// The time in which the DNS service should be there; the agent of this node starts then in any case.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(5);
+const SERVICE_RETRY: Duration = Duration::from_millis(100);
+/// The timeout of leaving the DNS service at shutdown.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The cluster's DNS, as pods use it.
+pub struct DnsService {
+    pub addresses: Vec<IpAddr>,
+    pub domain: String,
+}
+
+struct DnsWork {
+    options: Options,
+    client: Client,
+    names: Names,
+    announcer: Arc<Announcer>,
+    registry: Arc<Registry>,
+    /// The addresses at which it listens, for its end.
+    bound: Arc<OnceLock<Vec<SocketAddr>>>,
+    world: World,
+}
+
+impl DnsWork {
+    async fn run_once(&self) -> Result<(), StartError> {
+        let server =
+            ClusterDns::bind(self.options.clone(), &self.client, &self.names, &self.registry, &self.world);
+        let server = server.await?;
+        let _ = self.bound.set(server.addresses());
+        server.run(Some(&self.announcer)).await;
+        Ok(())
+    }
+}
+
+impl Work for DnsWork {
+    async fn run(&self) {
+        loop {
+            let message = match self.run_once().await {
+                Ok(()) => "it ended".to_owned(),
+                Err(why) => why.to_string(),
+            };
+            tracing::error!(%message, "cluster DNS does not run; it starts again");
+            env::sleep(&self.world, RETRY).await;
+        }
+    }
+}
+
+/// Starts the server. `cluster_ip` is the address of the DNS service, if there is none yet.
+pub async fn start(
+    server: &Server,
+    names: &Names,
+    options: Options,
+    cluster_ip: IpAddr,
+    registry: Arc<Registry>,
+    world: &World,
+) -> (InProcess, DnsService) {
+    let name = format!("{}-dns", names.prefix);
+    // it keeps a service and slices of the system namespace, which no role of upstream allows it
+    let user = User { groups: vec![auth::MASTERS.to_owned()], ..User::named(format!("system:{name}")) };
+    let client = in_memory(server, &name)(user.authenticated());
+    let announcer = Arc::new(Announcer::new(&client, names, Some(cluster_ip), world));
+    let addresses = match service(&announcer).await {
+        Ok(state) => state.addresses().to_vec(),
+        Err(why) => {
+            tracing::warn!(%why, "the DNS service is not there yet");
+            vec![cluster_ip]
+        }
+    };
+    let service = DnsService { addresses: addresses.clone(), domain: options.domain.clone() };
+    let mut options = options;
+    // a machine whose resolver is the cluster's DNS has no other
+    options.forward.own_addresses.extend(addresses);
+    let bound = Arc::<OnceLock<Vec<SocketAddr>>>::default();
+    let node = options.node_name.clone();
+    let withdraw = {
+        let (announcer, bound) = (announcer.clone(), bound.clone());
+        async move {
+            let Some(addresses) = bound.get() else { return };
+            let withdrawn =
+                tokio::time::timeout(WITHDRAW_TIMEOUT, announcer.withdraw(&node, addresses)).await;
+            if !matches!(withdrawn, Ok(Ok(()))) {
+                tracing::warn!("cannot remove this server from the DNS service");
+            }
+        }
+    };
+    let work = DnsWork {
+        options,
+        client: client.clone(),
+        names: names.clone(),
+        announcer,
+        registry: registry.clone(),
+        bound,
+        world: world.clone(),
+    };
+    let identity = Identity {
+        client,
+        name,
+        lease: None,
+        flag: RunningFlag::new("dns"),
+        metrics: Metrics::new(registry),
+        world: world.clone(),
+    };
+    (InProcess::start(identity, work).and_then(withdraw), service)
+}
+
+/// The DNS service, which is created if there is none. The system namespace may appear a moment after the server.
+async fn service(announcer: &Announcer) -> Result<ServiceState, client::Error> {
+    let deadline = tokio::time::Instant::now() + SERVICE_TIMEOUT;
+    loop {
+        match announcer.ensure_service().await {
+            Err(_) if tokio::time::Instant::now() < deadline => tokio::time::sleep(SERVICE_RETRY).await,
+            result => return result,
+        }
+    }
+}
