@@ -24,6 +24,7 @@ mod spec {
     mod callers;
     mod cases;
     mod client_certificates;
+    mod cluster_dns;
     mod cors;
     mod custom_conversion;
     mod custom_definitions;
