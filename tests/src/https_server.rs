@@ -24,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 /// A received request.
 #[derive(Debug, Clone)]
 pub struct ReceivedRequest {
+    pub method: http::Method,
     pub path: String,
     pub headers: HeaderMap,
     pub body: Value,
@@ -163,7 +164,7 @@ async fn respond(
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let path = parts.uri.path_and_query().map_or("", |it| it.as_str()).to_owned();
     let body = serde_json::from_slice(&body).unwrap_or_default();
-    let received = ReceivedRequest { path, headers: parts.headers, body };
+    let received = ReceivedRequest { method: parts.method, path, headers: parts.headers, body };
     let mut reply = handler(&received);
     log.lock().unwrap().push(received);
     while let Reply::After(effect, then) = reply {

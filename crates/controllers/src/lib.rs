@@ -41,6 +41,7 @@ pub mod hash;
 pub mod horizontalpodautoscaling;
 pub mod int_or_percent;
 pub mod job;
+pub mod local_volume_provisioner;
 pub mod metadata_informers;
 pub mod namespace;
 pub mod nodeipam;

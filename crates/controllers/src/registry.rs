@@ -6,10 +6,10 @@ use crate::gates::Gates;
 use crate::{
     Context, attachdetach, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner,
     csrsigning, daemonset, deployment, disruption, endpoint, endpointslice, endpointslicemirroring,
-    ephemeral_volume, garbagecollector, horizontalpodautoscaling, job, namespace, nodeipam, nodelifecycle,
-    persistentvolume_binder, persistentvolume_expander, podgc, pv_protection, pvc_protection, replicas,
-    resourcequota, root_ca_publisher, serviceaccount, serviceaccount_token, slices, statefulset,
-    storage_version_gc, token_cleaner, ttl, ttlafterfinished,
+    ephemeral_volume, garbagecollector, horizontalpodautoscaling, job, local_volume_provisioner, namespace,
+    nodeipam, nodelifecycle, persistentvolume_binder, persistentvolume_expander, podgc, pv_protection,
+    pvc_protection, replicas, resourcequota, root_ca_publisher, serviceaccount, serviceaccount_token, slices,
+    statefulset, storage_version_gc, token_cleaner, ttl, ttlafterfinished,
 };
 use api::apps::v1::ReplicaSet;
 use api::core::v1::ReplicationController;
@@ -202,6 +202,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: |_| true,
         account: "job-controller",
         start: |context, _| Box::pin(job::run(context)),
+    },
+    Controller {
+        name: "local-volume-provisioner",
+        on: |_| true,
+        account: "local-volume-provisioner",
+        start: |context, _| Box::pin(local_volume_provisioner::run(context)),
     },
     Controller {
         name: "namespace",

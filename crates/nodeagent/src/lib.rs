@@ -16,6 +16,7 @@
 //! | [`runtime`] | the container runtime: a trait, the CRI behind it, a simulated one |
 //! | [`container`], [`downward`], [`objects`] | what a container sees, and the objects that it refers to |
 //! | [`volumes`] | volumes of pods |
+//! | [`local_volumes`] | persistent volumes that are folders of the node |
 //! | [`resource_managers`] | CPUs, memory and devices of single containers |
 //! | [`filesystem`] | changes of files and mounts, as one trait |
 //! | [`plugin_watcher`] | plugins that register with the agent |
@@ -39,6 +40,7 @@ pub mod filesystem;
 pub mod identity;
 pub mod images;
 pub mod iptables;
+pub mod local_volumes;
 pub mod logs;
 pub mod node;
 pub mod objects;

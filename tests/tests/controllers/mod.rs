@@ -16,6 +16,7 @@ mod garbage;
 mod gates;
 mod jobs;
 mod leader;
+mod local_volumes;
 mod namespaces;
 mod node_certificates;
 mod node_ranges;

@@ -88,6 +88,7 @@ fn parts(managed: &ManagedCluster, folder: &Path, world: &World, more: &[&str]) 
         command_line: Vec::new(),
         supervisor: None,
         tracer: None,
+        has_local_volumes: false,
         set_verbosity: Arc::new(|_| Ok(())),
     }
 }

@@ -6,10 +6,12 @@ pub mod migrated;
 pub mod pending_operations;
 pub mod protection;
 
-use api::Quantity;
 use api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use api::storage::v1::StorageClass;
+use api::{Quantity, Resource};
 use names::Names;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The resource that is the size of a volume.
 pub const STORAGE: &str = "storage";
@@ -72,6 +74,20 @@ pub fn size(resources: &BTreeMap<String, Quantity>) -> Option<&Quantity> {
 /// The storage that a claim requests.
 pub fn requested(claim: &PersistentVolumeClaim) -> Quantity {
     size(&claim.spec.resources.requests).cloned().unwrap_or_default()
+}
+
+/// The default class: of several the newest.
+pub fn default_class(classes: &[Arc<StorageClass>], names: &Names) -> Option<String> {
+    let keys = ["storageclass", "storageclass.beta"]
+        .map(|domain| names.well_known_under(domain, "is-default-class"));
+    let is_default = |class: &&Arc<StorageClass>| {
+        keys.iter().any(|key| class.metadata.annotations.get(key).is_some_and(|it| it == "true"))
+    };
+    let newest = |one: &&Arc<StorageClass>, other: &&Arc<StorageClass>| {
+        let created = |class: &StorageClass| class.metadata.creation_timestamp;
+        created(one).cmp(&created(other)).then_with(|| other.name().cmp(one.name()))
+    };
+    classes.iter().filter(is_default).max_by(newest).map(|it| it.name().to_owned())
 }
 
 #[cfg(test)]

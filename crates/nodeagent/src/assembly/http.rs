@@ -5,7 +5,9 @@ use super::start_error::failed;
 use crate::agent::Agent;
 use crate::cgroups::CgroupManager;
 use crate::configuration::StartError;
+use crate::filesystem::LinuxFilesystem;
 use crate::identity::RotationState;
+use crate::local_volumes::LocalVolumes;
 use crate::node::Machine;
 use crate::pod::workers::PodWorkers;
 use crate::runtime::SharedRuntime;
@@ -199,6 +201,9 @@ pub async fn serve(
         command_line: parts.command_line.clone(),
         tracer: parts.tracer.clone(),
         log_directory: PathBuf::from("/var/log"),
+        local_volumes: parts
+            .has_local_volumes
+            .then(|| LocalVolumes::new(&stats.root_dir, Arc::new(LinuxFilesystem))),
     };
     serve_http(bound, deps).await;
     Ok(())

@@ -91,7 +91,8 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let ClientConnection { clients, renewal } = identity::connect(&parts, &metrics, &node_name).await?;
     let Clients { api: client, events } = clients;
     let machine = Machine::read(Path::new("/"), &settings::machine_files(flags));
-    let options = node::options(configuration, flags, &node_name, &parts.hostname, &root_dir);
+    let mut options = node::options(configuration, flags, &node_name, &parts.hostname, &root_dir);
+    options.has_local_volumes = parts.has_local_volumes;
     check_swap(configuration, &std::fs::read_to_string(SWAPS).unwrap_or_default())?;
     let amounts = node::amounts(&machine, &options);
     let managers = managers::managers(&parts, &root_dir, &amounts.reserved, &counters)?;

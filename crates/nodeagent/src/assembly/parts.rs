@@ -40,6 +40,8 @@ pub struct Parts {
     pub supervisor: Option<Supervisor>,
     /// Traces requests and calls, if the configuration asks for it.
     pub tracer: Option<Arc<Tracer>>,
+    /// Whether persistent volumes can be folders of the node, which upstream's agent does not have.
+    pub has_local_volumes: bool,
     /// Sets the verbosity of the log.
     pub set_verbosity: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
 }

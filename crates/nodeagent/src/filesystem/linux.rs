@@ -1,5 +1,6 @@
 //! Files and mounts of this machine.
 
+use super::remove_tree::remove_tree;
 use super::{Filesystem, parse_mount_points};
 use rustix::fs::{AtFlags, CWD, Mode, StatxFlags, statx};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, mount_remount, unmount};
@@ -70,6 +71,10 @@ impl Filesystem for LinuxFilesystem {
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
         std::fs::remove_dir_all(path)
+    }
+
+    fn remove_tree_at(&self, parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+        remove_tree(parent, name)
     }
 
     fn mount_tmpfs(&self, target: &Path, size: Option<u64>) -> io::Result<()> {

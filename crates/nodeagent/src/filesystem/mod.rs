@@ -4,6 +4,7 @@
 //! test can end an agent after each action, or fill its disk. Reads go to the machine directly.
 
 pub mod linux;
+pub mod remove_tree;
 #[cfg(test)]
 pub mod testing;
 
@@ -37,6 +38,9 @@ pub trait Filesystem: Send + Sync + 'static {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Removes a directory with all below it.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory in an open one with all below it. It follows no symbolic link; a mount below the directory is
+    /// an error.
+    fn remove_tree_at(&self, parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()>;
     /// Mounts an empty filesystem in memory; without a size it has the kernel's default.
     fn mount_tmpfs(&self, target: &Path, size: Option<u64>) -> io::Result<()>;
     /// Mounts a filesystem of huge pages.

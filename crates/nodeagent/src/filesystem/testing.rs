@@ -136,6 +136,10 @@ impl Filesystem for FakeFilesystem {
         self.remove_dir(path)
     }
 
+    fn remove_tree_at(&self, parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+        self.act(|| LinuxFilesystem.remove_tree_at(parent, name))
+    }
+
     fn mount_tmpfs(&self, target: &Path, size: Option<u64>) -> io::Result<()> {
         self.mount(target, format!("tmpfs {size:?}"))
     }

@@ -40,6 +40,8 @@ pub struct NodeOptions {
     pub root_dir: PathBuf,
     /// Whether local storage is counted.
     pub has_storage_isolation: bool,
+    /// Whether persistent volumes can be folders of the node.
+    pub has_local_volumes: bool,
 }
 
 impl Default for NodeOptions {
@@ -65,6 +67,7 @@ impl Default for NodeOptions {
             lease_duration: Duration::from_secs(40),
             root_dir: PathBuf::from("/var/lib/kubelet"),
             has_storage_isolation: true,
+            has_local_volumes: false,
         }
     }
 }

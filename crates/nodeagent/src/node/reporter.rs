@@ -309,9 +309,11 @@ impl NodeReporter {
         let report = self.report.lock().clone();
         let volumes_in_use = self.handle.volumes_in_use.borrow().clone();
         let names = self.names.as_ref().map(|(names, _)| names.as_slice()).unwrap_or_default();
+        let (storage, available_storage) = storage(&deps.options.root_dir).unzip();
         let inputs = StatusInputs {
             machine: &deps.machine,
-            storage: storage(&deps.options.root_dir),
+            storage,
+            available_storage,
             lookup: &Resolved { names, lookup: &*deps.lookup },
             runtime: &report.version,
             images: &report.images,
@@ -357,9 +359,10 @@ impl NodeReporter {
     }
 }
 
-/// Bytes of the filesystem of a directory, or of the nearest one above that exists.
-fn storage(directory: &Path) -> Option<i64> {
+/// Bytes of the filesystem of a directory, or of the nearest one above that exists: all, and those that are available.
+fn storage(directory: &Path) -> Option<(i64, i64)> {
     let existing = directory.ancestors().find(|it| it.exists())?;
     let stat = rustix::fs::statvfs(existing).ok()?;
-    i64::try_from(stat.f_blocks.saturating_mul(stat.f_frsize)).ok()
+    let bytes = |blocks: u64| i64::try_from(blocks.saturating_mul(stat.f_frsize)).ok();
+    Some((bytes(stat.f_blocks)?, bytes(stat.f_bavail)?))
 }

@@ -7,12 +7,14 @@ use super::images::node_images;
 use super::machine::{Machine, architecture};
 use super::options::NodeOptions;
 use super::registration::LINUX;
+use crate::local_volumes;
 use crate::pod_facts::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use crate::resource_managers::devices::DeviceAmounts;
 use crate::runtime::{ImageInfo, RuntimeVersion};
 use api::Time;
 use api::core::v1::{Node, NodeStatus, NodeSystemInfo};
 use client::{Note, json_value};
+use names::local_volumes::AVAILABLE;
 use names::node::{ARCH, OS};
 use serde_json::{Map, Value, json};
 
@@ -21,6 +23,8 @@ pub struct StatusInputs<'a> {
     pub machine: &'a Machine,
     /// Bytes of the filesystem of the agent's directory.
     pub storage: Option<i64>,
+    /// Bytes of it that are available.
+    pub available_storage: Option<i64>,
     pub lookup: &'a dyn AddressLookup,
     pub runtime: &'a RuntimeVersion,
     pub images: &'a [ImageInfo],
@@ -40,6 +44,12 @@ pub fn next_status(node: &Node, options: &NodeOptions, inputs: &StatusInputs<'_>
     let mut notes = Vec::new();
     for (key, value) in [(OS, LINUX), (ARCH, architecture())] {
         next.metadata.labels.insert(key.to_owned(), value.to_owned());
+    }
+    let annotations = &mut next.metadata.annotations;
+    match (options.has_local_volumes, inputs.available_storage, inputs.storage) {
+        (true, Some(available), Some(total)) => local_volumes::report(annotations, available, total),
+        (true, ..) => {}
+        (false, ..) => drop(annotations.remove(AVAILABLE)),
     }
     let status = &mut next.status;
     match node_addresses(&options.addresses, inputs.lookup) {
@@ -122,6 +132,7 @@ fn plain_version(text: &str) -> &str {
 pub fn has_changed(old: &Node, new: &Node) -> bool {
     let without_conditions = |node: &Node| NodeStatus { conditions: Vec::new(), ..node.status.clone() };
     old.metadata.labels != new.metadata.labels
+        || old.metadata.annotations != new.metadata.annotations
         || conditions::has_changed(&old.status.conditions, &new.status.conditions)
         || without_conditions(old) != without_conditions(new)
 }
@@ -155,9 +166,13 @@ pub fn status_patch(old: &Node, new: &Node) -> Value {
         }
     }
     let mut patch = json!({"status": status});
-    if old.metadata.labels != new.metadata.labels {
-        let labels = |node: &Node| json!(node.metadata.labels);
-        patch["metadata"] = json!({"labels": map_patch(&labels(old), &labels(new))});
+    let maps = |node: &Node| {
+        [("labels", json!(node.metadata.labels)), ("annotations", json!(node.metadata.annotations))]
+    };
+    for ((name, before), (_, after)) in maps(old).into_iter().zip(maps(new)) {
+        if before != after {
+            patch["metadata"][name] = map_patch(&before, &after);
+        }
     }
     patch
 }
@@ -218,6 +233,7 @@ mod tests {
         let inputs = StatusInputs {
             machine: &machine(boot),
             storage: Some(1 << 40),
+            available_storage: Some(1 << 39),
             lookup: &NoLookup,
             runtime: &runtime,
             images: &[],
@@ -247,6 +263,22 @@ mod tests {
         assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 4);
         assert_eq!(patch["status"]["addresses"][2]["$patch"], "replace");
         assert_eq!(patch["metadata"]["labels"][OS], "linux");
+    }
+
+    #[test]
+    fn space_for_local_volumes_is_an_annotation() {
+        let with_volumes = NodeOptions { has_local_volumes: true, ..options() };
+        let (first, _) = next(&Node::default(), &options(), "b", 10);
+        assert!(first.metadata.annotations.is_empty());
+        let (second, _) = next(&first, &with_volumes, "b", 20);
+        assert!(has_changed(&first, &second));
+        assert_eq!(
+            status_patch(&first, &second)["metadata"],
+            json!({"annotations": {AVAILABLE: (1_u64 << 39).to_string()}})
+        );
+        // an agent without them takes the annotation back
+        let (third, _) = next(&second, &options(), "b", 30);
+        assert_eq!(status_patch(&second, &third)["metadata"], json!({"annotations": {AVAILABLE: null}}));
     }
 
     #[test]

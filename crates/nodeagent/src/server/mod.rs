@@ -17,6 +17,7 @@
 //! | `profiles` | what the process shows of itself |
 //! | `idle` | the end of streams without data |
 //! | `checkpoint` | archives of containers, behind a feature gate |
+//! | `local_volumes` | folders of local volumes |
 //!
 //! Invariants: a path that does not exist is 404 before authentication; every other request is authorized. A panic of
 //! a handler ends its connection only. Streams hold a few kilobytes each.
@@ -31,6 +32,7 @@ mod container_logs;
 mod handlers;
 mod idle;
 mod listener;
+mod local_volumes;
 mod log_files;
 mod pod_view;
 mod port;

@@ -6,11 +6,14 @@ use super::port::Port;
 use super::request_span::RequestSpan;
 use super::service::{MetricsPage, Service};
 use super::user::CertificateUser;
-use super::{checkpoint, commands, container_logs, handlers, log_files, port_forward, profiles};
+use super::{
+    checkpoint, commands, container_logs, handlers, local_volumes, log_files, port_forward, profiles,
+};
 use crate::configuration::Configuration;
 use crate::stats::counters::RequestLabels;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use names::local_volumes::AGENT_PATH;
 
 /// A path of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub enum Route {
     DebugVerbosity,
     Profile,
     Checkpoint,
+    /// The folder of a local volume.
+    LocalVolume,
     /// A path below a prefix that exists, without a page.
     Nothing,
 }
@@ -40,6 +45,7 @@ fn methods(route: &Route) -> &'static [Method] {
         Route::Metrics(MetricsPage::Summary) => &[Method::GET, Method::POST],
         Route::Exec | Route::Attach | Route::PortForward => &[Method::GET, Method::POST],
         Route::Run | Route::Checkpoint => &[Method::POST],
+        Route::LocalVolume => &[Method::PUT, Method::DELETE],
         _ => &[],
     }
 }
@@ -72,6 +78,7 @@ pub fn find(path: &str, port: Port) -> Option<Route> {
         _ if below("/portForward").is_some() => Route::PortForward,
         _ if below("/checkpoint").is_some() => Route::Checkpoint,
         _ if below("/debug/pprof").is_some() => Route::Profile,
+        _ if below(AGENT_PATH).is_some() => Route::LocalVolume,
         _ => return None,
     };
     Some(route)
@@ -93,6 +100,7 @@ pub async fn respond(
     let route = find(&path, port).filter(|route| match route {
         Route::DebugVerbosity => config.flag(&["enableDebuggingHandlers"]),
         Route::Checkpoint => service.deps.has_checkpoints && config.flag(&["enableDebuggingHandlers"]),
+        Route::LocalVolume => service.deps.local_volumes.is_some(),
         _ => true,
     });
     let Some(route) = route else { return body::not_found() };
@@ -148,6 +156,7 @@ async fn answer(
         Route::PortForward => port_forward::port_forward(service, request).await,
         Route::Checkpoint => checkpoint::checkpoint(service, &request).await,
         Route::Profile => profiles::profile(service, &path),
+        Route::LocalVolume => local_volumes::local_volume(service, &request).await,
         Route::Nothing => body::not_found(),
     }
 }
@@ -173,6 +182,7 @@ fn template(route: &Route, path: &str) -> Option<String> {
         Route::Logs if parts > 1 => Some("/logs/{logpath:*}".to_owned()),
         Route::Logs => Some("/logs/".to_owned()),
         Route::Profile => Some("/debug/pprof/{subpath:*}".to_owned()),
+        Route::LocalVolume => Some(format!("{AGENT_PATH}/{{volume}}")),
         _ => None,
     }
 }

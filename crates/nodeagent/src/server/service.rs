@@ -4,6 +4,7 @@ use super::authentication::{Authentication, AuthenticationOptions, Reviews};
 use super::authorization::{Authorization, AuthorizationOptions};
 use super::pod_view::PodView;
 use crate::configuration::Configuration;
+use crate::local_volumes::LocalVolumes;
 use crate::runtime::SharedRuntime;
 use crate::stats::AgentMetrics;
 use bytes::Bytes;
@@ -56,6 +57,8 @@ pub struct ServerDeps {
     pub tracer: Option<Arc<Tracer>>,
     /// The directory of `/logs/`.
     pub log_directory: PathBuf,
+    /// The folders of local volumes, if the agent has them.
+    pub local_volumes: Option<LocalVolumes>,
 }
 
 /// Handles requests. Cheap to clone.

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::configuration::Configuration;
+use crate::filesystem::LinuxFilesystem;
+use crate::local_volumes::LocalVolumes;
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::runtime::{ContainerConfig, Runtime, SandboxConfig};
 use api::core::v1::{Container, Pod};
@@ -153,6 +155,7 @@ impl TestServer {
             command_line: vec!["pintle".to_owned(), "nodeagent".to_owned()],
             tracer,
             log_directory: folder.path().to_owned(),
+            local_volumes: Some(LocalVolumes::new(folder.path(), Arc::new(LinuxFilesystem))),
         };
         TestServer { address, _folder: folder, task: tokio::spawn(serve(bound, deps)) }
     }
@@ -209,6 +212,38 @@ impl TestServer {
         let head = String::from_utf8_lossy(&head).into_owned();
         if head.starts_with("HTTP/1.1 101") { Ok(stream) } else { Err(head) }
     }
+}
+
+#[tokio::test]
+async fn folders_of_local_volumes_are_made_and_removed() {
+    let server = TestServer::start().await;
+    let directory = server._folder.path().join("local-volumes");
+    let path = directory.join("pvc-1").to_string_lossy().into_owned();
+    let made = format!("{{\"path\":\"{path}\"}}");
+    for (method, path, user, code, body) in [
+        ("GET", "/localVolumes/pvc-1", "admin", 405, "405: Method Not Allowed"),
+        (
+            "PUT",
+            "/localVolumes/pvc-1",
+            "viewer",
+            403,
+            "Forbidden (user=viewer, verb=update, resource=nodes, subresource=proxy)",
+        ),
+        ("PUT", "/localVolumes/pvc-1?size=x", "admin", 400, "size \"x\" is not a number of bytes"),
+        ("PUT", "/localVolumes/pvc-1?size=1024", "admin", 200, &made),
+        ("PUT", "/localVolumes/pvc-1", "admin", 200, &made),
+        ("PUT", "/localVolumes/", "admin", 400, "\"\" is not the name of a volume"),
+        ("PUT", "/localVolumes/%2e%2e", "admin", 400, "\"%2e%2e\" is not the name of a volume"),
+        ("DELETE", "/localVolumes/a%2Fb", "admin", 400, "\"a%2Fb\" is not the name of a volume"),
+        ("DELETE", "/localVolumes/a/b", "admin", 400, "\"a/b\" is not the name of a volume"),
+        ("DELETE", "/localVolumes/pvc-2", "admin", 200, "{}"),
+        ("DELETE", "/localVolumes/pvc-1", "admin", 200, "{}"),
+    ] {
+        assert_eq!(server.get(method, path, user).await, (code, body.to_owned()), "{method} {path} {user}");
+    }
+    assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
+    let (code, message) = server.get("PUT", &format!("/localVolumes/pvc-1?size={}", u64::MAX), "admin").await;
+    assert!(code == 507 && message.starts_with("not enough space: "), "{code} {message}");
 }
 
 #[tokio::test]

@@ -65,6 +65,7 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
         command_line: host::command_line(),
         supervisor: supervisor::supervisor(),
         tracer: None,
+        has_local_volumes: false,
         set_verbosity: Arc::new(move |text| verbosity.set(text).map(drop)),
     };
     limit_process(&parts.configuration);

@@ -3,23 +3,21 @@
 //! The agent calls the server in memory as `system:node:NAME`, and keeps its files below the data directory. It runs
 //! where the process is root and a container runtime listens; its HTTP API has a certificate of the cluster's authority.
 
-use super::command::{add_process_metrics, known_gates};
+use super::agent_process::{AgentProcess, DnsArguments, agent_arguments};
 use crate::dns::DnsService;
 use crate::files;
-use crate::host::{self, host_name};
+use crate::host::host_name;
 use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
 use crate::kubeconfig;
 use crate::pki::{CertifiedKey, Hosts, NODES, issue_node_certificates};
 use anyhow::Context as _;
 use apiserver::Server;
 use auth::User;
-use client::Client;
 use client::metrics::Metrics;
 use env::World;
 use metrics::Registry;
 use names::Names;
-use nodeagent::assembly::{self, Clients, Parts};
-use nodeagent::configuration::{Configuration, Flags, Loaded, StartError, load};
+use nodeagent::assembly::{self, Clients};
 use nodeagent::node::addresses::{AddressOptions, MachineAddresses, node_addresses};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -108,21 +106,9 @@ impl NodeFiles {
     /// The command line of the agent.
     fn arguments(&self, config: Option<&Path>, endpoint: &str) -> Vec<String> {
         let shown = |path: &Path| path.display().to_string();
-        let mut arguments = vec![
-            format!("--root-dir={}", shown(&self.directory)),
-            format!("--cert-dir={}", shown(&self.directory.join("pki"))),
-            format!("--container-runtime-endpoint={endpoint}"),
-            // the agent calls the server in memory
-            format!("--kubeconfig={}", shown(&self.kubeconfig())),
-            "--anonymous-auth=false".to_owned(),
-            "--authentication-token-webhook=true".to_owned(),
-            "--authorization-mode=Webhook".to_owned(),
-        ];
-        match config {
-            Some(file) => arguments.push(format!("--config={}", shown(file))),
-            // a machine of one's own may swap
-            None => arguments.push("--fail-swap-on=false".to_owned()),
-        }
+        let mut arguments = agent_arguments(&self.directory, config, endpoint);
+        // the agent calls the server in memory
+        arguments.push(format!("--kubeconfig={}", shown(&self.kubeconfig())));
         if let Some((certificate, key)) = &self.certificate {
             arguments.push(format!("--tls-cert-file={}", shown(certificate)));
             arguments.push(format!("--tls-private-key-file={}", shown(key)));
@@ -147,79 +133,18 @@ fn addresses(name: &str) -> Vec<String> {
     found.into_iter().map(|it| it.address).collect()
 }
 
-struct AgentWork {
-    arguments: Vec<String>,
-    /// The flags of the cluster's DNS, each for a field that the configuration file leaves out.
-    dns_arguments: DnsArguments,
-    client: Client,
-    names: Names,
-    world: World,
-}
-
-/// The cluster's DNS, as flags of the agent.
-#[derive(Default)]
-struct DnsArguments {
-    servers: Vec<String>,
-    domain: Option<String>,
-}
-
-impl DnsArguments {
-    fn new(dns: Option<&DnsService>) -> Self {
-        let servers = dns.into_iter().flat_map(|it| &it.addresses);
-        DnsArguments {
-            servers: servers.map(|it| format!("--cluster-dns={it}")).collect(),
-            domain: dns.map(|it| format!("--cluster-domain={}", it.domain)),
-        }
-    }
-
-    /// The flags for fields that a configuration does not set.
-    fn missing_from(&self, configuration: &Configuration) -> Vec<String> {
-        let has_servers = !configuration.texts("clusterDNS").is_empty();
-        let has_domain = !configuration.text(&["clusterDomain"]).is_empty();
-        let servers = self.servers.iter().filter(|_| !has_servers);
-        servers.chain(self.domain.iter().filter(|_| !has_domain)).cloned().collect()
-    }
-}
-
-impl AgentWork {
-    async fn run_once(&self) -> Result<(), StartError> {
-        let flags = Flags::parse(&self.arguments)?;
-        let Loaded { configuration, .. } = load(&flags, &known_gates(), &self.names)?;
-        let added = self.dns_arguments.missing_from(&configuration);
-        let flags = Flags::parse(&self.arguments.iter().cloned().chain(added).collect::<Vec<_>>())?;
-        let Loaded { configuration, gates } = load(&flags, &known_gates(), &self.names)?;
-        let clients = Clients { api: self.client.clone(), events: self.client.clone() };
-        let registry = Arc::new(Registry::new(metrics::Options::default()));
-        add_process_metrics(&registry, &gates);
-        assembly::run(Parts {
-            configuration,
-            gates,
-            flags,
-            names: self.names.clone(),
-            world: self.world.clone(),
-            keys: Arc::new(rcgen::KeyPair::generate),
-            hostname: node_name(),
-            home: std::env::home_dir(),
-            registry,
-            clients: Some(clients),
-            command_line: host::command_line(),
-            supervisor: None,
-            tracer: None,
-            set_verbosity: Arc::new(|_| Err("the verbosity is that of the API server".to_owned())),
-        })
-        .await
-    }
-}
+/// Runs an agent again and again.
+struct AgentWork(AgentProcess);
 
 impl Work for AgentWork {
     async fn run(&self) {
         loop {
-            let message = match self.run_once().await {
+            let message = match self.0.run_once().await {
                 Ok(()) => "it ended".to_owned(),
                 Err(why) => why.message,
             };
             tracing::error!(%message, "the node agent does not run; it starts again");
-            env::sleep(&self.world, RETRY).await;
+            env::sleep(&self.0.world, RETRY).await;
         }
     }
 }
@@ -239,13 +164,16 @@ pub fn start(
     }
     let user = User { groups: vec![NODES.to_owned()], ..User::named(user_name()) }.authenticated();
     let client = in_memory(server, &names.agent)(user);
-    let work = AgentWork {
+    let work = AgentWork(AgentProcess {
         arguments: files.arguments(config, endpoint),
         dns_arguments: DnsArguments::new(dns),
-        client: client.clone(),
+        hostname: node_name(),
+        clients: Some(Clients { api: client.clone(), events: client.clone() }),
         names: names.clone(),
         world: world.clone(),
-    };
+        is_process: false,
+        set_verbosity: Arc::new(|_| Err("the verbosity is that of the API server".to_owned())),
+    });
     let identity = Identity {
         client,
         name: names.agent.to_string(),
@@ -259,7 +187,9 @@ pub fn start(
 
 #[cfg(test)]
 mod tests {
+    use super::super::command::known_gates;
     use super::*;
+    use nodeagent::configuration::{Flags, Loaded, load};
 
     #[test]
     fn the_command_line_is_one_that_the_agent_takes() {

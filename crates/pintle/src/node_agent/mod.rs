@@ -1,5 +1,7 @@
-//! The node agent: alone (`pintle nodeagent`), and in the process of the API server (`pintle up`).
+//! The node agent: alone (`pintle nodeagent`), in the process of the API server (`pintle up`), and on a machine that joins
+//! a cluster (`pintle join`).
 
+mod agent_process;
 mod command;
 mod in_process;
 mod supervisor;

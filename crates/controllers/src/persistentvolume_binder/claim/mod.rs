@@ -1,6 +1,7 @@
 //! The decision about a claim.
 
 use super::bind;
+pub use crate::volumes::default_class;
 use crate::volumes::{AnnotationKeys, migrated};
 use api::Resource;
 use api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -180,20 +181,6 @@ pub fn provisioned_by(
         next.metadata.annotations.insert(key.clone(), by.to_owned());
     }
     Some(next)
-}
-
-/// The default class: of several the newest.
-pub fn default_class(classes: &[Arc<StorageClass>], names: &Names) -> Option<String> {
-    let keys = ["storageclass", "storageclass.beta"]
-        .map(|domain| names.well_known_under(domain, "is-default-class"));
-    let is_default = |class: &&Arc<StorageClass>| {
-        keys.iter().any(|key| class.metadata.annotations.get(key).is_some_and(|it| it == "true"))
-    };
-    let newest = |one: &&Arc<StorageClass>, other: &&Arc<StorageClass>| {
-        let created = |class: &StorageClass| class.metadata.creation_timestamp;
-        created(one).cmp(&created(other)).then_with(|| other.name().cmp(one.name()))
-    };
-    classes.iter().filter(is_default).max_by(newest).map(|it| it.name().to_owned())
 }
 
 #[cfg(test)]

@@ -1,0 +1,108 @@
+//! The agent as a part of this process: beside a server, or on a machine that has joined a cluster.
+
+use super::command::{add_process_metrics, known_gates};
+use super::supervisor;
+use crate::dns::DnsService;
+use crate::host;
+use env::World;
+use metrics::Registry;
+use names::Names;
+use nodeagent::assembly::{self, Clients, Parts};
+use nodeagent::configuration::{Configuration, Flags, Loaded, StartError, load};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Sets the verbosity of the log; the error says why not.
+pub type SetVerbosity = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// See the module.
+pub struct AgentProcess {
+    /// The flags of the agent.
+    pub arguments: Vec<String>,
+    /// The flags of the cluster's DNS, each for a field that the configuration file leaves out.
+    pub dns_arguments: DnsArguments,
+    /// The name of the node, unless a flag sets another.
+    pub hostname: String,
+    /// Clients of a server in this process, instead of those of the kubeconfig.
+    pub clients: Option<Clients>,
+    pub names: Names,
+    pub world: World,
+    /// Whether the supervisor of the process, such as systemd, hears from the agent.
+    pub is_process: bool,
+    pub set_verbosity: SetVerbosity,
+}
+
+/// The cluster's DNS, as flags of the agent.
+#[derive(Default)]
+pub struct DnsArguments {
+    servers: Vec<String>,
+    domain: Option<String>,
+}
+
+impl DnsArguments {
+    pub fn new(dns: Option<&DnsService>) -> Self {
+        let servers = dns.into_iter().flat_map(|it| &it.addresses);
+        DnsArguments {
+            servers: servers.map(|it| format!("--cluster-dns={it}")).collect(),
+            domain: dns.map(|it| format!("--cluster-domain={}", it.domain)),
+        }
+    }
+
+    /// The flags for fields that a configuration does not set.
+    fn missing_from(&self, configuration: &Configuration) -> Vec<String> {
+        let has_servers = !configuration.texts("clusterDNS").is_empty();
+        let has_domain = !configuration.text(&["clusterDomain"]).is_empty();
+        let servers = self.servers.iter().filter(|_| !has_servers);
+        servers.chain(self.domain.iter().filter(|_| !has_domain)).cloned().collect()
+    }
+}
+
+impl AgentProcess {
+    /// Runs the agent until it fails or is dropped. Its pods go on.
+    pub async fn run_once(&self) -> Result<(), StartError> {
+        let flags = Flags::parse(&self.arguments)?;
+        let Loaded { configuration, .. } = load(&flags, &known_gates(), &self.names)?;
+        let added = self.dns_arguments.missing_from(&configuration);
+        let flags = Flags::parse(&self.arguments.iter().cloned().chain(added).collect::<Vec<_>>())?;
+        let Loaded { configuration, gates } = load(&flags, &known_gates(), &self.names)?;
+        let registry = Arc::new(Registry::new(metrics::Options::default()));
+        add_process_metrics(&registry, &gates);
+        assembly::run(Parts {
+            configuration,
+            gates,
+            flags,
+            names: self.names.clone(),
+            world: self.world.clone(),
+            keys: Arc::new(rcgen::KeyPair::generate),
+            hostname: self.hostname.clone(),
+            home: std::env::home_dir(),
+            registry,
+            clients: self.clients.clone(),
+            command_line: host::command_line(),
+            supervisor: self.is_process.then(supervisor::supervisor).flatten(),
+            tracer: None,
+            has_local_volumes: true,
+            set_verbosity: self.set_verbosity.clone(),
+        })
+        .await
+    }
+}
+
+/// The flags of an agent that keeps its files in a directory. The kubeconfig and the certificates are not among them.
+pub fn agent_arguments(directory: &Path, config: Option<&Path>, endpoint: &str) -> Vec<String> {
+    let shown = |path: &Path| path.display().to_string();
+    let mut arguments = vec![
+        format!("--root-dir={}", shown(directory)),
+        format!("--cert-dir={}", shown(&directory.join("pki"))),
+        format!("--container-runtime-endpoint={endpoint}"),
+        "--anonymous-auth=false".to_owned(),
+        "--authentication-token-webhook=true".to_owned(),
+        "--authorization-mode=Webhook".to_owned(),
+    ];
+    match config {
+        Some(file) => arguments.push(format!("--config={}", shown(file))),
+        // a machine of one's own may swap
+        None => arguments.push("--fail-swap-on=false".to_owned()),
+    }
+    arguments
+}
