@@ -13,7 +13,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::deployment_mode::DeploymentMode;
 use crate::dns::{Dns, DnsFlags};
 use crate::flags::{self, ParseError, ParsedLine};
-use crate::options::{Apiserver, ControllerManager, Controllers, LeaderElection, Scheduler};
+use crate::options::{
+    Apiserver, ControllerManager, Controllers, Join, LeaderElection, Leave, Scheduler, Token,
+};
 use crate::snapshot::{MigrateArgs, SnapshotArgs};
 
 /// The version line of `pintle version` and `--version`.
@@ -49,6 +51,9 @@ Examples:
   pintle scheduler --help    the scheduler alone
   pintle nodeagent --help    the pods of this node
   pintle dns --help          cluster DNS alone
+  pintle token --help        tokens with which machines join
+  pintle join --help         make this machine a node of a cluster
+  pintle leave --help        take it out again
   pintle convert --help      convert objects between JSON, YAML and protobuf
   pintle snapshot --help     save and restore all objects
   pintle migrate --help      from the embedded store to an etcd, and back";
@@ -73,6 +78,14 @@ pub enum Command {
     /// Start cluster DNS alone, against another API server
     #[command(after_help = DNS_EXAMPLES)]
     Dns(Box<Dns>),
+    /// Manage the tokens with which machines join the cluster
+    #[command(after_help = TOKEN_EXAMPLES)]
+    Token(Token),
+    /// Make this machine a node of a cluster, and run it until stopped with Ctrl-C
+    #[command(after_help = JOIN_EXAMPLES)]
+    Join(Box<Join>),
+    /// Move the pods of this machine to other nodes, and take it out of its cluster
+    Leave(Leave),
     /// Convert objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Save, check or restore all objects of a cluster
@@ -229,6 +242,27 @@ Examples:
 
   pintle dns --kubeconfig dns.kubeconfig --dns-stub-domain corp.example=10.1.0.53 --dns-upstream 9.9.9.9
       Names of one domain from a server of their own, all others from another.";
+
+const TOKEN_EXAMPLES: &str = "\
+Examples:
+  pintle token create
+      Create a token for a day, and print the command that makes another machine a node. The server must listen on an
+      address that the machine reaches: pintle up --bind-address 0.0.0.0
+
+  pintle token create --ttl 30m --description 'for the new rack'
+  pintle token list
+  pintle token delete abcdef";
+
+const JOIN_EXAMPLES: &str = "\
+Examples:
+  pintle join https://10.0.0.1:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:...
+      The line that pintle token create prints. The hash proves that the server is the right one.
+
+  pintle join
+      Continue after a stop: the machine has its own certificate by then.
+
+  pintle join https://10.0.0.2:6443
+      Continue after the server has got another address.";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:

@@ -49,6 +49,18 @@ pub fn signing_options(
     Ok(options)
 }
 
+/// Adds loops that are off by default to those that run by default, unless the options mention them.
+pub fn run_by_default(options: &mut Options, loops: &[&str]) {
+    let names = &mut options.controllers;
+    let is_mentioned =
+        |names: &[String], name: &str| names.iter().any(|it| it.trim_start_matches('-') == name);
+    if names.iter().any(|it| it == "*") {
+        for name in loops.iter().filter(|name| !is_mentioned(names, name)).collect::<Vec<_>>() {
+            names.push((*name).to_string());
+        }
+    }
+}
+
 /// Signs tokens with a key.
 pub fn sign_with(signer: Signer) -> Sign {
     Arc::new(move |claims| {
@@ -102,4 +114,22 @@ pub fn start(
         world: world.clone(),
     };
     InProcess::start(Identity { client, name: agent, lease, flag, metrics, world }, manager)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_are_added_unless_they_are_mentioned() {
+        let of = |controllers: &[&str]| {
+            let controllers = controllers.iter().map(|it| (*it).to_owned()).collect();
+            let mut options = Options { controllers, ..Options::default() };
+            run_by_default(&mut options, &["bootstrapsigner"]);
+            options.controllers.join(",")
+        };
+        assert_eq!(of(&["*"]), "*,bootstrapsigner");
+        assert_eq!(of(&["*", "-bootstrapsigner"]), "*,-bootstrapsigner");
+        assert_eq!(of(&["deployment"]), "deployment");
+    }
 }

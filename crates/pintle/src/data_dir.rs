@@ -89,7 +89,7 @@ pub fn store_directory(data_dir: &Path) -> PathBuf {
     data_dir.join("store")
 }
 
-fn default_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> anyhow::Result<PathBuf> {
+pub fn default_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> anyhow::Result<PathBuf> {
     let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
     let home = || variable("HOME").filter(|path| path.is_absolute()).map(|home| home.join(".local/share"));
     let base = data.or_else(home).context("no home directory for the data directory: set --data-dir")?;

@@ -5,8 +5,10 @@
 //! the exit status is then 1, or 2 for an invalid command line.
 //!
 //! Layers, from the bottom: `flags` (syntax), `options` (flags to configuration), `cli` (commands), `server_config`,
-//! then the commands (`up`, `controller_manager`, `scheduler`, `node_agent`, `convert`). This file connects them.
+//! then the commands (`up`, `controller_manager`, `scheduler`, `node_agent`, `token`, `join`, `leave`, `convert`). This file connects them.
 
+mod admin_client;
+mod bootstrap;
 mod cli;
 mod component_port;
 mod control_loops;
@@ -19,7 +21,9 @@ mod files;
 mod flags;
 mod host;
 mod in_process;
+mod join;
 mod kubeconfig;
+mod leave;
 mod log_output;
 mod logs;
 mod node_agent;
@@ -31,6 +35,7 @@ mod server_config;
 mod signals;
 mod snapshot;
 mod threads;
+mod token;
 mod up;
 mod world;
 
@@ -96,6 +101,9 @@ fn config_errors(command: &Command) -> Vec<String> {
         | Command::Convert(_)
         | Command::Snapshot(_)
         | Command::Migrate(_)
+        | Command::Token(_)
+        | Command::Join(_)
+        | Command::Leave(_)
         | Command::Version => return Vec::new(),
     };
     read.err().map(|InvalidConfig(errors)| errors).unwrap_or_default()
@@ -110,6 +118,13 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Convert(args) => convert::convert(&args),
         Command::Snapshot(args) => threads::runtime()?.block_on(snapshot::snapshot(args, &world::real()?)),
         Command::Migrate(args) => threads::runtime()?.block_on(snapshot::migrate(*args, &world::real()?)),
+        Command::Token(args) => threads::single()?.block_on(token::token(args, world::real()?)),
+        Command::Join(args) => {
+            let verbosity = init_log(&args.logs, &cli.warnings)?;
+            let world = world::real()?;
+            threads::single()?.block_on(join::join(*args, world, verbosity))
+        }
+        Command::Leave(args) => threads::single()?.block_on(leave::leave(args, world::real()?)),
         // runs before, because its errors have a form of their own
         Command::Nodeagent(_) => Ok(()),
         Command::Up(args) => {

@@ -123,6 +123,8 @@ async fn run(
             let mut options = control_loops::signing_options(own.as_ref(), trusted_ca, signer, is_shared)?;
             options.gates = config.loop_gates;
             args.apply_to(&mut options, &mut errors);
+            // machines join with tokens, which these loops serve
+            control_loops::run_by_default(&mut options, &["bootstrapsigner", "tokencleaner"]);
             let services = &config.kinds.services;
             options.node_ipam.services =
                 [services.network].into_iter().chain(services.second_network).collect();
@@ -260,6 +262,8 @@ async fn cluster_pki(
 ) -> anyhow::Result<Pki> {
     let mut others = args.tls_san.clone();
     others.push(config.kinds.services.network.first().to_string());
+    // where other machines reach the server
+    others.extend(config.reached_at.map(|ip| ip.to_string()));
     let hosts = Hosts::new(args.bind_address, host_name().as_deref(), &others, &config.names)?;
     let directory = data_dir.directory().map(|it| it.join("pki"));
     let pki = match (&directory, &config.etcd) {

@@ -1,5 +1,6 @@
 //! Cluster DNS in the process of the API server.
 
+use super::service::DnsService;
 use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
 use apiserver::Server;
 use auth::User;
@@ -20,12 +21,6 @@ const SERVICE_TIMEOUT: Duration = Duration::from_secs(5);
 const SERVICE_RETRY: Duration = Duration::from_millis(100);
 /// The timeout of leaving the DNS service at shutdown.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The cluster's DNS, as pods use it.
-pub struct DnsService {
-    pub addresses: Vec<IpAddr>,
-    pub domain: String,
-}
 
 struct DnsWork {
     options: Options,

@@ -4,7 +4,9 @@ mod command;
 mod in_process;
 mod options;
 mod port;
+mod service;
 
 pub use command::{config_errors, dns};
-pub use in_process::{DnsService, start};
+pub use in_process::start;
 pub use options::{Dns, DnsFlags};
+pub use service::DnsService;

@@ -8,6 +8,7 @@ use super::value::Type::{Bool, Choice, Duration, Int, List, Networks, Text, Uint
 pub const DEFAULTS: &[(&str, &str)] = &[
     ("authorization-mode", "AlwaysAllow"),
     ("bind-address", "0.0.0.0"),
+    ("enable-bootstrap-token-auth", "false"),
     ("service-cluster-ip-range", "10.0.0.0/24"),
 ];
 

@@ -6,5 +6,6 @@ mod command;
 mod in_process;
 mod supervisor;
 
+pub use agent_process::{AgentProcess, DnsArguments, SetVerbosity, agent_arguments};
 pub use command::run;
 pub use in_process::{NodeFiles, Readiness, readiness, start};

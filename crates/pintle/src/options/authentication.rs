@@ -32,7 +32,7 @@ pub struct Authentication {
 
     /// Accept bootstrap tokens of new nodes: secrets of the type bootstrap.kubernetes.io/token in the namespace
     /// kube-system
-    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub enable_bootstrap_token_auth: bool,
 
     /// Further certificate authorities, in PEM, for front proxies that pass the user in headers. Reloaded when it
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn defaults_are_those_that_others_expect() {
         let (options, authorities) = read("").unwrap();
-        assert!(options.anonymous && !options.bootstrap_tokens && options.audiences.is_empty());
+        assert!(options.anonymous && options.bootstrap_tokens && options.audiences.is_empty());
         let accounts = options.service_accounts;
         assert!(
             accounts.extend
@@ -197,11 +197,11 @@ mod tests {
             ("x-remote-user", "x-remote-extra-")
         );
         let (options, _) = read(
-            "--anonymous-auth=false --enable-bootstrap-token-auth --service-account-extend-token-expiration=false \
+            "--anonymous-auth=false --enable-bootstrap-token-auth=false --service-account-extend-token-expiration=false \
              --service-account-max-token-expiration 48h --api-audiences a,b --service-account-issuer plain",
         )
         .unwrap();
-        assert!(!options.anonymous && options.bootstrap_tokens && options.audiences == ["a", "b"]);
+        assert!(!options.anonymous && !options.bootstrap_tokens && options.audiences == ["a", "b"]);
         assert_eq!(
             (options.service_accounts.extend, options.service_accounts.max_seconds),
             (false, Some(48 * 3600))
