@@ -2,11 +2,8 @@
 
 use client::{Api, Client};
 use names::Names;
-use network::dns::Announcer;
+use network::dns::{Announcer, CLUSTER_DOMAIN};
 use std::net::IpAddr;
-
-/// The domain of clusters that name no other.
-pub const DEFAULT_DOMAIN: &str = "cluster.local";
 
 /// See the module.
 pub struct DnsService {
@@ -25,7 +22,7 @@ impl DnsService {
             .flat_map(|it| &it.spec.cluster_ips)
             .filter_map(|address| address.parse().ok())
             .collect();
-        let domain = DEFAULT_DOMAIN.to_owned();
+        let domain = CLUSTER_DOMAIN.to_owned();
         Ok((!addresses.is_empty()).then_some(DnsService { addresses, domain }))
     }
 }

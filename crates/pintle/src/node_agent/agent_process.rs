@@ -49,7 +49,7 @@ impl DnsArguments {
     }
 
     /// The flags for fields that a configuration does not set.
-    fn missing_from(&self, configuration: &Configuration) -> Vec<String> {
+    pub(super) fn missing_from(&self, configuration: &Configuration) -> Vec<String> {
         let has_servers = !configuration.texts("clusterDNS").is_empty();
         let has_domain = !configuration.text(&["clusterDomain"]).is_empty();
         let servers = self.servers.iter().filter(|_| !has_servers);
