@@ -36,3 +36,5 @@ pub mod table_writer;
 mod state_tests;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod traffic_tests;
