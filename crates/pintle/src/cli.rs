@@ -14,7 +14,7 @@ use crate::deployment_mode::DeploymentMode;
 use crate::dns::{Dns, DnsFlags};
 use crate::flags::{self, ParseError, ParsedLine};
 use crate::options::{
-    Apiserver, ControllerManager, Controllers, Join, LeaderElection, Leave, Scheduler, Token,
+    Apiserver, ControllerManager, Controllers, Join, LeaderElection, Leave, Network, Scheduler, Token,
 };
 use crate::snapshot::{MigrateArgs, SnapshotArgs};
 
@@ -51,6 +51,7 @@ Examples:
   pintle scheduler --help    the scheduler alone
   pintle nodeagent --help    the pods of this node
   pintle dns --help          cluster DNS alone
+  pintle network --help      the pod network of this node
   pintle token --help        tokens with which machines join
   pintle join --help         make this machine a node of a cluster
   pintle leave --help        take it out again
@@ -86,6 +87,9 @@ pub enum Command {
     Join(Box<Join>),
     /// Move the pods of this machine to other nodes, and take it out of its cluster
     Leave(Leave),
+    /// Keep the pod network of this node: addresses of pods, and routes to the pods of other nodes
+    #[command(after_help = NETWORK_EXAMPLES)]
+    Network(Box<Network>),
     /// Convert objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Save, check or restore all objects of a cluster
@@ -127,7 +131,7 @@ pub struct Up {
     #[arg(long, value_name = "FILE")]
     pub nodeagent_config: Option<PathBuf>,
 
-    /// The components to run, comma-separated [default: apiserver,controller-manager,scheduler, and nodeagent and dns
+    /// The components to run, comma-separated [default: apiserver,controller-manager,scheduler, and nodeagent,network,dns
     /// where the process is root and a container runtime listens]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse)]
     pub components: Option<Vec<Component>>,
@@ -264,6 +268,14 @@ Examples:
   pintle join https://10.0.0.2:6443
       Continue after the server has got another address.";
 
+const NETWORK_EXAMPLES: &str = "\
+Examples:
+  pintle network --kubeconfig /var/lib/kubelet/kubeconfig
+      Beside a node agent of its own process. Nodes must have pod ranges (--allocate-node-cidrs of the controller
+      manager). A CNI configuration of another network is left alone, and used.
+
+The program is its own CNI plugin: links named pintle-cni and loopback in the folder of plugins lead to it.";
+
 const CONVERT_EXAMPLES: &str = "\
 Examples:
   pintle convert -f pod.yaml -o json
@@ -317,6 +329,8 @@ pub enum Component {
     Nodeagent,
     /// Cluster DNS.
     Dns,
+    /// The addresses of pods.
+    Network,
 }
 
 impl Component {
@@ -326,6 +340,7 @@ impl Component {
         ("scheduler", Self::Scheduler),
         ("nodeagent", Self::Nodeagent),
         ("dns", Self::Dns),
+        ("network", Self::Network),
     ];
 
     fn parse(text: &str) -> Result<Self, String> {

@@ -5,6 +5,12 @@ pub fn command_line() -> Vec<String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
+/// The name by which the process was started, without folders.
+pub fn program_name() -> Option<String> {
+    let program = std::env::args_os().next()?;
+    Some(std::path::Path::new(&program).file_name()?.to_string_lossy().into_owned())
+}
+
 /// The host name: from the kernel, `/etc/hostname` or `HOSTNAME`, whichever is readable first.
 pub fn host_name() -> Option<String> {
     let paths = ["/proc/sys/kernel/hostname", "/etc/hostname"];

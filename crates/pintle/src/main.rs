@@ -5,11 +5,13 @@
 //! the exit status is then 1, or 2 for an invalid command line.
 //!
 //! Layers, from the bottom: `flags` (syntax), `options` (flags to configuration), `cli` (commands), `server_config`,
-//! then the commands (`up`, `controller_manager`, `scheduler`, `node_agent`, `token`, `join`, `leave`, `convert`). This file connects them.
+//! then the commands (`up`, `controller_manager`, `scheduler`, `node_agent`, `pod_network`, `dns`, `token`, `join`, `leave`,
+//! `snapshot`, `convert`). This file connects them.
 
 mod admin_client;
 mod bootstrap;
 mod cli;
+mod cni_plugin;
 mod component_port;
 mod control_loops;
 mod controller_manager;
@@ -29,6 +31,7 @@ mod logs;
 mod node_agent;
 mod options;
 mod pki;
+mod pod_network;
 mod process_metrics;
 mod scheduler;
 mod server_config;
@@ -51,6 +54,9 @@ use server_config::ServerConfig;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(plugin) = cni_plugin::called() {
+        return cni_plugin::run(&plugin);
+    }
     disable_huge_pages();
     let cli = match Cli::read(std::env::args_os(), config_errors) {
         Ok(cli) => cli,
@@ -98,6 +104,7 @@ fn config_errors(command: &Command) -> Vec<String> {
         Command::Scheduler(args) => return scheduler::config_errors(args),
         Command::Dns(args) => return dns::config_errors(args),
         Command::Nodeagent(_)
+        | Command::Network(_)
         | Command::Convert(_)
         | Command::Snapshot(_)
         | Command::Migrate(_)
@@ -151,6 +158,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             let verbosity = init_log(&args.logs, &cli.warnings)?;
             let world = world::real()?;
             threads::runtime()?.block_on(scheduler::scheduler(*args, world, verbosity))
+        }
+        Command::Network(args) => {
+            init_log(&args.logs, &cli.warnings)?;
+            let world = world::real()?;
+            threads::single()?.block_on(pod_network::network(*args, world))
         }
     }
 }

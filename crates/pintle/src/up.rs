@@ -28,7 +28,7 @@ use crate::options::{Apiserver, Authorities, ConfigErrors, Controllers, LeaderEl
 use crate::pki::{self, ADMIN, CertifiedKey, Hosts, Pki};
 use crate::server_config::ServerConfig;
 use crate::signals::Signals;
-use crate::{files, kubeconfig, process_metrics, scheduler};
+use crate::{files, kubeconfig, pod_network, process_metrics, scheduler};
 
 /// The number of the DNS service's address in the range of services, counted from the first: the tenth.
 const DNS_ADDRESS: u32 = 9;
@@ -49,6 +49,7 @@ pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<
             is_required: args.components.is_some() || args.nodeagent_config.is_some(),
         }),
         dns: args.runs(Component::Dns).then_some(&args.dns),
+        network: args.runs(Component::Network),
         election: Some(&args.leader_election),
     };
     let token = match &args.cluster_token_file {
@@ -77,6 +78,8 @@ struct Components<'a> {
     scheduler: Option<SchedulerArgs<'a>>,
     agent: Option<AgentArgs<'a>>,
     dns: Option<&'a DnsFlags>,
+    /// Whether pods get addresses from this program.
+    network: bool,
     election: Option<&'a LeaderElection>,
 }
 
@@ -122,12 +125,15 @@ async fn run(
                 own.as_ref().map(|pki| config.certificates.kubeconfig_authorities(&pki.ca.certificate));
             let mut options = control_loops::signing_options(own.as_ref(), trusted_ca, signer, is_shared)?;
             options.gates = config.loop_gates;
-            args.apply_to(&mut options, &mut errors);
+            let services = &config.kinds.services;
+            let services: Vec<_> = [services.network].into_iter().chain(services.second_network).collect();
+            match components.network {
+                true => pod_network::with_node_ranges(args, &services).apply_to(&mut options, &mut errors),
+                false => args.apply_to(&mut options, &mut errors),
+            }
             // machines join with tokens, which these loops serve
             control_loops::run_by_default(&mut options, &["bootstrapsigner", "tokencleaner"]);
-            let services = &config.kinds.services;
-            options.node_ipam.services =
-                [services.network].into_iter().chain(services.second_network).collect();
+            options.node_ipam.services = services;
             Some((options, RunningFlag::new("controller-manager")))
         }
         None => None,
@@ -184,9 +190,12 @@ async fn run(
             files,
             (config, endpoint),
             dns_service.as_ref(),
-            metrics,
+            metrics.clone(),
             &world,
         ));
+        if components.network {
+            running.push(pod_network::start(&server, endpoint, metrics, &world));
+        }
     }
     // a closed terminal is not an error
     let shared_keys = match is_shared {

@@ -118,12 +118,18 @@ impl NodeFiles {
     }
 }
 
-fn node_name() -> String {
+/// The name of this machine's node.
+pub fn node_name() -> String {
     host_name().unwrap_or_else(|| "localhost".to_owned()).to_lowercase()
 }
 
 fn user_name() -> String {
     format!("system:node:{}", node_name())
+}
+
+/// The user of this machine's node.
+pub fn node_user() -> User {
+    User { groups: vec![NODES.to_owned()], ..User::named(user_name()) }.authenticated()
 }
 
 /// Names and addresses of the node.
@@ -162,8 +168,7 @@ pub fn start(
     if let Err(why) = files.write_kubeconfig(server) {
         tracing::warn!(why = format!("{why:#}"), "the node has no kubeconfig");
     }
-    let user = User { groups: vec![NODES.to_owned()], ..User::named(user_name()) }.authenticated();
-    let client = in_memory(server, &names.agent)(user);
+    let client = in_memory(server, &names.agent)(node_user());
     let work = AgentWork(AgentProcess {
         arguments: files.arguments(config, endpoint),
         dns_arguments: DnsArguments::new(dns),

@@ -8,4 +8,4 @@ mod supervisor;
 
 pub use agent_process::{AgentProcess, DnsArguments, SetVerbosity, agent_arguments};
 pub use command::run;
-pub use in_process::{NodeFiles, Readiness, readiness, start};
+pub use in_process::{NodeFiles, Readiness, node_name, node_user, readiness, start};

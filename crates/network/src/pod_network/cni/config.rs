@@ -112,11 +112,18 @@ fn ranges(value: &Value) -> Result<Vec<Network>, CniError> {
     }
 }
 
+/// A field by its name in any case: containerd writes the names of its Go fields.
+fn field<'a>(mapping: &'a Value, name: &str) -> &'a Value {
+    let fields = mapping.as_object().into_iter().flatten();
+    let mut found = fields.filter(|(key, _)| key.eq_ignore_ascii_case(name));
+    found.next().map_or(&Value::Null, |(_, value)| value)
+}
+
 /// The ports of the node that are to lead to the pod. A mapping without a host port is none.
 fn host_ports(value: &Value) -> Result<Vec<HostPort>, CniError> {
     let mut ports = Vec::new();
     for mapping in value.as_array().into_iter().flatten() {
-        let number = |name: &str| match &mapping[name] {
+        let number = |name: &str| match field(mapping, name) {
             Value::Null => Ok(0),
             number => number
                 .as_u64()
@@ -130,11 +137,11 @@ fn host_ports(value: &Value) -> Result<Vec<HostPort>, CniError> {
         if container_port == 0 {
             return Err(invalid("portMappings: containerPort is missing"));
         }
-        let protocol = match &mapping["protocol"] {
+        let protocol = match field(mapping, "protocol") {
             Value::Null => Some(Protocol::TCP),
             name => name.as_str().and_then(|name| Protocol::from_name(&name.to_ascii_uppercase())),
         };
-        let host_ip = match mapping["hostIP"].as_str() {
+        let host_ip = match field(mapping, "hostIP").as_str() {
             None | Some("") => None,
             Some(text) => {
                 let address: IpAddr = text
@@ -166,7 +173,7 @@ mod tests {
             "ranges": ["10.1.0.0/24", "fd00:1::/64"],
             "runtimeConfig": {"portMappings": [
                 {"hostPort": 8080, "containerPort": 80, "protocol": "TCP", "hostIP": ""},
-                {"hostPort": 53, "containerPort": 53, "protocol": "udp", "hostIP": "127.0.0.1"},
+                {"HostPort": 53, "ContainerPort": 53, "Protocol": "udp", "HostIP": "127.0.0.1"},
                 {"hostPort": 0, "containerPort": 81},
                 {"hostPort": 9, "containerPort": 9, "protocol": "SCTP", "hostIP": "::"},
             ]},

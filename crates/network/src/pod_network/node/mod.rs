@@ -52,7 +52,9 @@ enum SyncError {
 
 /// Runs until the future is dropped.
 pub async fn run(client: Client, world: World, options: Options) {
-    let nodes = InformerFactory::new(client).informer::<Node>();
+    // the informer ends with its factory
+    let factory = InformerFactory::new(client);
+    let nodes = factory.informer::<Node>();
     let changed = Arc::new(Notify::new());
     let notify = changed.clone();
     nodes.listen(move |change| {

@@ -3,11 +3,13 @@
 //! Every call has a timeout. The events of the runtime are those of the CRI, or those of containerd where its version
 //! has none in the CRI.
 
+mod cni_directories;
 mod connection;
 mod convert;
 mod events;
 mod streaming;
 
+pub use cni_directories::CniDirectories;
 pub use connection::CriRuntime;
 
 use super::*;
