@@ -68,6 +68,19 @@ Server(("::", int(sys.argv[2])), Answer).serve_forever()' "$pod" "$port"
   wait_until "the server of $pod" connects "$machine" "$pod" 127.0.0.1 "$port"
 }
 
+# Answers UDP packets to port 53 of a pod with its name; calls come from a fixed port.
+echo_udp() {
+  start_on "$1" "echo-$2" ip netns exec "$2" python3 -c 'import socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); server.bind(("0.0.0.0", 53))
+while True: server.sendto(sys.argv[1].encode(), server.recvfrom(100)[1])' "$2"
+  wait_until "the UDP server of $2" on "$1" ip netns exec "$2" grep -q ':0035 ' /proc/net/udp
+}
+call_udp() {
+  on "$1" python3 -c 'import socket, sys
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); client.bind(("0.0.0.0", 7777)); client.settimeout(3)
+client.sendto(b"hello", (sys.argv[1], int(sys.argv[2]))); print(client.recv(100).decode())' "$2" "$3"
+}
+
 # fetch MACHINE POD URL: prints the answer; an empty pod is the machine itself.
 fetch() {
   local inside=()
@@ -93,7 +106,7 @@ plugin() {
     echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding"
   local before pod result first
   local config='{"cniVersion":"1.0.0","name":"pods","type":"pintle-cni","stateDir":"/run/pods","mtu":1400,"ranges":["10.7.0.0/24","fd07:1::/64"]}'
-  local ports="${config%\}},\"runtimeConfig\":{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"},{\"hostPort\":8081,\"containerPort\":80,\"protocol\":\"tcp\",\"hostIP\":\"192.168.7.1\"},{\"hostPort\":5353,\"containerPort\":53,\"protocol\":\"udp\"}]}}"
+  local ports="${config%\}},\"runtimeConfig\":{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"},{\"hostPort\":8081,\"containerPort\":80,\"protocol\":\"tcp\",\"hostIP\":\"192.168.7.1\"},{\"hostPort\":5353,\"containerPort\":53,\"protocol\":\"udp\"},{\"hostPort\":8082,\"containerPort\":80,\"hostIP\":\"127.0.0.1\"}]}}"
   before=$(footprint m)
 
   for pod in a b; do
@@ -122,6 +135,19 @@ plugin() {
   [ "$(answer '["code"]' <"$scratch/check")" = 101 ] || die "CHECK: $(cat "$scratch/check")"
   cni m pintle-cni ADD a "$ports" >/dev/null
 
+  say "  chained plugins"
+  local previous='{"cniVersion":"1.0.0","interfaces":[{"name":"dummy0"}],"ips":[],"dns":{"nameservers":["10.0.0.10"]}}'
+  local chained
+  chained=$(cni m pintle-cni ADD a "${ports%\}},\"prevResult\":$previous}")
+  [ "$(answer '["ips"][0]["interface"]' <<<"$chained")" = 2 ] || die "a previous result: $chained"
+  [ "$(answer '["dns"]["nameservers"][0]' <<<"$chained")" = 10.0.0.10 ] || die "a previous result: $chained"
+  if [ -x /usr/lib/cni/tuning ]; then
+    on m ln -sf /usr/lib/cni/tuning /run/cni/bin/tuning
+    cni m tuning ADD a "{\"cniVersion\":\"1.0.0\",\"name\":\"pods\",\"type\":\"tuning\",\"sysctl\":{\"net.core.somaxconn\":\"77\"},\"prevResult\":$result}" >"$scratch/tuned" ||
+      die "a plugin after this one: $(cat "$scratch/tuned")"
+    [ "$(answer '["ips"][1]["address"]' <"$scratch/tuned")" = fd07:1::1/128 ] || die "a plugin after this one: $(cat "$scratch/tuned")"
+  fi
+
   say "  host ports"
   serve m a 80
   expect_fetch '^a .*192\.168\.7\.2' client '' http://192.168.7.1:8080/
@@ -133,6 +159,15 @@ plugin() {
   expect_fetch '^a ' m a 'http://[fd07::1]:8080/'
   expect_fetch '^a ' m '' http://192.168.7.1:8080/  # from the machine itself
   expect_fetch '^a ' m '' http://127.0.0.1:8080/
+  expect_fetch '^a ' m '' http://127.0.0.1:8082/
+  ! fetch client '' http://192.168.7.1:8082/ 2>/dev/null || die "a port of 127.0.0.1 answers on another address"
+  # UDP: a client that keeps its port follows the host port from pod to pod
+  echo_udp m a && echo_udp m b
+  [ "$(call_udp client 192.168.7.1 5353)" = a ] || die "the UDP host port does not answer"
+  cni m pintle-cni ADD b "$ports" >/dev/null
+  [ "$(call_udp client 192.168.7.1 5353)" = b ] || die "the UDP host port leads to the former pod"
+  cni m pintle-cni ADD a "$ports" >/dev/null && cni m pintle-cni ADD b "$config" >/dev/null
+  stop_on m echo-a && stop_on m echo-b
   # a service of the machine on 127.0.0.1 stays out of reach for pods
   start_on m local python3 -m http.server 9999 --bind 127.0.0.1 --directory /run/netns
   wait_until "the local service" connects m '' 127.0.0.1 9999
@@ -246,6 +281,8 @@ nodes() {
   # the strictest setting of distributions
   for name in n1 n2 n3; do on $name bash -c 'for it in all default eth0; do echo 1 >/proc/sys/net/ipv4/conf/$it/rp_filter; done'; done
 
+  # Docker and some firewalls do this
+  if on n2 which iptables ip6tables >/dev/null; then on n2 bash -c 'iptables -P FORWARD DROP && ip6tables -P FORWARD DROP'; fi
   start_on server apiserver "$binary" up --components apiserver --ephemeral --bind-address 0.0.0.0 --advertise-address 192.168.1.10 \
     --tls-san 192.168.1.10 --secure-port 6443 --write-kubeconfig "$scratch/admin.kubeconfig"
   wait_until "the API server" grep -q ' is ready on ' "$scratch/logs/server.apiserver"

@@ -5,6 +5,7 @@
 //! machine once in a while, as links and routes may come and go. What the kernel has stays when it ends: pods go on.
 
 mod configuration;
+mod forward_policy;
 mod forwarding;
 mod masquerade;
 mod plan;
@@ -133,6 +134,9 @@ impl NodeNetworking {
         let plan = plan::plan(own, &nodes, &machine);
         routes::write(&netlink, &plan).await?;
         masquerade::write(own, &nodes)?;
+        if forward_policy::accept_pods(own)? {
+            tracing::info!("another program drops forwarded packets: added rules that accept those of pods");
+        }
         Ok(plan)
     }
 
