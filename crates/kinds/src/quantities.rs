@@ -136,7 +136,7 @@ pub(crate) fn amount(name: &str, value: &Value, path: &Path<'_>, out: &mut Probl
 fn huge_pages(name: &str, value: &Value, path: &Path<'_>, out: &mut Problems) {
     let Some(size) = name.strip_prefix(HUGE_PAGES) else { return };
     let size = size.parse::<Quantity>().map_or(0, |size| if size.is_whole() { size.whole() } else { 0 });
-    if size <= 0 || parse(value).whole() % size != 0 {
+    if !parse(value).is_multiple_of(size) {
         let why = format!("{} is not positive integer multiple of {name}", read::text(value));
         out.push(Problem::invalid(path, value, &why));
     }
@@ -230,6 +230,8 @@ mod tests {
             ],
         );
         check(r#"{"hugepages-2Mi":"4Mi","cpu":"1"}"#, "{}", &[]);
+        // 5^21 pages
+        check(r#"{"hugepages-2Mi":"1000E","cpu":"1"}"#, "{}", &[]);
         check(r#"{"hugepages-2Mi":"4Mi"}"#, "{}", &["r: Forbidden: HugePages require cpu or memory"]);
         check(
             r#"{"hugepages-2Mi":"3Mi","cpu":"1"}"#,

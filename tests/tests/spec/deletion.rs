@@ -110,6 +110,15 @@ async fn propagation_is_stored_for_the_collector() {
 }
 
 #[tokio::test]
+async fn a_finalizer_that_is_there_twice_counts_once() {
+    let twice = json!(["foregroundDeletion", "foregroundDeletion"]);
+    let (cluster, _) = held(twice.clone()).await;
+    let marked = cluster.delete(PATH).await.code(200).json();
+    assert_eq!(marked["metadata"]["finalizers"], twice);
+    assert_eq!(cluster.delete(PATH).await.code(200).json(), marked);
+}
+
+#[tokio::test]
 async fn options_of_a_delete_are_checked() {
     let (cluster, _) = held(json!([])).await;
     cluster.delete(&format!("{PATH}?propagationPolicy=Sideways")).await.refused(422, "Invalid");

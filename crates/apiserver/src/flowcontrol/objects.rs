@@ -405,8 +405,8 @@ pub(super) fn dangling(schema: &Value, level: &str, exists: bool, now: i64) -> O
     let message =
         format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?} {rest}");
     let current = schema.items(&["status", "conditions"]).iter().find(|it| it.text(&["type"]) == DANGLING);
-    let same = current.is_some_and(|it| it.text(&["status"]) == status && it.text(&["message"]) == message);
-    if same {
+    let expected = [("status", status), ("reason", reason), ("message", &*message)];
+    if current.is_some_and(|it| expected.iter().all(|(field, text)| it.text(&[field]) == *text)) {
         return None;
     }
     let since =

@@ -168,6 +168,14 @@ fn a_schema_without_level_is_dangling() {
     assert_eq!((condition.text(&["status"]), condition.text(&["reason"])), ("True", "NotFound"));
     schema.set(&["status", "conditions"], Value::List(vec![condition]));
     assert_eq!(objects::dangling(&schema, "gone", false, 9), None);
+    let mut changed = schema.clone();
+    let conditions = changed.at_mut(&["status", "conditions"]).and_then(Value::as_list_mut).unwrap();
+    conditions[0].set(&["reason"], "Other");
+    let condition = objects::dangling(&changed, "gone", false, 9).unwrap();
+    assert_eq!(
+        (condition.text(&["reason"]), condition.text(&["lastTransitionTime"])),
+        ("NotFound", "1970-01-01T00:00:00Z")
+    );
     let condition = objects::dangling(&schema, "gone", true, 9).unwrap();
     assert_eq!(condition.text(&["lastTransitionTime"]), "1970-01-01T00:00:09Z");
 }

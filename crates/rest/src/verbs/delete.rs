@@ -14,6 +14,7 @@ use crate::storage::resource::Resource;
 use bytes::Bytes;
 use schema::{Value, encode, time};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{Expect, Revision, StoreError};
 
@@ -405,10 +406,11 @@ fn adjust_finalizers(object: &mut Value, options: &DeleteOptions, hooks: &Delete
             after.push(name.into());
         }
     }
-    let mut sorted = (before.clone(), after.clone());
-    sorted.0.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
-    sorted.1.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
-    if sorted.0 == sorted.1 {
+    // a finalizer that is there twice counts once
+    let set = |finalizers: &[Value]| -> BTreeSet<String> {
+        finalizers.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    if set(&before) == set(&after) {
         return false;
     }
     if after.is_empty() {

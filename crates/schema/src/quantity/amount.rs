@@ -88,6 +88,11 @@ impl Quantity {
         }
     }
 
+    /// Whether it is a multiple of a positive number once it is rounded away from zero.
+    pub fn is_multiple_of(&self, step: i64) -> bool {
+        step > 0 && self.at_exponent(0).0 % i128::from(step) == 0
+    }
+
     /// The whole number, if it is one that fits 64 bits.
     pub fn as_whole(&self) -> Option<i64> {
         let (mantissa, exact) = self.at_exponent(0);
