@@ -59,6 +59,7 @@
 
 pub mod backoff;
 mod client;
+pub mod csi_translation;
 pub mod discovery;
 pub mod error;
 pub mod events;

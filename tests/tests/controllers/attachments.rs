@@ -245,3 +245,60 @@ async fn volumes_of_silent_nodes_are_detached_after_a_timeout() {
     leaves("v").await;
     wait_for_volumes(&managed, "silent", &[]).await;
 }
+
+#[tokio::test]
+async fn in_tree_volumes_are_attached_by_the_drivers_of_their_plugins() {
+    let managed = managed().await;
+    node(&managed, "n").await;
+    let disk = json!({"accessModes": ["ReadWriteMany"], "storageClassName": "", "capacity": {"storage": "1Gi"},
+        "gcePersistentDisk": {"pdName": "d"}, "claimRef": {"namespace": "default", "name": "v"}});
+    managed
+        .cluster
+        .create("/api/v1/persistentvolumes", json!({"metadata": {"name": "v"}, "spec": disk}))
+        .await;
+    let claim = json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": "",
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    managed.cluster.create(&format!("{WITHIN}/persistentvolumeclaims"), claim).await;
+    let volumes = json!([{"name": "own", "awsElasticBlockStore": {"volumeID": "aws://z/vol-1"}},
+        {"name": "bound", "persistentVolumeClaim": {"claimName": "v"}}]);
+    let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}], "volumes": volumes});
+    managed.cluster.create(&format!("{WITHIN}/pods"), json!({"metadata": {"name": "p"}, "spec": spec})).await;
+    // the node relies on the driver of one plugin, then of both
+    let plugins = |plugins: &str| json!({"metadata": {"name": "n", "annotations": {"storage.alpha.kubernetes.io/migrated-plugins": plugins}}, "spec": {"drivers": []}});
+    managed.cluster.create("/apis/storage.k8s.io/v1/csinodes", plugins("kubernetes.io/gce-pd")).await;
+    let bound = attachment(&managed, "v", "n").await;
+    assert_eq!(bound.spec.attacher, "pd.csi.storage.gke.io");
+    assert_eq!(attachments(&managed).list(&Default::default()).await.unwrap().items.len(), 1);
+    let both = plugins("kubernetes.io/aws-ebs,kubernetes.io/gce-pd");
+    let merge = "application/merge-patch+json";
+    managed.cluster.patch("/apis/storage.k8s.io/v1/csinodes/n", both).content_type(merge).await.code(200);
+    let is_own = |it: &VolumeAttachment| it.spec.attacher == "ebs.csi.aws.com";
+    let all = until("the disk of the pod", &attachments(&managed), |all| all.values().any(is_own)).await;
+    let own = all.values().find(|it| is_own(it)).unwrap();
+    let inline = own.spec.source.inline_volume_spec.as_ref().unwrap();
+    assert_eq!(inline.csi.as_ref().unwrap().volume_handle, "vol-1");
+    assert_eq!(
+        (inline.access_modes.as_deref(), &own.spec.source.persistent_volume_name),
+        (Some(&["ReadWriteOnce".to_owned()][..]), &None)
+    );
+    for attachment in [&bound.name_any(), &own.name_any()] {
+        drive(&managed, attachment).await;
+    }
+    let names =
+        ["ebs.csi.aws.com^vol-1", "pd.csi.storage.gke.io^projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"];
+    let mut names: Vec<String> = names.iter().map(|it| format!("kubernetes.io/csi/{it}")).collect();
+    names.sort();
+    until("the volumes of the node", &nodes(&managed), |all| {
+        let mut found = attached_volumes(&all["n"]);
+        found.sort_unstable();
+        found == names
+    })
+    .await;
+    managed.wait_for_metric("migrated=\"true\",operation_name=\"volume_attach\",status=\"success\"").await;
+    remove(&managed, "p").await;
+    wait_for_volumes(&managed, "n", &[]).await;
+    until("both to go", &attachments(&managed), |all| {
+        all.values().all(|it| it.metadata.deletion_timestamp.is_some())
+    })
+    .await;
+}

@@ -3,7 +3,7 @@
 use super::metrics::AttachMetrics;
 use crate::Context;
 use api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use api::storage::v1::{CSIDriver, VolumeAttachment};
+use api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use client::{Informer, WriteTracker};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -32,6 +32,7 @@ pub(super) struct Attacher {
     pub claims: Informer<PersistentVolumeClaim>,
     pub volumes: Informer<PersistentVolume>,
     pub drivers: Informer<CSIDriver>,
+    pub csi_nodes: Informer<CSINode>,
     pub nodes: WriteTracker<Node>,
     /// Writes by node, and by volume.
     pub attachments: WriteTracker<VolumeAttachment>,

@@ -1,6 +1,7 @@
 //! CSI volumes: their unique names on nodes, and the names of their attachments.
 
 use api::core::v1::PersistentVolume;
+use api::storage::v1::VolumeAttachment;
 use names::Names;
 use ring::digest;
 use std::fmt::Write as _;
@@ -15,6 +16,12 @@ pub struct Volume {
 impl Volume {
     pub fn of(volume: &PersistentVolume) -> Option<Self> {
         let source = volume.spec.csi.as_ref()?;
+        Some(Volume { driver: source.driver.clone(), handle: source.volume_handle.clone() })
+    }
+
+    /// The volume of an attachment whose volume is in a pod.
+    pub fn inline(attachment: &VolumeAttachment) -> Option<Self> {
+        let source = attachment.spec.source.inline_volume_spec.as_ref()?.csi.as_ref()?;
         Some(Volume { driver: source.driver.clone(), handle: source.volume_handle.clone() })
     }
 

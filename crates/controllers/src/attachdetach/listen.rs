@@ -1,13 +1,16 @@
 //! The listeners that add nodes to the queue.
 
 use super::attacher::Attacher;
-use super::indexes::{BY_NODE, BY_VOLUME, claim_of, is_managed};
+use super::indexes::{BY_NODE, BY_VOLUME, claim_of, is_managed, volume_name};
+use super::migration::has_inline;
 use super::snapshot::{is_attach_managed, read_node};
 use crate::pods::placed;
 use crate::volumes::claims;
 use api::Resource;
 use api::core::v1::{Node, Pod};
+use api::storage::v1::CSINode;
 use client::{Change, Informer, Key, Queue};
+use names::labels::MIGRATED_PLUGINS;
 use std::sync::Arc;
 
 fn node_key(name: &str) -> Key {
@@ -26,7 +29,7 @@ pub(super) fn listen(attacher: &Arc<Attacher>, queue: &Queue<Key>) {
     claims::index(&attacher.pods);
     let attachments = attacher.attachments.informer();
     attachments.index(BY_NODE, |it| is_managed(it).then(|| it.spec.node_name.clone()).into_iter().collect());
-    attachments.index(BY_VOLUME, |it| it.spec.source.persistent_volume_name.clone().into_iter().collect());
+    attachments.index(BY_VOLUME, |it| volume_name(it).into_iter().collect());
     let changed = queue.clone();
     attacher.pods.listen(move |change| {
         fn state(pod: &Pod) -> (&str, bool, &str) {
@@ -38,7 +41,8 @@ pub(super) fn listen(attacher: &Arc<Attacher>, queue: &Queue<Key>) {
             return;
         }
         let pod = change.object();
-        if !pod.spec.node_name.is_empty() && claims::used_by(pod).next().is_some() {
+        let has_volumes = claims::used_by(pod).next().is_some() || has_inline(pod);
+        if !pod.spec.node_name.is_empty() && has_volumes {
             changed.add(node_key(&pod.spec.node_name));
         }
     });
@@ -61,6 +65,13 @@ pub(super) fn listen(attacher: &Arc<Attacher>, queue: &Queue<Key>) {
         }
     });
     listen_to_nodes(attacher, queue);
+    let changed = queue.clone();
+    attacher.csi_nodes.listen(move |change| {
+        let plugins = |it: &CSINode| it.metadata.annotations.get(MIGRATED_PLUGINS).cloned();
+        if !matches!(change, Change::Updated { old, new } if plugins(old) == plugins(new)) {
+            changed.add(change.key());
+        }
+    });
     let (changed, nodes) = (queue.clone(), attacher.nodes.informer().clone());
     // drivers change rarely
     attacher.drivers.listen(move |_| nodes.all().iter().for_each(|it| changed.add(Key::of(&**it))));

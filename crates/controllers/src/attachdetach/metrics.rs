@@ -89,8 +89,8 @@ impl AttachMetrics {
     }
 
     /// Begins an operation, before the write that requests it.
-    pub fn begin(&self, attachment: &str, driver: &str, operation: Operation, now: Duration) {
-        self.operations.begin(attachment, driver, operation, now);
+    pub fn begin(&self, attachment: &str, volume: OperationVolume<'_>, operation: Operation, now: Duration) {
+        self.operations.begin(attachment, volume, operation, now);
     }
 
     /// Ends an operation whose write failed.
@@ -118,6 +118,14 @@ pub enum Operation {
     Detach,
 }
 
+/// The volume of an operation.
+#[derive(Debug, Clone, Copy)]
+pub struct OperationVolume<'a> {
+    pub driver: &'a str,
+    /// Whether it is of an in-tree plugin that the driver replaced.
+    pub is_migrated: bool,
+}
+
 /// The operations of drivers, by attachment.
 struct Operations {
     pending: PendingOperations<String>,
@@ -131,10 +139,11 @@ impl Operations {
         Operations { pending: PendingOperations::default(), took, plugin: names.well_known("csi") }
     }
 
-    fn begin(&self, attachment: &str, driver: &str, operation: Operation, now: Duration) {
+    fn begin(&self, attachment: &str, volume: OperationVolume<'_>, operation: Operation, now: Duration) {
         let name = if operation == Operation::Attach { ATTACH } else { DETACH };
+        let OperationVolume { driver, is_migrated } = volume;
         let driver = format!("{}:{driver}", self.plugin);
-        self.pending.begin(attachment.to_owned(), PendingOperation { name, driver, since: now });
+        self.pending.begin(attachment.to_owned(), PendingOperation { name, driver, since: now, is_migrated });
     }
 
     fn fail(&self, attachment: &str, now: Duration) {
@@ -143,8 +152,8 @@ impl Operations {
 
     fn count(&self, operation: &PendingOperation, succeeded: bool, now: Duration) {
         let status = if succeeded { "success" } else { "fail-unknown" };
-        // volumes of migrated plugins are not attached here
-        let labels = ["false", operation.name, status, &operation.driver];
+        let migrated = if operation.is_migrated { "true" } else { "false" };
+        let labels = [migrated, operation.name, status, &operation.driver];
         self.took.of(&labels).took(now.saturating_sub(operation.since));
     }
 
@@ -195,22 +204,24 @@ mod tests {
         let metrics = Metrics::default();
         let operations = Operations::new(&metrics, &Names::kubernetes());
         let at = Duration::from_secs;
+        let volume = OperationVolume { driver: "d", is_migrated: false };
+        let migrated = OperationVolume { is_migrated: true, ..volume };
         let new = attachment(json!({"attached": false}));
         let failed = attachment(json!({"attached": false, "attachError": {"message": "busy"}}));
         let attached = attachment(json!({"attached": true}));
         // not begun here
         operations.observe(&Change::Added(&attached), at(1));
-        operations.begin("a", "d", Operation::Attach, at(1));
+        operations.begin("a", volume, Operation::Attach, at(1));
         operations.observe(&Change::Added(&new), at(1));
         operations.observe(&Change::Updated { old: &new, new: &failed }, at(2));
         operations.observe(&Change::Updated { old: &failed, new: &failed }, at(3));
         operations.observe(&Change::Updated { old: &failed, new: &attached }, at(6));
         operations.observe(&Change::Updated { old: &attached, new: &attached }, at(7));
-        operations.begin("a", "d", Operation::Detach, at(10));
+        operations.begin("a", volume, Operation::Detach, at(10));
         let stuck = attachment(json!({"attached": true, "detachError": {"message": "busy"}}));
         operations.observe(&Change::Updated { old: &attached, new: &stuck }, at(11));
         operations.observe(&Change::Deleted(&stuck), at(31));
-        operations.begin("b", "d", Operation::Detach, at(40));
+        operations.begin("b", migrated, Operation::Detach, at(40));
         operations.fail("b", at(40));
         let text = metrics.text();
         let line = |operation: &str, status: &str, what: &str, more: &str, value: u32| {
@@ -223,7 +234,10 @@ mod tests {
         line(ATTACH, "success", "sum", "", 4);
         line(ATTACH, "success", "bucket", ",le=\"2.5\"", 0);
         line(ATTACH, "success", "bucket", ",le=\"5\"", 1);
-        line(DETACH, "fail-unknown", "count", "", 2);
+        line(DETACH, "fail-unknown", "count", "", 1);
+        assert!(
+            text.contains(&format!("migrated=\"true\",operation_name=\"{DETACH}\",status=\"fail-unknown\""))
+        );
         line(DETACH, "success", "sum", "", 20);
         assert_eq!(operations.pending.get(&"a".to_owned()), None);
     }

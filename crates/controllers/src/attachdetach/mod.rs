@@ -14,6 +14,7 @@ mod decide;
 mod indexes;
 mod listen;
 mod metrics;
+mod migration;
 mod snapshot;
 
 pub use attacher::Options;
@@ -46,6 +47,7 @@ pub async fn run(context: Context, options: Options) {
         claims: context.informer(),
         volumes: context.informer(),
         drivers: context.informer(),
+        csi_nodes: context.informer(),
         nodes: WriteTracker::new(nodes.clone()),
         attachments: WriteTracker::new(attachments.clone()),
         waiting_since: Mutex::default(),
@@ -58,6 +60,7 @@ pub async fn run(context: Context, options: Options) {
         attacher.claims.synced(),
         attacher.volumes.synced(),
         attacher.drivers.synced(),
+        attacher.csi_nodes.synced(),
         nodes.synced(),
         attachments.synced()
     );
@@ -154,7 +157,8 @@ impl Attacher {
     async fn attach(&self, key: &Key, name: &str, snapshot: &Snapshot) -> Result<(), Failure> {
         let Some(desired) = snapshot.volumes.desired.get(name) else { return Ok(()) };
         let source = VolumeAttachmentSource {
-            persistent_volume_name: Some(desired.object.clone()),
+            persistent_volume_name: desired.inline.is_none().then(|| desired.object.clone()),
+            inline_volume_spec: desired.inline.clone(),
             ..VolumeAttachmentSource::default()
         };
         let attachment = VolumeAttachment {
@@ -169,7 +173,7 @@ impl Attacher {
         };
         let attachments: Api<VolumeAttachment> = Api::all(&self.context.client);
         let now = || self.context.world.elapsed();
-        self.metrics.begin(name, &desired.volume.driver, Operation::Attach, now());
+        self.metrics.begin(name, self.operation_volume(&attachment), Operation::Attach, now());
         // an existing one will be in the cache soon
         let created = unless(409, attachments.create(&attachment).await);
         if created.is_err() {
@@ -188,7 +192,7 @@ impl Attacher {
         let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
         let attachments: Api<VolumeAttachment> = Api::all(&self.context.client);
         let now = || self.context.world.elapsed();
-        self.metrics.begin(name, &attachment.spec.attacher, Operation::Detach, now());
+        self.metrics.begin(name, self.operation_volume(&attachment), Operation::Detach, now());
         if let Err(why) = attachments.delete(name, &options).await
             && !why.is(404)
             && !why.is(409)

@@ -3,7 +3,7 @@
 use super::attacher::Attacher;
 use super::csi::Volume;
 use super::decide::{self, AttachmentState, DesiredVolume, NodeVolumes};
-use super::indexes;
+use super::{indexes, migration};
 use crate::pods::placed;
 use crate::volumes::claims;
 use api::Resource;
@@ -13,6 +13,14 @@ use client::Key;
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// A volume that a pod uses.
+struct UsedVolume {
+    volume: Volume,
+    object: Arc<PersistentVolume>,
+    /// Whether it is in the pod itself, and the object is made from it.
+    is_inline: bool,
+}
 
 /// See the module.
 pub struct Snapshot {
@@ -94,10 +102,10 @@ impl Attacher {
             if claims::has_released_volumes(&pod) && !keeps_finished {
                 continue;
             }
-            for (volume, object) in self.volumes_of(&pod) {
-                let attachment = volume.attachment(name);
+            for used in self.volumes_of(&pod) {
+                let attachment = used.volume.attachment(name);
                 pods.entry(attachment.clone()).or_default().push(pod.clone());
-                desired.entry(attachment).or_insert_with(|| self.desired_volume(name, volume, &object));
+                desired.entry(attachment).or_insert_with(|| self.desired_volume(name, used));
             }
         }
         let mut attachments = BTreeMap::new();
@@ -133,20 +141,22 @@ impl Attacher {
         Some(Snapshot { volumes, pods })
     }
 
-    fn desired_volume(&self, node: &str, volume: Volume, object: &PersistentVolume) -> DesiredVolume {
-        let name = object.name().to_owned();
+    fn desired_volume(&self, node: &str, used: UsedVolume) -> DesiredVolume {
+        let UsedVolume { volume, object, is_inline } = used;
+        let name = if is_inline { indexes::disk_name(&volume) } else { object.name().to_owned() };
         let attachments = self.attachments.informer().by(indexes::BY_VOLUME, &name);
         let elsewhere = attachments.iter().map(|it| it.spec.node_name.clone()).filter(|it| it != node);
         DesiredVolume {
             volume,
-            exclusive: is_exclusive(object),
+            exclusive: is_exclusive(&object),
             elsewhere: elsewhere.collect(),
-            object: name,
+            object: object.name().to_owned(),
+            inline: is_inline.then(|| Box::new(object.spec.clone())),
         }
     }
 
-    /// The bound volumes of a pod that must be attached.
-    fn volumes_of(&self, pod: &Pod) -> Vec<(Volume, Arc<PersistentVolume>)> {
+    /// The volumes of a pod that must be attached: bound ones, and those of in-tree plugins in the pod itself.
+    fn volumes_of(&self, pod: &Pod) -> Vec<UsedVolume> {
         let bound = claims::used_by(pod).filter_map(|used| {
             let claim = self.claims.get(&Key::new(pod.namespace(), &used.claim))?;
             if used.ephemeral && claims::check_made_for(&claim, pod).is_err() {
@@ -157,10 +167,14 @@ impl Attacher {
             }
             let object = self.volumes.get(&Key::new("", &claim.spec.volume_name))?;
             let is_bound = object.spec.claim_ref.as_ref().is_some_and(|it| it.uid == claim.uid());
-            let volume = Volume::of(&object).filter(|_| is_bound)?;
-            self.must_be_attached(&volume).then_some((volume, object))
+            self.for_driver_on(&pod.spec.node_name, object).filter(|_| is_bound).map(|object| (object, false))
         });
-        bound.collect()
+        let inline = self.inline_volumes(pod).into_iter().map(|object| (object, true));
+        let used = bound.chain(inline).filter_map(|(object, is_inline)| {
+            let volume = Volume::of(&object).filter(|volume| self.must_be_attached(volume))?;
+            Some(UsedVolume { volume, object, is_inline })
+        });
+        used.collect()
     }
 
     /// Whether a driver requires attachment; the default is yes.
@@ -170,8 +184,10 @@ impl Attacher {
     }
 
     fn volume_of(&self, attachment: &VolumeAttachment) -> Option<Volume> {
-        let name = attachment.spec.source.persistent_volume_name.as_deref()?;
-        Volume::of(&*self.volumes.get(&Key::new("", name))?)
+        let Some(name) = attachment.spec.source.persistent_volume_name.as_deref() else {
+            return Volume::inline(attachment);
+        };
+        Volume::of(&*migration::for_driver(self.volumes.get(&Key::new("", name))?)?)
     }
 }
 

@@ -99,12 +99,14 @@ impl OperationMetrics {
     }
 
     pub fn provision(&self, claim: &Key, driver: &str, now: Duration) {
-        let operation = PendingOperation { name: "provision", driver: driver.to_owned(), since: now };
+        let operation =
+            PendingOperation { name: "provision", driver: driver.to_owned(), since: now, is_migrated: false };
         self.pending.begin(claim.clone(), operation);
     }
 
     pub fn delete(&self, volume: &Key, driver: &str, now: Duration) {
-        let operation = PendingOperation { name: "delete", driver: driver.to_owned(), since: now };
+        let operation =
+            PendingOperation { name: "delete", driver: driver.to_owned(), since: now, is_migrated: false };
         self.pending.begin(volume.clone(), operation);
     }
 

@@ -1,36 +1,28 @@
 //! In-tree volume plugins that are migrated to CSI drivers.
 
 use api::core::v1::PersistentVolume;
+use client::csi_translation::InTreePlugin;
 use names::Names;
 
-/// Each plugin's name below the well-known domain, and the CSI driver that replaces it.
-const MIGRATED: &[(&str, &str)] = &[
-    ("aws-ebs", "ebs.csi.aws.com"),
-    ("azure-disk", "disk.csi.azure.com"),
-    ("azure-file", "file.csi.azure.com"),
-    ("cinder", "cinder.csi.openstack.org"),
-    ("gce-pd", "pd.csi.storage.gke.io"),
-    ("vsphere-volume", "csi.vsphere.vmware.com"),
-];
+/// Whether the driver of a plugin replaces it in every cluster; the others have feature gates that are off.
+fn is_replaced(plugin: InTreePlugin) -> bool {
+    !matches!(plugin, InTreePlugin::Portworx | InTreePlugin::Rbd)
+}
+
+fn name_without_domain(plugin: InTreePlugin) -> &'static str {
+    plugin.name().rsplit('/').next().unwrap_or_default()
+}
 
 /// The CSI driver that replaces a plugin; the name includes the domain.
 pub fn driver(plugin: &str, names: &Names) -> Option<&'static str> {
     let name = plugin.strip_prefix(&*names.well_known_domain)?.strip_prefix('/')?;
-    MIGRATED.iter().find(|(old, _)| *old == name).map(|(_, driver)| *driver)
+    let mut replaced = InTreePlugin::ALL.into_iter().filter(|it| is_replaced(*it));
+    replaced.find(|it| name_without_domain(*it) == name).map(InTreePlugin::driver)
 }
 
 /// The migrated plugin of a volume, without its domain.
 pub fn plugin_of(volume: &PersistentVolume) -> Option<&'static str> {
-    let spec = &volume.spec;
-    let found = [
-        (spec.aws_elastic_block_store.is_some(), "aws-ebs"),
-        (spec.azure_disk.is_some(), "azure-disk"),
-        (spec.azure_file.is_some(), "azure-file"),
-        (spec.cinder.is_some(), "cinder"),
-        (spec.gce_persistent_disk.is_some(), "gce-pd"),
-        (spec.vsphere_volume.is_some(), "vsphere-volume"),
-    ];
-    found.into_iter().find(|(is, _)| *is).map(|(_, name)| name)
+    InTreePlugin::of(volume).filter(|it| is_replaced(*it)).map(name_without_domain)
 }
 
 /// Whether a name is below the domain of in-tree plugins.

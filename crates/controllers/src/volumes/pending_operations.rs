@@ -17,6 +17,8 @@ pub struct PendingOperation {
     /// The driver that carries it out.
     pub driver: String,
     pub since: Duration,
+    /// Whether the volume is of an in-tree plugin that the driver replaced.
+    pub is_migrated: bool,
 }
 
 /// Operations that have not ended, by object.
@@ -61,7 +63,8 @@ mod tests {
     #[test]
     fn a_repeated_start_keeps_the_first_time() {
         let (pending, at) = (PendingOperations::default(), Duration::from_secs);
-        let operation = |name, since| PendingOperation { name, driver: "d".to_owned(), since };
+        let operation =
+            |name, since| PendingOperation { name, driver: "d".to_owned(), since, is_migrated: false };
         pending.begin("v", operation("attach", at(1)));
         pending.begin("v", operation("attach", at(2)));
         assert_eq!(pending.get(&"v"), Some(operation("attach", at(1))));

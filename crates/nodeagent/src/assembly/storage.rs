@@ -12,9 +12,9 @@ use crate::volumes::csi::service::CallObserver;
 use crate::volumes::csi::{ApiStorage, CsiDrivers, CsiOptions, CsiVolumes, NodeInfoWriter};
 use api::core::v1::Node;
 use api::storage::v1::CSIDriver;
+use client::csi_translation::InTreePlugin;
 use client::{Client, Informer, InformerFactory, Recorder};
 use env::World;
-use names::labels;
 use outbound::code_name;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,18 +23,6 @@ use std::sync::Arc;
 /// Types of plugins.
 const CSI_TYPE: &str = "CSIPlugin";
 const DEVICE_TYPE: &str = "DevicePlugin";
-
-/// In-tree plugins whose volumes CSI drivers serve, each with its feature gate, if it has one.
-const MIGRATED: [(&str, &str); 8] = [
-    (labels::AWS_EBS_PLUGIN, "CSIMigrationAWS"),
-    (labels::AZURE_DISK_PLUGIN, "CSIMigrationAzureDisk"),
-    (labels::AZURE_FILE_PLUGIN, "CSIMigrationAzureFile"),
-    (labels::CINDER_PLUGIN, ""),
-    (labels::GCE_PD_PLUGIN, "CSIMigrationGCE"),
-    (labels::PORTWORX_PLUGIN, "CSIMigrationPortworx"),
-    (labels::RBD_PLUGIN, "CSIMigrationRBD"),
-    (labels::VSPHERE_PLUGIN, "CSIMigrationvSphere"),
-];
 
 /// What the storage of a node is made from.
 pub struct StorageParts<'a> {
@@ -62,15 +50,13 @@ pub struct Storage {
 
 pub fn storage(from: StorageParts<'_>) -> Storage {
     let Parts { gates, names, world, .. } = from.parts;
-    let migrated: BTreeSet<String> = MIGRATED
-        .iter()
-        .filter(|(_, gate)| gate.is_empty() || gates.is_open(gate))
-        .map(|(plugin, _)| (*plugin).to_owned())
-        .collect();
+    let is_migrated = |plugin: &InTreePlugin| plugin.gate().is_none_or(|gate| gates.is_open(gate));
+    let migrated: BTreeSet<InTreePlugin> = InTreePlugin::ALL.into_iter().filter(is_migrated).collect();
+    let plugins = migrated.iter().map(|plugin| plugin.name().to_owned()).collect();
     let node_info = from
         .parts
         .has_api()
-        .then(|| Arc::new(NodeInfoWriter::new(from.client, from.node_name, world.clone(), migrated)));
+        .then(|| Arc::new(NodeInfoWriter::new(from.client, from.node_name, world.clone(), plugins)));
     let metrics = from.metrics;
     let observer: CallObserver = Arc::new(move |driver, method, code, time| {
         metrics.csi_called(driver, method, code_name(code), time);
@@ -96,6 +82,7 @@ pub fn storage(from: StorageParts<'_>) -> Storage {
         has_controlled_attach: from.has_controlled_attach,
         has_expand_secrets: gates.is_open("CSINodeExpandSecret"),
         has_one_pod_volumes: gates.is_open("ReadWriteOncePod"),
+        migrated,
     });
     Storage { volumes, drivers, node_info, node: from.node }
 }

@@ -170,6 +170,7 @@ impl TestMachine {
             has_controlled_attach: true,
             has_expand_secrets: false,
             has_one_pod_volumes: true,
+            migrated: Default::default(),
         });
         let hierarchies = ["cpu", "memory", "pids"].map(|it| (it.to_owned(), cgroup_dir.join(it)));
         let options = CgroupOptions { is_per_qos: true, ..CgroupOptions::default() };

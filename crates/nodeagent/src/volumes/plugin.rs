@@ -10,6 +10,7 @@ use super::ownership::{ChangePolicy, set_group};
 use super::payload::{self, Payload, PayloadSources, fs_group};
 use crate::filesystem::Filesystem;
 use api::core::v1::{PersistentVolume, Pod, Volume};
+use client::csi_translation::{InTreePlugin, TranslationError, translate, translate_inline};
 use names::node::{
     CONFIG_MAP_PLUGIN, DOWNWARD_API_PLUGIN, EMPTY_DIR_PLUGIN, LOCAL_VOLUME_PLUGIN, PROJECTED_PLUGIN,
     SECRET_PLUGIN,
@@ -67,16 +68,31 @@ pub enum PlanError {
     Volume(String, String),
 }
 
-/// Reads the source of a volume. `directory` is the directory of volumes in the pod's.
+/// Reads the source of a volume. `directory` is the directory of volumes in the pod's. Volumes of the in-tree plugins for
+/// which `is_migrated` holds are those of CSI drivers.
 pub async fn plan(
     pod: &Pod,
     volume: &Volume,
     directory: &Path,
     sources: &PayloadSources<'_>,
+    is_migrated: impl Fn(InTreePlugin) -> bool,
 ) -> Result<PlannedVolume, PlanError> {
+    let untranslated =
+        |why: TranslationError| PlanError::Pod(format!("failed to translate in-tree pv to CSI: {why}"));
     if let Some(claim) = claim_name(pod, volume) {
-        let bound = bound_volume(sources.objects, pod, volume, &claim).await.map_err(PlanError::Pod)?;
+        let mut bound = bound_volume(sources.objects, pod, volume, &claim).await.map_err(PlanError::Pod)?;
+        if InTreePlugin::of(&bound.volume).is_some_and(&is_migrated)
+            && let Some(translated) = translate(&bound.volume)
+        {
+            bound.volume = translated.map_err(untranslated)?;
+        }
         return plan_bound(pod, volume, bound, directory);
+    }
+    if InTreePlugin::of_inline(volume).is_some_and(&is_migrated)
+        && let Some(translated) = translate_inline(volume, &pod.metadata.namespace)
+    {
+        let csi = CsiVolume::migrated(&volume.name, translated.map_err(untranslated)?);
+        return csi.map(|it| PlannedVolume::Csi(Box::new(it))).ok_or_else(|| unsupported(&volume.name));
     }
     let failed = |error| PlanError::Volume(volume.name.clone(), error);
     let namespace = &pod.metadata.namespace;

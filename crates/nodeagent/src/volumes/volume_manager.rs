@@ -234,7 +234,8 @@ impl VolumeManager {
         let allocatable = shared.allocatable.read().clone();
         let objects = &*shared.objects;
         let sources = PayloadSources { objects, tokens: &shared.tokens, allocatable: &allocatable };
-        plan(pod, volume, &directory, &sources).await
+        let migrated = |plugin| self.csi().is_some_and(|csi| csi.serves(plugin));
+        plan(pod, volume, &directory, &sources, migrated).await
     }
 
     /// Executes plans on a thread that may block.

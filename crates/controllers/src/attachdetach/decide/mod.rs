@@ -8,15 +8,18 @@
 //! ```
 
 use super::csi::Volume;
+use api::core::v1::PersistentVolumeSpec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A volume that pods of a node use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DesiredVolume {
     pub volume: Volume,
     /// The name of the PersistentVolume.
     pub object: String,
+    /// The PersistentVolume itself, if it is made from a volume in a pod.
+    pub inline: Option<Box<PersistentVolumeSpec>>,
     /// Whether it can be on one node only.
     pub exclusive: bool,
     /// The other nodes that have an attachment of it.

@@ -6,6 +6,7 @@ fn desired(exclusive: bool, elsewhere: &[&str]) -> DesiredVolume {
     DesiredVolume {
         volume: Volume { driver: "d".to_owned(), handle: "h".to_owned() },
         object: "v".to_owned(),
+        inline: None,
         exclusive,
         elsewhere: elsewhere.iter().map(|it| (*it).to_owned()).collect(),
     }

@@ -15,6 +15,7 @@ use crate::objects::ObjectSource;
 use crate::volumes::tokens::TokenCache;
 use api::core::v1::Pod;
 use client::Note;
+use client::csi_translation::InTreePlugin;
 use env::World;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, join_all};
@@ -51,6 +52,8 @@ pub struct CsiOptions {
     pub has_expand_secrets: bool,
     /// Whether a volume for one pod only is kept from a second one.
     pub has_one_pod_volumes: bool,
+    /// The in-tree plugins whose volumes drivers serve.
+    pub migrated: BTreeSet<InTreePlugin>,
 }
 
 /// The result of a mount: events about volumes that have grown.
@@ -107,6 +110,11 @@ pub struct CsiVolumes {
 }
 
 impl CsiVolumes {
+    /// Whether drivers serve the volumes of an in-tree plugin.
+    pub fn serves(&self, plugin: InTreePlugin) -> bool {
+        self.options.migrated.contains(&plugin)
+    }
+
     /// Reads the volumes that agents before this one have left.
     pub fn new(options: CsiOptions) -> Arc<Self> {
         let paths = CsiPaths::new(&options.root);

@@ -101,6 +101,7 @@ impl Machine {
             has_controlled_attach: true,
             has_expand_secrets: false,
             has_one_pod_volumes: true,
+            migrated: Default::default(),
         });
         let volumes =
             VolumeManager::new(&self.path("root"), Arc::new(LinuxFilesystem), self.objects.clone(), clock);

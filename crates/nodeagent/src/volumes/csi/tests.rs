@@ -7,6 +7,7 @@ use crate::objects::testing::{FixedObjects, object};
 use crate::volumes::csi::service::NodeClient;
 use crate::volumes::{PodMounts, VolumeManager};
 use api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use client::csi_translation::InTreePlugin;
 use env::Simulated;
 use grpc::tonic::Code;
 use parking_lot::Mutex;
@@ -66,6 +67,7 @@ impl Fixture {
             has_controlled_attach: true,
             has_expand_secrets: false,
             has_one_pod_volumes: true,
+            migrated: [InTreePlugin::AzureDisk, InTreePlugin::GcePd].into(),
         });
         let in_use: Arc<Mutex<Vec<String>>> = Arc::default();
         let receiver = in_use.clone();
@@ -840,6 +842,7 @@ async fn a_controller_must_attach() {
         has_controlled_attach: false,
         has_expand_secrets: false,
         has_one_pod_volumes: true,
+        migrated: Default::default(),
     };
     let csi = CsiVolumes::new(options);
     let (volume, claim) = (
@@ -855,4 +858,50 @@ async fn a_controller_must_attach() {
         note.message,
         "AttachVolume.Attach failed for volume \"pv\" : attaching volumes from the kubelet is not supported"
     );
+}
+
+/// Makes the driver of a plugin that attaches nothing.
+fn set_migrated_driver(fixture: &Fixture, name: &str) {
+    fixture.drivers.insert(name, fixture.driver.clone());
+    let json = format!(
+        r#"{{"metadata":{{"name":"{name}"}},"spec":{{"volumeLifecycleModes":["Persistent"],"attachRequired":false}}}}"#
+    );
+    fixture.storage.drivers.lock().insert(name.to_owned(), object(&json));
+}
+
+#[tokio::test]
+async fn volumes_of_in_tree_plugins_are_mounted_by_their_drivers() {
+    let fixture = Fixture::new();
+    let (google, azure) = (InTreePlugin::GcePd.driver(), InTreePlugin::AzureDisk.driver());
+    set_migrated_driver(&fixture, google);
+    set_migrated_driver(&fixture, azure);
+    fixture.set_volume("", "");
+    let volume: PersistentVolume = object(
+        r#"{"metadata":{"name":"pv"},"spec":{"claimRef":{"uid":"cu"},"accessModes":["ReadWriteMany"],
+            "gcePersistentDisk":{"pdName":"d","fsType":"ext4"}}}"#,
+    );
+    fixture.objects.volumes.lock().insert("pv".to_owned(), volume);
+    fixture.mount(&claim_pod("u1")).await.unwrap();
+    let handle = "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d";
+    assert_eq!(fixture.driver.take_calls(), [format!("stage {handle}"), format!("publish {handle}")]);
+    assert_eq!(fixture.driver.stage_requests.lock()[0].volume_context["partition"], "");
+
+    // the name of a disk in a pod has the form of a path
+    let own =
+        pod_of("u2", r#"{"name":"v","azureDisk":{"diskName":"d","diskURI":"/disks/d","kind":"Managed"}}"#);
+    let mounts = fixture.mount(&own).await.unwrap();
+    assert_eq!(mounts["v"].host_path, fixture.path("pods/u2/volumes/kubernetes.io~csi/~disks~d/mount"));
+    assert_eq!(fixture.driver.take_calls(), ["stage /disks/d", "publish /disks/d"]);
+    for uid in ["u1", "u2"] {
+        fixture.volumes.remove_pod(uid).await.unwrap();
+    }
+    fixture.check_empty();
+    assert_eq!(fixture.driver.take_calls().len(), 4, "both are unpublished and unstaged");
+
+    let shared = pod_of("u3", r#"{"name":"v","azureDisk":{"diskName":"d","diskURI":"/d","kind":"Shared"}}"#);
+    let errors = fixture.mount(&shared).await.unwrap_err();
+    assert!(errors.iter().all(|it| !it.contains("no volume plugin matched")), "{errors:?}");
+    // a plugin without its feature gate has no driver
+    fixture.mount(&pod_of("u4", r#"{"name":"v","rbd":{"monitors":["m"],"image":"i"}}"#)).await.unwrap_err();
+    assert_eq!(fixture.driver.take_calls(), Vec::<String>::new());
 }

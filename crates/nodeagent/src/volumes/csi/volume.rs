@@ -83,6 +83,16 @@ impl CsiVolume {
         })
     }
 
+    /// A volume of an in-tree plugin in a pod, as the driver of the plugin gets it: it exists without the pod, and has no
+    /// claim.
+    pub fn migrated(name: &str, volume: PersistentVolume) -> Option<Self> {
+        // names of disks may have the form of paths
+        let spec_name = volume.metadata.name.replace('/', "~");
+        let bound = CsiVolume::bound(name, volume, PersistentVolumeClaim::default(), false)?;
+        let is_file_name = !spec_name.bytes().all(|byte| byte == b'.');
+        is_file_name.then_some(CsiVolume { spec_name, ..bound })
+    }
+
     pub fn inline(pod: &Pod, name: &str, source: &CSIVolumeSource) -> Self {
         let handle = format!("csi-{}", digest(&[&*pod.metadata.uid, name].concat()));
         CsiVolume {
