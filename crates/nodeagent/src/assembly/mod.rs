@@ -164,6 +164,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         metrics: counters.clone(),
     });
     volumes.set_csi(storage.volumes.clone());
+    volumes.set_flex_directory(Path::new(configuration.text(&["volumePluginDir"])));
     let master = flags.text("master-service-namespace");
     let mut facts =
         node::facts(configuration, &root_dir, &machine, amounts.allocatable, master, Path::new(LOG_DIR));

@@ -7,6 +7,7 @@
 //! | [`payload`], [`atomic_writer`], [`tokens`] | files from the API, and their updates |
 //! | [`empty_dir`], [`host_path`], [`claims`] | the other types |
 //! | [`csi`] | volumes of CSI drivers |
+//! | [`flex`] | volumes of FlexVolume drivers |
 //! | [`ownership`] | `fsGroup` |
 //! | [`subpath`] | paths inside volumes |
 //! | [`mounts`] | the result for containers |
@@ -15,6 +16,7 @@ pub mod atomic_writer;
 pub mod claims;
 pub mod csi;
 pub mod empty_dir;
+pub mod flex;
 pub mod host_path;
 pub mod mounts;
 pub mod ownership;

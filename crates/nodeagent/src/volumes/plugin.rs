@@ -4,6 +4,7 @@ use super::atomic_writer::write_payload;
 use super::claims::{BoundVolume, bound_volume, claim_name};
 use super::csi::volume::CsiVolume;
 use super::empty_dir::{self, Medium};
+use super::flex::FlexVolume;
 use super::host_path;
 use super::mounts::MountedVolume;
 use super::ownership::{ChangePolicy, set_group};
@@ -57,6 +58,8 @@ pub enum PlannedVolume {
     Machine(VolumePlan),
     /// A driver does it.
     Csi(Box<CsiVolume>),
+    /// A program does it.
+    Flex(Box<FlexVolume>),
 }
 
 /// Why a volume has no plan.
@@ -102,6 +105,9 @@ pub async fn plan(
     };
     if let Some(it) = &volume.csi {
         return Ok(PlannedVolume::Csi(Box::new(CsiVolume::inline(pod, &volume.name, it))));
+    }
+    if let Some(it) = &volume.flex_volume {
+        return Ok(PlannedVolume::Flex(Box::new(FlexVolume::inline(pod, &volume.name, it))));
     }
     let (plugin, medium, files) = if let Some(it) = &volume.host_path {
         let kind = it.type_.clone().unwrap_or_default();
@@ -156,6 +162,10 @@ fn plan_bound(
     let BoundVolume { volume: PersistentVolume { metadata, spec, .. }, is_readonly, .. } = bound;
     if spec.volume_mode.as_deref() == Some("Block") {
         return Err(unsupported(&metadata.name));
+    }
+    if let Some(it) = &spec.flex_volume {
+        let flex = FlexVolume::bound(pod, &volume.name, &metadata.name, it, is_readonly);
+        return Ok(PlannedVolume::Flex(Box::new(flex)));
     }
     let step = match (spec.host_path, spec.local) {
         (Some(it), _) => {

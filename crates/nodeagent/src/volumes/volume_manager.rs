@@ -7,6 +7,7 @@
 use super::csi::mount_error::MountError;
 use super::csi::{CsiOutcome, CsiVolume, CsiVolumes};
 use super::empty_dir::usage;
+use super::flex::{self, FlexVolume, FlexVolumes};
 use super::mounts::{MountedVolume, PodMounts};
 use super::payload::PayloadSources;
 use super::plugin::{PlanError, PlannedVolume, VolumePlan, plan, unsupported};
@@ -76,6 +77,7 @@ struct Shared {
     resync: RwLock<Option<Duration>>,
     pods: Mutex<HashMap<String, PodVolumes>>,
     csi: OnceLock<Arc<CsiVolumes>>,
+    flex: OnceLock<FlexVolumes>,
 }
 
 /// The volumes of a pod that are there, and the failures of the others.
@@ -112,6 +114,7 @@ impl VolumeManager {
             resync: RwLock::default(),
             pods: Mutex::default(),
             csi: OnceLock::new(),
+            flex: OnceLock::new(),
         };
         VolumeManager { shared: Arc::new(shared) }
     }
@@ -136,6 +139,13 @@ impl VolumeManager {
         let _ = self.shared.csi.set(csi);
     }
 
+    /// Sets the directory of FlexVolume drivers. Without it a pod cannot have their volumes.
+    pub fn set_flex_directory(&self, directory: &Path) {
+        let shared = &self.shared;
+        let flex = FlexVolumes::new(directory, shared.filesystem.clone(), shared.objects.clone());
+        let _ = shared.flex.set(flex);
+    }
+
     pub fn csi(&self) -> Option<&Arc<CsiVolumes>> {
         self.shared.csi.get()
     }
@@ -146,7 +156,8 @@ impl VolumeManager {
         let uid = &pod.metadata.uid;
         let used = used_volumes(pod);
         let done = self.settled_volumes(uid);
-        let (mut plans, mut csi, mut failures) = (Vec::new(), Vec::new(), Failures::default());
+        let (mut plans, mut csi, mut flex) = (Vec::new(), Vec::new(), Vec::new());
+        let mut failures = Failures::default();
         for volume in pod.spec.volumes.iter().filter(|it| used.contains(&*it.name)) {
             if done.contains(&volume.name) && !is_refreshed(volume) {
                 continue;
@@ -157,15 +168,26 @@ impl VolumeManager {
                 Ok(PlannedVolume::Csi(planned)) => {
                     failures.add(&volume.name, unsupported(&planned.spec_name))
                 }
+                Ok(PlannedVolume::Flex(planned)) => match shared.flex.get() {
+                    Some(all) if all.has_driver(&planned) => flex.push(*planned),
+                    _ => failures.add(&volume.name, unsupported(&planned.spec_name)),
+                },
                 Err(error) => failures.add(&volume.name, error),
             }
         }
-        let (mounted, of_drivers) = tokio::join!(self.execute(plans), self.mount_csi(pod, csi));
+        let (mounted, of_drivers, of_programs) =
+            tokio::join!(self.execute(plans), self.mount_csi(pod, csi), self.mount_flex(pod, flex));
         let mut pods = shared.pods.lock();
         let state = pods.entry(uid.clone()).or_default();
         for (plan, result) in mounted {
             match result {
                 Ok(()) => drop(state.mounts.insert(plan.name.clone(), plan.mounted())),
+                Err(message) => failures.notes.push(Note::warning(FAILED_MOUNT, message)),
+            }
+        }
+        for (name, result) in of_programs {
+            match result {
+                Ok(mount) => drop(state.mounts.insert(name, mount)),
                 Err(message) => failures.notes.push(Note::warning(FAILED_MOUNT, message)),
             }
         }
@@ -225,6 +247,20 @@ impl VolumeManager {
                 MountedVolume { is_block, ..MountedVolume::new(host_path, is_readonly, !is_readonly) };
             (name, mount, csi.mount(pod, volume).await)
         });
+        join_all(mounts).await
+    }
+
+    /// Has programs mount volumes of a pod, all at once.
+    async fn mount_flex(
+        &self,
+        pod: &Pod,
+        volumes: Vec<FlexVolume>,
+    ) -> Vec<(String, Result<MountedVolume, String>)> {
+        let Some(flex) = self.shared.flex.get() else { return Vec::new() };
+        let directory = &pod_dir(&self.shared.root, &pod.metadata.uid).join(VOLUMES);
+        let mounts = volumes
+            .into_iter()
+            .map(|volume| async move { (volume.name.clone(), flex.mount(&volume, directory).await) });
         join_all(mounts).await
     }
 
@@ -290,6 +326,9 @@ impl VolumeManager {
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))?;
         if let Some(csi) = self.csi() {
             csi.unmount_pod(uid).await?;
+        }
+        if let Some(flex) = self.shared.flex.get() {
+            flex.unmount_all(&directory.join(VOLUMES)).await?;
         }
         let shared = self.shared.clone();
         let work = move || remove_volumes(&directory, &*shared.filesystem).map_err(|error| io_text(&error));
@@ -449,6 +488,9 @@ fn remove_volumes(directory: &Path, filesystem: &dyn Filesystem) -> io::Result<(
         for entry in std::fs::read_dir(volumes.join(plugin)).into_iter().flatten() {
             filesystem.remove_dir(&entry?.path())?;
         }
+    }
+    for (_, path) in flex::volumes_below(&volumes)? {
+        filesystem.remove_dir(&path)?;
     }
     unless_absent(filesystem.remove_dir_all(&volumes))?;
     unless_absent(filesystem.remove_dir_all(&directory.join(subpath::DIRECTORY)))
