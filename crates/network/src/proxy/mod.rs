@@ -8,8 +8,8 @@
 //! | [`state`] | all services; what changes becomes a batch of elements |
 //! | [`table_writer`] | writes batches, and the whole table after a failure |
 //! | [`run`] | the informers around them |
-//! | [`health_check`] | the ports on which load balancers look for local endpoints |
-//! | [`configuration`] | the configuration file and flags |
+//! | [`health`], [`health_check`] | whether the proxy keeps up; the ports on which load balancers look for local endpoints |
+//! | [`configuration`], [`kernel_settings`] | the configuration file and flags, and the settings of the kernel |
 //! | [`metrics`] | metrics under upstream's names |
 //!
 //! An address of a service is an element of a verdict map whose chain depends on the number of endpoints alone:
@@ -25,9 +25,16 @@
 //!
 //! Rules stay when the process ends, and the next process continues with them.
 
+pub mod configuration;
 pub mod endpoint;
 pub mod fragment;
+pub mod health;
+pub mod health_check;
+pub mod http_server;
+pub mod kernel_settings;
+pub mod metrics;
 pub mod rules;
+pub mod run;
 pub mod service;
 pub mod state;
 pub mod table_writer;

@@ -6,13 +6,17 @@ use std::net::IpAddr;
 use super::fragment::Frontend;
 use super::rules::table_id;
 use super::state::{ProxyState, StaleDatagrams, SyncChanges};
-use crate::netfilter::{Batch, Change, Connection, Error, Family, Protocol, Ruleset, TableId, diff};
+use crate::netfilter::{
+    Batch, Change, Connection, Error, Family, Generation, Protocol, Ruleset, TableId, diff,
+};
 
 /// See the module.
 pub struct TableWriter {
     connection: Connection,
     /// Whether the kernel has what the state has handed out.
     is_consistent: bool,
+    /// The generation of the ruleset after the last change.
+    generation: Option<Generation>,
 }
 
 /// How a sync was written.
@@ -28,7 +32,7 @@ impl TableWriter {
     /// A writer for the network namespace of this process. The first sync compares everything with what an earlier
     /// process left.
     pub fn open() -> Result<Self, Error> {
-        Ok(Self { connection: Connection::open()?, is_consistent: false })
+        Ok(Self { connection: Connection::open()?, is_consistent: false, generation: None })
     }
 
     /// Requests that the next sync compares everything with the kernel.
@@ -36,9 +40,19 @@ impl TableWriter {
         self.is_consistent = false;
     }
 
+    /// Requests a full sync if another program has changed packet filters of this namespace since the last sync. Most of
+    /// such changes are of other tables, but reading the number of the ruleset says no more.
+    pub fn check_foreign_changes(&mut self) {
+        let current = self.connection.generation().ok();
+        if current.is_none() || current != self.generation {
+            self.is_consistent = false;
+        }
+    }
+
     /// Writes the changes of a sync. After a failure nothing of it has taken effect, and the next sync is full.
     pub fn write(&mut self, state: &ProxyState, changes: &SyncChanges) -> Result<SyncKind, Error> {
         let kind = self.write_tables(state, changes)?;
+        self.generation = self.connection.generation().ok();
         for family in state.families() {
             let stale = changes.stale.iter().filter(|stale| stale.family == family);
             if let Err(error) = self.delete_stale(family, stale) {
