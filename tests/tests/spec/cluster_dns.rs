@@ -7,8 +7,9 @@ use env::World;
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use names::Names;
-use network::dns::{Announcer, ClusterDns, ForwardOptions, Options, ServiceState};
+use network::dns::{AllowedSources, Announcer, ClusterDns, ForwardOptions, Options, ServiceState};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tests::{Cluster, soon};
 use tokio::net::UdpSocket;
@@ -31,6 +32,7 @@ async fn server(client: &Client, node: &str) -> ClusterDns {
         allowed_sources: Vec::new(),
         forward: ForwardOptions::default(),
         node_name: node.to_owned(),
+        node_addresses: Vec::new(),
     };
     ClusterDns::bind(options, client, &Names::kubernetes(), &Registry::default(), &world()).await.unwrap()
 }
@@ -87,7 +89,6 @@ async fn names_follow_services_slices_and_namespaces() {
     let web = cluster.create(SERVICES_OF_DEFAULT, plain).await;
     let cluster_ip = web["spec"]["clusterIP"].as_str().unwrap();
     resolves(address, "web.default.svc.cluster.local.", &[cluster_ip]).await;
-    resolves(address, "kubernetes.default.svc.cluster.local.", &["10.0.0.1"]).await;
     cluster.delete(&format!("{SERVICES_OF_DEFAULT}/web")).await.code(200);
     resolves(address, "web.default.svc.cluster.local.", &[]).await;
     cluster.delete(&format!("{SLICES}/db-a")).await.code(200);
@@ -134,18 +135,18 @@ async fn the_dns_service_leads_to_all_servers() {
     assert_eq!(service["metadata"]["labels"]["k8s-app"], "kube-dns");
     assert_eq!(service["spec"]["ports"][0]["protocol"], "UDP");
     assert_eq!(service["spec"]["ports"][1]["name"], "dns-tcp");
-    let mut running = Vec::new();
-    let mut ports = Vec::new();
-    for node in ["a", "b"] {
-        let (dns, announcer) = (server(&client, node).await, announcer());
-        ports.push(dns.addresses());
-        running.push(tokio::spawn(async move { dns.run(Some(&announcer)).await }));
-    }
-    is_announced(&cluster, &["a 127.0.0.1", "b 127.0.0.1"]).await;
-    running.remove(0).abort();
-    announcer().withdraw("a", &ports[0]).await.unwrap();
-    is_announced(&cluster, &["b 127.0.0.1"]).await;
-    running.remove(0).abort();
+    let running = ["192.0.2.1:10053", "192.0.2.2:10053"].map(|address| {
+        let (announcer, sources) = (announcer(), Arc::new(AllowedSources::new(Vec::new())));
+        // other machines do not reach a loopback address
+        let addresses = ["127.0.0.1:10053", address].map(|it| it.parse::<SocketAddr>().unwrap());
+        let node = if address.contains(".1:") { "a" } else { "b" };
+        tokio::spawn(async move { announcer.run(node, &addresses, &sources).await })
+    });
+    is_announced(&cluster, &["a 192.0.2.1", "b 192.0.2.2"]).await;
+    running[0].abort();
+    announcer().withdraw("a", &["192.0.2.1:10053".parse().unwrap()]).await.unwrap();
+    is_announced(&cluster, &["b 192.0.2.2"]).await;
+    running[1].abort();
 }
 
 #[tokio::test]

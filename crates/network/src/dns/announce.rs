@@ -152,8 +152,11 @@ impl Announcer {
     fn slices_of(&self, node: &str, addresses: &[SocketAddr]) -> Vec<EndpointSlice> {
         let families = [(Family::V4, ""), (Family::V6, "-v6")];
         let slice = |(family, suffix): (Family, &str)| {
-            let mut found = addresses.iter().filter(|it| Family::of(&it.ip()) == family).peekable();
+            let reachable = addresses.iter().filter(|it| is_reachable(it.ip()));
+            let mut found = reachable.filter(|it| Family::of(&it.ip()) == family).peekable();
+            // the endpoints of a slice have the same ports
             let port = found.peek()?.port();
+            let found = found.filter(|it| it.port() == port);
             let endpoint = |it: &SocketAddr| Endpoint {
                 addresses: vec![it.ip().to_string()],
                 conditions: EndpointConditions { ready: Some(true), ..EndpointConditions::default() },
@@ -253,6 +256,15 @@ impl Announcer {
         }
         Ok(())
     }
+}
+
+/// Whether other machines reach an address; the API refuses the others as endpoints.
+fn is_reachable(address: IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(it) => it.is_link_local(),
+        IpAddr::V6(it) => it.is_unicast_link_local(),
+    };
+    !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local)
 }
 
 fn state(service: &Service) -> ServiceState {

@@ -6,14 +6,14 @@ use super::handler::Handler;
 use super::lookup::Authority;
 use super::server::{Listeners, bind};
 use super::{AllowedSources, ClusterInformers, Metrics, PORT, Records};
-use apimachinery::net::Network;
+use apimachinery::net::{Family, Network};
 use client::{Client, Key};
 use env::World;
 use hickory_proto::rr::Name;
 use metrics::Registry;
 use names::Names;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,6 +31,8 @@ pub struct Options {
     pub forward: ForwardOptions,
     /// The name of the node, in the slice of this server.
     pub node_name: String,
+    /// The addresses of the node, which are announced for a server that listens on all.
+    pub node_addresses: Vec<IpAddr>,
 }
 
 /// Why a server does not start.
@@ -51,6 +53,7 @@ pub struct ClusterDns {
     client: Client,
     names: Names,
     node_name: String,
+    node_addresses: Vec<IpAddr>,
     listeners: Listeners,
     records: Arc<Records>,
     sources: Arc<AllowedSources>,
@@ -87,6 +90,7 @@ impl ClusterDns {
             client: client.clone(),
             names: names.clone(),
             node_name: options.node_name,
+            node_addresses: options.node_addresses,
             listeners,
             records,
             sources,
@@ -101,6 +105,19 @@ impl ClusterDns {
         self.listeners.addresses().to_vec()
     }
 
+    /// The addresses at which others reach it.
+    pub fn announced_addresses(&self) -> Vec<SocketAddr> {
+        let announced = |address: &SocketAddr| match address.ip().is_unspecified() {
+            false => vec![*address],
+            true => {
+                let family = Family::of(&address.ip());
+                let own = self.node_addresses.iter().filter(|it| Family::of(it) == family);
+                own.map(|it| SocketAddr::new(*it, address.port())).collect()
+            }
+        };
+        self.listeners.addresses().iter().flat_map(announced).collect()
+    }
+
     /// Whether queries are answered.
     pub fn readiness(&self) -> impl Fn() -> bool + Clone + Send + Sync + 'static {
         let is_ready = self.is_ready.clone();
@@ -111,8 +128,11 @@ impl ClusterDns {
     pub async fn run(self, announcer: Option<&Announcer>) {
         let informers = ClusterInformers::start(&self.client, &self.records, &self.sources, &self.names);
         informers.synced().await;
-        let addresses = self.listeners.addresses().to_vec();
-        tracing::info!(addresses = self::addresses(&addresses), "cluster DNS answers queries");
+        let addresses = self.announced_addresses();
+        tracing::info!(
+            addresses = self::addresses(self.listeners.addresses()),
+            "cluster DNS answers queries"
+        );
         self.is_ready.store(true, Ordering::Release);
         let announcing = async {
             match announcer {

@@ -5,7 +5,7 @@ use super::forward::Forwarder;
 use super::lookup::{Authority, LookupResult};
 use super::metrics::{Metrics, QueryLabels};
 use super::records::Records;
-use super::reply::{BadPacket, Request, Response};
+use super::reply::{PacketError, Request, Response, Transport};
 use env::io::RealInstant;
 use hickory_proto::op::{Query, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
@@ -13,20 +13,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The protocol of a query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
-    Udp,
-    Tcp,
-}
-
 /// The outcome of a packet.
 pub enum Reply {
     /// There is no answer.
     None,
     /// The answer is in the buffer.
     Ready,
-    /// Other servers are asked first.
+    /// It waits for other servers.
     Pending(Box<PendingQuery>),
 }
 
@@ -76,8 +69,8 @@ impl Handler {
         let source = source.to_canonical();
         let request = match Request::parse(packet) {
             Ok(request) => request,
-            Err(BadPacket::Ignored) => return Reply::None,
-            Err(BadPacket::Answered(header)) => {
+            Err(PacketError::Ignored) => return Reply::None,
+            Err(PacketError::Answered(header)) => {
                 out.extend_from_slice(&header);
                 return Reply::Ready;
             }
@@ -178,7 +171,7 @@ impl Handler {
     }
 
     fn encode(&self, response: &Response<'_>, request: &Request, exchange: &Exchange, out: &mut Vec<u8>) {
-        response.encode(request, exchange.transport == Transport::Udp, out);
+        response.encode(request, exchange.transport, out);
         let sizes = (exchange.request_bytes, out.len());
         self.metrics.answered(&exchange.labels, response.code, sizes, exchange.started.elapsed());
     }

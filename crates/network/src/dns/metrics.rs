@@ -2,7 +2,7 @@
 //!
 //! Series appear with their first query. Each is looked up once: a query then costs a few atomic additions.
 
-use super::handler::Transport;
+use super::reply::Transport;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use metrics::{Counter, Descriptor, Family, Gauge, Histogram, Registry, counts, seconds};

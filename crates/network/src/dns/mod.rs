@@ -27,11 +27,12 @@ pub use access::AllowedSources;
 pub use announce::{Announcer, ServiceState};
 pub use cluster_dns::{ClusterDns, Options, StartError};
 pub use forward::{Forwarder, Options as ForwardOptions, StubDomain};
-pub use handler::{Handler, Reply, Transport};
+pub use handler::{Handler, Reply};
 pub use informers::ClusterInformers;
 pub use lookup::{Authority, LookupResult};
 pub use metrics::Metrics;
 pub use records::{Records, ServiceSource, SliceSource};
+pub use reply::Transport;
 pub use server::{Listeners, bind};
 
 /// The version of the specification, in the TXT record `dns-version`.

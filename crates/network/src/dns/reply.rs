@@ -10,6 +10,13 @@ use hickory_proto::op::{
 use hickory_proto::rr::Record;
 use hickory_proto::serialize::binary::BinEncoder;
 
+/// The protocol of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    Tcp,
+}
+
 /// The length of a header.
 pub const HEADER: usize = 12;
 /// The largest answer over UDP: one that no common link fragments.
@@ -36,7 +43,7 @@ pub struct ClientEdns {
 }
 
 /// A packet that is no query.
-pub enum BadPacket {
+pub enum PacketError {
     /// It is not answered: it is too short, or an answer itself.
     Ignored,
     /// The header of the answer.
@@ -44,22 +51,22 @@ pub enum BadPacket {
 }
 
 impl Request {
-    pub fn parse(packet: &[u8]) -> Result<Self, BadPacket> {
-        let Some(header) = packet.first_chunk::<HEADER>() else { return Err(BadPacket::Ignored) };
+    pub fn parse(packet: &[u8]) -> Result<Self, PacketError> {
+        let Some(header) = packet.first_chunk::<HEADER>() else { return Err(PacketError::Ignored) };
         if header[2] & 0x80 != 0 {
-            return Err(BadPacket::Ignored);
+            return Err(PacketError::Ignored);
         }
         let count = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         let is_query = OpCode::from_u8(header[2] >> 3 & 0xf) == OpCode::Query;
         let is_plain = count(4) == 1 && count(6) == 0 && count(8) == 0 && count(10) <= MAX_ADDITIONAL;
         if !is_query || !is_plain {
             let code = if is_query { ResponseCode::FormErr } else { ResponseCode::NotImp };
-            return Err(BadPacket::Answered(error_header(header, code)));
+            return Err(PacketError::Answered(error_header(header, code)));
         }
         let message = Message::from_vec(packet).ok();
         let read = message.and_then(|mut it| Some((it.metadata, it.queries.pop()?, it.edns)));
         let Some((metadata, query, edns)) = read else {
-            return Err(BadPacket::Answered(error_header(header, ResponseCode::FormErr)));
+            return Err(PacketError::Answered(error_header(header, ResponseCode::FormErr)));
         };
         let edns = edns.map(|it| ClientEdns {
             max_payload: it.max_payload().clamp(MIN_UDP, MAX_UDP),
@@ -102,8 +109,8 @@ impl Response<'_> {
         }
     }
 
-    /// Writes the answer to `out`, which is cleared first; `is_udp` bounds its size.
-    pub fn encode(&self, request: &Request, is_udp: bool, out: &mut Vec<u8>) {
+    /// Writes the answer to `out`, which is cleared first, in a size that the transport takes.
+    pub fn encode(&self, request: &Request, transport: Transport, out: &mut Vec<u8>) {
         let mut metadata = Metadata::response_from_request(&request.metadata);
         metadata.response_code = self.code;
         metadata.authoritative = self.is_authoritative;
@@ -115,7 +122,7 @@ impl Response<'_> {
             edns
         });
         let limit = match request.edns {
-            _ if !is_udp => u16::MAX,
+            _ if transport == Transport::Tcp => u16::MAX,
             Some(edns) => edns.max_payload,
             None => MIN_UDP,
         };

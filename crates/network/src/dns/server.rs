@@ -3,7 +3,8 @@
 //! A query about the cluster is answered where it is received; one for other servers in a task of its own, of which the
 //! number is bounded. So is that of connections. Invariant: a connection that sends nothing for [`IDLE`] is closed.
 
-use super::handler::{Handler, Reply, Transport};
+use super::handler::{Handler, Reply};
+use super::reply::Transport;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -53,7 +53,7 @@ pub async fn dns(args: Dns, world: World) -> anyhow::Result<()> {
     let announcer = args.announce.then(|| Announcer::new(&client, &names, args.cluster_ip, &world));
     let node = options.node_name.clone();
     let server = ClusterDns::bind(options, &client, &names, &registry, &world).await?;
-    let addresses = server.addresses();
+    let addresses = server.announced_addresses();
     let pages = Pages { registry, is_ready: Arc::new(server.readiness()) };
     let listener = match args.metrics_bind_address.port() {
         0 => None,

@@ -28,8 +28,8 @@ struct DnsWork {
     names: Names,
     announcer: Arc<Announcer>,
     registry: Arc<Registry>,
-    /// The addresses at which it listens, for its end.
-    bound: Arc<OnceLock<Vec<SocketAddr>>>,
+    /// The addresses that it announces, for its end.
+    announced: Arc<OnceLock<Vec<SocketAddr>>>,
     world: World,
 }
 
@@ -38,7 +38,7 @@ impl DnsWork {
         let server =
             ClusterDns::bind(self.options.clone(), &self.client, &self.names, &self.registry, &self.world);
         let server = server.await?;
-        let _ = self.bound.set(server.addresses());
+        let _ = self.announced.set(server.announced_addresses());
         server.run(Some(&self.announcer)).await;
         Ok(())
     }
@@ -82,12 +82,12 @@ pub async fn start(
     let mut options = options;
     // a machine whose resolver is the cluster's DNS has no other
     options.forward.own_addresses.extend(addresses);
-    let bound = Arc::<OnceLock<Vec<SocketAddr>>>::default();
+    let announced = Arc::<OnceLock<Vec<SocketAddr>>>::default();
     let node = options.node_name.clone();
     let withdraw = {
-        let (announcer, bound) = (announcer.clone(), bound.clone());
+        let (announcer, announced) = (announcer.clone(), announced.clone());
         async move {
-            let Some(addresses) = bound.get() else { return };
+            let Some(addresses) = announced.get() else { return };
             let withdrawn =
                 tokio::time::timeout(WITHDRAW_TIMEOUT, announcer.withdraw(&node, addresses)).await;
             if !matches!(withdrawn, Ok(Ok(()))) {
@@ -101,7 +101,7 @@ pub async fn start(
         names: names.clone(),
         announcer,
         registry: registry.clone(),
-        bound,
+        announced,
         world: world.clone(),
     };
     let identity = Identity {

@@ -87,6 +87,7 @@ impl DnsFlags {
             allowed_sources: read_all("--dns-allow", &self.dns_allow, errors, network),
             forward,
             node_name: node_name(),
+            node_addresses: internal_addresses(),
         }
     }
 
