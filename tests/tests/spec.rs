@@ -82,6 +82,7 @@ mod spec {
     mod policies;
     mod pressure;
     mod protobuf;
+    mod resource_metrics;
     mod resources;
     mod restart;
     mod roles;

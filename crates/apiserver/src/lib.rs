@@ -39,6 +39,7 @@ pub mod node_proxy;
 mod options;
 mod outgoing;
 mod request;
+pub mod resource_metrics;
 mod reviews;
 mod self_registration;
 pub mod serve;

@@ -3,8 +3,8 @@
 use crate::options::Options;
 use crate::{
     admissionregistration, apiextensions, apiregistration, apiserverinternal, apps, autoscaling, batch,
-    certificates, coordination, core, discovery, flowcontrol, networking, node, policy, rbac, resource,
-    scheduling, storage,
+    certificates, coordination, core, discovery, flowcontrol, metrics, networking, node, policy, rbac,
+    resource, scheduling, storage,
 };
 use rest::hooks::Hooks;
 use schema::table::Kind;
@@ -62,6 +62,7 @@ pub(crate) fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("flowcontrol.apiserver", "v1beta3", "PriorityLevelConfiguration") => {
             flowcontrol::newer_level_hooks()
         }
+        ("metrics", "v1beta1", "PodMetrics") => metrics::podmetrics::hooks(),
         ("networking", "v1", "Ingress") => networking::ingress::hooks(),
         ("networking", "v1", "IngressClass") => networking::ingress::class_hooks(),
         ("networking", "v1", "NetworkPolicy") => networking::networkpolicy::hooks(),

@@ -24,6 +24,7 @@ pub mod gates;
 mod hooks;
 pub mod limits;
 mod metadata;
+pub mod metrics;
 pub mod networking;
 pub mod node;
 pub mod node_selection;

@@ -288,7 +288,8 @@ mod tests {
             if let Some((_, instead)) = &life.replacement {
                 assert!(stage(instead) <= stage(&kind.version), "{named}: not for a less stable one");
             }
-            if stage(&kind.version) == 1 {
+            // upstream has no server for resource metrics: their version goes by no release
+            if stage(&kind.version) == 1 && kind.group.stem != "metrics" {
                 let (introduced, deprecated, removed) =
                     (introduced.unwrap(), deprecated.unwrap(), removed.unwrap());
                 assert!(deprecated.minor <= introduced.minor + 3, "{named}: advised against in time");

@@ -131,8 +131,8 @@ pub struct Up {
     #[arg(long, value_name = "FILE")]
     pub nodeagent_config: Option<PathBuf>,
 
-    /// The components to run, comma-separated [default: apiserver,controller-manager,scheduler, and nodeagent,network,dns
-    /// where the process is root and a container runtime listens]
+    /// The components to run, comma-separated [default: apiserver,controller-manager,scheduler, and
+    /// nodeagent,network,dns,metrics where the process is root and a container runtime listens]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse)]
     pub components: Option<Vec<Component>>,
 
@@ -331,6 +331,8 @@ pub enum Component {
     Dns,
     /// The addresses of pods.
     Network,
+    /// The resource metrics API: usage of nodes and pods.
+    Metrics,
 }
 
 impl Component {
@@ -341,6 +343,7 @@ impl Component {
         ("nodeagent", Self::Nodeagent),
         ("dns", Self::Dns),
         ("network", Self::Network),
+        ("metrics", Self::Metrics),
     ];
 
     fn parse(text: &str) -> Result<Self, String> {

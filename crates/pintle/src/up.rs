@@ -50,6 +50,9 @@ pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<
         }),
         dns: args.runs(Component::Dns).then_some(&args.dns),
         network: args.runs(Component::Network),
+        metrics: args
+            .runs(Component::Metrics)
+            .then_some(MetricsArgs { is_required: args.components.is_some() }),
         election: Some(&args.leader_election),
     };
     let token = match &args.cluster_token_file {
@@ -80,12 +83,19 @@ struct Components<'a> {
     dns: Option<&'a DnsFlags>,
     /// Whether pods get addresses from this program.
     network: bool,
+    metrics: Option<MetricsArgs>,
     election: Option<&'a LeaderElection>,
 }
 
 /// The flags of the scheduler.
 struct SchedulerArgs<'a> {
     config: Option<&'a Path>,
+}
+
+/// The flags of the resource metrics API.
+struct MetricsArgs {
+    /// Whether it is served without a node on this machine, for those of others.
+    is_required: bool,
 }
 
 /// The flags of the node agent.
@@ -151,6 +161,9 @@ async fn run(
         Some(agent) => prepare_node(agent, &config, own.as_ref(), &data_dir, &world)?,
         None => NodePlan::default(),
     };
+    if components.metrics.is_some_and(|it| it.is_required || node.agent.is_some()) {
+        config.serving.gates.push(apiserver::resource_metrics::GATE.to_owned());
+    }
     // names are for pods: without a node no one looks them up
     cluster_dns = cluster_dns.filter(|_| node.agent.is_some());
     let (written, before_ready) = admin_kubeconfig(args, mode, own.as_ref(), &config, &data_dir, &world);

@@ -23,7 +23,7 @@ pub use model::hooks::{Hooks, Requester};
 pub use model::object::Object;
 pub use model::operation::{Interest, Operation};
 pub use model::request_record::{AuditDetail, ObjectReference, RecordedObjects, RequestRecord, Step};
-pub use model::virtual_resource::{VirtualRequest, VirtualResource};
+pub use model::virtual_resource::{VirtualRead, VirtualRequest, VirtualResource};
 pub use model::{error, hooks, metadata, metrics, options, reserve, selector, versions, view};
 pub use pipeline::api::{Admission, AdmissionAttributes, Api, RequestOptions};
 pub use pipeline::commit::store_error;

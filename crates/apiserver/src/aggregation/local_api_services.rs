@@ -5,7 +5,7 @@
 //! as they are served. Serving does not depend on these objects.
 
 use super::routes::Priority;
-use crate::loopback;
+use crate::{loopback, resource_metrics};
 use futures_util::{StreamExt, stream};
 use names::Names;
 use rest::Resources;
@@ -39,6 +39,7 @@ const BUILT_IN: &[(&str, i64, &[(&str, i64)])] = &[
     ("flowcontrol.apiserver", 16100, &[("v1beta3", 18), ("v1beta2", 15), ("v1beta1", 12), ("v1alpha1", 9)]),
     ("internal.apiserver", 16000, &[("v1alpha1", 9)]),
     ("resource", 15900, &[("v1alpha1", 9)]),
+    ("metrics", 15100, &[("v1beta1", 9)]),
 ];
 
 /// The group of APIServices, which has no APIService itself and is always the first.
@@ -68,6 +69,13 @@ pub(super) struct LocalVersion {
     priority: Priority,
     /// Whether it is reconciled continuously rather than once.
     always: bool,
+    /// Whether an APIService with a service takes its place.
+    is_replaceable: bool,
+}
+
+/// Whether another server may serve a built-in version instead.
+pub(super) fn is_replaceable(kind: &Kind) -> bool {
+    kind.gate == resource_metrics::GATE
 }
 
 /// The label values for reconciliation once, and always.
@@ -88,6 +96,7 @@ pub(super) fn local_versions(resources: &Resources) -> BTreeMap<String, LocalVer
             version: kind.version.to_string(),
             priority: priorities(kind),
             always: !kind.kind_first,
+            is_replaceable: is_replaceable(kind),
         };
         let one = all.entry(format!("{}.{}", kind.version, resource.group)).or_insert_with(object_of);
         // custom kinds do not change a built-in version
@@ -143,8 +152,11 @@ fn step(
     let labels = existing.at(&["metadata", "labels"]).and_then(Value::as_map);
     let managed = labels.and_then(|all| all.get(&label(names))).and_then(Value::as_str);
     let ours = managed == Some(ALWAYS) || managed == Some(ONCE) && starting;
+    let is_remote = existing.at(&["spec", "service"]).is_some_and(|it| !it.is_null());
     match local_version {
         _ if !ours => Step::Nothing,
+        // the administrator gave it a server, and with it took it over
+        _ if is_remote && local_version.is_none_or(|it| it.is_replaceable) => Step::Nothing,
         None => Step::Delete,
         Some(local_version) if existing.at(&["spec"]) == Some(&local_version.spec()) => Step::Nothing,
         Some(local_version) => {
@@ -206,7 +218,13 @@ mod tests {
 
     fn version(always: bool) -> LocalVersion {
         let priority = if always { CUSTOM } else { Priority { group: 17800, version: 15 } };
-        LocalVersion { group: "apps".to_owned(), version: "v1".to_owned(), priority, always }
+        LocalVersion {
+            group: "apps".to_owned(),
+            version: "v1".to_owned(),
+            priority,
+            always,
+            is_replaceable: false,
+        }
     }
 
     #[test]
@@ -235,6 +253,12 @@ mod tests {
         check(Some(&object_of(&once)), None, Step::Delete, Step::Nothing);
         check(Some(&changed(&once)), Some(&once), Step::Update(object_of(&once)), Step::Nothing);
         check(Some(&object_of(&always)), None, Step::Delete, Step::Delete);
+        let replaceable = LocalVersion { is_replaceable: true, ..version(false) };
+        let mut taken_over = object_of(&replaceable);
+        taken_over.set(&["spec", "service", "name"], "metrics-server");
+        check(Some(&taken_over), Some(&replaceable), Step::Nothing, Step::Nothing);
+        check(Some(&taken_over), None, Step::Nothing, Step::Nothing);
+        check(Some(&taken_over), Some(&once), Step::Update(object_of(&once)), Step::Nothing);
         let set_right = || Step::Update(object_of(&always));
         check(Some(&changed(&always)), Some(&always), set_right(), set_right());
     }

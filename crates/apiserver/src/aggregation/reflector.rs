@@ -13,6 +13,7 @@ use crate::loopback;
 use cache::{Event, Interest, Key, Watcher};
 use env::io::RealInstant;
 use rest::{Api, ApiError, Object, Resource};
+use schema::table::Kind;
 use schema::{Value, encode, time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -206,7 +207,8 @@ impl Reflector {
         let (group, version) = (spec.text(&["group"]), spec.text(&["version"]));
         let full = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         let resources = self.aggregation.api.resources();
-        resources.of_version(&full).any(|one| one.kind.kind_first)
+        let is_fixed = |kind: &Kind| kind.kind_first && !local_api_services::is_replaceable(kind);
+        resources.of_version(&full).any(|one| is_fixed(&one.kind))
     }
 
     fn publish(&self) {

@@ -127,7 +127,10 @@ impl Service {
             return responses::object(200, json, served, &format, context, &self.api);
         }
         let object = match &resource.hooks.virtual_resource {
-            Some(virtual_resource) => self.api.get_virtual(resource, &**virtual_resource, path.name)?,
+            Some(virtual_resource) => {
+                let (namespace, name) = (path.namespace, path.name);
+                self.api.get_virtual(resource, &**virtual_resource, namespace, name).await?
+            }
             None => self.api.get(resource, path.namespace, path.name, version).await?,
         };
         if format.output == Output::PROTOBUF {
@@ -147,7 +150,10 @@ impl Service {
         let format = ResponseFormat::of(context, &self.api.names, path.resource, true)?;
         let options = ListOptions::parse(&context.info.query, &self.api.names)?;
         let mut page = match &path.resource.hooks.virtual_resource {
-            Some(virtual_resource) => self.api.list_virtual(path.resource, &**virtual_resource, &options)?,
+            Some(virtual_resource) => {
+                let namespace = path.namespace;
+                self.api.list_virtual(path.resource, &**virtual_resource, namespace, &options).await?
+            }
             None => self.api.list(path.resource, path.namespace, &options).await?,
         };
         if !self.gates.remaining_item_count {

@@ -1,6 +1,6 @@
 //! Forwards requests to agents and workloads.
 
-use super::location::Location;
+use super::location::{self, Location};
 use super::options::Options;
 use super::response;
 use super::transport::{Peer, Transports};
@@ -10,12 +10,15 @@ use crate::outgoing::forwarding::{
     RequestBody, join_upgraded, proxied_response, remove_hop_by_hop, requested_upgrade,
 };
 use crate::serve::{self, Body, Shutdown};
+use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Limited};
 use rest::ApiError;
+use schema::Value;
 use schema::problem::quoted;
+use std::fmt::Display;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
@@ -68,6 +71,22 @@ impl NodeProxy {
         *response.headers_mut() = headers;
         *response.status_mut() = StatusCode::OK;
         Ok(response)
+    }
+
+    /// Gets a page of the agent of a node, of at most so many bytes.
+    pub async fn fetch(&self, node: &Value, path: &str, max_bytes: usize) -> Result<Bytes, ApiError> {
+        let (host, port) = location::agent(node, self.options())?;
+        let url = format!("https://{}{path}", location::host_port(&host, port));
+        let failed = |why: &dyn Display| ApiError::internal(format!("Get {}: {why}", quoted(&url)));
+        let mut request = Request::new(empty_body());
+        *request.uri_mut() = parse_uri(&url)?;
+        let client = self.transports.client(Peer::Agent).map_err(ApiError::internal)?;
+        let response = client.forward(request, false).await.map_err(|why| failed(&why))?;
+        if !response.status().is_success() {
+            return Err(failed(&response.status()));
+        }
+        let body = Limited::new(response.into_body(), max_bytes).collect().await;
+        Ok(body.map_err(|why| failed(&why))?.to_bytes())
     }
 
     /// Forwards a request that must upgrade its connection.

@@ -1,4 +1,4 @@
-//! Virtual resources: access reviews, token reviews, component statuses.
+//! Virtual resources: access reviews, token reviews, component statuses; the list of all of them.
 //!
 //! Invariant: a response is the decision of this server's authenticators or authorizer. Reviews are validated
 //! first; no decision is made here.
@@ -13,6 +13,7 @@ mod user_info;
 pub use sources::Sources;
 pub(crate) use user_info::{extra_value, list_of, texts, user_of, user_value};
 
+use crate::resource_metrics::{NodeMetrics, PodMetrics};
 use rest::VirtualResource;
 use schema::table::Kind;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub fn of(kind: &Kind, sources: &Sources) -> Option<Arc<dyn VirtualResource>> {
         ("authorization", "SelfSubjectRulesReview") => Arc::new(rules::Review { sources }),
         ("authentication", "TokenReview") => Arc::new(authentication::TokenReview { sources }),
         ("authentication", "SelfSubjectReview") => Arc::new(authentication::SelfReview),
+        ("metrics", "NodeMetrics") => Arc::new(NodeMetrics { collector: sources.usage }),
+        ("metrics", "PodMetrics") => Arc::new(PodMetrics { collector: sources.usage }),
         ("", "ComponentStatus") => Arc::new(components::Components { sources }),
         _ => return None,
     })

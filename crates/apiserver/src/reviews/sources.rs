@@ -2,6 +2,7 @@
 
 use crate::authentication::Chain;
 use crate::options::deployment::ComponentHealth;
+use crate::resource_metrics::Collector;
 use auth::Authorizer;
 use std::sync::Arc;
 use store::Store;
@@ -14,4 +15,6 @@ pub struct Sources {
     pub store: Arc<dyn Store>,
     /// The components that run in the same process.
     pub components: Arc<[(&'static str, ComponentHealth)]>,
+    /// The usage of nodes and pods.
+    pub usage: Arc<Collector>,
 }

@@ -25,9 +25,10 @@ fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
     });
     let works: ComponentHealth = Arc::new(|| Ok(()));
     let components = Arc::new([("controller-manager", works)]);
+    let usage = Arc::new(crate::resource_metrics::Collector::new(&world));
     (
         Api::new(Names::kubernetes(), storage, world, Vec::new()),
-        Sources { authorizer, callers, store, components },
+        Sources { authorizer, callers, store, components, usage },
     )
 }
 
@@ -125,19 +126,19 @@ fn tokens_are_reviewed_by_audience() {
     assert_eq!(user(r#"{"token":"other"}"#), "");
 }
 
-#[test]
-fn components_are_listed_with_their_health() {
+#[tokio::test]
+async fn components_are_listed_with_their_health() {
     let (api, sources) = sources(Arc::new(DenyAll));
     let kind = kinds::tables::KINDS.iter().find(|one| one.name == "ComponentStatus").unwrap();
     let resource = api.register(Ref::Static(*kind), Hooks::default()).unwrap();
     let virtual_resource = of(kind, &sources).unwrap();
     let options =
         rest::options::ListOptions { field_selector: "metadata.name=etcd-0".into(), ..Default::default() };
-    let page = api.list_virtual(&resource, &*virtual_resource, &options).unwrap();
+    let page = api.list_virtual(&resource, &*virtual_resource, "", &options).await.unwrap();
     assert_eq!(page.items.len(), 1);
     assert!(String::from_utf8_lossy(&page.items[0].json).contains(r#""status":"True""#));
-    assert_eq!(api.get_virtual(&resource, &*virtual_resource, "x").unwrap_err().code, 500);
-    let all = api.list_virtual(&resource, &*virtual_resource, &Default::default()).unwrap().items;
+    assert_eq!(api.get_virtual(&resource, &*virtual_resource, "", "x").await.unwrap_err().code, 500);
+    let all = api.list_virtual(&resource, &*virtual_resource, "", &Default::default()).await.unwrap().items;
     let of = |name: &str| {
         let named = format!("\"name\":\"{name}\"");
         let texts = all.iter().map(|it| String::from_utf8_lossy(&it.json).into_owned());

@@ -27,6 +27,7 @@ use crate::node_proxy;
 use crate::options::deployment::Deployment;
 use crate::options::gates::Gates;
 use crate::outgoing::webhook_target::ServiceRouting;
+use crate::resource_metrics::Collector;
 use crate::reviews::Sources;
 use crate::self_registration::SelfRegistration;
 use crate::self_registration::cluster_keys::ClusterKeys;
@@ -98,11 +99,13 @@ impl Server {
         let admission = load_admission(&config.admission, policies, &authorization, &routing, shared)?;
         let advertised = advertised(address, config.advertise_address, config.advertise.name.clone());
         let identity = load_authentication(config.authentication, &advertised, shared);
+        let usage = Arc::new(Collector::new(&world));
         let sources = Sources {
             authorizer: authorization.authorizer.clone(),
             callers: identity.chain.clone(),
             store: storage.store.clone(),
             components: config.deployment.components.into(),
+            usage: usage.clone(),
         };
         let api = Api::new(names, storage, world.clone(), admission);
         let kinds =
@@ -146,6 +149,7 @@ impl Server {
             observability: config.observability,
             telemetry,
         })?);
+        usage.connect(&service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let before_ready = config.deployment.before_ready;
         let bootstrap = Bootstrap { keys: cluster_keys, before_ready, address };

@@ -3,6 +3,7 @@
 use crate::model::error::ApiError;
 use crate::model::object::Object;
 use apimachinery::labels;
+use schema::Value;
 
 /// Both selectors of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,6 +36,12 @@ impl Selector {
 
     pub fn matches(&self, object: &Object) -> bool {
         self.fields.iter().all(|term| term.matches(object)) && self.labels.matches_by(|key| object.label(key))
+    }
+
+    /// Whether the labels of a tree match, whatever its fields are.
+    pub fn matches_labels(&self, value: &Value) -> bool {
+        let labels = value.at(&["metadata", "labels"]).and_then(Value::as_map);
+        self.labels.matches_by(|key| labels?.get(key)?.as_str())
     }
 
     /// The name that an object must have, if the selector names one.

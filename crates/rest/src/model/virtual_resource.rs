@@ -25,10 +25,27 @@ pub trait VirtualResource: Send + Sync {
         Vec::new()
     }
 
+    /// The current objects that a read may show, with their metadata; others may be among them. By default all.
+    fn read<'a>(&'a self, _: &'a VirtualRead<'a>) -> MaybeReady<'a, Result<Vec<Value>, ApiError>> {
+        Ok(self.all()).into()
+    }
+
     /// The error of a name that no object has.
     fn missing(&self, subject: Subject<'_>) -> ApiError {
         ApiError::not_found(subject)
     }
+}
+
+/// A read of a virtual resource.
+pub struct VirtualRead<'a> {
+    /// The namespace, or empty for all.
+    pub namespace: &'a str,
+    /// The one object that is read, if the request names it.
+    pub name: Option<&'a str>,
+    /// Whether the label selector of the request matches an object, which may be of another kind.
+    pub selects: &'a (dyn Fn(&Value) -> bool + Sync),
+    /// The present, in the form of the API.
+    pub now: &'a str,
 }
 
 /// Finds an object of another resource in the cache, by plural, namespace and name.

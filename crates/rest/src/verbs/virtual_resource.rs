@@ -10,7 +10,7 @@ use crate::model::metadata;
 use crate::model::object::Object;
 use crate::model::operation::Operation;
 use crate::model::options::ListOptions;
-use crate::model::virtual_resource::{Find, Lookup, VirtualRequest, VirtualResource};
+use crate::model::virtual_resource::{Find, Lookup, VirtualRead, VirtualRequest, VirtualResource};
 use crate::pipeline::api::AdmissionAttributes;
 use crate::pipeline::api::Api;
 use crate::pipeline::decode::{ExpectedKind, Input};
@@ -97,30 +97,43 @@ impl Api {
     }
 
     /// All current objects that the selectors match, in one page without a revision.
-    pub fn list_virtual(
+    pub async fn list_virtual(
         &self,
         resource: &Resource,
         kind: &dyn VirtualResource,
+        namespace: &str,
         options: &ListOptions,
     ) -> Result<Page, ApiError> {
         let selector = resource.selector(&options.label_selector, &options.field_selector)?;
-        let objects = kind.all().into_iter().map(|value| unstored(resource, value));
+        let now = self.formatted_now();
+        let selects = |value: &Value| selector.matches_labels(value);
+        let read = VirtualRead { namespace, name: selector.name(), selects: &selects, now: &now };
+        let objects = kind.read(&read).get().await?;
+        let objects = objects.into_iter().map(|value| unstored(resource, value));
         let items = objects.filter(|object| selector.matches(object)).collect();
         Ok(Page { revision: 0, items, continue_token: String::new(), remaining: None })
     }
 
     /// The current object of a name.
-    pub fn get_virtual(
+    pub async fn get_virtual(
         &self,
         resource: &Resource,
         kind: &dyn VirtualResource,
+        namespace: &str,
         name: &str,
     ) -> Result<Arc<Object>, ApiError> {
-        let object = kind.all().into_iter().find(|value| value.text(&["metadata", "name"]) == name);
+        let now = self.formatted_now();
+        let read = VirtualRead { namespace, name: Some(name), selects: &|_| true, now: &now };
+        let objects = kind.read(&read).get().await?;
+        let object = objects.into_iter().find(|value| value.text(&["metadata", "name"]) == name);
         match object {
             Some(value) => Ok(unstored(resource, value)),
             None => Err(kind.missing(resource.subject(name))),
         }
+    }
+
+    fn formatted_now(&self) -> String {
+        schema::time::format_time(env::unix_seconds(&self.world))
     }
 }
 

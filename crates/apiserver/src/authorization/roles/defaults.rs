@@ -219,7 +219,7 @@ mod tests {
             ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count)
         };
         assert_eq!(counts(&[]), [63, 44, 7, 7]);
-        assert_eq!(counts(&gates(&names)), [65, 46, 7, 7]);
+        assert_eq!(counts(&gates(&names)), [66, 46, 7, 7]);
     }
 
     #[test]

@@ -1,0 +1,3 @@
+//! Behaviour of the kinds of the group `metrics`.
+
+pub mod podmetrics;
