@@ -100,7 +100,7 @@ async fn reachability(server: &str, pem: &[u8], world: &World) -> Option<String>
     match answer {
         // any answer comes from the server
         Ok(_) | Err(client::Error::Api(_)) => None,
-        Err(why) if why.to_string().contains("x509") => Some(format!(
+        Err(why) if why.to_string().contains("certificate") => Some(format!(
             "the certificate of the server is not valid for {server}: {why}; start it with --tls-san, or name another \
              address with --server"
         )),

@@ -9,6 +9,8 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("authorization-mode", "AlwaysAllow"),
     ("bind-address", "0.0.0.0"),
     ("enable-bootstrap-token-auth", "false"),
+    // the machines of a small cluster have no names that the others resolve
+    ("kubelet-preferred-address-types", "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP"),
     ("service-cluster-ip-range", "10.0.0.0/24"),
 ];
 

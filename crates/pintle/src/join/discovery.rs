@@ -3,6 +3,7 @@
 //! The cluster information is fetched without trust, and checked by its signature and by the pinned hashes. Then it is
 //! fetched again over TLS that the pinned authorities verify: both answers must agree.
 
+use super::advice::connection_advice;
 use crate::admin_client::client;
 use crate::bootstrap::cluster_info::{self, AuthorityHash};
 use crate::bootstrap::token::BootstrapToken;
@@ -49,19 +50,13 @@ async fn fetch(target: &Target, world: &World) -> Result<ConfigMap, Error> {
 }
 
 /// What to do about a failed request.
-pub fn advise(url: &str, error: &Error) -> anyhow::Error {
+fn advise(url: &str, error: &Error) -> anyhow::Error {
     let text = error.to_string();
     if [401, 403, 404].into_iter().any(|code| error.is(code)) {
         return anyhow::anyhow!(
             "the server at {url} has no public cluster information: run pintle token create there first ({text})"
         );
     }
-    let advice = if text.contains("expired") || text.contains("not yet valid") {
-        "check the clocks of this machine and of the server"
-    } else if text.contains("x509") {
-        "the certificate of the server must name this address: start the server with --tls-san"
-    } else {
-        "check the address, and that the server listens on it (pintle up --bind-address 0.0.0.0)"
-    };
+    let advice = connection_advice(&text);
     anyhow::anyhow!("cannot get the cluster information from {url}: {text}: {advice}")
 }

@@ -14,8 +14,10 @@
 //! | [`certificate`] | the node's first certificate |
 //! | [`node_directory`] | the files of the node |
 //! | [`servers`] | the addresses of the cluster's servers, and the change from one to another |
+//! | [`advice`] | what to do about servers that cannot be reached |
 //! | [`readiness`], [`progress`] | the lines about the node's condition, and all others |
 
+mod advice;
 mod certificate;
 mod discovery;
 mod node_directory;

@@ -1,6 +1,7 @@
 //! The addresses of the cluster's servers. The node knows those that the cluster advertises, and goes on with another one
 //! when its server does not answer.
 
+use super::advice::connection_advice;
 use super::node_directory::NodeDirectory;
 use crate::admin_client::client;
 use crate::files;
@@ -53,8 +54,9 @@ pub async fn move_to(directory: &NodeDirectory, url: &str, world: &World) -> any
         return Ok(());
     }
     let moved = Target { url: url.to_owned(), ..target };
-    check(&moved, world).await.with_context(|| {
-        format!("the cluster of this node does not answer at {url}: check the address, or run pintle leave to join another")
+    check(&moved, world).await.map_err(|error| {
+        let advice = connection_advice(&error.to_string());
+        anyhow::anyhow!("the cluster of this node does not answer at {url}: {error}: {advice}")
     })?;
     directory.set_server(url)
 }

@@ -31,7 +31,7 @@ pub struct Kubelet {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP"
+        default_value = "InternalIP,ExternalIP,Hostname,InternalDNS,ExternalDNS"
     )]
     pub kubelet_preferred_address_types: Vec<String>,
 
