@@ -168,6 +168,14 @@ esac
 read -r -a words <<<"$line"
 url=${words[2]} token=${words[4]} hash=${words[6]}
 
+say "a server that only this machine reaches"
+start one local "$binary" up --ephemeral --components apiserver,controller-manager --secure-port 7443 \
+  --write-kubeconfig "$scratch/one/local.kubeconfig"
+wait_until "the local server" inside one kubectl --kubeconfig "$scratch/one/local.kubeconfig" get --raw /readyz
+inside one "$binary" token create --kubeconfig "$scratch/one/local.kubeconfig" >/dev/null 2>"$log/warning.log"
+has_line "$log/warning.log" 'start the server with --bind-address 0.0.0.0' || die "there is no warning: $(cat "$log/warning.log")"
+stop one local
+
 # Joins as the second machine, and expects a refusal with a text.
 refused() {
   local part=$1 output
@@ -186,6 +194,33 @@ refused 'is not the one of --discovery-token-ca-cert-hash' "$url" --token "$toke
 refused 'is not signed with the token' "$url" --token "${token%%.*}.0123456789abcdef" --discovery-token-ca-cert-hash "$hash"
 refused 'does not know the token' "$url" --token aaaaaa.0123456789abcdef --discovery-token-ca-cert-hash "$hash"
 refused 'check the address' https://10.78.0.1:6444 --token "$token" --discovery-token-ca-cert-hash "$hash"
+# a server in between has the cluster information, which is public, but not the key of the authority
+if command -v openssl >/dev/null; then
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=between \
+    -addext 'subjectAltName=IP:10.78.0.1' -keyout "$scratch/one/between.key" -out "$scratch/one/between.crt" 2>/dev/null
+  kube -n kube-public get configmap cluster-info -o json >"$scratch/one/cluster-info.json"
+  cat >"$scratch/one/between.py" <<'END'
+import http.server, ssl, sys
+folder = sys.argv[1]
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = open(f"{folder}/cluster-info.json", "rb").read()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+server = http.server.ThreadingHTTPServer(("10.78.0.1", 8443), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(f"{folder}/between.crt", f"{folder}/between.key")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+END
+  start one between python3 "$scratch/one/between.py" "$scratch/one"
+  wait_until "the server in between" inside two bash -c 'exec 3<>/dev/tcp/10.78.0.1/8443'
+  refused 'another server answers there' https://10.78.0.1:8443 --token "$token" --discovery-token-ca-cert-hash "$hash"
+  stop one between
+fi
 short=$(inside one "$binary" token create --ttl 1s --data-dir "$scratch/one/data" 2>/dev/null)
 read -r -a words <<<"$short"
 wait_until "the end of a short token" not kube -n kube-system get secret "bootstrap-token-${words[4]%%.*}"
@@ -251,16 +286,23 @@ if inside two timeout 60 "$binary" join https://10.78.0.9:6443 --data-dir "$scra
 fi
 has_line "$log/move.log" 'start the server with --tls-san' || die "$(cat "$log/move.log")"
 stop one server
-inside one bash -euc 'ip addr flush dev eth0; ip addr add 10.78.0.9/24 dev eth0
+inside one bash -euc 'ip addr flush dev eth0; ip addr add 10.78.0.10/24 dev eth0; ip addr add 10.78.0.9/24 dev eth0
   ip route add default via 10.78.0.254 dev eth0 onlink'
 start one server "$binary" up --data-dir "$scratch/one/data" --bind-address 0.0.0.0 --secure-port 6443 \
-  --advertise-address 10.78.0.9 --nodeagent-config "$scratch/one/agent.yaml"
+  --advertise-address 10.78.0.10 --tls-san 10.78.0.9 --nodeagent-config "$scratch/one/agent.yaml"
 wait_until "the server" kube get --raw /readyz
 : >"$log/two-join.log"
 join https://10.78.0.9:6443
 wait_until "a second run" has_line "$log/two-join.log" 'continuing as the node two of the cluster at https://10.78.0.9:6443'
 wait_until "the second node" kube wait --for=condition=Ready node/two --timeout=1s
-kube exec db-1 -- true
+wait_until "a pod on the one machine" kube exec db-0 -- true
+wait_until "a pod on the other" kube exec db-1 -- true
+say "a node goes on with another address that the cluster advertises"
+wait_until "the addresses of the servers" has_line "$scratch/two/data/node/servers" https://10.78.0.10:6443
+inside one ip addr del 10.78.0.9/24 dev eth0
+wait_until "the other address" has_line "$log/two-join.log" 'going on with https://10.78.0.10:6443'
+kube delete pod db-0 db-1 --wait=true >/dev/null
+wait_until "both pods again" kube wait --for=condition=Ready pod/db-0 pod/db-1 --timeout=1s
 
 say "pintle leave"
 leave_two() { inside two "$binary" leave --data-dir "$scratch/two/data" "$@"; }
@@ -272,7 +314,20 @@ wait_until "the end of the volumes" not kube get pv -o 'jsonpath={.items[0]}'
 [ -z "$(ls -A "$scratch/two/data/node/local-volumes")" ] || die "a folder is left on the second machine"
 kube create deployment web --image registry.test/busybox:1 --replicas 2 -- sleep 1000 >/dev/null
 wait_until "the deployment" kube rollout status deployment/web --timeout=1s
-sed 's#https://127.0.0.1:6443#https://10.78.0.9:6443#' "$scratch/one/data/admin.kubeconfig" >"$scratch/two/admin.kubeconfig"
+say "with the credentials of the node, and again with those of the administrator"
+leave_two >"$log/leave.log" 2>&1 || die "$(cat "$log/leave.log")"
+has_line "$log/leave.log" 'run kubectl delete node two' || die "$(cat "$log/leave.log")"
+[ ! -e "$scratch/two/data/node" ] || die "files of the node are left"
+[ "$(kube get node two -o 'jsonpath={.spec.unschedulable}')" = true ] || die "the node takes pods"
+kube delete node two >/dev/null
+line=$(inside one "$binary" token create --data-dir "$scratch/one/data" 2>/dev/null)
+read -r -a words <<<"$line"
+: >"$log/two-join.log"
+join "${words[@]:2}"
+wait_until "the second node" has_line "$log/two-join.log" 'node two is Ready'
+kube scale deployment web --replicas 6 >/dev/null
+wait_until "the deployment" kube rollout status deployment/web --timeout=1s
+sed 's#https://127.0.0.1:6443#https://10.78.0.10:6443#' "$scratch/one/data/admin.kubeconfig" >"$scratch/two/admin.kubeconfig"
 leave_two --kubeconfig "$scratch/two/admin.kubeconfig" >"$log/leave.log" 2>&1 || die "$(cat "$log/leave.log")"
 for part in 'node two takes no new pods' 'the node is stopped' 'node two is deleted' 'files of the node are removed'; do
   has_line "$log/leave.log" "$part" || die "pintle leave printed no '$part': $(cat "$log/leave.log")"

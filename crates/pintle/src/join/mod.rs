@@ -163,7 +163,8 @@ async fn resume(
     if let Some(url) = &args.server {
         servers::move_to(directory, &server_url(url)?, world).await?;
     }
-    say(&format!("continuing as the node {} of the cluster at {}", identity.name, directory.target()?.url));
+    let url = directory.target()?.url;
+    say(&format!("continuing as the node {} of the cluster at {}", identity.name, url.trim_end_matches('/')));
     Ok(identity)
 }
 

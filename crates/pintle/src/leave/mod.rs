@@ -43,25 +43,31 @@ pub async fn leave(args: Leave, world: World) -> anyhow::Result<()> {
         volumes.len(),
         volumes.join(", ")
     );
-    let named = directory.identity(world.now())?.map(|identity| identity.name);
-    let outcome = match (&named, drain_node(&args, &directory, named.as_deref(), &world).await) {
-        (_, Err(why)) if args.force => {
-            say(&format!("going on without the cluster: {why:#}"));
-            None
-        }
-        (_, Err(why)) => return Err(why),
-        (_, Ok(client)) => client,
+    let identity = directory.identity(world.now())?;
+    anyhow::ensure!(
+        args.force || identity.is_some(),
+        "the certificate of this node has expired, or it has never had one: go on with --force"
+    );
+    let member = match identity {
+        Some(identity) => Some((cluster_client(&args, &directory, &world)?, identity.name)),
+        None => None,
     };
+    if let Some((client, name)) = &member {
+        match drain_node(client, name, &args, &world).await {
+            Err(why) if args.force => say(&format!("going on all the same: {why:#}")),
+            drained => drained?,
+        }
+    }
     machine::stop(&directory, &world).await?;
     say("the node is stopped");
-    let is_deleted = match (&outcome, &named) {
-        (Some(client), Some(name)) => delete_node(client, name).await,
-        _ => false,
+    let is_listed = match &member {
+        Some((client, name)) => !delete_node(client, name).await,
+        None => false,
     };
     machine::stop_pods(args.container_runtime_endpoint.as_deref()).await?;
     machine::remove_files(&directory)?;
     say("the files of the node are removed");
-    if let (false, Some(name)) = (is_deleted, &named) {
+    if let (true, Some((_, name))) = (is_listed, &member) {
         say(&format!(
             "the cluster still lists this node: run kubectl delete node {name} where you administer it"
         ));
@@ -69,35 +75,28 @@ pub async fn leave(args: Leave, world: World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Moves the pods of the node, and returns the client of the cluster. A machine whose certificate has expired has
-/// none.
-async fn drain_node(
-    args: &Leave,
-    directory: &NodeDirectory,
-    name: Option<&str>,
-    world: &World,
-) -> anyhow::Result<Option<Client>> {
-    let Some(name) = name else {
-        anyhow::ensure!(args.force, "the certificate of this node has expired: go on with --force");
-        return Ok(None);
-    };
+/// A client with the credentials of the administrator, or of the node.
+fn cluster_client(args: &Leave, directory: &NodeDirectory, world: &World) -> anyhow::Result<Client> {
     let target = match &args.kubeconfig {
         Some(file) => Target::from_kubeconfig(file)?,
         None => directory.target()?,
     };
-    let client = client(&target, world)?;
-    let nodes: Api<Node> = Api::all(&client);
+    client(&target, world)
+}
+
+/// Moves the pods of the node.
+async fn drain_node(client: &Client, name: &str, args: &Leave, world: &World) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(client);
     let cordon = Patch::merge(json!({"spec": {"unschedulable": true}}));
     match nodes.patch(name, &cordon).await {
         Err(error) if error.is_not_found() => {
             say(&format!("the cluster does not list the node {name}"));
-            return Ok(Some(client));
+            return Ok(());
         }
         cordoned => cordoned.with_context(|| format!("cannot cordon the node {name}; go on with --force"))?,
     };
     say(&format!("node {name} takes no new pods"));
-    drain::drain(&client, name, args, world).await?;
-    Ok(Some(client))
+    drain::drain(client, name, args, world).await
 }
 
 /// Deletes the node object, if the credentials allow it.
