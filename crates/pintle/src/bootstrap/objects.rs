@@ -30,6 +30,7 @@ pub async fn publish(client: &Client, info: &str, names: &Names) -> Result<(), E
         bind("pintle:node-autoapprove-bootstrap", &format!("{requests}:nodeclient"), GROUP),
         bind("pintle:node-autoapprove-renewal", &format!("{requests}:selfnodeclient"), "system:nodes"),
         bind("pintle:get-nodes", "pintle:get-nodes", GROUP),
+        bind("pintle:node-proxier", "system:node-proxier", "system:nodes"),
     ];
     // a new node must not take the name of another
     let nodes = json!({

@@ -37,6 +37,7 @@ use crate::host::host_name;
 use crate::logs::Verbosity;
 use crate::node_agent::{self, AgentProcess, DnsArguments, Readiness};
 use crate::options::Join;
+use crate::pod_network;
 use crate::signals::Signals;
 use anyhow::Context as _;
 use client::Client;
@@ -94,8 +95,7 @@ struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// Runs all components of a node, until one ends. This is the list of them: service proxy and pod network belong
-    /// here, too.
+    /// Runs all components of a node, until one ends. This is the list of them.
     async fn components(
         &self,
         client: Client,
@@ -120,12 +120,14 @@ impl Node<'_> {
             is_process: true,
             set_verbosity,
         };
+        let network = pod_network::run(client.clone(), self.identity.name.clone(), self.endpoint, world);
         let report = readiness::report(&client, &self.identity.name);
         tokio::select! {
             ended = agent.run_once() => match ended {
                 Ok(()) => anyhow::anyhow!("the node agent ended"),
                 Err(why) => anyhow::anyhow!("the node agent: {}", why.message),
             },
+            () = network => anyhow::anyhow!("the pod network ended"),
             never = report => match never {},
         }
     }

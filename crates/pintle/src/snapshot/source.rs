@@ -2,21 +2,18 @@
 
 use super::file;
 use super::progress::Progress;
+use crate::admin_client::client;
 use crate::data_dir::store_directory;
 use crate::files::{self, DirectoryLock};
 use anyhow::Context as _;
 use bytes::Bytes;
 use client::Client;
-use client::metrics::Metrics;
-use client::transport::{self, Rate};
 use env::World;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use http::Request;
 use http_body_util::BodyExt as _;
-use metrics::Registry;
 use outbound::Target;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use store::snapshot::{Encoder, Summary};
 use store::{Engine, Snapshot, Store as _};
 
@@ -32,10 +29,7 @@ pub enum Source {
 impl Source {
     /// The server of a kubeconfig.
     pub fn of_server(kubeconfig: &Path, world: &World) -> anyhow::Result<Self> {
-        let target = Target::from_kubeconfig(kubeconfig)?;
-        let metrics = Metrics::new(Arc::new(Registry::new(metrics::Options::default())));
-        let transport = transport::transport(&target, "pintle", &metrics)?;
-        Ok(Self::Server(transport::client(&transport, Rate::default(), world)))
+        Ok(Self::Server(client(&Target::from_kubeconfig(kubeconfig)?, world)?))
     }
 
     /// A data directory: its server, if it runs.
