@@ -70,9 +70,7 @@ impl Namespace {
 
     /// Opens a netlink socket in the namespace.
     pub fn netlink(&self) -> Result<Netlink, NetlinkError> {
-        let opened =
-            self.run(Netlink::open).map_err(|why| NetlinkError::new("enter the network namespace", why))?;
-        opened
+        self.run(Netlink::open).map_err(|why| NetlinkError::new("enter the network namespace", why))?
     }
 
     fn enter(&self) -> io::Result<()> {

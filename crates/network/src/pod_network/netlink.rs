@@ -402,7 +402,7 @@ impl Netlink {
         let own = messages
             .iter()
             .filter(|it| it.header.ifindex == index && it.header.state == NeighbourState::Permanent);
-        Ok(own.filter_map(|message| entry_of(message)).collect())
+        Ok(own.filter_map(entry_of).collect())
     }
 
     /// Adds an entry to the forwarding table of a VXLAN link: the machine that has a hardware address.
@@ -428,7 +428,7 @@ impl Netlink {
         let found = self.handle.neighbours().get().set_address_family(AddressFamily::Bridge).execute();
         let messages: Vec<_> = found.try_collect().await.context(|| "list forwarding entries".to_owned())?;
         let own = messages.iter().filter(|message| message.header.ifindex == index);
-        Ok(own.filter_map(|message| entry_of(message)).collect())
+        Ok(own.filter_map(entry_of).collect())
     }
 
     async fn delete_neighbour_message(

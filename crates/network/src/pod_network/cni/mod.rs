@@ -8,6 +8,8 @@
 
 mod config;
 mod error;
+#[cfg(test)]
+mod interruption_tests;
 mod link;
 mod loopback;
 mod parameters;

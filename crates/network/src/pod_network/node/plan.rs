@@ -251,7 +251,7 @@ mod tests {
     fn a_node_behind_a_router_is_reached_by_vxlan() {
         let own = node("a", &["192.168.0.1"], &OWN);
         let other = node("b", &["192.168.9.2"], &["10.244.1.0/24", "fd00:244:0:1::/64"]);
-        let plan = plan(&own, &[other.clone()], &machine(&[("192.168.9.2", true)]));
+        let plan = plan(&own, std::slice::from_ref(&other), &machine(&[("192.168.9.2", true)]));
         assert_eq!((plan.routes.len(), plan.pod_mtu), (0, 1450));
         let tunnel = plan.tunnel.unwrap();
         assert_eq!((tunnel.mac, tunnel.mtu), (own.mac(), 1450));
