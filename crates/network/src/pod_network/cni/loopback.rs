@@ -1,7 +1,6 @@
 //! The plugin `loopback`: sets the loopback link of a pod up. The kernel gives it its addresses.
 
 use super::error::{CniError, code};
-use super::open_namespace;
 use super::parameters::{Command, Parameters};
 use super::result::{CniResult, Interface};
 use crate::pod_network::netlink::{Link, MacAddress, Netlink};
@@ -19,7 +18,7 @@ pub async fn run(
     if command == Command::Delete {
         return Ok(Value::Null);
     }
-    let pod = open_namespace(parameters.namespace.as_deref())?.netlink()?;
+    let pod = parameters.open_namespace()?.netlink()?;
     let link = find(&pod).await?;
     if command == Command::Check {
         return match link.is_up {

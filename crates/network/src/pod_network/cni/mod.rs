@@ -26,7 +26,6 @@ use parameters::{Command, Parameters};
 use result::CniResult;
 use serde_json::{Value, json};
 use std::net::IpAddr;
-use std::path::Path;
 
 /// The program that attaches pods.
 pub const PLUGIN: &str = "pintle-cni";
@@ -83,23 +82,6 @@ async fn call(
     }
 }
 
-/// Opens the namespace of the container, which is not that of the node.
-fn open_namespace(path: Option<&Path>) -> Result<Namespace, CniError> {
-    let path = path.unwrap_or(Path::new(""));
-    let failed = |why: &std::io::Error| {
-        CniError::new(code::INVALID_ENVIRONMENT, format!("cannot open CNI_NETNS {}", path.display()))
-            .with_details(why.to_string())
-    };
-    let namespace = Namespace::open(path).map_err(|why| failed(&why))?;
-    let is_own = Namespace::current().and_then(|own| own.is_same(&namespace)).map_err(|why| failed(&why))?;
-    match is_own {
-        true => {
-            Err(CniError::new(code::INVALID_ENVIRONMENT, "CNI_NETNS is the network namespace of the node"))
-        }
-        false => Ok(namespace),
-    }
-}
-
 fn lock(config: &NetworkConfig) -> Result<AttachmentsFile, CniError> {
     AttachmentsFile::lock(&config.state_directory)
         .map_err(|why| CniError::io(format!("cannot lock {}", config.state_directory.display()), &why))
@@ -116,7 +98,7 @@ fn write_host_ports(file: &AttachmentsFile) -> Result<(), CniError> {
 }
 
 async fn add(parameters: &Parameters, config: &NetworkConfig) -> Result<CniResult, CniError> {
-    let namespace = open_namespace(parameters.namespace.as_deref())?;
+    let namespace = parameters.open_namespace()?;
     let (node, pod) = (Netlink::open()?, namespace.netlink()?);
     let attachment = reserve(parameters, config, &namespace, &node).await?;
     let link = PodLink::new(parameters, &attachment.addresses, config.mtu);
@@ -212,7 +194,7 @@ async fn check(parameters: &Parameters, config: &NetworkConfig) -> Result<(), Cn
         return Err(CniError::new(code::INVALID_CONFIGURATION, "CHECK takes a prevResult"));
     };
     let differs = |message: String| CniError::new(code::NOT_ATTACHED, message);
-    let namespace = open_namespace(parameters.namespace.as_deref())?;
+    let namespace = parameters.open_namespace()?;
     let (node, pod) = (Netlink::open()?, namespace.netlink()?);
     let file = lock(config)?;
     let Some(attachment) = file.content.find(&parameters.container, &parameters.interface) else {

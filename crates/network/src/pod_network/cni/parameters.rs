@@ -1,7 +1,8 @@
 //! The parameters of a call: environment variables of the CNI specification.
 
+use super::super::namespace::Namespace;
 use super::error::{CniError, code};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The longest name of an interface.
 const INTERFACE_LENGTH: usize = 15;
@@ -58,6 +59,22 @@ impl Parameters {
         }
         let pod = pod_of(&given("CNI_ARGS").unwrap_or_default())?;
         Ok(Parameters { container, interface, namespace: given("CNI_NETNS").map(PathBuf::from), pod })
+    }
+}
+
+impl Parameters {
+    /// Opens the namespace of the container, which is not that of the node.
+    pub fn open_namespace(&self) -> Result<Namespace, CniError> {
+        let path = self.namespace.as_deref().unwrap_or(Path::new(""));
+        let invalid = |message: String| CniError::new(code::INVALID_ENVIRONMENT, message);
+        let failed = |why: std::io::Error| {
+            invalid(format!("cannot open CNI_NETNS {}", path.display())).with_details(why.to_string())
+        };
+        let namespace = Namespace::open(path).map_err(failed)?;
+        match Namespace::current().and_then(|own| own.is_same(&namespace)).map_err(failed)? {
+            true => Err(invalid("CNI_NETNS is the network namespace of the node".to_owned())),
+            false => Ok(namespace),
+        }
     }
 }
 
