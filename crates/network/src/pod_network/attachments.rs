@@ -4,7 +4,7 @@
 //! network namespaces of pods do not. Every process that attaches or detaches a pod reads and writes it:
 //!
 //! - attach: record the addresses, then make the link;
-//! - detach: remove the link, then forget the addresses.
+//! - detach: remove the link, then its host ports, then forget both.
 //!
 //! So a process may be killed at any step: an address of a link is always recorded, and a repeated call finds what the
 //! first one recorded. An attachment whose namespace is gone is forgotten when addresses run out, and by the node's

@@ -69,6 +69,10 @@ async fn call(
         return Ok(json!({"cniVersion": version, "supportedVersions": config::VERSIONS}));
     }
     config::check_version(&version)?;
+    if command == Command::Check && version.starts_with("0.3.") {
+        let message = format!("version {version} of the specification has no CHECK");
+        return Err(CniError::new(code::INCOMPATIBLE_VERSION, message));
+    }
     let parameters = Parameters::read(command, &variable)?;
     if program == LOOPBACK {
         return loopback::run(command, &parameters, input, &version).await;
@@ -105,8 +109,8 @@ async fn add(parameters: &Parameters, config: &NetworkConfig) -> Result<CniResul
     let attached = async {
         link.attach(&node, &pod, &namespace).await?;
         if !attachment.host_ports.is_empty() {
-            link.allow_loopback_clients()?;
             write_host_ports(&lock(config)?)?;
+            link.allow_loopback_clients()?;
         }
         Ok(())
     };
@@ -165,27 +169,17 @@ async fn delete(parameters: &Parameters, config: &NetworkConfig) -> Result<(), C
     detach(parameters, config, &Netlink::open()?).await
 }
 
-/// Removes host ports and link, then forgets the addresses. What is not there needs no removal.
+/// Removes the link, then host ports and addresses. What is not there needs no removal.
 async fn detach(parameters: &Parameters, config: &NetworkConfig, node: &Netlink) -> Result<(), CniError> {
     let Parameters { container, interface, .. } = parameters;
-    {
-        let mut file = lock(config)?;
-        let has_ports = |it: &Attachment| !it.host_ports.is_empty();
-        if file.content.find(container, interface).is_some_and(has_ports) {
-            // the addresses stay recorded until the link is gone
-            if let Some(attachment) = file.content.remove(container, interface) {
-                file.content.insert(Attachment { host_ports: Vec::new(), ..attachment });
-            }
-            write_host_ports(&file)?;
-            save(&file)?;
-        }
-    }
+    // the rules of host ports keep the pod from the node's loopback as long as it has a link
     link::detach(node, container, interface).await?;
     let mut file = lock(config)?;
-    if file.content.remove(container, interface).is_some() {
-        save(&file)?;
+    let Some(attachment) = file.content.remove(container, interface) else { return Ok(()) };
+    if !attachment.host_ports.is_empty() {
+        write_host_ports(&file)?;
     }
-    Ok(())
+    save(&file)
 }
 
 /// Compares the container with the result of its ADD.
@@ -261,6 +255,8 @@ mod tests {
         let check = [&[("CNI_COMMAND", "CHECK")], &ids[1..]].concat();
         let (error, _) = answer(PLUGIN, &check, config).await;
         assert_eq!((&error["code"], &error["msg"]), (&json!(7), &json!("CHECK takes a prevResult")));
+        let (error, _) = answer(PLUGIN, &check, &config.replace("0.4.0", "0.3.1")).await;
+        assert_eq!(error["code"], 1);
         let (error, _) = answer(PLUGIN, &ids, "{").await;
         assert_eq!(error["code"], 6);
     }
