@@ -126,6 +126,10 @@ async fn reads_are_selected_and_have_rows() {
     let table = cluster.get(&path).accept("application/json;as=Table;v=v1;g=meta.k8s.io").await;
     let table = table.code(200).json();
     assert_eq!(table["rows"][0]["cells"], json!(["p", "200001500n", "2Mi", "1s"]));
+    // kubectl reads protobuf, where a duration is a message: one second in field 3
+    let message = cluster.get(&path).accept("application/vnd.kubernetes.protobuf").await.code(200).body;
+    let window = [0x1a, 0x06, 0x08, 0x80, 0x94, 0xeb, 0xdc, 0x03];
+    assert_eq!(message.windows(window.len()).filter(|it| *it == window).count(), 2);
     let pod = cluster.read(&format!("{path}/p")).await;
     assert_eq!(
         (&pod["metadata"]["namespace"], &pod["containers"][0]["name"]),

@@ -55,7 +55,8 @@ fn measurement(name: &str, timestamp: &str, window: Duration, now: &str) -> Valu
     object.set(&["metadata", "name"], name);
     object.set(&["metadata", "creationTimestamp"], now);
     object.set(&["timestamp"], timestamp);
-    object.set(&["window"], format!("{}s", window.as_secs().max(1)));
+    let seconds = i64::try_from(window.as_secs()).unwrap_or(i64::MAX).max(1);
+    object.set(&["window"], schema::time::format_duration(seconds.saturating_mul(1_000_000_000)));
     object
 }
 

@@ -83,7 +83,10 @@ impl ClusterDns {
         // seconds since the epoch, so that the number grows from start to start
         let serial = env::unix_seconds(world) as u32;
         let records = Arc::new(Records::new(&zone, serial));
-        let sources = Arc::new(AllowedSources::new(options.allowed_sources));
+        // this machine may ask before it is a node
+        let own = listeners.addresses().iter().map(|it| Network::around(it.ip(), u8::MAX));
+        let sources = options.allowed_sources.into_iter().chain(own).collect();
+        let sources = Arc::new(AllowedSources::new(sources));
         let forwarder = Arc::new(Forwarder::new(options.forward, metrics.clone(), world));
         let handler = Handler::new(authority, records.clone(), sources.clone(), forwarder.clone(), metrics);
         Ok(ClusterDns {
