@@ -183,3 +183,28 @@ fn images_of_ceph() {
         (&json!("rbd.csi.ceph.com-i"), &json!("rbd"))
     );
 }
+
+/// Volumes, and what upstream's library made of them.
+#[test]
+fn translations_are_upstreams() {
+    let mut different = Vec::new();
+    for line in include_str!("translations.jsonl").lines() {
+        let [given, expected]: [Value; 2] = serde_json::from_str(line).unwrap();
+        let text = |name: &str| given[name].to_string();
+        let translated = match given.get("volume") {
+            Some(_) => translate(&from_json(text("volume").as_bytes()).unwrap()).unwrap(),
+            None => translate_inline(&from_json(text("inline").as_bytes()).unwrap(), "ns").unwrap(),
+        };
+        let is_same = match (&translated, expected.get("error")) {
+            // upstream lists the regions, too
+            (Err(found), Some(error)) => error.as_str().unwrap().starts_with(&found.to_string()),
+            (Ok(found), None) => spec_of(found.clone()) == expected,
+            _ => false,
+        };
+        if !is_same {
+            let found = translated.map(spec_of).map_err(|why| why.to_string());
+            different.push(format!("{given}\n  upstream: {expected}\n  here: {found:?}"));
+        }
+    }
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+}
