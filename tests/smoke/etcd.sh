@@ -144,7 +144,8 @@ grep -q -- '--cluster-token-file' "$scratch/refused" || die "it says: $(cat "$sc
 shared 5 --cluster-token-file "$token"
 expect 'b' get configmap of-four -o 'jsonpath={.data.a}'
 cmp -s "$scratch/data-4/pki/ca.crt" "$scratch/data-5/pki/ca.crt" || die "the authorities differ"
-issued=$(k create token default)
+expect created create serviceaccount clerk
+issued=$(k create token clerk)
 through 4
 refuse 'Forbidden' --token "$issued" get --raw /api/v1/secrets --client-certificate='' --client-key=''
 stop 4
