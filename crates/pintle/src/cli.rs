@@ -90,6 +90,9 @@ pub enum Command {
     /// Keep the pod network of this node: addresses of pods, and routes to the pods of other nodes
     #[command(after_help = NETWORK_EXAMPLES)]
     Network(Box<Network>),
+    /// Serve the addresses of services on this node
+    #[command(disable_help_flag = true)]
+    Proxy(Proxy),
     /// Convert objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Save, check or restore all objects of a cluster
@@ -131,8 +134,12 @@ pub struct Up {
     #[arg(long, value_name = "FILE")]
     pub nodeagent_config: Option<PathBuf>,
 
+    /// The KubeProxyConfiguration file of the service proxy
+    #[arg(long, value_name = "FILE")]
+    pub proxy_config: Option<PathBuf>,
+
     /// The components to run, comma-separated [default: apiserver,controller-manager,scheduler, and
-    /// nodeagent,network,dns,metrics where the process is root and a container runtime listens]
+    /// nodeagent,network,proxy,dns,metrics where the process is root and a container runtime listens]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse)]
     pub components: Option<Vec<Component>>,
 
@@ -160,7 +167,7 @@ impl Up {
         DeploymentMode::AllInOne { runs_controllers: self.runs(Component::ControllerManager) }
     }
 
-    /// Whether a component is to run; the node agent runs by default where it can.
+    /// Whether a component is to run; the node agent runs by default where it can, and the proxy beside it.
     pub fn runs(&self, component: Component) -> bool {
         self.components.as_ref().is_none_or(|it| it.contains(&component))
     }
@@ -276,6 +283,28 @@ Examples:
 
 The program is its own CNI plugin: links named pintle-cni and loopback in the folder of plugins lead to it.";
 
+/// The service proxy parses its own command line: its flags are fields of its configuration file.
+#[derive(Debug, Clone, Args)]
+pub struct Proxy {
+    /// The flags of upstream's proxy; --help lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
+    pub arguments: Vec<String>,
+}
+
+impl Proxy {
+    /// The arguments of the proxy, if a command line runs it: `pintle proxy`, or a link such as `kube-proxy`.
+    fn find(arguments: &[OsString], called: &str) -> Option<Self> {
+        let names = [names::Names::kubernetes(), names::Names::neutral("", "")];
+        let skipped = match arguments.get(1) {
+            _ if names.iter().any(|it| format!("{}-proxy", it.prefix) == called) => 1,
+            Some(word) if word == "proxy" => 2,
+            _ => return None,
+        };
+        let rest = arguments.iter().skip(skipped);
+        Some(Proxy { arguments: rest.map(|it| it.to_string_lossy().into_owned()).collect() })
+    }
+}
+
 const CONVERT_EXAMPLES: &str = "\
 Examples:
   pintle convert -f pod.yaml -o json
@@ -333,6 +362,8 @@ pub enum Component {
     Network,
     /// The resource metrics API: usage of nodes and pods.
     Metrics,
+    /// The addresses of services, on this machine.
+    Proxy,
 }
 
 impl Component {
@@ -344,6 +375,7 @@ impl Component {
         ("dns", Self::Dns),
         ("network", Self::Network),
         ("metrics", Self::Metrics),
+        ("proxy", Self::Proxy),
     ];
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -394,6 +426,9 @@ impl Cli {
         let called = called.to_string_lossy().into_owned();
         if let Some(agent) = Nodeagent::find(&arguments, &called) {
             return Ok(Self { command: Command::Nodeagent(agent), warnings: Vec::new() });
+        }
+        if let Some(proxy) = Proxy::find(&arguments, &called) {
+            return Ok(Self { command: Command::Proxy(proxy), warnings: Vec::new() });
         }
         let linked = flags::command_of(&program, &called);
         if let Some(command) = linked {
@@ -504,6 +539,16 @@ mod tests {
         let up = up("pintle up --components apiserver,nodeagent");
         assert!(up.runs(Component::Apiserver) && up.runs(Component::Nodeagent));
         assert!(!up.runs(Component::Scheduler) && !up.runs(Component::ControllerManager));
+    }
+
+    #[test]
+    fn links_named_like_the_proxy_run_it() {
+        for line in
+            ["pintle proxy --cleanup -v=2", "/bin/kube-proxy --cleanup -v=2", "cluster-proxy --cleanup -v=2"]
+        {
+            let Command::Proxy(proxy) = read(line).unwrap().command else { panic!("{line}") };
+            assert_eq!(proxy.arguments, ["--cleanup", "-v=2"]);
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! the exit status is then 1, or 2 for an invalid command line.
 //!
 //! Layers, from the bottom: `flags` (syntax), `options` (flags to configuration), `cli` (commands), `server_config`,
-//! then the commands (`up`, `controller_manager`, `scheduler`, `node_agent`, `pod_network`, `dns`, `token`, `join`, `leave`,
-//! `snapshot`, `convert`). This file connects them.
+//! then the commands (`up`, `controller_manager`, `scheduler`, `node_agent`, `pod_network`, `service_proxy`, `dns`, `token`,
+//! `join`, `leave`, `snapshot`, `convert`). This file connects them.
 
 mod admin_client;
 mod bootstrap;
@@ -35,6 +35,7 @@ mod pod_network;
 mod process_metrics;
 mod scheduler;
 mod server_config;
+mod service_proxy;
 mod signals;
 mod snapshot;
 mod threads;
@@ -71,6 +72,9 @@ fn run(cli: Cli) -> ExitCode {
     if let Command::Nodeagent(args) = &cli.command {
         return node_agent::run(&args.arguments);
     }
+    if let Command::Proxy(args) = &cli.command {
+        return service_proxy::run(&args.arguments);
+    }
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -105,6 +109,7 @@ fn config_errors(command: &Command) -> Vec<String> {
         Command::Dns(args) => return dns::config_errors(args),
         Command::Nodeagent(_)
         | Command::Network(_)
+        | Command::Proxy(_)
         | Command::Convert(_)
         | Command::Snapshot(_)
         | Command::Migrate(_)
@@ -132,8 +137,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             threads::single()?.block_on(join::join(*args, world, verbosity))
         }
         Command::Leave(args) => threads::single()?.block_on(leave::leave(args, world::real()?)),
-        // runs before, because its errors have a form of their own
-        Command::Nodeagent(_) => Ok(()),
+        // run before, because their errors have a form of their own
+        Command::Nodeagent(_) | Command::Proxy(_) => Ok(()),
         Command::Up(args) => {
             let verbosity = init_log(&args.server.logs, &cli.warnings)?;
             let world = world::real()?;

@@ -28,7 +28,7 @@ use crate::options::{Apiserver, Authorities, ConfigErrors, Controllers, LeaderEl
 use crate::pki::{self, ADMIN, CertifiedKey, Hosts, Pki};
 use crate::server_config::ServerConfig;
 use crate::signals::Signals;
-use crate::{files, kubeconfig, pod_network, process_metrics, scheduler};
+use crate::{files, kubeconfig, pod_network, process_metrics, scheduler, service_proxy};
 
 /// The number of the DNS service's address in the range of services, counted from the first: the tenth.
 const DNS_ADDRESS: u32 = 9;
@@ -39,6 +39,7 @@ pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<
         args.runs(Component::Apiserver),
         "--components does not include apiserver: add it, or run pintle controller-manager, scheduler or nodeagent"
     );
+    let beside_pods = BesidePods { is_required: args.components.is_some() };
     let components = Components {
         loops: args.runs(Component::ControllerManager).then_some(&args.loops),
         scheduler: args
@@ -49,10 +50,12 @@ pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<
             is_required: args.components.is_some() || args.nodeagent_config.is_some(),
         }),
         dns: args.runs(Component::Dns).then_some(&args.dns),
-        network: args.runs(Component::Network),
-        metrics: args
-            .runs(Component::Metrics)
-            .then_some(MetricsArgs { is_required: args.components.is_some() }),
+        network: args.runs(Component::Network).then_some(beside_pods),
+        metrics: args.runs(Component::Metrics).then_some(beside_pods),
+        proxy: args.runs(Component::Proxy).then_some(ProxyArgs {
+            config: args.proxy_config.as_deref(),
+            is_required: args.components.is_some() || args.proxy_config.is_some(),
+        }),
         election: Some(&args.leader_election),
     };
     let token = match &args.cluster_token_file {
@@ -81,9 +84,10 @@ struct Components<'a> {
     scheduler: Option<SchedulerArgs<'a>>,
     agent: Option<AgentArgs<'a>>,
     dns: Option<&'a DnsFlags>,
-    /// Whether pods get addresses from this program.
-    network: bool,
-    metrics: Option<MetricsArgs>,
+    /// The addresses of pods.
+    network: Option<BesidePods>,
+    metrics: Option<BesidePods>,
+    proxy: Option<ProxyArgs<'a>>,
     election: Option<&'a LeaderElection>,
 }
 
@@ -92,9 +96,17 @@ struct SchedulerArgs<'a> {
     config: Option<&'a Path>,
 }
 
-/// The flags of the resource metrics API.
-struct MetricsArgs {
-    /// Whether it is served without a node on this machine, for those of others.
+/// A component without flags that runs where pods run.
+#[derive(Clone, Copy)]
+struct BesidePods {
+    /// Whether it runs without a node on this machine, too, for those of others.
+    is_required: bool,
+}
+
+/// The flags of the service proxy.
+struct ProxyArgs<'a> {
+    config: Option<&'a Path>,
+    /// Whether it runs on a machine without a node agent, too.
     is_required: bool,
 }
 
@@ -128,6 +140,13 @@ async fn run(
     let candidate = crate::controller_manager::identity(&world);
     let lease =
         components.election.and_then(|it| it.read(candidate, &names, &mut errors)).filter(|_| is_shared);
+    let node = match &components.agent {
+        Some(agent) => prepare_node(agent, &config, own.as_ref(), &data_dir, &world)?,
+        None => NodePlan::default(),
+    };
+    let has_node = node.agent.is_some();
+    let has_network = components.network.is_some_and(|it| it.is_required || has_node);
+    let mut pod_networks = String::new();
     let loops = match components.loops {
         Some(args) => {
             let signer = config.identity.service_accounts.signer.clone();
@@ -137,10 +156,12 @@ async fn run(
             options.gates = config.loop_gates;
             let services = &config.kinds.services;
             let services: Vec<_> = [services.network].into_iter().chain(services.second_network).collect();
-            match components.network {
-                true => pod_network::with_node_ranges(args, &services).apply_to(&mut options, &mut errors),
-                false => args.apply_to(&mut options, &mut errors),
-            }
+            let args = match has_network {
+                true => &pod_network::with_node_ranges(args, &services),
+                false => args,
+            };
+            args.apply_to(&mut options, &mut errors);
+            pod_networks.clone_from(&args.nodes.cluster_cidr);
             // machines join with tokens, which these loops serve
             control_loops::run_by_default(&mut options, &["bootstrapsigner", "tokencleaner"]);
             options.node_ipam.services = services;
@@ -155,17 +176,16 @@ async fn run(
         [config.kinds.services.network].into_iter().chain(config.kinds.services.second_network);
     let mut cluster_dns = components.dns.map(|it| it.read(service_ranges.collect(), &mut errors));
     let dns_address = config.kinds.services.network.address(DNS_ADDRESS);
+    let proxy = components.proxy.as_ref().filter(|it| it.is_required || has_node);
+    let proxy =
+        proxy.and_then(|it| service_proxy::configuration(it.config, &pod_networks, &names, &mut errors));
     errors.check()?;
     let scheduler = scheduling.map(|options| (options, RunningFlag::new("scheduler")));
-    let node = match &components.agent {
-        Some(agent) => prepare_node(agent, &config, own.as_ref(), &data_dir, &world)?,
-        None => NodePlan::default(),
-    };
-    if components.metrics.is_some_and(|it| it.is_required || node.agent.is_some()) {
+    if components.metrics.is_some_and(|it| it.is_required || has_node) {
         config.serving.gates.push(apiserver::resource_metrics::GATE.to_owned());
     }
     // names are for pods: without a node no one looks them up
-    cluster_dns = cluster_dns.filter(|_| node.agent.is_some());
+    cluster_dns = cluster_dns.filter(|_| has_node);
     let (written, before_ready) = admin_kubeconfig(args, mode, own.as_ref(), &config, &data_dir, &world);
     let deployment = Deployment {
         before_ready,
@@ -206,9 +226,12 @@ async fn run(
             metrics.clone(),
             &world,
         ));
-        if components.network {
-            running.push(pod_network::start(&server, endpoint, metrics, &world));
+        if has_network {
+            running.push(pod_network::start(&server, endpoint, metrics.clone(), &world));
         }
+    }
+    if let Some(configuration) = proxy {
+        running.push(service_proxy::start(&server, &names, configuration, metrics, &world));
     }
     // a closed terminal is not an error
     let shared_keys = match is_shared {

@@ -44,4 +44,4 @@ mod state_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
-mod traffic_tests;
+pub(crate) mod traffic_tests;

@@ -97,7 +97,7 @@ fn spawn(namespace: &str, request: &str) -> Child {
 }
 
 /// The processes of a test, which end with it.
-struct Network {
+pub(crate) struct Network {
     servers: Vec<Child>,
     state: ProxyState,
     writer: TableWriter,
@@ -117,7 +117,7 @@ fn set(path: &str, value: &str) {
 }
 
 impl Network {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(|_| ())
     }
 
@@ -177,7 +177,7 @@ impl Network {
         Self { servers: Vec::new(), state, writer: TableWriter::open().unwrap() }
     }
 
-    fn serve(&mut self, namespace: &str, protocol: &str, address: &str, port: u16) {
+    pub(crate) fn serve(&mut self, namespace: &str, protocol: &str, address: &str, port: u16) {
         let mut child = spawn(namespace, &format!("serve {protocol} {address} {port}"));
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.map_while(Result::ok).any(|line| line == "READY"), "the server in {namespace} ended");
@@ -193,7 +193,7 @@ impl Network {
     }
 
     /// The answer to a client in a namespace: the server's address, and that of the client as the server sees it.
-    fn ask(&self, namespace: &str, protocol: &str, address: &str, port: u16) -> String {
+    pub(crate) fn ask(&self, namespace: &str, protocol: &str, address: &str, port: u16) -> String {
         let child = spawn(namespace, &format!("connect {protocol} {address} {port}"));
         let output = child.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);

@@ -31,11 +31,21 @@ pub async fn publish(client: &Client, info: &str, names: &Names) -> Result<(), E
         bind("pintle:node-autoapprove-renewal", &format!("{requests}:selfnodeclient"), "system:nodes"),
         bind("pintle:get-nodes", "pintle:get-nodes", GROUP),
         bind("pintle:node-proxier", "system:node-proxier", "system:nodes"),
+        bind("pintle:node-policies", "pintle:node-policies", "system:nodes"),
     ];
     // a new node must not take the name of another
     let nodes = json!({
         "metadata": {"name": "pintle:get-nodes"},
         "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}],
+    });
+    // nodes enforce network policies, which select pods by their namespaces
+    let policies = json!({
+        "metadata": {"name": "pintle:node-policies"},
+        "rules": [
+            {"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["namespaces", "pods"]},
+            {"verbs": ["get", "list", "watch"], "apiGroups": [names.group("networking")],
+                "resources": ["networkpolicies"]},
+        ],
     });
     let reader = json!({
         "metadata": {"name": "pintle:cluster-info", "namespace": public},
@@ -48,6 +58,7 @@ pub async fn publish(client: &Client, info: &str, names: &Names) -> Result<(), E
         "subjects": [{"kind": "User", "apiGroup": rbac, "name": "system:anonymous"}],
     });
     ensure(&Api::<ClusterRole>::all(client), nodes).await?;
+    ensure(&Api::<ClusterRole>::all(client), policies).await?;
     for binding in bindings {
         ensure(&Api::<ClusterRoleBinding>::all(client), binding).await?;
     }

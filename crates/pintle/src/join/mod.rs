@@ -38,6 +38,7 @@ use crate::logs::Verbosity;
 use crate::node_agent::{self, AgentProcess, DnsArguments, Readiness};
 use crate::options::Join;
 use crate::pod_network;
+use crate::service_proxy;
 use crate::signals::Signals;
 use anyhow::Context as _;
 use client::Client;
@@ -120,6 +121,7 @@ impl Node<'_> {
             is_process: true,
             set_verbosity,
         };
+        let proxy = service_proxy::run_on_node(client.clone(), &self.identity.name, self.names, world);
         let network = pod_network::run(client.clone(), self.identity.name.clone(), self.endpoint, world);
         let report = readiness::report(&client, &self.identity.name);
         tokio::select! {
@@ -127,6 +129,7 @@ impl Node<'_> {
                 Ok(()) => anyhow::anyhow!("the node agent ended"),
                 Err(why) => anyhow::anyhow!("the node agent: {}", why.message),
             },
+            ended = proxy => ended,
             () = network => anyhow::anyhow!("the pod network ended"),
             never = report => match never {},
         }

@@ -38,7 +38,7 @@ pub use audit::Audit;
 pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
 pub use controllers::{
-    AuthorityFiles, ClientTrust, ControllerManager, Controllers, Delegation, LeaderElection,
+    AuthorityFiles, ClientTrust, ControllerManager, Controllers, Delegation, LeaderElection, target,
 };
 pub use cors::Cors;
 pub use dialect::Dialect;

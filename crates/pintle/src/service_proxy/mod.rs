@@ -1,0 +1,8 @@
+//! The service proxy: alone (`pintle proxy`), and in the process of the API server (`pintle up`).
+
+mod assembly;
+mod command;
+mod in_process;
+
+pub use command::run;
+pub use in_process::{configuration, run_on_node, start};
