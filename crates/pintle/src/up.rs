@@ -39,7 +39,6 @@ pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<
         args.runs(Component::Apiserver),
         "--components does not include apiserver: add it, or run pintle controller-manager, scheduler or nodeagent"
     );
-    let beside_pods = BesidePods { is_required: args.components.is_some() };
     let components = Components {
         loops: args.runs(Component::ControllerManager).then_some(&args.loops),
         scheduler: args
@@ -50,8 +49,10 @@ pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<
             is_required: args.components.is_some() || args.nodeagent_config.is_some(),
         }),
         dns: args.runs(Component::Dns).then_some(&args.dns),
-        network: args.runs(Component::Network).then_some(beside_pods),
-        metrics: args.runs(Component::Metrics).then_some(beside_pods),
+        network: args.runs(Component::Network),
+        metrics: args
+            .runs(Component::Metrics)
+            .then_some(MetricsArgs { is_required: args.components.is_some() }),
         proxy: args.runs(Component::Proxy).then_some(ProxyArgs {
             config: args.proxy_config.as_deref(),
             is_required: args.components.is_some() || args.proxy_config.is_some(),
@@ -84,9 +85,9 @@ struct Components<'a> {
     scheduler: Option<SchedulerArgs<'a>>,
     agent: Option<AgentArgs<'a>>,
     dns: Option<&'a DnsFlags>,
-    /// The addresses of pods.
-    network: Option<BesidePods>,
-    metrics: Option<BesidePods>,
+    /// Whether pods get addresses from this program, and nodes their ranges.
+    network: bool,
+    metrics: Option<MetricsArgs>,
     proxy: Option<ProxyArgs<'a>>,
     election: Option<&'a LeaderElection>,
 }
@@ -96,10 +97,9 @@ struct SchedulerArgs<'a> {
     config: Option<&'a Path>,
 }
 
-/// A component without flags that runs where pods run.
-#[derive(Clone, Copy)]
-struct BesidePods {
-    /// Whether it runs without a node on this machine, too, for those of others.
+/// The flags of the resource metrics API.
+struct MetricsArgs {
+    /// Whether it is served without a node on this machine, for those of others.
     is_required: bool,
 }
 
@@ -145,7 +145,6 @@ async fn run(
         None => NodePlan::default(),
     };
     let has_node = node.agent.is_some();
-    let has_network = components.network.is_some_and(|it| it.is_required || has_node);
     let mut pod_networks = String::new();
     let loops = match components.loops {
         Some(args) => {
@@ -156,7 +155,7 @@ async fn run(
             options.gates = config.loop_gates;
             let services = &config.kinds.services;
             let services: Vec<_> = [services.network].into_iter().chain(services.second_network).collect();
-            let args = match has_network {
+            let args = match components.network {
                 true => &pod_network::with_node_ranges(args, &services),
                 false => args,
             };
@@ -181,7 +180,7 @@ async fn run(
         proxy.and_then(|it| service_proxy::configuration(it.config, &pod_networks, &names, &mut errors));
     errors.check()?;
     let scheduler = scheduling.map(|options| (options, RunningFlag::new("scheduler")));
-    if components.metrics.is_some_and(|it| it.is_required || has_node) {
+    if components.metrics.as_ref().is_some_and(|it| it.is_required || has_node) {
         config.serving.gates.push(apiserver::resource_metrics::GATE.to_owned());
     }
     // names are for pods: without a node no one looks them up
@@ -226,7 +225,7 @@ async fn run(
             metrics.clone(),
             &world,
         ));
-        if has_network {
+        if components.network {
             running.push(pod_network::start(&server, endpoint, metrics.clone(), &world));
         }
     }

@@ -2,7 +2,7 @@
 
 use super::assembly::ServiceProxy;
 use crate::cli::version;
-use crate::logs::{self, Format, Logs};
+use crate::logs::{self, Logs};
 use crate::options::{ConfigErrors, target};
 use crate::signals::Signals;
 use crate::{process_metrics, threads, world};
@@ -70,8 +70,7 @@ fn start(flags: &Flags) -> Result<(), StartError> {
         return Ok(());
     }
     let mut errors = ConfigErrors::default();
-    let logs =
-        Logs { verbosity: flags.verbosity, vmodule: flags.vmodule.clone(), logging_format: Format::Text };
+    let logs = Logs { verbosity: flags.verbosity, vmodule: flags.vmodule.clone(), ..Logs::default() };
     logs::init(&logs, &mut errors);
     errors.check().map_err(anyhow::Error::from)?;
     if flags.has_cleanup {
