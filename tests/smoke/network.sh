@@ -335,6 +335,9 @@ connection.sendall(b"GET / HTTP/1.0\r\nX: " + b"x" * 30000 + b"\r\n\r\n"); print
   wait_until "stale routes go" no has_route n1 '10\.98\.'
   has_route n1 '10\.99\.' || die "a route of another program was removed"
   reach n1 n2
+  # routes that are lost come back
+  on n1 ip route flush proto 112
+  wait_until "a lost route comes back" has_route n1 '10\.60\.2\.0/24 via 192\.168\.1\.2 dev eth0 proto 112'
   # another network takes over
   on n1 bash -c 'echo "{}" >/run/cni/net.d/05-other.conf'
   make_node n4 10.60.4.0/24 192.168.1.4

@@ -1,12 +1,13 @@
 //! The part of the pod network that runs as long as the node.
 //!
 //! It waits until the Node has pod ranges, then keeps: the CNI configuration, forwarding, routes to the pods of other
-//! nodes ([`plan`]), and masquerade of packets that leave the cluster. It writes when nodes change, and looks at the
-//! machine once in a while, as links and routes may come and go. What the kernel has stays when it ends: pods go on.
+//! nodes ([`plan`]), and masquerade of packets that leave the cluster. It writes when nodes or links of the machine
+//! change, and looks at everything once in a while. What the kernel has stays when it ends: pods go on.
 
 mod configuration;
 mod forward_policy;
 mod forwarding;
+mod machine_watch;
 mod masquerade;
 mod plan;
 mod routes;
@@ -68,17 +69,17 @@ pub async fn run(client: Client, world: World, options: Options) {
         }
     });
     nodes.synced().await;
-    let mut network = NodeNetworking { nodes, options, state: State::Start };
+    let network = NodeNetworking { nodes, options, state: State::Start };
+    tokio::join!(watch_machine(&world, changed.clone()), network.run(&world, &changed));
+}
+
+/// Notifies of changes of the machine. Without it they are found after a while.
+async fn watch_machine(world: &World, changed: Arc<Notify>) {
     loop {
-        let wait = match network.sync().await {
-            Ok(()) => RESYNC,
-            Err(why) => {
-                tracing::warn!(%why, "the pod network is not complete");
-                RETRY
-            }
-        };
-        // a change or the time, whichever comes first
-        let _ = env::timeout(&world, wait, changed.notified()).await;
+        if let Err(why) = machine_watch::run(world, changed.clone()).await {
+            tracing::warn!(%why, "changes of the machine are noticed late");
+        }
+        env::sleep(world, RESYNC).await;
     }
 }
 
@@ -98,6 +99,20 @@ struct NodeNetworking {
 }
 
 impl NodeNetworking {
+    async fn run(mut self, world: &World, changed: &Notify) {
+        loop {
+            let wait = match self.sync().await {
+                Ok(()) => RESYNC,
+                Err(why) => {
+                    tracing::warn!(%why, "the pod network is not complete");
+                    RETRY
+                }
+            };
+            // a change or the time, whichever comes first
+            let _ = env::timeout(world, wait, changed.notified()).await;
+        }
+    }
+
     async fn sync(&mut self) -> Result<(), SyncError> {
         let paths = self.options.paths.clone();
         let other = configuration::other_configuration(&paths)
