@@ -34,7 +34,7 @@ pub fn assign(
         services.iter().filter(|service| is_candidate(service, node_addresses)).collect();
     candidates.sort_by_key(|service| {
         let metadata = &service.metadata;
-        let created = metadata.creation_timestamp.clone();
+        let created = metadata.creation_timestamp;
         (current(service).is_empty(), created, metadata.namespace.clone(), metadata.name.clone())
     });
     let mut changes = Assignments::new();

@@ -321,7 +321,7 @@ impl Cluster {
     fn step(&mut self, random: &mut Random, state: &mut ProxyState) {
         let number = random.below(6);
         let name = format!("s{number}");
-        let protocol = if number % 3 == 0 { "UDP" } else { "TCP" };
+        let protocol = if number.is_multiple_of(3) { "UDP" } else { "TCP" };
         if random.below(3) == 0 {
             if random.below(4) == 0 {
                 self.services.remove(&number);
@@ -350,7 +350,7 @@ impl Cluster {
     }
 
     /// A state that gets all objects at once.
-    fn from_scratch(&self) -> ProxyState {
+    fn fresh_state(&self) -> ProxyState {
         let mut state = state();
         for (number, service) in &self.services {
             state.set_service(&key(&format!("s{number}")), Some(service));
@@ -429,7 +429,7 @@ fn changes_lead_to_the_same_rules_as_a_fresh_start() {
                 cluster.step(&mut random, &mut state);
             }
             state.sync();
-            let scratch = cluster.from_scratch();
+            let scratch = cluster.fresh_state();
             assert!(sorted_slots(state.ruleset()) == sorted_slots(scratch.ruleset()), "seed {seed}");
         }
     }
@@ -457,7 +457,7 @@ fn batches_make_the_kernel_have_the_ruleset() {
                 assert!(reader.read(&ids).unwrap().0 == desired, "seed {seed}, step {step}");
             }
             // a process that starts anew finds the tables of another state, and changes them
-            let fresh = cluster.from_scratch();
+            let fresh = cluster.fresh_state();
             let mut writer = TableWriter::open().unwrap();
             writer.write(&fresh, &Default::default()).unwrap();
             let desired = fresh.ruleset();
