@@ -39,14 +39,14 @@ pub struct ParsedLine {
 
 /// Parses the arguments: program name, command, flags.
 pub fn read(program: &Command, arguments: &[OsString]) -> Result<ParsedLine, ParseError> {
-    let command = arguments.get(1).and_then(|name| program.find_subcommand(name));
-    // a command that upstream does not have may take other words than flags
-    let takes_words = |it: &&Command| it.has_subcommands() || it.get_positionals().next().is_some();
-    let Some(command) = command.filter(|it| !takes_words(it)) else {
+    let named = arguments.get(1).and_then(|name| program.find_subcommand(name));
+    // commands without a counterpart upstream may take words, in clap's syntax
+    let command = named.filter(|it| !it.has_subcommands() && it.get_positionals().next().is_none());
+    let Some(command) = command else {
         let whole = program.clone().try_get_matches_from(arguments);
         return whole
             .map(|matches| ParsedLine { matches, warnings: Vec::new() })
-            .map_err(|error| parse_error(&error));
+            .map_err(|error| parse_error(&error, named));
     };
     let mut normalizer =
         Normalizer { command, items: Vec::new(), problems: Vec::new(), warnings: Vec::new() };
@@ -61,7 +61,7 @@ pub fn read(program: &Command, arguments: &[OsString]) -> Result<ParsedLine, Par
         Ok(matches) => return Err(ParseError::ConfigErrors(problems, Some(Box::new(matches)))),
         Err(error) => error,
     };
-    if let help @ ParseError::Help(_) = parse_error(&error) {
+    if let help @ ParseError::Help(_) = parse_error(&error, Some(command)) {
         return Err(help);
     }
     // a required argument may be another item
@@ -263,12 +263,22 @@ fn joined(argument: &Arg, name: &str, value: Option<OsString>) -> OsString {
     whole
 }
 
-fn parse_error(error: &clap::Error) -> ParseError {
+fn parse_error(error: &clap::Error, command: Option<&Command>) -> ParseError {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ParseError::Help(error.to_string()),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let known: Vec<_> = COMPONENTS.iter().map(|it| format!("'pintle {}'", it.command)).collect();
-            let what = format!("no command given: try 'pintle up' or {}", known.join(", "));
+            let inner = |command: &Command| -> Vec<String> {
+                let names = command.get_subcommands().map(Command::get_name).filter(|it| *it != "help");
+                names.map(|name| format!("'pintle {} {name}'", command.get_name())).collect()
+            };
+            let components = || COMPONENTS.iter().map(|it| format!("'pintle {}'", it.command)).collect();
+            let what = match command {
+                Some(command) => format!("no command given: try {}", inner(command).join(", ")),
+                None => {
+                    let known: Vec<String> = components();
+                    format!("no command given: try 'pintle up' or {}", known.join(", "))
+                }
+            };
             ParseError::ConfigErrors(vec![what], None)
         }
         _ => ParseError::ConfigErrors(vec![problem(error)], None),

@@ -19,6 +19,9 @@ const RETRIES: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_
 const FIRST_WRITE_RETRIES: Backoff =
     Backoff::new(Duration::from_millis(15), Duration::from_secs(20)).with_factor(6);
 
+/// The wait for the node, which another task registers: a long one would keep the node from being ready.
+const REGISTRATION_POLL: Duration = Duration::from_millis(500);
+
 /// The change of a node's metadata, if there is one.
 type NodeChange<'a> = dyn Fn(&Node) -> Result<Option<Value>, String> + Sync + 'a;
 
@@ -52,11 +55,14 @@ impl NodeInfoWriter {
         report(Some("CSINode is not yet initialized".to_owned()));
         let mut backoff = FIRST_WRITE_RETRIES;
         while let Err(why) = self.try_initialize().await {
-            // the node is registered by another task
-            if !why.is_not_found() {
-                report(Some(format!("failed to initialize CSINode: {}", why.message())));
-            }
-            env::sleep(&self.world, backoff.pause()).await;
+            let pause = match why.is_not_found() {
+                true => REGISTRATION_POLL,
+                false => {
+                    report(Some(format!("failed to initialize CSINode: {}", why.message())));
+                    backoff.pause()
+                }
+            };
+            env::sleep(&self.world, pause).await;
         }
         report(None);
     }
