@@ -520,3 +520,26 @@ async fn unknown_fields_of_a_patch_are_reported_in_the_order_of_its_text() {
     let expected = ["z\\x01", "b", "a"].map(|field| format!(r#"unknown field "{place}.{field}""#)).join(", ");
     assert!(refused.ends_with(&expected), "{refused}");
 }
+
+#[tokio::test]
+async fn names_of_certificate_requests_are_checked_once() {
+    let sample = include_str!("../../samples/certificates.v1.CertificateSigningRequest.yaml");
+    let cluster = Cluster::start().await;
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let created = cluster.post(requests, sample).content_type("application/yaml").await.code(201).json();
+    let path = format!("{requests}/{}", created["metadata"]["name"].as_str().unwrap());
+    let fields = |refused: Value| -> Vec<String> {
+        let causes = refused["details"]["causes"].as_array().unwrap();
+        causes.iter().map(|cause| cause["field"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut changed = created.clone();
+    changed["metadata"]["generateName"] = "a/b".into();
+    let refused = cluster.put(&path, changed.clone()).await.code(422).json();
+    assert_eq!(fields(refused), ["metadata.generateName"]);
+    // a new one is checked by its own rules first, which take any name
+    let mut new = json!({"metadata": {"name": "a%b"}, "spec": created["spec"]});
+    assert_eq!(fields(cluster.post(requests, new.clone()).await.code(422).json()), ["metadata.name"]);
+    new["spec"]["usages"] = json!(["bogus"]);
+    let refused = fields(cluster.post(requests, new).await.code(422).json());
+    assert!(refused.iter().all(|field| field.starts_with("spec.usages")), "{refused:?}");
+}

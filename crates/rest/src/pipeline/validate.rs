@@ -74,6 +74,9 @@ fn problems_of_new(api: &Api, write: &mut Write<'_, '_>, context: &Context<'_>) 
     if !metadata_first && problems.is_empty() {
         problems = problems_of_new_metadata(write);
     }
+    if problems.is_empty() {
+        problems = metadata::check_common(&write.object, write.resource().kind.namespaced);
+    }
     if hooks.create.repeats_errors {
         problems.extend(problems.clone());
     }
