@@ -78,8 +78,17 @@ const WITHOUT: &[(&str, &[&str], &str)] = &[
 
 /// Libraries that speak HTTP; only these crates may (`store-etcd` for the fake etcd of tests).
 const HTTP: &[&str] = &["hyper", "hyper-util", "tower", "axum"];
-const HTTP_USERS: &[&str] =
-    &["pintle", "nodeagent", "controllers", "apiserver", "outbound", "store-etcd", "bench", "tests"];
+const HTTP_USERS: &[&str] = &[
+    "pintle",
+    "nodeagent",
+    "network",
+    "controllers",
+    "apiserver",
+    "outbound",
+    "store-etcd",
+    "bench",
+    "tests",
+];
 
 struct Manifest {
     krate: String,
