@@ -104,6 +104,29 @@ async fn built_in_versions_have_api_services() {
 }
 
 #[tokio::test]
+async fn resource_metrics_can_be_taken_over() {
+    const OWN: &str = "v1beta1.metrics.k8s.io";
+    const NODE_METRICS: &str = "/apis/metrics.k8s.io/v1beta1/nodes";
+    let extension = ExtensionServer::start("default", "metrics").await;
+    let gate = apiserver::resource_metrics::GATE.to_owned();
+    let cluster =
+        cluster_with(&extension, |it| it.serving = kinds::Serving::default().with_gates([gate])).await;
+    until(&cluster, OWN, "True", "Local").await;
+    assert_eq!(cluster.read(NODE_METRICS).await["kind"], "NodeMetricsList");
+    let spec = registered(&extension)["spec"].clone();
+    let server = json!({"spec": {"service": spec["service"], "caBundle": spec["caBundle"]}});
+    cluster.patch(&format!("{REGISTERED}/{OWN}"), server).await.code(200);
+    // the extension server of this test serves another version only
+    until(&cluster, OWN, "False", "FailedDiscoveryCheck").await;
+    cluster.get(NODE_METRICS).await.code(503);
+    assert!(extension.all().iter().any(|it| it.path == "/apis/metrics.k8s.io/v1beta1"));
+    let local = json!({"spec": {"service": null, "caBundle": null}});
+    cluster.patch(&format!("{REGISTERED}/{OWN}"), local).await.code(200);
+    until(&cluster, OWN, "True", "Local").await;
+    cluster.read(NODE_METRICS).await;
+}
+
+#[tokio::test]
 async fn custom_groups_have_api_services_while_served() {
     let cluster = Cluster::start().await;
     let any = json!({"type": "object"});
