@@ -28,7 +28,7 @@ tools=$(realpath "$tools")
 for program in containerd ctr runc kubectl gcc ip nsenter python3; do
   command -v "$program" >/dev/null || leave_out "$program is missing"
 done
-[ -x /bin/busybox ] && [ -x /usr/lib/cni/bridge ] || leave_out "busybox-static or the CNI plugins are missing"
+[ -x /bin/busybox ] || leave_out "busybox-static is missing"
 unshare -m -n -p -u -i --fork true 2>/dev/null || leave_out "this machine allows no namespaces"
 find_binary
 
@@ -97,10 +97,10 @@ clear_machines() {
 }
 trap clear_machines EXIT
 
-# Makes a machine: namespaces, a range of pod addresses, files of its own, cgroups and containerd.
+# Makes a machine: namespaces, files of its own, cgroups and containerd. It has no CNI plugins but those of the program.
 make_machine() {
-  local machine=$1 pods=$2 state=$scratch/$1 outer controller file
-  mkdir -p "$state"/{log,cni,data}
+  local machine=$1 state=$scratch/$1 outer controller file
+  mkdir -p "$state"/{log,cni,plugins,data}
   for controller in $controllers; do
     [ ! -d "/sys/fs/cgroup/$controller" ] || mkdir -p "/sys/fs/cgroup/$controller/pintle-$$-$machine"
   done
@@ -116,14 +116,13 @@ make_machine() {
     sleep 0.1
   done
   [ -n "${holders[$machine]}" ] || die "the namespaces of $machine were not made"
-  sed "s#10.244.0.0/22#$pods#; s#/run/rec-cni#/run/cni-addresses#" "$tools/10-bridge.conflist" >"$state/cni/10-bridge.conflist"
   inside "$machine" bash -euc "
     hostname $machine; mount --make-rshared /
     mount -t tmpfs tmpfs /run; mkdir -p /run/netns /run/lock /run/containerd
     mkdir -p /etc/cni/net.d; mount --bind $state/cni /etc/cni/net.d; mount --bind $state/log /var/log
     mount --make-rshared /
     ip link set lo up"
-  sed "s#STATE#$state#; s#/run/rec-containerd#/run/containerd#g" "$tools/containerd.toml" >"$state/containerd.toml"
+  sed "s#STATE#$state#; s#/run/rec-containerd#/run/containerd#g; s#/usr/lib/cni#$state/plugins#" "$tools/containerd.toml" >"$state/containerd.toml"
   cat >"$state/agent.yaml" <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -144,8 +143,8 @@ END
 say "making images"
 python3 "$tools/images/make.py" "$scratch/images" >"$log/images.log" 2>&1 || leave_out "the images cannot be made"
 say "making two machines"
-make_machine one 10.244.1.0/24
-make_machine two 10.244.2.0/24
+make_machine one
+make_machine two
 nsenter -t "${holders[one]}" -n ip link add eth0 type veth peer name eth0 netns "${holders[two]}"
 for pair in one:10.78.0.1 two:10.78.0.2; do
   inside "${pair%%:*}" bash -euc "ip addr add ${pair#*:}/24 dev eth0; ip link set eth0 up
@@ -236,6 +235,66 @@ done
 wait_until "the second node" kube wait --for=condition=Ready node/two --timeout=1s
 say "$(kube get nodes --no-headers | wc -l) nodes"
 inside one "$binary" token delete "$token" --data-dir "$scratch/one/data" >/dev/null
+
+say "a page by the name of a service, from one machine to the other"
+kube apply -f - >/dev/null <<'END'
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: c
+        image: registry.test/busybox:1
+        command: [sh, -c, 'mkdir -p /www; echo "the page of $(hostname)" >/www/index.html; httpd -f -p 80 -h /www']
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  type: NodePort
+  selector: {app: web}
+  ports: [{port: 80, nodePort: 30080}]
+END
+wait_until "the pages" kube rollout status daemonset/web --timeout=1s
+pod_on() { kube get pods -l app=web --field-selector "spec.nodeName=$1" -o 'jsonpath={.items[0].metadata.name}'; }
+# Every page by the name of the service, from a pod of a machine.
+sees_both() {
+  local pages
+  pages=$(kube exec "$(pod_on "$1")" -- sh -c 'for n in 1 2 3 4 5 6 7 8 9 10 11 12; do wget -q -O - http://web.default.svc.cluster.local/; done') || return 1
+  [ "$(sort -u <<<"$pages" | wc -l)" = 2 ]
+}
+for machine in one two; do
+  wait_until "both pages on $machine" sees_both "$machine"
+  wait_until "the short name on $machine" kube exec "$(pod_on "$machine")" -- wget -q -O - http://web/
+done
+for address in 10.78.0.1 10.78.0.2; do
+  wait_until "the node port at $address" inside two /bin/busybox wget -q -O - "http://$address:30080/"
+done
+say "a policy keeps other pods away, on both machines"
+kube run client --image registry.test/busybox:1 --labels app=client --command -- sleep 1000 >/dev/null
+wait_until "the client" kube wait --for=condition=Ready pod/client --timeout=1s
+wait_until "the client's page" kube exec client -- timeout 3 wget -q -O - http://web/
+kube apply -f - >/dev/null <<'END'
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web}
+spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}]}
+END
+address_on() { kube get pod "$(pod_on "$1")" -o 'jsonpath={.status.podIP}'; }
+for machine in one two; do
+  wait_until "the policy on $machine" not kube exec client -- timeout 2 wget -q -O - "http://$(address_on "$machine")/"
+  wait_until "both pages on $machine" sees_both "$machine"
+done
+kube delete networkpolicy web >/dev/null
+wait_until "the end of the policy" kube exec client -- timeout 3 wget -q -O - http://web/
+kube delete pod client --now >/dev/null
+wait_until "the usage of both nodes" eval '[ "$(kube top nodes --no-headers | grep -c %)" = 2 ]'
+kube delete daemonset,service web >/dev/null
 
 say "a stateful set with volumes on both machines"
 wait_until "the default class" kube get storageclass local

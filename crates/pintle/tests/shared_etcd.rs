@@ -41,7 +41,11 @@ fn up(etcd: &FakeEtcd, directory: &Path) -> Command {
 
 /// Starts a control plane and waits until it is ready.
 fn start(etcd: &FakeEtcd, directory: &Path) -> Running {
-    let mut child = up(etcd, directory).stderr(Stdio::inherit()).spawn().unwrap();
+    wait_for(&mut up(etcd, directory))
+}
+
+fn wait_for(command: &mut Command) -> Running {
+    let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
     let message = BufReader::new(child.stdout.take().unwrap()).lines().next();
     let running = Running(child);
     let message = message.expect("it ended at once").unwrap();
@@ -69,15 +73,25 @@ async fn one_leader_runs_the_loops_and_all_share_keys() {
         let at = |name: &str| folder.path().join(name);
         let first = start(&etcd, &at("first"));
         let leads = holder(&etcd, "");
+        let refused = |name: &str| {
+            let refused = up(&etcd, &at(name)).output().unwrap();
+            assert!(!refused.status.success());
+            String::from_utf8_lossy(&refused.stderr).into_owned()
+        };
+        let message = refused("newcomer");
+        assert!(message.contains("--cluster-token-file"), "{message}");
         // a server that has its own keys would not know the tokens of the first
-        let refused = up(&etcd, &at("stranger")).output().unwrap();
-        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && message.contains("kube-system/cluster-keys"), "{message}");
-        std::fs::create_dir_all(at("second/pki")).unwrap();
-        for file in std::fs::read_dir(at("first/pki")).unwrap().map(Result::unwrap) {
-            std::fs::copy(file.path(), at("second/pki").join(file.file_name())).unwrap();
-        }
-        let second = start(&etcd, &at("second"));
+        let mut elsewhere = up(&etcd, &at("stranger"));
+        let mut elsewhere =
+            Running(elsewhere.arg("--etcd-prefix=/other").stderr(Stdio::inherit()).spawn().unwrap());
+        BufReader::new(elsewhere.0.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+        elsewhere.stop();
+        let message = refused("stranger");
+        assert!(message.contains("kube-system/cluster-keys"), "{message}");
+        let second =
+            wait_for(up(&etcd, &at("second")).arg("--cluster-token-file").arg(at("first/pki/cluster.token")));
+        let authority = |name: &str| std::fs::read(at(name).join("pki/ca.crt")).unwrap();
+        assert_eq!(authority("first"), authority("second"));
         assert_eq!(holder(&etcd, ""), leads, "there is one leader");
         // the lease is given back, so that the other one need not wait until it has run out
         first.stop();

@@ -333,9 +333,7 @@ pub trait Store: Send + Sync + 'static {
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// The values of all keys at the newest revision, read while writes go on.
-    fn snapshot(&self) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
-        Box::pin(async { Err(StoreError::Unavailable("it has no snapshots".to_owned())) })
-    }
+    fn snapshot(&self) -> BoxFuture<'_, Result<Snapshot, StoreError>>;
 
     /// Performs due maintenance (expiry, trimming of history) now; engines do so by themselves about every second.
     fn tick(&self) -> BoxFuture<'_, ()>;

@@ -1,7 +1,7 @@
 //! Snapshots of the embedded engine: reads the log of one redb transaction while the committer writes on.
 //!
 //! An open transaction keeps the pages that it sees, so the file grows by all that is written meanwhile. So readers are
-//! registered with the log, which ends those that nobody reads from, and all of them when the file is reopened or
+//! registered with the log, which ends those that are not read from, and all of them when the file is reopened or
 //! compacted.
 
 use std::collections::HashSet;
@@ -121,7 +121,7 @@ impl OpenReaders {
         ReaderPages { slot, world: self.world.clone(), ended: false }
     }
 
-    /// Ends the readers that nobody reads from.
+    /// Ends the readers that are not read from.
     pub(crate) fn drop_stalled(&mut self) {
         if self.slots.is_empty() {
             return;

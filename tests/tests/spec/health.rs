@@ -146,6 +146,10 @@ impl Store for Standing {
         self.store.healthy()
     }
 
+    fn snapshot(&self) -> BoxFuture<'_, Result<store::Snapshot, StoreError>> {
+        self.store.snapshot()
+    }
+
     fn tick(&self) -> BoxFuture<'_, ()> {
         self.store.tick()
     }

@@ -158,6 +158,10 @@ impl Store for SharedStoreView {
         Box::pin(async { Ok(()) })
     }
 
+    fn snapshot(&self) -> BoxFuture<'_, Result<store::Snapshot, StoreError>> {
+        Box::pin(async { Err(StoreError::Unavailable("it has no snapshots".to_owned())) })
+    }
+
     fn tick(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }

@@ -302,6 +302,9 @@ impl Store for Shared {
     fn probe(&self) -> store::BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async { Ok(()) })
     }
+    fn snapshot(&self) -> store::BoxFuture<'_, Result<store::Snapshot, StoreError>> {
+        Box::pin(async { Err(StoreError::Unavailable("it has no snapshots".to_owned())) })
+    }
     fn tick(&self) -> store::BoxFuture<'_, ()> {
         Box::pin(async {})
     }

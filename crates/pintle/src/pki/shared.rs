@@ -1,7 +1,7 @@
 //! The keys that all servers on one etcd share, kept there under the cluster's token.
 //!
 //! The first server makes the authorities and the keys of tokens, seals them with a key derived from the token, and
-//! creates one value in the etcd. A further server that has the token takes them from there. Whoever reads the etcd
+//! creates one value in the etcd. A further server that has the token takes them from there. A reader of the etcd
 //! without the token learns nothing but that there is a cluster.
 //!
 //! Invariants: of servers that start at once, one creates the value and the others use it. Files that a server has are

@@ -47,7 +47,7 @@ pub(super) struct SaveArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "data_dir")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The data directory of the cluster; if its server runs, it is asked, with the administrator's kubeconfig of the
+    /// The data directory of the cluster; if its server runs, the snapshot comes from it, with the administrator's kubeconfig of the
     /// directory [default: $XDG_DATA_HOME/pintle, or ~/.local/share/pintle]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,

@@ -24,7 +24,7 @@ async fn a_snapshot_has_all_keys_of_one_revision() {
     assert_eq!(others.iter().map(|it| it.key.to_string()).collect::<Vec<_>>(), expected);
     assert!(others.iter().all(|it| it.value == "before"));
     let ends: Vec<_> = expiring.iter().map(|it| (&*it.key, it.expires_at)).collect();
-    // a lease lasts a twentieth longer than asked for
+    // a lease lasts a twentieth longer than requested
     assert_eq!(ends, [("/registry/expiring", Some((START + 105) as i64))]);
 }
 
