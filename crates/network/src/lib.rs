@@ -4,6 +4,7 @@
 //! The rules that the kernel should have are a pure function of the objects of the API; only the difference is written.
 
 pub mod dns;
+pub mod http_server;
 pub mod load_balancer;
 pub mod netfilter;
 pub mod pod_network;

@@ -331,16 +331,17 @@ impl Reconcile for Nodes {
         let capacities: Api<CSIStorageCapacity> =
             Api::namespaced(&context.client, &context.names.system_namespace());
         let current = provisioner.capacities.by(CAPACITIES_BY_NODE, &key.name);
-        for stale in current.iter().filter(|it| !desired.iter().any(|wanted| wanted.name() == it.name())) {
+        for stale in current.iter().filter(|it| !desired.iter().any(|expected| expected.name() == it.name()))
+        {
             unless(404, capacities.delete(stale.name(), &DeleteOptions::default()).await)?;
         }
-        for wanted in desired {
-            match current.iter().find(|it| it.name() == wanted.name()) {
-                None => drop(unless(409, capacities.create(&wanted).await)?),
-                Some(it) if it.capacity == wanted.capacity => {}
+        for expected in desired {
+            match current.iter().find(|it| it.name() == expected.name()) {
+                None => drop(unless(409, capacities.create(&expected).await)?),
+                Some(it) if it.capacity == expected.capacity => {}
                 Some(it) => {
                     let next =
-                        CSIStorageCapacity { capacity: wanted.capacity, ..CSIStorageCapacity::clone(it) };
+                        CSIStorageCapacity { capacity: expected.capacity, ..CSIStorageCapacity::clone(it) };
                     unless(404, capacities.replace(&next).await)?;
                 }
             }

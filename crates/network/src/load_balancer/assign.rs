@@ -158,8 +158,8 @@ mod tests {
         check(vec![classed, service("b", 81, "1.2.3.4")], &[]);
         let mut dual = service("c", 80, "");
         dual.spec.ip_families.push("IPv6".to_owned());
-        let mut wish = service("d", 82, "");
-        wish.spec.load_balancer_ip = "1.2.3.4".to_owned();
-        check(vec![dual, wish], &[("c", "192.168.1.1,fd00::1")]);
+        let mut requested = service("d", 82, "");
+        requested.spec.load_balancer_ip = "1.2.3.4".to_owned();
+        check(vec![dual, requested], &[("c", "192.168.1.1,fd00::1")]);
     }
 }

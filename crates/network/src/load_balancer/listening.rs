@@ -1,6 +1,7 @@
 //! The ports on which processes of this machine listen.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 
 use crate::netfilter::Protocol;
@@ -40,12 +41,27 @@ fn listening_port(line: &str, state: &str) -> Option<u16> {
     let mut words = line.split_whitespace().skip(1);
     let (address, port) = words.next()?.split_once(':')?;
     let _remote = words.next()?;
-    // addresses are in the byte order of the machine, four bytes at a time
-    let is_loopback = match address.len() {
-        8 => address.ends_with("7F") || address.starts_with("7F"),
-        _ => address == "00000000000000000000000001000000" || address == "00000000000000000000000000000001",
-    };
+    let is_loopback = address_of(address)?.is_loopback();
     (words.next()? == state && !is_loopback).then(|| u16::from_str_radix(port, 16).ok()).flatten()
+}
+
+/// An address in hexadecimal digits: words of four bytes, each in the byte order of the machine.
+fn address_of(digits: &str) -> Option<IpAddr> {
+    let word = |at: usize| {
+        let word = u32::from_str_radix(digits.get(8 * at..8 * at + 8)?, 16).ok()?;
+        Some(word.to_ne_bytes())
+    };
+    match digits.len() {
+        8 => Some(IpAddr::from(word(0)?)),
+        32 => {
+            let mut bytes = [0; 16];
+            for (at, part) in bytes.chunks_exact_mut(4).enumerate() {
+                part.copy_from_slice(&word(at)?);
+            }
+            Some(IpAddr::from(bytes))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -57,13 +73,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let head = "  sl  local_address rem_address   st ...\n";
         let tcp = "   0: 00000000:0016 00000000:0000 0A 00000000\n   1: 0100007F:1F90 00000000:0000 0A 0\n   \
-                   2: 0101A8C0:0050 0201A8C0:C000 01 0\n";
+                   2: 0101A8C0:0050 0201A8C0:C000 01 0\n   3: 7F01A8C0:0051 00000000:0000 0A 0\n";
         std::fs::write(folder.path().join("tcp"), format!("{head}{tcp}")).unwrap();
         let udp = "  0: 00000000000000000000000000000000:0035 00000000000000000000000000000000:0000 07 0\n";
         std::fs::write(folder.path().join("udp6"), format!("{head}{udp}")).unwrap();
         let ports = ListeningPorts::read(folder.path());
         let taken: Vec<_> = ports.0.iter().map(|(protocol, port)| (protocol.0, *port)).collect();
-        assert_eq!(taken, [(6, 22), (17, 53)]);
+        // 192.168.1.127 is no loopback address
+        assert_eq!(taken, [(6, 22), (6, 81), (17, 53)]);
         assert!(!ports.is_free(Protocol::TCP, 22) && ports.is_free(Protocol::TCP, 8080));
     }
 }

@@ -6,7 +6,7 @@ use env::World;
 use http::StatusCode;
 use parking_lot::Mutex;
 
-use super::http_server::Answer;
+use crate::http_server::Answer;
 
 /// See the module.
 pub struct ProxyHealth {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::StatusCode;
 use tokio::task::JoinSet;
 
-use super::http_server::{Answer, Respond, listen, serve};
 use super::state::{HealthCheck, ServiceKey};
+use crate::http_server::{Answer, Respond, listen, serve};
 use crate::netfilter::Prefix;
 
 /// The open ports, by service.

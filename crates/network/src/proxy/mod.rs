@@ -30,7 +30,6 @@ pub mod endpoint;
 pub mod fragment;
 pub mod health;
 pub mod health_check;
-pub mod http_server;
 pub mod kernel_settings;
 pub mod metrics;
 pub mod rules;

@@ -1,7 +1,12 @@
 //! The addresses of a node.
 
 use api::core::v1::NodeAddress;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// The time in which the name of the machine must be resolved.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What the addresses follow from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,8 +91,16 @@ pub struct MachineAddresses;
 
 impl AddressLookup for MachineAddresses {
     fn resolve(&self, name: &str) -> Vec<IpAddr> {
-        use std::net::ToSocketAddrs;
-        (name, 0).to_socket_addrs().map(|all| all.map(|it| it.ip()).collect()).unwrap_or_default()
+        let (sender, found) = mpsc::channel();
+        let name = name.to_owned();
+        let look_up = move || {
+            let all = (name.as_str(), 0).to_socket_addrs();
+            // the caller may have stopped waiting
+            let _ = sender.send(all.map(|all| all.map(|it| it.ip()).collect()).unwrap_or_default());
+        };
+        // a resolver that does not answer takes the C library half a minute; the route to others tells the address, too
+        let spawned = std::thread::Builder::new().name("resolve".to_owned()).spawn(look_up);
+        spawned.ok().and_then(|_| found.recv_timeout(RESOLVE_TIMEOUT).ok()).unwrap_or_default()
     }
 
     fn is_local(&self, ip: IpAddr) -> bool {

@@ -1,7 +1,7 @@
 //! `pintle dns`: cluster DNS against the API server of a kubeconfig.
 
 use super::options::Dns;
-use super::port::{self, Pages};
+use super::port;
 use crate::cli::version;
 use crate::options::{ConfigErrors, InvalidConfig};
 use crate::process_metrics;
@@ -54,7 +54,7 @@ pub async fn dns(args: Dns, world: World) -> anyhow::Result<()> {
     let node = options.node_name.clone();
     let server = ClusterDns::bind(options, &client, &names, &registry, &world).await?;
     let addresses = server.announced_addresses();
-    let pages = Pages { registry, is_ready: Arc::new(server.readiness()) };
+    let pages = port::pages(registry, server.readiness());
     let listener = match args.metrics_bind_address.port() {
         0 => None,
         _ => Some(tokio::net::TcpListener::bind(args.metrics_bind_address).await.with_context(|| {

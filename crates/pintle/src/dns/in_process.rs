@@ -71,7 +71,7 @@ pub async fn start(
     let user = User { groups: vec![auth::MASTERS.to_owned()], ..User::named(format!("system:{name}")) };
     let client = in_memory(server, &name)(user.authenticated());
     let announcer = Arc::new(Announcer::new(&client, names, Some(cluster_ip), world));
-    let addresses = match service(&announcer).await {
+    let addresses = match service(&announcer, world).await {
         Ok(state) => state.addresses().to_vec(),
         Err(why) => {
             tracing::warn!(%why, "the DNS service is not there yet");
@@ -116,11 +116,11 @@ pub async fn start(
 }
 
 /// The DNS service, which is created if there is none. The system namespace may appear a moment after the server.
-async fn service(announcer: &Announcer) -> Result<ServiceState, client::Error> {
-    let deadline = tokio::time::Instant::now() + SERVICE_TIMEOUT;
+async fn service(announcer: &Announcer, world: &World) -> Result<ServiceState, client::Error> {
+    let deadline = world.elapsed() + SERVICE_TIMEOUT;
     loop {
         match announcer.ensure_service().await {
-            Err(_) if tokio::time::Instant::now() < deadline => tokio::time::sleep(SERVICE_RETRY).await,
+            Err(_) if world.elapsed() < deadline => env::sleep(world, SERVICE_RETRY).await,
             result => return result,
         }
     }

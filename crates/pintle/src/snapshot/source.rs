@@ -44,11 +44,12 @@ impl Source {
             Ok(_) => anyhow::bail!(
                 "{shown} has no store: if its objects are in an etcd, start the server and name it with --kubeconfig"
             ),
-            Err(_) => {
+            // a server that runs gives the snapshot
+            Err(why) => {
                 let kubeconfig = directory.join("admin.kubeconfig");
                 anyhow::ensure!(
                     kubeconfig.exists(),
-                    "a server uses {shown}, and it wrote no {}: name a kubeconfig with --kubeconfig",
+                    "{why:#}; or name a kubeconfig with --kubeconfig, since there is no {}",
                     kubeconfig.display()
                 );
                 Self::of_server(&kubeconfig, world)

@@ -83,7 +83,7 @@ async fn watch_machine(world: &World, changed: Arc<Notify>) {
     }
 }
 
-/// What the log has said last: a state is logged once.
+/// The state of the node's network; each change of it is logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Start,
