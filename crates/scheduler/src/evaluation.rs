@@ -303,9 +303,11 @@ impl Evaluation<'_> {
             Plugin::VolumeRestrictions => volume_restrictions::filter(pod, node),
             Plugin::EBSLimits | Plugin::GCEPDLimits | Plugin::AzureDiskLimits | Plugin::CinderLimits => {
                 let args = &self.profile.profile.args.volume_limits;
-                node_volume_limits::filter_disks(plugin, args, pod, storage, node)
+                node_volume_limits::filter_disks(plugin, args, self.profile.features, pod, storage, node)
             }
-            Plugin::NodeVolumeLimits => node_volume_limits::filter_csi(pod, storage, node),
+            Plugin::NodeVolumeLimits => {
+                node_volume_limits::filter_csi(self.profile.features, pod, storage, node)
+            }
             Plugin::VolumeBinding => volume_binding::filter(&state.volumes, node),
             Plugin::VolumeZone => volume_zone::filter(pod, storage, node),
             Plugin::DynamicResources => dynamic_resources::filter(&state.resources, pod, node),

@@ -8,6 +8,8 @@ pub struct Features {
     pub node_inclusion_policy_in_pod_topology_spread: bool,
     pub read_write_once_pod: bool,
     pub dynamic_resource_allocation: bool,
+    pub csi_migration_portworx: bool,
+    pub csi_migration_rbd: bool,
 }
 
 impl Features {
@@ -18,6 +20,8 @@ impl Features {
         node_inclusion_policy_in_pod_topology_spread: true,
         read_write_once_pod: true,
         dynamic_resource_allocation: true,
+        csi_migration_portworx: true,
+        csi_migration_rbd: true,
     };
 }
 
@@ -29,6 +33,8 @@ impl Default for Features {
             node_inclusion_policy_in_pod_topology_spread: true,
             read_write_once_pod: false,
             dynamic_resource_allocation: false,
+            csi_migration_portworx: false,
+            csi_migration_rbd: false,
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use api::storage::v1::CSINode;
-use names::labels::{BETA_STORAGE_CLASS, CINDER_PLUGIN, MIGRATED_PLUGINS};
+use client::csi_translation::InTreePlugin;
+use names::labels::{BETA_STORAGE_CLASS, MIGRATED_PLUGINS};
 
+use crate::framework::Features;
 use crate::pod_info::PodInfo;
 
 pub const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
@@ -38,9 +40,17 @@ pub fn check_owner(pod: &PodInfo, claim: &PersistentVolumeClaim) -> Result<(), S
     ))
 }
 
-/// Whether a CSI driver serves the volumes of an in-tree plugin on a node.
-pub fn is_migrated(csi_node: Option<&CSINode>, plugin: &str) -> bool {
+/// Whether limits of a CSI driver count the volumes of an in-tree plugin on a node. As with upstream, those of some plugins
+/// never count, and those of Cinder on every node with a CSINode.
+pub fn is_migrated(csi_node: Option<&CSINode>, plugin: InTreePlugin, features: Features) -> bool {
     let Some(csi_node) = csi_node else { return false };
+    let may_count = match plugin {
+        InTreePlugin::Cinder => return true,
+        InTreePlugin::AwsEbs | InTreePlugin::AzureDisk | InTreePlugin::GcePd => true,
+        InTreePlugin::Portworx => features.csi_migration_portworx,
+        InTreePlugin::Rbd => features.csi_migration_rbd,
+        InTreePlugin::AzureFile | InTreePlugin::Vsphere => false,
+    };
     let listed = csi_node.metadata.annotations.get(MIGRATED_PLUGINS);
-    plugin == CINDER_PLUGIN || listed.is_some_and(|plugins| plugins.split(',').any(|one| one == plugin))
+    may_count && listed.is_some_and(|plugins| plugins.split(',').any(|one| one == plugin.name()))
 }

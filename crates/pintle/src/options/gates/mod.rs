@@ -90,6 +90,8 @@ type SchedulerGate = (&'static str, fn(&mut Features) -> &mut bool);
 
 /// The gates of the scheduler; the fields that they stand for are the server's.
 pub const SCHEDULER_GATES: &[SchedulerGate] = &[
+    ("CSIMigrationPortworx", |it| &mut it.csi_migration_portworx),
+    ("CSIMigrationRBD", |it| &mut it.csi_migration_rbd),
     ("DynamicResourceAllocation", |it| &mut it.dynamic_resource_allocation),
     ("MatchLabelKeysInPodTopologySpread", |it| &mut it.match_label_keys_in_pod_topology_spread),
     ("MinDomainsInPodTopologySpread", |it| &mut it.min_domains_in_pod_topology_spread),
