@@ -130,7 +130,7 @@ impl CsiVolumes {
     async fn stage(&self, request: &MountRequest<'_>) -> Result<(), MountError> {
         let MountRequest { volume, service, .. } = request;
         let failed = |why: String| volume.failed(Operation::Stage, why);
-        if self.table.lock().volumes.get(&volume.id).is_some_and(|it| it.is_staged) {
+        if self.table.lock().volumes.get(&volume.id).is_some_and(|it| it.is_staged_by(service)) {
             return Ok(());
         }
         let stages = request.capabilities.stages;
@@ -160,7 +160,7 @@ impl CsiVolumes {
             }
         }
         if let Some(entry) = self.table.lock().volumes.get_mut(&volume.id) {
-            entry.is_staged = true;
+            entry.staged_by = Some(Arc::downgrade(service));
         }
         Ok(())
     }

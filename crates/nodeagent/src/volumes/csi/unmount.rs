@@ -220,7 +220,7 @@ impl CsiVolumes {
             let mut table = self.table.lock();
             // a pod that came meanwhile waits for the lock, and stages the volume again
             if let Some(entry) = table.volumes.get_mut(id) {
-                entry.is_staged = false;
+                entry.staged_by = None;
             }
             if table.volumes.get(id).is_some_and(|it| it.users.is_empty()) {
                 table.volumes.remove(id);

@@ -4,9 +4,10 @@
 //! operation on it. A pod is entered before its operation waits for the lock, and a volume is removed under its lock and
 //! without pods, so that there is one lock per volume at any time.
 
+use super::service::NodeService;
 use super::volume::VolumeId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The lock of a volume.
 pub type VolumeLock = Arc<tokio::sync::Mutex<()>>;
@@ -20,8 +21,9 @@ pub struct VolumeEntry {
     pub is_block: bool,
     /// Whether a controller attaches it to the node.
     pub is_attached: bool,
-    /// Whether this agent has staged it. One that another agent has staged is staged again, which changes nothing.
-    pub is_staged: bool,
+    /// The driver that has staged it for this agent. For another agent, or by a driver that has registered again and may
+    /// have lost its state, it is staged again; for a driver that has not lost it that changes nothing.
+    pub staged_by: Option<Weak<dyn NodeService>>,
     /// Uids of pods.
     pub users: BTreeSet<String>,
 }
@@ -30,6 +32,12 @@ pub struct VolumeEntry {
 #[derive(Debug, Default)]
 pub struct VolumeTable {
     pub volumes: BTreeMap<VolumeId, VolumeEntry>,
+}
+
+impl VolumeEntry {
+    pub fn is_staged_by(&self, service: &Arc<dyn NodeService>) -> bool {
+        self.staged_by.as_ref().is_some_and(|it| it.ptr_eq(&Arc::downgrade(service)))
+    }
 }
 
 impl VolumeTable {

@@ -62,6 +62,19 @@ async fn a_volume_is_staged_once_and_published_to_each_pod() {
 }
 
 #[tokio::test]
+async fn a_driver_that_registers_again_stages_again() {
+    let fixture = Fixture::new();
+    fixture.set_volume("", "");
+    fixture.mount(&claim_pod("u1")).await.unwrap();
+    // it knows nothing of the volume
+    let restarted = TestDriver::new(fixture.filesystem.mounts.clone());
+    fixture.drivers.insert(DRIVER, restarted.clone());
+    fixture.mount(&claim_pod("u2")).await.unwrap();
+    fixture.mount(&claim_pod("u3")).await.unwrap();
+    assert_eq!(restarted.take_calls(), ["stage h", "publish h", "publish h"]);
+}
+
+#[tokio::test]
 async fn a_driver_that_does_not_stage_publishes_at_once() {
     let fixture = Fixture::new();
     *fixture.driver.capabilities.lock() = Capabilities::default();
