@@ -65,6 +65,7 @@ pub mod error;
 pub mod events;
 pub mod expectations;
 pub mod factory;
+pub mod flex_volume;
 pub mod informer;
 pub mod key;
 pub mod leader;

@@ -7,6 +7,8 @@ use kube::Api;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 use tests::{ManagedCluster, Options, until};
 
@@ -15,9 +17,14 @@ const WITHIN: &str = "/api/v1/namespaces/default";
 const DRIVER: &str = "external-attacher/d-example-com";
 
 async fn managed() -> ManagedCluster {
+    managed_with(None).await
+}
+
+async fn managed_with(flex_directory: Option<PathBuf>) -> ManagedCluster {
     let controllers = ["attachdetach", "persistentvolume-binder"].map(str::to_owned).into();
     let mut options = registry::Options { controllers, ..Default::default() };
     options.persistent_volumes.sync_period = Duration::from_millis(200);
+    options.attach_detach.flex_directory = flex_directory;
     ManagedCluster::with(Options::default(), options).await
 }
 
@@ -47,8 +54,12 @@ async fn status(managed: &ManagedCluster, name: &str, status: Value) {
 
 /// A volume that one claim has, both of this name.
 async fn volume(managed: &ManagedCluster, name: &str, driver: &str, modes: Value) {
+    bound_volume(managed, name, modes, "csi", json!({"driver": driver, "volumeHandle": name})).await;
+}
+
+async fn bound_volume(managed: &ManagedCluster, name: &str, modes: Value, plugin: &str, source: Value) {
     let spec = json!({"accessModes": modes, "storageClassName": "", "capacity": {"storage": "1Gi"},
-        "csi": {"driver": driver, "volumeHandle": name}, "claimRef": {"namespace": "default", "name": name}});
+        plugin: source, "claimRef": {"namespace": "default", "name": name}});
     managed
         .cluster
         .create("/api/v1/persistentvolumes", json!({"metadata": {"name": name}, "spec": spec}))
@@ -301,4 +312,50 @@ async fn in_tree_volumes_are_attached_by_the_drivers_of_their_plugins() {
         all.values().all(|it| it.metadata.deletion_timestamp.is_some())
     })
     .await;
+}
+
+/// A FlexVolume driver that records what it attaches and detaches.
+const FLEX_DRIVER: &str = r#"#!/bin/sh
+case "$1" in
+init) echo '{"status":"Success"}';;
+attach) echo "attach $3" >> "$(dirname "$0")/calls"; echo '{"status":"Success","device":"/dev/disk"}';;
+detach) echo "detach $2 $3" >> "$(dirname "$0")/calls"; echo '{"status":"Success"}';;
+*) echo '{"status":"Not supported"}'; exit 1;;
+esac
+"#;
+
+#[tokio::test]
+async fn programs_of_flex_volume_drivers_attach_and_detach() {
+    const FLEX: &str = "v/d/v";
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("v~d/d");
+    std::fs::create_dir(dir.path().join("v~d")).unwrap();
+    let write = r#"printf %s "$1" > "$2" && chmod 755 "$2""#;
+    let written = Command::new("sh").args(["-c", write, "sh", FLEX_DRIVER]).arg(&program).status();
+    assert!(written.unwrap().success());
+    let mut managed = managed_with(Some(dir.path().to_owned())).await;
+    node(&managed, "n").await;
+    node(&managed, "m").await;
+    bound_volume(&managed, "v", json!(["ReadWriteOnce"]), "flexVolume", json!({"driver": "v/d"})).await;
+    pod(&managed, "p", "n", &["v"]).await;
+    wait_for_volumes(&managed, "n", &[FLEX]).await;
+    let found = nodes(&managed).get("n").await.unwrap().status.unwrap().volumes_attached.unwrap();
+    assert_eq!(found[0].device_path, "/dev/disk");
+    managed.wait_for_metric("actual_state_of_world\"} 1\n").await;
+    let attached = event(&managed, "SuccessfulAttachVolume").await;
+    assert_eq!(attached.message.as_deref(), Some("AttachVolume.Attach succeeded for volume \"v\" "));
+    status(&managed, "n", json!({"volumesInUse": [FLEX]})).await;
+    // a second node gets it when the first has released it, also from a manager that has not attached it
+    managed.restart_loops().await;
+    pod(&managed, "q", "m", &["v"]).await;
+    let refused = event(&managed, "FailedAttachVolume").await;
+    let message = "Multi-Attach error for volume \"v\" Volume is already used by pod(s) p";
+    assert_eq!(refused.message.as_deref(), Some(message));
+    remove(&managed, "p").await;
+    status(&managed, "n", json!({"volumesInUse": null})).await;
+    wait_for_volumes(&managed, "m", &[FLEX]).await;
+    wait_for_volumes(&managed, "n", &[]).await;
+    assert!(attachments(&managed).list(&Default::default()).await.unwrap().items.is_empty());
+    let calls = std::fs::read_to_string(dir.path().join("v~d/calls")).unwrap();
+    assert_eq!(calls.lines().collect::<Vec<_>>(), ["attach n", "detach v n", "attach m"]);
 }

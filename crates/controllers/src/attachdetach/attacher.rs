@@ -1,5 +1,6 @@
 //! The state of the controller.
 
+use super::flex::FlexAttachments;
 use super::metrics::AttachMetrics;
 use crate::Context;
 use api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -7,17 +8,27 @@ use api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use client::{Informer, WriteTracker};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// After how long a volume that the node reports in use is detached from a node that is not ready.
     pub force_detach_after: Duration,
+    /// The directory of FlexVolume drivers; without one there are none.
+    pub flex_directory: Option<PathBuf>,
+    /// How often FlexVolume drivers are asked whether volumes are attached still; `None` for never.
+    pub verify_period: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { force_detach_after: Duration::from_secs(6 * 60) }
+        Options {
+            force_detach_after: Duration::from_secs(6 * 60),
+            flex_directory: None,
+            verify_period: Some(Duration::from_secs(60)),
+        }
     }
 }
 
@@ -41,4 +52,5 @@ pub(super) struct Attacher {
     /// The last warning recorded about each attachment that fails.
     pub warnings: Mutex<HashMap<NodeAttachment, String>>,
     pub metrics: AttachMetrics,
+    pub flex: Arc<FlexAttachments>,
 }

@@ -3,6 +3,7 @@
 //! An operation begins when the attachment is created or deleted, and ends when the driver reports success.
 
 use super::decide::NodeVolumes;
+use super::flex::FlexAttachments;
 use super::indexes::is_managed;
 use crate::Context;
 use crate::volumes::pending_operations::{BOUNDS, PendingOperation, PendingOperations};
@@ -39,48 +40,60 @@ const TOOK: Descriptor = Descriptor::alpha(
 const ATTACH: &str = "volume_attach";
 const DETACH: &str = "volume_detach";
 
-/// The number of volumes of each driver that the pods of a node use.
+/// The number of volumes of each plugin that the pods of a node use.
 type DesiredCounts = Arc<Mutex<HashMap<String, BTreeMap<String, u32>>>>;
 
 pub struct AttachMetrics {
     desired: DesiredCounts,
     forced: Counter,
     operations: Arc<Operations>,
+    names: Arc<Names>,
+}
+
+/// The key of the operation of a program.
+fn flex_key(node: &str, volume: &str) -> String {
+    format!("{node} {volume}")
 }
 
 impl AttachMetrics {
-    pub fn new(context: &Context, attachments: &Informer<VolumeAttachment>) -> Self {
+    pub fn new(
+        context: &Context,
+        attachments: &Informer<VolumeAttachment>,
+        flex: &Arc<FlexAttachments>,
+    ) -> Self {
         let (metrics, names) = (&context.metrics, &context.names);
         let desired = DesiredCounts::default();
         let plugin = names.well_known("csi");
         let plugin_name = move |driver: &str| format!("{plugin}:{driver}");
-        let (counts, all, named) = (desired.clone(), attachments.clone(), plugin_name.clone());
+        let (counts, all, programs) = (desired.clone(), attachments.clone(), flex.clone());
         metrics.registry().callback::<Gauge>(TOTAL, move |out| {
             let (mut desired, mut actual) = (BTreeMap::<String, u32>::new(), BTreeMap::<String, u32>::new());
-            for (driver, number) in counts.lock().values().flatten() {
-                *desired.entry(driver.clone()).or_default() += number;
+            for (plugin, number) in counts.lock().values().flatten() {
+                *desired.entry(plugin.clone()).or_default() += number;
             }
             for attachment in all.all().iter().filter(|it| is_managed(it)) {
-                *actual.entry(attachment.spec.attacher.clone()).or_default() += 1;
+                *actual.entry(plugin_name(&attachment.spec.attacher)).or_default() += 1;
             }
+            actual.extend(programs.counts());
             for (state, counts) in [("desired_state_of_world", desired), ("actual_state_of_world", actual)] {
-                counts
-                    .iter()
-                    .for_each(|(driver, number)| out.add(&[&named(driver), state], (*number).into()));
+                counts.iter().for_each(|(plugin, number)| out.add(&[plugin, state], (*number).into()));
             }
         });
         let counts = desired.clone();
         metrics.registry().callback::<Gauge>(IN_USE, move |out| {
-            for (node, by_driver) in &*counts.lock() {
-                by_driver
-                    .iter()
-                    .for_each(|(driver, number)| out.add(&[node, &plugin_name(driver)], (*number).into()));
+            for (node, by_plugin) in &*counts.lock() {
+                by_plugin.iter().for_each(|(plugin, number)| out.add(&[node, plugin], (*number).into()));
             }
         });
         let operations = Arc::new(Operations::new(metrics, names));
         let (observer, world) = (operations.clone(), context.world.clone());
         attachments.listen(move |change| observer.observe(change, world.elapsed()));
-        AttachMetrics { desired, forced: metrics.registry().one(FORCED), operations }
+        let (ended, world) = (operations.clone(), context.world.clone());
+        flex.on_finish(move |node, volume, succeeded| {
+            ended.end(&flex_key(node, volume), succeeded, world.elapsed())
+        });
+        let forced = metrics.registry().one(FORCED);
+        AttachMetrics { desired, forced, operations, names: names.clone() }
     }
 
     /// Counts a detachment from a node that may use the volume.
@@ -93,16 +106,21 @@ impl AttachMetrics {
         self.operations.begin(attachment, volume, operation, now);
     }
 
+    /// Begins an operation of a program.
+    pub fn begin_flex(&self, node: &str, volume: &str, driver: &str, operation: Operation, now: Duration) {
+        self.operations.begin_as(&flex_key(node, volume), driver.to_owned(), false, operation, now);
+    }
+
     /// Ends an operation whose write failed.
     pub fn fail(&self, attachment: &str, now: Duration) {
-        self.operations.fail(attachment, now);
+        self.operations.end(attachment, false, now);
     }
 
     /// Sets the volumes that the pods of a node use.
     pub fn set_desired(&self, node: &str, volumes: &NodeVolumes) {
         let mut counts = BTreeMap::<String, u32>::new();
         for desired in volumes.desired.values() {
-            *counts.entry(desired.volume.driver.clone()).or_default() += 1;
+            *counts.entry(desired.volume.plugin(&self.names)).or_default() += 1;
         }
         let mut all = self.desired.lock();
         match counts.is_empty() {
@@ -140,14 +158,17 @@ impl Operations {
     }
 
     fn begin(&self, attachment: &str, volume: OperationVolume<'_>, operation: Operation, now: Duration) {
-        let name = if operation == Operation::Attach { ATTACH } else { DETACH };
-        let OperationVolume { driver, is_migrated } = volume;
-        let driver = format!("{}:{driver}", self.plugin);
-        self.pending.begin(attachment.to_owned(), PendingOperation { name, driver, since: now, is_migrated });
+        let plugin = format!("{}:{}", self.plugin, volume.driver);
+        self.begin_as(attachment, plugin, volume.is_migrated, operation, now);
     }
 
-    fn fail(&self, attachment: &str, now: Duration) {
-        self.pending.end(&attachment.to_owned()).iter().for_each(|it| self.count(it, false, now));
+    fn begin_as(&self, key: &str, driver: String, is_migrated: bool, operation: Operation, now: Duration) {
+        let name = if operation == Operation::Attach { ATTACH } else { DETACH };
+        self.pending.begin(key.to_owned(), PendingOperation { name, driver, since: now, is_migrated });
+    }
+
+    fn end(&self, key: &str, succeeded: bool, now: Duration) {
+        self.pending.end(&key.to_owned()).iter().for_each(|it| self.count(it, succeeded, now));
     }
 
     fn count(&self, operation: &PendingOperation, succeeded: bool, now: Duration) {
@@ -222,7 +243,7 @@ mod tests {
         operations.observe(&Change::Updated { old: &attached, new: &stuck }, at(11));
         operations.observe(&Change::Deleted(&stuck), at(31));
         operations.begin("b", migrated, Operation::Detach, at(40));
-        operations.fail("b", at(40));
+        operations.end("b", false, at(40));
         let text = metrics.text();
         let line = |operation: &str, status: &str, what: &str, more: &str, value: u32| {
             let labels = format!("migrated=\"false\",operation_name=\"{operation}\",status=\"{status}\"");

@@ -5,7 +5,7 @@
 
 use super::attacher::Attacher;
 use super::metrics::OperationVolume;
-use api::core::v1::{PersistentVolume, Pod};
+use api::core::v1::{PersistentVolume, Pod, Volume};
 use api::storage::v1::{CSINode, VolumeAttachment};
 use client::Key;
 use client::csi_translation::{InTreePlugin, translate, translate_inline};
@@ -20,7 +20,9 @@ fn is_migrated(csi_node: Option<&CSINode>, plugin: InTreePlugin) -> bool {
 
 /// Whether a pod has volumes of its own that a driver may attach.
 pub fn has_inline(pod: &Pod) -> bool {
-    pod.spec.volumes.iter().any(|volume| InTreePlugin::of_inline(volume).is_some())
+    let is_attached =
+        |volume: &Volume| volume.flex_volume.is_some() || InTreePlugin::of_inline(volume).is_some();
+    pod.spec.volumes.iter().any(is_attached)
 }
 
 /// A persistent volume as its driver gets it; `None` for one of an in-tree plugin that has no such form.

@@ -1,16 +1,22 @@
-//! Attaches the volumes of CSI drivers to the nodes whose pods use them, and detaches them afterwards.
+//! Attaches the volumes of CSI and FlexVolume drivers to the nodes whose pods use them, and detaches them afterwards.
 //!
 //! A VolumeAttachment is an object that an external driver carries out. The controller creates and deletes attachments,
 //! and writes `status.volumesAttached` of nodes; a kubelet mounts no volume that is not listed there.
+//!
+//! FlexVolume drivers are programs on this machine (`flex`), and have no such objects.
 //!
 //! A volume that can be on one node only is not attached to a second node while an attachment to another exists, in
 //! whatever state. A volume is removed from the node's status before it is detached. A volume that a node reports in
 //! use stays attached, unless the node is not ready for a long time, or has the out-of-service taint. Only nodes with
 //! the annotation `controller-managed-attach-detach` are managed.
 
+mod attachable_volume;
 mod attacher;
 mod csi;
 mod decide;
+mod flex;
+#[cfg(test)]
+mod flex_tests;
 mod indexes;
 mod listen;
 mod metrics;
@@ -25,11 +31,14 @@ use api::Resource;
 use api::core::v1::Node;
 use api::meta::v1::{DeleteOptions, ObjectMeta};
 use api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
+use attachable_volume::AttachableVolume;
 use attacher::Attacher;
+use client::flex_volume::split_unique_name;
 use client::{
     Action, Api, EventType, Failure, Key, Patch, Queue, Reconcile, WriteTracker, of_uid, run, unless,
 };
 use decide::Plan;
+use flex::FlexAttachments;
 use metrics::{AttachMetrics, Operation};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -40,8 +49,12 @@ use std::time::Duration;
 pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::new(&context.world);
     let (nodes, attachments) = (context.informer::<Node>(), context.informer::<VolumeAttachment>());
+    let directory = options.flex_directory.as_deref();
+    let flex = FlexAttachments::new(directory, queue.clone(), context.world.clone());
+    let verify_period = options.verify_period;
     let attacher = Arc::new(Attacher {
-        metrics: AttachMetrics::new(&context, &attachments),
+        metrics: AttachMetrics::new(&context, &attachments, &flex),
+        flex: flex.clone(),
         options,
         pods: context.informer(),
         claims: context.informer(),
@@ -64,8 +77,17 @@ pub async fn run(context: Context, options: Options) {
         nodes.synced(),
         attachments.synced()
     );
+    // before a volume is attached to a second node
+    nodes.all().iter().for_each(|it| flex.adopt(it));
     // one worker: the node of a volume must be known before it is attached to another
-    run::run(attacher, queue, 1).await;
+    let reconcile = run::run(attacher, queue, 1);
+    match verify_period {
+        None => reconcile.await,
+        Some(period) => tokio::select! {
+            () = reconcile => {}
+            () = flex.verify(period) => {}
+        },
+    }
 }
 
 impl Reconcile for Attacher {
@@ -145,7 +167,9 @@ impl Attacher {
 
     /// Writes `status.volumesAttached` of a node.
     async fn write_volumes_attached(&self, key: &Key, volumes: &[String]) -> Result<(), Failure> {
-        let volumes: Vec<_> = volumes.iter().map(|name| json!({"name": name, "devicePath": ""})).collect();
+        let device = |name: &str| self.flex.device(&key.name, name);
+        let volumes: Vec<_> =
+            volumes.iter().map(|name| json!({"name": name, "devicePath": device(name)})).collect();
         let patch = Patch::merge(json!({"status": {"volumesAttached": volumes}}));
         let nodes: Api<Node> = Api::all(&self.context.client);
         if let Some(node) = unless(404, nodes.patch_status(&key.name, &patch).await)? {
@@ -156,6 +180,15 @@ impl Attacher {
 
     async fn attach(&self, key: &Key, name: &str, snapshot: &Snapshot) -> Result<(), Failure> {
         let Some(desired) = snapshot.volumes.desired.get(name) else { return Ok(()) };
+        let driver = match &desired.volume {
+            AttachableVolume::Csi(volume) => &volume.driver,
+            AttachableVolume::Flex(flex) => {
+                let now = self.context.world.elapsed();
+                self.metrics.begin_flex(&key.name, name, &flex.driver, Operation::Attach, now);
+                self.flex.attach(&key.name, flex.clone());
+                return Ok(());
+            }
+        };
         let source = VolumeAttachmentSource {
             persistent_volume_name: desired.inline.is_none().then(|| desired.object.clone()),
             inline_volume_spec: desired.inline.clone(),
@@ -164,7 +197,7 @@ impl Attacher {
         let attachment = VolumeAttachment {
             metadata: ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() },
             spec: VolumeAttachmentSpec {
-                attacher: desired.volume.driver.clone(),
+                attacher: driver.clone(),
                 node_name: key.name.clone(),
                 source,
                 ..VolumeAttachmentSpec::default()
@@ -187,6 +220,13 @@ impl Attacher {
     }
 
     async fn detach(&self, key: &Key, name: &str) -> Result<(), Failure> {
+        if self.flex.is_known(&key.name, name) {
+            let driver = split_unique_name(name).map_or("", |(driver, _)| driver);
+            let now = self.context.world.elapsed();
+            self.metrics.begin_flex(&key.name, name, driver, Operation::Detach, now);
+            self.flex.detach(&key.name, name);
+            return Ok(());
+        }
         let Some(attachment) = self.attachments.informer().get(&Key::new("", name)) else { return Ok(()) };
         let preconditions = Some(Box::new(of_uid(attachment.uid())));
         let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
@@ -249,6 +289,9 @@ impl Attacher {
         self.warnings
             .lock()
             .retain(|(on, name), _| on != node || plan.refused.contains(name) || plan.failed.contains(name));
+        if !plan.refused.is_empty() {
+            self.flex.wait_for_release(node);
+        }
         let now = self.context.world.elapsed();
         let mut since = self.waiting_since.lock();
         since.retain(|(on, name), _| on != node || plan.waiting.contains(name));

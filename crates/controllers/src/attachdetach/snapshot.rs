@@ -1,5 +1,6 @@
 //! The snapshot of a node's volumes: those that its pods use, and those that are attached.
 
+use super::attachable_volume::AttachableVolume;
 use super::attacher::Attacher;
 use super::csi::Volume;
 use super::decide::{self, AttachmentState, DesiredVolume, NodeVolumes};
@@ -7,19 +8,23 @@ use super::{indexes, migration};
 use crate::pods::placed;
 use crate::volumes::claims;
 use api::Resource;
-use api::core::v1::{Node, PersistentVolume, Pod};
+use api::core::v1::{Node, PersistentVolume, PersistentVolumeSpec, Pod};
 use api::storage::v1::VolumeAttachment;
 use client::Key;
+use client::flex_volume::FlexSource;
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A volume that a pod uses.
 struct UsedVolume {
-    volume: Volume,
-    object: Arc<PersistentVolume>,
-    /// Whether it is in the pod itself, and the object is made from it.
-    is_inline: bool,
+    volume: AttachableVolume,
+    /// The name of the PersistentVolume, or that in the pod.
+    object: String,
+    /// Whether it can be on one node only.
+    is_exclusive: bool,
+    /// The object that is made from a volume in the pod, for a CSI driver.
+    inline: Option<Box<PersistentVolumeSpec>>,
 }
 
 /// See the module.
@@ -51,10 +56,13 @@ impl Snapshot {
 pub fn read_node(node: &Node, names: &Names) -> decide::Node {
     let status = &node.status;
     let out_of_service = names.well_known_under("node", "out-of-service");
-    let attachment = |volume: &String| Some(Volume::parse(volume, names)?.attachment(node.name()));
+    let attachment = |volume: &String| match Volume::parse(volume, names) {
+        Some(parsed) => parsed.attachment(node.name()),
+        None => volume.clone(),
+    };
     decide::Node {
         volumes_attached: status.volumes_attached.iter().map(|it| it.name.clone()).collect(),
-        in_use: status.volumes_in_use.iter().filter_map(attachment).collect(),
+        in_use: status.volumes_in_use.iter().map(attachment).collect(),
         ready: status.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"),
         out_of_service: node.spec.taints.iter().any(|it| it.key == out_of_service),
     }
@@ -80,6 +88,12 @@ fn is_exclusive(volume: &PersistentVolume) -> bool {
     !modes.is_empty() && !modes.iter().any(|it| it == "ReadWriteMany" || it == "ReadOnlyMany")
 }
 
+/// Whether a pod has the volume of a claim read-only.
+fn is_readonly(pod: &Pod, volume: &str) -> bool {
+    let named = pod.spec.volumes.iter().find(|it| it.name == volume);
+    named.and_then(|it| it.persistent_volume_claim.as_ref()).is_some_and(|it| it.read_only)
+}
+
 fn read_attachment(attachment: &VolumeAttachment) -> AttachmentState {
     AttachmentState {
         attached: attachment.status.attached,
@@ -96,6 +110,10 @@ impl Attacher {
         if node.as_deref().is_some_and(|it| !is_attach_managed(it, names)) {
             return None;
         }
+        match node.as_deref() {
+            Some(node) => self.flex.adopt(node),
+            None => self.flex.forget(name),
+        }
         let keeps_finished = node.as_deref().is_some_and(|it| keeps_finished(it, names));
         let (mut desired, mut pods) = (BTreeMap::new(), BTreeMap::<String, Vec<Arc<Pod>>>::new());
         for pod in placed::on(&self.pods, name) {
@@ -111,7 +129,7 @@ impl Attacher {
         let mut attachments = BTreeMap::new();
         let mut unique_names: BTreeMap<String, String> = desired
             .iter()
-            .map(|(key, it): (&String, &DesiredVolume)| (key.clone(), it.volume.name(names)))
+            .map(|(key, it): (&String, &DesiredVolume)| (key.clone(), it.volume.unique_name(names)))
             .collect();
         for attachment in self.attachments.informer().by(indexes::BY_NODE, name) {
             let key = attachment.name().to_owned();
@@ -119,6 +137,14 @@ impl Attacher {
                 unique_names.entry(key.clone()).or_insert_with(|| volume.name(names));
             }
             attachments.insert(key, read_attachment(&attachment));
+        }
+        let of_programs = desired.iter().filter_map(|(key, it)| match &it.volume {
+            AttachableVolume::Flex(source) => Some((key.clone(), source.clone())),
+            AttachableVolume::Csi(_) => None,
+        });
+        for (volume, state) in self.flex.states(name, &of_programs.collect()) {
+            unique_names.insert(volume.clone(), volume.clone());
+            attachments.insert(volume, state);
         }
         let mut read = node.as_deref().map(|it| read_node(it, names));
         if let Some(node) = &mut read {
@@ -142,21 +168,22 @@ impl Attacher {
     }
 
     fn desired_volume(&self, node: &str, used: UsedVolume) -> DesiredVolume {
-        let UsedVolume { volume, object, is_inline } = used;
-        let name = if is_inline { indexes::disk_name(&volume) } else { object.name().to_owned() };
-        let attachments = self.attachments.informer().by(indexes::BY_VOLUME, &name);
-        let elsewhere = attachments.iter().map(|it| it.spec.node_name.clone()).filter(|it| it != node);
-        DesiredVolume {
-            volume,
-            exclusive: is_exclusive(&object),
-            elsewhere: elsewhere.collect(),
-            object: object.name().to_owned(),
-            inline: is_inline.then(|| Box::new(object.spec.clone())),
-        }
+        let UsedVolume { volume, object, is_exclusive, inline } = used;
+        let nodes = match &volume {
+            AttachableVolume::Flex(source) => self.flex.nodes_of(&source.unique_name()),
+            AttachableVolume::Csi(volume) => {
+                let name = if inline.is_some() { indexes::disk_name(volume) } else { object.clone() };
+                let attachments = self.attachments.informer().by(indexes::BY_VOLUME, &name);
+                attachments.iter().map(|it| it.spec.node_name.clone()).collect()
+            }
+        };
+        let elsewhere = nodes.into_iter().filter(|it| it != node).collect();
+        DesiredVolume { volume, exclusive: is_exclusive, elsewhere, object, inline }
     }
 
-    /// The volumes of a pod that must be attached: bound ones, and those of in-tree plugins in the pod itself.
+    /// The volumes of a pod that must be attached: bound ones, and those in the pod itself.
     fn volumes_of(&self, pod: &Pod) -> Vec<UsedVolume> {
+        let node = &pod.spec.node_name;
         let bound = claims::used_by(pod).filter_map(|used| {
             let claim = self.claims.get(&Key::new(pod.namespace(), &used.claim))?;
             if used.ephemeral && claims::check_made_for(&claim, pod).is_err() {
@@ -166,15 +193,38 @@ impl Attacher {
                 return None;
             }
             let object = self.volumes.get(&Key::new("", &claim.spec.volume_name))?;
-            let is_bound = object.spec.claim_ref.as_ref().is_some_and(|it| it.uid == claim.uid());
-            self.for_driver_on(&pod.spec.node_name, object).filter(|_| is_bound).map(|object| (object, false))
+            if object.spec.claim_ref.as_ref().is_none_or(|it| it.uid != claim.uid()) {
+                return None;
+            }
+            if let Some(source) = &object.spec.flex_volume {
+                let flex = FlexSource::persistent(object.name(), source, is_readonly(pod, used.volume));
+                return self.flex_volume(node, flex, is_exclusive(&object));
+            }
+            self.csi_volume(&*self.for_driver_on(node, object)?, false)
         });
-        let inline = self.inline_volumes(pod).into_iter().map(|object| (object, true));
-        let used = bound.chain(inline).filter_map(|(object, is_inline)| {
-            let volume = Volume::of(&object).filter(|volume| self.must_be_attached(volume))?;
-            Some(UsedVolume { volume, object, is_inline })
+        let inline = self.inline_volumes(pod).into_iter().filter_map(|object| self.csi_volume(&object, true));
+        let of_programs = pod.spec.volumes.iter().filter_map(|volume| {
+            let source = volume.flex_volume.as_ref()?;
+            self.flex_volume(node, FlexSource::inline(&volume.name, source), false)
         });
-        used.collect()
+        bound.chain(inline).chain(of_programs).collect()
+    }
+
+    fn flex_volume(&self, node: &str, source: FlexSource, is_exclusive: bool) -> Option<UsedVolume> {
+        let object = source.name.clone();
+        let is_attached = self.flex.attaches(node, &source.driver);
+        let volume = AttachableVolume::Flex(source);
+        is_attached.then_some(UsedVolume { volume, object, is_exclusive, inline: None })
+    }
+
+    fn csi_volume(&self, object: &PersistentVolume, is_inline: bool) -> Option<UsedVolume> {
+        let volume = Volume::of(object).filter(|volume| self.must_be_attached(volume))?;
+        Some(UsedVolume {
+            volume: AttachableVolume::Csi(volume),
+            object: object.name().to_owned(),
+            is_exclusive: is_exclusive(object),
+            inline: is_inline.then(|| Box::new(object.spec.clone())),
+        })
     }
 
     /// Whether a driver requires attachment; the default is yes.
@@ -215,7 +265,7 @@ mod tests {
         assert!(is_attach_managed(&node, &names) && !keeps_finished(&node, &names));
         let read = read_node(&node, &names);
         let volume = Volume { driver: "b".to_owned(), handle: "a".to_owned() };
-        assert_eq!(read.in_use.iter().collect::<Vec<_>>(), [&volume.attachment("n")]);
+        assert_eq!(read.in_use.iter().collect::<Vec<_>>(), [&volume.attachment("n"), "kubernetes.io/nfs/x"]);
         assert_eq!((read.ready, read.out_of_service, read.volumes_attached.len()), (false, true, 1));
     }
 

@@ -160,11 +160,12 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         events: recorder.clone(),
         objects: objects.clone(),
         root_dir: &root_dir,
+        flex_dir: Path::new(configuration.text(&["volumePluginDir"])),
         has_controlled_attach: options.has_controlled_attach,
         metrics: counters.clone(),
     });
     volumes.set_csi(storage.volumes.clone());
-    volumes.set_flex_directory(Path::new(configuration.text(&["volumePluginDir"])));
+    volumes.set_flex(storage.flex.clone());
     let master = flags.text("master-service-namespace");
     let mut facts =
         node::facts(configuration, &root_dir, &machine, amounts.allocatable, master, Path::new(LOG_DIR));

@@ -1,4 +1,4 @@
-//! CSI drivers and their volumes, and the registration of plugins.
+//! CSI and FlexVolume drivers and their volumes, and the registration of plugins.
 
 use super::parts::Parts;
 use crate::filesystem::LinuxFilesystem;
@@ -10,12 +10,14 @@ use crate::resource_managers::devices::DeviceManager;
 use crate::stats::AgentMetrics;
 use crate::volumes::csi::service::CallObserver;
 use crate::volumes::csi::{ApiStorage, CsiDrivers, CsiOptions, CsiVolumes, NodeInfoWriter};
+use crate::volumes::flex::{FlexOptions, FlexVolumes};
 use api::core::v1::Node;
 use api::storage::v1::CSIDriver;
 use client::csi_translation::InTreePlugin;
 use client::{Client, Informer, InformerFactory, Recorder};
 use env::World;
 use outbound::code_name;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,6 +37,8 @@ pub struct StorageParts<'a> {
     pub events: Arc<Recorder>,
     pub objects: Arc<ObjectCache>,
     pub root_dir: &'a Path,
+    /// The directory of FlexVolume drivers.
+    pub flex_dir: &'a Path,
     pub has_controlled_attach: bool,
     pub metrics: AgentMetrics,
 }
@@ -42,6 +46,7 @@ pub struct StorageParts<'a> {
 /// The storage of a node.
 pub struct Storage {
     pub volumes: Arc<CsiVolumes>,
+    pub flex: Arc<FlexVolumes>,
     drivers: Arc<CsiDrivers>,
     /// Absent without an API server.
     node_info: Option<Arc<NodeInfoWriter>>,
@@ -62,21 +67,30 @@ pub fn storage(from: StorageParts<'_>) -> Storage {
         metrics.csi_called(driver, method, code_name(code), time);
     });
     let drivers = Arc::new(CsiDrivers::new(node_info.clone(), observer));
-    let api = ApiStorage {
+    let api = Arc::new(ApiStorage {
         client: from.client.clone(),
         world: world.clone(),
         node_name: from.node_name.to_owned(),
         drivers: from.factory.informer::<CSIDriver>(),
         node: from.node.clone(),
         events: from.events,
-    };
+    });
+    let flex = FlexVolumes::new(FlexOptions {
+        directory: from.flex_dir.to_owned(),
+        root: from.root_dir.to_owned(),
+        node_name: from.node_name.to_owned(),
+        filesystem: Arc::new(LinuxFilesystem),
+        objects: from.objects.clone(),
+        api: api.clone(),
+        has_controlled_attach: from.has_controlled_attach,
+    });
     let volumes = CsiVolumes::new(CsiOptions {
         root: from.root_dir.to_owned(),
         node_name: from.node_name.to_owned(),
         plugin_name: names.well_known("csi"),
         filesystem: Arc::new(LinuxFilesystem),
         objects: from.objects,
-        api: Arc::new(api),
+        api,
         drivers: drivers.clone(),
         world: world.clone(),
         has_controlled_attach: from.has_controlled_attach,
@@ -84,17 +98,25 @@ pub fn storage(from: StorageParts<'_>) -> Storage {
         has_one_pod_volumes: gates.is_open("ReadWriteOncePod"),
         migrated,
     });
-    Storage { volumes, drivers, node_info, node: from.node }
+    Storage { volumes, flex: Arc::new(flex), drivers, node_info, node: from.node }
 }
 
 impl Storage {
     /// Connects the volumes with the node object and the workers of pods.
     pub fn connect(&self, handle: &NodeHandle, workers: Arc<PodWorkers>) {
-        let node = handle.clone();
-        self.volumes.on_use(move |volumes| node.set_volumes_in_use(volumes));
-        self.volumes.on_change(move |uid| workers.refresh(uid));
-        let volumes = self.volumes.clone();
-        self.node.listen(move |_| volumes.node_changed());
+        let in_use =
+            Arc::new(VolumesInUse { node: handle.clone(), csi: Mutex::default(), flex: Mutex::default() });
+        let (of_csi, of_flex) = (in_use.clone(), in_use);
+        self.volumes.on_use(move |volumes| of_csi.set(&of_csi.csi, volumes));
+        self.flex.on_use(move |volumes| of_flex.set(&of_flex.flex, volumes));
+        let of_pods = workers.clone();
+        self.volumes.on_change(move |uid| of_pods.refresh(uid));
+        self.flex.on_change(move |uid| workers.refresh(uid));
+        let (volumes, flex) = (self.volumes.clone(), self.flex.clone());
+        self.node.listen(move |_| {
+            volumes.node_changed();
+            flex.node_changed();
+        });
     }
 
     /// Takes plugins that register.
@@ -115,5 +137,23 @@ impl Storage {
         } else {
             watcher.run().await;
         }
+    }
+}
+
+/// The volumes that must not be detached, by who mounts them.
+struct VolumesInUse {
+    node: NodeHandle,
+    csi: Mutex<Vec<String>>,
+    flex: Mutex<Vec<String>>,
+}
+
+impl VolumesInUse {
+    /// Replaces those of one part, and writes all.
+    fn set(&self, part: &Mutex<Vec<String>>, volumes: Vec<String>) {
+        *part.lock() = volumes;
+        let mut all = self.csi.lock().clone();
+        all.extend(self.flex.lock().iter().cloned());
+        all.sort();
+        self.node.set_volumes_in_use(all);
     }
 }

@@ -87,6 +87,11 @@ impl Filesystem for LinuxFilesystem {
         Ok(mount("nodev", target, "hugetlbfs", MountFlags::RELATIME, Some(&*data))?)
     }
 
+    fn mount_device(&self, device: &Path, target: &Path, kind: &str, is_readonly: bool) -> io::Result<()> {
+        let access = if is_readonly { MountFlags::RDONLY } else { MountFlags::empty() };
+        Ok(mount(device, target, kind, MountFlags::RELATIME | access, None)?)
+    }
+
     fn bind(&self, source: &Path, target: &Path, is_readonly: bool) -> io::Result<()> {
         mount_bind_recursive(source, target)?;
         if is_readonly {

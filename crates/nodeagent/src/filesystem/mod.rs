@@ -45,6 +45,8 @@ pub trait Filesystem: Send + Sync + 'static {
     fn mount_tmpfs(&self, target: &Path, size: Option<u64>) -> io::Result<()>;
     /// Mounts a filesystem of huge pages.
     fn mount_hugetlbfs(&self, target: &Path, page_size: u64) -> io::Result<()>;
+    /// Mounts the filesystem of a device.
+    fn mount_device(&self, device: &Path, target: &Path, kind: &str, is_readonly: bool) -> io::Result<()>;
     /// Mounts a file or directory at another path.
     fn bind(&self, source: &Path, target: &Path, is_readonly: bool) -> io::Result<()>;
     /// Like [`Filesystem::bind`], for an open file or directory.

@@ -148,6 +148,10 @@ impl Filesystem for FakeFilesystem {
         self.mount(target, format!("hugetlbfs {page_size}"))
     }
 
+    fn mount_device(&self, device: &Path, target: &Path, kind: &str, is_readonly: bool) -> io::Result<()> {
+        self.mount(target, format!("{kind} {} {is_readonly}", device.display()))
+    }
+
     fn bind(&self, source: &Path, target: &Path, is_readonly: bool) -> io::Result<()> {
         self.mount(target, format!("bind {} {is_readonly}", source.display()))
     }

@@ -2,14 +2,15 @@
 
 use super::counters::AgentMetrics;
 use super::filesystem::{FilesystemUsage, filesystem};
-use crate::volumes::VolumeManager;
 use crate::volumes::csi::csi_volumes::CsiUsage;
+use crate::volumes::mounts::UsageSource;
+use crate::volumes::{MountedVolume, VolumeManager};
 use env::World;
 use names::node::{CSI_DIRECTORY, CSI_PLUGIN};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ impl VolumeUsage {
         VolumeUsage { volumes, period, world, measured: Mutex::default() }
     }
 
-    /// The volumes of a pod that the agent made.
+    /// The volumes of a pod that are measured.
     pub async fn of_pod(&self, uid: &str, metrics: &AgentMetrics) -> Arc<Vec<VolumeStats>> {
         let now = self.world.elapsed();
         if let Some((at, stats)) = self.measured.lock().get(uid)
@@ -55,14 +56,11 @@ impl VolumeUsage {
             Some(csi) => csi.usage(uid).await,
             None => Vec::new(),
         };
-        let mounts: Vec<(String, PathBuf)> = self
-            .volumes
-            .mounts(uid)
-            .into_iter()
-            .filter(|(_, volume)| volume.is_managed && !is_of_driver(&volume.host_path))
-            .map(|(name, volume)| (name, volume.host_path))
-            .collect();
-        let work = move || mounts.iter().filter_map(|(name, path)| measure(name, path)).collect::<Vec<_>>();
+        let mounts = self.volumes.mounts(uid);
+        let work = move || {
+            let own = mounts.iter().filter(|(_, volume)| !is_of_driver(&volume.host_path));
+            own.filter_map(|(name, volume)| measure(name, volume)).collect::<Vec<_>>()
+        };
         let mut stats = tokio::task::spawn_blocking(work).await.unwrap_or_default();
         stats.extend(of_drivers.into_iter().map(driver_stats));
         let stats = Arc::new(stats);
@@ -99,8 +97,32 @@ fn driver_stats(usage: CsiUsage) -> VolumeStats {
     }
 }
 
-fn measure(name: &str, path: &Path) -> Option<VolumeStats> {
-    let filesystem = filesystem(path)?;
+fn measure(name: &str, volume: &MountedVolume) -> Option<VolumeStats> {
+    let path = &*volume.host_path;
+    let (filesystem, used_bytes, inodes_used) = match volume.usage {
+        UsageSource::None => return None,
+        UsageSource::Files => {
+            let filesystem = filesystem(path)?;
+            let (used_bytes, inodes_used) = measure_files(path);
+            (filesystem, used_bytes, inodes_used)
+        }
+        UsageSource::Filesystem => {
+            let filesystem = filesystem(path)?;
+            let blocks = rustix::fs::statvfs(path).ok()?;
+            // blocks that only root may use count neither as used nor as available
+            let used_bytes = blocks.f_blocks.saturating_sub(blocks.f_bfree) * blocks.f_frsize;
+            let inodes_used = filesystem.inodes.saturating_sub(filesystem.inodes_free);
+            (filesystem, used_bytes, inodes_used)
+        }
+    };
+    // the directory of a volume is below the one of its plugin
+    let plugin = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let plugin = plugin.replacen('~', "/", 1);
+    Some(VolumeStats { name: name.to_owned(), plugin, filesystem, used_bytes, inodes_used })
+}
+
+/// Bytes and number of the files of a volume.
+fn measure_files(path: &Path) -> (u64, u64) {
     let (mut used_bytes, mut inodes_used) = (0, 0);
     let mut pending = vec![path.to_owned()];
     while let Some(path) = pending.pop() {
@@ -111,10 +133,7 @@ fn measure(name: &str, path: &Path) -> Option<VolumeStats> {
             pending.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|it| it.path()));
         }
     }
-    // the directory of a volume is below the one of its plugin
-    let plugin = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-    let plugin = plugin.replacen('~', "/", 1);
-    Some(VolumeStats { name: name.to_owned(), plugin, filesystem, used_bytes, inodes_used })
+    (used_bytes, inodes_used)
 }
 
 #[cfg(test)]
@@ -126,8 +145,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("a")).unwrap();
         std::fs::write(folder.path().join("a/b"), vec![1; 10_000]).unwrap();
-        let stats = measure("v", folder.path()).unwrap();
+        let volume = MountedVolume::new(folder.path().to_owned(), false, true);
+        let stats = measure("v", &volume).unwrap();
         assert_eq!(stats.inodes_used, 3);
         assert!(stats.used_bytes >= 10_000 && stats.filesystem.capacity > 0);
+        let whole = MountedVolume { usage: UsageSource::Filesystem, ..volume.clone() };
+        assert!(measure("v", &whole).unwrap().used_bytes >= stats.used_bytes);
+        assert_eq!(measure("v", &MountedVolume { usage: UsageSource::None, ..volume }), None);
     }
 }

@@ -3,6 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+/// How the usage of a volume is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageSource {
+    /// By its files.
+    Files,
+    /// By its filesystem.
+    Filesystem,
+    /// Not, or by others.
+    None,
+}
+
 /// A volume on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountedVolume {
@@ -14,12 +25,14 @@ pub struct MountedVolume {
     pub is_managed: bool,
     /// Whether containers get it as a device.
     pub is_block: bool,
+    pub usage: UsageSource,
 }
 
 impl MountedVolume {
-    /// A volume with files.
+    /// A volume with files. Those of volumes that the agent made are measured.
     pub fn new(host_path: PathBuf, is_readonly: bool, is_managed: bool) -> Self {
-        MountedVolume { host_path, is_readonly, is_managed, is_block: false }
+        let usage = if is_managed { UsageSource::Files } else { UsageSource::None };
+        MountedVolume { host_path, is_readonly, is_managed, is_block: false, usage }
     }
 }
 

@@ -77,7 +77,7 @@ struct Shared {
     resync: RwLock<Option<Duration>>,
     pods: Mutex<HashMap<String, PodVolumes>>,
     csi: OnceLock<Arc<CsiVolumes>>,
-    flex: OnceLock<FlexVolumes>,
+    flex: OnceLock<Arc<FlexVolumes>>,
 }
 
 /// The volumes of a pod that are there, and the failures of the others.
@@ -139,11 +139,9 @@ impl VolumeManager {
         let _ = self.shared.csi.set(csi);
     }
 
-    /// Sets the directory of FlexVolume drivers. Without it a pod cannot have their volumes.
-    pub fn set_flex_directory(&self, directory: &Path) {
-        let shared = &self.shared;
-        let flex = FlexVolumes::new(directory, shared.filesystem.clone(), shared.objects.clone());
-        let _ = shared.flex.set(flex);
+    /// Sets the volumes of FlexVolume drivers. Without them a pod cannot have any.
+    pub fn set_flex(&self, flex: Arc<FlexVolumes>) {
+        let _ = self.shared.flex.set(flex);
     }
 
     pub fn csi(&self) -> Option<&Arc<CsiVolumes>> {
@@ -170,7 +168,7 @@ impl VolumeManager {
                 }
                 Ok(PlannedVolume::Flex(planned)) => match shared.flex.get() {
                     Some(all) if all.has_driver(&planned) => flex.push(*planned),
-                    _ => failures.add(&volume.name, unsupported(&planned.spec_name)),
+                    _ => failures.add(&volume.name, unsupported(&planned.source.name)),
                 },
                 Err(error) => failures.add(&volume.name, error),
             }
@@ -188,7 +186,8 @@ impl VolumeManager {
         for (name, result) in of_programs {
             match result {
                 Ok(mount) => drop(state.mounts.insert(name, mount)),
-                Err(message) => failures.notes.push(Note::warning(FAILED_MOUNT, message)),
+                Err(MountError::Waiting) => {}
+                Err(MountError::Failed(note)) => failures.notes.push(note),
             }
         }
         let mut notes = Vec::new();
@@ -255,12 +254,13 @@ impl VolumeManager {
         &self,
         pod: &Pod,
         volumes: Vec<FlexVolume>,
-    ) -> Vec<(String, Result<MountedVolume, String>)> {
+    ) -> Vec<(String, Result<MountedVolume, MountError>)> {
         let Some(flex) = self.shared.flex.get() else { return Vec::new() };
-        let directory = &pod_dir(&self.shared.root, &pod.metadata.uid).join(VOLUMES);
+        let uid = &pod.metadata.uid;
+        let directory = &pod_dir(&self.shared.root, uid).join(VOLUMES);
         let mounts = volumes
             .into_iter()
-            .map(|volume| async move { (volume.name.clone(), flex.mount(&volume, directory).await) });
+            .map(|volume| async move { (volume.name.clone(), flex.mount(uid, &volume, directory).await) });
         join_all(mounts).await
     }
 
@@ -332,7 +332,12 @@ impl VolumeManager {
         }
         let shared = self.shared.clone();
         let work = move || remove_volumes(&directory, &*shared.filesystem).map_err(|error| io_text(&error));
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))?;
+        if let Some(flex) = self.shared.flex.get() {
+            flex.leave(uid);
+            flex.remove_unused().await;
+        }
+        Ok(())
     }
 
     /// Removes the directory of a pod that is gone, after its volumes.
@@ -349,6 +354,9 @@ impl VolumeManager {
     pub async fn remove_unused(&self) {
         if let Some(csi) = self.csi() {
             csi.remove_unused().await;
+        }
+        if let Some(flex) = self.shared.flex.get() {
+            flex.remove_unused().await;
         }
     }
 

@@ -12,7 +12,6 @@ pub const DEFAULTS: &[(&str, &str)] = &[
 
 const NO_PLUGINS: &str = "the manager has no volume plugins: CSI drivers and external provisioners create, delete and recycle volumes";
 const NO_HOST_PATHS: &str = "there is no host path provisioner: run an external provisioner";
-const FOLLOWED: &str = "attachments are watched, so no periodic comparison is needed";
 const OLD_DELAY: &str = "the delay follows from the autoscaler's behavior and the stabilization window";
 const BY_TAINTS: &str = "pods are evicted only by taints and tolerations";
 const IS_CHOSEN: &str = "use --controllers=*,-garbagecollector to turn the garbage collector off";
@@ -21,23 +20,15 @@ const NO_PROFILES: &str = "there is no lock contention profile";
 
 pub const IGNORED: &[IgnoredFlag] = &[
     IgnoredFlag::new("allow-untagged-cloud", Bool, "false", NO_CLOUD).deprecated(),
-    IgnoredFlag::new("attach-detach-reconcile-sync-period", Duration, "1m0s", FOLLOWED),
     IgnoredFlag::new("cluster-name", Text, "kubernetes", NO_CLOUD),
     IgnoredFlag::new("concurrent-service-syncs", Int, "1", NO_CLOUD),
     IgnoredFlag::new("configure-cloud-routes", Bool, "true", NO_CLOUD),
     IgnoredFlag::new("contention-profiling", Bool, "false", NO_PROFILES),
-    IgnoredFlag::new("disable-attach-detach-reconcile-sync", Bool, "false", FOLLOWED),
     IgnoredFlag::new("enable-garbage-collector", Bool, "true", IS_CHOSEN),
     IgnoredFlag::new("enable-hostpath-provisioner", Bool, "false", NO_HOST_PATHS),
     IgnoredFlag::new("enable-leader-migration", Bool, "false", NO_MIGRATION),
     IgnoredFlag::new("enable-taint-manager", Bool, "true", BY_TAINTS).deprecated(),
     IgnoredFlag::new("external-cloud-volume-plugin", Text, "", NO_CLOUD),
-    IgnoredFlag::new(
-        "flex-volume-plugin-dir",
-        Text,
-        "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
-        NO_PLUGINS,
-    ),
     IgnoredFlag::new("horizontal-pod-autoscaler-downscale-delay", Duration, "5m0s", OLD_DELAY).deprecated(),
     IgnoredFlag::new("horizontal-pod-autoscaler-upscale-delay", Duration, "3m0s", OLD_DELAY).deprecated(),
     IgnoredFlag::new(

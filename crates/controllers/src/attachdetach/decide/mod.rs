@@ -7,7 +7,7 @@
 //! unused                                   remove it from the node's status, then detach
 //! ```
 
-use super::csi::Volume;
+use super::attachable_volume::AttachableVolume;
 use api::core::v1::PersistentVolumeSpec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,8 +15,8 @@ use std::time::Duration;
 /// A volume that pods of a node use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DesiredVolume {
-    pub volume: Volume,
-    /// The name of the PersistentVolume.
+    pub volume: AttachableVolume,
+    /// The name of the PersistentVolume, or that in the pod.
     pub object: String,
     /// The PersistentVolume itself, if it is made from a volume in a pod.
     pub inline: Option<Box<PersistentVolumeSpec>>,
@@ -41,7 +41,7 @@ pub struct AttachmentState {
 pub struct Node {
     /// `status.volumesAttached`.
     pub volumes_attached: Vec<String>,
-    /// The attachments of `status.volumesInUse`.
+    /// The attachments of `status.volumesInUse`: unique names of volumes that have no objects.
     pub in_use: BTreeSet<String>,
     pub ready: bool,
     pub out_of_service: bool,

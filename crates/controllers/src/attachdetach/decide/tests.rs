@@ -1,10 +1,11 @@
+use super::super::csi::Volume;
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(360);
 
 fn desired(exclusive: bool, elsewhere: &[&str]) -> DesiredVolume {
     DesiredVolume {
-        volume: Volume { driver: "d".to_owned(), handle: "h".to_owned() },
+        volume: AttachableVolume::Csi(Volume { driver: "d".to_owned(), handle: "h".to_owned() }),
         object: "v".to_owned(),
         inline: None,
         exclusive,

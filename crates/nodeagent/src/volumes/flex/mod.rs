@@ -1,86 +1,144 @@
-//! FlexVolume: programs that mount volumes, below `volumePluginDir`.
+//! FlexVolume: programs that mount volumes, below `volumePluginDir`. [`client::flex_volume`] has the calls.
+//!
+//! A volume of a program that attaches is attached to the node by the attach/detach controller, or by the agent where
+//! `enableControllerAttachDetach` is false; then its device is mounted once on the node, and the volume for each pod:
 //!
 //! ```text
-//! <volumePluginDir>/<vendor>~<driver>/<driver> init
-//! <volumePluginDir>/<vendor>~<driver>/<driver> mount <directory> <options as JSON>
-//! <volumePluginDir>/<vendor>~<driver>/<driver> unmount <directory>
+//! plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<volume>   the device, for all pods
+//! pods/<uid>/volumes/<vendor>~<driver>/<volume>                        the volume, for one pod
 //! ```
 //!
-//! A program prints JSON: `{"status": "Success"}`, `Failure` with a message, or `Not supported`. Programs that attach
-//! volumes to nodes are refused: no controller runs them.
+//! The directories are all that an agent needs to know after a restart.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `driver` | the programs, and calls to them |
 //! | `volume` | a volume of a pod as its objects describe it, and its options |
+//! | `device` | volumes that are attached: their devices on the node |
+//! | `device_table` | those devices, with the pods that use them |
+//! | `format` | devices that the agent formats and mounts itself |
 
-mod driver;
+mod device;
+mod device_table;
+mod format;
 #[cfg(test)]
 mod tests;
 mod volume;
 
 pub use volume::FlexVolume;
 
-use super::mounts::MountedVolume;
+use super::csi::StorageApi;
+use super::csi::mount_error::{MountError, Operation};
+use super::mounts::{MountedVolume, UsageSource};
 use super::ownership::set_group;
 use crate::filesystem::Filesystem;
 use crate::objects::ObjectSource;
-use driver::{CallError, FlexDrivers};
+use client::flex_volume::{CallError, DriverCapabilities, FlexDrivers};
+use device_table::DeviceTable;
 use names::node::CSI_DIRECTORY;
 use outbound::io_text;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The mode of a new directory at which a volume is mounted, less the mask of the process.
 const NEW_MODE: u32 = 0o750;
 
+/// What the volumes are made from.
+pub struct FlexOptions {
+    /// The directory of the programs.
+    pub directory: PathBuf,
+    /// The directory of the agent.
+    pub root: PathBuf,
+    pub node_name: String,
+    pub filesystem: Arc<dyn Filesystem>,
+    pub objects: Arc<dyn ObjectSource>,
+    pub api: Arc<dyn StorageApi>,
+    /// Whether a controller attaches volumes.
+    pub has_controlled_attach: bool,
+}
+
 /// The volumes of programs.
 pub struct FlexVolumes {
+    options: FlexOptions,
     drivers: FlexDrivers,
-    filesystem: Arc<dyn Filesystem>,
-    objects: Arc<dyn ObjectSource>,
+    table: Mutex<DeviceTable>,
+    /// Pods that wait for an attachment.
+    waiting: Mutex<BTreeSet<String>>,
+    /// Receives the volumes that must not be detached.
+    in_use: OnceLock<Box<dyn Fn(Vec<String>) + Send + Sync>>,
+    /// Receives pods whose volumes may be mounted now.
+    changed: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+}
+
+impl FlexVolume {
+    fn failed(&self, operation: Operation, why: impl Display) -> MountError {
+        MountError::failed(operation, false, &self.source.name, why)
+    }
 }
 
 impl FlexVolumes {
-    pub fn new(directory: &Path, filesystem: Arc<dyn Filesystem>, objects: Arc<dyn ObjectSource>) -> Self {
-        FlexVolumes { drivers: FlexDrivers::new(directory), filesystem, objects }
+    /// Reads the devices that agents before this one have left.
+    pub fn new(options: FlexOptions) -> Self {
+        FlexVolumes {
+            drivers: FlexDrivers::new(&options.directory),
+            table: Mutex::new(DeviceTable::read(&options.root)),
+            options,
+            waiting: Mutex::default(),
+            in_use: OnceLock::new(),
+            changed: OnceLock::new(),
+        }
     }
 
     pub fn has_driver(&self, volume: &FlexVolume) -> bool {
-        self.drivers.program(&volume.driver).is_ok()
+        self.drivers.program(&volume.source.driver).is_ok()
     }
 
-    /// Mounts a volume in the directory of volumes of its pod. It may be there already. The error is the text of an event.
-    pub async fn mount(&self, volume: &FlexVolume, directory: &Path) -> Result<MountedVolume, String> {
-        let name = &volume.spec_name;
+    /// Mounts a volume in the directory of volumes of its pod. It may be there already.
+    pub async fn mount(
+        &self,
+        uid: &str,
+        volume: &FlexVolume,
+        directory: &Path,
+    ) -> Result<MountedVolume, MountError> {
+        let capabilities = self.drivers.capabilities(&volume.source.driver).await;
+        let capabilities = capabilities.map_err(|why| volume.failed(Operation::Publish, why))?;
         let path = volume.path(directory);
-        let mounted = self.set_up(volume, &path).await;
-        mounted.map_err(|why| format!("MountVolume.SetUp failed for volume {name:?} : {why}"))?;
-        Ok(MountedVolume::new(path, volume.is_readonly, !volume.is_readonly))
+        let device = match capabilities.attaches {
+            true => self.mount_device(uid, volume, &path).await?,
+            false => None,
+        };
+        let mounted = self.set_up(volume, &path, device.as_deref(), capabilities).await;
+        mounted.map_err(|why| volume.failed(Operation::Publish, why))?;
+        let is_readonly = volume.source.is_readonly;
+        let usage = if capabilities.has_metrics { UsageSource::Filesystem } else { UsageSource::None };
+        let is_labelled = capabilities.takes_labels && !is_readonly;
+        Ok(MountedVolume { usage, ..MountedVolume::new(path, is_readonly, is_labelled) })
     }
 
-    async fn set_up(&self, volume: &FlexVolume, path: &Path) -> Result<(), String> {
-        let capabilities = self.drivers.capabilities(&volume.driver).await.map_err(|why| why.to_string())?;
-        if capabilities.attaches {
-            return Err(format!(
-                "FlexVolume driver {:?} attaches volumes, which is not supported",
-                volume.driver
-            ));
-        }
-        self.filesystem.create_dir_all(path, NEW_MODE).map_err(|why| io_text(&why))?;
-        if self.filesystem.is_mount_point(path).map_err(|why| io_text(&why))? {
+    async fn set_up(
+        &self,
+        volume: &FlexVolume,
+        path: &Path,
+        device: Option<&Path>,
+        capabilities: DriverCapabilities,
+    ) -> Result<(), String> {
+        let filesystem = &self.options.filesystem;
+        filesystem.create_dir_all(path, NEW_MODE).map_err(|why| io_text(&why))?;
+        if filesystem.is_mount_point(path).map_err(|why| io_text(&why))? {
             return Ok(());
         }
-        let mounted = self.call_mount(volume, path).await;
+        let mounted = self.call_mount(volume, path, device).await;
         if mounted.is_err() {
             // a directory with something in it stays
-            let _ = self.filesystem.remove_dir(path);
+            let _ = filesystem.remove_dir(path);
         }
         mounted?;
-        match volume.group.filter(|_| capabilities.takes_group && !volume.is_readonly) {
+        match volume.group.filter(|_| capabilities.takes_group && !volume.source.is_readonly) {
             Some((group, policy)) => {
-                let (filesystem, path) = (self.filesystem.clone(), path.to_owned());
+                let (filesystem, path) = (filesystem.clone(), path.to_owned());
                 let work = move || set_group(&path, group, false, policy, &*filesystem);
                 let done = tokio::task::spawn_blocking(work).await;
                 done.map_err(|why| why.to_string())?.map_err(|why| io_text(&why))
@@ -89,11 +147,21 @@ impl FlexVolumes {
         }
     }
 
-    async fn call_mount(&self, volume: &FlexVolume, path: &Path) -> Result<(), String> {
-        let options = volume.options(&*self.objects).await?;
-        let path = path.to_string_lossy();
-        let called = self.drivers.call(&volume.driver, &["mount", &path, &options]).await;
-        called.map(drop).map_err(|why| why.to_string())
+    async fn call_mount(
+        &self,
+        volume: &FlexVolume,
+        path: &Path,
+        device: Option<&Path>,
+    ) -> Result<(), String> {
+        let options = volume.options(&*self.options.objects).await?;
+        let target = path.to_string_lossy();
+        match (self.drivers.call(&volume.source.driver, &["mount", &target, &options]).await, device) {
+            (Ok(_), _) => Ok(()),
+            (Err(CallError::NotSupported), Some(device)) => {
+                self.options.filesystem.bind(device, path, false).map_err(|why| io_text(&why))
+            }
+            (Err(why), _) => Err(why.to_string()),
+        }
     }
 
     /// Has programs unmount the volumes of a pod. A volume whose program is gone, or cannot do it, is left to the caller.

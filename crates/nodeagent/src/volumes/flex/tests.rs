@@ -1,7 +1,11 @@
+use super::{FlexOptions, FlexVolumes};
+use crate::filesystem::Filesystem;
 use crate::filesystem::testing::FakeFilesystem;
 use crate::objects::testing::{FixedObjects, object};
-use crate::volumes::VolumeManager;
-use api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
+use crate::volumes::csi::testing::FixedStorage;
+use crate::volumes::mounts::UsageSource;
+use crate::volumes::{MountedVolume, VolumeManager};
+use api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use env::Simulated;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -18,7 +22,23 @@ unmount) rm -f "$2/options"; echo '{"status":"Success"}';;
 *) echo '{"status":"Not supported"}'; exit 1;;
 esac
 "#;
+/// Attaches, and tells nothing of how.
 const ATTACHER: &str = "#!/bin/sh\necho '{\"status\":\"Success\"}'\n";
+/// Attaches, and records its calls. Without the file `full` it leaves mounts to the agent.
+const DISK: &str = r#"#!/bin/sh
+dir=$(dirname "$0")
+case "$1" in
+init) echo '{"status":"Success","capabilities":{"supportsMetrics":true,"selinuxRelabel":false}}'; exit;;
+attach) echo "attach $3" >> "$dir/calls"; echo '{"status":"Success","device":"/dev/own"}'; exit;;
+waitforattach) echo "waitforattach $2" >> "$dir/calls"; echo '{"status":"Success","device":"/dev/waited"}'; exit;;
+mountdevice) echo "mountdevice $(basename "$2") $3" >> "$dir/calls";;
+unmountdevice) echo "unmountdevice $(basename "$2")" >> "$dir/calls";;
+detach) echo "detach $2 $3" >> "$dir/calls";;
+mount|unmount) echo "$1" >> "$dir/calls";;
+esac
+[ "$1" = getvolumename ] || [ "$1" = detach ] || [ -e "$dir/full" ] && echo '{"status":"Success"}' && exit
+echo '{"status":"Not supported"}'; exit 1
+"#;
 const BROKEN: &str = r#"#!/bin/sh
 [ "$1" = init ] && echo '{"status":"Success","Capabilities":{"attach":false}}' && exit
 echo '{"status":"Failure","message":"no disk"}'; exit 1
@@ -27,18 +47,61 @@ echo '{"status":"Failure","message":"no disk"}'; exit 1
 struct Fixture {
     dir: tempfile::TempDir,
     objects: Arc<FixedObjects>,
+    storage: Arc<FixedStorage>,
+    filesystem: Arc<FakeFilesystem>,
     volumes: VolumeManager,
+    flex: Arc<FlexVolumes>,
 }
 
 impl Fixture {
     fn new() -> Self {
+        Fixture::attaching(true)
+    }
+
+    fn attaching(has_controlled_attach: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let objects: Arc<FixedObjects> = Arc::default();
-        let filesystem = Arc::new(FakeFilesystem::default());
+        let (objects, storage) = (Arc::default(), Arc::default());
+        Fixture::start(dir, objects, storage, Arc::default(), has_controlled_attach)
+    }
+
+    fn start(
+        dir: tempfile::TempDir,
+        objects: Arc<FixedObjects>,
+        storage: Arc<FixedStorage>,
+        filesystem: Arc<FakeFilesystem>,
+        has_controlled_attach: bool,
+    ) -> Self {
+        let root = dir.path().join("root");
         let world = Simulated::new(1_700_000_000, 1);
-        let volumes = VolumeManager::new(&dir.path().join("root"), filesystem, objects.clone(), world);
-        volumes.set_flex_directory(&dir.path().join("exec"));
-        Fixture { dir, objects, volumes }
+        let flex = Arc::new(FlexVolumes::new(FlexOptions {
+            directory: dir.path().join("exec"),
+            root: root.clone(),
+            node_name: "n1".to_owned(),
+            filesystem: filesystem.clone(),
+            objects: objects.clone(),
+            api: storage.clone(),
+            has_controlled_attach,
+        }));
+        let volumes = VolumeManager::new(&root, filesystem.clone(), objects.clone(), world);
+        volumes.set_flex(flex.clone());
+        Fixture { dir, objects, storage, filesystem, volumes, flex }
+    }
+
+    /// Another agent on the same machine.
+    fn restarted(self, has_controlled_attach: bool) -> Self {
+        Fixture::start(self.dir, self.objects, self.storage, self.filesystem, has_controlled_attach)
+    }
+
+    fn set_node(&self, in_use: &str, attached: &str) {
+        let node: Node = object(&format!(
+            r#"{{"metadata":{{"name":"n1"}},"status":{{"volumesInUse":[{in_use}],"volumesAttached":[{attached}]}}}}"#
+        ));
+        *self.storage.node.lock() = Some(Arc::new(node));
+    }
+
+    /// The volumes that the agent reports in use.
+    fn in_use(&self) -> Vec<String> {
+        self.flex.table.lock().devices.keys().cloned().collect()
     }
 
     /// Writes a program. Another process does it: this one may start programs of other tests meanwhile, and a program that
@@ -58,6 +121,13 @@ impl Fixture {
 
     fn calls(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("exec/v~d/calls")).unwrap_or_default().replace('\n', " ")
+    }
+
+    /// The calls since the last time.
+    fn new_calls(&self) -> String {
+        let calls = self.calls().trim_end().to_owned();
+        let _ = std::fs::remove_file(self.dir.path().join("exec/v~d/calls"));
+        calls
     }
 }
 
@@ -139,10 +209,9 @@ async fn programs_that_cannot_mount_are_reported() {
         fixture.mount(&pod("u", &format!(r#""flexVolume":{{"driver":"{driver}"}}"#))).await.unwrap_err()
     };
     let failed = "MountVolume.SetUp failed for volume \"v\" : ";
-    assert_eq!(
-        error("v/attacher").await,
-        format!("{failed}FlexVolume driver \"v/attacher\" attaches volumes, which is not supported")
-    );
+    // no controller says that the volume is attached
+    let waiting = fixture.volumes.mount_all(&pod("u", r#""flexVolume":{"driver":"v/attacher"}"#)).await;
+    assert_eq!(waiting.unwrap_err().notes, []);
     assert_eq!(
         error("v/broken").await,
         format!("{failed}mount command failed, status: Failure, reason: no disk")
@@ -151,4 +220,86 @@ async fn programs_that_cannot_mount_are_reported() {
         let message = error(absent).await;
         assert!(message.ends_with("err=no volume plugin matched"), "{absent}: {message}");
     }
+}
+
+const DISK_VOLUME: &str = r#""flexVolume":{"driver":"v/d","fsType":"ext4"}"#;
+
+impl Fixture {
+    async fn mounted(&self, uid: &str) -> MountedVolume {
+        self.volumes.mount_all(&pod(uid, DISK_VOLUME)).await.unwrap().mounts["v"].clone()
+    }
+
+    fn set_full(&self) {
+        std::fs::write(self.dir.path().join("exec/v~d/full"), "").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_volume_that_a_controller_attaches_is_awaited() {
+    let fixture = Fixture::new();
+    fixture.install("d", DISK);
+    fixture.set_full();
+    let waits =
+        async || fixture.volumes.mount_all(&pod("a", DISK_VOLUME)).await.unwrap_err().notes.is_empty();
+    assert!(waits().await);
+    assert_eq!(fixture.in_use(), ["v/d/v"]);
+    // attached, but the node does not say yet that it is in use: it may be detached again
+    let attached = r#"{"name":"v/d/v","devicePath":"/dev/disk"}"#;
+    fixture.set_node("", attached);
+    assert!(waits().await);
+    assert_eq!(fixture.new_calls(), "");
+    fixture.set_node(r#""v/d/v""#, attached);
+    let mounted = fixture.mounted("a").await;
+    assert_eq!(fixture.new_calls(), "waitforattach /dev/disk mountdevice v /dev/waited mount");
+    assert_eq!((mounted.usage, mounted.is_managed), (UsageSource::Filesystem, false));
+    // the device is there for the second pod
+    fixture.mounted("b").await;
+    assert_eq!(fixture.new_calls(), "mount");
+    let device = fixture.dir.path().join("root/plugins/kubernetes.io/flexvolume/v/d/mounts/v");
+    fixture.filesystem.bind(fixture.dir.path(), &device, false).unwrap();
+    fixture.volumes.unmount_all("a").await.unwrap();
+    assert_eq!(fixture.new_calls(), "unmount");
+    // a later agent knows the device and the pod that uses it
+    let fixture = fixture.restarted(true);
+    assert_eq!(fixture.in_use(), ["v/d/v"]);
+    fixture.volumes.remove_unused().await;
+    assert_eq!(fixture.new_calls(), "");
+    fixture.volumes.unmount_all("b").await.unwrap();
+    assert_eq!(fixture.new_calls(), "unmount unmountdevice v");
+    assert_eq!(fixture.in_use(), [""; 0]);
+    assert!(!device.exists());
+}
+
+#[tokio::test]
+async fn the_agent_attaches_where_no_controller_does() {
+    let fixture = Fixture::attaching(false);
+    fixture.install("d", DISK);
+    fixture.set_full();
+    fixture.mounted("a").await;
+    let mounted = "attach n1 waitforattach /dev/own mountdevice v /dev/waited mount";
+    assert_eq!(fixture.new_calls(), mounted);
+    let fixture = fixture.restarted(false);
+    fixture.volumes.unmount_all("a").await.unwrap();
+    assert_eq!(fixture.new_calls(), "unmount detach v n1");
+    fixture.mounted("a").await;
+    assert_eq!(fixture.new_calls(), mounted);
+}
+
+#[tokio::test]
+async fn a_program_that_leaves_mounts_to_the_agent_gets_them() {
+    let fixture = Fixture::attaching(false);
+    fixture.install("d", DISK);
+    // the device does not exist: it is not formatted, and the pod gets no empty directory in its place
+    let error = fixture.volumes.mount_all(&pod("a", DISK_VOLUME)).await.unwrap_err();
+    assert!(
+        error.notes[0].message.starts_with("MountVolume.MountDevice failed for volume \"v\" : "),
+        "{error:?}"
+    );
+    let device = fixture.dir.path().join("root/plugins/kubernetes.io/flexvolume/v/d/mounts/v");
+    fixture.filesystem.mount_device("/dev/waited".as_ref(), &device, "ext4", false).unwrap();
+    let path = fixture.mounted("a").await.host_path;
+    let mounts = fixture.filesystem.mounts.lock().clone();
+    assert_eq!(mounts[&path], format!("bind {} false", device.display()));
+    fixture.volumes.unmount_all("a").await.unwrap();
+    assert!(fixture.filesystem.mounts.lock().is_empty() && !device.exists());
 }
