@@ -47,6 +47,16 @@ impl NetlinkError {
         self.is_any(&[Errno::NODEV, Errno::NOENT, Errno::SRCH, Errno::ADDRNOTAVAIL])
     }
 
+    /// Whether the kernel has no driver for what was requested.
+    pub fn is_unsupported(&self) -> bool {
+        self.is_any(&[Errno::OPNOTSUPP])
+    }
+
+    /// Whether the kernel knows what was requested, and refused a value of it.
+    pub fn is_refused_value(&self) -> bool {
+        self.is_any(&[Errno::INVAL, Errno::RANGE])
+    }
+
     /// Whether no route leads to an address.
     fn is_unreachable(&self) -> bool {
         self.is_any(&[Errno::NETUNREACH, Errno::HOSTUNREACH, Errno::ACCESS, Errno::INVAL])

@@ -31,6 +31,11 @@ pub fn write(own: &NodeNetwork, nodes: &[NodeNetwork]) -> Result<(), Error> {
     if batch.is_empty() { Ok(()) } else { connection.commit(&batch) }
 }
 
+/// The table of a node with these ranges, and no others.
+pub fn table_of_ranges(ranges: &[Network]) -> Table {
+    table(&NodeNetwork { name: String::new(), addresses: Vec::new(), ranges: ranges.to_vec() }, &[])
+}
+
 fn prefix(network: &Network) -> Prefix {
     Prefix::new(network.base(), network.prefix())
 }

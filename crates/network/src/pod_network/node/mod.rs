@@ -12,7 +12,8 @@ mod masquerade;
 mod plan;
 mod routes;
 
-pub use configuration::CniPaths;
+pub use configuration::{CniPaths, other_configuration};
+pub(crate) use masquerade::table_of_ranges as masquerade_table;
 
 use super::attachments::AttachmentsFile;
 use super::host_ports;
