@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Sockets of runtimes, in the order in which they are tried.
-const ENDPOINTS: [&str; 3] =
+pub const ENDPOINTS: [&str; 3] =
     ["/run/containerd/containerd.sock", "/run/crio/crio.sock", "/var/run/cri-dockerd.sock"];
 
 /// The first usual endpoint of a runtime that exists.

@@ -33,9 +33,10 @@ mod start_error;
 mod storage;
 mod tracer;
 
-pub use connection::endpoint as runtime_endpoint;
+pub use connection::{ENDPOINTS as RUNTIME_ENDPOINTS, endpoint as runtime_endpoint};
 pub use http::StatsParts;
 pub use identity::{ClientConnection, connect};
+pub use node::thresholds as eviction_thresholds;
 pub use parts::{Clients, Parts, Supervisor};
 pub use tracer::tracer;
 

@@ -31,7 +31,7 @@ const CONFIGURATIONS: &str = "/etc/cni/net.d";
 const PLUGINS: &str = "/opt/cni/bin";
 
 /// The folder of the plugin's record. It is empty after a restart of the machine, as pods have no links then.
-const STATE: &str = "/run/pintle/pods";
+pub const STATE: &str = "/run/pintle/pods";
 
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time before a start that failed is repeated.
@@ -69,14 +69,16 @@ pub async fn run(client: Client, node: String, endpoint: &str, world: &World) {
 /// The folders of the container runtime.
 async fn runtime_directories(endpoint: &str) -> anyhow::Result<CniDirectories> {
     let runtime = CriRuntime::new(endpoint, None, Some(RUNTIME_TIMEOUT), None)?;
-    let directories = runtime.cni_directories().await.context("the container runtime does not answer")?;
-    Ok(directories.unwrap_or_else(|| CniDirectories {
-        configurations: PathBuf::from(CONFIGURATIONS),
-        plugins: PathBuf::from(PLUGINS),
-    }))
+    let settings = runtime.settings().await.context("the container runtime does not answer")?;
+    Ok(settings.cni.unwrap_or_else(usual_directories))
 }
 
-fn cni_paths(directories: CniDirectories, state: PathBuf) -> anyhow::Result<CniPaths> {
+/// The folders of a runtime that does not tell its own.
+pub fn usual_directories() -> CniDirectories {
+    CniDirectories { configurations: PathBuf::from(CONFIGURATIONS), plugins: PathBuf::from(PLUGINS) }
+}
+
+pub fn cni_paths(directories: CniDirectories, state: PathBuf) -> anyhow::Result<CniPaths> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let CniDirectories { configurations, plugins } = directories;
     Ok(CniPaths { configurations, plugins, program, state })

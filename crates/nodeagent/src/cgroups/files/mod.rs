@@ -68,6 +68,25 @@ impl CgroupFiles {
         matches!(self, CgroupFiles::V2(_))
     }
 
+    /// The controllers of [`CONTROLLERS`] that the machine lacks. Without huge pages there is no controller of them.
+    pub fn missing_controllers(&self) -> Vec<&'static str> {
+        let present: Vec<String> = match self {
+            CgroupFiles::V1(hierarchies) => hierarchies.keys().cloned().collect(),
+            CgroupFiles::V2(root) => {
+                let text = std::fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+                text.split_whitespace().map(str::to_owned).collect()
+            }
+        };
+        let is_missing = |it: &&str| *it != "hugetlb" && !present.iter().any(|name| name == *it);
+        CONTROLLERS.iter().copied().filter(is_missing).collect()
+    }
+
+    /// Where the hierarchies with controllers are mounted.
+    pub fn roots(&self) -> Vec<PathBuf> {
+        let all = self.directories("/").into_iter();
+        all.filter(|(name, _)| *name != UNIFIED).map(|(_, directory)| directory).collect()
+    }
+
     /// The directories of a cgroup, by controller.
     fn directories(&self, path: &str) -> Vec<(&str, PathBuf)> {
         let inside = path.trim_start_matches('/');

@@ -29,6 +29,20 @@ fn mount_tables_name_the_hierarchies() {
     assert_eq!(CgroupFiles::from_mount_table(""), None);
 }
 
+#[test]
+fn controllers_that_the_machine_lacks_are_named() {
+    let hybrid = CgroupFiles::from_mount_table(HYBRID).unwrap();
+    assert_eq!(hybrid.missing_controllers(), ["pids", "cpuset"]);
+    let roots: Vec<PathBuf> =
+        ["cpu", "memory", "systemd"].map(|it| PathBuf::from(format!("/sys/fs/cgroup/{it}/"))).into();
+    assert_eq!(hybrid.roots(), roots);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("cgroup.controllers"), "cpuset cpu io pids\n").unwrap();
+    let unified = CgroupFiles::V2(folder.path().to_owned());
+    assert_eq!(unified.missing_controllers(), ["memory"]);
+    assert_eq!(unified.roots(), [folder.path().join("")]);
+}
+
 fn limits() -> CgroupLimits {
     CgroupLimits {
         cpu_shares: Some(307),

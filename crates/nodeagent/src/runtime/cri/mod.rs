@@ -3,14 +3,14 @@
 //! Every call has a timeout. The events of the runtime are those of the CRI, or those of containerd where its version
 //! has none in the CRI.
 
-mod cni_directories;
 mod connection;
 mod convert;
 mod events;
+mod settings;
 mod streaming;
 
-pub use cni_directories::CniDirectories;
 pub use connection::CriRuntime;
+pub use settings::{CniDirectories, RuntimeSettings};
 
 use super::*;
 use futures_util::FutureExt;
