@@ -14,7 +14,8 @@ use crate::deployment_mode::DeploymentMode;
 use crate::dns::{Dns, DnsFlags};
 use crate::flags::{self, ParseError, ParsedLine};
 use crate::options::{
-    Apiserver, ControllerManager, Controllers, Join, LeaderElection, Leave, Network, Scheduler, Token,
+    Apiserver, CHECK_EXAMPLES, COMPLETION_EXAMPLES, CheckArgs, CompletionArgs, ControllerManager,
+    Controllers, Join, LeaderElection, Leave, ManArgs, Network, Scheduler, Token,
 };
 use crate::snapshot::{MigrateArgs, SnapshotArgs};
 
@@ -57,7 +58,9 @@ Examples:
   pintle leave --help        take it out again
   pintle convert --help      convert objects between JSON, YAML and protobuf
   pintle snapshot --help     save and restore all objects
-  pintle migrate --help      from the embedded store to an etcd, and back";
+  pintle migrate --help      from the embedded store to an etcd, and back
+  pintle check               what this machine lacks for running pods
+  pintle completion --help   completions for your shell";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -99,6 +102,14 @@ pub enum Command {
     Snapshot(SnapshotArgs),
     /// Move all objects between the embedded store and an etcd
     Migrate(Box<MigrateArgs>),
+    /// Say what this machine lacks for running pods, and how to get it
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// Print the completions of a shell
+    #[command(after_help = COMPLETION_EXAMPLES)]
+    Completion(CompletionArgs),
+    /// Write the manual pages
+    Man(ManArgs),
     /// Print the version
     Version,
 }

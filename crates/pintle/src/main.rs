@@ -6,10 +6,11 @@
 //!
 //! Layers, from the bottom: `flags` (syntax), `options` (flags to configuration), `cli` (commands), `server_config`,
 //! then the commands (`up`, `controller_manager`, `scheduler`, `node_agent`, `pod_network`, `service_proxy`, `dns`, `token`,
-//! `join`, `leave`, `snapshot`, `convert`). This file connects them.
+//! `join`, `leave`, `snapshot`, `convert`, `check`, `manual`). This file connects them.
 
 mod admin_client;
 mod bootstrap;
+mod check;
 mod cli;
 mod cni_plugin;
 mod component_port;
@@ -28,6 +29,7 @@ mod kubeconfig;
 mod leave;
 mod log_output;
 mod logs;
+mod manual;
 mod node_agent;
 mod options;
 mod pki;
@@ -76,7 +78,7 @@ fn run(cli: Cli) -> ExitCode {
         return service_proxy::run(&args.arguments);
     }
     match dispatch(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             let problems = match error.downcast::<InvalidConfig>() {
                 Ok(InvalidConfig(several)) => several,
@@ -116,12 +118,24 @@ fn config_errors(command: &Command) -> Vec<String> {
         | Command::Token(_)
         | Command::Join(_)
         | Command::Leave(_)
+        | Command::Check(_)
+        | Command::Completion(_)
+        | Command::Man(_)
         | Command::Version => return Vec::new(),
     };
     read.err().map(|InvalidConfig(errors)| errors).unwrap_or_default()
 }
 
-fn dispatch(cli: Cli) -> anyhow::Result<()> {
+/// Runs a command. Only `check` has a status that is no error.
+fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    if let Command::Check(args) = &cli.command {
+        let is_ready = check::check(args, world::real()?)?;
+        return Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    run_command(cli).map(|()| ExitCode::SUCCESS)
+}
+
+fn run_command(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Version => {
             let _ = writeln!(stdout(), "{}", cli::version());
@@ -139,6 +153,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Leave(args) => threads::single()?.block_on(leave::leave(args, world::real()?)),
         // run before, because their errors have a form of their own
         Command::Nodeagent(_) | Command::Proxy(_) => Ok(()),
+        // run before, because of its status
+        Command::Check(_) => Ok(()),
+        Command::Completion(args) => manual::completion(&args),
+        Command::Man(args) => manual::man(&args),
         Command::Up(args) => {
             let verbosity = init_log(&args.server.logs, &cli.warnings)?;
             let world = world::real()?;

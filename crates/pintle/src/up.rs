@@ -241,6 +241,9 @@ async fn run(
     let message = greeting(&server, written.as_ref(), &messages, world.elapsed().as_millis());
     let _ = stdout().write_all(message.as_bytes());
     let _ = stdout().flush();
+    if let Some(supervisor) = node_agent::supervisor() {
+        (supervisor.notify)("READY=1");
+    }
     run_until_stopped(server, running, &mut signals, written.as_ref()).await
 }
 

@@ -566,32 +566,55 @@ fn read_field(
     }
 }
 
-/// The help text: flags, and the fields that they set.
+/// A flag, for help and documentation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlagRow {
+    pub name: &'static str,
+    /// The type of the value; empty if the flag takes none.
+    pub value: &'static str,
+    pub description: String,
+}
+
+/// All flags but `--help`.
+pub fn flag_rows() -> Vec<FlagRow> {
+    const OWN: &[(&str, &str, &str)] = &[
+        (
+            "config",
+            "file",
+            "The KubeProxyConfiguration file; other flags than --hostname-override have no effect beside it",
+        ),
+        ("write-config-to", "file", "Write the whole configuration to a file and quit"),
+        ("cleanup", "", "Delete the rules of services and quit"),
+        ("master", "url", "The URL of the API server, in place of the one in the kubeconfig"),
+        ("healthz-port", "port", "Deprecated: use --healthz-bind-address"),
+        ("metrics-port", "port", "Deprecated: use --metrics-bind-address"),
+        ("v", "level", "The verbosity of the log"),
+        ("vmodule", "list", "The verbosity of modules: pattern=level,..."),
+        ("version", "", "Print the version and quit"),
+    ];
+    let own = OWN.iter().map(|&(name, value, text)| FlagRow { name, value, description: text.to_owned() });
+    let fields = ROWS.iter().filter_map(|&(path, flag, kind, default)| {
+        let default = if default.is_empty() { String::new() } else { format!(" [default: {default}]") };
+        let value = match kind {
+            Kind::Text => "text",
+            Kind::Bool => "bool",
+            Kind::Int | Kind::Float => "number",
+            Kind::Duration => "duration",
+            Kind::Texts | Kind::Switches => "list",
+        };
+        Some(FlagRow { name: flag?, value, description: format!("The field {path}{default}") })
+    });
+    own.chain(fields).collect()
+}
+
+/// The list of flags.
 pub fn help() -> String {
     let mut text =
         "The service proxy: addresses of services lead to their endpoints, by nf_tables.\n\nFlags:\n"
             .to_owned();
-    for (flag, effect) in [
-        (
-            "--config FILE",
-            "The KubeProxyConfiguration file; other flags than --hostname-override have no effect beside it",
-        ),
-        ("--write-config-to FILE", "Write the whole configuration to a file and quit"),
-        ("--cleanup", "Delete the rules of services and quit"),
-        ("--master URL", "The URL of the API server, in place of the one in the kubeconfig"),
-        ("--healthz-port PORT", "Deprecated: use --healthz-bind-address"),
-        ("--metrics-port PORT", "Deprecated: use --metrics-bind-address"),
-        ("-v, --v LEVEL", "The verbosity of the log"),
-        ("--vmodule LIST", "The verbosity of modules: pattern=level,..."),
-        ("--version", "Print the version and quit"),
-    ] {
-        text.push_str(&format!("  {flag:<40} {effect}\n"));
-    }
-    for (path, flag, kind, default) in ROWS {
-        let Some(flag) = flag else { continue };
-        let default = if default.is_empty() { String::new() } else { format!(" [default: {default}]") };
-        let flag = format!("--{flag} {}", format!("{kind:?}").to_uppercase());
-        text.push_str(&format!("  {flag:<40} The field {path}{default}\n"));
+    for FlagRow { name, value, description } in flag_rows() {
+        let flag = format!("--{name} {}", value.to_uppercase());
+        text.push_str(&format!("  {flag:<40} {description}\n"));
     }
     text
 }

@@ -146,7 +146,7 @@ fn runtime_endpoint(args: &Join) -> anyhow::Result<String> {
         Readiness::Ready { endpoint } => Ok(endpoint),
         Readiness::Missing(_) => anyhow::bail!(
             "there is no container runtime: install and start containerd, or name its socket with \
-             --container-runtime-endpoint"
+             --container-runtime-endpoint; pintle check --for join says what else is missing"
         ),
     }
 }

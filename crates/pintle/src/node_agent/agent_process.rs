@@ -7,7 +7,7 @@ use crate::host;
 use env::World;
 use metrics::Registry;
 use names::Names;
-use nodeagent::assembly::{self, Clients, Parts};
+use nodeagent::assembly::{self, Clients, Parts, RUNTIME_ENDPOINTS};
 use nodeagent::configuration::{Configuration, Flags, Loaded, StartError, load};
 use std::path::Path;
 use std::sync::Arc;
@@ -86,6 +86,16 @@ impl AgentProcess {
         })
         .await
     }
+}
+
+/// The configuration of an agent beside a server or on a machine that has joined, as far as it does not depend on them.
+pub fn configuration(data_dir: &Path, config: Option<&Path>) -> anyhow::Result<Configuration> {
+    let directory = data_dir.join("node");
+    // a runtime that is not there yet has no say in the configuration, which names one all the same
+    let mut arguments = agent_arguments(&directory, config, RUNTIME_ENDPOINTS[0]);
+    arguments.push(format!("--kubeconfig={}", directory.join("kubeconfig").display()));
+    let loaded = Flags::parse(&arguments).and_then(|it| load(&it, &known_gates(), &Names::kubernetes()));
+    loaded.map(|it| it.configuration).map_err(|why| anyhow::anyhow!("{}", why.message))
 }
 
 /// The flags of an agent that keeps its files in a directory. The kubeconfig and the certificates are not among them.

@@ -46,7 +46,9 @@ pub fn readiness(directory: Option<&Path>) -> Readiness {
     }
     match assembly::runtime_endpoint() {
         Some(endpoint) => Readiness::Ready { endpoint },
-        None => missing("there is no container runtime (/run/containerd/containerd.sock)"),
+        None => missing(
+            "there is no container runtime (/run/containerd/containerd.sock); pintle check says how to get one",
+        ),
     }
 }
 

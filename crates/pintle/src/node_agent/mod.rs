@@ -6,6 +6,7 @@ mod command;
 mod in_process;
 mod supervisor;
 
-pub use agent_process::{AgentProcess, DnsArguments, SetVerbosity, agent_arguments};
+pub use agent_process::{AgentProcess, DnsArguments, SetVerbosity, agent_arguments, configuration};
 pub use command::run;
 pub use in_process::{NodeFiles, Readiness, node_name, node_user, readiness, start};
+pub use supervisor::supervisor;
