@@ -226,6 +226,13 @@ wait_until "the end of a short token" not kube -n kube-system get secret "bootst
 refused 'does not know the token' "$url" --token "${words[4]}" --discovery-token-ca-cert-hash "$hash"
 [ "$(inside one "$binary" token list --data-dir "$scratch/one/data" | wc -l)" = 2 ] || die "token list has another length"
 
+say "pintle check on both"
+inside two "$binary" check --for join --data-dir "$scratch/two/data" --nodeagent-config "$scratch/two/agent.yaml" \
+  >"$log/check.log" || die "pintle check: $(cat "$log/check.log")"
+inside one "$binary" check --data-dir "$scratch/one/data" --nodeagent-config "$scratch/one/agent.yaml" \
+  >"$log/check.log" || die "pintle check: $(cat "$log/check.log")"
+has_line "$log/check.log" 'pintle runs here already: 127.0.0.1:6443' || die "pintle check: $(cat "$log/check.log")"
+
 say "pintle join on the second"
 join() { start two join "$binary" join --data-dir "$scratch/two/data" --nodeagent-config "$scratch/two/agent.yaml" "$@"; }
 join "$url" --token "$token" --discovery-token-ca-cert-hash "$hash"
