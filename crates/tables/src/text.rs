@@ -1,4 +1,4 @@
-//! Text of tables and trees, and the comparison of names.
+//! Text of tables and trees, the comparison of names, and text in messages.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -47,4 +47,37 @@ pub fn equal(a: &str, b: &str) -> bool {
         return a4 == b4 && a.last_chunk::<4>() == b.last_chunk::<4>();
     }
     a.iter().zip(b).all(|(a, b)| a == b)
+}
+
+/// Whether a character can be seen, or is a plain blank.
+pub fn is_printable(c: char) -> bool {
+    // a mark that only goes with a letter is seen with one
+    c == ' '
+        || c.is_ascii_graphic()
+        || !c.is_ascii() && ['a', c].iter().collect::<String>().escape_debug().count() == 2
+}
+
+/// Text in double quotes, with unprintable characters escaped as in Go, whose quotes clients know.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c if !is_printable(c) && (c as u32) < 0x10000 => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c if !is_printable(c) => out.push_str(&format!("\\U{:08x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
 }

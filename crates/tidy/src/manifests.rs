@@ -49,7 +49,7 @@ const WITHOUT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "auth",
-        &["outbound", "cache", "store", "merge", "schema", "tables"],
+        &["outbound", "cache", "store", "merge", "schema"],
         "who may do what is decided on what it is handed",
     ),
     (

@@ -181,3 +181,47 @@ async fn a_watch_of_events_that_begins_too_early_ends_with_words_of_the_store() 
         assert!(error["object"]["message"].as_str().unwrap().starts_with(words), "{error}");
     }
 }
+
+#[tokio::test]
+async fn unprintable_characters_in_messages_are_escaped_as_clients_know_them() {
+    let cluster = Cluster::start().await;
+    let cases = [
+        ("/api/v1/configmaps?labelSelector=a%01", 400, r#"Invalid value: "a\x01": name part must"#),
+        (
+            "/api/v1/configmaps?labelSelector=a%3Db%E2%80%8B",
+            400,
+            r#"Invalid value: "b\u200b": a valid label"#,
+        ),
+        ("/apis/batch/v1/jobs?fieldSelector=a%01%3Db", 400, r#"field label "a\x01" not supported for Job"#),
+    ];
+    for (path, code, expected) in cases {
+        let answer = cluster.get(path).await.code(code);
+        assert!(message(&answer).contains(expected), "{}", message(&answer));
+    }
+    let alice = tests::TestUser::Certificate(tests::authority().client("alice", "people"));
+    let cases = [
+        ("/api/v1/namespaces/a%01/pods", r#"in API group "" in the namespace "a\x01""#),
+        ("/api/v1/namespaces/a/pods/b%E2%80%8B", r#"pods "b\u200b" is forbidden: User "alice""#),
+        ("/foo/%01", r#"forbidden: User "alice" cannot get path "/foo/\x01""#),
+    ];
+    for (path, expected) in cases {
+        let answer = cluster.get(path).user(&alice).await.code(403);
+        assert!(message(&answer).contains(expected), "{}", message(&answer));
+    }
+    let reviews = "/apis/authorization.k8s.io/v1";
+    let spec = json!({"user": "u", "resourceAttributes": {"namespace": "d\u{1}"}});
+    let path = format!("{reviews}/namespaces/default/localsubjectaccessreviews");
+    let answer = cluster.post(&path, json!({"spec": spec})).await.code(422);
+    assert!(message(&answer).contains(r#"Invalid value: "d\x01": must match"#), "{}", message(&answer));
+    let spec = json!({"nonResourceAttributes": {"path": "\u{1}"}, "resourceAttributes": {"verb": "get"}});
+    let path = format!("{reviews}/selfsubjectaccessreviews");
+    let answer = cluster.post(&path, json!({"spec": spec})).await.code(422);
+    let expected = r#"authorization.NonResourceAttributes{Path:"\x01", Verb:""}"#;
+    assert!(message(&answer).contains(expected), "{}", message(&answer));
+    cluster.named(CONFIGMAPS, "c").await;
+    let patch = json!([{"op": "add", "path": "/data", "value": {}, "a\u{1}": 1}]);
+    let path = format!("{CONFIGMAPS}/c?fieldValidation=Strict");
+    let answer = cluster.request(http::Method::PATCH, &path).body(patch);
+    let answer = answer.content_type("application/json-patch+json").await.code(422);
+    assert!(message(&answer).ends_with(r#"json patch unknown field "[0].a\x01""#), "{}", message(&answer));
+}

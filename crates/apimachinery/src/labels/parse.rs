@@ -2,6 +2,7 @@
 
 use super::requirement::{Operator, Requirement};
 use schema::format;
+use schema::problem::quoted;
 
 /// Why a text is not a label selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -135,7 +136,7 @@ impl Parser {
             other => return fail(format!("found '{}', expected: identifier", other.text())),
         };
         if let Some(why) = format::qualified_name(&key).first() {
-            return fail(format!("<nil>: Invalid value: {key:?}: {why}"));
+            return fail(format!("<nil>: Invalid value: {}: {why}", quoted(&key)));
         }
         if negated {
             return Ok(Requirement::new(key, Operator::DoesNotExist, Vec::new()));
@@ -160,11 +161,12 @@ impl Parser {
             if matches!(operator, Operator::GreaterThan | Operator::LessThan) {
                 if value.parse::<i64>().is_err() {
                     return fail(format!(
-                        "values[{at}]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer"
+                        "values[{at}]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
+                        quoted(value)
                     ));
                 }
             } else if let Some(why) = format::label_value(value).first() {
-                return fail(format!("values[{at}][{key}]: Invalid value: {value:?}: {why}"));
+                return fail(format!("values[{at}][{key}]: Invalid value: {}: {why}", quoted(value)));
             }
         }
         Ok(Requirement::new(key, operator, values))

@@ -1,6 +1,7 @@
 //! One requirement of a label selector.
 
 use schema::format;
+use schema::problem::quoted;
 use std::fmt;
 
 /// One condition on labels.
@@ -46,12 +47,12 @@ impl Requirement {
     pub fn problem(&self) -> Option<String> {
         let key = &self.key;
         if let Some(problem) = format::qualified_name(key).first() {
-            return Some(format!("key: Invalid value: {key:?}: {problem}"));
+            return Some(format!("key: Invalid value: {}: {problem}", quoted(key)));
         }
         self.values.iter().enumerate().find_map(|(at, value)| {
             let problems = format::label_value(value);
             let problem = problems.first()?;
-            Some(format!("values[{at}][{key}]: Invalid value: {value:?}: {problem}"))
+            Some(format!("values[{at}][{key}]: Invalid value: {}: {problem}", quoted(value)))
         })
     }
 

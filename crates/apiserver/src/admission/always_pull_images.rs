@@ -4,6 +4,7 @@
 use super::sync_plugin::{SyncAdmission, Verdict, containers, is};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
+use schema::problem::quoted;
 use std::collections::HashSet;
 
 pub struct AlwaysPullImages;
@@ -35,7 +36,7 @@ impl SyncAdmission for AlwaysPullImages {
         other.map_or(Ok(()), |(list, at, container)| {
             let policy = container.text(&["imagePullPolicy"]);
             let path = format!("spec.{list}[{at}].imagePullPolicy");
-            Err(format!("{path}: Unsupported value: {policy:?}: supported values: \"Always\""))
+            Err(format!("{path}: Unsupported value: {}: supported values: \"Always\"", quoted(policy)))
         })
     }
 }

@@ -10,6 +10,7 @@ use auth::{Attributes, Authorizer, MASTERS};
 use env::MaybeReady;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::Value;
+use schema::problem::quoted;
 use std::sync::Arc;
 
 fn is_request(resource: &Resource) -> bool {
@@ -97,7 +98,7 @@ async fn check_permission(
     }
     Err(write.forbidden(
         Some(request),
-        &format!("user not permitted to {verb} requests with signerName {signer:?}"),
+        &format!("user not permitted to {verb} requests with signerName {}", quoted(signer)),
     ))
 }
 

@@ -10,6 +10,7 @@ use auth::{Attributes, Authorizer, User};
 use env::MaybeReady;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Subject};
 use schema::Value;
+use schema::problem::quoted;
 use std::sync::Arc;
 
 pub struct Escalation {
@@ -82,7 +83,7 @@ impl Escalation {
             return Ok(());
         }
         if !is_known {
-            return Err(ApiError::internal(format!("unsupported role reference kind: {kind:?}")));
+            return Err(ApiError::internal(format!("unsupported role reference kind: {}", quoted(kind))));
         }
         if !role.of_cluster && write.namespace.is_empty() {
             return Err(ApiError::bad_request("Namespace parameter required."));
@@ -128,9 +129,9 @@ impl Escalation {
         }
         let mut why = refusal(user, lacking);
         if !dangling.is_empty() {
-            let messages = dangling
-                .iter()
-                .map(|role| format!("{}.{} {:?} not found", role.plural(), self.rbac.group(), role.name));
+            let messages = dangling.iter().map(|role| {
+                format!("{}.{} {} not found", role.plural(), self.rbac.group(), quoted(&role.name))
+            });
             why.push_str(&format!("; resolution errors: [{}]", auth::authorize::joined(messages)));
         }
         Err(refused(&why))
@@ -147,7 +148,7 @@ fn check_name(name: &str) -> Result<(), ApiError> {
             None => return Ok(()),
         },
     };
-    Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}")))
+    Err(ApiError::bad_request(format!("Name parameter invalid: {}: {why}", quoted(name))))
 }
 
 /// The rules of cluster-admin.

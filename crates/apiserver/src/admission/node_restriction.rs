@@ -10,6 +10,7 @@ use env::MaybeReady;
 use kinds::core::pod::references::{self, ReferenceKind};
 use names::Names;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource, Subject};
+use schema::problem::quoted;
 use schema::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -56,7 +57,7 @@ impl Write<'_> {
     fn check(&self) -> CheckResult {
         let (write, node) = (self.write, self.node);
         if node.is_empty() {
-            return self.refuse(&format!("could not determine node from user {:?}", write.user.name));
+            return self.refuse(&format!("could not determine node from user {}", quoted(&write.user.name)));
         }
         let kind = &write.resource.kind;
         match (&*kind.group.stem, &*kind.plural, write.subresource) {

@@ -7,6 +7,7 @@ use auth::{Attributes, Authorizer, Decision, User};
 use env::MaybeReady;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
 use schema::Value;
+use schema::problem::quoted;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -80,7 +81,9 @@ impl OwnerReferencesPermissionEnforcement {
         let Some(resource) = resources.of_version(version).find(|one| one.kind.name == plain) else {
             return Err(format!(
                 "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {version} \
-                 Kind {kind}: no matches for kind {kind:?} in version {version:?}"
+                 Kind {kind}: no matches for kind {} in version {}",
+                quoted(kind),
+                quoted(version)
             ));
         };
         let namespace = if resource.kind.namespaced { write.namespace } else { "" };

@@ -8,6 +8,7 @@ use super::sync_plugin::is;
 use env::MaybeReady;
 use names::Names;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
+use schema::problem::quoted;
 use schema::{Map, Value, format};
 use std::collections::BTreeMap;
 
@@ -138,7 +139,7 @@ fn parse(text: &str) -> Result<Selector, String> {
         let (label, value) = (label.trim(), value.trim());
         let problems = |at: &str, text: &str, format_errors: Vec<String>| {
             (!format_errors.is_empty())
-                .then(|| format!("{at}: Invalid value: {text:?}: {}", format_errors.join("; ")))
+                .then(|| format!("{at}: Invalid value: {}: {}", quoted(text), format_errors.join("; ")))
         };
         let of_label = problems("<nil>", label, format::qualified_name(label));
         let of_value = || problems(&format!("[{label}]"), value, format::label_value(value));

@@ -14,6 +14,7 @@ use rest::metrics::Timing;
 use rest::{
     Admission, AdmissionAttributes, ApiError, Cause, Collection, Interest, Object, Operation, Resource,
 };
+use schema::problem::quoted;
 use schema::{Value, decode};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -294,7 +295,7 @@ impl Evaluation<'_> {
             return Err(format!("paramKind kind `{version}, Kind={kind}` not known"));
         };
         let object = resource.collection.cache.get(namespace, name);
-        let object = object.ok_or_else(|| format!("{} {name:?} not found", resource.kind.plural))?;
+        let object = object.ok_or_else(|| format!("{} {} not found", resource.kind.plural, quoted(name)))?;
         resource.ready(std::slice::from_ref(&object)).await.map_err(|why| why.to_string())?;
         Ok(tree(&resource.json(&object)))
     }

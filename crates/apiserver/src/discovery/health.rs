@@ -10,6 +10,7 @@ use crate::server::post_start_hooks::{Hook, Start};
 use encryption::Keyring;
 use env::World;
 use rest::options::Query;
+use schema::problem::quoted;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -270,7 +271,7 @@ pub fn respond_all(
         }
     }
     if !excluded.is_empty() {
-        let unknown: Vec<_> = excluded.iter().map(|name| format!("{name:?}")).collect();
+        let unknown: Vec<_> = excluded.iter().map(|name| quoted(name)).collect();
         text += "warn: some health checks cannot be excluded: no matches for ";
         text += &format!("{}\n", unknown.join(","));
     }

@@ -2,6 +2,7 @@
 
 use crate::serve::Body;
 use http::{Response, StatusCode, header};
+use schema::problem::quoted;
 
 pub(crate) fn text(code: u16, text: String) -> Response<Body> {
     let mut response = Response::new(Body::full(text));
@@ -23,7 +24,7 @@ pub(super) fn too_many_requests(seconds: u32, why: &str) -> Response<Body> {
 /// 500 for a failure before authorization; its text is escaped for browsers.
 pub(super) fn internal_error(uri: &http::Uri, why: &str) -> Response<Body> {
     let target = uri.path_and_query().map_or("", |it| it.as_str());
-    let message = format!("Internal Server Error: {target:?}: {why}\n");
+    let message = format!("Internal Server Error: {}: {why}\n", quoted(target));
     text(500, message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }
 

@@ -5,6 +5,7 @@ use names::Names;
 use rest::options::Query;
 use rest::{ApiError, Object, Resource};
 use schema::encode::{self, string};
+use schema::problem::quoted;
 use schema::source::{Json, Source, Token};
 use schema::table::Column;
 use schema::{Value, decode, time};
@@ -31,8 +32,9 @@ impl Include {
             "None" => Ok(Include::Nothing),
             "Object" => Ok(Include::Whole),
             other => Err(ApiError::bad_request(format!(
-                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
-                 'Object', 'None', or empty"
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', \
+                 'Object', 'None', or empty",
+                quoted(other)
             ))),
         }
     }

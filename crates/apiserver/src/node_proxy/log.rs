@@ -5,7 +5,7 @@ use rest::ApiError;
 use rest::options::Query;
 use schema::Path;
 use schema::Value;
-use schema::problem::Problem;
+use schema::problem::{Problem, quoted};
 
 /// Parameters of `pods/log`, checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -107,7 +107,7 @@ fn parse_int(text: &str) -> Result<i64, ApiError> {
         let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let why = if is_number { "value out of range" } else { "invalid syntax" };
-        ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
+        ApiError::bad_request(format!("strconv.ParseInt: parsing {}: {why}", quoted(text)))
     })
 }
 

@@ -5,7 +5,7 @@ use super::user_info::{list_of, user_of};
 use auth::{Attributes, User};
 use env::MaybeReady;
 use rest::{ApiError, Subject, VirtualRequest, VirtualResource};
-use schema::problem::{Problem, Problems, Reason};
+use schema::problem::{Problem, Problems, Reason, quoted};
 use schema::{Path, Value, encode};
 
 /// The user of a review.
@@ -103,7 +103,7 @@ impl Review {
             if attributes.is_some() && attributes_value != namespace {
                 problems.push(wrong(
                     &resource.field("namespace"),
-                    &format!("{attributes_value:?}"),
+                    &quoted(attributes_value),
                     "must match metadata.namespace",
                 ));
             }
@@ -142,7 +142,7 @@ fn wrong(path: &Path<'_>, value: &str, detail: &str) -> Problem {
 /// Attributes in upstream's debug format.
 fn debug_text(attributes: &Value) -> String {
     let (path, verb) = (attributes.text(&["path"]), attributes.text(&["verb"]));
-    format!("authorization.NonResourceAttributes{{Path:{path:?}, Verb:{verb:?}}}")
+    format!("authorization.NonResourceAttributes{{Path:{}, Verb:{}}}", quoted(path), quoted(verb))
 }
 
 fn user_in_spec(review: &Value) -> User {

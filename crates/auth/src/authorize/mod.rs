@@ -10,6 +10,7 @@ use env::MaybeReady;
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
+use tables::text::quoted;
 
 use crate::user::{MASTERS, User};
 
@@ -307,25 +308,25 @@ pub fn forbidden_message(attributes: &Attributes<'_>, reason: &str) -> String {
 }
 
 fn write_refusal(out: &mut String, attributes: &Attributes<'_>) -> std::fmt::Result {
-    let (user, verb) = (&attributes.user.name, attributes.verb);
+    let (user, verb) = (quoted(&attributes.user.name), attributes.verb);
     if !attributes.resource_request {
-        return write!(out, "forbidden: User {user:?} cannot {verb} path {:?}", attributes.path);
+        return write!(out, "forbidden: User {user} cannot {verb} path {}", quoted(attributes.path));
     }
     out.push_str(attributes.resource);
     if !attributes.api_group.is_empty() {
         write!(out, ".{}", attributes.api_group)?;
     }
     if !attributes.name.is_empty() {
-        write!(out, " {:?}", attributes.name)?;
+        write!(out, " {}", quoted(attributes.name))?;
     }
-    write!(out, " is forbidden: User {user:?} cannot {verb} resource \"{}", attributes.resource)?;
+    write!(out, " is forbidden: User {user} cannot {verb} resource \"{}", attributes.resource)?;
     if !attributes.subresource.is_empty() {
         write!(out, "/{}", attributes.subresource)?;
     }
-    write!(out, "\" in API group {:?} ", attributes.api_group)?;
+    write!(out, "\" in API group {} ", quoted(attributes.api_group))?;
     match attributes.namespace {
         "" => write!(out, "at the cluster scope"),
-        namespace => write!(out, "in the namespace {namespace:?}"),
+        namespace => write!(out, "in the namespace {}", quoted(namespace)),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::rule::{ALL, Rule, has, path_covers, quoted_list};
 use crate::user::User;
+use tables::text::quoted;
 
 /// The rules have more permissions than are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -109,8 +110,8 @@ pub fn refusal(user: &User, missing: Vec<Rule>) -> String {
     lines.sort();
     lines.dedup();
     format!(
-        "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
-        user.name,
+        "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+        quoted(&user.name),
         quoted_list(&user.groups),
         lines.join("\n")
     )

@@ -12,6 +12,7 @@ mod rule;
 use env::MaybeReady;
 use std::borrow::Cow;
 use std::sync::Arc;
+use tables::text::quoted;
 
 use arc_swap::ArcSwap;
 use names::Names;
@@ -97,7 +98,7 @@ fn quote(out: &mut String, word: &str, name: &[&str]) {
         name.iter().for_each(|part| out.push_str(part));
         out.push('"');
     } else {
-        out.push_str(&format!("{:?}", name.concat()));
+        out.push_str(&quoted(&name.concat()));
     }
 }
 
@@ -130,7 +131,7 @@ impl Rbac {
     fn problem(&self, dangling: &[&RoleRef]) -> String {
         let missing = dangling.iter().map(|role| {
             let kind = if role.of_cluster { "clusterrole" } else { "role" };
-            format!("{kind}.{} {:?} not found", self.group, role.name)
+            format!("{kind}.{} {} not found", self.group, quoted(&role.name))
         });
         joined(missing)
     }

@@ -1,6 +1,7 @@
 //! One rule of a role, and whether it allows a request.
 
 use std::fmt;
+use tables::text::quoted;
 
 use crate::authorize::Attributes;
 
@@ -78,6 +79,6 @@ impl fmt::Display for Rule {
 
 /// `["a" "b"]`.
 pub(super) fn quoted_list(list: &[String]) -> String {
-    let quoted: Vec<_> = list.iter().map(|one| format!("{one:?}")).collect();
-    format!("[{}]", quoted.join(" "))
+    let items: Vec<_> = list.iter().map(|one| quoted(one)).collect();
+    format!("[{}]", items.join(" "))
 }

@@ -12,7 +12,7 @@ use rest::hooks::{
     Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors,
     SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
 };
-use schema::problem::Problem;
+use schema::problem::{Problem, quoted};
 use schema::table::Format;
 use schema::{Path, Value, time};
 use std::collections::HashSet;
@@ -59,7 +59,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         },
         delete: DeleteHooks { orphans_dependents: true, warning: DELETE_WARNING, ..DeleteHooks::default() },
         read: ReadHooks {
-            unknown_label: Some(|label| format!("field label {label:?} not supported for Job")),
+            unknown_label: Some(|label| format!("field label {} not supported for Job", quoted(label))),
             cells: Some(cells),
             ..ReadHooks::default()
         },

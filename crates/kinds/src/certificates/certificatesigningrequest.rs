@@ -11,7 +11,7 @@ use rest::hooks::{
     Context, CreateHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, SubresourceHooks,
     Subresources, UpdateHooks, WriteHooks, replace,
 };
-use schema::problem::Problem;
+use schema::problem::{Problem, quoted};
 use schema::table::Format;
 use schema::{Map, Path, Value, time};
 use std::collections::{HashMap, HashSet};
@@ -317,7 +317,7 @@ fn dotted(text: &str, form: Format, path: &Path<'_>, out: &mut Problems) {
     let wrong =
         text.split('.').map(|label| (label, check::why(form, label))).find(|(_, why)| !why.is_empty());
     if let Some((label, why)) = wrong {
-        let problems = why.iter().map(|why| format!("validating label {label:?}: {why}"));
+        let problems = why.iter().map(|why| format!("validating label {}: {why}", quoted(label)));
         out.extend(problems.map(|why| Problem::invalid_text(path, text, &why)));
     }
 }
@@ -361,7 +361,7 @@ fn check_certificate(base64: &str) -> Result<(), String> {
     }
     for block in blocks {
         if block.label != "CERTIFICATE" {
-            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label));
+            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {}", quoted(&block.label)));
         }
         if block.has_headers {
             return Err("no PEM block headers are permitted".to_owned());

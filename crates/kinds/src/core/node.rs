@@ -7,7 +7,7 @@ use rest::hooks::{
     Context, CreateHooks, DecodeHooks, Hooks, MetadataRules, Priority, ReadHooks, RepeatedMetadataErrors,
     StorageHooks, SubresourceHooks, Subresources, UpdateHooks, WriteHooks,
 };
-use schema::problem::{Problem, Reason};
+use schema::problem::{Problem, Reason, quoted};
 use schema::{Path, Value, format};
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -165,7 +165,8 @@ fn pod_cidrs(ranges: &[Value], out: &mut Problems) {
     if let Some(range) = wrong {
         let message = format!(
             "Internal error: invalid PodCIDRs. failed to check with dual stack with error:failed to parse cidr \
-             value:{range:?} with error:invalid CIDR address: {range}"
+             value:{} with error:invalid CIDR address: {range}",
+            quoted(range)
         );
         out.push(Problem { reason: Reason::InternalError, field: path.to_string(), message });
     }

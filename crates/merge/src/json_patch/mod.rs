@@ -12,6 +12,7 @@
 use crate::error::{Error, Rejection};
 use crate::limits::{MAX_COPIED, MAX_DEPTH, MAX_OPERATIONS, MAX_SHIFTED};
 use schema::decode::STRICT_ERRORS_LIMIT;
+use schema::problem::quoted;
 use schema::{Map, Value};
 
 /// A parsed patch.
@@ -97,7 +98,7 @@ fn operation(at: usize, item: &Value, form: Form, warnings: &mut Vec<String>) ->
     for name in map.keys() {
         let known = matches!(name, "op" | "path" | "from" | "value");
         if !known && warnings.len() < STRICT_ERRORS_LIMIT {
-            warnings.push(format!("json patch unknown field {:?}", format!("[{at}].{name}")));
+            warnings.push(format!("json patch unknown field {}", quoted(&format!("[{at}].{name}"))));
         }
     }
     let text = |name: &'static str| match map.get(name) {

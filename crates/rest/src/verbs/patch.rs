@@ -11,7 +11,7 @@ use crate::verbs::update::{check_name, check_namespace};
 use merge::json_patch::Form;
 use merge::{Error, JsonPatch, document};
 use schema::decode::{DecodeError, Decoded, Numbers, TypeMeta};
-use schema::problem::{Problem, Problems};
+use schema::problem::{Problem, Problems, quoted};
 use schema::table::{Field, Shape, Type};
 use schema::{Map, Path, Value, decode, encode};
 
@@ -78,7 +78,7 @@ impl Api {
                 };
                 let fields = patched.as_map().into_iter().flat_map(Map::keys);
                 let unknown = fields.filter(|field| !is_known(field));
-                let unknown = unknown.map(|field| format!("unknown field {field:?}"));
+                let unknown = unknown.map(|field| format!("unknown field {}", quoted(field)));
                 let strict_errors = text_errors.iter().cloned().chain(unknown).collect();
                 report_strict_errors(strict_errors, validation, warnings).map_err(|why| refused(&why))?;
                 let mut nameless = Value::map();

@@ -15,6 +15,7 @@ use env::World;
 use names::Names;
 use rest::{AdmissionAttributes, Interest, Operation, Resource};
 use schema::Value;
+use schema::problem::quoted;
 
 const DEFAULT: &str = "default";
 const EPHEMERAL: &str = "ephemeralcontainers";
@@ -113,7 +114,8 @@ impl ServiceAccount {
     fn account(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Result<Value, String> {
         let (namespace, name) = (write.namespace, pod.text(&["spec", "serviceAccountName"]));
         write.api.lookup("serviceaccounts", namespace, name).ok_or_else(|| {
-            format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found")
+            let known = quoted(name);
+            format!("error looking up service account {namespace}/{name}: serviceaccount {known} not found")
         })
     }
 

@@ -268,7 +268,11 @@ fn other_kind(review: &Value, api_version: &str) -> Option<String> {
     }
     // upstream's error names its source file
     const SCHEME: &str = "pkg/runtime/scheme.go:100";
-    Some(format!("no kind {kind:?} is registered for version {version:?} in scheme {SCHEME:?}"))
+    Some(format!(
+        "no kind {} is registered for version {} in scheme {SCHEME:?}",
+        quoted(kind),
+        quoted(version)
+    ))
 }
 
 /// The error of a denial, given the webhook's status.

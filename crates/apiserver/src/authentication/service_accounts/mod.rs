@@ -251,5 +251,5 @@ impl Authenticator for Accounts {
 }
 
 fn quoted(texts: &[String]) -> String {
-    format!("[{}]", texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(" "))
+    format!("[{}]", texts.iter().map(|text| schema::problem::quoted(text)).collect::<Vec<_>>().join(" "))
 }

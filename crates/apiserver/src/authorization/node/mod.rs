@@ -14,6 +14,7 @@ use env::MaybeReady;
 use names::Names;
 use relations::Relations;
 use rest::Api;
+use schema::problem::quoted;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
@@ -169,7 +170,7 @@ impl Authorizer for Node {
         let decision = match node_of(&attributes.user.name, &attributes.user.groups) {
             None => Decision::NoOpinion("".into()),
             Some("") => {
-                Decision::NoOpinion(format!("unknown node for user {:?}", attributes.user.name).into())
+                Decision::NoOpinion(format!("unknown node for user {}", quoted(&attributes.user.name)).into())
             }
             Some(node) => match self.permits(node, attributes) {
                 Ok(()) => Decision::Allow("".into()),

@@ -6,6 +6,7 @@ use crate::{node_selection as scheduling, read, scheduling::priorityclass};
 use names::Names;
 use rest::hooks::Context;
 use schema::Value;
+use schema::problem::quoted;
 
 const PREEMPT: &str = "PreemptLowerPriority";
 
@@ -131,7 +132,7 @@ const OTHER_OVERHEAD: &str = "pod rejected: Pod's Overhead doesn't match Runtime
 fn runtime_class(object: &Value, context: &Context<'_>) -> Result<Option<Value>, String> {
     let Some(name) = read::opt_text(object, &["spec", "runtimeClassName"]) else { return Ok(None) };
     let class = (context.lookup)("runtimeclasses", "", name);
-    class.map(Some).ok_or_else(|| format!("pod rejected: RuntimeClass {name:?} not found"))
+    class.map(Some).ok_or_else(|| format!("pod rejected: RuntimeClass {} not found", quoted(name)))
 }
 
 fn scheduling_of(class: &Value, object: &mut Value) -> Result<(), String> {

@@ -6,7 +6,7 @@ use super::{host_process, seccomp, security, volume};
 use crate::check::{self, Problems};
 use crate::{node_selection as scheduling, quantities, read};
 use names::Names;
-use schema::problem::Problem;
+use schema::problem::{Problem, quoted};
 use schema::{Map, Path, Value};
 use std::collections::HashSet;
 
@@ -44,7 +44,7 @@ pub(super) fn annotations(pod: &Value, path: &Path<'_>, names: &Names, out: &mut
             out.push(Problem::invalid(
                 &path.key(key),
                 value,
-                &format!("invalid AppArmor profile name: {profile:?}"),
+                &format!("invalid AppArmor profile name: {}", quoted(profile)),
             ));
         }
     }

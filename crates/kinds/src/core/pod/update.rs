@@ -8,7 +8,7 @@ use crate::{node_selection as scheduling, read};
 use names::Names;
 use rest::error::{ApiError, Subject};
 use rest::hooks::Context;
-use schema::problem::Problem;
+use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -208,8 +208,10 @@ pub(super) fn validate_ephemeral<const PRIVILEGED: bool>(
     for was in old.items(&["spec", "ephemeralContainers"]) {
         let name = was.text(&["name"]);
         let why = match known.get(name) {
-            None => format!("existing ephemeral containers {name:?} may not be removed\n"),
-            Some(is) if *is != was => format!("existing ephemeral containers {name:?} may not be changed\n"),
+            None => format!("existing ephemeral containers {} may not be removed\n", quoted(name)),
+            Some(is) if *is != was => {
+                format!("existing ephemeral containers {} may not be changed\n", quoted(name))
+            }
             Some(_) => continue,
         };
         out.push(Problem::forbidden(&path, &why));
@@ -228,7 +230,7 @@ pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), ApiError>
     }
     match pod.text(&["spec", "nodeName"]) {
         "" => {}
-        node => return conflict(format!("pod {name} is already assigned to node {node:?}")),
+        node => return conflict(format!("pod {name} is already assigned to node {}", quoted(node))),
     }
     if !pod.items(&["spec", "schedulingGates"]).is_empty() {
         return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
