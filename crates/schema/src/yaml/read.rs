@@ -177,6 +177,8 @@ struct Reader<'t> {
     order: usize,
     repeated: Vec<(usize, String)>,
     integers: LargeIntegers,
+    /// Whether a number is not finite.
+    infinite: bool,
 }
 
 impl<'t> Reader<'t> {
@@ -191,59 +193,77 @@ impl<'t> Reader<'t> {
             order: 0,
             repeated: Vec::new(),
             integers: LargeIntegers::default(),
+            infinite: false,
         }
     }
 
     fn document(mut self) -> Result<Document, YamlError> {
         let value = self.root()?;
+        // a value that a later one has replaced does not count
+        if self.infinite
+            && let Some(formatted) = infinite(&value)
+        {
+            return Err(YamlError::new(format!("json: unsupported value: {formatted}")));
+        }
         self.repeated.sort_by_key(|(order, _)| *order);
         let repeated = self.repeated.into_iter().map(|(_, message)| message).collect();
         Ok(Document { value, repeated, integers: self.integers })
     }
 
-    /// Reads to the end of the document, so that errors after the root are found.
+    /// Reads to the end of the document. Text that cannot be parsed is reported before nodes without a meaning, wherever
+    /// they stand, as upstream parses a document before it looks at its nodes.
     fn root(&mut self) -> Result<Value, YamlError> {
-        let mut root = Value::Null;
+        let mut root = Ok(Value::Null);
         while let Some(event) = self.parser.next_event() {
             let (event, span) = event.map_err(|why| self.refused(&why))?;
-            // the line where the node begins, counted from one
-            let mut line = span.start.line();
-            let node = match event {
-                Event::Scalar(text, style, anchor, tag) => {
-                    let node = scalar(text, style, tag.as_deref(), &mut self.integers)?;
-                    self.remember(anchor, &node.value)?;
-                    node
-                }
-                Event::Alias(id) => Node { value: self.copy(id)?, merge: false },
-                Event::SequenceStart(anchor, _) => {
-                    self.push(Frame::List { anchor, line, items: Vec::new() })?;
-                    continue;
-                }
-                Event::MappingStart(anchor, _) => {
-                    self.push(Frame::Map { anchor, line, entries: Vec::new(), key: None })?;
-                    continue;
-                }
-                Event::SequenceEnd | Event::MappingEnd => {
-                    let (value, start) = self.pop()?;
-                    line = start;
-                    Node { value, merge: false }
-                }
-                Event::StreamEnd | Event::DocumentEnd => break,
-                Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
-            };
-            if let Some(whole) = self.put(node, line)? {
-                root = whole;
+            if matches!(event, Event::StreamEnd | Event::DocumentEnd) {
+                break;
+            }
+            if root.is_err() {
+                continue;
+            }
+            if self.stack.len() > self.limits.depth {
+                return Err(self.too_deep());
+            }
+            match self.read(event, span.start.line()) {
+                Ok(None) => {}
+                Ok(Some(whole)) => root = Ok(whole),
+                Err(why) => root = Err(why),
             }
         }
-        Ok(root)
+        root
     }
 
-    fn push(&mut self, frame: Frame) -> Result<(), YamlError> {
-        if self.stack.len() >= self.limits.depth {
-            return Err(YamlError::new(format!("yaml: exceeded max depth of {}", self.limits.depth)));
-        }
-        self.stack.push(frame);
-        Ok(())
+    /// Takes an event; gives the document if it is complete. `line` is where the node begins, counted from one.
+    fn read(&mut self, event: Event<'_>, mut line: usize) -> Result<Option<Value>, YamlError> {
+        let node = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let node = scalar(text, style, tag.as_deref(), &mut self.integers)?;
+                self.infinite |= infinite(&node.value).is_some();
+                self.remember(anchor, &node.value)?;
+                node
+            }
+            Event::Alias(id) => Node { value: self.copy(id)?, merge: false },
+            Event::SequenceStart(anchor, _) => {
+                self.stack.push(Frame::List { anchor, line, items: Vec::new() });
+                return Ok(None);
+            }
+            Event::MappingStart(anchor, _) => {
+                self.stack.push(Frame::Map { anchor, line, entries: Vec::new(), key: None });
+                return Ok(None);
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let (value, start) = self.pop()?;
+                line = start;
+                Node { value, merge: false }
+            }
+            _ => return Ok(None),
+        };
+        self.put(node, line)
+    }
+
+    fn too_deep(&self) -> YamlError {
+        YamlError::new(format!("yaml: exceeded max depth of {}", self.limits.depth))
     }
 
     /// The list or map that ends here, and the line where it began.
@@ -284,12 +304,12 @@ impl<'t> Reader<'t> {
         self.order += 1;
         let order = self.order;
         match self.stack.last_mut() {
-            None => return finite(node.value).map(Some),
-            Some(Frame::List { items, .. }) => items.push(finite(node.value)?),
+            None => return Ok(Some(node.value)),
+            Some(Frame::List { items, .. }) => items.push(node.value),
             Some(Frame::Map { entries, key, .. }) => match key.take() {
                 None => *key = Some(as_key(node)?),
                 Some(Key::Text { key, textual }) => {
-                    entries.push(Entry { key, textual, value: finite(node.value)?, line, order });
+                    entries.push(Entry { key, textual, value: node.value, line, order });
                 }
                 Some(Key::Merge) => merge(node.value, entries, line, order)?,
             },
@@ -311,7 +331,7 @@ impl<'t> Reader<'t> {
         };
         self.weigh(&value)?;
         if self.stack.len() + depth(&value) > self.limits.depth {
-            return Err(YamlError::new(format!("yaml: exceeded max depth of {}", self.limits.depth)));
+            return Err(self.too_deep());
         }
         Ok(value)
     }
@@ -373,7 +393,7 @@ fn meaning(plain: Plain, text: Cow<'_, str>, integers: &mut LargeIntegers) -> Re
         Plain::Bool(truth) => truth.into(),
         Plain::Int(number) => number.into(),
         Plain::Large(number) => Value::Float(integers.float(number)),
-        // keys may be infinite, values may not: that is found out where the node is put
+        // keys may be infinite, values may not: that is found out when the document is complete
         Plain::Float(number) => float_value(number),
         Plain::Timestamp | Plain::Merge | Plain::Text => text.into(),
     };
@@ -402,15 +422,16 @@ fn as_key(node: Node) -> Result<Key, YamlError> {
     Ok(Key::Text { key: Cow::Owned(key), textual })
 }
 
-/// JSON has no words for numbers that are not finite.
-fn finite(value: Value) -> Result<Value, YamlError> {
-    let formatted = match value {
-        Value::Float(number) if number.is_nan() => "NaN",
-        Value::Float(f64::INFINITY) => "+Inf",
-        Value::Float(f64::NEG_INFINITY) => "-Inf",
-        other => return Ok(other),
-    };
-    Err(YamlError::new(format!("json: unsupported value: {formatted}")))
+/// The first number that is not finite, for which JSON has no words.
+fn infinite(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::Float(number) if number.is_nan() => Some("NaN"),
+        Value::Float(f64::INFINITY) => Some("+Inf"),
+        Value::Float(f64::NEG_INFINITY) => Some("-Inf"),
+        Value::List(items) => items.iter().find_map(infinite),
+        Value::Map(map) => map.iter().find_map(|(_, value)| infinite(value)),
+        _ => None,
+    }
 }
 
 /// Adds the entries of a map, or of each map of a list, of which the first counts most.

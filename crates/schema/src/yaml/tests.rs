@@ -200,6 +200,11 @@ fn refusals_in_the_words_that_clients_know() {
         "error converting YAML to JSON: yaml: line 1: did not find expected ',' or ']'"
     );
     assert!(json("? [a]\n: b").starts_with("yaml: invalid map key"));
+    // what cannot be parsed comes before what has no meaning
+    assert_eq!(json("{\"a\"}: {\"b\": {}}}"), "yaml: did not find expected key");
+    assert_eq!(json("a: .nan\na: 1"), r#"{"a":1}"#);
+    assert_eq!(json("<<: 5\na: [b"), "yaml: line 2: did not find expected ',' or ']'");
+    assert_eq!(json("a: !!null x\nb: @c"), "yaml: line 2: found character that cannot start any token");
     assert!(parse(b"\xff\xfe", Limits::default()).is_err());
 }
 
