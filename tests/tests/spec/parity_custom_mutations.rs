@@ -235,3 +235,23 @@ async fn defaults_fit_rules_that_the_schemas_above_hide() {
         assert!(cause["field"].as_str().unwrap().ends_with("properties[outer].properties[number].default"));
     }
 }
+
+#[tokio::test]
+async fn rules_below_a_map_of_unknown_type_cannot_compare_with_old_values() {
+    let rules = json!([{"rule": "self == oldSelf"}]);
+    let list =
+        json!({"type": "array", "items": {"type": "integer", "x-kubernetes-validations": rules.clone()}});
+    let number = json!({"type": "integer", "x-kubernetes-validations": rules});
+    let spec =
+        json!({"type": "object", "x-kubernetes-map-type": "foo", "properties": {"a": number, "b": list}});
+    let cluster = Cluster::start().await;
+    let refused = cluster.post(DEFINITIONS, definition(&[version("v1", spec)])).await.code(422);
+    let causes = refused.json()["details"]["causes"].as_array().unwrap().clone();
+    // the outermost map or list is named, in both places
+    let around = "within spec.validation.openAPIV3Schema.properties[spec]";
+    let found = causes.iter().filter(|it| it["message"].as_str().unwrap().ends_with(around));
+    let fields: Vec<_> =
+        found.map(|it| it["field"].as_str().unwrap().rsplit("properties").next().unwrap()).collect();
+    let expected = ["[a].x-kubernetes-validations[0].rule", "[b].items.x-kubernetes-validations[0].rule"];
+    assert_eq!(fields, expected, "{}", refused.text());
+}

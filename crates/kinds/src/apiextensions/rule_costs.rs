@@ -93,9 +93,15 @@ fn below(
         below(more, item, &inner, &path.field("additionalProperties"), costs, out);
     }
     let at = path.field("properties");
+    let mut inner = place.within(Some(1));
+    // properties of a map of unknown type are not compared with their old values
+    if read::opt_text(schema, &["x-kubernetes-map-type"]).is_some_and(|it| it != "granular" && it != "atomic")
+    {
+        inner.uncorrelated.get_or_insert_with(|| path.to_string());
+    }
     for (name, property) in read::map(schema, &["properties"]).iter() {
         let declaration = declaration.and_then(|it| it.field(name));
-        below(property, declaration, &place.within(Some(1)), &at.key(name), costs, out);
+        below(property, declaration, &inner, &at.key(name), costs, out);
     }
     if let Some(items) = items(schema) {
         let mut inner = place.within(read::opt_int(schema, &["maxItems"]));
