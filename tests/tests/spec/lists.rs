@@ -95,6 +95,37 @@ async fn the_remaining_items_are_counted_only_without_selectors() {
     }
 }
 
+#[tokio::test]
+async fn a_full_page_is_followed_by_another_if_any_object_is_behind_it() {
+    let cluster = with_seven().await;
+    let odd = format!("{CONFIGMAPS}?limit=3&labelSelector=odd%3D1");
+    let first = cluster.read(&odd).await;
+    assert_eq!(names(&first), ["c1", "c3", "c5"]);
+    let last = cluster.read(&format!("{odd}&continue={}", token(&first))).await;
+    assert_eq!((names(&last).len(), last["metadata"].get("continue")), (0, None), "{last}");
+    // nothing is behind the last object, and a list of one name has no pages
+    for query in [
+        "limit=3&labelSelector=odd!%3D1&fieldSelector=metadata.name!%3Dc0",
+        "limit=1&fieldSelector=metadata.name%3Dc0",
+    ] {
+        let list = cluster.read(&format!("{CONFIGMAPS}?{query}")).await;
+        assert_eq!(list["metadata"].get("continue"), None, "{list}");
+    }
+}
+
+#[tokio::test]
+async fn events_are_listed_in_pages_at_version_0_too() {
+    let cluster = with_seven().await;
+    for name in ["a", "b", "c"] {
+        let object = json!({"kind": "Pod", "name": "p", "namespace": "default"});
+        cluster.create(EVENTS, json!({"metadata": {"name": name}, "involvedObject": object})).await;
+    }
+    let page = cluster.read(&format!("{EVENTS}?limit=2&resourceVersion=0")).await;
+    assert_eq!((names(&page).len(), &page["metadata"]["remainingItemCount"]), (2, &json!(1)), "{page}");
+    let whole = cluster.read(&format!("{CONFIGMAPS}?limit=2&resourceVersion=0")).await;
+    assert_eq!(names(&whole).len(), 7);
+}
+
 /// More than the five minutes for which history is kept.
 const LONG: Duration = Duration::from_secs(301);
 

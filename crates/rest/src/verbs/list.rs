@@ -35,6 +35,8 @@ impl Api {
         let collection = &resource.collection;
         let selector = resource.selector(&options.label_selector, &options.field_selector)?;
         let meta_version = self.meta_version();
+        // a list of one name is not paged
+        let is_single = selector.name().is_some() && namespace.is_empty() != resource.kind.namespaced;
         if !options.continue_token.is_empty() {
             if !options.resource_version.is_empty() {
                 parse_revision(&options.resource_version).map_err(invalid_version)?;
@@ -61,15 +63,14 @@ impl Api {
                     collection.cache.at(revision).map_err(|_| expired(&token, &meta_version))?
                 }
             };
-            let page = self.page(resource, snapshot, namespace, Some(&after), &selector, options.limit);
+            let limit = if is_single { 0 } else { options.limit };
+            let page = self.page(resource, snapshot, namespace, Some(&after), &selector, limit);
             resource.ready(&page.items).await?;
             return Ok(page);
         }
-        // a list of one name is not paged
-        let is_single = selector.name().is_some() && namespace.is_empty() != resource.kind.namespaced;
         let snapshot = self.snapshot_for(resource, options, is_single).await?;
-        // a list at version 0 ignores the limit, as upstream's watch cache does
-        let whole = options.resource_version == "0";
+        // a list at version 0 ignores the limit, as upstream's watch cache does, which has no expiring objects
+        let whole = is_single || options.resource_version == "0" && !resource.kind.expires;
         let limit = if whole { 0 } else { options.limit };
         let page = self.page(resource, snapshot, namespace, None, &selector, limit);
         resource.ready(&page.items).await?;
@@ -120,19 +121,21 @@ impl Api {
         let within = (!namespace.is_empty()).then_some(namespace);
         let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         let fetched = Cell::new(0);
-        let mut objects = snapshot.range(within, after).filter(|(_, object)| {
+        let objects = snapshot.range(within, after).filter(|(_, object)| {
             fetched.set(fetched.get() + 1);
             selector.matches(object)
         });
         let mut items = Vec::new();
         let mut last = None;
-        for (key, object) in objects.by_ref().take(limit) {
+        for (key, object) in objects.take(limit) {
             items.push(object.clone());
             last = Some(key);
         }
-        let more = items.len() == limit && objects.next().is_some();
         resource.collection.listed(fetched.get(), items.len());
-        let (Some(last), true) = (last, more) else {
+        // a full page is followed by another if there are objects behind it, selected or not
+        let full = last.filter(|_| items.len() == limit);
+        let Some(last) = full.filter(|last| snapshot.range(within, Some(last.path())).next().is_some())
+        else {
             return Page { revision, items, continue_token: String::new(), remaining: None };
         };
         let remaining = selector.is_empty().then(|| snapshot.count(within, Some(last.path())));
