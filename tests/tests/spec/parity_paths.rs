@@ -94,6 +94,62 @@ async fn the_old_path_of_a_watch_does_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_path_with_an_empty_first_segment_is_nothing() {
+    let cluster = Cluster::start().await;
+    for method in ["GET", "POST", "OPTIONS"] {
+        let answer = send(&cluster, method, "//api/v1/namespaces", &json!({})).await.code(404);
+        assert_eq!(answer.text(), "404 page not found\n", "{method}");
+    }
+    // a name that cannot be one counts where the path is served
+    send(&cluster, "GET", &format!("{CONFIGMAPS}/../secrets"), &json!({})).await.code(404);
+    send(&cluster, "OPTIONS", &format!("{CONFIGMAPS}/.."), &json!({})).await.code(405);
+    send(&cluster, "GET", &format!("{CONFIGMAPS}/.."), &json!({})).await.code(400);
+}
+
+#[tokio::test]
+async fn an_object_that_a_connection_needs_is_called_by_the_resource_of_the_request() {
+    let cluster = Cluster::start().await;
+    let mut pod = pod("p");
+    pod["spec"]["nodeName"] = "node-1".into();
+    cluster.create(PODS, pod).await;
+    for sub in ["exec?command=a&timeout=x", "log", "attach", "portforward"] {
+        let missing = cluster.get(&format!("{PODS}/p/{sub}")).await.code(404).json();
+        assert_eq!(missing["message"], "pods \"node-1\" not found", "{sub}");
+        assert_eq!(missing["details"], json!({"name": "node-1", "kind": "pods"}), "{sub}");
+    }
+    let proxy = "/api/v1/namespaces/default/services/s/proxy/x";
+    let missing = cluster.get(proxy).await.code(404).json();
+    assert_eq!(missing["message"], "services \"s\" not found");
+    // a proxy has more methods than other paths
+    for method in ["HEAD", "OPTIONS"] {
+        send(&cluster, method, proxy, &json!({})).await.code(404);
+        send(&cluster, method, &format!("{PODS}/p/exec"), &json!({})).await.code(405);
+    }
+    for path in [format!("{proxy}?dryRun=All"), format!("{PODS}/p/exec?dryRun=")] {
+        let refused = cluster.get(&path).await.code(400).json();
+        assert_eq!(refused["message"], "dryRun is not supported");
+    }
+}
+
+#[tokio::test]
+async fn the_old_path_of_a_watch_takes_selectors_of_its_own_object_alone() {
+    let cluster = Cluster::start().await;
+    let watch = "/api/v1/watch/namespaces/default/configmaps/c?timeoutSeconds=1";
+    for selector in ["metadata.namespace%3Ddefault", "metadata.name%3Dd", "metadata.name!%3Dd"] {
+        let refused = cluster.get(&format!("{watch}&fieldSelector={selector}")).await.code(400).json();
+        assert_eq!(refused["message"], "fieldSelector metadata.name doesn't match requested name");
+    }
+    for name in ["c", "d"] {
+        cluster.named(CONFIGMAPS, name).await;
+    }
+    for selector in ["", "&fieldSelector=", "&fieldSelector=metadata.name%3Dc"] {
+        let path = format!("{watch}&resourceVersion=0{selector}");
+        let mut watch = cluster.get(&path).watch().await;
+        assert_eq!(watch.some().await["object"]["metadata"]["name"], "c", "{selector}");
+    }
+}
+
+#[tokio::test]
 async fn an_object_outside_of_namespaces_is_in_none_even_of_its_own_name() {
     let cluster = Cluster::start().await;
     cluster.named(NAMESPACES, "same").await;

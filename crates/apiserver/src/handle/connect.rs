@@ -23,6 +23,9 @@ impl Service {
     ) -> Result<Response<Body>, ApiError> {
         let sub = path.subresource;
         if sub != "log" {
+            if context.info.query.get("dryRun").is_some() {
+                return Err(ApiError::bad_request("dryRun is not supported"));
+            }
             self.admit(context, path).await?;
         }
         let query = &context.info.query;
@@ -30,7 +33,7 @@ impl Service {
             (_, "proxy") => Box::pin(self.proxy(context, path)).await,
             ("pods", "log") => Box::pin(self.log(context, path)).await,
             ("pods", _) => {
-                let pod = self.object("pods", path.namespace, path.name).await?;
+                let pod = self.object(path, "pods", path.namespace, path.name).await?;
                 let agent_path = match sub {
                     "portforward" => location::port_forward_path(&pod, query),
                     _ => location::command_path(&pod, sub, query)?,
@@ -39,7 +42,7 @@ impl Service {
                     let message = format!("pod {} does not have a host assigned", path.name);
                     return Err(ApiError::bad_request(message));
                 };
-                let location = self.agent_of(node, agent_path).await?;
+                let location = self.agent_of(path, node, agent_path).await?;
                 Box::pin(self.node_proxy.connect(self.node_request(context)?, &location)).await
             }
             _ => Err(ApiError::no_such_path()),
@@ -52,7 +55,7 @@ impl Service {
         path: &ResourcePath<'_>,
     ) -> Result<Response<Body>, ApiError> {
         let options = LogOptions::read(&context.info.query, path.name)?;
-        let pod = self.object("pods", path.namespace, path.name).await?;
+        let pod = self.object(path, "pods", path.namespace, path.name).await?;
         let container = container::resolve(&options.container, &pod)?;
         let Some(node) = location::node_of(&pod) else {
             // a pod without a node has no log
@@ -60,7 +63,7 @@ impl Service {
             *response.status_mut() = StatusCode::NO_CONTENT;
             return Ok(response);
         };
-        let location = self.agent_of(node, options.path(&pod, container)).await?;
+        let location = self.agent_of(path, node, options.path(&pod, container)).await?;
         self.node_proxy.log(&location, path.name, !options.insecure).await
     }
 
@@ -73,12 +76,12 @@ impl Service {
         let request = ProxyName::parse(path.name, &kind)?;
         let location = match &*path.resource.kind.plural {
             "pods" => {
-                let pod = self.object("pods", path.namespace, request.name).await?;
+                let pod = self.object(path, "pods", path.namespace, request.name).await?;
                 let authority = location::pod_address(&pod, request.port)?;
                 Location { scheme: request.scheme, authority, path: String::new(), is_agent: false }
             }
             "services" => self.proxied_service(path, &request).await?,
-            _ => self.proxied_node(&request).await?,
+            _ => self.proxied_node(path, &request).await?,
         };
         let rest = path_after(&context.info.path, "proxy", path.namespace.is_empty());
         self.node_proxy.proxy(self.node_request(context)?, &location, &rest).await
@@ -90,11 +93,11 @@ impl Service {
         request: &ProxyName<'_>,
     ) -> Result<Location, ApiError> {
         let service = match request.port.parse::<i64>() {
-            Ok(_) => self.object("services", path.namespace, request.name).await?,
+            Ok(_) => self.object(path, "services", path.namespace, request.name).await?,
             Err(_) => Value::Null,
         };
         let port = location::service_port_name(&service, request.name, request.port)?;
-        let endpoints = self.object("endpoints", path.namespace, request.name).await?;
+        let endpoints = self.object(path, "endpoints", path.namespace, request.name).await?;
         let none =
             |name| ApiError::unavailable(format!("no endpoints available for service {}", quoted(name)));
         if endpoints.items(&["subsets"]).is_empty() {
@@ -114,8 +117,12 @@ impl Service {
         Ok(Location { scheme: request.scheme, authority, path: String::new(), is_agent: false })
     }
 
-    async fn proxied_node(&self, request: &ProxyName<'_>) -> Result<Location, ApiError> {
-        let node = self.object("nodes", "", request.name).await?;
+    async fn proxied_node(
+        &self,
+        path: &ResourcePath<'_>,
+        request: &ProxyName<'_>,
+    ) -> Result<Location, ApiError> {
+        let node = self.object(path, "nodes", "", request.name).await?;
         let (host, port) = location::agent(&node, self.node_proxy.options())?;
         if request.port.is_empty() || request.port == port.to_string() {
             let authority = location::host_port(&host, port);
@@ -129,16 +136,29 @@ impl Service {
     }
 
     /// The agent of a node.
-    async fn agent_of(&self, node: &str, path: String) -> Result<Location, ApiError> {
-        let node = self.object("nodes", "", node).await?;
+    async fn agent_of(
+        &self,
+        path: &ResourcePath<'_>,
+        node: &str,
+        agent_path: String,
+    ) -> Result<Location, ApiError> {
+        let node = self.object(path, "nodes", "", node).await?;
         let (host, port) = location::agent(&node, self.node_proxy.options())?;
-        Ok(Location { scheme: "https", authority: location::host_port(&host, port), path, is_agent: true })
+        let authority = location::host_port(&host, port);
+        Ok(Location { scheme: "https", authority, path: agent_path, is_agent: true })
     }
 
-    /// The newest state of an object.
-    async fn object(&self, plural: &str, namespace: &str, name: &str) -> Result<Value, ApiError> {
+    /// The newest state of an object that a request needs. If there is none, the error has its name and the resource of
+    /// the request, as upstream's has: `pods "node-1" not found`.
+    async fn object(
+        &self,
+        path: &ResourcePath<'_>,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Value, ApiError> {
         self.api.catch_up().await?;
-        let subject = Subject { group: "", kind: plural, name };
+        let subject = Subject { group: "", kind: &path.resource.kind.plural, name };
         self.api.lookup(plural, namespace, name).ok_or_else(|| ApiError::not_found(subject))
     }
 

@@ -231,8 +231,9 @@ impl Service {
 
     async fn execute(self: &Arc<Self>, context: &RequestContext<'_>) -> Result<Response<Body>, ApiError> {
         match &context.info.target {
-            Some(target) => self.resource(context, target).await,
-            None => match health::parse(&context.info.path) {
+            // authorization reads through an empty first segment, and no path begins with one
+            Some(target) if !context.info.path.starts_with("//") => self.resource(context, target).await,
+            _ => match health::parse(&context.info.path) {
                 Some((endpoint, check)) => Ok(self.health_check(endpoint, check, context).await),
                 None if context.info.path == snapshot::PATH => self.store_snapshot(context).await,
                 None => self.plain(context),
@@ -242,8 +243,8 @@ impl Service {
 
     /// The timeout of a request: the client's `timeout` parameter, at most the server's.
     fn timeout(&self, info: &RequestInfo) -> Result<Duration, ApiError> {
-        let Some(text) = info.query.get("timeout").filter(|text| !text.is_empty() && info.verb != "watch")
-        else {
+        let text = info.query.get("timeout").filter(|text| !text.is_empty());
+        let Some(text) = text.filter(|_| !in_flight::is_long_running(info)) else {
             return Ok(self.limits.request_timeout);
         };
         let nanoseconds = schema::time::parse_duration(text).map_err(|why| {

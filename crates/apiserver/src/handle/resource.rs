@@ -55,7 +55,7 @@ impl Service {
             },
         };
         check_segment(path.name)?;
-        if context.info.method == Method::HEAD && resource.kind.kind_first {
+        if context.info.method == Method::HEAD && resource.kind.kind_first && !path.is_proxy() {
             return Err(ApiError::method_not_allowed());
         }
         if !context.body.is_empty() {

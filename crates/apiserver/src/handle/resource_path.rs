@@ -43,6 +43,10 @@ impl<'a> ResourcePath<'a> {
         }
     }
 
+    pub(super) fn is_proxy(&self) -> bool {
+        self.subresource == "proxy"
+    }
+
     /// Resolves a path of a built-in resource. A path of no valid form is 404; a verb that the form does not
     /// have is 405.
     pub(super) fn find(
@@ -60,13 +64,14 @@ impl<'a> ResourcePath<'a> {
         {
             return Err(ApiError::no_such_path());
         }
-        check_segment(&target.name)?;
         let path = ResourcePath { resource, namespace, name: &target.name, subresource: &target.subresource };
         let has = |verbs: &[schema::table::Text]| verbs.iter().any(|one| one == verb);
         if sub {
             let part = resource.subresource(&target.subresource).filter(|part| serves(resource, &part.name));
             let part = part.ok_or_else(ApiError::no_such_path)?;
-            return if has(&part.verbs) { Ok(path) } else { Err(ApiError::method_not_allowed()) };
+            // a proxy passes on a method that is no verb, too
+            let passes = path.is_proxy() && info.method == Method::OPTIONS;
+            return if passes || has(&part.verbs) { Ok(path) } else { Err(ApiError::method_not_allowed()) };
         }
         let whole_cluster = kind.namespaced && namespace.is_empty();
         let forms: &[&str] = match (named, whole_cluster) {

@@ -42,6 +42,13 @@ pub(crate) async fn start(
         _ => Ok(()),
     };
     let options = ListOptions::parse(&context.info.query, &service.api.names)?;
+    let target = context.info.target.as_ref().filter(|target| target.watching && !target.name.is_empty());
+    if let Some(target) = target {
+        let selector = path.resource.selector(&options.label_selector, &options.field_selector)?;
+        if selector.name() != Some(&*target.name) {
+            return Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
+    }
     let include = match output.transform {
         Transform::Table { .. } => Include::parse(&context.info.query)?,
         _ => Include::Nothing,

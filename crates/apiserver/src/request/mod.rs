@@ -48,8 +48,11 @@ impl RequestInfo {
         };
         let target = target(&path);
         if let Some(target) = target.as_ref().filter(|target| target.watching && !target.name.is_empty()) {
-            query.pairs.retain(|(key, _)| key != "fieldSelector");
-            query.pairs.push(("fieldSelector".to_owned(), format!("metadata.name={}", target.name)));
+            // a selector in the query must select the same name, which is checked with the other options
+            if query.get("fieldSelector").is_none_or(str::is_empty) {
+                query.pairs.retain(|(key, _)| key != "fieldSelector");
+                query.pairs.push(("fieldSelector".to_owned(), format!("metadata.name={}", target.name)));
+            }
         }
         let verb = match &target {
             None => plain_verb(method),
