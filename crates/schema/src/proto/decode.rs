@@ -214,7 +214,7 @@ impl Decoder {
         } else {
             self.occurrence(reader, shape, wire, &mut slot, names, depth)?;
         }
-        Ok(self.finish(shape, slot).unwrap_or_else(|| zero(shape)))
+        Ok(self.finish(shape, slot).unwrap_or_else(|| empty(shape)))
     }
 
     fn entry(
@@ -246,7 +246,7 @@ impl Decoder {
                 }
             }
         }
-        Ok((Cow::Owned(key), value.unwrap_or_else(|| zero(shape))))
+        Ok((Cow::Owned(key), value.unwrap_or_else(|| empty(shape))))
     }
 
     /// The value of a structure from all that was seen of it.
@@ -309,6 +309,14 @@ impl Decoder {
             Scalar::Bytes => STANDARD.encode(delimited(reader, wire, name)?).into(),
             _ => text(delimited(reader, wire, name)?).into(),
         })
+    }
+}
+
+/// An item or a map's value that was sent without content. A list is there, and empty.
+fn empty(shape: &Shape) -> Value {
+    match shape {
+        Shape::List(_) => Value::List(Vec::new()),
+        _ => zero(shape),
     }
 }
 

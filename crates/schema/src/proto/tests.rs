@@ -637,3 +637,17 @@ fn arbitrary_bytes_are_harmless_and_decode_stably() {
     }
     assert!(read > 5000, "only {read} of the inputs could be read");
 }
+
+#[test]
+fn a_list_in_a_map_is_empty_where_it_has_no_items() {
+    let ty = everything();
+    // entries of `groups` (22): a key and an empty message, a key alone, an item and then nothing
+    let entries: [&[u8]; 3] = [b"\x0a\x01a\x12\x00", b"\x0a\x01b", b"\x0a\x01c\x12\x03\x0a\x01x\x12\x00"];
+    let mut message = Vec::new();
+    for entry in entries {
+        message.extend_from_slice(&[0xb2, 0x01, entry.len() as u8]);
+        message.extend_from_slice(entry);
+    }
+    let value = decode(&message, &ty).unwrap();
+    assert_eq!(to::untyped(value.at(&["groups"]).unwrap()), br#"{"a":[],"b":[],"c":[]}"#);
+}

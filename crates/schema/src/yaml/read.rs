@@ -163,8 +163,13 @@ enum Frame {
 }
 
 enum Key {
-    Text { key: Text, textual: bool },
+    Text {
+        key: Text,
+        textual: bool,
+    },
     Merge,
+    /// Refused together with its value.
+    Null,
 }
 
 struct Reader<'t> {
@@ -311,6 +316,7 @@ impl<'t> Reader<'t> {
                 Some(Key::Text { key, textual }) => {
                     entries.push(Entry { key, textual, value: node.value, line, order });
                 }
+                Some(Key::Null) => return Err(null_key(&node.value)),
                 Some(Key::Merge) => merge(node.value, entries, line, order)?,
             },
         }
@@ -413,13 +419,22 @@ fn as_key(node: Node) -> Result<Key, YamlError> {
         }
         Value::Float(number) => (short_float(&format!("{:e}", number as f32)), false),
         Value::Bool(truth) => (truth.to_string(), false),
-        Value::Null => {
-            return Err(YamlError::new("Unsupported map key of type: %!s(<nil>), key: <nil>, value: false"));
-        }
+        Value::Null => return Ok(Key::Null),
         Value::List(_) => return Err(YamlError::new("yaml: invalid map key: a list")),
         Value::Map(_) | Value::Json(_) => return Err(YamlError::new("yaml: invalid map key: a map")),
     };
     Ok(Key::Text { key: Cow::Owned(key), textual })
+}
+
+/// JSON has no key for null. The value is shown as Go shows it.
+fn null_key(value: &Value) -> YamlError {
+    let formatted = match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => crate::problem::quoted(text),
+        Value::Float(number) => crate::problem::float_text(*number),
+        other => String::from_utf8_lossy(&crate::encode::untyped(other)).into_owned(),
+    };
+    YamlError::new(format!("Unsupported map key of type: %!s(<nil>), key: <nil>, value: {formatted}"))
 }
 
 /// The first number that is not finite, for which JSON has no words.

@@ -203,6 +203,8 @@ fn refusals_in_the_words_that_clients_know() {
     // what cannot be parsed comes before what has no meaning
     assert_eq!(json("{\"a\"}: {\"b\": {}}}"), "yaml: did not find expected key");
     assert_eq!(json("a: .nan\na: 1"), r#"{"a":1}"#);
+    assert_eq!(json("~: x"), r#"Unsupported map key of type: %!s(<nil>), key: <nil>, value: "x""#);
+    assert_eq!(json("~: 5"), "Unsupported map key of type: %!s(<nil>), key: <nil>, value: 5");
     assert_eq!(json("<<: 5\na: [b"), "yaml: line 2: did not find expected ',' or ']'");
     assert_eq!(json("a: !!null x\nb: @c"), "yaml: line 2: found character that cannot start any token");
     assert!(parse(b"\xff\xfe", Limits::default()).is_err());
