@@ -59,6 +59,7 @@ pub mod resourcequota;
 pub mod revisions;
 pub mod root_ca_publisher;
 pub mod scales;
+pub mod service;
 pub mod serviceaccount;
 pub mod serviceaccount_token;
 pub mod slices;

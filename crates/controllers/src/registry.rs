@@ -8,8 +8,8 @@ use crate::{
     csrsigning, daemonset, deployment, disruption, endpoint, endpointslice, endpointslicemirroring,
     ephemeral_volume, garbagecollector, horizontalpodautoscaling, job, local_volume_provisioner, namespace,
     nodeipam, nodelifecycle, persistentvolume_binder, persistentvolume_expander, podgc, pv_protection,
-    pvc_protection, replicas, resourcequota, root_ca_publisher, serviceaccount, serviceaccount_token, slices,
-    statefulset, storage_version_gc, token_cleaner, ttl, ttlafterfinished,
+    pvc_protection, replicas, resourcequota, root_ca_publisher, service, serviceaccount,
+    serviceaccount_token, slices, statefulset, storage_version_gc, token_cleaner, ttl, ttlafterfinished,
 };
 use api::apps::v1::ReplicaSet;
 use api::core::v1::ReplicationController;
@@ -287,6 +287,12 @@ pub const CONTROLLERS: &[Controller] = &[
         start: |context, options| {
             Box::pin(root_ca_publisher::run(context, options.root_ca_publisher.clone()))
         },
+    },
+    Controller {
+        name: "service",
+        on: |_| true,
+        account: "service-controller",
+        start: |context, _| Box::pin(service::run(context)),
     },
     Controller {
         name: "serviceaccount",

@@ -4,6 +4,7 @@
 //! server's dialect.
 
 pub mod labels;
+pub mod load_balancers;
 pub mod local_volumes;
 pub mod node;
 pub mod streams;

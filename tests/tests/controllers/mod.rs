@@ -16,6 +16,7 @@ mod garbage;
 mod gates;
 mod jobs;
 mod leader;
+mod load_balancers;
 mod local_volumes;
 mod namespaces;
 mod node_certificates;

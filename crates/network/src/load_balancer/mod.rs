@@ -1,13 +1,17 @@
-//! Load balancers of one machine: a service of type LoadBalancer gets the addresses of the node if its ports are free.
+//! The ports that this node offers to load balancers.
 //!
-//! The address is written to the status of the service, and the service proxy serves it. A port is free if no other
-//! service has it at these addresses and no process of the machine listens on it. Services with a class are left to
-//! others, as are those that have the address of another load balancer.
+//! ```text
+//! services ─► ports that they want and no process of the machine has ─► annotation of the node
+//!                     the loop `service` ─► addresses of nodes that offer the ports ─► status of the service
+//! ```
+//!
+//! Only the machine knows which of its ports are taken, and only one loop of the cluster may decide which service gets
+//! them: so the node offers, and the loop assigns. The service proxy serves the addresses that the status has.
 
-mod assign;
 mod listening;
+mod offer;
 mod run;
 
-pub use assign::{Assignments, assign};
 pub use listening::ListeningPorts;
+pub use offer::{Offer, offer};
 pub use run::run;

@@ -1,22 +1,25 @@
-//! Writes the addresses of load balancers to services.
+//! Writes the ports that this node offers to its Node object.
 
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::core::v1::{LoadBalancerIngress, Node, Service};
-use client::{Api, Client, InformerFactory, Key};
+use api::core::v1::{Node, Service};
+use client::{Api, Client, InformerFactory, Patch};
 use env::World;
+use names::load_balancers::PORTS;
+use serde_json::json;
 use tokio::sync::Notify;
 
-use super::assign::assign;
 use super::listening::ListeningPorts;
+use super::offer::offer;
 
-/// How often ports that were taken are tried again without a change of a service.
+/// How often the ports of processes are read again without a change of a service.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Follows services and assigns the addresses of a node, until it is dropped.
+/// Follows services, and offers the ports of a node, until it is dropped. The client needs to list and watch Services and
+/// the Node, and to patch that.
 pub async fn run(client: Client, world: World, node_name: String) {
     let factory = InformerFactory::new(client.clone());
     let services = factory.informer::<Service>();
@@ -27,17 +30,11 @@ pub async fn run(client: Client, world: World, node_name: String) {
     nodes.listen(move |_| of_node.notify_one());
     tokio::join!(services.synced(), nodes.synced());
     loop {
-        let addresses = nodes.all().first().map(|node| addresses(node)).unwrap_or_default();
-        let all = services.all();
-        let has_candidates = all.iter().any(|service| service.spec.type_ == "LoadBalancer");
-        if has_candidates && !addresses.is_empty() {
+        if let Some(node) = nodes.all().first() {
             let listening = ListeningPorts::read(Path::new("/proc/net"));
-            let changes = assign(&all, &addresses, |protocol, port| listening.is_free(protocol, port));
-            for service in &all {
-                if let Some(addresses) = changes.get(&Key::of(&**service)) {
-                    write(&client, service, addresses).await;
-                }
-            }
+            let offered =
+                offer(&services.all(), &addresses(node), |protocol, port| listening.is_free(protocol, port));
+            write(&client, node, offered.text()).await;
         }
         tokio::select! {
             () = changed.notified() => (),
@@ -52,15 +49,14 @@ fn addresses(node: &Node) -> Vec<IpAddr> {
     internal.filter_map(|address| address.address.parse().ok()).collect()
 }
 
-async fn write(client: &Client, service: &Service, addresses: &[IpAddr]) {
-    let mut next = service.clone();
-    let ingress =
-        |address: &IpAddr| LoadBalancerIngress { ip: address.to_string(), ..LoadBalancerIngress::default() };
-    next.status.load_balancer.ingress = addresses.iter().map(ingress).collect();
-    let key = Key::of(service);
-    match Api::<Service>::beside(client, service).replace_status(&next).await {
-        Ok(_) => tracing::info!(service = %key, ?addresses, "assigned the addresses of the node"),
-        // a conflict is followed by a change of the service
-        Err(error) => tracing::warn!(service = %key, %error, "cannot assign the addresses of the node"),
+async fn write(client: &Client, node: &Node, ports: Option<String>) {
+    if node.metadata.annotations.get(PORTS) == ports.as_ref() {
+        return;
+    }
+    let patch = Patch::merge(json!({"metadata": {"annotations": {PORTS: &ports}}}));
+    match Api::<Node>::all(client).patch(&node.metadata.name, &patch).await {
+        Ok(_) => tracing::info!(ports, "offered these ports to load balancers"),
+        // it is tried again after the period
+        Err(error) => tracing::warn!(%error, "cannot offer ports to load balancers"),
     }
 }

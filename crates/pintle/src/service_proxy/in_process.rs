@@ -1,8 +1,8 @@
 //! The service proxy of this machine, in the process of the API server. It calls the server in memory, as the user whom
 //! the bootstrap policy allows to.
 //!
-//! Network policies are enforced beside it, and services of type LoadBalancer get the machine's address; the user of the
-//! proxy may not do either, so these call the server as its administrator.
+//! Network policies are enforced beside it, and free ports are offered to services of type LoadBalancer; the user of the
+//! proxy may not do either, so these call the server as its administrator, or as the node of a machine that has joined.
 
 use super::assembly::ServiceProxy;
 use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(10);
 struct ProxyWork {
     proxy: ServiceProxy,
     client: Client,
-    /// Reads policies and what they select, and writes the addresses of load balancers.
+    /// Reads policies and what they select, and writes the ports that the node offers.
     admin: Client,
     world: World,
 }
@@ -46,7 +46,7 @@ pub async fn run_on_node(client: Client, node: &str, names: &Names, world: &Worl
     if let Err(why) = work.proxy.open_ports().await {
         return why.context("the service proxy");
     }
-    tokio::join!(work.serve(), work.enforce_policies());
+    tokio::join!(work.serve(), work.enforce_policies(), work.offer_ports());
     anyhow::anyhow!("the service proxy ended")
 }
 
@@ -73,14 +73,19 @@ impl ProxyWork {
     }
 }
 
+impl ProxyWork {
+    async fn offer_ports(&self) {
+        let node = self.proxy.node_name().to_owned();
+        load_balancer::run(self.admin.clone(), self.world.clone(), node).await;
+    }
+}
+
 impl Work for ProxyWork {
     async fn run(&self) {
         if let Err(why) = self.proxy.open_ports().await {
             tracing::error!(why = format!("{why:#}"), "the service proxy has no ports");
         }
-        let node = self.proxy.node_name().to_owned();
-        let balancers = load_balancer::run(self.admin.clone(), self.world.clone(), node);
-        tokio::join!(self.serve(), self.enforce_policies(), balancers);
+        tokio::join!(self.serve(), self.enforce_policies(), self.offer_ports());
     }
 }
 
