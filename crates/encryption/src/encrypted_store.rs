@@ -129,6 +129,10 @@ impl Store for EncryptedStore {
         self.inner.healthy()
     }
 
+    fn members(&self) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
+        self.inner.members()
+    }
+
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         self.inner.probe()
     }

@@ -190,7 +190,8 @@ async fn run(
         before_ready,
         components: {
             let flags = loops.iter().map(|(_, flag)| flag).chain(scheduler.iter().map(|(_, flag)| flag));
-            flags.map(RunningFlag::health).collect()
+            // with a lease, the holder may be another server
+            flags.filter(|_| lease.is_none()).map(RunningFlag::health).collect()
         },
         ephemeral_signer: data_dir.is_memory() && config.identity.service_accounts.signer.is_none(),
         ephemeral_authorities: data_dir.is_memory() && own.is_some(),

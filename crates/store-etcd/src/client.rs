@@ -291,6 +291,20 @@ impl Client {
         self.call(StatusRequest {}, RetryPolicy::Repeatable, status).await
     }
 
+    /// Reads from each server what only one with a leader knows.
+    pub(crate) async fn members(&self) -> Vec<Result<(), ClientError>> {
+        let range = RangeRequest { key: b"health".to_vec().into(), ..RangeRequest::default() };
+        let method = |channel, request| async move { kv(channel).range(request).await };
+        let checks = (0..self.servers.len()).map(|at| self.call_one(at, &range, TIMEOUT, method));
+        let answers = futures_util::future::join_all(checks).await;
+        // a user who may not read this key was answered, too
+        let is_answer = |answer: Result<RangeResponse, ClientError>| match answer {
+            Err(why) if why.refused(Code::PermissionDenied).is_some() => Ok(()),
+            answer => answer.map(drop),
+        };
+        answers.into_iter().map(is_answer).collect()
+    }
+
     /// The current server, for several calls to the same one.
     pub(crate) fn one(&self) -> PinnedServer<'_> {
         PinnedServer { client: self, at: self.current.load(Ordering::Relaxed) }

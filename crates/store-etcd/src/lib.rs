@@ -267,6 +267,13 @@ impl Store for Etcd {
         self.shared.healthy()
     }
 
+    fn members(&self) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
+        Box::pin(async move {
+            let members = self.shared.client.members().await;
+            members.into_iter().map(|it| it.map_err(|why| StoreError::Unavailable(why.to_string()))).collect()
+        })
+    }
+
     /// Takes the path of a write without writing: etcd answers, the watch delivers, the subscriber receives.
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {

@@ -328,6 +328,11 @@ pub trait Store: Send + Sync + 'static {
     /// Whether writes are expected to succeed: an error tells why the last one could not be made durable.
     fn healthy(&self) -> Result<(), StoreError>;
 
+    /// The health of each server of a store that has several, in the order of its options; of the store itself otherwise.
+    fn members(&self) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
+        Box::pin(async { vec![self.healthy()] })
+    }
+
     /// Resolves once the committer has processed it: with an error if writes fail, and not at all while the
     /// committer hangs. It changes nothing.
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>>;

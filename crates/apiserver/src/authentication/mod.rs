@@ -25,7 +25,7 @@ use auth::tokens::Authenticator;
 use env::World;
 use jose::{PublicKey, Signer};
 use names::Names;
-use objects::Objects;
+pub(crate) use objects::Objects;
 use rest::Api;
 use service_accounts::{Accounts, DiscoveryDocuments, Issuer, VerifierOptions};
 use std::sync::Arc;
@@ -110,7 +110,7 @@ pub struct Identity {
     pub accounts: Option<Arc<Accounts>>,
     /// Token cache metrics.
     pub token_cache_metrics: TokenCacheMetrics,
-    objects: Objects,
+    pub(crate) objects: Objects,
 }
 
 impl Identity {

@@ -13,7 +13,8 @@ pub type ComponentHealth = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 #[derive(Default)]
 pub struct Deployment {
     pub before_ready: Option<BeforeReady>,
-    /// The components that run in the same process, by the names that `componentstatuses` has.
+    /// The components that run in the same process and need no lease, by the names that `componentstatuses` has. Others are
+    /// found by their leases.
     pub components: Vec<(&'static str, ComponentHealth)>,
     /// Whether the key that signs tokens exists only in this process.
     pub ephemeral_signer: bool,

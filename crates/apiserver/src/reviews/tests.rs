@@ -28,7 +28,7 @@ fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
     let usage = Arc::new(crate::resource_metrics::Collector::new(&world));
     (
         Api::new(Names::kubernetes(), storage, world, Vec::new()),
-        Sources { authorizer, callers, store, components, usage },
+        Sources { authorizer, callers, store, components, objects: Default::default(), usage },
     )
 }
 
@@ -129,9 +129,13 @@ fn tokens_are_reviewed_by_audience() {
 #[tokio::test]
 async fn components_are_listed_with_their_health() {
     let (api, sources) = sources(Arc::new(DenyAll));
-    let kind = kinds::tables::KINDS.iter().find(|one| one.name == "ComponentStatus").unwrap();
-    let resource = api.register(Ref::Static(*kind), Hooks::default()).unwrap();
-    let virtual_resource = of(kind, &sources).unwrap();
+    let table = |name: &str| *kinds::tables::KINDS.iter().find(|one| one.name == name).unwrap();
+    let kind = table("ComponentStatus");
+    let resource = api.register(Ref::Static(kind), Hooks::default()).unwrap();
+    let leases = api.register(Ref::Static(table("Lease")), Hooks::default()).unwrap();
+    let api = Arc::new(api);
+    sources.objects.connect(&api);
+    let virtual_resource = of(&kind, &sources).unwrap();
     let options =
         rest::options::ListOptions { field_selector: "metadata.name=etcd-0".into(), ..Default::default() };
     let page = api.list_virtual(&resource, &*virtual_resource, "", &options).await.unwrap();
@@ -144,6 +148,27 @@ async fn components_are_listed_with_their_health() {
         let texts = all.iter().map(|it| String::from_utf8_lossy(&it.json).into_owned());
         texts.into_iter().find(|text| text.contains(&named)).unwrap()
     };
-    assert!(of("controller-manager").contains(r#""message":"{\"health\":\"true\"}""#));
-    assert!(of("scheduler").contains("not run by this server"));
+    assert!(of("controller-manager").contains(r#""message":"ok""#));
+    assert!(of("scheduler").contains("none holds the lease kube-system/kube-scheduler"));
+    let lease = |renewed: &str| {
+        let json = format!(
+            r#"{{"metadata":{{"name":"kube-scheduler","namespace":"kube-system"}},"spec":{{"holderIdentity":"m2",
+            "leaseDurationSeconds":15,"renewTime":"{renewed}"}}}}"#
+        );
+        schema::decode::json(json.as_bytes(), &table("Lease").root).unwrap().value
+    };
+    for (renewed, expected) in
+        [("1970-01-01T00:00:00.000000Z", "ok: m2"), ("1969-12-31T23:59:40.000000Z", "no process runs it: m2")]
+    {
+        let found = api.find("leases", "kube-system", "kube-scheduler");
+        let target = crate::loopback::WriteTarget {
+            resource: &leases,
+            namespace: "kube-system",
+            name: if found.is_some() { "kube-scheduler" } else { "" },
+            subresource: "",
+        };
+        crate::loopback::write(&api, target, &lease(renewed)).await.unwrap();
+        let read = api.get_virtual(&resource, &*virtual_resource, "", "scheduler").await.unwrap();
+        assert!(String::from_utf8_lossy(&read.json).contains(expected), "{renewed}");
+    }
 }

@@ -115,13 +115,13 @@ fn component(api: &Api) -> String {
     format!("{}-apiserver", api.names.prefix)
 }
 
-fn unix_micros(api: &Api) -> i64 {
+pub(crate) fn unix_micros(api: &Api) -> i64 {
     let now = api.world.now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Whether a lease has expired; one without a renewal time or duration has.
-fn has_expired(lease: &Value, now: i64) -> bool {
+pub(crate) fn has_expired(lease: &Value, now: i64) -> bool {
     let renewed = time::to_unix_micros(lease.text(&["spec", "renewTime"]));
     let duration = lease.at(&["spec", "leaseDurationSeconds"]).and_then(Value::as_int);
     match (renewed, duration) {

@@ -105,6 +105,7 @@ impl Server {
             callers: identity.chain.clone(),
             store: storage.store.clone(),
             components: config.deployment.components.into(),
+            objects: identity.objects.clone(),
             usage: usage.clone(),
         };
         let api = Api::new(names, storage, world.clone(), admission);
