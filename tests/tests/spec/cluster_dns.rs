@@ -7,7 +7,9 @@ use env::World;
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use names::Names;
-use network::dns::{AllowedSources, Announcer, ClusterDns, ForwardOptions, Options, ServiceState};
+use network::dns::{
+    AllowedSources, Announcer, ClusterDns, ForwardOptions, Options, PeerChecks, ServiceState,
+};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tests::{Cluster, soon};
@@ -129,7 +131,8 @@ async fn the_dns_service_leads_to_all_servers() {
         // other machines do not reach a loopback address
         let addresses = ["127.0.0.1:10053", address].map(|it| it.parse::<SocketAddr>().unwrap());
         let node = if address.contains(".1:") { "a" } else { "b" };
-        tokio::spawn(async move { announcer.run(node, &addresses, &sources).await })
+        let peers = PeerChecks::new(&"cluster.local.".parse().unwrap(), &world());
+        tokio::spawn(async move { announcer.run(node, &addresses, &sources, peers).await })
     });
     is_announced(&cluster, &["a 192.0.2.1", "b 192.0.2.2"]).await;
     running[0].abort();

@@ -2,9 +2,10 @@
 //!
 //! The service has no selector; several servers are several slices. A service that has a selector belongs to a DNS server
 //! that the user installed: then this one is not announced. Invariants: a slice names one node, and is removed when its
-//! server ends, or by another server when its node is gone.
+//! server ends, or by another server when its node is gone or it does not answer.
 
 use super::access::AllowedSources;
+use super::peers::{self, PeerChecks};
 use api::Resource;
 use api::core::v1::{Service, ServicePort};
 use api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
@@ -15,15 +16,14 @@ use env::{Interval, World};
 use names::Names;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-/// How often service and slices are looked at again.
-const PERIOD: Duration = Duration::from_secs(30);
+/// Checks of other servers between two looks at the service and the own slices.
+const CHECKS: u32 = 6;
 /// The age from which on a slice without a node is stale: a node may be registered after its server began.
 const STALE_AGE: Duration = Duration::from_secs(300);
 /// The manager of the slices, in their label.
-const MANAGER: &str = "pintle-dns";
+pub const SLICE_MANAGER: &str = "pintle-dns";
 const SERVICE_PORT: i32 = 53;
 
 /// The DNS service of the cluster.
@@ -175,7 +175,7 @@ impl Announcer {
                     namespace: self.key.namespace.clone(),
                     labels: BTreeMap::from([
                         (self.names.well_known("service-name"), self.key.name.clone()),
-                        (self.manager_label(), MANAGER.to_owned()),
+                        (self.manager_label(), SLICE_MANAGER.to_owned()),
                     ]),
                     ..ObjectMeta::default()
                 },
@@ -189,12 +189,23 @@ impl Announcer {
     }
 
     /// Keeps the service, and the slices of this server at these addresses, for ever.
-    pub async fn run(&self, node: &str, addresses: &[SocketAddr], nodes: &Arc<AllowedSources>) {
-        let mut interval = Interval::new(&self.world, PERIOD);
-        loop {
+    pub async fn run(
+        &self,
+        node: &str,
+        addresses: &[SocketAddr],
+        nodes: &AllowedSources,
+        mut peers: PeerChecks,
+    ) {
+        let mut interval = Interval::new(&self.world, peers::PERIOD);
+        for round in (0..CHECKS).cycle() {
             interval.tick().await;
-            if let Err(why) = self.announce(node, addresses, nodes).await {
+            if round == 0
+                && let Err(why) = self.announce(node, addresses, nodes).await
+            {
                 tracing::warn!(%why, service = %self.key, "the DNS server is not announced; the next attempt follows");
+            }
+            if let Err(why) = self.remove_gone(node, &mut peers).await {
+                tracing::warn!(%why, service = %self.key, "the other DNS servers are not checked; the next attempt follows");
             }
         }
     }
@@ -241,21 +252,41 @@ impl Announcer {
         Ok(())
     }
 
+    /// The slices of all servers but this one.
+    async fn other_slices(&self, own_node: &str) -> Result<Vec<EndpointSlice>, Error> {
+        let params = ListParams::default().labels(format!("{}={SLICE_MANAGER}", self.manager_label()));
+        let mut slices = self.slices.list(&params).await?.items;
+        slices.retain(|slice| node_of(slice) != own_node);
+        Ok(slices)
+    }
+
     /// Removes slices of servers whose node is gone.
     async fn remove_stale(&self, own_node: &str, nodes: &AllowedSources) -> Result<(), Error> {
-        let params = ListParams::default().labels(format!("{}={MANAGER}", self.manager_label()));
         let now = env::unix_seconds(&self.world);
-        for slice in self.slices.list(&params).await?.items {
-            let node = slice.endpoints.first().and_then(|it| it.node_name.as_deref()).unwrap_or_default();
+        for slice in self.other_slices(own_node).await? {
             let created = slice.metadata.creation_timestamp.as_ref().map_or(now, |it| it.0);
             let is_old = now.saturating_sub(created) > STALE_AGE.as_secs() as i64;
-            if node != own_node && is_old && !nodes.has_node(node) {
-                tracing::info!(slice = slice.name(), node, "removing the DNS server of a node that is gone");
+            if is_old && !nodes.has_node(node_of(&slice)) {
+                tracing::info!(slice = slice.name(), "removing the DNS server of a node that is gone");
                 unless(404, self.slices.delete(slice.name(), &Default::default()).await)?;
             }
         }
         Ok(())
     }
+
+    /// Removes slices of servers that do not answer.
+    async fn remove_gone(&self, own_node: &str, peers: &mut PeerChecks) -> Result<(), Error> {
+        for name in peers.gone(&self.other_slices(own_node).await?).await {
+            tracing::warn!(slice = name, "removing a DNS server that does not answer");
+            unless(404, self.slices.delete(&name, &Default::default()).await)?;
+        }
+        Ok(())
+    }
+}
+
+/// The node of a slice's server.
+fn node_of(slice: &EndpointSlice) -> &str {
+    slice.endpoints.first().and_then(|it| it.node_name.as_deref()).unwrap_or_default()
 }
 
 /// Whether other machines reach an address; the API refuses the others as endpoints.

@@ -4,6 +4,7 @@ use super::announce::Announcer;
 use super::forward::{Forwarder, Options as ForwardOptions};
 use super::handler::Handler;
 use super::lookup::Authority;
+use super::peers::PeerChecks;
 use super::server::{Listeners, bind};
 use super::{AllowedSources, ClusterInformers, Metrics, PORT, Records};
 use apimachinery::net::{Family, Network};
@@ -60,6 +61,7 @@ pub struct ClusterDns {
     forwarder: Arc<Forwarder>,
     handler: Arc<Handler>,
     is_ready: Arc<AtomicBool>,
+    peers: PeerChecks,
 }
 
 impl ClusterDns {
@@ -100,6 +102,7 @@ impl ClusterDns {
             forwarder,
             handler: Arc::new(handler),
             is_ready: Arc::default(),
+            peers: PeerChecks::new(&zone, world),
         })
     }
 
@@ -139,7 +142,9 @@ impl ClusterDns {
         self.is_ready.store(true, Ordering::Release);
         let announcing = async {
             match announcer {
-                Some(announcer) => announcer.run(&self.node_name, &addresses, &self.sources).await,
+                Some(announcer) => {
+                    announcer.run(&self.node_name, &addresses, &self.sources, self.peers).await
+                }
                 None => std::future::pending().await,
             }
         };

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use api::discovery::v1::EndpointSlice;
 
 use super::service::{ServicePort, protocol};
+use crate::dns;
 use crate::netfilter::{Family, Protocol};
 
 /// An address and port that traffic is sent to.
@@ -35,6 +36,9 @@ pub struct SliceInfo {
     pub family: Family,
     pub ports: Vec<SlicePort>,
     pub endpoints: Vec<(IpAddr, Endpoint)>,
+    /// Whether it has the cluster's DNS server on this node, which is used only where there is no other. In `pintle up`
+    /// it ends with the process of the proxy, and after that no one would take it out of the rules.
+    pub is_last_resort: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -91,7 +95,10 @@ impl SliceInfo {
             };
             (Family::of(address) == family).then_some((address, state))
         });
-        Some(Self { family, ports: ports.collect(), endpoints: endpoints.collect() })
+        let endpoints: Vec<(IpAddr, Endpoint)> = endpoints.collect();
+        let is_dns = slice.metadata.labels.values().any(|label| label == dns::SLICE_MANAGER);
+        let is_last_resort = is_dns && endpoints.iter().all(|(_, endpoint)| endpoint.is_local);
+        Some(Self { family, ports: ports.collect(), endpoints, is_last_resort })
     }
 }
 
@@ -102,7 +109,12 @@ pub fn endpoints_of<'a>(
     slices: impl IntoIterator<Item = &'a SliceInfo>,
 ) -> Endpoints {
     let mut endpoints = Endpoints::new();
-    for slice in slices.into_iter().filter(|slice| slice.family == family) {
+    let mut slices: Vec<&SliceInfo> = slices.into_iter().filter(|slice| slice.family == family).collect();
+    let is_ready = |slice: &&SliceInfo| slice.endpoints.iter().any(|(_, endpoint)| endpoint.is_ready);
+    if slices.iter().filter(|slice| !slice.is_last_resort).any(is_ready) {
+        slices.retain(|slice| !slice.is_last_resort);
+    }
+    for slice in slices {
         let is_same =
             |candidate: &&SlicePort| candidate.name == port.name && candidate.protocol == port.protocol;
         for number in slice.ports.iter().filter(is_same).map(|port| port.port) {
@@ -221,6 +233,27 @@ mod tests {
         assert_eq!(choose(&[not_ready], &port(), None), (vec![], vec![], false));
         let slow = Endpoint { is_serving: false, ..DRAINING };
         assert_eq!(choose(&[slow], &port(), None), (vec![], vec![], false));
+    }
+
+    #[test]
+    fn the_dns_server_of_the_own_node_is_used_if_there_is_no_other() {
+        let slice = |node: &str, address: &str, manager: &str| {
+            let json = format!(
+                r#"{{"metadata":{{"labels":{{"managed-by":"{manager}"}}}},"addressType":"IPv4","ports":[{{"name":"",
+                "port":53,"protocol":"TCP"}}],"endpoints":[{{"addresses":["{address}"],"nodeName":"{node}"}}]}}"#
+            );
+            SliceInfo::read(&api::from_json(json.as_bytes()).unwrap(), "own").unwrap()
+        };
+        let used = |slices: &[&SliceInfo]| -> Vec<String> {
+            let endpoints = endpoints_of(&port(), Family::Ipv4, slices.iter().copied());
+            endpoints.keys().map(|target| target.address.to_string()).collect()
+        };
+        let (own, other) =
+            (slice("own", "10.0.0.1", dns::SLICE_MANAGER), slice("b", "10.0.0.2", dns::SLICE_MANAGER));
+        assert_eq!(used(&[&own, &other]), ["10.0.0.2"]);
+        assert_eq!(used(&[&own]), ["10.0.0.1"]);
+        let of_a_service = slice("own", "10.0.0.1", "x");
+        assert_eq!(used(&[&of_a_service, &other]), ["10.0.0.1", "10.0.0.2"]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod upstream;
 use super::metrics::Metrics;
 use env::io::RealInstant;
 use env::{Interval, World};
+pub(super) use exchange::exchange;
 use exchange::{Answer, ExchangeError};
 use hickory_proto::op::{Query, ResponseCode};
 use hickory_proto::rr::{Name, Record, RecordType};
