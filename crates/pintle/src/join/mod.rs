@@ -44,6 +44,7 @@ use anyhow::Context as _;
 use client::Client;
 use env::World;
 use names::Names;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,11 +75,9 @@ async fn run(args: &Join, world: &World, verbosity: Verbosity) -> anyhow::Result
         let client = client(&directory.target()?, world)?;
         let node =
             Node { args, directory: &directory, identity: &identity, endpoint: &endpoint, names: &names };
+        // the server is checked while components wait for their next start, too: it may be the reason why they ended
         tokio::select! {
-            ended = node.components(client.clone(), set_verbosity.clone(), world) => {
-                tracing::error!(why = format!("{ended:#}"), "the components of the node ended; they start again");
-                env::sleep(world, RESTART).await;
-            }
+            never = node.keep_components(&client, &set_verbosity, world) => match never {},
             url = servers::follow(&directory, &client, &names, world) => {
                 say(&format!("the server does not answer; going on with {url}"));
             }
@@ -96,6 +95,20 @@ struct Node<'a> {
 }
 
 impl Node<'_> {
+    /// Runs all components, and starts them again when one has ended.
+    async fn keep_components(
+        &self,
+        client: &Client,
+        set_verbosity: &node_agent::SetVerbosity,
+        world: &World,
+    ) -> Infallible {
+        loop {
+            let ended = self.components(client.clone(), set_verbosity.clone(), world).await;
+            tracing::error!(why = format!("{ended:#}"), "the components of the node ended; they start again");
+            env::sleep(world, RESTART).await;
+        }
+    }
+
     /// Runs all components of a node, until one ends. This is the list of them.
     async fn components(
         &self,

@@ -16,11 +16,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
-const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause after a failed check.
+const RECHECK_PERIOD: Duration = Duration::from_secs(1);
+/// A server that takes longer does not serve the node either.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(4);
 /// Failed checks in a row after which another server is tried.
 const FAILURES: u32 = 3;
 /// Checks between two reads of the addresses.
-const REFRESH: u32 = 12;
+const REFRESH: u32 = 6;
 
 /// The URL of a server, in one form: `HOST:PORT` and `https://HOST:PORT/` are the same.
 pub fn server_url(text: &str) -> anyhow::Result<String> {
@@ -104,7 +107,7 @@ pub async fn follow(directory: &NodeDirectory, client: &Client, names: &Names, w
                 }
             }
         }
-        env::sleep(world, CHECK_PERIOD).await;
+        env::sleep(world, if failures == 0 { CHECK_PERIOD } else { RECHECK_PERIOD }).await;
     }
 }
 
