@@ -29,6 +29,7 @@ need_nodes "CSI DRIVER"
 say "a machine with a node agent and a CSI driver"
 driver=hostpath.csi.k8s.io
 make_switch lan
+make_images
 make_node node 192.168.5.1/24 fd05::1/64
 # the API server has no certificate that this agent knows
 cat >>"$scratch/node/agent.yaml" <<END

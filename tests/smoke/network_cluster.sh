@@ -12,6 +12,7 @@ set -euo pipefail
 need_nodes "CLUSTER WITH A POD NETWORK"
 
 say "a cluster with containerd"
+make_images
 make_switch lan
 make_machine client && plug client lan eth0 192.168.5.2/24 fd05::2/64
 make_node node 192.168.5.1/24 fd05::1/64

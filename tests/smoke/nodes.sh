@@ -1,43 +1,43 @@
 # shellcheck shell=bash
-# Machines with containerd, for tests of clusters; to be sourced after server.sh and machines.sh.
+# Machines with a containerd of their own, for tests of clusters; to be sourced after machines.sh. It takes root, cgroups
+# v1, containerd, kubectl, and gcc, busybox and Python 3 for the images.
 #
-#   PINTLE        the binary to test (built when not given)
 #   PINTLE_NODE   the folder with the sources of images (../shared/tools/node beside the repository)
 #
-# Gives: need_nodes TEST            ends the script, loudly, where there can be none; makes the images
-#        make_node NAME ADDRESS...  a machine with containerd and images, whose folders are below $scratch/NAME: a
-#                                   configuration of a node agent is agent.yaml
+# Gives: need_nodes TEST            ends the script, loudly, where there can be none; $binary
+#        make_images                the images, once
+#        make_node NAME ADDRESS...  a machine at the switch `lan` with containerd; its files are in $scratch/NAME, among
+#                                   them agent.yaml, the configuration of an agent. Lines in $agent_settings are part of it
+#        containers NAME ARGUMENTS...   ctr of that machine
 
+tools=${PINTLE_NODE:-$repository/../shared/tools/node}
 controllers='cpu cpuacct cpuset memory devices freezer blkio pids systemd unified'
 group=pintle-$$
 nodes=()
+agent_settings=
+
 need_nodes() {
   local test=$1 program
   need_machines "$test"
-  tools=${PINTLE_NODE:-$repository/../shared/tools/node}
-  missing() { leave_out "$test LEFT OUT: $*"; }
   for program in containerd ctr runc kubectl gcc python3; do
-    command -v $program >/dev/null || missing "there is no $program."
+    command -v "$program" >/dev/null || leave_out "$test LEFT OUT: there is no $program."
   done
-  [ -f "$tools/images/make.py" ] || missing "there is no folder with images at $tools."
-  [ -x /bin/busybox ] || missing "there is no /bin/busybox for the images."
-  [ -d /sys/fs/cgroup/memory ] || missing "this machine has no cgroups v1."
+  [ -f "$tools/images/make.py" ] || leave_out "$test LEFT OUT: there is no folder with images at $tools."
+  [ -x /bin/busybox ] || leave_out "$test LEFT OUT: there is no /bin/busybox for the images."
+  [ -d /sys/fs/cgroup/memory ] || leave_out "$test LEFT OUT: this machine has no cgroups v1."
   [ -n "${binary:-}" ] || find_binary
   binary=$(realpath "$binary")
-  mkdir "$scratch/images"
-  python3 "$tools/images/make.py" "$scratch/images" >"$scratch/images.log" 2>&1 ||
-    { cat "$scratch/images.log" && missing "the images cannot be made."; }
-  trap clear_cluster EXIT
+  trap clear_nodes EXIT
 }
 
-clear_cluster() {
+clear_nodes() {
   local status=$? controller task name
   trap - EXIT
   trap '' PIPE
   set +e
   for name in "${nodes[@]}"; do
-    for task in $(on "$name" ctr -n k8s.io tasks ls -q 2>/dev/null); do
-      on "$name" ctr -n k8s.io tasks kill -s KILL -a "$task" >/dev/null 2>&1
+    for task in $(containers "$name" tasks ls -q 2>/dev/null); do
+      containers "$name" tasks kill -s KILL -a "$task" >/dev/null 2>&1
     done
     kill -KILL "${machines[$name]}" 2>/dev/null
   done
@@ -49,6 +49,15 @@ clear_cluster() {
   clear_machines
 }
 
+containers() { on "$1" ctr -n k8s.io "${@:2}"; }
+
+make_images() {
+  mkdir "$scratch/images"
+  python3 "$tools/images/make.py" "$scratch/images" >"$scratch/images.log" 2>&1 ||
+    { cat "$scratch/images.log" && leave_out "LEFT OUT: the images cannot be made."; }
+}
+
+# make_node NAME ADDRESS...: a machine with containerd and images, whose folders are below $scratch/NAME.
 make_node() {
   local name=$1 folder=$scratch/$1 controller file image
   shift
@@ -56,7 +65,7 @@ make_node() {
   make_machine "$name"
   nodes+=("$name")
   plug "$name" lan eth0 "$@"
-  on "$name" ip route add default via 192.168.5.254 dev eth0
+  on "$name" ip route add default via "${1%.*}.254" dev eth0
   for controller in $controllers; do
     [ ! -d "/sys/fs/cgroup/$controller" ] || mkdir -p "/sys/fs/cgroup/$controller/$group-$name"
   done
@@ -87,6 +96,7 @@ cgroupRoot: /$group-$name
 failSwapOn: false
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%}
+$agent_settings
 END
   start_on "$name" containerd containerd -c "$folder/containerd.toml"
   wait_until containerd on "$name" ctr version
