@@ -33,7 +33,6 @@ pub mod configuration;
 pub mod container;
 pub mod dbus;
 pub mod downward;
-pub mod durable_file;
 pub mod eviction;
 pub mod file_watch;
 pub mod filesystem;

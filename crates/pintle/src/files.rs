@@ -3,61 +3,23 @@
 //! Invariants: a file that exists has all of its content, also after a crash; its mode is 0600 and its
 //! directory, where made here, is 0700.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+pub use durable_file::{directory_of, sync_directory};
+
 /// Makes the directory and those above it.
 pub fn private_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
+    durable_file::directory(path, 0o700)
 }
 
 /// Replaces the file at `path`, unless it has this content and mode already: a full disk takes nothing.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    if is_same(path, content) {
-        return Ok(());
-    }
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}.new", std::process::id()));
-    let temporary = path.with_file_name(hidden);
-    let written = create(&temporary, content).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written?;
-    sync_directory(directory_of(path))
-}
-
-fn is_same(path: &Path, content: &[u8]) -> bool {
-    let is_private = |file: fs::Metadata| file.is_file() && file.mode() & 0o777 == 0o600;
-    fs::symlink_metadata(path).is_ok_and(is_private) && fs::read(path).is_ok_and(|present| present == content)
-}
-
-/// Makes a file that was not there.
-pub fn create(path: &Path, content: &[u8]) -> io::Result<()> {
-    match fs::remove_file(path) {
-        // left behind by one that crashed; its mode could be anything
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(content)?;
-    file.sync_all()
-}
-
-/// Makes renames and new files in a directory durable.
-pub fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-pub fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    durable_file::replace_if_changed(path, content, durable_file::PRIVATE)
 }
 
 /// The whole file as text, or `None` where there is none.
@@ -141,23 +103,6 @@ mod tests {
         assert_eq!((mode(&directory), mode(&file)), (0o700, 0o600));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing is left beside it");
         assert_eq!(read(&directory.join("none")).unwrap(), None);
-    }
-
-    #[test]
-    fn unchanged_files_are_not_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("c");
-        replace(&file, b"same").unwrap();
-        let inode = || fs::metadata(&file).unwrap().ino();
-        let first = inode();
-        replace(&file, b"same").unwrap();
-        assert_eq!(inode(), first);
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-        replace(&file, b"same").unwrap();
-        assert_eq!(mode(&file), 0o600, "world-readable");
-        let second = inode();
-        replace(&file, b"other").unwrap();
-        assert!(inode() != second && fs::read(&file).unwrap() == b"other");
     }
 
     #[test]

@@ -32,6 +32,7 @@ const ORDER: &[&str] = &[
     "tables",
     "names",
     "metrics",
+    "durable-file",
     "env",
     "testdata",
 ];

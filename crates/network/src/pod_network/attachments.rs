@@ -12,7 +12,6 @@
 //!
 //! Addresses are handed out in turn: one that was freed comes last.
 
-use super::file;
 use super::namespace::NamespaceId;
 use crate::netfilter::Protocol;
 use apimachinery::net::Network;
@@ -198,7 +197,7 @@ impl AttachmentsFile {
     /// Waits for the lock and reads the file. A file that cannot be read as one counts as empty: the routes of the
     /// kernel still keep addresses from being handed out twice.
     pub fn lock(directory: &Path) -> io::Result<Self> {
-        file::directory(directory, 0o700)?;
+        durable_file::directory(directory, 0o700)?;
         let lock = open(
             directory.join("lock"),
             OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC,
@@ -220,7 +219,7 @@ impl AttachmentsFile {
 
     /// Replaces the file with the content.
     pub fn save(&self) -> io::Result<()> {
-        file::replace(&self.path, &self.content.encode())
+        durable_file::replace(&self.path, self.content.encode(), durable_file::READABLE)
     }
 }
 

@@ -21,7 +21,6 @@
 pub mod attachments;
 pub mod cni;
 mod derived;
-mod file;
 pub mod host_ports;
 pub mod namespace;
 pub mod netlink;

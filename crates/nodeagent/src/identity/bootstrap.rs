@@ -4,7 +4,6 @@
 use super::certificate::{PemPair, invalid};
 use super::certificate_store::CertificateStore;
 use super::signing_request::{CertificateTemplate, KeySource, Purpose, SigningError, SigningRequest};
-use crate::durable_file;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Client, Error};

@@ -9,7 +9,6 @@
 //! `<prefix>.key`. Invariant: the link leads to a whole file at all times.
 
 use super::certificate::{PemPair, invalid};
-use crate::durable_file;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

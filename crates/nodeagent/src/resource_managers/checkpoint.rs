@@ -3,7 +3,6 @@
 //! The checksum is over a text that names the fields and types of the data. [`struct_text`], [`map_text`] and
 //! [`list_text`] make that text.
 
-use crate::durable_file;
 use std::fmt::Display;
 use std::path::Path;
 

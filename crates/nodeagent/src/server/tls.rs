@@ -3,7 +3,6 @@
 //! A client certificate is verified after the handshake, so that a client with an invalid one gets a response.
 
 use super::user::{CertificateUser, ReviewedUser};
-use crate::durable_file;
 use crate::identity::RotationState;
 use env::World;
 use parking_lot::Mutex;

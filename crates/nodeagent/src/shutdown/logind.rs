@@ -5,7 +5,6 @@
 
 use crate::dbus::connection::BUS;
 use crate::dbus::{Bus, CallError, MessageKind, Method, Value};
-use crate::durable_file;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;

@@ -1,7 +1,6 @@
 //! When the last graceful shutdown began and ended: kept in a file, because the agent ends with the machine, and shown in
 //! metrics.
 
-use crate::durable_file;
 use metrics::{Descriptor, Gauge, Registry};
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -95,7 +95,7 @@ fn make(directory: &Path, pending: &[(String, String)]) -> std::io::Result<()> {
     }
     files::private_directory(&unfinished)?;
     for (name, content) in pending {
-        files::create(&unfinished.join(name), content.as_bytes())?;
+        files::replace(&unfinished.join(name), content.as_bytes())?;
     }
     files::sync_directory(&unfinished)?;
     fs::rename(&unfinished, directory)?;

@@ -3,7 +3,6 @@
 //! A configuration of another network is left alone and used: then this one is not installed, or removed if it was.
 
 use super::super::cni::{LOOPBACK, PLUGIN};
-use super::super::file;
 use apimachinery::net::Network;
 use serde_json::json;
 use std::io;
@@ -49,24 +48,24 @@ pub fn other_configuration(paths: &CniPaths) -> io::Result<Option<PathBuf>> {
 
 /// Writes the configuration and the links, as far as they differ. Returns whether the configuration was written.
 pub fn install(paths: &CniPaths, ranges: &[Network], mtu: u32) -> io::Result<bool> {
-    file::directory(&paths.plugins, 0o755)?;
+    durable_file::directory(&paths.plugins, 0o755)?;
     link_program(paths, PLUGIN)?;
     if is_ours_to_link(&paths.plugins.join(LOOPBACK), &paths.program) {
         link_program(paths, LOOPBACK)?;
     }
-    file::directory(&paths.configurations, 0o755)?;
+    durable_file::directory(&paths.configurations, 0o755)?;
     let path = paths.configurations.join(FILE);
     let content = configuration(paths, ranges, mtu);
     if std::fs::read_to_string(&path).is_ok_and(|current| current == content) {
         return Ok(false);
     }
-    file::replace(&path, content.as_bytes())?;
+    durable_file::replace(&path, content, durable_file::READABLE)?;
     Ok(true)
 }
 
 /// Removes the configuration: pods that are attached stay attached.
 pub fn withdraw(paths: &CniPaths) -> io::Result<()> {
-    file::remove(&paths.configurations.join(FILE))
+    durable_file::remove(&paths.configurations.join(FILE))
 }
 
 fn configuration(paths: &CniPaths, ranges: &[Network], mtu: u32) -> String {
@@ -89,7 +88,7 @@ fn link_program(paths: &CniPaths, name: &str) -> io::Result<()> {
     let link = paths.plugins.join(name);
     match std::fs::read_link(&link) {
         Ok(target) if target == paths.program => Ok(()),
-        _ => file::replace_link(&link, &paths.program),
+        _ => durable_file::replace_link(&link, &paths.program),
     }
 }
 
