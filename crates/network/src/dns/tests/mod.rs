@@ -1,5 +1,6 @@
 //! Queries as bytes, through the handler and over sockets.
 
+mod away;
 pub mod fixture;
 mod hostile;
 mod names;
