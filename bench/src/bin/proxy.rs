@@ -11,9 +11,9 @@ use api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use clap::Parser;
 use names::Names;
 use network::netfilter::{Connection, Family};
+use network::proxy::proxy_writer::ProxyWriter;
 use network::proxy::rules::RuleOptions;
 use network::proxy::state::{ProxyState, ServiceKey};
-use network::proxy::table_writer::TableWriter;
 use std::io::{Write as _, stdout};
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
     let names = Names::kubernetes();
     let mut state = ProxyState::new(names.clone(), "node-1", vec![RuleOptions::new(Family::Ipv4)]);
-    let mut writer = TableWriter::open()?;
+    let mut writer = ProxyWriter::open()?;
     anyhow::ensure!(
         Connection::open()?.tables()?.is_empty(),
         "there are packet filter rules: run this in a network namespace of its own (unshare --net)"
@@ -75,7 +75,7 @@ fn main() -> anyhow::Result<()> {
     print_line!("{:<28} {:>10.2} ms", "the slowest of them", worst.as_secs_f64() * 1e3);
 
     let start = Timer::start()?;
-    let mut fresh = TableWriter::open()?;
+    let mut fresh = ProxyWriter::open()?;
     fresh.write(&state, &Default::default())?;
     start.report("comparison after a restart")?;
     writer.remove_tables()?;

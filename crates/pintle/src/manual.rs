@@ -65,8 +65,15 @@ fn program() -> Command {
             if row.default.is_empty() { String::new() } else { format!(" [default: {}]", row.default) };
         flag(row.name, row.ty, format!("{}{default}", row.description().replace('`', "")))
     });
-    let proxy = network::proxy::configuration::flag_rows();
-    let proxy = proxy.into_iter().map(|row| flag(row.name, row.value, row.description));
+    // every command has --help
+    let proxy = network::proxy::flag_table::flag_rows().into_iter().filter(|row| row.name != "help");
+    let proxy = proxy.map(|row| {
+        let text = row.description();
+        match row.default {
+            "" => flag(row.name, row.value, text),
+            default => flag(row.name, row.value, format!("{text} [default: {default}]")),
+        }
+    });
     flags::complete(Cli::command())
         .version(env!("CARGO_PKG_VERSION"))
         .disable_help_subcommand(true)

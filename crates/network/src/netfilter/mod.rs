@@ -19,12 +19,15 @@ mod batch;
 mod connection;
 pub mod conntrack;
 mod diff;
+mod difference;
 mod expression;
 mod ranges;
 mod read;
 mod rule;
 mod ruleset;
 pub mod statement;
+mod table_writer;
+mod tracked_table;
 mod value;
 
 #[cfg(test)]
@@ -35,6 +38,7 @@ mod tests;
 pub use batch::{Batch, Change};
 pub use connection::{ChangeError, Connection, Error, Generation};
 pub use diff::diff;
+pub use difference::{Difference, Transition};
 pub use ranges::{AddressRange, Prefix, merge, subtract};
 pub use rule::Rule;
 pub use ruleset::{
@@ -42,4 +46,6 @@ pub use ruleset::{
     SetData, SetType, Table, TableId, Verdict,
 };
 pub use statement::{AddressSide, Selector, Statement};
+pub use table_writer::{SyncKind, TableWriter};
+pub use tracked_table::TrackedTable;
 pub use value::{Field, FieldType, Protocol, Value};

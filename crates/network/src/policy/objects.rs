@@ -8,10 +8,8 @@ use api::meta::v1::LabelSelector;
 use api::networking::v1::NetworkPolicy;
 use apimachinery::labels::Selector;
 
+use super::membership::{NamespaceSelection, PodSelection};
 use crate::netfilter::Protocol;
-
-/// The labels of namespaces, by name.
-pub type NamespaceLabels = BTreeMap<String, BTreeMap<String, String>>;
 
 /// A pod with addresses of its own.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +17,8 @@ pub struct PodInfo {
     pub namespace: String,
     pub labels: BTreeMap<String, String>,
     pub node: String,
+    /// When the pod was created: of two pods with one address, the later one has it.
+    pub created: i64,
     pub addresses: Vec<IpAddr>,
     /// Ports of its containers that have names.
     pub named_ports: Vec<NamedPort>,
@@ -54,6 +54,7 @@ impl PodInfo {
             namespace: pod.metadata.namespace.clone(),
             labels: pod.metadata.labels.clone(),
             node: pod.spec.node_name.clone(),
+            created: pod.metadata.creation_timestamp.map_or(0, |time| time.0),
             addresses,
             named_ports: named_ports.collect(),
         })
@@ -68,7 +69,7 @@ pub enum Direction {
 }
 
 /// A policy.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PolicyInfo {
     pub namespace: String,
     pub pods: Selector,
@@ -76,7 +77,7 @@ pub struct PolicyInfo {
     pub directions: BTreeMap<Direction, Vec<PolicyRule>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PolicyRule {
     /// All peers if absent.
     pub peers: Option<Vec<Peer>>,
@@ -84,7 +85,7 @@ pub struct PolicyRule {
     pub ports: Option<Vec<PolicyPort>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Peer {
     /// Pods, in the policy's namespace or in selected ones.
     Pods {
@@ -97,13 +98,13 @@ pub enum Peer {
     },
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PolicyPort {
     pub protocol: Protocol,
     pub port: PortMatch,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum PortMatch {
     All,
     Range { first: u16, last: u16 },
@@ -132,6 +133,12 @@ impl PolicyInfo {
             pods: selector(&spec.pod_selector)?,
             directions,
         })
+    }
+
+    /// The pods that it isolates.
+    pub fn target(&self) -> PodSelection {
+        let namespaces = NamespaceSelection::Name(self.namespace.clone());
+        PodSelection { namespaces, pods: self.pods.clone() }
     }
 }
 

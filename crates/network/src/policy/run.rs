@@ -1,8 +1,6 @@
 //! Follows policies, pods and namespaces, and writes the rules that they make.
-//!
-//! The rules are computed anew after a change, and only the difference to the ones before is written.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,160 +13,128 @@ use env::World;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::objects::{NamespaceLabels, PodInfo, PolicyInfo};
-use super::rules::{ruleset, table_id};
-use crate::netfilter::{Connection, Error, Family, Ruleset, TableId, diff};
+use super::membership::PodKey;
+use super::objects::{PodInfo, PolicyInfo};
+use super::rules::table_id;
+use super::state::PolicyState;
+use crate::netfilter::{Error, Family, TableWriter};
 
 /// The pause after rules could not be written.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The objects of the cluster.
-#[derive(Default)]
-struct Objects {
-    policies: HashMap<Key, PolicyInfo>,
-    pods: HashMap<Key, PodInfo>,
-    namespaces: NamespaceLabels,
-}
+/// How often it looks whether another program changed packet filters.
+const CHECK_PERIOD: Duration = Duration::from_secs(30);
 
-#[derive(Default)]
+/// The state, which informers change.
 struct Shared {
-    objects: Mutex<Objects>,
+    state: Mutex<PolicyState>,
     changed: Notify,
 }
 
-impl Shared {
-    fn change(&self, apply: impl FnOnce(&mut Objects) -> bool) {
-        if apply(&mut self.objects.lock()) {
-            self.changed.notify_one();
-        }
+struct Policies(Arc<Shared>);
+
+impl Policies {
+    fn set(&self, key: &Key, info: Option<PolicyInfo>) {
+        self.0.state.lock().set_policy(key, info);
+        self.0.changed.notify_one();
     }
 }
-
-struct Policies(Arc<Shared>);
 
 impl Handler<NetworkPolicy> for Policies {
     type Summary = Key;
 
     fn apply(&self, object: NetworkPolicy, _: Option<&Key>) -> Key {
         let key = Key::of(&object);
-        let info = PolicyInfo::read(&object);
-        self.0.change(|objects| {
-            match info {
-                Some(info) => _ = objects.policies.insert(key.clone(), info),
-                None => _ = objects.policies.remove(&key),
-            }
-            true
-        });
+        self.set(&key, PolicyInfo::read(&object));
         key
     }
 
     fn delete(&self, last: Key) {
-        self.0.change(|objects| objects.policies.remove(&last).is_some());
+        self.set(&last, None);
     }
 }
 
 struct Pods(Arc<Shared>);
 
-impl Handler<Pod> for Pods {
-    type Summary = Key;
+impl Pods {
+    fn set(&self, key: &PodKey, info: Option<PodInfo>) {
+        if self.0.state.lock().set_pod(key, info) {
+            self.0.changed.notify_one();
+        }
+    }
+}
 
-    fn apply(&self, object: Pod, _: Option<&Key>) -> Key {
-        let key = Key::of(&object);
-        let info = PodInfo::read(&object);
-        // most writes to a pod are about its state
-        self.0.change(|objects| match info {
-            Some(info) => {
-                objects.pods.get(&key) != Some(&info) && {
-                    objects.pods.insert(key.clone(), info);
-                    true
-                }
-            }
-            None => objects.pods.remove(&key).is_some(),
-        });
+impl Handler<Pod> for Pods {
+    type Summary = PodKey;
+
+    fn apply(&self, object: Pod, old: Option<&PodKey>) -> PodKey {
+        let key = old.cloned().unwrap_or_else(|| Arc::new(Key::of(&object)));
+        self.set(&key, PodInfo::read(&object));
         key
     }
 
-    fn delete(&self, last: Key) {
-        self.0.change(|objects| objects.pods.remove(&last).is_some());
+    fn delete(&self, last: PodKey) {
+        self.set(&last, None);
     }
 }
 
 struct Namespaces(Arc<Shared>);
+
+impl Namespaces {
+    fn set(&self, name: &str, labels: Option<BTreeMap<String, String>>) {
+        self.0.state.lock().set_namespace(name, labels);
+        self.0.changed.notify_one();
+    }
+}
 
 impl Handler<Namespace> for Namespaces {
     type Summary = String;
 
     fn apply(&self, object: Namespace, _: Option<&String>) -> String {
         let name = object.name().to_owned();
-        let labels: BTreeMap<_, _> = object.metadata.labels;
-        self.0.change(|objects| objects.namespaces.insert(name.clone(), labels.clone()) != Some(labels));
+        self.set(&name, Some(object.metadata.labels));
         name
     }
 
     fn delete(&self, last: String) {
-        self.0.change(|objects| objects.namespaces.remove(&last).is_some());
-    }
-}
-
-/// The tables as they were written last, if they were.
-struct PolicyWriter {
-    connection: Connection,
-    families: Vec<Family>,
-    written: Option<Ruleset>,
-}
-
-impl PolicyWriter {
-    fn write(&mut self, desired: Ruleset) -> Result<(), Error> {
-        if let Some(written) = self.written.take() {
-            match self.connection.commit(&diff(&written, &desired)) {
-                Ok(()) => {
-                    self.written = Some(desired);
-                    return Ok(());
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot change the rules of policies: comparing all of them")
-                }
-            }
-        }
-        let ids: Vec<TableId> = self.families.iter().map(|family| table_id(*family)).collect();
-        let (current, generation) = self.connection.read(&ids)?;
-        self.connection.commit_at(&diff(&current, &desired), Some(generation))?;
-        self.written = Some(desired);
-        Ok(())
+        self.set(&last, None);
     }
 }
 
 /// Enforces the policies for the pods of a node; it ends with an error that repeating does not cure.
 pub async fn run(client: Client, world: World, node: String, families: Vec<Family>) -> Result<(), Error> {
-    let shared = Arc::new(Shared::default());
+    let state = Mutex::new(PolicyState::new(&node, &families));
+    let shared = Arc::new(Shared { state, changed: Notify::new() });
     let factory = InformerFactory::new(client);
     let policies = factory.summaries("", Policies(shared.clone()));
     let namespaces = factory.summaries("", Namespaces(shared.clone()));
     let pods = factory.summaries("", Pods(shared.clone()));
-    let connection = Connection::open()?;
-    let mut writer = PolicyWriter { connection, families: families.clone(), written: None };
+    let mut writer = TableWriter::open(families.iter().map(|family| table_id(*family)).collect())?;
     tokio::join!(policies.synced(), namespaces.synced(), pods.synced());
     loop {
-        let (objects, node, families) = (shared.clone(), node.clone(), families.clone());
+        let for_write = shared.clone();
         let task = tokio::task::spawn_blocking(move || {
-            let desired = {
-                let objects = objects.objects.lock();
-                let policies: Vec<_> = objects.policies.values().collect();
-                let pods: Vec<_> = objects.pods.values().collect();
-                ruleset(&node, &families, &policies, &objects.namespaces, &pods)
-            };
-            let result = writer.write(desired);
+            let batch = for_write.state.lock().sync();
+            let result = writer.write(&batch, || {
+                // with what has changed meanwhile, which the next batch then leaves out
+                let mut state = for_write.state.lock();
+                state.sync();
+                state.ruleset()
+            });
             (writer, result)
         });
         // the runtime ends
         let Ok((returned, result)) = task.await else { return Ok(()) };
         writer = returned;
-        match result {
-            Ok(()) => shared.changed.notified().await,
-            Err(error) => {
-                tracing::error!(%error, "cannot write the rules of network policies");
-                env::sleep(&world, RETRY).await;
-            }
+        if let Err(error) = result {
+            tracing::error!(%error, "cannot write the rules of network policies");
+            writer.request_full_sync();
+            env::sleep(&world, RETRY).await;
+            continue;
+        }
+        tokio::select! {
+            () = shared.changed.notified() => (),
+            () = env::sleep(&world, CHECK_PERIOD) => writer.check_foreign_changes(),
         }
     }
 }

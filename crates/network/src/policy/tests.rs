@@ -1,19 +1,22 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::core::v1::Pod;
 use api::networking::v1::NetworkPolicy;
+use client::Key;
 
-use super::objects::{Direction, NamespaceLabels, PodInfo, PolicyInfo};
-use super::resolve::ClusterView;
-use super::rules::{ruleset, table_id};
+use super::objects::{Direction, PodInfo, PolicyInfo};
+use super::rules::{pod_map, table_id};
+use super::state::PolicyState;
 use crate::netfilter::testing::in_namespace;
-use crate::netfilter::{Connection, Family, Ruleset, diff};
+use crate::netfilter::{Connection, Element, Family, Ruleset, TableWriter};
 use crate::proxy::traffic_tests::Network;
 
-const NODE: &str = "node-1";
+pub(super) const NODE: &str = "node-1";
+pub(super) const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
 
 /// A pod: namespace, `app` label, node, addresses, and a port named `web` if it is not 0.
-fn pod(namespace: &str, app: &str, node: &str, addresses: &[&str], web: u16) -> PodInfo {
+pub(super) fn pod(namespace: &str, app: &str, node: &str, addresses: &[&str], web: u16) -> PodInfo {
     let addresses: Vec<_> = addresses.iter().map(|ip| serde_json::json!({ "ip": ip })).collect();
     let ports = if web == 0 {
         serde_json::json!([])
@@ -28,43 +31,71 @@ fn pod(namespace: &str, app: &str, node: &str, addresses: &[&str], web: u16) -> 
     PodInfo::read(&api::from_json::<Pod>(text.to_string().as_bytes()).unwrap()).unwrap()
 }
 
-fn policy(namespace: &str, spec: serde_json::Value) -> PolicyInfo {
+pub(super) fn policy(namespace: &str, spec: serde_json::Value) -> PolicyInfo {
     let text = serde_json::json!({"metadata": {"namespace": namespace, "name": "p"}, "spec": spec});
     PolicyInfo::read(&api::from_json::<NetworkPolicy>(text.to_string().as_bytes()).unwrap()).unwrap()
 }
 
-fn namespaces() -> NamespaceLabels {
-    ["a", "b"].map(|name| (name.to_owned(), BTreeMap::from([("name".to_owned(), name.to_owned())]))).into()
+pub(super) fn labels(name: &str, value: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(name.to_owned(), value.to_owned())])
 }
 
-fn cluster() -> Vec<PodInfo> {
-    vec![
-        pod("a", "server", NODE, &["10.1.0.2", "fd01::2"], 8080),
-        pod("a", "client", NODE, &["10.1.0.3", "fd01::3"], 0),
-        pod("b", "client", "other", &["10.1.1.2", "fd01:1::2"], 9090),
-    ]
+/// A state with the namespaces a and b, a server and a client in a, and a client in b on another node.
+fn cluster() -> PolicyState {
+    let mut state = PolicyState::new(NODE, &FAMILIES);
+    for name in ["a", "b"] {
+        state.set_namespace(name, Some(labels("name", name)));
+    }
+    let pods = [
+        ("server", pod("a", "server", NODE, &["10.1.0.2", "fd01::2"], 8080)),
+        ("client", pod("a", "client", NODE, &["10.1.0.3", "fd01::3"], 0)),
+        ("client", pod("b", "client", "other", &["10.1.1.2", "fd01:1::2"], 9090)),
+    ];
+    for (name, pod) in pods {
+        state.set_pod(&Arc::new(Key::new(pod.namespace.clone(), name)), Some(pod));
+    }
+    state
 }
 
-/// The rules of the server for IPv4, as text.
+/// An element in words.
+fn words(element: &Element, types: &[crate::netfilter::FieldType]) -> String {
+    use crate::netfilter::Field;
+    let value = |value: &crate::netfilter::Value| {
+        let field = |field: &Field| match field {
+            Field::Address(address) => address.to_string(),
+            Field::Protocol(protocol) => protocol.0.to_string(),
+            Field::Port(port) => port.to_string(),
+            field => format!("{field:?}"),
+        };
+        value.fields(types).unwrap().iter().map(field).collect::<Vec<_>>().join(":")
+    };
+    let to = element.to.as_ref().map(|to| format!("-{}", value(to)));
+    format!("{}{}", value(&element.from), to.unwrap_or_default())
+}
+
+/// The sets of a policy in the IPv4 table if it isolates the server in a direction, and the number of its rules.
 fn rules(direction: Direction, spec: serde_json::Value) -> Option<String> {
-    let (pods, namespaces) = (cluster(), namespaces());
-    let pods: Vec<_> = pods.iter().collect();
-    let view = ClusterView { namespaces: &namespaces, pods: &pods };
-    let policy = policy("a", spec);
-    let rules = view.rules_for(pods[0], direction, Family::Ipv4, [&policy])?;
-    let text = rules.iter().map(|rule| {
-        let peers = rule.peers.as_ref().map(|peers| {
-            peers.iter().map(|range| format!("{}-{}", range.first, range.last)).collect::<Vec<_>>().join(",")
-        });
-        let ports = rule.ports.as_ref().map(|ports| {
-            let text = ports.iter().map(|it| format!("{}:{}-{}", it.protocol.0, it.first, it.last));
-            text.collect::<Vec<_>>().join(",")
-        });
-        let endpoints =
-            rule.endpoints.iter().map(|(ip, protocol, port)| format!(" {ip}:{}:{port}", protocol.0));
-        format!("{peers:?} {ports:?}{}", endpoints.collect::<String>())
+    let mut state = cluster();
+    state.set_policy(&Key::new("a", "p"), Some(policy("a", spec)));
+    state.sync();
+    let ruleset = state.ruleset();
+    let table = ruleset.get(&table_id(Family::Ipv4))?;
+    let server = Element::value("10.1.0.2".parse::<std::net::IpAddr>().unwrap().into());
+    table.sets[&pod_map(direction)].elements.get(&server)?;
+    let is_chain = |name: &str| {
+        let prefix = if direction == Direction::Ingress { "ingress-" } else { "egress-" };
+        name.starts_with(prefix) && !name.contains("-pods-")
+    };
+    let count = table.chains.iter().find(|(name, _)| is_chain(name)).unwrap().1.rules.len();
+    let sets = table.sets.iter().filter(|(name, _)| !name.ends_with("-pods"));
+    let text = sets.map(|(name, set)| {
+        let elements: Vec<_> = set.elements.keys().map(|it| words(it, &set.set_type.key)).collect();
+        format!("{} {}", name.split('-').next().unwrap(), elements.join(","))
     });
-    Some(text.collect::<Vec<_>>().join("; ").replace("Some(\"", "").replace("\")", ""))
+    let mut text: Vec<_> = text.collect();
+    text.sort();
+    text.push(format!("rules {count}"));
+    Some(text.join("; "))
 }
 
 fn ingress(rules_json: serde_json::Value) -> Option<String> {
@@ -76,18 +107,18 @@ fn ingress(rules_json: serde_json::Value) -> Option<String> {
 
 #[test]
 fn policies_isolate_the_pods_that_they_select() {
-    assert_eq!(ingress(serde_json::json!([])).as_deref(), Some(""));
-    assert_eq!(ingress(serde_json::json!([{}])).as_deref(), Some("None None"));
+    assert_eq!(ingress(serde_json::json!([])).as_deref(), Some("rules 0"));
+    assert_eq!(ingress(serde_json::json!([{}])).as_deref(), Some("rules 1"));
     // another direction, other pods
     let other = serde_json::json!({"podSelector": {}, "policyTypes": ["Egress"]});
     assert_eq!(rules(Direction::Ingress, other.clone()), None);
-    assert_eq!(rules(Direction::Egress, other).as_deref(), Some(""));
+    assert_eq!(rules(Direction::Egress, other).as_deref(), Some("rules 0"));
     let others =
         serde_json::json!({"podSelector": {"matchLabels": {"app": "x"}}, "policyTypes": ["Ingress"]});
     assert_eq!(rules(Direction::Ingress, others), None);
     // without types: ingress, and egress if there are rules for it
     let old = serde_json::json!({"podSelector": {}});
-    assert_eq!(rules(Direction::Ingress, old.clone()).as_deref(), Some(""));
+    assert_eq!(rules(Direction::Ingress, old.clone()).as_deref(), Some("rules 0"));
     assert_eq!(rules(Direction::Egress, old), None);
 }
 
@@ -95,29 +126,29 @@ fn policies_isolate_the_pods_that_they_select() {
 fn peers_are_pods_and_networks() {
     let from = |peer: serde_json::Value| ingress(serde_json::json!([{"from": peer}])).unwrap();
     // pods of the policy's namespace, of selected ones, and both
-    assert_eq!(from(serde_json::json!([{"podSelector": {}}])), "10.1.0.2-10.1.0.3 None");
+    assert_eq!(from(serde_json::json!([{"podSelector": {}}])), "pods 10.1.0.2,10.1.0.3; rules 1");
     assert_eq!(
         from(serde_json::json!([{"podSelector": {"matchLabels": {"app": "client"}}}])),
-        "10.1.0.3-10.1.0.3 None"
+        "pods 10.1.0.3; rules 1"
     );
     assert_eq!(
         from(serde_json::json!([{"namespaceSelector": {"matchLabels": {"name": "b"}}}])),
-        "10.1.1.2-10.1.1.2 None"
+        "pods 10.1.1.2; rules 1"
     );
     assert_eq!(
         from(serde_json::json!([{
             "namespaceSelector": {},
             "podSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["client"]}]},
         }])),
-        "10.1.0.3-10.1.0.3,10.1.1.2-10.1.1.2 None"
+        "pods 10.1.0.3,10.1.1.2; rules 1"
     );
     assert_eq!(
         from(serde_json::json!([{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}])),
-        "10.0.0.0-10.0.255.255,10.2.0.0-10.255.255.255 None"
+        "networks 10.0.0.0-10.0.255.255,10.2.0.0-10.255.255.255; rules 1"
     );
     // peers of another family, and selectors without pods, allow nothing
-    assert_eq!(from(serde_json::json!([{"ipBlock": {"cidr": "fd00::/8"}}])), "");
-    assert_eq!(from(serde_json::json!([{"podSelector": {"matchLabels": {"app": "x"}}}])), "");
+    assert_eq!(from(serde_json::json!([{"ipBlock": {"cidr": "fd00::/8"}}])), "rules 0");
+    assert_eq!(from(serde_json::json!([{"podSelector": {"matchLabels": {"app": "x"}}}])), "pods ; rules 1");
 }
 
 #[test]
@@ -125,17 +156,17 @@ fn ports_are_numbers_ranges_and_names() {
     let ports = |ports: serde_json::Value| ingress(serde_json::json!([{"ports": ports}])).unwrap();
     assert_eq!(
         ports(serde_json::json!([{"port": 80}, {"protocol": "UDP", "port": 53}])),
-        "None 6:80-80,17:53-53"
+        "ports 6:80,17:53; rules 1"
     );
     assert_eq!(
         ports(serde_json::json!([{"port": 80, "endPort": 90}, {"port": 85, "endPort": 100}, {"port": 101}])),
-        "None 6:80-101"
+        "ports 6:80-6:101; rules 1"
     );
-    assert_eq!(ports(serde_json::json!([{"protocol": "SCTP"}])), "None 132:0-65535");
+    assert_eq!(ports(serde_json::json!([{"protocol": "SCTP"}])), "ports 132:0-132:65535; rules 1");
     // the name is one of the selected pod, with its protocol
-    assert_eq!(ports(serde_json::json!([{"port": "web"}])), "None 6:8080-8080");
-    assert_eq!(ports(serde_json::json!([{"port": "web", "protocol": "UDP"}])), "");
-    assert_eq!(ports(serde_json::json!([{"port": "unknown"}])), "");
+    assert_eq!(ports(serde_json::json!([{"port": "web"}])), "endpoints 10.1.0.2:6:8080; rules 1");
+    assert_eq!(ports(serde_json::json!([{"port": "web", "protocol": "UDP"}])), "endpoints ; rules 1");
+    assert_eq!(ports(serde_json::json!([{"port": "unknown"}])), "endpoints ; rules 1");
     // in the other direction it is one of each peer
     let egress = |to: serde_json::Value| {
         let rule = serde_json::json!([{"ports": [{"port": "web"}], "to": to}]);
@@ -145,29 +176,40 @@ fn ports_are_numbers_ranges_and_names() {
         )
     };
     let all = serde_json::json!([{"namespaceSelector": {}}]);
-    assert_eq!(
-        egress(all).as_deref(),
-        Some("10.1.0.2-10.1.0.3,10.1.1.2-10.1.1.2  10.1.0.2:6:8080 10.1.1.2:6:9090")
-    );
+    assert_eq!(egress(all).as_deref(), Some("endpoints 10.1.0.2:6:8080,10.1.1.2:6:9090; rules 1"));
 }
 
-fn apply(connection: &mut Connection, policies: &[PolicyInfo]) {
-    let (pods, namespaces) = (cluster(), namespaces());
-    let pods: Vec<_> = pods.iter().collect();
-    let policies: Vec<_> = policies.iter().collect();
-    let desired = ruleset(NODE, &[Family::Ipv4, Family::Ipv6], &policies, &namespaces, &pods);
-    let ids = [Family::Ipv4, Family::Ipv6].map(table_id);
-    let (current, generation) = connection.read(&ids).unwrap();
-    connection.commit_at(&diff(&current, &desired), Some(generation)).unwrap();
-    assert!(connection.read(&ids).unwrap().0 == desired);
-    assert_eq!(desired == Ruleset::new(), policies.is_empty());
+/// The policies p0, p1, ... in the kernel.
+struct Enforcement {
+    state: PolicyState,
+    writer: TableWriter,
+    count: usize,
+}
+
+impl Enforcement {
+    fn new() -> Self {
+        let writer = TableWriter::open(FAMILIES.map(table_id).into()).unwrap();
+        Self { state: cluster(), writer, count: 0 }
+    }
+
+    fn apply(&mut self, policies: &[PolicyInfo]) {
+        for at in 0..self.count.max(policies.len()) {
+            self.state.set_policy(&Key::new("a", format!("p{at}")), policies.get(at).cloned());
+        }
+        self.count = policies.len();
+        let batch = self.state.sync();
+        self.writer.write(&batch, || self.state.ruleset()).unwrap();
+        let desired = self.state.ruleset();
+        assert!(Connection::open().unwrap().read(&FAMILIES.map(table_id)).unwrap().0 == desired);
+        assert_eq!(desired == Ruleset::new(), policies.is_empty());
+    }
 }
 
 #[test]
 fn policies_are_enforced_between_pods() {
     in_namespace(module_path!(), "policies_are_enforced_between_pods", || {
         let mut network = Network::new();
-        let mut connection = Connection::open().unwrap();
+        let mut enforcement = Enforcement::new();
         for address in ["10.1.0.2", "fd01::2"] {
             network.serve("pod1", "tcp", address, 8080);
             network.serve("pod1", "tcp", address, 9000);
@@ -188,10 +230,7 @@ fn policies_are_enforced_between_pods() {
             policy("a", spec)
         };
         let client = serde_json::json!({"podSelector": {"matchLabels": {"app": "client"}}});
-        apply(
-            &mut connection,
-            &[server(serde_json::json!([{"from": [client], "ports": [{"port": "web"}]}]))],
-        );
+        enforcement.apply(&[server(serde_json::json!([{"from": [client], "ports": [{"port": "web"}]}]))]);
         assert!(answers(&network, "pod2", "10.1.0.2", 8080));
         assert!(answers(&network, "pod2", "fd01::2", 8080));
         assert_eq!(network.ask("pod2", "tcp", "10.1.0.2", 9000), "timeout");
@@ -203,7 +242,7 @@ fn policies_are_enforced_between_pods() {
         // networks with exceptions, ranges of ports
         let block = serde_json::json!({"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.1.0.0/24"]}});
         let range = serde_json::json!([{"port": 8000, "endPort": 8999}]);
-        apply(&mut connection, &[server(serde_json::json!([{"from": [block], "ports": range}]))]);
+        enforcement.apply(&[server(serde_json::json!([{"from": [block], "ports": range}]))]);
         assert!(answers(&network, "remote", "10.1.0.2", 8080));
         assert!(answers(&network, "outside", "10.1.0.2", 8080));
         assert_eq!(network.ask("outside", "tcp", "10.1.0.2", 9000), "timeout");
@@ -214,12 +253,12 @@ fn policies_are_enforced_between_pods() {
             policy("a", serde_json::json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": egress}))
         };
         let all = serde_json::json!([{"namespaceSelector": {}}]);
-        apply(&mut connection, &[spec(serde_json::json!([{"to": all, "ports": [{"port": "web"}]}]))]);
+        enforcement.apply(&[spec(serde_json::json!([{"to": all, "ports": [{"port": "web"}]}]))]);
         assert!(answers(&network, "pod2", "10.1.1.2", 9090));
         assert!(answers(&network, "pod2", "10.1.0.2", 8080));
         assert_eq!(network.ask("pod2", "tcp", "10.1.0.2", 9000), "timeout");
         assert_eq!(network.ask("pod2", "tcp", "10.1.0.1", 7000), "timeout");
-        apply(&mut connection, &[]);
+        enforcement.apply(&[]);
         assert!(answers(&network, "pod2", "10.1.0.1", 7000));
     });
 }

@@ -149,6 +149,7 @@ impl Flags {
                 self.verbosity = text.parse().map_err(|_| invalid(name, &text))?;
             }
             "vmodule" => self.vmodule = next()?.split(',').map(str::to_owned).collect(),
+            "boot-id-file" | "machine-id-file" => _ = next()?,
             "log-flush-frequency" => _ = duration(&next()?).ok_or_else(|| invalid(name, "that"))?,
             "healthz-port" => self.healthz_port = Some(number(next()?)?),
             "metrics-port" => self.metrics_port = Some(number(next()?)?),
@@ -566,35 +567,18 @@ fn read_field(
     }
 }
 
-/// A flag, for help and documentation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FlagRow {
-    pub name: &'static str,
-    /// The type of the value; empty if the flag takes none.
+/// A flag that sets a field.
+pub struct FlagField {
+    pub flag: &'static str,
+    /// The type of its value.
     pub value: &'static str,
-    pub description: String,
+    pub default: &'static str,
 }
 
-/// All flags but `--help`.
-pub fn flag_rows() -> Vec<FlagRow> {
-    const OWN: &[(&str, &str, &str)] = &[
-        (
-            "config",
-            "file",
-            "The KubeProxyConfiguration file; other flags than --hostname-override have no effect beside it",
-        ),
-        ("write-config-to", "file", "Write the whole configuration to a file and quit"),
-        ("cleanup", "", "Delete the rules of services and quit"),
-        ("master", "url", "The URL of the API server, in place of the one in the kubeconfig"),
-        ("healthz-port", "port", "Deprecated: use --healthz-bind-address"),
-        ("metrics-port", "port", "Deprecated: use --metrics-bind-address"),
-        ("v", "level", "The verbosity of the log"),
-        ("vmodule", "list", "The verbosity of modules: pattern=level,..."),
-        ("version", "", "Print the version and quit"),
-    ];
-    let own = OWN.iter().map(|&(name, value, text)| FlagRow { name, value, description: text.to_owned() });
-    let fields = ROWS.iter().filter_map(|&(path, flag, kind, default)| {
-        let default = if default.is_empty() { String::new() } else { format!(" [default: {default}]") };
+/// The flags that set fields.
+pub fn flag_fields() -> impl Iterator<Item = FlagField> {
+    let rows = ROWS.iter().copied();
+    rows.filter_map(|(_, flag, kind, default)| {
         let value = match kind {
             Kind::Text => "text",
             Kind::Bool => "bool",
@@ -602,21 +586,8 @@ pub fn flag_rows() -> Vec<FlagRow> {
             Kind::Duration => "duration",
             Kind::Texts | Kind::Switches => "list",
         };
-        Some(FlagRow { name: flag?, value, description: format!("The field {path}{default}") })
-    });
-    own.chain(fields).collect()
-}
-
-/// The list of flags.
-pub fn help() -> String {
-    let mut text =
-        "The service proxy: addresses of services lead to their endpoints, by nf_tables.\n\nFlags:\n"
-            .to_owned();
-    for FlagRow { name, value, description } in flag_rows() {
-        let flag = format!("--{name} {}", value.to_uppercase());
-        text.push_str(&format!("  {flag:<40} {description}\n"));
-    }
-    text
+        Some(FlagField { flag: flag?, value, default })
+    })
 }
 
 #[cfg(test)]

@@ -5,9 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::endpoint::{Target, UsableEndpoints};
-use super::rules::{
-    ChainClass, FIREWALL, KeyKind, Picker, REJECT, RuleOptions, SetId, SharedChain, address_type,
-};
+use super::rules::{ChainClass, KeyKind, Picker, Refusal, RuleOptions, SetId, SharedChain, address_type};
 use super::service::ServicePort;
 use crate::netfilter::statement::Comparison;
 use crate::netfilter::{
@@ -138,9 +136,7 @@ impl PortRules<'_> {
         for frontend in frontends(port).filter(is_owner) {
             if frontend.address == Some(port.cluster_ip) {
                 if has_internal {
-                    let chain = self.chain(ChainClass::Cluster, &frontend, internal, fragment);
-                    self.dispatch(SetId::Services, &frontend, Verdict::Goto(chain), fragment);
-                    self.add_slots(SetId::Endpoints, &frontend, internal, fragment);
+                    self.add_targets(ChainClass::Cluster, &frontend, internal, fragment);
                 } else {
                     self.refuse(&frontend, fragment);
                 }
@@ -163,41 +159,19 @@ impl PortRules<'_> {
         if !self.has_endpoints {
             return;
         }
-        let kind = frontend.kind();
-        let verdict = if self.port.is_external_local {
-            let (cluster, local) = (&self.slots.cluster, &self.slots.local);
-            if !cluster.is_empty() {
-                let chain = self.chain(ChainClass::ShortCircuit, frontend, cluster, fragment);
-                let set = kind.choose(SetId::ShortCircuit, SetId::NodePortShortCircuit);
-                self.dispatch(set, frontend, Verdict::Goto(chain), fragment);
-                let set = kind.choose(SetId::Endpoints, SetId::NodePortEndpoints);
-                self.add_slots(set, frontend, cluster, fragment);
-            }
-            if !local.is_empty() {
-                let chain = self.chain(ChainClass::Local, frontend, local, fragment);
-                let set = kind.choose(SetId::LocalServices, SetId::NodePortLocal);
-                self.dispatch(set, frontend, Verdict::Goto(chain), fragment);
-                let set = kind.choose(SetId::LocalEndpoints, SetId::NodePortLocalEndpoints);
-                self.add_slots(set, frontend, local, fragment);
-            }
-            Verdict::Goto(kind.external_local_chain())
-        } else if self.slots.cluster.is_empty() {
-            return;
+        if self.port.is_external_local {
+            self.add_targets(ChainClass::ShortCircuit, frontend, &self.slots.cluster, fragment);
+            self.add_targets(ChainClass::Local, frontend, &self.slots.local, fragment);
+            let set = frontend.kind().choose(SetId::ExternalLocal, SetId::NodePortExternalLocal);
+            fragment.elements.insert((set, frontend.key()), None);
         } else {
-            let set = kind.choose(SetId::Endpoints, SetId::NodePortEndpoints);
-            self.add_slots(set, frontend, &self.slots.cluster, fragment);
-            Verdict::Goto(self.chain(ChainClass::External, frontend, &self.slots.cluster, fragment))
-        };
-        match frontend.address {
-            Some(address) if self.has_source_ranges(address) => {
-                self.dispatch(SetId::RangedServices, frontend, verdict, fragment);
-                self.dispatch(SetId::Services, frontend, Verdict::goto(FIREWALL), fragment);
-                self.add_source_ranges(frontend, address, fragment);
-            }
-            _ => {
-                let set = kind.choose(SetId::Services, SetId::NodePorts);
-                self.dispatch(set, frontend, verdict, fragment);
-            }
+            self.add_targets(ChainClass::External, frontend, &self.slots.cluster, fragment);
+        }
+        if let Some(address) = frontend.address
+            && self.has_source_ranges(address)
+            && (self.port.is_external_local || !self.slots.cluster.is_empty())
+        {
+            self.add_source_ranges(frontend, address, fragment);
         }
     }
 
@@ -228,21 +202,61 @@ impl PortRules<'_> {
         }
     }
 
-    fn dispatch(&self, set: SetId, frontend: &Frontend, verdict: Verdict, fragment: &mut Fragment) {
-        fragment.elements.insert((set, frontend.key()), Some(Data::Verdict(verdict)));
-    }
-
     /// Traffic that was not translated: rejected without any endpoint, dropped without one on this node.
     fn refuse(&self, frontend: &Frontend, fragment: &mut Fragment) {
         let set = frontend.kind().choose(SetId::NoEndpoints, SetId::NodePortNoEndpoints);
-        let verdict = if self.has_endpoints { Verdict::Drop } else { Verdict::goto(REJECT) };
-        self.dispatch(set, frontend, verdict, fragment);
+        let refusal = if self.has_endpoints { Refusal::Drop } else { Refusal::Reject };
+        fragment.elements.insert((set, frontend.key()), Some(number_data(refusal as u32)));
+    }
+
+    /// Sends traffic of a class to one of some targets, if there are any.
+    fn add_targets(
+        &self,
+        class: ChainClass,
+        frontend: &Frontend,
+        targets: &[Target],
+        fragment: &mut Fragment,
+    ) {
+        if targets.is_empty() {
+            return;
+        }
+        let kind = frontend.kind();
+        let (chains, endpoints, affinity) = match class {
+            ChainClass::Cluster | ChainClass::External => (
+                kind.choose(SetId::Services, SetId::NodePorts),
+                kind.choose(SetId::Endpoints, SetId::NodePortEndpoints),
+                kind.choose(SetId::Affinity, SetId::NodePortAffinity),
+            ),
+            ChainClass::ShortCircuit => (
+                kind.choose(SetId::ShortCircuit, SetId::NodePortShortCircuit),
+                kind.choose(SetId::Endpoints, SetId::NodePortEndpoints),
+                kind.choose(SetId::Affinity, SetId::NodePortAffinity),
+            ),
+            ChainClass::Local => (
+                kind.choose(SetId::LocalServices, SetId::NodePortLocal),
+                kind.choose(SetId::LocalEndpoints, SetId::NodePortLocalEndpoints),
+                kind.choose(SetId::LocalAffinity, SetId::NodePortLocalAffinity),
+            ),
+        };
+        let picker = match self.port.affinity {
+            None => {
+                self.add_slots(endpoints, frontend, targets, fragment);
+                Picker::Slots(targets.len() as u32)
+            }
+            Some(timeout) => {
+                let is_local = std::ptr::eq(targets, self.slots.local.as_slice());
+                let chain = self.affinity_chain(targets, is_local, timeout, fragment);
+                let verdict = Data::Verdict(Verdict::Goto(chain));
+                fragment.elements.insert((affinity, frontend.key()), Some(verdict));
+                Picker::Affinity
+            }
+        };
+        let chain = SharedChain { class, kind, picker };
+        fragment.elements.insert((chains, frontend.key()), Some(number_data(chain.number())));
+        fragment.shared_chains.insert(chain);
     }
 
     fn add_slots(&self, set: SetId, frontend: &Frontend, targets: &[Target], fragment: &mut Fragment) {
-        if self.port.affinity.is_some() {
-            return;
-        }
         for (slot, target) in (0..).zip(targets) {
             let mut fields = frontend.fields();
             fields.push(Field::Number(slot));
@@ -250,28 +264,6 @@ impl PortRules<'_> {
             let key = Element::value(Value::new(&fields));
             fragment.elements.insert((set, key), Some(Data::Value(value)));
         }
-    }
-
-    /// The name of a chain that sends traffic to one of the targets.
-    fn chain(
-        &self,
-        class: ChainClass,
-        frontend: &Frontend,
-        targets: &[Target],
-        fragment: &mut Fragment,
-    ) -> Name {
-        let (kind, picker) = match self.port.affinity {
-            None => (frontend.kind(), Picker::Slots(targets.len() as u32)),
-            // the endpoint does not depend on the key
-            Some(timeout) => {
-                let is_local = std::ptr::eq(targets, self.slots.local.as_slice());
-                (KeyKind::Address, Picker::Chain(self.affinity_chain(targets, is_local, timeout, fragment)))
-            }
-        };
-        let chain = SharedChain { class, kind, picker };
-        let name = chain.name();
-        fragment.shared_chains.insert(chain);
-        name
     }
 
     fn port_name(&self) -> String {
@@ -330,6 +322,10 @@ impl PortRules<'_> {
         let address = target.address.to_string().replace(':', ".");
         format!("endpoint-{}/{address}/{}", self.port_name(), target.port).into()
     }
+}
+
+fn number_data(number: u32) -> Data {
+    Data::Value(Value::new(&[Field::Number(number)]))
 }
 
 /// The set of clients of an endpoint.

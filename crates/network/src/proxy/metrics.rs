@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use crate::netfilter::SyncKind;
 use metrics::{Counter, Descriptor, Gauge, Histogram, Registry, seconds};
 
 /// Bounds in seconds that double, as nanoseconds.
@@ -42,6 +43,9 @@ const fn programming_bounds() -> [u64; 80] {
 #[derive(Clone)]
 pub struct Metrics {
     sync_duration: Histogram,
+    full_sync_duration: Histogram,
+    partial_sync_duration: Histogram,
+    sync_failures: Counter,
     programming_duration: Histogram,
     last_sync: Timestamp,
     last_queued: Timestamp,
@@ -88,6 +92,23 @@ impl Metrics {
                 name("kubeproxy_sync_proxy_rules_duration_seconds", "How long syncs of the rules took.")
                     .seconds(SYNC_BOUNDS),
             ),
+            full_sync_duration: registry.one(
+                name(
+                    "kubeproxy_sync_full_proxy_rules_duration_seconds",
+                    "How long syncs took that compared all rules with the kernel's.",
+                )
+                .seconds(SYNC_BOUNDS),
+            ),
+            partial_sync_duration: registry.one(
+                name(
+                    "kubeproxy_sync_partial_proxy_rules_duration_seconds",
+                    "How long syncs took that wrote changes only.",
+                )
+                .seconds(SYNC_BOUNDS),
+            ),
+            // the name of upstream's later mode, as that of iptables would be wrong
+            sync_failures: registry
+                .one(name("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "Syncs that failed.")),
             programming_duration: registry.one(
                 name(
                     "kubeproxy_network_programming_duration_seconds",
@@ -146,11 +167,25 @@ impl Metrics {
         self.endpoint_changes_pending.add(-i64::try_from(endpoints).unwrap_or(0));
     }
 
-    pub fn observe_sync(&self, duration: Duration, now: SystemTime, without_local: (u32, u32)) {
+    pub fn observe_sync(
+        &self,
+        kind: SyncKind,
+        duration: Duration,
+        now: SystemTime,
+        without_local: (u32, u32),
+    ) {
         self.sync_duration.took(duration);
+        match kind {
+            SyncKind::Full => self.full_sync_duration.took(duration),
+            SyncKind::Partial => self.partial_sync_duration.took(duration),
+        }
         self.last_sync.set(now);
         self.without_local_internal.set(i64::from(without_local.0));
         self.without_local_external.set(i64::from(without_local.1));
+    }
+
+    pub fn count_failure(&self) {
+        self.sync_failures.inc();
     }
 
     pub fn observe_programming(&self, duration: Duration) {
@@ -168,6 +203,8 @@ mod tests {
         let own = Metrics::new(&registry);
         own.queue_endpoint_change(SystemTime::UNIX_EPOCH + Duration::from_millis(1500));
         own.observe_programming(Duration::from_millis(300));
+        own.observe_sync(SyncKind::Partial, Duration::from_millis(3), SystemTime::UNIX_EPOCH, (0, 0));
+        own.count_failure();
         let text = registry.text();
         for line in [
             "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds 1.5",
@@ -176,6 +213,10 @@ mod tests {
             "kubeproxy_network_programming_duration_seconds_bucket{le=\"0.5\"} 1",
             "kubeproxy_network_programming_duration_seconds_bucket{le=\"115\"} 1",
             "kubeproxy_network_programming_duration_seconds_bucket{le=\"300\"} 1",
+            "kubeproxy_sync_proxy_rules_duration_seconds_count 1",
+            "kubeproxy_sync_partial_proxy_rules_duration_seconds_bucket{le=\"0.004\"} 1",
+            "kubeproxy_sync_full_proxy_rules_duration_seconds_count 0",
+            "kubeproxy_sync_proxy_rules_nftables_sync_failures_total 1",
             "kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy=\"external\"} 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");

@@ -6,11 +6,11 @@
 //! | [`rules`] | the table: sets, chains that all services share, chains by number of endpoints |
 //! | [`fragment`] | the elements and chains of one service |
 //! | [`state`] | all services; what changes becomes a batch of elements |
-//! | [`table_writer`] | writes batches, and the whole table after a failure |
+//! | [`proxy_writer`] | writes batches, and ends connections that they have left behind |
 //! | [`run`] | the informers around them |
 //! | [`health`], [`health_check`] | whether the proxy keeps up; the ports on which load balancers look for local endpoints |
-//! | [`configuration`], [`kernel_settings`] | the configuration file and flags, and the settings of the kernel |
-//! | [`metrics`] | metrics under upstream's names |
+//! | [`configuration`], [`flag_table`], [`kernel_settings`] | the configuration file and flags, and the settings of the kernel |
+//! | [`metrics`], [`proxy_events`] | metrics under upstream's names, events with its reasons |
 //!
 //! An address of a service is an element of a verdict map whose chain depends on the number of endpoints alone:
 //!
@@ -27,17 +27,23 @@
 
 pub mod configuration;
 pub mod endpoint;
+pub mod flag_table;
 pub mod fragment;
 pub mod health;
 pub mod health_check;
 pub mod kernel_settings;
 pub mod metrics;
+pub mod proxy_events;
+pub mod proxy_writer;
 pub mod rules;
 pub mod run;
 pub mod service;
 pub mod state;
-pub mod table_writer;
 
+#[cfg(test)]
+mod protocol_tests;
+#[cfg(test)]
+mod sctp_peer;
 #[cfg(test)]
 mod state_tests;
 #[cfg(test)]

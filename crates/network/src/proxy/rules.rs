@@ -3,15 +3,19 @@
 //! The way of a packet to a service:
 //!
 //! ```text
-//! prerouting, output ─► services: services[address . protocol . port]   ─► a chain of the address
-//!                                 node-ports[protocol . port]           ─► a chain of the node port
+//! prerouting, output ─► services: chains[services[address . protocol . port]]   ─► a chain for the address
+//!                                 chains[node-ports[protocol . port]]           ─► a chain for the node port
 //!   cluster-N         mark traffic that does not come from pods, choose one of N endpoints
 //!   external-N        mark, choose one of N endpoints
 //!   external-local    policy Local: clients of this node as short-circuit[...] says, others as local-services[...] says
-//!   firewall          sources in source-ranges go on as ranged-services[...] says
+//!   firewall          sources in source-ranges go on as others do
 //! input, forward, output ─► what was not translated: dropped, or rejected if the service has no endpoints
 //! postrouting ─► marked packets, and those from an endpoint to itself, get the node's address
 //! ```
+//!
+//! Maps of addresses have numbers of chains rather than verdicts: whenever a verdict map changes, the kernel walks over all
+//! elements of all verdict maps of the table, to find loops. So the verdict maps are small: `chains` has an element for
+//! each chain, and the maps of affinity one for each address of services with affinity.
 //!
 //! Each table is of one family. Chains and sets of node ports have the same shape with shorter keys.
 
@@ -20,18 +24,20 @@ use std::sync::Arc;
 
 use crate::netfilter::statement::{ConnectionKey, ConnectionState, ConnectionStatus, MetaKey, Rejection};
 use crate::netfilter::{
-    AddressSide, BaseChain, Chain, Element, Family, Field, FieldType, Hook, Name, Prefix, Rule, Selector,
-    Set, SetType, Statement, Table, TableId, Value, Verdict, merge,
+    AddressSide, BaseChain, Chain, Data, Element, Family, Field, FieldType, Hook, Name, Prefix, Rule,
+    Selector, Set, SetType, Statement, Table, TableId, Value, Verdict, merge,
 };
 
 /// The name of the tables, one of each family.
 pub const TABLE: &str = "pintle-proxy";
 
-pub const REJECT: &str = "reject";
-pub const FIREWALL: &str = "firewall";
+const REJECT: &str = "reject";
+const FIREWALL: &str = "firewall";
 const SERVICES: &str = "services";
 const FILTER: &str = "filter";
 const NODE_PORT_NETWORKS: &str = "node-port-networks";
+/// The verdicts that numbers of refusals mean.
+const REFUSALS: &str = "refusals";
 
 pub fn table_id(family: Family) -> TableId {
     TableId::new(family, TABLE)
@@ -96,12 +102,15 @@ impl LocalSource {
 /// The sets of a table, in the order of their elements in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetId {
-    /// Verdicts of addresses.
+    /// The verdicts that numbers of chains mean.
+    Chains,
+    /// Numbers of the chains of addresses.
     Services,
     NodePorts,
-    /// Verdicts of addresses with source ranges, for sources in them.
-    RangedServices,
-    /// Verdicts of addresses with the policy Local, for clients of this node.
+    /// Addresses with the policy Local.
+    ExternalLocal,
+    NodePortExternalLocal,
+    /// Numbers of the chains of addresses with the policy Local, for clients of this node.
     ShortCircuit,
     NodePortShortCircuit,
     /// The same for clients elsewhere.
@@ -112,6 +121,11 @@ pub enum SetId {
     NodePortEndpoints,
     LocalEndpoints,
     NodePortLocalEndpoints,
+    /// Chains that choose an endpoint by the client, by address.
+    Affinity,
+    NodePortAffinity,
+    LocalAffinity,
+    NodePortLocalAffinity,
     /// Addresses whose traffic is dropped or rejected.
     NoEndpoints,
     NodePortNoEndpoints,
@@ -123,10 +137,12 @@ pub enum SetId {
 }
 
 impl SetId {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 22] = [
+        Self::Chains,
         Self::Services,
         Self::NodePorts,
-        Self::RangedServices,
+        Self::ExternalLocal,
+        Self::NodePortExternalLocal,
         Self::ShortCircuit,
         Self::NodePortShortCircuit,
         Self::LocalServices,
@@ -135,6 +151,10 @@ impl SetId {
         Self::NodePortEndpoints,
         Self::LocalEndpoints,
         Self::NodePortLocalEndpoints,
+        Self::Affinity,
+        Self::NodePortAffinity,
+        Self::LocalAffinity,
+        Self::NodePortLocalAffinity,
         Self::NoEndpoints,
         Self::NodePortNoEndpoints,
         Self::SourceRanges,
@@ -144,9 +164,11 @@ impl SetId {
 
     pub fn name(self) -> &'static str {
         match self {
+            Self::Chains => "chains",
             Self::Services => "services",
             Self::NodePorts => "node-ports",
-            Self::RangedServices => "ranged-services",
+            Self::ExternalLocal => "external-local",
+            Self::NodePortExternalLocal => "node-port-external-local",
             Self::ShortCircuit => "short-circuit",
             Self::NodePortShortCircuit => "node-port-short-circuit",
             Self::LocalServices => "local-services",
@@ -155,6 +177,10 @@ impl SetId {
             Self::NodePortEndpoints => "node-port-endpoints",
             Self::LocalEndpoints => "local-endpoints",
             Self::NodePortLocalEndpoints => "node-port-local-endpoints",
+            Self::Affinity => "affinity",
+            Self::NodePortAffinity => "node-port-affinity",
+            Self::LocalAffinity => "local-affinity",
+            Self::NodePortLocalAffinity => "node-port-local-affinity",
             Self::NoEndpoints => "no-endpoints",
             Self::NodePortNoEndpoints => "node-port-no-endpoints",
             Self::SourceRanges => "source-ranges",
@@ -170,20 +196,21 @@ impl SetId {
         let with = |key: &[FieldType], last: FieldType| [key, &[last]].concat();
         let slot =
             |key: &[FieldType]| SetType::map(&with(key, FieldType::Number), &[address, FieldType::Port]);
+        let number = |key: &[FieldType]| SetType::map(key, &[FieldType::Number]);
         match self {
-            Self::Services
-            | Self::RangedServices
-            | Self::ShortCircuit
-            | Self::LocalServices
-            | Self::NoEndpoints => SetType::verdict_map(&service),
+            Self::Chains => SetType::verdict_map(&[FieldType::Number]),
+            Self::Services | Self::ShortCircuit | Self::LocalServices | Self::NoEndpoints => number(&service),
             Self::NodePorts
             | Self::NodePortShortCircuit
             | Self::NodePortLocal
-            | Self::NodePortNoEndpoints => SetType::verdict_map(node_port),
+            | Self::NodePortNoEndpoints => number(node_port),
+            Self::ExternalLocal | Self::Firewalled => SetType::set(&service),
+            Self::NodePortExternalLocal => SetType::set(node_port),
+            Self::Affinity | Self::LocalAffinity => SetType::verdict_map(&service),
+            Self::NodePortAffinity | Self::NodePortLocalAffinity => SetType::verdict_map(node_port),
             Self::Endpoints | Self::LocalEndpoints => slot(&service),
             Self::NodePortEndpoints | Self::NodePortLocalEndpoints => slot(node_port),
             Self::SourceRanges => SetType::set(&with(&service, address)).intervals(),
-            Self::Firewalled => SetType::set(&service),
             Self::Hairpin => SetType::set(&[address, address]),
         }
     }
@@ -248,7 +275,7 @@ pub enum Picker {
     /// One of so many elements, at random.
     Slots(u32),
     /// By the chain of a service with affinity.
-    Chain(Name),
+    Affinity,
 }
 
 /// A chain that is shared by all services which need the same.
@@ -270,8 +297,17 @@ impl SharedChain {
         let prefix = self.kind.prefix();
         match &self.picker {
             Picker::Slots(count) => format!("{prefix}{class}-{count}").into(),
-            Picker::Chain(chain) => format!("{prefix}{class}-{chain}").into(),
+            Picker::Affinity => format!("{prefix}{class}-affinity").into(),
         }
+    }
+
+    /// The number of the chain in maps of addresses.
+    pub fn number(&self) -> u32 {
+        let count = match self.picker {
+            Picker::Slots(count) => count,
+            Picker::Affinity => 0,
+        };
+        (self.class as u32) << 29 | (self.kind as u32) << 28 | count & 0x0fff_ffff
     }
 
     pub fn rules(&self, options: &RuleOptions) -> Vec<Rule> {
@@ -287,7 +323,13 @@ impl SharedChain {
             ChainClass::ShortCircuit | ChainClass::Local => (),
         }
         rules.push(match &self.picker {
-            Picker::Chain(chain) => Rule::new([Statement::goto(chain)]),
+            Picker::Affinity => {
+                let map = match self.class {
+                    ChainClass::Local => self.kind.choose(SetId::LocalAffinity, SetId::NodePortLocalAffinity),
+                    _ => self.kind.choose(SetId::Affinity, SetId::NodePortAffinity),
+                };
+                Rule::new([Statement::verdict_map(self.kind.selectors(options.family), map.name())])
+            }
             Picker::Slots(count) => Rule::new([Statement::DestinationNat {
                 family: options.family,
                 to: self.endpoint(*count, options.family),
@@ -345,7 +387,44 @@ pub fn base_table(options: &RuleOptions) -> Table {
         }));
         table.sets.insert(NODE_PORT_NETWORKS.into(), networks);
     }
+    let mut refusals = Set::new(SetType::verdict_map(&[FieldType::Number]));
+    refusals.elements.extend(Refusal::ALL.map(|refusal| {
+        let verdict = match refusal {
+            Refusal::Drop => Verdict::Drop,
+            Refusal::Reject => Verdict::goto(REJECT),
+        };
+        (number_key(refusal as u32), Some(Data::Verdict(verdict)))
+    }));
+    table.sets.insert(REFUSALS.into(), refusals);
     table
+}
+
+/// What becomes of traffic to an address that was not translated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    Drop,
+    Reject,
+}
+
+impl Refusal {
+    const ALL: [Self; 2] = [Self::Drop, Self::Reject];
+}
+
+/// The key of a number in a verdict map.
+pub fn number_key(number: u32) -> Element {
+    Element::value(Value::new(&[Field::Number(number)]))
+}
+
+/// Goes on as the number says that a map has for an address or a node port.
+fn dispatch(kind: KeyKind, family: Family, map: SetId) -> Statement {
+    let number = Selector::Map { key: kind.selectors(family), map: map.name().into() };
+    Statement::verdict_map([number], SetId::Chains.name())
+}
+
+/// Addresses with the policy Local have a chain of their own.
+fn external_local_service(kind: KeyKind, family: Family) -> [Statement; 2] {
+    let set = kind.choose(SetId::ExternalLocal, SetId::NodePortExternalLocal);
+    [Statement::in_set(kind.selectors(family), set.name()), Statement::goto(&kind.external_local_chain())]
 }
 
 fn jump(chain: &str) -> Rule {
@@ -354,12 +433,16 @@ fn jump(chain: &str) -> Rule {
 
 fn services(options: &RuleOptions) -> Vec<Rule> {
     let family = options.family;
-    let mut node_ports = node_port_destination(options);
-    let key = KeyKind::NodePort.selectors(family);
-    node_ports.push(Statement::verdict_map(key, SetId::NodePorts.name()));
+    let address = KeyKind::Address;
+    let firewalled = Statement::in_set(address.selectors(family), SetId::Firewalled.name());
+    let node_port =
+        |statements: Vec<Statement>| Rule::new(node_port_destination(options).into_iter().chain(statements));
     vec![
-        Rule::new([Statement::verdict_map(KeyKind::Address.selectors(family), SetId::Services.name())]),
-        Rule::new(node_ports),
+        Rule::new([firewalled, Statement::goto(FIREWALL)]),
+        Rule::new(external_local_service(address, family)),
+        Rule::new([dispatch(address, family, SetId::Services)]),
+        node_port(external_local_service(KeyKind::NodePort, family).into()),
+        node_port(vec![dispatch(KeyKind::NodePort, family, SetId::NodePorts)]),
     ]
 }
 
@@ -388,7 +471,7 @@ fn ipv4_loopback() -> Prefix {
 /// gone to a load balancer outside and come back.
 fn external_local(kind: KeyKind, options: &RuleOptions) -> Vec<Rule> {
     let family = options.family;
-    let by = |set: SetId| Statement::verdict_map(kind.selectors(family), set.name());
+    let by = |set: SetId| dispatch(kind, family, set);
     let short_circuit = kind.choose(SetId::ShortCircuit, SetId::NodePortShortCircuit);
     let of_pods = options.local_source.as_ref().map(|source| source.matches(false));
     let of_pods = of_pods.map(|is_local| Rule::new([is_local, by(short_circuit)]));
@@ -401,13 +484,17 @@ fn external_local(kind: KeyKind, options: &RuleOptions) -> Vec<Rule> {
     of_pods.into_iter().chain([Rule::new(of_node), of_others]).collect()
 }
 
-fn firewall(family: Family) -> [Rule; 1] {
-    let key = || KeyKind::Address.selectors(family);
-    let source = Selector::address(family, AddressSide::Source);
-    [Rule::new([
-        Statement::in_set(key().into_iter().chain([source]), SetId::SourceRanges.name()),
-        Statement::verdict_map(key(), SetId::RangedServices.name()),
-    ])]
+fn firewall(family: Family) -> [Rule; 2] {
+    let in_ranges = || {
+        let source = Selector::address(family, AddressSide::Source);
+        let key = KeyKind::Address.selectors(family).into_iter().chain([source]);
+        Statement::in_set(key, SetId::SourceRanges.name())
+    };
+    let [is_local, goto] = external_local_service(KeyKind::Address, family);
+    [
+        Rule::new([in_ranges(), is_local, goto]),
+        Rule::new([in_ranges(), dispatch(KeyKind::Address, family, SetId::Services)]),
+    ]
 }
 
 fn new_connections() -> Rule {
@@ -417,17 +504,16 @@ fn new_connections() -> Rule {
 /// Traffic to addresses of services that was not translated.
 fn filter(options: &RuleOptions) -> Vec<Rule> {
     let family = options.family;
-    let address = || KeyKind::Address.selectors(family);
-    let mut node_ports = node_port_destination(options);
-    node_ports
-        .push(Statement::verdict_map(KeyKind::NodePort.selectors(family), SetId::NodePortNoEndpoints.name()));
+    let refuse = |kind: KeyKind| {
+        let map = kind.choose(SetId::NoEndpoints, SetId::NodePortNoEndpoints);
+        let refusal = Selector::Map { key: kind.selectors(family), map: map.name().into() };
+        Statement::verdict_map([refusal], REFUSALS)
+    };
+    let firewalled = Statement::in_set(KeyKind::Address.selectors(family), SetId::Firewalled.name());
     vec![
-        Rule::new([
-            Statement::in_set(address(), SetId::Firewalled.name()),
-            Statement::Verdict(Verdict::Drop),
-        ]),
-        Rule::new([Statement::verdict_map(address(), SetId::NoEndpoints.name())]),
-        Rule::new(node_ports),
+        Rule::new([firewalled, Statement::Verdict(Verdict::Drop)]),
+        Rule::new([refuse(KeyKind::Address)]),
+        Rule::new(node_port_destination(options).into_iter().chain([refuse(KeyKind::NodePort)])),
     ]
 }
 

@@ -19,9 +19,10 @@ use tokio::sync::Notify;
 use super::health::ProxyHealth;
 use super::health_check::HealthCheckServers;
 use super::metrics::Metrics;
+use super::proxy_events::ProxyEvents;
+use super::proxy_writer::ProxyWriter;
 use super::rules::{LocalSource, RuleOptions};
 use super::state::{ProxyState, ServiceKey};
-use super::table_writer::TableWriter;
 use crate::netfilter::{Error, Family, Prefix};
 
 /// The pause after a failed sync.
@@ -200,7 +201,7 @@ impl Handler<EndpointSlice> for Slices {
 /// The part of the proxy that a sync uses.
 struct Core {
     state: ProxyState,
-    writer: TableWriter,
+    writer: ProxyWriter,
     node_addresses: Vec<IpAddr>,
     /// Times of changes that are not written yet.
     triggered: Vec<SystemTime>,
@@ -218,11 +219,11 @@ impl Core {
         self.queue.metrics.take_changes(services, slices);
         events.into_iter().for_each(|event| self.apply(event));
         let changes = self.state.sync();
-        self.writer.write(&self.state, &changes)?;
+        let kind = self.writer.write(&self.state, &changes)?;
         let now = world.now();
         let without_local = self.state.without_local_endpoints();
         let elapsed = world.elapsed().saturating_sub(start);
-        self.queue.metrics.observe_sync(elapsed, now, without_local);
+        self.queue.metrics.observe_sync(kind, elapsed, now, without_local);
         for time in self.triggered.drain(..) {
             self.queue.metrics.observe_programming(now.duration_since(time).unwrap_or_default());
         }
@@ -256,7 +257,9 @@ pub async fn run(client: Client, world: World, options: Options) -> Result<(), E
         metrics: options.metrics.clone(),
         health: options.health.clone(),
     });
-    let writer = TableWriter::open()?;
+    let writer = ProxyWriter::open()?;
+    let events = ProxyEvents::new(client.clone(), world.clone(), &options.names, &options.node_name);
+    events.record_start();
     let factory = InformerFactory::new(client);
     let node = follow_node(&factory, &options, &queue).await;
     let services = factory.summaries("", Services(queue.clone()));
@@ -294,11 +297,14 @@ pub async fn run(client: Client, world: World, options: Options) -> Result<(), E
                 let checks = core.state.health_checks();
                 for (service, error) in servers.sync(&checks, &core.node_addresses).await {
                     tracing::error!(%service, %error, "cannot open the health check node port");
+                    let port = checks.get(&service).map_or(0, |check| check.port);
+                    events.record_health_check_failure(&service, port, &error.to_string());
                 }
                 options.sync_period
             }
             Err(error) => {
                 tracing::error!(%error, "cannot write the rules of services");
+                options.metrics.count_failure();
                 core.writer.request_full_sync();
                 env::sleep(&world, RETRY).await;
                 continue;
@@ -340,5 +346,64 @@ async fn follow_node(factory: &InformerFactory, options: &Options, queue: &Arc<E
         }
         tracing::info!(node = options.node_name, "waiting for the node's pod networks");
         arrived.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::configuration::{Configuration, Flags};
+
+    /// How pods are recognized in each family, by the flags and the networks of the node.
+    fn local_sources(arguments: &str) -> [Option<LocalSource>; 2] {
+        let arguments: Vec<_> = arguments.split_whitespace().map(str::to_owned).collect();
+        let flags = Flags::parse(&arguments).unwrap();
+        let names = Names::kubernetes();
+        let configuration = Configuration::load(&flags, None, &names).unwrap();
+        let world: World = env::Seeded::new(0, 1);
+        let options = Options {
+            names,
+            node_name: "node-1".to_owned(),
+            families: vec![Family::Ipv4, Family::Ipv6],
+            has_masquerade_all: false,
+            masquerade_mark: 1 << 14,
+            detect_local: configuration.detect_local(),
+            node_port_networks: Vec::new(),
+            has_localhost_node_ports: true,
+            has_terminating_fallback: true,
+            sync_period: Duration::from_secs(30),
+            metrics: Metrics::new(&metrics::Registry::default()),
+            health: Arc::new(ProxyHealth::new(world, Duration::from_secs(60))),
+        };
+        let node = ["10.1.2.0/24", "fd01:0:0:2::/64"].map(|network| network.parse().unwrap());
+        let rules = options.rule_options(&node);
+        let [ipv4, ipv6] = &rules[..] else { panic!("{}", rules.len()) };
+        [ipv4.local_source.clone(), ipv6.local_source.clone()]
+    }
+
+    #[test]
+    fn pods_are_recognized_in_every_mode() {
+        let network = |text: &str| Some(LocalSource::Network(text.parse().unwrap()));
+        let interface = |name: &str| Some(LocalSource::Interface(name.to_owned()));
+        let prefix = |name: &str| Some(LocalSource::InterfacePrefix(name.to_owned()));
+        for (arguments, expected) in [
+            ("", [None, None]),
+            ("--cluster-cidr 10.1.0.0/16", [network("10.1.0.0/16"), None]),
+            (
+                "--cluster-cidr 10.1.0.0/16,fd01::/48 --detect-local-mode ClusterCIDR",
+                [network("10.1.0.0/16"), network("fd01::/48")],
+            ),
+            ("--detect-local-mode NodeCIDR", [network("10.1.2.0/24"), network("fd01:0:0:2::/64")]),
+            (
+                "--detect-local-mode BridgeInterface --pod-bridge-interface cni0",
+                [interface("cni0"), interface("cni0")],
+            ),
+            (
+                "--detect-local-mode InterfaceNamePrefix --pod-interface-name-prefix veth",
+                [prefix("veth"), prefix("veth")],
+            ),
+        ] {
+            assert_eq!(local_sources(arguments), expected, "{arguments}");
+        }
     }
 }

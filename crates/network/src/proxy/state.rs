@@ -15,10 +15,11 @@ use names::Names;
 
 use super::endpoint::{SliceInfo, Topology, endpoints_of, usable_endpoints};
 use super::fragment::{Fragment, Frontend, PortRules, Slots, frontends};
-use super::rules::{RuleOptions, SetId, SharedChain, base_table, set_types, table_id};
+use super::rules::{RuleOptions, SetId, SharedChain, base_table, number_key, set_types, table_id};
 use super::service::{ServiceInfo, is_handled_by_others, service_info};
 use crate::netfilter::{
-    Batch, Chain, Change, Data, Element, Family, Field, Name, Protocol, Ruleset, Set, SetType, Value,
+    Batch, Chain, Data, Difference, Element, Family, Field, Protocol, Ruleset, Set, SetType, Transition,
+    Value, Verdict,
 };
 
 /// `namespace/name` of a service.
@@ -54,6 +55,8 @@ pub struct ProxyState {
     node_addresses: Vec<IpAddr>,
     families: Vec<FamilyState>,
     services: HashMap<ServiceKey, ServiceEntry>,
+    /// Services that report their local endpoints.
+    health_checked: BTreeSet<ServiceKey>,
     marked: BTreeSet<ServiceKey>,
 }
 
@@ -80,6 +83,7 @@ impl ProxyState {
             node_addresses: Vec::new(),
             families: options.into_iter().map(FamilyState::new).collect(),
             services: HashMap::new(),
+            health_checked: BTreeSet::new(),
             marked: BTreeSet::new(),
         }
     }
@@ -112,6 +116,10 @@ impl ProxyState {
         let entry = self.services.entry(key.clone()).or_default();
         if entry.infos == infos || is_empty && entry.infos.is_empty() {
             return false;
+        }
+        match infos.iter().flatten().any(|info| info.health_check_node_port.is_some()) {
+            true => _ = self.health_checked.insert(key.clone()),
+            false => _ = self.health_checked.remove(key),
         }
         entry.infos = infos;
         self.marked.insert(key.clone())
@@ -173,21 +181,20 @@ impl ProxyState {
 
     /// The health checks of services, by service.
     pub fn health_checks(&self) -> BTreeMap<ServiceKey, HealthCheck> {
-        let of_service = |(key, entry): (&ServiceKey, &ServiceEntry)| {
+        let of_service = |key: &ServiceKey| {
+            let entry = self.services.get(key)?;
             let port = entry.infos.iter().flatten().find_map(|info| info.health_check_node_port)?;
             let count = |family| local_ready_addresses(entry, family).len();
             let local_endpoints = self.families().map(count).max().unwrap_or_default();
             Some((key.clone(), HealthCheck { port, local_endpoints }))
         };
-        self.services.iter().filter_map(of_service).collect()
+        self.health_checked.iter().filter_map(of_service).collect()
     }
 
     /// The number of service ports with a policy Local, endpoints elsewhere and none here: internal and external.
     pub fn without_local_endpoints(&self) -> (u32, u32) {
-        let fragments = self.families.iter().flat_map(|family| family.services.values());
-        fragments.fold((0, 0), |(internal, external), service| {
-            let fragment = &service.fragment;
-            (internal + fragment.no_local_internal, external + fragment.no_local_external)
+        self.families.iter().fold((0, 0), |(internal, external), family| {
+            (internal + family.no_local_internal, external + family.no_local_external)
         })
     }
 }
@@ -219,6 +226,9 @@ struct FamilyState {
     shared_chains: BTreeMap<SharedChain, usize>,
     /// How many services have an endpoint on this node.
     hairpin: BTreeMap<IpAddr, usize>,
+    /// The sums of these counts of all services.
+    no_local_internal: u32,
+    no_local_external: u32,
 }
 
 #[derive(Default)]
@@ -229,38 +239,18 @@ struct ServiceRules {
     claims: BTreeSet<Frontend>,
 }
 
-/// An object before and after a sync.
-struct Transition<T> {
-    old: Option<T>,
-    new: Option<T>,
-}
-
-impl<T> Default for Transition<T> {
-    fn default() -> Self {
-        Self { old: None, new: None }
-    }
-}
-
-impl<T: PartialEq> Transition<T> {
-    fn is_change(&self) -> bool {
-        self.old != self.new
-    }
-}
-
 /// The difference between old and new fragments of the services of a sync.
 #[derive(Default)]
-struct Difference {
-    elements: BTreeMap<(SetId, Element), Transition<Option<Data>>>,
-    chains: BTreeMap<Name, Transition<Chain>>,
-    sets: BTreeMap<Name, Transition<SetType>>,
+struct FragmentChanges {
+    table: Difference<SetId>,
     stale: Vec<(Frontend, BTreeSet<IpAddr>)>,
 }
 
-impl Difference {
+impl FragmentChanges {
     fn add(&mut self, old: &Fragment, new: &Fragment) {
-        compare(&old.elements, &new.elements, &mut self.elements);
-        compare(&old.chains, &new.chains, &mut self.chains);
-        compare(&old.sets, &new.sets, &mut self.sets);
+        compare(&old.elements, &new.elements, &mut self.table.elements);
+        compare(&old.chains, &new.chains, &mut self.table.chains);
+        compare(&old.sets, &new.sets, &mut self.table.sets);
         let empty = BTreeSet::new();
         let frontends: BTreeSet<_> = old.datagrams.keys().chain(new.datagrams.keys()).collect();
         for frontend in frontends {
@@ -299,6 +289,8 @@ impl FamilyState {
             claims: HashMap::new(),
             shared_chains: BTreeMap::new(),
             hairpin: BTreeMap::new(),
+            no_local_internal: 0,
+            no_local_external: 0,
         }
     }
 
@@ -307,12 +299,13 @@ impl FamilyState {
         for key in marked {
             self.update_claims(key, context, &mut affected);
         }
-        let mut difference = Difference::default();
+        let mut difference = FragmentChanges::default();
         for key in &affected {
             self.update_service(key, context, &mut difference);
         }
         let family = self.options.family;
-        self.write(&difference, &mut changes.batch);
+        let set = |id: &SetId| Some((id.name().into(), self.set_types.get(*id as usize)?.clone()));
+        difference.table.write(&table_id(family), set, &mut changes.batch);
         let stale = difference.stale.into_iter();
         changes.stale.extend(stale.map(|(frontend, endpoints)| StaleDatagrams {
             family,
@@ -349,7 +342,7 @@ impl FamilyState {
         }
     }
 
-    fn update_service(&mut self, key: &ServiceKey, context: &Context<'_>, difference: &mut Difference) {
+    fn update_service(&mut self, key: &ServiceKey, context: &Context<'_>, difference: &mut FragmentChanges) {
         let mut fragment = Fragment::default();
         let mut slots = BTreeMap::new();
         let previous = self.services.remove(key).unwrap_or_default();
@@ -379,22 +372,26 @@ impl FamilyState {
                 slots.insert(id, next);
             }
         }
+        let (old, new) = (&previous.fragment, &fragment);
+        self.no_local_internal = self.no_local_internal + new.no_local_internal - old.no_local_internal;
+        self.no_local_external = self.no_local_external + new.no_local_external - old.no_local_external;
         difference.add(&previous.fragment, &fragment);
-        self.count_chains(&previous.fragment, &fragment, difference);
-        self.count_hairpin(&previous.fragment, &fragment, difference);
+        self.count_chains(&previous.fragment, &fragment, &mut difference.table);
+        self.count_hairpin(&previous.fragment, &fragment, &mut difference.table);
         if context.info(key).is_some() {
             self.services.insert(key.clone(), ServiceRules { fragment, slots, claims: previous.claims });
         }
     }
 
-    fn count_chains(&mut self, old: &Fragment, new: &Fragment, difference: &mut Difference) {
+    fn count_chains(&mut self, old: &Fragment, new: &Fragment, difference: &mut Difference<SetId>) {
         for chain in new.shared_chains.difference(&old.shared_chains) {
             let count = self.shared_chains.entry(chain.clone()).or_default();
             *count += 1;
             if *count == 1 {
                 let rules = Chain::new(chain.rules(&self.options));
-                let change = difference.chains.entry(chain.name()).or_default();
-                change.new = Some(rules);
+                difference.chains.entry(chain.name()).or_default().new = Some(rules);
+                let element = difference.elements.entry((SetId::Chains, number_key(chain.number())));
+                element.or_default().new = Some(chain_data(chain));
             }
         }
         for chain in old.shared_chains.difference(&new.shared_chains) {
@@ -403,16 +400,19 @@ impl FamilyState {
             if *count == 0 {
                 self.shared_chains.remove(chain);
                 let change = difference.chains.entry(chain.name()).or_default();
-                match change.new.take() {
-                    // another service of this sync was the first to use it
-                    Some(_) if change.old.is_none() => _ = difference.chains.remove(&chain.name()),
-                    _ => change.old = Some(Chain::new(chain.rules(&self.options))),
+                let element = difference.elements.entry((SetId::Chains, number_key(chain.number())));
+                let element = element.or_default();
+                // unless another service of this sync was the first to use it
+                if change.new.take().is_none() || change.old.is_some() {
+                    change.old = Some(Chain::new(chain.rules(&self.options)));
+                    element.old = Some(chain_data(chain));
                 }
+                element.new = None;
             }
         }
     }
 
-    fn count_hairpin(&mut self, old: &Fragment, new: &Fragment, difference: &mut Difference) {
+    fn count_hairpin(&mut self, old: &Fragment, new: &Fragment, difference: &mut Difference<SetId>) {
         for address in new.hairpin.difference(&old.hairpin) {
             let count = self.hairpin.entry(*address).or_default();
             *count += 1;
@@ -433,56 +433,6 @@ impl FamilyState {
         }
     }
 
-    /// Appends the changes: what others refer to is added before the references, and deleted after them.
-    fn write(&self, difference: &Difference, batch: &mut Batch) {
-        let table = table_id(self.options.family);
-        let chains = || difference.chains.iter().filter(|(_, change)| change.is_change());
-        let sets = || difference.sets.iter().filter(|(_, change)| change.is_change());
-        for (name, change) in chains() {
-            let (table, chain) = (table.clone(), name.clone());
-            match (&change.old, &change.new) {
-                (None, Some(_)) => batch.push(Change::AddChain { table, chain, base: None }),
-                _ => batch.push(Change::FlushChain { table, chain }),
-            }
-        }
-        for (name, change) in sets() {
-            if let (None, Some(set_type)) = (&change.old, &change.new) {
-                let (table, set, set_type) = (table.clone(), name.clone(), set_type.clone());
-                batch.push(Change::AddSet { table, set, set_type });
-            }
-        }
-        for (name, change) in chains() {
-            for rule in change.new.iter().flat_map(|chain| &chain.rules) {
-                let (table, chain, rule) = (table.clone(), name.clone(), rule.clone());
-                batch.push(Change::AddRule { table, chain, rule });
-            }
-        }
-        self.write_elements(difference, batch);
-        for (name, change) in chains().filter(|(_, change)| change.new.is_none()) {
-            debug_assert!(change.old.is_some());
-            batch.push(Change::DeleteChain { table: table.clone(), chain: name.clone() });
-        }
-        for (name, _) in sets().filter(|(_, change)| change.new.is_none()) {
-            batch.push(Change::DeleteSet { table: table.clone(), set: name.clone() });
-        }
-    }
-
-    fn write_elements(&self, difference: &Difference, batch: &mut Batch) {
-        let table = table_id(self.options.family);
-        for (set, set_type) in SetId::ALL.into_iter().zip(&self.set_types) {
-            let changes = || {
-                let from = (set, Element::value(Value::default()));
-                let of_set = difference.elements.range(from..).take_while(|((id, _), _)| *id == set);
-                of_set.filter(|(_, change)| change.is_change())
-            };
-            let old = changes().filter(|(_, change)| change.old.is_some());
-            let name: Name = set.name().into();
-            batch.delete_elements(&table, &name, set_type, old.map(|((_, key), _)| key.clone()).collect());
-            let new = changes().filter_map(|((_, key), change)| Some((key.clone(), change.new.clone()?)));
-            batch.add_elements(&table, &name, set_type, new.collect());
-        }
-    }
-
     fn table(&self) -> (crate::netfilter::TableId, crate::netfilter::Table) {
         let mut table = base_table(&self.options);
         let shared = self.shared_chains.keys();
@@ -492,6 +442,9 @@ impl FamilyState {
                 set.elements.insert(key.clone(), data.clone());
             }
         };
+        for chain in self.shared_chains.keys() {
+            insert(SetId::Chains, &number_key(chain.number()), &chain_data(chain));
+        }
         for address in self.hairpin.keys() {
             insert(SetId::Hairpin, &pair(*address), &None);
         }
@@ -513,6 +466,11 @@ impl Context<'_> {
     fn info(&self, key: &ServiceKey) -> Option<&ServiceInfo> {
         self.services.get(key)?.infos.get(self.index)?.as_ref()
     }
+}
+
+/// The verdict of a chain's number.
+fn chain_data(chain: &SharedChain) -> Option<Data> {
+    Some(Data::Verdict(Verdict::Goto(chain.name())))
 }
 
 /// An endpoint, paired with itself.

@@ -1,9 +1,9 @@
+use super::proxy_writer::ProxyWriter;
 use super::rules::{LocalSource, RuleOptions, table_id};
 use super::state::{ProxyState, ServiceKey};
-use super::table_writer::{SyncKind, TableWriter};
 use super::testing::{NODE, ServiceBuilder, endpoint, service, slice};
 use crate::netfilter::testing::in_namespace;
-use crate::netfilter::{Change, Connection, Data, Family, FieldType, Ruleset};
+use crate::netfilter::{Change, Connection, Data, Family, FieldType, Ruleset, SyncKind};
 use api::core::v1::Service;
 use api::discovery::v1::EndpointSlice;
 use names::Names;
@@ -28,7 +28,13 @@ fn elements(ruleset: &Ruleset) -> Vec<String> {
     let table = &ruleset[&table_id(Family::Ipv4)];
     let mut lines = Vec::new();
     for (name, set) in &table.sets {
+        if matches!(&**name, "chains" | "refusals") {
+            continue;
+        }
         let data_types = [FieldType::Ipv4Address, FieldType::Port];
+        // a number stands for a verdict
+        let numbers =
+            &table.sets[if name.ends_with("no-endpoints") { "refusals" } else { "chains" }].elements;
         for (element, data) in &set.elements {
             let fields = |value: &crate::netfilter::Value, types: &[FieldType]| {
                 let fields = value.fields(types).unwrap();
@@ -38,6 +44,12 @@ fn elements(ruleset: &Ruleset) -> Vec<String> {
             let to = element.to.as_ref().map(|to| format!(" to {}", fields(to, &set.set_type.key)));
             let data = data.as_ref().map(|data| match data {
                 Data::Verdict(verdict) => format!(": {verdict:?}"),
+                Data::Value(value) if value.as_bytes().len() == 4 => {
+                    match &numbers[&crate::netfilter::Element::value(value.clone())] {
+                        Some(Data::Verdict(verdict)) => format!(": {verdict:?}"),
+                        data => panic!("{data:?}"),
+                    }
+                }
                 Data::Value(value) => format!(": {}", fields(value, &data_types)),
             });
             lines.push(format!("{name} {from}{}{}", to.unwrap_or_default(), data.unwrap_or_default()));
@@ -108,10 +120,10 @@ fn local_policies_use_local_endpoints() {
             "hairpin 10.1.0.2 10.1.0.2",
             "node-port-endpoints 6 30000 0: 10.1.0.2 8080",
             "node-port-endpoints 6 30000 1: 10.1.1.2 8080",
+            "node-port-external-local 6 30000",
             "node-port-local 6 30000: node-port-local-1",
             "node-port-local-endpoints 6 30000 0: 10.1.0.2 8080",
             "node-port-short-circuit 6 30000: node-port-short-circuit-2",
-            "node-ports 6 30000: node-port-external-local",
             "services 10.96.0.1 6 80: cluster-2",
         ],
     );
@@ -130,9 +142,9 @@ fn local_policies_use_local_endpoints() {
         remote(),
         &[
             "endpoints 1.2.3.4 6 80 0: 10.1.1.2 8080",
+            "external-local 1.2.3.4 6 80",
             "no-endpoints 1.2.3.4 6 80: Drop",
             "no-endpoints 10.96.0.1 6 80: Drop",
-            "services 1.2.3.4 6 80: external-local",
             "short-circuit 1.2.3.4 6 80: short-circuit-1",
         ],
     );
@@ -162,8 +174,7 @@ fn source_ranges_protect_the_addresses_of_load_balancers() {
             "endpoints 1.2.3.4 6 80 0: 10.1.1.2 8080",
             "endpoints 10.96.0.1 6 80 0: 10.1.1.2 8080",
             "firewalled 1.2.3.4 6 80",
-            "ranged-services 1.2.3.4 6 80: external-1",
-            "services 1.2.3.4 6 80: firewall",
+            "services 1.2.3.4 6 80: external-1",
             "services 10.96.0.1 6 80: cluster-1",
             "source-ranges 1.2.3.4 6 80 10.0.0.0 to 1.2.3.4 6 80 10.255.255.255",
             "source-ranges 1.2.3.4 6 80 172.16.0.1",
@@ -177,8 +188,7 @@ fn source_ranges_protect_the_addresses_of_load_balancers() {
             "endpoints 1.2.3.4 6 80 0: 10.1.1.2 8080",
             "endpoints 10.96.0.1 6 80 0: 10.1.1.2 8080",
             "firewalled 1.2.3.4 6 80",
-            "ranged-services 1.2.3.4 6 80: external-1",
-            "services 1.2.3.4 6 80: firewall",
+            "services 1.2.3.4 6 80: external-1",
             "services 10.96.0.1 6 80: cluster-1",
             "source-ranges 1.2.3.4 6 80 1.2.3.4",
             "source-ranges 1.2.3.4 6 80 192.168.1.0 to 1.2.3.4 6 80 192.168.1.255",
@@ -203,7 +213,6 @@ fn affinity_has_chains_and_sets_of_the_service() {
         of(table.chains.keys().collect()),
         [
             "affinity-cluster-default/web/tcp/80",
-            "cluster-affinity-cluster-default/web/tcp/80",
             "endpoint-default/web/tcp/80/10.1.0.2/8080",
             "endpoint-default/web/tcp/80/10.1.1.2/8080",
         ]
@@ -272,8 +281,34 @@ fn an_endpoint_more_changes_few_elements() {
             _ => 1,
         })
         .collect();
-    // the new chain cluster-101 without its mark rule's effect: flush of the old one, chain, rules, verdict, endpoint
+    // the new chain cluster-101 and its number, the number of the service, the endpoint
     assert!(counts.iter().all(|count| *count <= 1), "{counts:?}");
+    // a chain that another service has is there already: no verdict map changes, which the kernel would check whole
+    let before = elements(&state.ruleset());
+    state.set_service(&key("other"), Some(&service("other", "10.96.0.9", 80, "TCP")));
+    let mut others = many(100);
+    others.metadata.name = "other-1".to_owned();
+    others.metadata.labels.values_mut().for_each(|name| *name = "other".to_owned());
+    state.set_slice(&others, false);
+    state.sync();
+    state.set_slice(&many(100), false);
+    state.sync();
+    state.set_slice(&many(101), false);
+    state.set_service(&key("third"), Some(&service("third", "10.96.0.10", 80, "TCP")));
+    let is_verdict_map = |set: &str| set.ends_with("affinity") || matches!(set, "chains" | "refusals");
+    state.sync();
+    assert_eq!(elements(&state.ruleset()).len(), before.len() + 102);
+    others.endpoints.extend(many(101).endpoints.pop());
+    state.set_slice(&others, false);
+    let batch = state.sync().batch;
+    assert!(!batch.is_empty());
+    for change in batch.changes {
+        match change {
+            Change::AddElements { set, .. } => assert!(!is_verdict_map(&set), "{set}"),
+            Change::AddChain { chain, .. } | Change::AddRule { chain, .. } => panic!("{chain}"),
+            _ => (),
+        }
+    }
     // the same state again is no change
     assert!(!state.set_slice(&many(101), false));
     assert!(state.sync().batch.is_empty());
@@ -442,7 +477,7 @@ fn batches_make_the_kernel_have_the_ruleset() {
             println!("seed {seed}");
             let mut random = Random(1000 + seed);
             let (mut cluster, mut state) = (Cluster::default(), state());
-            let mut writer = TableWriter::open().unwrap();
+            let mut writer = ProxyWriter::open().unwrap();
             let mut reader = Connection::open().unwrap();
             for step in 0..25 {
                 for _ in 0..=random.below(3) {
@@ -458,14 +493,14 @@ fn batches_make_the_kernel_have_the_ruleset() {
             }
             // a process that starts anew finds the tables of another state, and changes them
             let fresh = cluster.fresh_state();
-            let mut writer = TableWriter::open().unwrap();
+            let mut writer = ProxyWriter::open().unwrap();
             writer.write(&fresh, &Default::default()).unwrap();
             let desired = fresh.ruleset();
             let ids: Vec<_> = desired.keys().cloned().collect();
             assert!(reader.read(&ids).unwrap().0 == desired, "seed {seed}");
         }
-        assert!(TableWriter::open().unwrap().remove_tables().unwrap());
-        assert!(!TableWriter::open().unwrap().remove_tables().unwrap());
+        assert!(ProxyWriter::open().unwrap().remove_tables().unwrap());
+        assert!(!ProxyWriter::open().unwrap().remove_tables().unwrap());
     });
 }
 
@@ -473,12 +508,12 @@ fn batches_make_the_kernel_have_the_ruleset() {
 fn a_failed_change_is_followed_by_a_full_sync() {
     in_namespace(module_path!(), "a_failed_change_is_followed_by_a_full_sync", || {
         let mut state = state();
-        let mut writer = TableWriter::open().unwrap();
+        let mut writer = ProxyWriter::open().unwrap();
         state.set_service(&key("web"), Some(&service("web", WEB, 80, "TCP")));
         let changes = state.sync();
         assert_eq!(writer.write(&state, &changes).unwrap(), SyncKind::Full);
         // another program deletes the tables
-        TableWriter::open().unwrap().remove_tables().unwrap();
+        ProxyWriter::open().unwrap().remove_tables().unwrap();
         state.set_slice(&two(8080, "TCP"), false);
         let changes = state.sync();
         assert_eq!(writer.write(&state, &changes).unwrap(), SyncKind::Full);

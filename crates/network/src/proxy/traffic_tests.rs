@@ -10,9 +10,10 @@ use api::core::v1::Service;
 use api::discovery::v1::EndpointSlice;
 use names::Names;
 
+use super::proxy_writer::ProxyWriter;
 use super::rules::{LocalSource, RuleOptions};
+use super::sctp_peer;
 use super::state::{ProxyState, ServiceKey};
-use super::table_writer::TableWriter;
 use super::testing::{NODE, ServiceBuilder, endpoint, service, slice};
 use crate::netfilter::Family;
 use crate::netfilter::testing::{in_namespace, run};
@@ -36,6 +37,9 @@ fn peer_process() {
 /// Answers with the address of the client.
 fn serve(protocol: &str, address: &str, port: u16) {
     let address: IpAddr = address.parse().unwrap();
+    if protocol == "sctp" {
+        return sctp_peer::serve(address, port);
+    }
     if protocol == "udp" {
         let socket = UdpSocket::bind((address, port)).unwrap();
         println!("\nREADY");
@@ -64,6 +68,9 @@ fn connect(protocol: &str, address: &str, port: &str) -> String {
         _ => error.to_string(),
     };
     let mut text = String::new();
+    if protocol == "sctp" {
+        return sctp_peer::connect(address, to.1, TIMEOUT);
+    }
     if protocol == "udp" {
         let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let socket = UdpSocket::bind(any).unwrap();
@@ -100,7 +107,7 @@ fn spawn(namespace: &str, request: &str) -> Child {
 pub(crate) struct Network {
     servers: Vec<Child>,
     state: ProxyState,
-    writer: TableWriter,
+    writer: ProxyWriter,
 }
 
 impl Drop for Network {
@@ -121,7 +128,7 @@ impl Network {
         Self::with(|_| ())
     }
 
-    fn with(change: impl Fn(&mut RuleOptions)) -> Self {
+    pub(super) fn with(change: impl Fn(&mut RuleOptions)) -> Self {
         // names of namespaces are files, of this test alone
         run("mount", "-t tmpfs tmpfs /run");
         set("ipv6/conf/default/accept_dad", "0");
@@ -174,7 +181,7 @@ impl Network {
         let both = vec![options(Family::Ipv4, "10.1.0.0/24"), options(Family::Ipv6, "fd01::/64")];
         let mut state = ProxyState::new(Names::kubernetes(), NODE, both);
         state.set_node(None, vec![[192, 168, 1, 1].into()]);
-        Self { servers: Vec::new(), state, writer: TableWriter::open().unwrap() }
+        Self { servers: Vec::new(), state, writer: ProxyWriter::open().unwrap() }
     }
 
     pub(crate) fn serve(&mut self, namespace: &str, protocol: &str, address: &str, port: u16) {
@@ -184,7 +191,7 @@ impl Network {
         self.servers.push(child);
     }
 
-    fn apply(&mut self, service: &Service, slice: &EndpointSlice) {
+    pub(super) fn apply(&mut self, service: &Service, slice: &EndpointSlice) {
         let key: ServiceKey = format!("default/{}", service.metadata.name).into();
         self.state.set_service(&key, Some(service));
         self.state.set_slice(slice, false);
@@ -379,7 +386,7 @@ fn clients_stay_with_their_endpoint() {
             assert!(answer.starts_with(&server), "{answer} instead of {server}");
         }
         // and when the proxy starts anew
-        network.writer = TableWriter::open().unwrap();
+        network.writer = ProxyWriter::open().unwrap();
         network.apply(&sticky(), &both);
         assert_eq!(network.ask("pod2", "tcp", "10.96.0.1", 80), first);
         // unless it is gone
