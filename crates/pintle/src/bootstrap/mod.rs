@@ -9,8 +9,10 @@
 //! |---|---|
 //! | [`token`] | bootstrap tokens and their Secrets |
 //! | [`cluster_info`] | the public cluster information: content, signatures, pinned authorities |
+//! | [`component_roles`] | the rights of components beside the API server |
 //! | [`objects`] | the objects that a new node needs |
 
 pub mod cluster_info;
+pub mod component_roles;
 pub mod objects;
 pub mod token;

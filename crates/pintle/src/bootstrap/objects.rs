@@ -3,8 +3,8 @@
 //! They are created with the first token, so that a cluster that no node joins publishes nothing. Roles and bindings that
 //! exist are left as they are; the cluster information follows the server's address and authority.
 
-use super::cluster_info;
 use super::token::GROUP;
+use super::{cluster_info, component_roles};
 use api::core::v1::ConfigMap;
 use api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use api::{Json, Resource};
@@ -31,21 +31,12 @@ pub async fn publish(client: &Client, info: &str, names: &Names) -> Result<(), E
         bind("pintle:node-autoapprove-renewal", &format!("{requests}:selfnodeclient"), "system:nodes"),
         bind("pintle:get-nodes", "pintle:get-nodes", GROUP),
         bind("pintle:node-proxier", "system:node-proxier", "system:nodes"),
-        bind("pintle:node-policies", "pintle:node-policies", "system:nodes"),
+        bind("pintle:node-policies", component_roles::NODE_POLICIES, "system:nodes"),
     ];
     // a new node must not take the name of another
     let nodes = json!({
         "metadata": {"name": "pintle:get-nodes"},
         "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}],
-    });
-    // nodes enforce network policies, which select pods by their namespaces
-    let policies = json!({
-        "metadata": {"name": "pintle:node-policies"},
-        "rules": [
-            {"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["namespaces", "pods"]},
-            {"verbs": ["get", "list", "watch"], "apiGroups": [names.group("networking")],
-                "resources": ["networkpolicies"]},
-        ],
     });
     let reader = json!({
         "metadata": {"name": "pintle:cluster-info", "namespace": public},
@@ -58,7 +49,7 @@ pub async fn publish(client: &Client, info: &str, names: &Names) -> Result<(), E
         "subjects": [{"kind": "User", "apiGroup": rbac, "name": "system:anonymous"}],
     });
     ensure(&Api::<ClusterRole>::all(client), nodes).await?;
-    ensure(&Api::<ClusterRole>::all(client), policies).await?;
+    ensure(&Api::<ClusterRole>::all(client), component_roles::node_policies(names)).await?;
     for binding in bindings {
         ensure(&Api::<ClusterRoleBinding>::all(client), binding).await?;
     }
@@ -90,7 +81,7 @@ async fn publish_info(maps: &Api<ConfigMap>, info: &str, namespace: &str) -> Res
 }
 
 /// Creates an object, and returns whether it was absent.
-async fn ensure<K: Resource + Json>(api: &Api<K>, object: Value) -> Result<bool, Error> {
+pub(super) async fn ensure<K: Resource + Json>(api: &Api<K>, object: Value) -> Result<bool, Error> {
     let object: K = api::from_json(object.to_string().as_bytes())?;
     Ok(unless(409, api.create(&object).await)?.is_some())
 }

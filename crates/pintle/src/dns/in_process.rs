@@ -1,6 +1,7 @@
 //! Cluster DNS in the process of the API server.
 
 use super::service::DnsService;
+use crate::bootstrap::component_roles;
 use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
 use apiserver::Server;
 use auth::User;
@@ -25,6 +26,8 @@ const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(2);
 struct DnsWork {
     options: Options,
     client: Client,
+    /// Grants the server its rights.
+    admin: Client,
     names: Names,
     announcer: Arc<Announcer>,
     registry: Arc<Registry>,
@@ -35,6 +38,9 @@ struct DnsWork {
 
 impl DnsWork {
     async fn run_once(&self) -> Result<(), StartError> {
+        if let Err(why) = component_roles::grant_dns(&self.admin, &self.names).await {
+            tracing::warn!(%why, "cannot write the roles of cluster DNS");
+        }
         let server =
             ClusterDns::bind(self.options.clone(), &self.client, &self.names, &self.registry, &self.world);
         let server = server.await?;
@@ -67,11 +73,12 @@ pub async fn start(
     world: &World,
 ) -> (InProcess, DnsService) {
     let name = format!("{}-dns", names.prefix);
-    // it keeps a service and slices of the system namespace, which no role of upstream allows it
-    let user = User { groups: vec![auth::MASTERS.to_owned()], ..User::named(format!("system:{name}")) };
-    let client = in_memory(server, &name)(user.authenticated());
+    let as_user = in_memory(server, &name);
+    let client = as_user(User::named(component_roles::dns_user(names)).authenticated());
+    let admin = User { groups: vec![auth::MASTERS.to_owned()], ..User::named("system:apiserver") };
+    let admin = as_user(admin.authenticated());
     let announcer = Arc::new(Announcer::new(&client, names, Some(cluster_ip), world));
-    let addresses = match service(&announcer, world).await {
+    let addresses = match service(&announcer, &admin, names, world).await {
         Ok(state) => state.addresses().to_vec(),
         Err(why) => {
             tracing::warn!(%why, "the DNS service is not there yet");
@@ -98,6 +105,7 @@ pub async fn start(
     let work = DnsWork {
         options,
         client: client.clone(),
+        admin,
         names: names.clone(),
         announcer,
         registry: registry.clone(),
@@ -115,11 +123,21 @@ pub async fn start(
     (InProcess::start(identity, work).and_then(withdraw), service)
 }
 
-/// The DNS service, which is created if there is none. The system namespace may appear a moment after the server.
-async fn service(announcer: &Announcer, world: &World) -> Result<ServiceState, client::Error> {
+/// The DNS service, which is created if there is none. The system namespace may appear a moment after the server, and
+/// rights take effect a moment after their roles are written.
+async fn service(
+    announcer: &Announcer,
+    admin: &Client,
+    names: &Names,
+    world: &World,
+) -> Result<ServiceState, client::Error> {
     let deadline = world.elapsed() + SERVICE_TIMEOUT;
     loop {
-        match announcer.ensure_service().await {
+        let attempt = async {
+            component_roles::grant_dns(admin, names).await?;
+            announcer.ensure_service().await
+        };
+        match attempt.await {
             Err(_) if world.elapsed() < deadline => env::sleep(world, SERVICE_RETRY).await,
             result => return result,
         }

@@ -4,6 +4,7 @@ use super::ignored::HEADING;
 use super::{COMPONENTS, Component};
 use crate::options::gates::{self, Gate};
 use clap::{Arg, Command};
+use network::proxy::flag_table;
 use nodeagent::configuration;
 use std::fmt::Write as _;
 
@@ -59,6 +60,7 @@ pub fn render(program: &Command) -> String {
         }
     }
     write_node_agent(&mut page);
+    write_service_proxy(&mut page);
     write_gates(&mut page);
     page
 }
@@ -85,6 +87,27 @@ fn write_node_agent(page: &mut String) {
     );
     for (field, why) in configuration::ignored_fields() {
         let _ = writeln!(page, "| `{field}` | {why} |");
+    }
+}
+
+/// The service proxy reads its command line itself, too.
+fn write_service_proxy(page: &mut String) {
+    let rows = flag_table::flag_rows();
+    let ignored = rows.iter().filter(|it| it.effect.is_err()).count();
+    let _ = write!(
+        page,
+        "\n## pintle proxy\n\nA link named `kube-proxy` also runs this command. Of upstream's {} flags, {} work and \
+         {ignored} are accepted without effect. As with upstream, flags that set fields count only without a \
+         configuration file (`--config`).\n\n| flag | default | what it does |\n|---|---|---|\n",
+        rows.len(),
+        rows.len() - ignored,
+    );
+    for row in &rows {
+        let default = match row.default {
+            "" => String::new(),
+            default => format!("`{}`", default.replace("{}", &names::Names::kubernetes().vendor)),
+        };
+        let _ = writeln!(page, "| `--{}` | {default} | {} |", row.name, row.description());
     }
 }
 

@@ -129,9 +129,9 @@ fn user_name() -> String {
     format!("system:node:{}", node_name())
 }
 
-/// The user of this machine's node.
-pub fn node_user() -> User {
-    User { groups: vec![NODES.to_owned()], ..User::named(user_name()) }.authenticated()
+/// The user of a node.
+pub fn node_user(node: &str) -> User {
+    User { groups: vec![NODES.to_owned()], ..User::named(format!("system:node:{node}")) }.authenticated()
 }
 
 /// Names and addresses of the node.
@@ -170,7 +170,7 @@ pub fn start(
     if let Err(why) = files.write_kubeconfig(server) {
         tracing::warn!(why = format!("{why:#}"), "the node has no kubeconfig");
     }
-    let client = in_memory(server, &names.agent)(node_user());
+    let client = in_memory(server, &names.agent)(node_user(&node_name()));
     let work = AgentWork(AgentProcess {
         arguments: files.arguments(config, endpoint),
         dns_arguments: DnsArguments::new(dns),

@@ -99,7 +99,7 @@ impl Work for NetworkWork {
 /// Starts it in the process of the API server, as the node's user.
 pub fn start(server: &Server, endpoint: &str, registry: Arc<Registry>, world: &World) -> InProcess {
     const NAME: &str = "pod-network";
-    let client = in_memory(server, NAME)(node_user());
+    let client = in_memory(server, NAME)(node_user(&node_name()));
     let work = NetworkWork { client: client.clone(), endpoint: endpoint.to_owned(), world: world.clone() };
     let identity = Identity {
         client,

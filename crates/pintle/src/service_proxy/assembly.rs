@@ -1,5 +1,6 @@
 //! A proxy from its configuration: the settings of its rules, its ports, and its run.
 
+use super::profiles;
 use crate::cli::version;
 use crate::host::host_name;
 use crate::options::gates;
@@ -14,6 +15,7 @@ use network::proxy::configuration::Configuration;
 use network::proxy::health::ProxyHealth;
 use network::proxy::kernel_settings;
 use network::proxy::metrics::Metrics;
+use network::proxy::proxy_events::ProxyEvents;
 use network::proxy::run::{self, Options};
 use std::path::Path;
 use std::sync::Arc;
@@ -61,35 +63,44 @@ impl ServiceProxy {
     }
 
     /// Opens the ports of health and metrics. Without `bindAddressHardFail`, a port that is taken is logged.
-    pub async fn open_ports(&self) -> anyhow::Result<()> {
+    pub async fn open_ports(&self, client: &Client, world: &World) -> anyhow::Result<()> {
         let health = self.options.health.clone();
         let healthz: Respond = Arc::new(move |path| match path {
             "/healthz" => health.answer(),
             _ => Answer::not_found(),
         });
-        self.open_port("healthzBindAddress", healthz).await?;
-        self.open_port("metricsBindAddress", self.metrics_pages()).await
+        if let Err(why) = self.open_port("healthzBindAddress", healthz).await {
+            let events =
+                ProxyEvents::new(client.clone(), world.clone(), &self.names, &self.options.node_name);
+            events.record_health_failure(&format!("{why:#}"));
+            self.check_open(why)?;
+        }
+        match self.open_port("metricsBindAddress", self.metrics_pages()).await {
+            Err(why) => self.check_open(why),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Whether a port that cannot be opened ends the proxy.
+    fn check_open(&self, why: anyhow::Error) -> anyhow::Result<()> {
+        if self.configuration.bool("bindAddressHardFail") {
+            return Err(why);
+        }
+        tracing::error!(why = format!("{why:#}"), "cannot open a port of the service proxy");
+        Ok(())
     }
 
     async fn open_port(&self, field: &'static str, respond: Respond) -> anyhow::Result<()> {
         let Some(address) = self.configuration.address(field) else { return Ok(()) };
-        match listen(address).await {
-            Ok(listener) => {
-                tokio::spawn(serve(listener, respond));
-                Ok(())
-            }
-            Err(why) if self.configuration.bool("bindAddressHardFail") => {
-                Err(why).with_context(|| format!("{field}: cannot listen on {address}"))
-            }
-            Err(why) => {
-                tracing::error!(%why, %address, field, "cannot open the port");
-                Ok(())
-            }
-        }
+        let listener =
+            listen(address).await.with_context(|| format!("{field}: cannot listen on {address}"))?;
+        tokio::spawn(serve(listener, respond));
+        Ok(())
     }
 
     fn metrics_pages(&self) -> Respond {
         let registry = self.registry.clone();
+        let has_profiles = self.configuration.bool("enableProfiling");
         let mut configz = schema::Value::map();
         let group = self.names.group(&format!("{}proxy.config", self.names.prefix));
         configz.make_map().insert(group, self.configuration.to_value(&self.names));
@@ -99,7 +110,10 @@ impl ServiceProxy {
             "/healthz" => Answer::text("ok"),
             "/proxyMode" => Answer::text(MODE),
             "/configz" => Answer::json(http::StatusCode::OK, configz.clone()),
-            _ => Answer::not_found(),
+            path => match path.strip_prefix("/debug/pprof") {
+                Some(page) if has_profiles => profiles::profile(page),
+                _ => Answer::not_found(),
+            },
         })
     }
 

@@ -11,8 +11,9 @@ use client::metrics::Metrics;
 use client::transport::{self, Rate};
 use metrics::Registry;
 use names::Names;
-use network::proxy::configuration::{Configuration, Flags, help};
-use network::proxy::table_writer::TableWriter;
+use network::proxy::configuration::{Configuration, Flags};
+use network::proxy::flag_table::help;
+use network::proxy::proxy_writer::ProxyWriter;
 use std::io::{Write as _, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
@@ -81,7 +82,7 @@ fn start(flags: &Flags) -> Result<(), StartError> {
 
 /// Deletes the rules of services.
 fn cleanup() -> anyhow::Result<()> {
-    let mut writer = TableWriter::open().context("cannot open netlink")?;
+    let mut writer = ProxyWriter::open().context("cannot open netlink")?;
     let is_removed = writer.remove_tables().context("cannot delete the rules of services")?;
     tracing::info!(is_removed, "the rules of services are deleted");
     Ok(())
@@ -109,7 +110,7 @@ fn serve(flags: &Flags, configuration: Configuration, names: &Names) -> anyhow::
         let transport = transport::transport(&server, &agent, &Metrics::new(registry.clone()))?;
         let client = transport::client(&transport, rate, &world);
         let proxy = ServiceProxy::new(configuration, names, registry, &world);
-        proxy.open_ports().await?;
+        proxy.open_ports(&client, &world).await?;
         tokio::select! {
             ended = proxy.run(client, world) => ended,
             () = signals.next() => Ok(()),

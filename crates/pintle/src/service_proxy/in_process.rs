@@ -1,10 +1,12 @@
 //! The service proxy of this machine, in the process of the API server. It calls the server in memory, as the user whom
 //! the bootstrap policy allows to.
 //!
-//! Network policies are enforced beside it, and free ports are offered to services of type LoadBalancer; the user of the
-//! proxy may not do either, so these call the server as its administrator, or as the node of a machine that has joined.
+//! Network policies are enforced beside it as a user of their own, and free ports are offered to services of type
+//! LoadBalancer as the machine's node.
 
 use super::assembly::ServiceProxy;
+use crate::bootstrap::component_roles;
+use crate::node_agent::node_user;
 use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
 use crate::options::{ConfigErrors, read_config};
 use apiserver::Server;
@@ -22,12 +24,15 @@ use std::time::Duration;
 
 /// The time before a proxy that could not start is started again.
 const RETRY: Duration = Duration::from_secs(10);
+const GRANT_RETRY: Duration = Duration::from_secs(1);
 
 struct ProxyWork {
     proxy: ServiceProxy,
     client: Client,
-    /// Reads policies and what they select, and writes the ports that the node offers.
-    admin: Client,
+    /// Reads policies and what they select.
+    policies: Client,
+    /// Reads services, and writes the ports that the node offers.
+    node: Client,
     world: World,
 }
 
@@ -42,8 +47,8 @@ pub async fn run_on_node(client: Client, node: &str, names: &Names, world: &Worl
     };
     let registry = Arc::new(Registry::new(metrics::Options::default()));
     let proxy = ServiceProxy::new(configuration, names, registry, world);
-    let work = ProxyWork { proxy, client: client.clone(), admin: client, world: world.clone() };
-    if let Err(why) = work.proxy.open_ports().await {
+    let work = ProxyWork { proxy, policies: client.clone(), node: client.clone(), client, world: world.clone() };
+    if let Err(why) = work.proxy.open_ports(&work.client, world).await {
         return why.context("the service proxy");
     }
     tokio::join!(work.serve(), work.enforce_policies(), work.offer_ports());
@@ -63,7 +68,7 @@ impl ProxyWork {
 
     async fn enforce_policies(&self) {
         loop {
-            let (client, world) = (self.admin.clone(), self.world.clone());
+            let (client, world) = (self.policies.clone(), self.world.clone());
             let (node, families) = (self.proxy.node_name().to_owned(), self.proxy.families().to_vec());
             if let Err(why) = policy::run::run(client, world, node, families).await {
                 tracing::error!(%why, "network policies are not enforced; trying again");
@@ -71,21 +76,41 @@ impl ProxyWork {
             env::sleep(&self.world, RETRY).await;
         }
     }
-}
 
-impl ProxyWork {
     async fn offer_ports(&self) {
         let node = self.proxy.node_name().to_owned();
-        load_balancer::run(self.admin.clone(), self.world.clone(), node).await;
+        load_balancer::run(self.node.clone(), self.world.clone(), node).await;
     }
 }
 
-impl Work for ProxyWork {
+/// The proxy beside the API server.
+struct InProcessWork {
+    proxy: ProxyWork,
+    /// Grants the user of network policies its rights.
+    admin: Client,
+    names: Names,
+}
+
+impl InProcessWork {
+    async fn grant(&self) {
+        while let Err(why) = component_roles::grant_policies(&self.admin, &self.names).await {
+            tracing::warn!(%why, "cannot write the role of network policies; trying again");
+            env::sleep(&self.proxy.world, GRANT_RETRY).await;
+        }
+    }
+}
+
+impl Work for InProcessWork {
     async fn run(&self) {
-        if let Err(why) = self.proxy.open_ports().await {
+        let work = &self.proxy;
+        if let Err(why) = work.proxy.open_ports(&work.client, &work.world).await {
             tracing::error!(why = format!("{why:#}"), "the service proxy has no ports");
         }
-        tokio::join!(self.serve(), self.enforce_policies(), self.offer_ports());
+        let policies = async {
+            self.grant().await;
+            work.enforce_policies().await;
+        };
+        tokio::join!(work.serve(), policies, work.offer_ports());
     }
 }
 
@@ -125,10 +150,15 @@ pub fn start(
     let user = User::named(format!("system:{agent}")).authenticated();
     let as_user = in_memory(server, &agent);
     let client = as_user(user);
-    let admin = User { groups: vec![auth::MASTERS.to_owned()], ..User::named("system:network") };
-    let admin = as_user(admin.authenticated());
+    let admin = User { groups: vec![auth::MASTERS.to_owned()], ..User::named("system:apiserver") };
     let proxy = ServiceProxy::new(configuration, names, registry.clone(), world);
-    let work = ProxyWork { proxy, client: client.clone(), admin, world: world.clone() };
+    let policies = as_user(User::named(component_roles::POLICIES_USER).authenticated());
+    let node = as_user(node_user(proxy.node_name()));
+    let work = InProcessWork {
+        proxy: ProxyWork { proxy, client: client.clone(), policies, node, world: world.clone() },
+        admin: as_user(admin.authenticated()),
+        names: names.clone(),
+    };
     let identity = Identity {
         client,
         name: agent,

@@ -3,6 +3,7 @@
 mod assembly;
 mod command;
 mod in_process;
+mod profiles;
 
 pub use command::run;
 pub use in_process::{configuration, run_on_node, start};
