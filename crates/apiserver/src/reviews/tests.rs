@@ -135,7 +135,7 @@ async fn components_are_listed_with_their_health() {
     let leases = api.register(Ref::Static(table("Lease")), Hooks::default()).unwrap();
     let api = Arc::new(api);
     sources.objects.connect(&api);
-    let virtual_resource = of(&kind, &sources).unwrap();
+    let virtual_resource = of(kind, &sources).unwrap();
     let options =
         rest::options::ListOptions { field_selector: "metadata.name=etcd-0".into(), ..Default::default() };
     let page = api.list_virtual(&resource, &*virtual_resource, "", &options).await.unwrap();
