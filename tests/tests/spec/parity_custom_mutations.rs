@@ -4,6 +4,7 @@ use super::custom_resources::{DEFINITIONS, definition, version};
 use super::parity_bodies::{api_version, message, things};
 use super::*;
 use http::Method;
+use tests::Cluster;
 
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
