@@ -6,8 +6,8 @@
 
 use super::assembly::ServiceProxy;
 use crate::bootstrap::component_roles;
-use crate::node_agent::node_user;
 use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
+use crate::node_agent::node_user;
 use crate::options::{ConfigErrors, read_config};
 use apiserver::Server;
 use auth::User;
@@ -47,7 +47,8 @@ pub async fn run_on_node(client: Client, node: &str, names: &Names, world: &Worl
     };
     let registry = Arc::new(Registry::new(metrics::Options::default()));
     let proxy = ServiceProxy::new(configuration, names, registry, world);
-    let work = ProxyWork { proxy, policies: client.clone(), node: client.clone(), client, world: world.clone() };
+    let work =
+        ProxyWork { proxy, policies: client.clone(), node: client.clone(), client, world: world.clone() };
     if let Err(why) = work.proxy.open_ports(&work.client, world).await {
         return why.context("the service proxy");
     }
