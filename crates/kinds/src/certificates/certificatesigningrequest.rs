@@ -361,7 +361,7 @@ fn check_certificate(base64: &str) -> Result<(), String> {
     }
     for block in blocks {
         if block.label != "CERTIFICATE" {
-            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {}", quoted(&block.label)));
+            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {}", quoted(block.label)));
         }
         if block.has_headers {
             return Err("no PEM block headers are permitted".to_owned());
