@@ -170,7 +170,7 @@ run_image() {
   # a containerd of its own, in namespaces of its own, with all files in the temporary folder
   unshare -m -n -p -u -i --fork --mount-proc bash -euc '
     folder=$0 image=$1
-    # containers have cgroups of the machine: their names are not those of another run
+    # containers have cgroups of the machine: none with a name of another run, and no folder above them that would stay
     name=pintle-$(basename "$(dirname "$folder")")
     mount --make-rprivate /
     mount -t tmpfs tmpfs /run
@@ -180,9 +180,9 @@ run_image() {
     for _ in $(seq 300); do ctr version >/dev/null 2>&1 && break; sleep 0.1; done
     ctr images import --snapshotter native "$image" >/dev/null
     ctr images ls -q | grep -qx "localhost/pintle:1.2.3~test"
-    ctr run --rm --snapshotter native localhost/pintle:1.2.3~test "$name-version" /usr/bin/pintle version
+    ctr run --rm --cgroup "/$name-version" --snapshotter native localhost/pintle:1.2.3~test "$name-version" /usr/bin/pintle version
     # the server of the image starts, with its state in its volume
-    ctr run --rm --snapshotter native localhost/pintle:1.2.3~test "$name" >"$folder/up" 2>&1 &
+    ctr run --rm --cgroup "/$name" --snapshotter native localhost/pintle:1.2.3~test "$name" >"$folder/up" 2>&1 &
     server=$!
     for _ in $(seq 600); do ! grep -q " is ready on https://" "$folder/up" || break; sleep 0.1; done
     grep -q " is ready on https://" "$folder/up" || { cat "$folder/up" >&2; exit 1; }
