@@ -20,7 +20,7 @@
 //! | [`resource_managers`] | CPUs, memory and devices of single containers |
 //! | [`filesystem`] | changes of files and mounts, as one trait |
 //! | [`plugin_watcher`] | plugins that register with the agent |
-//! | [`file_watch`], [`durable_file`] | notifications of the kernel about files; files that survive a crash |
+//! | [`file_watch`] | notifications of the kernel about files |
 //! | [`eviction`] | ends pods that use too much |
 //! | [`pod_setup`] | the surroundings of pods on this machine |
 //! | [`pod_facts`] | facts that follow from a spec |
