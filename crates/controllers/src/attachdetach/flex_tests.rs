@@ -48,7 +48,9 @@ impl Fixture {
         let world: World = clock.clone();
         let flex = FlexAttachments::new(Some(dir.path()), Queue::new(&world), world);
         let (end, ended) = unbounded_channel();
-        flex.on_finish(move |_, _, succeeded| drop(end.send(succeeded)));
+        flex.on_finish(move |_, _, succeeded| {
+            let _ = end.send(succeeded);
+        });
         Fixture { dir, clock, flex, ended }
     }
 
