@@ -71,6 +71,32 @@ for document in "$scratch"/retired/*.yaml; do
   etcdctl --endpoints "$upstream_store" put "$key" <"$scratch/value" >/dev/null
 done
 
+step "a dry run lists what will differ, and writes nothing"
+revision() { etcdctl --endpoints "$upstream_store" get /registry/none -w json | sed 's/.*"revision":\([0-9]*\).*/\1/'; }
+# dry_run STATUS PATTERN...: the exit status, and lines of the output.
+dry_run() {
+  local expected=$1 status=0 pattern
+  shift
+  "$binary" adopt --dry-run --etcd-servers "$upstream_store" "${encryption[@]}" >"$scratch/dry-run" 2>&1 || status=$?
+  [ "$status" = "$expected" ] || die "the status of the dry run is $status: $(cat "$scratch/dry-run")"
+  for pattern in "$@"; do
+    grep -qE -- "$pattern" "$scratch/dry-run" || die "the dry run has no line '$pattern': $(cat "$scratch/dry-run")"
+  done
+}
+encryption=()
+# upstream writes all the time: it has to wait meanwhile
+kill -STOP "${upstream_pids[1]}"
+before=$(revision)
+dry_run 3 '^  cronjobs.batch: .*1 of batch/v1beta1' '^  configmaps: [0-9]* of v1' 'masterleases' \
+  'addresses of API servers' '--service-cluster-ip-range CIDR' 'Nothing was written'
+[ "$(revision)" = "$before" ] || die "the dry run has written to the etcd"
+[ "$(grep -c 'A server does not start' "$scratch/dry-run")" = 0 ] || die "$(cat "$scratch/dry-run")"
+printf 'k8s:enc:aescbc:v1:k1:0123456789abcdef' | etcdctl --endpoints "$upstream_store" put /registry/secrets/default/sealed >/dev/null
+dry_run 3 'A server does not start' 'the provider aescbc with the key "k1"' '/registry/secrets/default/sealed'
+etcdctl --endpoints "$upstream_store" del /registry/secrets/default/sealed >/dev/null
+kill -CONT "${upstream_pids[1]}"
+sed 's/^/    /' < <(grep -A 200 'These will differ' "$scratch/dry-run" | grep -v '^ *$' | head -n 40)
+
 step "Pintle on the same etcd"
 kubeconfig=$scratch/kubeconfig
 start_server --ephemeral --etcd-servers "$upstream_store"

@@ -27,6 +27,14 @@ pub(crate) async fn decrypt_all(
     decrypted
 }
 
+impl Keyring {
+    /// Decrypts one value of the store; plaintext is returned as it is. The error says which key is missing.
+    pub async fn decrypt(&self, key: &str, value: &Bytes) -> Result<Bytes, String> {
+        let decrypted = decrypt(self, &self.current(), key, value).await;
+        decrypted.map(|(plain, _)| plain).map_err(|why| why.message)
+    }
+}
+
 async fn decrypt(
     keyring: &Keyring,
     plan: &Plan,

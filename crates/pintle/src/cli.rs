@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::adopt::AdoptArgs;
 use crate::deployment_mode::DeploymentMode;
 use crate::dns::{Dns, DnsFlags};
 use crate::flags::{self, ParseError, ParsedLine};
@@ -59,6 +60,7 @@ Examples:
   pintle convert --help      convert objects between JSON, YAML and protobuf
   pintle snapshot --help     save and restore all objects
   pintle migrate --help      from the embedded store to an etcd, and back
+  pintle adopt --help        from an upstream cluster, without its objects being moved
   pintle check               what this machine lacks for running pods
   pintle completion --help   completions for your shell";
 
@@ -102,6 +104,8 @@ pub enum Command {
     Snapshot(SnapshotArgs),
     /// Move all objects between the embedded store and an etcd
     Migrate(Box<MigrateArgs>),
+    /// List what will differ if a server takes over the etcd of an upstream cluster
+    Adopt(Box<AdoptArgs>),
     /// Say what this machine lacks for running pods, and how to get it
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),

@@ -6,9 +6,10 @@
 //!
 //! Layers, from the bottom: `flags` (syntax), `options` (flags to configuration), `cli` (commands), `server_config`,
 //! then the commands (`up`, `controller_manager`, `scheduler`, `node_agent`, `pod_network`, `service_proxy`, `dns`, `token`,
-//! `join`, `leave`, `snapshot`, `convert`, `check`, `manual`). This file connects them.
+//! `join`, `leave`, `snapshot`, `adopt`, `convert`, `check`, `manual`). This file connects them.
 
 mod admin_client;
+mod adopt;
 mod bootstrap;
 mod check;
 mod cli;
@@ -115,6 +116,7 @@ fn config_errors(command: &Command) -> Vec<String> {
         | Command::Convert(_)
         | Command::Snapshot(_)
         | Command::Migrate(_)
+        | Command::Adopt(_)
         | Command::Token(_)
         | Command::Join(_)
         | Command::Leave(_)
@@ -126,13 +128,16 @@ fn config_errors(command: &Command) -> Vec<String> {
     read.err().map(|InvalidConfig(errors)| errors).unwrap_or_default()
 }
 
-/// Runs a command. Only `check` has a status that is no error.
+/// Runs a command. The status of `check` and `adopt` says what they found.
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
-    if let Command::Check(args) = &cli.command {
-        let is_ready = check::check(args, world::real()?)?;
-        return Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    match cli.command {
+        Command::Check(args) => {
+            let is_ready = check::check(&args, world::real()?)?;
+            Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Adopt(args) => threads::runtime()?.block_on(adopt::adopt(*args, &world::real()?)),
+        _ => run_command(cli).map(|()| ExitCode::SUCCESS),
     }
-    run_command(cli).map(|()| ExitCode::SUCCESS)
 }
 
 fn run_command(cli: Cli) -> anyhow::Result<()> {
@@ -151,10 +156,8 @@ fn run_command(cli: Cli) -> anyhow::Result<()> {
             threads::single()?.block_on(join::join(*args, world, verbosity))
         }
         Command::Leave(args) => threads::single()?.block_on(leave::leave(args, world::real()?)),
-        // run before, because their errors have a form of their own
-        Command::Nodeagent(_) | Command::Proxy(_) => Ok(()),
-        // run before, because of its status
-        Command::Check(_) => Ok(()),
+        // run before, because their errors or their status have a form of their own
+        Command::Nodeagent(_) | Command::Proxy(_) | Command::Check(_) | Command::Adopt(_) => Ok(()),
         Command::Completion(args) => manual::completion(&args),
         Command::Man(args) => manual::man(&args),
         Command::Up(args) => {

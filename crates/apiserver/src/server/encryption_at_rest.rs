@@ -41,6 +41,21 @@ pub(crate) fn keyring(
     Some(Arc::new(Keyring::new(configuration, parts)))
 }
 
+/// A keyring that reads values and writes none. Without a configuration it tells encrypted values from others.
+pub fn reading_keyring(
+    configuration: Option<&Configuration>,
+    names: &Names,
+    world: &World,
+    rename: Option<Rename>,
+) -> Keyring {
+    let registry = Registry::default();
+    let parts = Parts { rename, ..parts(names, world, &registry) };
+    match configuration {
+        Some(configuration) => Keyring::new(configuration, parts),
+        None => Keyring::empty(parts),
+    }
+}
+
 /// Puts a store behind a keyring, and decrypts the recovered objects.
 pub(crate) async fn over(
     (store, recovered): (Arc<dyn Store>, Vec<RecoveredRecord>),

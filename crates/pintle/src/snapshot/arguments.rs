@@ -82,7 +82,7 @@ pub(super) struct StatusArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum OutputFormat {
+pub enum OutputFormat {
     Text,
     Json,
 }

@@ -9,12 +9,13 @@ mod progress;
 mod source;
 mod target;
 
-pub use arguments::{MigrateArgs, SnapshotArgs};
+pub use arguments::{MigrateArgs, OutputFormat, SnapshotArgs};
+pub use source::open_etcd;
 
 use crate::data_dir::default_data_dir;
 use crate::options::{ConfigErrors, Etcd};
 use anyhow::Context as _;
-use arguments::{Action, Destination, OutputFormat, RestoreArgs, SaveArgs, StatusArgs};
+use arguments::{Action, Destination, RestoreArgs, SaveArgs, StatusArgs};
 use env::World;
 use file::describe;
 use outbound::Dialer;
@@ -109,7 +110,8 @@ fn data_dir(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     Ok(std::path::absolute(&path).unwrap_or(path))
 }
 
-fn etcd_options(args: &Etcd) -> anyhow::Result<Option<store_etcd::Options>> {
+/// The etcd of the flags, if they name one.
+pub fn etcd_options(args: &Etcd) -> anyhow::Result<Option<store_etcd::Options>> {
     if args.etcd_servers.is_empty() {
         return Ok(None);
     }

@@ -12,3 +12,4 @@ pub mod resource;
 pub mod stored_version;
 
 pub use cached_store::{Storage, UnreadableObject, prefix};
+pub use stored_version::{InspectedValue, ValueInspector};

@@ -92,6 +92,14 @@ impl ValueReader {
         self.others().find(|(name, _)| name == api_version).map(|(_, other)| other)
     }
 
+    /// The form of a version.
+    fn root(&self, api_version: &str) -> &Type {
+        match self.other(api_version) {
+            Some(other) => &other.root,
+            None => &self.kind.root,
+        }
+    }
+
     fn complete(&self, mut value: Value, other: Option<&StoredVersion>) -> Result<Value, String> {
         let Some(Versions { names, default, .. }) = &self.versions else { return Ok(value) };
         let run = |change: Option<Change>, value: &mut Value| {
@@ -129,5 +137,85 @@ impl ValueReader {
             tracing::warn!(kind, version = api_version, read_as = %self.api_version, "stored objects are of an unknown version");
         }
         value.set(&["apiVersion"], &*self.api_version);
+    }
+}
+
+/// Reads values as a server would, and tells what becomes of them. Nothing is written.
+pub struct ValueInspector(ValueReader);
+
+/// A value of the store, seen by [`ValueInspector`].
+pub struct InspectedValue {
+    /// The object as the server reads it.
+    pub value: Value,
+    /// The version that the value names.
+    pub api_version: String,
+    /// Whether that version can be converted; of others the fields that the stored version has are kept.
+    pub is_known_version: bool,
+    /// Fields that the tables do not have: the next write drops them.
+    pub unknown_fields: Vec<String>,
+    /// Fields that the object gets when it is read, or that change.
+    pub defaulted_fields: Vec<String>,
+}
+
+impl ValueInspector {
+    /// An inspector of the values of a stored kind.
+    pub fn new(kind: Ref<Kind>, versions: Option<&StoredVersions>, names: &Names) -> Self {
+        let group = kind.group.full(&names.api_domain);
+        ValueInspector(ValueReader::new(kind, &group, versions, names))
+    }
+
+    /// The error says why the value cannot be read; a server does not start then.
+    pub fn inspect(&self, bytes: &[u8]) -> Result<InspectedValue, String> {
+        let reader = &self.0;
+        let value = reader.read(bytes)?;
+        let (api_version, before, unknown_fields) = if bytes.starts_with(&proto::MAGIC) {
+            let envelope = proto::open(bytes).map_err(|why| why.to_string())?;
+            let root = reader.root(&envelope.api_version);
+            let before = envelope.object(root).map_err(|why| why.to_string())?;
+            let unknown = proto::unknown_fields(envelope.raw, root).map_err(|why| why.to_string())?;
+            (envelope.api_version, before, unknown)
+        } else {
+            let named = decode::json_untyped(bytes).map_err(|why| why.to_string())?.value;
+            let api_version = named.text(&["apiVersion"]).to_owned();
+            let decoded = decode::json(bytes, reader.root(&api_version)).map_err(|why| why.to_string())?;
+            let unknown = decoded.strict_errors.iter().map(ToString::to_string).collect();
+            (api_version, decoded.value, unknown)
+        };
+        let is_stored_version = api_version == reader.api_version;
+        let mut defaulted_fields = Vec::new();
+        if is_stored_version {
+            changed_fields(&before, &value, "", &mut defaulted_fields);
+            defaulted_fields.sort();
+            defaulted_fields.dedup();
+        }
+        let is_known_version = is_stored_version || reader.other(&api_version).is_some();
+        Ok(InspectedValue { value, api_version, is_known_version, unknown_fields, defaulted_fields })
+    }
+}
+
+/// The paths at which two trees differ; items of lists have no index.
+fn changed_fields(before: &Value, after: &Value, path: &str, changed: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Map(before), Value::Map(after)) => {
+            for (name, value) in after.iter() {
+                let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+                match before.get(name) {
+                    Some(before) => changed_fields(before, value, &path, changed),
+                    None => changed.push(path),
+                }
+            }
+            changed.extend(
+                before.keys().filter(|name| after.get(name).is_none()).map(|name| format!("{path}.{name}")),
+            );
+        }
+        (Value::List(before), Value::List(after)) if before.len() == after.len() => {
+            let path = format!("{path}[]");
+            before
+                .iter()
+                .zip(after)
+                .for_each(|(before, after)| changed_fields(before, after, &path, changed));
+        }
+        _ if before == after => {}
+        _ => changed.push(path.to_owned()),
     }
 }

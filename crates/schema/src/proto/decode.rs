@@ -20,12 +20,25 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::borrow::Cow;
 
+/// The most unknown fields that are remembered.
+const MAX_UNKNOWN: usize = 64;
+
 /// A message without an envelope.
 pub fn decode(bytes: &[u8], ty: &Type) -> Result<Value, ProtoError> {
     let (mut decoder, mut fields) = (Decoder::default(), Vec::new());
     decoder.scan(bytes, ty, &ty.name, &[], &mut fields, 0)?;
     let value = decoder.structure(ty, fields);
     decoder.value_error.map_or(Ok(value), Err)
+}
+
+/// The fields of a message that a type does not have, each as the name of its message and its number. Decoding drops
+/// them.
+pub fn unknown_fields(bytes: &[u8], ty: &Type) -> Result<Vec<String>, ProtoError> {
+    let (mut decoder, mut fields) = (Decoder::default(), Vec::new());
+    decoder.scan(bytes, ty, &ty.name, &[], &mut fields, 0)?;
+    decoder.unknown.sort_unstable();
+    decoder.unknown.dedup();
+    Ok(decoder.unknown.into_iter().map(|(message, number)| format!("{message}.{number}")).collect())
 }
 
 /// The fields of a structure that have occurred, by their place in the table.
@@ -89,6 +102,8 @@ impl<'t> FieldNames<'t> {
 struct Decoder {
     /// The first error of a value that the wire can have and JSON cannot.
     value_error: Option<ProtoError>,
+    /// Fields that the tables do not have.
+    unknown: Vec<(String, i32)>,
 }
 
 impl Decoder {
@@ -126,6 +141,9 @@ impl Decoder {
                 let nested = delimited(&mut reader, wire, name)?;
                 self.scan(nested, ty, name, inside, fields, depth)?;
             } else {
+                if self.unknown.len() < MAX_UNKNOWN {
+                    self.unknown.push((message.to_owned(), number));
+                }
                 reader.skip(wire)?;
             }
         }

@@ -29,7 +29,7 @@ mod envelope;
 mod tests;
 mod wire;
 
-pub use decode::decode;
+pub use decode::{decode, unknown_fields};
 pub use encode::encode;
 pub use envelope::{
     Envelope, ItemHead, LIST_TAIL, ListMeta, MAGIC, envelope, list, list_head, open, seal, watch_event,

@@ -318,6 +318,12 @@ fn numbers_may_be_packed_and_unknown_fields_are_stepped_over() {
     // a varint, eight bytes, text, a group with a group inside, four bytes
     let unknown = "1001 110000000000000000 120178 13 1b 1001 1c 14 1500000000 0801";
     assert_eq!(decode(&unhex(unknown), &ty).unwrap(), of_json(r#"{"f":[1]}"#, &ty));
+    assert_eq!(unknown_fields(&unhex("0801"), &ty).unwrap(), Vec::<String>::new());
+    let name = &ty.name;
+    assert_eq!(unknown_fields(&unhex(unknown), &ty).unwrap(), [format!("{name}.2")]);
+    // inside of another message, too
+    let outer = one(Shape::Struct(leaf().into()), PLAIN);
+    assert_eq!(unknown_fields(&unhex("0a021801"), &outer).unwrap(), [format!("{}.3", leaf().name)]);
 }
 
 #[test]
