@@ -169,3 +169,29 @@ async fn pods_that_need_no_devices_do_not_wait_for_a_plugin_that_hangs() {
     }
     assert_eq!(running(), ["plain", "own"]);
 }
+
+#[tokio::test]
+async fn containers_are_listed_in_intervals_while_others_end() {
+    let (root_dir, manifests) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let fixture = start(root_dir.path(), TopologyPolicy::None, false);
+    let clock = Simulated::new(1_000_000_000, 1);
+    let runtime = SimulatedRuntime::new(clock.clone());
+    let records = Arc::new(Records::default());
+    let options = options(&clock, &runtime, &records, manifests.path(), fixture.managers.clone());
+    let mut agent = Agent::start(AgentOptions { has_api: false, ..options }).await.unwrap();
+    agent.listed.changed().await.unwrap();
+    let first = *agent.listed.borrow_and_update();
+    // an event each second leaves no minute without one
+    for _ in 0..150 {
+        runtime.announce_end("gone");
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+            clock.advance(Duration::from_millis(50));
+        }
+    }
+    let last = *agent.listed.borrow_and_update();
+    assert!(
+        last >= first + Duration::from_secs(120),
+        "the first list was at {first:?}, the last at {last:?}"
+    );
+}

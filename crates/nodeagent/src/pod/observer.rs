@@ -52,18 +52,20 @@ impl Observer {
             };
             // changes before the subscription
             self.list().await;
+            // events do not put the next list off, so that a busy node is not taken for one whose runtime hangs
+            let mut due = std::pin::pin!(env::sleep(&self.world, interval));
             loop {
-                let wait = env::sleep(&self.world, interval);
                 tokio::select! {
                     event = next(&mut events) => match event {
                         Some(event) => self.take(event).await,
                         None => break,
                     },
-                    () = wait => {
+                    () = &mut due => {
                         self.list().await;
                         if events.is_none() {
                             break;
                         }
+                        due.set(env::sleep(&self.world, interval));
                     }
                 }
             }

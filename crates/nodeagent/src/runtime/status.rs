@@ -106,7 +106,7 @@ pub struct ImageInfo {
 }
 
 /// A container was created, started, stopped or removed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeEvent {
     pub container_id: String,
     /// The sandbox of the container, if the runtime names it.

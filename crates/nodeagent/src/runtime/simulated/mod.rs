@@ -56,6 +56,15 @@ struct State {
     log: Vec<String>,
 }
 
+impl State {
+    fn announce(&mut self, event: &RuntimeEvent) {
+        self.listeners.retain(|it| !it.is_closed());
+        for listener in &self.listeners {
+            let _ = listener.try_send(event.clone());
+        }
+    }
+}
+
 struct Shared {
     world: World,
     state: Mutex<State>,
@@ -171,10 +180,12 @@ impl SimulatedRuntime {
         status.reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
         let event =
             RuntimeEvent { container_id: id.to_owned(), sandbox_id: sandbox.clone(), pod_uid: String::new() };
-        state.listeners.retain(|it| !it.is_closed());
-        for listener in &state.listeners {
-            let _ = listener.try_send(event.clone());
-        }
+        state.announce(&event);
+    }
+
+    /// Sends the event of a container that may not exist any more.
+    pub fn announce_end(&self, id: &str) {
+        self.shared.state.lock().announce(&RuntimeEvent { container_id: id.to_owned(), ..Default::default() });
     }
 
     fn run_timer(&self, id: String, behaviour: &Behaviour) {
