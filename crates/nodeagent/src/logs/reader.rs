@@ -1,7 +1,7 @@
 //! Reads the log of a container.
 //!
-//! Invariants: memory does not grow with the file; lines that are no log lines are skipped. A followed log ends when
-//! its container has ended and all of it was read. A file that was rotated is opened again. A followed file is read
+//! Invariants: memory does not grow with the file; lines that are no log lines are skipped. A log that is not followed
+//! ends where the file ended when it was opened. A followed log ends when its container has ended and all of it was read. A file that was rotated is opened again. A followed file is read
 //! when the kernel reports a change; where it does not, in intervals.
 
 use super::line::LogLine;
@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 use tokio::fs::File;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncSeekExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncSeekExt, BufReader};
 
 /// The interval between reads of a followed file that cannot be watched.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -45,13 +45,16 @@ pub async fn read(
     let directory = path.parent().filter(|_| options.follow);
     let mut watch = directory.and_then(|directory| FileWatch::new(directory).ok());
     let mut file = File::open(path).await?;
+    let metadata = file.metadata().await?;
+    let (end, mut inode) = (metadata.len(), metadata.ino());
     let start = match options.tail_lines {
-        Some(lines) => start_of_last(&mut file, lines).await?,
+        Some(lines) => start_of_last(&mut file, end, lines).await?,
         None => 0,
     };
     file.seek(SeekFrom::Start(start)).await?;
-    let mut inode = file.metadata().await?.ino();
-    let mut reader = BufReader::new(file);
+    // lines that a container writes meanwhile belong to a log that is followed only
+    let limit = if options.follow { u64::MAX } else { end - start };
+    let mut reader = BufReader::new(file.take(limit));
     let mut writer = LineWriter { options, sink, rest: options.limit_bytes, is_line_start: true };
     let mut line = Vec::new();
     let (mut quiet_reads, mut pause, mut is_ended) = (0, FIRST_PAUSE, !options.follow);
@@ -89,7 +92,7 @@ pub async fn read(
         if let Ok(current) = tokio::fs::metadata(path).await
             && current.ino() != inode
         {
-            reader = BufReader::new(File::open(path).await?);
+            reader = BufReader::new(File::open(path).await?.take(u64::MAX));
             inode = current.ino();
             line.clear();
         }
@@ -216,6 +219,39 @@ mod tests {
         let since_nanos = Some(1_577_836_802_000_000_000);
         check(LogOptions { since_nanos, ..usual() }, "three\nfour").await;
         check(LogOptions { follow: true, ..usual() }, "one two\nthree\nfour").await;
+    }
+
+    /// Appends a line to the log with each line that it gets.
+    struct GrowingLog {
+        text: Text,
+        path: std::path::PathBuf,
+    }
+
+    impl LogSink for GrowingLog {
+        fn write<'a>(&'a mut self, bytes: &'a [u8], is_stderr: bool) -> BoxFuture<'a, io::Result<()>> {
+            let mut log = std::fs::read(&self.path).unwrap();
+            log.extend_from_slice(b"2020-01-01T00:00:09Z stdout F later\n");
+            std::fs::write(&self.path, log).unwrap();
+            self.text.write(bytes, is_stderr)
+        }
+
+        fn flush(&mut self) -> BoxFuture<'_, io::Result<()>> {
+            self.text.flush()
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_that_a_container_writes_meanwhile_are_not_among_the_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0.log");
+        for (tail_lines, expected) in [(Some(1), "b\n"), (None, "a\nb\n")] {
+            let log = "2020-01-01T00:00:00Z stdout F a\n2020-01-01T00:00:01Z stdout F b\n";
+            std::fs::write(&path, log).unwrap();
+            let mut sink = GrowingLog { text: Text::default(), path: path.clone() };
+            let options = LogOptions { tail_lines, ..LogOptions::default() };
+            read(&path, &options, || async { true }.boxed(), &mut sink).await.unwrap();
+            assert_eq!(String::from_utf8(sink.text.0).unwrap(), expected);
+        }
     }
 
     #[tokio::test]

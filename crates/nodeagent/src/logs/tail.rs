@@ -6,9 +6,8 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 const BLOCK: u64 = 4096;
 
-/// The offset of the last `lines` lines of a file, read backwards in blocks.
-pub async fn start_of_last(file: &mut File, lines: u64) -> io::Result<u64> {
-    let end = file.seek(SeekFrom::End(0)).await?;
+/// The offset of the last `lines` lines before `end` of a file, read backwards in blocks.
+pub async fn start_of_last(file: &mut File, end: u64, lines: u64) -> io::Result<u64> {
     if lines == 0 {
         return Ok(end);
     }
@@ -53,8 +52,9 @@ mod tests {
         ] {
             std::fs::write(&path, content).unwrap();
             let mut file = File::open(&path).await.unwrap();
+            let end = content.len() as u64;
             assert_eq!(
-                start_of_last(&mut file, lines).await.unwrap(),
+                start_of_last(&mut file, end, lines).await.unwrap(),
                 expected,
                 "{lines} of {}",
                 content.len()
