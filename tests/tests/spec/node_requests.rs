@@ -164,6 +164,34 @@ async fn logs_are_sent_over_websockets() {
 }
 
 #[tokio::test]
+async fn a_proxy_passes_every_method_on() {
+    let (cluster, _agent) = with_agent(Options::default()).await;
+    let send = async |method: &Method, path: &str| {
+        cluster
+            .request(method.clone(), &format!("{NODES}/n/proxy{path}"))
+            .protocol(Protocol::Http1)
+            .await
+            .status
+    };
+    let methods = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+    ];
+    for method in methods {
+        assert_eq!(send(&method, "/x").await, 200, "{method}");
+        // without a path, a page is redirected to where its relative links lead to the right place
+        let is_page = matches!(method, Method::GET | Method::HEAD);
+        assert_eq!(send(&method, "").await, if is_page { 301 } else { 200 }, "{method}");
+    }
+    cluster.request(Method::OPTIONS, &format!("{PODS}/p/log")).protocol(Protocol::Http1).await.code(405);
+}
+
+#[tokio::test]
 async fn each_subresource_has_a_permission_of_its_own() {
     let (cluster, agent) = with_agent(Options::default()).await;
     // a method is a verb: a WebSocket client opens streams by GET

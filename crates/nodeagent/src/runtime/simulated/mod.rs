@@ -185,7 +185,10 @@ impl SimulatedRuntime {
 
     /// Sends the event of a container that may not exist any more.
     pub fn announce_end(&self, id: &str) {
-        self.shared.state.lock().announce(&RuntimeEvent { container_id: id.to_owned(), ..Default::default() });
+        self.shared
+            .state
+            .lock()
+            .announce(&RuntimeEvent { container_id: id.to_owned(), ..Default::default() });
     }
 
     fn run_timer(&self, id: String, behaviour: &Behaviour) {
