@@ -1,5 +1,6 @@
 //! Forwards requests to agents and workloads.
 
+use super::links::{self, LinkTarget};
 use super::location::{self, Location};
 use super::options::Options;
 use super::response;
@@ -135,8 +136,13 @@ impl NodeProxy {
         let response = client.forward(forwarded, false).await.map_err(unreachable)?;
         let mut response = proxied_response(response, None, &[ID]);
         let client_host = parts.headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or("");
-        response::rewrite_location(response.headers_mut(), &prefix, &location.authority, client_host);
-        Ok(response)
+        let target =
+            LinkTarget { prefix, host: location.authority.clone(), client_host: client_host.to_owned() };
+        let is_redirect = response::rewrite_location(response.headers_mut(), &target);
+        Ok(match is_redirect || parts.method == Method::HEAD {
+            true => response,
+            false => links::rewrite_page(response, target),
+        })
     }
 
     /// Forwards an upgrade; once the other server has switched protocols, the connections are joined.

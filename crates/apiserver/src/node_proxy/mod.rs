@@ -8,6 +8,7 @@
 //! | `container` | the container that a request names |
 //! | `transport` | clients of agents and of pods |
 //! | `forward` | forwards a request, or joins both connections once it is upgraded |
+//! | `links` | rewrites the links of pages |
 //! | `response` | rewrites redirects, and turns errors of agents into those of this server |
 //!
 //! Invariants: a request has passed authentication, authorization and admission before; the client's credentials end
@@ -16,6 +17,7 @@
 
 pub(crate) mod container;
 mod forward;
+mod links;
 pub(crate) mod location;
 mod log;
 mod options;

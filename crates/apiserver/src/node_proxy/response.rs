@@ -1,5 +1,6 @@
 //! Responses of agents and proxied servers, as clients of this server get them.
 
+use super::links::LinkTarget;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, StatusCode};
@@ -7,7 +8,6 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use rest::{ApiError, Details};
 use schema::problem::quoted;
-use schema::url;
 
 /// How much is read of an error.
 const ERROR_LIMIT: usize = 50_000;
@@ -57,27 +57,14 @@ fn error_of(status: StatusCode, body: &Bytes, resource: &str, name: &str) -> Api
     error
 }
 
-/// Rewrites a redirect within the proxied server to the path of the proxy, `prefix`.
-pub fn rewrite_location(headers: &mut HeaderMap, prefix: &str, host: &str, client_host: &str) {
-    let Some(location) = headers.get(header::LOCATION).and_then(|it| it.to_str().ok()) else { return };
-    let Ok(parsed) = url::parse(location) else { return };
-    let is_other = !parsed.host.is_empty() && parsed.host != host && parsed.host != client_host;
-    if is_other || !parsed.path.starts_with('/') {
-        return;
-    }
-    let mut rewritten = match parsed.path.starts_with(prefix) {
-        true => parsed.path.to_owned(),
-        false => format!("{prefix}{}", parsed.path),
-    };
-    for (mark, rest) in [('?', parsed.query), ('#', parsed.fragment)] {
-        if !rest.is_empty() {
-            rewritten.push(mark);
-            rewritten.push_str(rest);
-        }
-    }
-    if let Ok(value) = HeaderValue::try_from(rewritten) {
+/// Rewrites a redirect within the proxied server to the path of the proxy; false if there is none.
+pub fn rewrite_location(headers: &mut HeaderMap, target: &LinkTarget) -> bool {
+    let Some(location) = headers.get(header::LOCATION) else { return false };
+    let rewritten = location.to_str().ok().and_then(|location| target.rewrite(location));
+    if let Some(value) = rewritten.and_then(|it| HeaderValue::try_from(it).ok()) {
         headers.insert(header::LOCATION, value);
     }
+    true
 }
 
 #[cfg(test)]
@@ -106,7 +93,11 @@ mod tests {
 
     #[test]
     fn redirects_stay_within_the_proxy() {
-        let prefix = "/api/v1/namespaces/d/pods/p/proxy";
+        let target = LinkTarget {
+            prefix: "/api/v1/namespaces/d/pods/p/proxy".to_owned(),
+            host: "10.0.0.1:80".to_owned(),
+            client_host: "localhost:8001".to_owned(),
+        };
         for (location, expected) in [
             ("/a", "/api/v1/namespaces/d/pods/p/proxy/a"),
             ("/a/?b#c", "/api/v1/namespaces/d/pods/p/proxy/a/?b#c"),
@@ -117,7 +108,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::LOCATION, HeaderValue::from_static(location));
-            rewrite_location(&mut headers, prefix, "10.0.0.1:80", "localhost:8001");
+            assert!(rewrite_location(&mut headers, &target));
             assert_eq!(headers[header::LOCATION], expected);
         }
     }
