@@ -16,7 +16,7 @@ use crate::resource_managers::devices::DeviceAmounts;
 use crate::runtime::SharedRuntime;
 use api::core::v1::Node;
 use api::{Quantity, Resource, Time};
-use client::{Api, Client, Error, Informer, Key, Note, Patch};
+use client::{Api, Change, Client, Error, Informer, Key, Note, Patch};
 use env::World;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -196,12 +196,7 @@ impl NodeReporter {
     pub async fn run(mut self) {
         let world = self.deps.world.clone();
         let wake = self.handle.wake.clone();
-        let waker = wake.clone();
-        self.deps.informer.listen(move |change| {
-            if change.is_deletion() {
-                waker.notify_one();
-            }
-        });
+        self.follow_node();
         // admission and pods need the node before the API server answers
         let _ = env::timeout(&world, FIRST_CHECK, self.state.changed()).await;
         self.resolve_name().await;
@@ -222,6 +217,37 @@ impl NodeReporter {
                 () = wake.notified() => {}
             }
         }
+    }
+
+    /// Hands labels and taints on as soon as they change, since a pod may be assigned because of them; other changes of
+    /// the object have the status computed.
+    pub fn follow_node(&self) {
+        let (node, wake) = (self.node.clone(), self.handle.wake.clone());
+        self.deps.informer.listen(move |change| {
+            let new = change.object();
+            let is_current = match change {
+                Change::Deleted(_) => false,
+                Change::Added(_) => true,
+                Change::Updated { old, new } => old.status.allocatable == new.status.allocatable,
+            };
+            if !is_current {
+                wake.notify_one();
+            }
+            if change.is_deletion() {
+                return;
+            }
+            node.send_if_modified(|published| {
+                let is_same = published.metadata.labels == new.metadata.labels && published.spec == new.spec;
+                // a node with another identity is taken over first
+                if is_same || published.metadata.uid != new.metadata.uid {
+                    return false;
+                }
+                let published = Arc::make_mut(published);
+                published.metadata.labels = new.metadata.labels.clone();
+                published.spec = new.spec.clone();
+                true
+            });
+        });
     }
 
     /// Computes the status, and writes it if it is due.

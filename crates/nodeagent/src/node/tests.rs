@@ -197,6 +197,26 @@ async fn a_node_registers_reports_when_due_and_comes_back() {
 }
 
 #[tokio::test]
+async fn labels_of_the_node_are_known_before_the_next_report() {
+    let mut it = Fixture::new();
+    it.monitor.check().await;
+    it.reporter.sync().await.unwrap();
+    it.reporter.follow_node();
+    it.observe();
+    {
+        let mut state = it.server.state.lock();
+        let metadata = &mut state.node.as_mut().unwrap()["metadata"];
+        metadata["resourceVersion"] = "2".into();
+        metadata["labels"]["zone"] = "a".into();
+    }
+    it.observe();
+    let node = it.handle.node.borrow().clone();
+    assert_eq!(node.metadata.labels["zone"], "a");
+    // what the agent computes itself stays
+    assert_eq!(node.status.conditions[3].status, "True");
+}
+
+#[tokio::test]
 async fn a_node_that_exists_is_taken_over() {
     let mut it = Fixture::new();
     it.server.state.lock().node =
