@@ -164,13 +164,11 @@ impl http_body::Body for PageBody {
                     });
                 }
             };
-            match frame.into_data() {
-                Ok(data) => match self.take(&data) {
-                    Ok(page) if page.is_empty() => {}
-                    other => return Poll::Ready(Some(other.map(|page| Frame::data(page.into())))),
-                },
-                // trailers come after the last byte
-                Err(_) => {}
+            // trailers come after the last byte, and are left out
+            let Ok(data) = frame.into_data() else { continue };
+            match self.take(&data) {
+                Ok(page) if page.is_empty() => {}
+                other => return Poll::Ready(Some(other.map(|page| Frame::data(page.into())))),
             }
         }
         Poll::Ready(None)
