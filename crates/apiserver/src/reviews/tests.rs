@@ -126,13 +126,16 @@ fn tokens_are_reviewed_by_audience() {
     assert_eq!(user(r#"{"token":"other"}"#), "");
 }
 
+fn table(name: &str) -> &'static schema::table::Kind {
+    kinds::tables::KINDS.iter().find(|one| one.name == name).unwrap()
+}
+
 #[tokio::test]
 async fn components_are_listed_with_their_health() {
     let (api, sources) = sources(Arc::new(DenyAll));
-    let table = |name: &str| *kinds::tables::KINDS.iter().find(|one| one.name == name).unwrap();
     let kind = table("ComponentStatus");
     let resource = api.register(Ref::Static(kind), Hooks::default()).unwrap();
-    let leases = api.register(Ref::Static(table("Lease")), Hooks::default()).unwrap();
+    api.register(Ref::Static(table("Lease")), Hooks::default()).unwrap();
     let api = Arc::new(api);
     sources.objects.connect(&api);
     let virtual_resource = of(kind, &sources).unwrap();
@@ -150,24 +153,32 @@ async fn components_are_listed_with_their_health() {
     };
     assert!(of("controller-manager").contains(r#""message":"ok""#));
     assert!(of("scheduler").contains("none holds the lease kube-system/kube-scheduler"));
-    let lease = |renewed: &str| {
+}
+
+#[tokio::test]
+async fn a_component_elsewhere_is_as_healthy_as_its_lease() {
+    for (renewed, expected) in
+        [("1970-01-01T00:00:00.000000Z", "ok: m2"), ("1969-12-31T23:59:40.000000Z", "no process runs it: m2")]
+    {
+        let (api, sources) = sources(Arc::new(DenyAll));
+        let kind = table("ComponentStatus");
+        let resource = api.register(Ref::Static(kind), Hooks::default()).unwrap();
+        let leases = api.register(Ref::Static(table("Lease")), Hooks::default()).unwrap();
+        let api = Arc::new(api);
+        sources.objects.connect(&api);
         let json = format!(
             r#"{{"metadata":{{"name":"kube-scheduler","namespace":"kube-system"}},"spec":{{"holderIdentity":"m2",
             "leaseDurationSeconds":15,"renewTime":"{renewed}"}}}}"#
         );
-        schema::decode::json(json.as_bytes(), &table("Lease").root).unwrap().value
-    };
-    for (renewed, expected) in
-        [("1970-01-01T00:00:00.000000Z", "ok: m2"), ("1969-12-31T23:59:40.000000Z", "no process runs it: m2")]
-    {
-        let found = api.find("leases", "kube-system", "kube-scheduler");
+        let lease = schema::decode::json(json.as_bytes(), &table("Lease").root).unwrap().value;
         let target = crate::loopback::WriteTarget {
             resource: &leases,
             namespace: "kube-system",
-            name: if found.is_some() { "kube-scheduler" } else { "" },
+            name: "",
             subresource: "",
         };
-        crate::loopback::write(&api, target, &lease(renewed)).await.unwrap();
+        crate::loopback::write(&api, target, &lease).await.unwrap();
+        let virtual_resource = of(kind, &sources).unwrap();
         let read = api.get_virtual(&resource, &*virtual_resource, "", "scheduler").await.unwrap();
         assert!(String::from_utf8_lossy(&read.json).contains(expected), "{renewed}");
     }

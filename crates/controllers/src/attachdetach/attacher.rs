@@ -1,5 +1,6 @@
 //! The state of the controller.
 
+use super::decide::NodeAttachment;
 use super::flex::FlexAttachments;
 use super::metrics::AttachMetrics;
 use crate::Context;
@@ -18,7 +19,7 @@ pub struct Options {
     pub force_detach_after: Duration,
     /// The directory of FlexVolume drivers; without one there are none.
     pub flex_directory: Option<PathBuf>,
-    /// How often FlexVolume drivers are asked whether volumes are attached still; `None` for never.
+    /// How often FlexVolume drivers must confirm that volumes are attached; `None` for never.
     pub verify_period: Option<Duration>,
 }
 
@@ -31,9 +32,6 @@ impl Default for Options {
         }
     }
 }
-
-/// The names of a node and of an attachment to it.
-pub(super) type NodeAttachment = (String, String);
 
 /// See the module.
 pub(super) struct Attacher {

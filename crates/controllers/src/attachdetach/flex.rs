@@ -11,8 +11,7 @@
 //! The state is here, and for the next manager in `status.volumesAttached` of nodes. A call is a task of its own, because a
 //! program may hang; its node is reconciled when it ends.
 
-use super::attacher::NodeAttachment;
-use super::decide::AttachmentState;
+use super::decide::{AttachmentState, NodeAttachment};
 use api::core::v1::Node;
 use client::flex_volume::{FlexDrivers, FlexSource, split_unique_name};
 use client::{Key, Queue};
@@ -106,7 +105,7 @@ impl FlexAttachments {
         let _ = self.finished.set(Box::new(receiver));
     }
 
-    /// Whether a driver attaches volumes. A program that has said nothing yet is asked; then the node is reconciled again.
+    /// Whether a driver attaches volumes. A program without an answer yet is called first; then the node is reconciled again.
     pub fn attaches(self: &Arc<Self>, node: &str, driver: &str) -> bool {
         let Some(drivers) = &self.drivers else { return false };
         if let Some(known) = drivers.known_capabilities(driver) {

@@ -195,8 +195,8 @@ impl Cluster {
         assert_eq!(found, expected);
     }
 
-    fn is_member(&self, pod: &PodInfo, selection: &super::membership::PodSelection) -> bool {
-        use super::membership::NamespaceSelection;
+    fn is_member(&self, pod: &PodInfo, selection: &super::objects::PodSelection) -> bool {
+        use super::objects::NamespaceSelection;
         let in_namespace = match &selection.namespaces {
             NamespaceSelection::Name(name) => pod.namespace == *name,
             NamespaceSelection::Labels(selector) => {

@@ -10,24 +10,11 @@ use std::sync::Arc;
 use apimachinery::labels::Selector;
 use client::Key;
 
-use super::objects::PodInfo;
+use super::objects::{NamespaceSelection, PodInfo, PodSelection};
 use super::selector_index::{RequiredLabel, SelectorIndex};
 
 /// Namespace and name of a pod.
 pub type PodKey = Arc<Key>;
-
-/// Pods by their namespace and labels.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct PodSelection {
-    pub namespaces: NamespaceSelection,
-    pub pods: Selector,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum NamespaceSelection {
-    Name(String),
-    Labels(Selector),
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SelectionId(u64);

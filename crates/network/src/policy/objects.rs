@@ -8,8 +8,20 @@ use api::meta::v1::LabelSelector;
 use api::networking::v1::NetworkPolicy;
 use apimachinery::labels::Selector;
 
-use super::membership::{NamespaceSelection, PodSelection};
 use crate::netfilter::Protocol;
+
+/// Pods by their namespace and labels.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PodSelection {
+    pub namespaces: NamespaceSelection,
+    pub pods: Selector,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum NamespaceSelection {
+    Name(String),
+    Labels(Selector),
+}
 
 /// A pod with addresses of its own.
 #[derive(Debug, Clone, PartialEq)]

@@ -21,8 +21,9 @@ use std::net::IpAddr;
 
 use client::Key;
 
-use super::membership::{NamespaceSelection, PodSelection};
-use super::objects::{Direction, Peer, PodInfo, PolicyInfo, PolicyPort, PolicyRule, PortMatch};
+use super::objects::{
+    Direction, NamespaceSelection, Peer, PodInfo, PodSelection, PolicyInfo, PolicyPort, PolicyRule, PortMatch,
+};
 use crate::netfilter::statement::ConnectionState;
 use crate::netfilter::{
     AddressRange, AddressSide, BaseChain, Chain, Data, Element, Family, Field, FieldType, Hook, Name,

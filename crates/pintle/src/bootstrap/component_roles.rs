@@ -12,7 +12,7 @@ use client::{Api, Client, Error};
 use names::Names;
 use serde_json::{Value, json};
 
-use super::objects::ensure;
+use super::create_missing::ensure;
 
 const DNS: &str = "pintle:dns";
 /// The role of those who enforce network policies.

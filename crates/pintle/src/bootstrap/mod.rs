@@ -10,9 +10,11 @@
 //! | [`token`] | bootstrap tokens and their Secrets |
 //! | [`cluster_info`] | the public cluster information: content, signatures, pinned authorities |
 //! | [`component_roles`] | the rights of components beside the API server |
+//! | `create_missing` | objects that are created if they are absent |
 //! | [`objects`] | the objects that a new node needs |
 
 pub mod cluster_info;
 pub mod component_roles;
+mod create_missing;
 pub mod objects;
 pub mod token;

@@ -3,14 +3,14 @@
 //! They are created with the first token, so that a cluster that no node joins publishes nothing. Roles and bindings that
 //! exist are left as they are; the cluster information follows the server's address and authority.
 
+use super::create_missing::ensure;
 use super::token::GROUP;
 use super::{cluster_info, component_roles};
 use api::core::v1::ConfigMap;
 use api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use api::{Json, Resource};
-use client::{Api, Client, Error, unless};
+use client::{Api, Client, Error};
 use names::Names;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Creates what is missing, and updates the cluster information.
 pub async fn publish(client: &Client, info: &str, names: &Names) -> Result<(), Error> {
@@ -78,10 +78,4 @@ async fn publish_info(maps: &Api<ConfigMap>, info: &str, namespace: &str) -> Res
             replaced => return replaced.map(drop),
         }
     }
-}
-
-/// Creates an object, and returns whether it was absent.
-pub(super) async fn ensure<K: Resource + Json>(api: &Api<K>, object: Value) -> Result<bool, Error> {
-    let object: K = api::from_json(object.to_string().as_bytes())?;
-    Ok(unless(409, api.create(&object).await)?.is_some())
 }

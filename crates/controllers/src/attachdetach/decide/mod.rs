@@ -12,6 +12,9 @@ use api::core::v1::PersistentVolumeSpec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// The names of a node and of an attachment to it.
+pub type NodeAttachment = (String, String);
+
 /// A volume that pods of a node use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DesiredVolume {

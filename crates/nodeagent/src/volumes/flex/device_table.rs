@@ -3,7 +3,7 @@
 //! A device is in the table from the first pod that uses its volume until its directory is removed. Its lock is held during
 //! each operation on it.
 
-use super::volumes_below;
+use super::pod_volumes::volumes_below;
 use crate::container::node_facts::pod_dir;
 use client::flex_volume::split_unique_name;
 use names::node::FLEX_PLUGIN;

@@ -15,15 +15,18 @@
 //! | `volume` | a volume of a pod as its objects describe it, and its options |
 //! | `device` | volumes that are attached: their devices on the node |
 //! | `device_table` | those devices, with the pods that use them |
+//! | `pod_volumes` | the directories of volumes of a pod |
 //! | `format` | devices that the agent formats and mounts itself |
 
 mod device;
 mod device_table;
 mod format;
+mod pod_volumes;
 #[cfg(test)]
 mod tests;
 mod volume;
 
+pub use pod_volumes::volumes_below;
 pub use volume::FlexVolume;
 
 use super::csi::StorageApi;
@@ -34,12 +37,10 @@ use crate::filesystem::Filesystem;
 use crate::objects::ObjectSource;
 use client::flex_volume::{CallError, DriverCapabilities, FlexDrivers};
 use device_table::DeviceTable;
-use names::node::CSI_DIRECTORY;
 use outbound::io_text;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -174,35 +175,5 @@ impl FlexVolumes {
             }
         }
         Ok(())
-    }
-}
-
-/// Drivers and paths of the volumes of programs in the directory of volumes of a pod.
-pub fn volumes_below(directory: &Path) -> io::Result<Vec<(String, PathBuf)>> {
-    let mut found = Vec::new();
-    for plugin in entries(directory)? {
-        let Some(name) = plugin.file_name().and_then(|it| it.to_str()) else { continue };
-        if !is_built_in(name) {
-            let driver = name.replace('~', "/");
-            found.extend(entries(&plugin)?.into_iter().map(|path| (driver.clone(), path)));
-        }
-    }
-    Ok(found)
-}
-
-/// Whether a directory is one of a plugin that is no program.
-fn is_built_in(name: &str) -> bool {
-    CSI_DIRECTORY.strip_suffix("csi").is_some_and(|prefix| name.starts_with(prefix))
-}
-
-fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    match std::fs::read_dir(directory) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        entries => {
-            let mut paths: Vec<PathBuf> =
-                entries?.map(|entry| entry.map(|it| it.path())).collect::<Result<_, _>>()?;
-            paths.sort();
-            Ok(paths)
-        }
     }
 }

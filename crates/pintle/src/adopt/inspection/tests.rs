@@ -75,7 +75,7 @@ fn values_that_keep_a_server_from_starting_are_listed() {
 }
 
 #[test]
-fn what_will_differ_is_listed() {
+fn differences_are_listed() {
     let deployment = |version: &str| {
         json!({"apiVersion": version, "kind": "Deployment", "metadata": {"name": "d", "namespace": "default"},
             "spec": {"future": 1, "selector": {}, "template": {}}})

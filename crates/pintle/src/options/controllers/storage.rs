@@ -25,7 +25,7 @@ pub struct Storage {
     #[arg(long, value_name = "DIR", default_value = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/")]
     pub flex_volume_plugin_dir: PathBuf,
 
-    /// How often FlexVolume drivers are asked whether volumes are attached still
+    /// How often FlexVolume drivers must confirm that volumes are attached
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "1m0s")]
     pub attach_detach_reconcile_sync_period: Duration,
 
