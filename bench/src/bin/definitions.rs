@@ -6,6 +6,7 @@
 //! large as the larger ones of well-known operators. What was made stays there: the server is one to be thrown away.
 
 use anyhow::{Context, ensure};
+use bench::print_line;
 use bench::process::{cpu_of, memory_of};
 use bench::target::{Sender, Target, TargetArgs};
 use bytes::Bytes;
@@ -15,7 +16,6 @@ use http_body_util::BodyExt;
 use names::Names;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,11 +32,6 @@ fn definitions() -> String {
 
 /// How many make definitions at a time, each the next one when the last is established.
 const CLIENTS: usize = 8;
-
-/// Like `println!`, but ignores a closed terminal.
-macro_rules! print_line {
-    ($($arguments:tt)*) => {{ let _ = writeln!(stdout(), $($arguments)*); }};
-}
 
 #[derive(Parser)]
 struct Cli {

@@ -6,17 +6,12 @@
 
 use auth::rbac::{Binding, Policy, Role, RoleRef, Rule, Subject};
 use auth::{Attributes, Authorizer, Chain, MASTERS, Rbac, User};
+use bench::print_line;
 use clap::Parser;
 use names::Names;
 use std::hint::black_box;
-use std::io::{Write, stdout};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Like `println!`, but ignores a closed terminal.
-macro_rules! print_line {
-    ($($arguments:tt)*) => {{ let _ = writeln!(stdout(), $($arguments)*); }};
-}
 
 #[derive(Parser)]
 struct Cli {

@@ -5,23 +5,18 @@
 //! Run it as root in a network namespace of its own: it writes and deletes the tables of policies. CPU time is that of the
 //! process, the kernel's work on its behalf included. Left out: the API server and the informers.
 
-use anyhow::Context as _;
 use api::core::v1::Pod;
 use api::networking::v1::NetworkPolicy;
+use bench::print_line;
+use bench::timer::Timer;
 use clap::Parser;
 use client::Key;
 use network::netfilter::{Connection, Family, TableWriter};
 use network::policy::objects::{PodInfo, PolicyInfo};
 use network::policy::rules::table_id;
 use network::policy::state::PolicyState;
-use std::io::{Write as _, stdout};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Like `println!`, but ignores a closed terminal.
-macro_rules! print_line {
-    ($($arguments:tt)*) => {{ let _ = writeln!(stdout(), $($arguments)*); }};
-}
 
 const NODE: &str = "node-0";
 /// The pods of a node.
@@ -64,10 +59,10 @@ fn main() -> anyhow::Result<()> {
         state.set_policy(&Key::of(policy), PolicyInfo::read(policy));
     }
     let batch = state.sync();
-    start.report("objects to rules", 1, None)?;
+    start.report("objects to rules")?;
     let start = Timer::start()?;
     writer.write(&batch, || state.ruleset())?;
-    start.report("first programming", 1, None)?;
+    start.report("first programming")?;
     let ruleset = state.ruleset();
     let sets = ruleset.values().flat_map(|table| table.sets.values());
     let elements: usize = sets.map(|set| set.elements.len()).sum();
@@ -85,7 +80,7 @@ fn main() -> anyhow::Result<()> {
             worst = worst.max(began.elapsed());
             steps = steps.max(state.steps() - before);
         }
-        start.report(label, cli.changes as u32, Some(worst))?;
+        start.report_each(label, cli.changes as u32, Some(worst))?;
         print_line!("{:<34} {steps} at most", "  steps");
         anyhow::Ok(())
     };
@@ -107,34 +102,6 @@ fn main() -> anyhow::Result<()> {
     })?;
     writer.remove_tables()?;
     Ok(())
-}
-
-/// Wall clock and CPU time.
-struct Timer {
-    wall: Instant,
-    cpu: Duration,
-}
-
-impl Timer {
-    fn start() -> anyhow::Result<Self> {
-        Ok(Timer { wall: Instant::now(), cpu: cpu_time()? })
-    }
-
-    fn report(&self, label: &str, times: u32, worst: Option<Duration>) -> anyhow::Result<()> {
-        let wall = self.wall.elapsed() / times;
-        let cpu = cpu_time()?.saturating_sub(self.cpu) / times;
-        let [wall, cpu] = [wall, cpu].map(|time| time.as_secs_f64() * 1e3);
-        let worst = worst.map(|worst| format!("   slowest {:.2} ms", worst.as_secs_f64() * 1e3));
-        print_line!("{label:<34} {wall:>10.2} ms   {cpu:>10.2} ms of CPU{}", worst.unwrap_or_default());
-        Ok(())
-    }
-}
-
-/// The time of this thread, the only one, on a CPU.
-fn cpu_time() -> anyhow::Result<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").context("no CPU time")?;
-    let nanos = text.split_whitespace().next().and_then(|word| word.parse().ok());
-    Ok(Duration::from_nanos(nanos.context("no CPU time")?))
 }
 
 fn namespace(at: usize) -> String {

@@ -5,22 +5,16 @@
 //! Run it as root in a network namespace of its own: it writes and deletes the tables of the proxy. CPU time is that of
 //! the process, the kernel's work on its behalf included. Left out: the API server and the informers.
 
-use anyhow::Context as _;
 use api::core::v1::{Service, ServicePort};
 use api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use bench::timer::Timer;
 use clap::Parser;
 use names::Names;
 use network::netfilter::{Connection, Family};
 use network::proxy::proxy_writer::ProxyWriter;
 use network::proxy::rules::RuleOptions;
 use network::proxy::state::{ProxyState, ServiceKey};
-use std::io::{Write as _, stdout};
 use std::time::{Duration, Instant};
-
-/// Like `println!`, but ignores a closed terminal.
-macro_rules! print_line {
-    ($($arguments:tt)*) => {{ let _ = writeln!(stdout(), $($arguments)*); }};
-}
 
 #[derive(Parser)]
 struct Cli {
@@ -71,8 +65,7 @@ fn main() -> anyhow::Result<()> {
         writer.write(&state, &changes)?;
         worst = worst.max(began.elapsed());
     }
-    start.report_each("a change of one endpoint", cli.changes as u32)?;
-    print_line!("{:<28} {:>10.2} ms", "the slowest of them", worst.as_secs_f64() * 1e3);
+    start.report_each("a change of one endpoint", cli.changes as u32, Some(worst))?;
 
     let start = Timer::start()?;
     let mut fresh = ProxyWriter::open()?;
@@ -80,37 +73,6 @@ fn main() -> anyhow::Result<()> {
     start.report("comparison after a restart")?;
     writer.remove_tables()?;
     Ok(())
-}
-
-/// Wall clock and CPU time.
-struct Timer {
-    wall: Instant,
-    cpu: Duration,
-}
-
-impl Timer {
-    fn start() -> anyhow::Result<Self> {
-        Ok(Timer { wall: Instant::now(), cpu: cpu_time()? })
-    }
-
-    fn report(&self, label: &str) -> anyhow::Result<()> {
-        self.report_each(label, 1)
-    }
-
-    fn report_each(&self, label: &str, times: u32) -> anyhow::Result<()> {
-        let wall = self.wall.elapsed() / times;
-        let cpu = cpu_time()?.saturating_sub(self.cpu) / times;
-        let [wall, cpu] = [wall, cpu].map(|time| time.as_secs_f64() * 1e3);
-        print_line!("{label:<28} {wall:>10.2} ms   {cpu:>10.2} ms of CPU");
-        Ok(())
-    }
-}
-
-/// The time of this thread, the only one, on a CPU.
-fn cpu_time() -> anyhow::Result<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").context("no CPU time")?;
-    let nanos = text.split_whitespace().next().and_then(|word| word.parse().ok());
-    Ok(Duration::from_nanos(nanos.context("no CPU time")?))
 }
 
 fn key(number: usize) -> ServiceKey {

@@ -14,6 +14,16 @@
 //! Invariants: one worker at a time reconciles a key, however often it changes meanwhile; a failure is retried
 //! with backoff; a loop decides from the informers' state, never from its own writes, and reconciling is idempotent.
 //! Where possible, the decision is a pure function from a snapshot to actions.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `registry` | the list of loops, and the only file that knows them |
+//! | `context`, `accounts`, `gates` | shared state of loops; a service account per loop; feature gates |
+//! | `metadata_informers`, `controller_ref`, `revisions`, `scales` | informers of all resources; ownership; revisions; scales |
+//! | `pods`, `replicas` | pods from templates; replica sets and replication controllers |
+//! | `backends`, `slices`, `service` | endpoints of services; addresses of load balancers |
+//! | `volumes`, `persistentvolume_binder`, `attachdetach`, `local_volume_provisioner` | storage |
+//! | `garbagecollector/graph` | owners and dependents |
 
 pub mod accounts;
 pub mod attachdetach;

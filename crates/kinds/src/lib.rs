@@ -1,9 +1,19 @@
-//! Behaviour of the built-in kinds, whose tables the crate `api` declarations: one file for each kind with behaviour of its
+//! Behaviour of the built-in kinds, whose tables the crate `api` declares: one file for each kind with behaviour of its
 //! own, in a folder per API group.
 //!
 //! A kind's file has everything that its table cannot declare: defaults that depend on other fields, validation
 //! across fields, immutable fields, deletion, and its row in a table of objects. Invariants: a kind without such a
 //! file works by its table alone, and no kind does I/O or reads a clock.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `hooks`, `registry`, `scheme` | which kind has which hooks; the kinds that are served; those that a body may name |
+//! | `core`, `apps`, `batch`, ... | a folder per API group |
+//! | `apiextensions` | definitions and custom resources: schemas, rules, costs of expressions |
+//! | `workload` | kinds that make pods |
+//! | `check`, `limits` | validation that kinds share; limits of a namespace |
+//! | `serving`, `gates` | served versions by release; fields behind feature gates |
+//! | `retired` | versions that are only read |
 
 pub mod admissionregistration;
 pub mod apiextensions;

@@ -7,6 +7,13 @@
 //!
 //! The crate neither decodes nor encodes text, nor validates, nor sends responses. A caller turns an [`Error`] into
 //! a response with [`Error::code`].
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `json_patch`, `merge_patch`, `strategic` | the three kinds of patches |
+//! | `apply` | server-side apply: its steps, conflicts, pruning |
+//! | `managed` | managed fields |
+//! | `document` | the text of a patched object, for errors |
 
 pub mod apply;
 pub mod document;

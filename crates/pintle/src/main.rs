@@ -4,9 +4,20 @@
 //! writes to the terminal. An error of the user is one line on stderr that begins with `pintle: ` and says what to do;
 //! the exit status is then 1, or 2 for an invalid command line.
 //!
-//! Layers, from the bottom: `flags` (syntax), `options` (flags to configuration), `cli` (commands), `server_config`,
-//! then the commands (`up`, `controller_manager`, `scheduler`, `node_agent`, `pod_network`, `service_proxy`, `dns`, `token`,
-//! `join`, `leave`, `snapshot`, `adopt`, `convert`, `check`, `manual`). This file connects them.
+//! Layers, from the bottom: `flags`, `options`, `cli`, `server_config`, then the commands. This file connects them.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `cli`, `flags`, `options` | commands; upstream's flag syntax; options of the API server by subject, feature gates |
+//! | `server_config` | the configuration that options and `up` yield |
+//! | `up`, `in_process`, `control_loops` | all components in one process, over memory |
+//! | `controller_manager`, `scheduler`, `node_agent`, `component_port` | a component alone or beside the server, and its port |
+//! | `pod_network`, `service_proxy`, `dns`, `cni_plugin` | the parts of `network`, likewise; this program as a CNI plugin |
+//! | `token`, `join`, `leave`, `bootstrap` | nodes that come and go |
+//! | `snapshot`, `adopt`, `convert` | objects to a file or another store; an upstream etcd; forms of objects |
+//! | `check`, `manual` | what a machine lacks; completions and manual pages |
+//! | `pki`, `kubeconfig`, `data_dir` | certificates and files of a cluster |
+//! | `world`, `logs`, `log_output` | the only reader of clock and randomness; logs |
 
 mod admin_client;
 mod adopt;

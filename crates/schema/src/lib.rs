@@ -3,6 +3,13 @@
 //! Tables and values are defined in the crate `tables`.
 //!
 //! Invariant: nothing in this crate names a kind. A Pod and a custom resource are both a [`table::Kind`].
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `source`, `decode`, `encode` | JSON or a tree as a pull parser; decoding and encoding by a table |
+//! | `walk`, `defaults`, `rules`, `problem` | the walker; defaults; declared validation; its errors |
+//! | `yaml`, `proto`, `openapi` | the other codecs; OpenAPI documents |
+//! | `quantity`, `time`, `pattern`, `url`, `jsonpath` | values in text |
 
 mod cursor;
 pub mod decode;

@@ -1,8 +1,9 @@
 //! The runtime alone: the calls of a pod without an agent, with the configuration that an agent sends.
 
-use super::measure::{Spread, print_line};
+use super::measure::Spread;
 use anyhow::Context;
 use api::core::v1::{Container, Pod};
+use bench::print_line;
 use nodeagent::container::node_facts::NodeFacts;
 use nodeagent::container::security::{ImageUser, container_security, sandbox_security};
 use nodeagent::runtime::cri::CriRuntime;
@@ -10,7 +11,6 @@ use nodeagent::runtime::{
     ContainerConfig, ContainerLinux, DnsConfig, LinuxResources, LinuxSecurity, Mount, Runtime, RuntimeError,
     SandboxConfig, SandboxLinux,
 };
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

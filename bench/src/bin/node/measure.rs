@@ -4,10 +4,10 @@ use anyhow::{Context, ensure};
 use api::core::v1::{Namespace, Pod};
 use api::meta::v1::DeleteOptions;
 use api::{Resource, from_json};
+use bench::print_line;
 use client::{Api, Client, Informer, InformerFactory};
 use serde_json::json;
 use std::collections::HashMap;
-use std::io::{Write, stdout};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -15,12 +15,6 @@ use tokio::sync::watch;
 const NAMESPACE: &str = "bench-node";
 /// The longest wait for pods.
 const TIMEOUT: Duration = Duration::from_secs(300);
-
-/// Like `println!`, but ignores a closed terminal.
-macro_rules! print_line {
-    ($($arguments:tt)*) => {{ let _ = writeln!(stdout(), $($arguments)*); }};
-}
-pub(crate) use print_line;
 
 /// The numbers of pods, and the time at rest.
 pub struct Plan {

@@ -2,7 +2,7 @@
 //!
 //! The server's other work in that time is measured first, with the nodes there and silent, and is taken off.
 
-use std::io::{Write, stdout};
+use bench::print_line;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,6 @@ use names::Names;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{interval_at, sleep};
-
-macro_rules! print_line {
-    ($($text:tt)*) => {{ let _ = writeln!(stdout(), $($text)*); }};
-}
 
 /// How long the silent server is measured.
 const QUIET: Duration = Duration::from_secs(5);

@@ -17,12 +17,12 @@ mod templates;
 mod usage;
 
 use anyhow::{Context, ensure};
+use bench::print_line;
 use clap::Parser;
 use client::Client;
 use cluster::{Cluster, administrator, count_bound, create, create_all, scheduler_user};
 use scheduler::driver::{self, Options};
 use serde_json::json;
-use std::io::{Write, stdout};
 use std::time::{Duration, Instant};
 use templates::{Mode, NAMESPACE, PRIORITIES, path};
 use tokio::runtime::{Builder, Runtime};
@@ -36,11 +36,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const STORM: usize = 1000;
 /// How long after the last binding its events are written at the latest.
 const EVENTS: Duration = Duration::from_secs(1);
-
-/// Like `println!`, but ignores a closed terminal.
-macro_rules! print_line {
-    ($($arguments:tt)*) => {{ let _ = writeln!(stdout(), $($arguments)*); }};
-}
 
 #[derive(Parser)]
 struct Cli {

@@ -17,6 +17,9 @@ use std::task::{Context, Poll, ready};
 /// The longest tag whose links are rewritten.
 const TAG_LIMIT: usize = 64 << 10;
 
+/// The bytes of a compressed page that are read at once: they may grow a thousandfold.
+const COMPRESSED_PIECE: usize = 4 << 10;
+
 /// Attributes that have a URL, by element.
 const URL_ATTRIBUTES: [(&str, &[&str]); 26] = [
     ("a", &["href"]),
@@ -93,7 +96,13 @@ pub fn rewrite_page(response: Response<Body>, mut target: LinkTarget) -> Respons
     parts.headers.remove(header::CONTENT_ENCODING);
     target.prefix = target.prefix.replace('&', "&amp;").replace('"', "&quot;").replace('\'', "&#39;");
     let decoder = is_gzip.then(|| MultiGzDecoder::new(Vec::new()));
-    let page = PageBody { body, decoder, rewriter: LinkRewriter::new(target), is_ended: false };
+    let page = PageBody {
+        body,
+        decoder,
+        rewriter: LinkRewriter::new(target),
+        pending: Bytes::new(),
+        is_ended: false,
+    };
     Response::from_parts(parts, Body::Proxied { body: Box::pin(page), is_stream })
 }
 
@@ -116,10 +125,18 @@ struct PageBody {
     body: Pin<Box<dyn http_body::Body<Data = Bytes, Error = io::Error> + Send>>,
     decoder: Option<MultiGzDecoder<Vec<u8>>>,
     rewriter: LinkRewriter,
+    /// Bytes of the last frame that are not read yet.
+    pending: Bytes,
     is_ended: bool,
 }
 
 impl PageBody {
+    /// The next bytes of the last frame.
+    fn next_piece(&mut self) -> Bytes {
+        let limit = if self.decoder.is_some() { COMPRESSED_PIECE } else { self.pending.len() };
+        self.pending.split_to(limit.min(self.pending.len()))
+    }
+
     fn take(&mut self, data: &[u8]) -> io::Result<Vec<u8>> {
         let mut out = Vec::with_capacity(data.len());
         match &mut self.decoder {
@@ -152,6 +169,13 @@ impl http_body::Body for PageBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         while !self.is_ended {
+            if !self.pending.is_empty() {
+                let piece = self.next_piece();
+                match self.take(&piece) {
+                    Ok(page) if page.is_empty() => continue,
+                    other => return Poll::Ready(Some(other.map(|page| Frame::data(page.into())))),
+                }
+            }
             let frame = match ready!(self.body.as_mut().poll_frame(cx)) {
                 Some(Ok(frame)) => frame,
                 Some(Err(why)) => return Poll::Ready(Some(Err(why))),
@@ -165,11 +189,7 @@ impl http_body::Body for PageBody {
                 }
             };
             // trailers come after the last byte, and are left out
-            let Ok(data) = frame.into_data() else { continue };
-            match self.take(&data) {
-                Ok(page) if page.is_empty() => {}
-                other => return Poll::Ready(Some(other.map(|page| Frame::data(page.into())))),
-            }
+            self.pending = frame.into_data().unwrap_or_default();
         }
         Poll::Ready(None)
     }

@@ -13,7 +13,7 @@ use crate::{Context, nodes};
 use api::core::v1::{Node, Service};
 use api::discovery::v1::EndpointSlice;
 use assign::{Assignment, Assignments, NodePorts, assign, current, ports};
-use client::{Action, Api, Failure, Informer, Key, Note, Patch, Queue, Reconcile, run};
+use client::{Action, Api, Change, Failure, Informer, Key, Note, Patch, Queue, Reconcile, run};
 use names::load_balancers::NODES;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ const LOAD_BALANCER: &str = "LoadBalancer";
 /// Slices by the key of their service.
 const BY_SERVICE: &str = "service/slices";
 
-/// The one key of the queue: services compete for ports, so that all are decided about together.
+/// The one key of the queue: services compete for ports, so one decision is about all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct AllServices;
 
@@ -69,8 +69,15 @@ impl LoadBalancers {
         });
         let changed = queue.clone();
         self.services.listen(move |_| changed.add(AllServices));
-        let changed = queue.clone();
-        self.nodes.listen(move |_| changed.add(AllServices));
+        let (changed, names) = (queue.clone(), self.context.names.clone());
+        self.nodes.listen(move |change| {
+            // most writes to a node are heartbeats
+            let is_heartbeat = matches!(change, Change::Updated { old, new }
+                if NodePorts::new(old, &names) == NodePorts::new(new, &names));
+            if !is_heartbeat {
+                changed.add(AllServices);
+            }
+        });
         let (changed, services) = (queue.clone(), self.services.clone());
         let label = self.context.names.well_known("service-name");
         self.slices.listen(move |change| {
@@ -142,9 +149,9 @@ impl LoadBalancers {
         let mut pending = self.pending.lock();
         for key in without.difference(&pending) {
             let Some(service) = services.get(key) else { continue };
-            let wanted: Vec<String> =
+            let ports: Vec<String> =
                 ports(service).map(|(number, protocol)| format!("{number}/{protocol}")).collect();
-            let message = format!("No ready node has the ports free: {}", wanted.join(", "));
+            let message = format!("No ready node has the ports free: {}", ports.join(", "));
             self.context.events.note(&***service, Note::warning("SyncLoadBalancerFailed", message));
         }
         *pending = without;

@@ -107,15 +107,17 @@ impl Storage {
         let in_use =
             Arc::new(VolumesInUse { node: handle.clone(), csi: Mutex::default(), flex: Mutex::default() });
         let (of_csi, of_flex) = (in_use.clone(), in_use);
-        self.volumes.on_use(move |volumes| of_csi.set(&of_csi.csi, volumes));
-        self.flex.on_use(move |volumes| of_flex.set(&of_flex.flex, volumes));
+        self.volumes.waiters.on_use(move |volumes| of_csi.set(&of_csi.csi, volumes));
+        self.volumes.publish_use();
+        self.flex.waiters.on_use(move |volumes| of_flex.set(&of_flex.flex, volumes));
+        self.flex.publish_use();
         let of_pods = workers.clone();
-        self.volumes.on_change(move |uid| of_pods.refresh(uid));
-        self.flex.on_change(move |uid| workers.refresh(uid));
+        self.volumes.waiters.on_change(move |uid| of_pods.refresh(uid));
+        self.flex.waiters.on_change(move |uid| workers.refresh(uid));
         let (volumes, flex) = (self.volumes.clone(), self.flex.clone());
         self.node.listen(move |_| {
-            volumes.node_changed();
-            flex.node_changed();
+            volumes.waiters.node_changed();
+            flex.waiters.node_changed();
         });
     }
 

@@ -8,11 +8,13 @@
 //! | [`empty_dir`], [`host_path`], [`claims`] | the other types |
 //! | [`csi`] | volumes of CSI drivers |
 //! | [`flex`] | volumes of FlexVolume drivers |
+//! | [`attach_waiters`] | pods that wait for volumes of either to be attached |
 //! | [`ownership`] | `fsGroup` |
 //! | [`subpath`] | paths inside volumes |
 //! | [`mounts`] | the result for containers |
 
 pub mod atomic_writer;
+pub mod attach_waiters;
 pub mod claims;
 pub mod csi;
 pub mod empty_dir;

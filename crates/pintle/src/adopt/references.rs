@@ -73,7 +73,7 @@ impl References {
             match self.services.contains(&service) {
                 false => {
                     let text = "objects that call a service which does not exist: their requests fail, as upstream's do";
-                    findings.add(Severity::Differs, text, format!("{object}: {service}"));
+                    findings.add(Severity::Note, text, format!("{object}: {service}"));
                 }
                 true => {
                     let text = "objects that call a service: the server must reach its pods (the pod network or \
@@ -103,8 +103,8 @@ fn see_volume(volume: &Value, name: &str, findings: &mut Findings) {
 fn see_pod(pod: &Value, name: &str, findings: &mut Findings) {
     for volume in pod.items(&["spec", "volumes"]) {
         if volume.at(&["flexVolume"]).is_some() {
-            let text = "pods with FlexVolumes: drivers that attach volumes are refused by Pintle's agent \
-                        (docs/differences.md, Node agent)";
+            let text = "pods with FlexVolumes: their drivers must be on the machines of the controller manager and of the \
+                        node, and volumes do not grow (docs/differences.md, Node agent)";
             findings.add(Severity::Note, text, name);
         }
     }

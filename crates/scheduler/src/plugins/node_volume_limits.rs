@@ -117,12 +117,12 @@ pub fn filter_disks(
     node: &NodeInfo,
 ) -> FilterResult {
     let Some(disk) = Disk::of(plugin).filter(|_| !pod.volumes.is_empty()) else { return Ok(()) };
-    let wanted = disks_of(disk, pod, storage, true)?;
+    let requested = disks_of(disk, pod, storage, true)?;
     let csi_node = storage.csi_nodes.get(node.name()).map(|it| &**it);
-    if wanted.is_empty() || is_migrated(csi_node, disk.in_tree, features) {
+    if requested.is_empty() || is_migrated(csi_node, disk.in_tree, features) {
         return Ok(());
     }
-    let mut all = wanted;
+    let mut all = requested;
     for other in &node.pods {
         all.extend(disks_of(disk, other, storage, false)?);
     }
@@ -164,8 +164,8 @@ pub fn filter_csi(features: Features, pod: &PodInfo, storage: &Storage, node: &N
     }
     let node_volumes =
         NodeCsiVolumes { csi_node: storage.csi_nodes.get(node.name()).map(|it| &**it), storage, features };
-    let mut wanted = node_volumes.of(pod, true)?;
-    if wanted.is_empty() {
+    let mut requested = node_volumes.of(pod, true)?;
+    if requested.is_empty() {
         return Ok(());
     }
     let limits = node_volumes.limits(node);
@@ -176,12 +176,12 @@ pub fn filter_csi(features: Features, pod: &PodInfo, storage: &Storage, node: &N
     for other in &node.pods {
         attached.extend(node_volumes.of(other, false)?);
     }
-    wanted.retain(|volume| !attached.contains(volume));
-    let drivers: BTreeSet<&str> = wanted.iter().map(|it| &*it.driver).collect();
+    requested.retain(|volume| !attached.contains(volume));
+    let drivers: BTreeSet<&str> = requested.iter().map(|it| &*it.driver).collect();
     let count =
         |volumes: &BTreeSet<CsiVolume>, driver| volumes.iter().filter(|it| it.driver == driver).count();
     for driver in drivers {
-        let all = count(&attached, driver) + count(&wanted, driver);
+        let all = count(&attached, driver) + count(&requested, driver);
         if limits.get(&limit_key(driver)).is_some_and(|limit| all as i64 > *limit) {
             return Err(Rejection::unschedulable(EXCEEDED));
         }

@@ -34,11 +34,12 @@ pub fn decode(bytes: &[u8], ty: &Type) -> Result<Value, ProtoError> {
 /// The fields of a message that a type does not have, each as the name of its message and its number. Decoding drops
 /// them.
 pub fn unknown_fields(bytes: &[u8], ty: &Type) -> Result<Vec<String>, ProtoError> {
-    let (mut decoder, mut fields) = (Decoder::default(), Vec::new());
-    decoder.scan(bytes, ty, &ty.name, &[], &mut fields, 0)?;
-    decoder.unknown.sort_unstable();
-    decoder.unknown.dedup();
-    Ok(decoder.unknown.into_iter().map(|(message, number)| format!("{message}.{number}")).collect())
+    let mut decoder = Decoder { unknown: Some(Vec::new()), ..Decoder::default() };
+    decoder.scan(bytes, ty, &ty.name, &[], &mut Vec::new(), 0)?;
+    let mut unknown = decoder.unknown.unwrap_or_default();
+    unknown.sort_unstable();
+    unknown.dedup();
+    Ok(unknown.into_iter().map(|(message, number)| format!("{message}.{number}")).collect())
 }
 
 /// The fields of a structure that have occurred, by their place in the table.
@@ -102,8 +103,8 @@ impl<'t> FieldNames<'t> {
 struct Decoder {
     /// The first error of a value that the wire can have and JSON cannot.
     value_error: Option<ProtoError>,
-    /// Fields that the tables do not have.
-    unknown: Vec<(String, i32)>,
+    /// Fields that the tables do not have, if they are collected.
+    unknown: Option<Vec<(String, i32)>>,
 }
 
 impl Decoder {
@@ -141,8 +142,8 @@ impl Decoder {
                 let nested = delimited(&mut reader, wire, name)?;
                 self.scan(nested, ty, name, inside, fields, depth)?;
             } else {
-                if self.unknown.len() < MAX_UNKNOWN {
-                    self.unknown.push((message.to_owned(), number));
+                if let Some(unknown) = self.unknown.as_mut().filter(|it| it.len() < MAX_UNKNOWN) {
+                    unknown.push((message.to_owned(), number));
                 }
                 reader.skip(wire)?;
             }

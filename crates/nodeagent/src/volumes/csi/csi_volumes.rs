@@ -12,6 +12,7 @@ use super::volume::{CsiVolume, VolumeId};
 use super::volume_table::{VolumeLock, VolumeTable};
 use crate::filesystem::Filesystem;
 use crate::objects::ObjectSource;
+use crate::volumes::attach_waiters::AttachWaiters;
 use crate::volumes::tokens::TokenCache;
 use api::core::v1::Pod;
 use client::Note;
@@ -25,8 +26,8 @@ use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long a worker waits for an operation.
@@ -101,12 +102,7 @@ pub struct CsiVolumes {
     mounting: Mutex<HashMap<PodVolume, MountTask>>,
     /// Outcomes of mounts that workers have not waited for.
     outcomes: Mutex<HashMap<PodVolume, CsiOutcome>>,
-    /// Pods that wait for an attachment.
-    waiting: Mutex<BTreeSet<String>>,
-    /// Receives the volumes that must not be detached.
-    in_use: OnceLock<Box<dyn Fn(Vec<String>) + Send + Sync>>,
-    /// Receives pods whose volumes may be mounted now.
-    changed: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    pub waiters: AttachWaiters,
 }
 
 impl CsiVolumes {
@@ -127,40 +123,13 @@ impl CsiVolumes {
             unstaging: Mutex::default(),
             mounting: Mutex::default(),
             outcomes: Mutex::default(),
-            waiting: Mutex::default(),
-            in_use: OnceLock::new(),
-            changed: OnceLock::new(),
+            waiters: AttachWaiters::default(),
         })
     }
 
-    /// Sets the receiver of the volumes that must not be detached, and calls it with the current ones.
-    pub fn on_use(&self, receiver: impl Fn(Vec<String>) + Send + Sync + 'static) {
-        let _ = self.in_use.set(Box::new(receiver));
-        self.publish_use();
-    }
-
-    /// Sets the receiver of pods whose volumes may be mounted now.
-    pub fn on_change(&self, receiver: impl Fn(&str) + Send + Sync + 'static) {
-        let _ = self.changed.set(Box::new(receiver));
-    }
-
-    /// The node has changed: volumes may be attached.
-    pub fn node_changed(&self) {
-        let waiting = std::mem::take(&mut *self.waiting.lock());
-        waiting.iter().for_each(|uid| self.wake(uid));
-    }
-
-    fn wake(&self, uid: &str) {
-        if let Some(changed) = self.changed.get() {
-            changed(uid);
-        }
-    }
-
-    pub(super) fn publish_use(&self) {
-        if let Some(receiver) = self.in_use.get() {
-            let names = self.table.lock().in_use(&self.options.plugin_name);
-            receiver(names);
-        }
+    /// Publishes the volumes that must not be detached.
+    pub fn publish_use(&self) {
+        self.waiters.publish_use(|| self.table.lock().in_use(&self.options.plugin_name));
     }
 
     /// Enters a pod that uses a volume, unless the table has it already, and returns the lock of the volume.
@@ -214,7 +183,7 @@ impl CsiVolumes {
         match env::timeout(&self.options.world, OPERATION_WAIT, outcome).await {
             Ok(outcome) => {
                 if outcome == Err(MountError::Waiting) {
-                    self.waiting.lock().insert(pod.metadata.uid.clone());
+                    self.waiters.insert(&pod.metadata.uid);
                 }
                 outcome
             }
@@ -262,7 +231,7 @@ impl CsiVolumes {
                 let uid = own_key.0.clone();
                 this.outcomes.lock().insert(own_key, outcome.clone());
                 drop(mounting);
-                this.wake(&uid);
+                this.waiters.wake(&uid);
             }
             outcome
         });
@@ -284,7 +253,7 @@ impl CsiVolumes {
     /// Forgets what is known of a pod that has no volumes any more.
     pub(super) fn forget(&self, uid: &str) {
         self.tokens.remove_pod(uid);
-        self.waiting.lock().remove(uid);
+        self.waiters.remove(uid);
         self.mounted.lock().retain(|(of, _), _| of != uid);
         self.outcomes.lock().retain(|(of, _), _| of != uid);
     }

@@ -10,30 +10,9 @@ use outbound::io_text;
 use std::path::{Path, PathBuf};
 
 impl FlexVolumes {
-    /// Sets the receiver of the volumes that must not be detached, and calls it with the current ones.
-    pub fn on_use(&self, receiver: impl Fn(Vec<String>) + Send + Sync + 'static) {
-        let _ = self.in_use.set(Box::new(receiver));
-        self.publish_use();
-    }
-
-    /// Sets the receiver of pods whose volumes may be mounted now.
-    pub fn on_change(&self, receiver: impl Fn(&str) + Send + Sync + 'static) {
-        let _ = self.changed.set(Box::new(receiver));
-    }
-
-    /// The node has changed: volumes may be attached.
-    pub fn node_changed(&self) {
-        let waiting = std::mem::take(&mut *self.waiting.lock());
-        if let Some(changed) = self.changed.get() {
-            waiting.iter().for_each(|uid| changed(uid));
-        }
-    }
-
-    fn publish_use(&self) {
-        if let Some(receiver) = self.in_use.get() {
-            let names = self.table.lock().devices.keys().cloned().collect();
-            receiver(names);
-        }
+    /// Publishes the volumes that must not be detached.
+    pub fn publish_use(&self) {
+        self.waiters.publish_use(|| self.table.lock().devices.keys().cloned().collect());
     }
 
     /// Mounts the device of a volume, once for all pods, and returns where it is; nothing is done for a pod that has the
@@ -74,12 +53,12 @@ impl FlexVolumes {
     async fn attached(&self, uid: &str, volume: &FlexVolume, name: &str) -> Result<String, MountError> {
         if self.options.has_controlled_attach {
             // before the look, so that a change after it wakes the pod
-            self.waiting.lock().insert(uid.to_owned());
+            self.waiters.insert(uid);
             let node = self.options.api.node().ok_or(MountError::Waiting)?;
             let is_reported = node.status.volumes_in_use.iter().any(|it| it == name);
             let attached = node.status.volumes_attached.iter().find(|it| is_reported && it.name == name);
             let device = attached.map(|it| it.device_path.clone()).ok_or(MountError::Waiting)?;
-            self.waiting.lock().remove(uid);
+            self.waiters.remove(uid);
             return Ok(device);
         }
         if let Some(device) = self.table.lock().devices.get(name).and_then(|it| it.device.clone()) {
@@ -136,7 +115,7 @@ impl FlexVolumes {
 
     /// Forgets a pod that has no volumes any more.
     pub fn leave(&self, uid: &str) {
-        self.waiting.lock().remove(uid);
+        self.waiters.remove(uid);
         self.table.lock().leave(uid);
     }
 

@@ -63,18 +63,18 @@ pub async fn format_and_mount(
     is_readonly: bool,
 ) -> Result<(), String> {
     let current = current_type(device).await?;
-    let wanted = match (kind, &current) {
+    let fs_type = match (kind, &current) {
         ("", Some(current)) => current,
         ("", None) => DEFAULT_TYPE,
         (kind, _) => kind,
     };
-    if !wanted.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_' || it == b'-') {
-        return Err(format!("{wanted:?} is no type of a filesystem"));
+    if !fs_type.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_' || it == b'-') {
+        return Err(format!("{fs_type:?} is no type of a filesystem"));
     }
     match (&current, is_readonly) {
         (None, true) => return Err("cannot mount unformatted disk read only".to_owned()),
         (None, false) => {
-            let made = run(&format!("mkfs.{wanted}"), &format_arguments(wanted, device)).await?;
+            let made = run(&format!("mkfs.{fs_type}"), &format_arguments(fs_type, device)).await?;
             if !made.status.success() {
                 let text = String::from_utf8_lossy(&made.stderr);
                 return Err(format!("format of disk {device:?} failed: {}: {}", made.status, text.trim()));
@@ -90,7 +90,7 @@ pub async fn format_and_mount(
         }
         (Some(_), true) => {}
     }
-    filesystem.mount_device(Path::new(device), target, wanted, is_readonly).map_err(|why| io_text(&why))
+    filesystem.mount_device(Path::new(device), target, fs_type, is_readonly).map_err(|why| io_text(&why))
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod volume;
 pub use pod_volumes::volumes_below;
 pub use volume::FlexVolume;
 
+use super::attach_waiters::AttachWaiters;
 use super::csi::StorageApi;
 use super::csi::mount_error::{MountError, Operation};
 use super::mounts::{MountedVolume, UsageSource};
@@ -39,10 +40,9 @@ use client::flex_volume::{CallError, DriverCapabilities, FlexDrivers};
 use device_table::DeviceTable;
 use outbound::io_text;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// The mode of a new directory at which a volume is mounted, less the mask of the process.
 const NEW_MODE: u32 = 0o750;
@@ -66,12 +66,7 @@ pub struct FlexVolumes {
     options: FlexOptions,
     drivers: FlexDrivers,
     table: Mutex<DeviceTable>,
-    /// Pods that wait for an attachment.
-    waiting: Mutex<BTreeSet<String>>,
-    /// Receives the volumes that must not be detached.
-    in_use: OnceLock<Box<dyn Fn(Vec<String>) + Send + Sync>>,
-    /// Receives pods whose volumes may be mounted now.
-    changed: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    pub waiters: AttachWaiters,
 }
 
 impl FlexVolume {
@@ -87,9 +82,7 @@ impl FlexVolumes {
             drivers: FlexDrivers::new(&options.directory),
             table: Mutex::new(DeviceTable::read(&options.root)),
             options,
-            waiting: Mutex::default(),
-            in_use: OnceLock::new(),
-            changed: OnceLock::new(),
+            waiters: AttachWaiters::default(),
         }
     }
 

@@ -80,10 +80,11 @@ impl Fixture {
         });
         let in_use: Arc<Mutex<Vec<String>>> = Arc::default();
         let receiver = in_use.clone();
-        csi.on_use(move |names| *receiver.lock() = names);
+        csi.waiters.on_use(move |names| *receiver.lock() = names);
+        csi.publish_use();
         let woken: Arc<Mutex<Vec<String>>> = Arc::default();
         let receiver = woken.clone();
-        csi.on_change(move |uid| receiver.lock().push(uid.to_owned()));
+        csi.waiters.on_change(move |uid| receiver.lock().push(uid.to_owned()));
         let volumes = VolumeManager::new(&root, filesystem.clone(), objects.clone(), clock.clone());
         volumes.set_csi(csi.clone());
         Fixture { dir, filesystem, objects, storage, driver, drivers, clock, csi, volumes, in_use, woken }

@@ -99,7 +99,7 @@ async fn a_volume_waits_until_it_is_attached() {
     let set_node = |status: &str| {
         let node = object(&format!(r#"{{"metadata":{{"name":"n1"}},"status":{{{status}}}}}"#));
         *fixture.storage.node.lock() = Some(Arc::new(node));
-        fixture.csi.node_changed();
+        fixture.csi.waiters.node_changed();
     };
     set_node(&format!(r#""volumesAttached":[{{"name":"{name}","devicePath":""}}]"#));
     assert_eq!(*fixture.woken.lock(), ["u"]);
