@@ -474,23 +474,30 @@ fn used_volumes(pod: &Pod) -> BTreeSet<&str> {
     spec.volumes.iter().map(|it| &*it.name).filter(|name| used.contains(name)).collect()
 }
 
+/// Ends the mounts below a directory. The table of mounts is as long as the node has containers, so it is read only if
+/// there is such a directory, and once more only if there were mounts.
 fn unmount_below(directory: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
-    for point in filesystem.mount_points(directory)?.iter().rev() {
+    if std::fs::symlink_metadata(directory).is_err() {
+        return Ok(());
+    }
+    let points = filesystem.mount_points(directory)?;
+    for point in points.iter().rev() {
         filesystem.unmount(point)?;
     }
-    Ok(())
+    let left = if points.is_empty() { points } else { filesystem.mount_points(directory)? };
+    left.first().map_or(Ok(()), |point| {
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is mounted", point.display())))
+    })
 }
 
 /// Unmounts all below a pod's directory, then removes the volumes that belong to the pod. A directory at which a volume
 /// that outlives the pod was mounted is removed only if it is empty.
 fn remove_volumes(directory: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
-    if std::fs::symlink_metadata(directory).is_err() {
+    let is_present = |name: &&str| std::fs::symlink_metadata(directory.join(name)).is_ok();
+    if ![VOLUMES, subpath::DIRECTORY].iter().any(is_present) {
         return Ok(());
     }
     unmount_below(directory, filesystem)?;
-    if let Some(point) = filesystem.mount_points(directory)?.first() {
-        return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is mounted", point.display())));
-    }
     let volumes = directory.join(VOLUMES);
     for plugin in [LOCAL_VOLUME_PLUGIN, CSI_DIRECTORY] {
         for entry in std::fs::read_dir(volumes.join(plugin)).into_iter().flatten() {
