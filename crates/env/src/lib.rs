@@ -1,17 +1,20 @@
 //! The environment of a component: clock, timers and randomness, passed in as [`Env`].
 //!
 //! Below the binary, all code reads the clock, sleeps and draws random numbers only through an [`Env`]. A point in time
-//! is a [`Duration`] of [`Env::elapsed`]. Two kinds of clock exist:
+//! is a [`Duration`] of [`Env::elapsed`]. Three kinds of clock exist:
 //! - [`TokioClock`] follows tokio's clock: real time in the binary, the paused clock in a test with `start_paused`.
 //!   The binary adds the randomness of the operating system, [`Seeded`] adds that of a seed.
 //! - [`Simulated`] stands still until [`Simulated::advance`] moves it and wakes the timers in its own queue. It works in
 //!   any runtime.
+//! - [`Paused`] stands still, too, and is moved by its runtime: a whole cluster whose time its users hold.
 //!
 //! Waits for a real peer use [`io`] instead, which goes by real time under every world.
 
+mod hold;
 mod interval;
 pub mod io;
 mod maybe_ready;
+mod paused;
 mod random;
 mod seeded;
 mod simulated;
@@ -19,8 +22,10 @@ mod simulated_clock;
 mod timers;
 mod tokio_clock;
 
+pub use hold::Hold;
 pub use interval::Interval;
 pub use maybe_ready::MaybeReady;
+pub use paused::Paused;
 pub use random::{new_uid, random_u64};
 pub use seeded::Seeded;
 pub use simulated::Simulated;
@@ -41,6 +46,10 @@ pub trait Env: Send + Sync + 'static {
     fn sleep_until(&self, at: Duration) -> Sleep;
     /// Fills `buf` with unpredictable bytes.
     fn fill(&self, buf: &mut [u8]);
+    /// Tells a paused clock of work on another thread, which a task waits for: the clock stands still meanwhile.
+    fn hold(&self) -> Hold {
+        Hold::default()
+    }
 }
 
 /// An environment whose clocks a test moves.

@@ -15,8 +15,9 @@ use crate::deployment_mode::DeploymentMode;
 use crate::dns::{Dns, DnsFlags};
 use crate::flags::{self, ParseError, ParsedLine};
 use crate::options::{
-    Apiserver, CHECK_EXAMPLES, COMPLETION_EXAMPLES, CheckArgs, CompletionArgs, ControllerManager,
-    Controllers, Join, LeaderElection, Leave, ManArgs, Network, Scheduler, Token,
+    Apiserver, CHECK_EXAMPLES, CLOCK_EXAMPLES, COMPLETION_EXAMPLES, CheckArgs, ClockArgs, ClockFlags,
+    ClockMode, CompletionArgs, ControllerManager, Controllers, Join, LeaderElection, Leave, ManArgs, Network,
+    Scheduler, Token,
 };
 use crate::snapshot::{MigrateArgs, SnapshotArgs};
 
@@ -61,6 +62,7 @@ Examples:
   pintle snapshot --help     save and restore all objects
   pintle migrate --help      from the embedded store to an etcd, and back
   pintle adopt --help        from an upstream cluster, without its objects being moved
+  pintle clock --help        the time of a cluster for tests
   pintle check               what this machine lacks for running pods
   pintle completion --help   completions for your shell";
 
@@ -106,6 +108,9 @@ pub enum Command {
     Migrate(Box<MigrateArgs>),
     /// List what will differ if a server takes over the etcd of an upstream cluster
     Adopt(Box<AdoptArgs>),
+    /// Show or move the clock of a cluster that was started with --clock manual
+    #[command(after_help = CLOCK_EXAMPLES)]
+    Clock(ClockArgs),
     /// Say what this machine lacks for running pods, and how to get it
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
@@ -164,6 +169,9 @@ pub struct Up {
     pub cluster_token_file: Option<PathBuf>,
 
     #[command(flatten)]
+    pub clock: ClockFlags,
+
+    #[command(flatten)]
     pub dns: DnsFlags,
 
     #[command(flatten)]
@@ -184,7 +192,8 @@ impl Up {
 
     /// Whether a component is to run; the node agent runs by default where it can, and the proxy beside it.
     pub fn runs(&self, component: Component) -> bool {
-        self.components.as_ref().is_none_or(|it| it.contains(&component))
+        let has_place = self.clock.clock == ClockMode::Real || component.follows_clock();
+        self.components.as_ref().map_or(has_place, |it| it.contains(&component))
     }
 }
 
@@ -392,6 +401,11 @@ impl Component {
         ("metrics", Self::Metrics),
         ("proxy", Self::Proxy),
     ];
+
+    /// Whether it goes by the clock of the cluster alone, rather than by that of the machine.
+    pub fn follows_clock(self) -> bool {
+        matches!(self, Self::Apiserver | Self::ControllerManager | Self::Scheduler)
+    }
 
     fn parse(text: &str) -> Result<Self, String> {
         let known = Self::ALL.iter().find(|(name, _)| *name == text);

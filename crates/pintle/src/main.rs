@@ -15,6 +15,7 @@
 //! | `pod_network`, `service_proxy`, `dns`, `cni_plugin` | the parts of `network`, likewise; this program as a CNI plugin |
 //! | `token`, `join`, `leave`, `bootstrap` | nodes that come and go |
 //! | `snapshot`, `adopt`, `convert` | objects to a file or another store; an upstream etcd; forms of objects |
+//! | `clock` | the time of a cluster for tests |
 //! | `check`, `manual` | what a machine lacks; completions and manual pages |
 //! | `pki`, `kubeconfig`, `data_dir` | certificates and files of a cluster |
 //! | `world`, `logs`, `log_output` | the only reader of clock and randomness; logs |
@@ -24,6 +25,7 @@ mod adopt;
 mod bootstrap;
 mod check;
 mod cli;
+mod clock;
 mod cni_plugin;
 mod component_port;
 mod control_loops;
@@ -64,6 +66,7 @@ use cli::{Cli, Command};
 use deployment_mode::DeploymentMode;
 use options::{ConfigErrors, InvalidConfig};
 use server_config::ServerConfig;
+use world::ClusterWorld;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -132,6 +135,7 @@ fn config_errors(command: &Command) -> Vec<String> {
         | Command::Join(_)
         | Command::Leave(_)
         | Command::Check(_)
+        | Command::Clock(_)
         | Command::Completion(_)
         | Command::Man(_)
         | Command::Version => return Vec::new(),
@@ -169,12 +173,20 @@ fn run_command(cli: Cli) -> anyhow::Result<()> {
         Command::Leave(args) => threads::single()?.block_on(leave::leave(args, world::real()?)),
         // run before, because their errors or their status have a form of their own
         Command::Nodeagent(_) | Command::Proxy(_) | Command::Check(_) | Command::Adopt(_) => Ok(()),
+        Command::Clock(args) => threads::single()?.block_on(clock::clock(args, world::real()?)),
         Command::Completion(args) => manual::completion(&args),
         Command::Man(args) => manual::man(&args),
         Command::Up(args) => {
             let verbosity = init_log(&args.server.logs, &cli.warnings)?;
-            let world = world::real()?;
-            threads::runtime()?.block_on(up::up(*args, world, verbosity))
+            match world::of_cluster(&args.clock)? {
+                ClusterWorld::Real(world) => {
+                    threads::runtime()?.block_on(up::up(*args, world, verbosity, None))
+                }
+                ClusterWorld::Manual(clock) => {
+                    let runtime = threads::paused(&clock)?;
+                    runtime.block_on(up::up(*args, clock.clone(), verbosity, Some(clock)))
+                }
+            }
         }
         Command::Apiserver(args) => {
             let verbosity = init_log(&args.logs, &cli.warnings)?;

@@ -13,7 +13,7 @@ use apiserver::serve::{AuthorityFile, ListenConfig, ServeError, TlsMaterial};
 use apiserver::{Config, Deployment, Server, StartError, StoreChoice};
 use auth::User;
 use client::leader;
-use env::World;
+use env::{Paused, World};
 
 use crate::cli::{self, Component, Up};
 use crate::control_loops;
@@ -34,11 +34,19 @@ use crate::{files, kubeconfig, pod_network, process_metrics, scheduler, service_
 const DNS_ADDRESS: u32 = 9;
 
 /// Runs a control plane until a signal arrives.
-pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
+pub async fn up(
+    args: Up,
+    world: World,
+    verbosity: Verbosity,
+    clock: Option<Arc<Paused>>,
+) -> anyhow::Result<()> {
     anyhow::ensure!(
         args.runs(Component::Apiserver),
         "--components does not include apiserver: add it, or run pintle controller-manager, scheduler or nodeagent"
     );
+    if clock.is_some() {
+        check_manual_clock(&args)?;
+    }
     let components = Components {
         loops: args.runs(Component::ControllerManager).then_some(&args.loops),
         scheduler: args
@@ -63,7 +71,21 @@ pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<
         Some(file) => Some(read_token(file)?),
         None => None,
     };
-    run(&args.server, args.mode(), components, token, (world, verbosity)).await
+    run(&args.server, args.mode(), components, token, (world, verbosity, clock)).await
+}
+
+/// A manual clock moves the components of this process that go by it, and nothing else.
+fn check_manual_clock(args: &Up) -> anyhow::Result<()> {
+    let of_machine = args.components.iter().flatten().find(|it| !it.follows_clock());
+    anyhow::ensure!(
+        of_machine.is_none(),
+        "--clock manual: containers and networks of this machine go by real time; leave their components out"
+    );
+    anyhow::ensure!(
+        args.server.etcd.etcd_servers.is_empty(),
+        "--clock manual: an etcd and its other servers go by real time; use the embedded store"
+    );
+    Ok(())
 }
 
 /// The cluster's token in a file.
@@ -75,7 +97,7 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
 
 /// Runs the API server alone.
 pub async fn apiserver(args: Apiserver, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
-    run(&args, DeploymentMode::Standalone, Components::default(), None, (world, verbosity)).await
+    run(&args, DeploymentMode::Standalone, Components::default(), None, (world, verbosity, None)).await
 }
 
 /// The components beside the API server.
@@ -122,7 +144,7 @@ async fn run(
     mode: DeploymentMode,
     components: Components<'_>,
     token: Option<String>,
-    (world, verbosity): (World, Verbosity),
+    (world, verbosity, clock): (World, Verbosity, Option<Arc<Paused>>),
 ) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
     let mut signals = Signals::new()?;
@@ -195,6 +217,7 @@ async fn run(
         },
         ephemeral_signer: data_dir.is_memory() && config.identity.service_accounts.signer.is_none(),
         ephemeral_authorities: data_dir.is_memory() && own.is_some(),
+        clock,
     };
     let metrics = config.observe.metrics.clone();
     let server = start_server(config, mode, data_dir.directory(), own.as_ref(), deployment, &world).await?;

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use env::{Env, Sleep, TokioClock, World};
+use env::{Env, Paused, Simulated, Sleep, TokioClock, World};
 use rustls::crypto::SecureRandom;
+
+use crate::options::{ClockFlags, ClockMode};
 
 struct Real {
     clock: TokioClock,
@@ -17,6 +19,32 @@ pub fn real() -> anyhow::Result<World> {
     let random = rustls::crypto::ring::default_provider().secure_random;
     random.fill(&mut [0; 16]).ok().context("the operating system provides no randomness")?;
     Ok(Arc::new(Real { clock: TokioClock::start(), random }))
+}
+
+/// The world of a cluster.
+pub enum ClusterWorld {
+    Real(World),
+    /// Its clock stands still until users move it.
+    Manual(Arc<Paused>),
+}
+
+/// The world of `pintle up`.
+pub fn of_cluster(flags: &ClockFlags) -> anyhow::Result<ClusterWorld> {
+    let real = real()?;
+    if flags.clock == ClockMode::Real {
+        anyhow::ensure!(
+            flags.seed.is_none(),
+            "--seed needs --clock manual: only tests may have names that are known"
+        );
+        return Ok(ClusterWorld::Real(real));
+    }
+    // whole seconds: what was made at the start is then no younger than it
+    let start = Duration::from_secs(u64::try_from(env::unix_seconds(&real)).unwrap_or(0));
+    let random = match flags.seed {
+        Some(seed) => Simulated::new(0, seed),
+        None => real,
+    };
+    Ok(ClusterWorld::Manual(Paused::new(start, random)))
 }
 
 impl Env for Real {

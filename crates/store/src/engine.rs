@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use env::World;
 use parking_lot::Mutex;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::committer::{Committer, Shared};
 use crate::log::Log;
@@ -23,6 +24,7 @@ pub struct Engine {
     /// The committer until [`Store::start`] runs it.
     resting: Mutex<Option<Committer>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    world: World,
 }
 
 impl Engine {
@@ -30,11 +32,18 @@ impl Engine {
         let shared = Arc::new(Shared::new(world.clone()));
         let limits = Limits::new(options);
         let subscriber: Subscriber = Box::new(|_| ());
-        let committer =
-            Committer { log, state, limits, world, shared: shared.clone(), subscriber, broken: None };
+        let committer = Committer {
+            log,
+            state,
+            limits,
+            world: world.clone(),
+            shared: shared.clone(),
+            subscriber,
+            broken: None,
+        };
         committer.show();
         committer.note_health();
-        Self { shared, resting: Mutex::new(Some(committer)), thread: Mutex::new(None) }
+        Self { shared, resting: Mutex::new(Some(committer)), thread: Mutex::new(None), world }
     }
 
     /// Closes the queue; the committer ends once it has answered the queued writes.
@@ -70,7 +79,16 @@ impl Store for Engine {
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Revision, StoreError>> {
         Box::pin(async move {
             check_size(&write)?;
-            let answered = self.shared.queue.push(write).await?;
+            let hold = self.world.hold();
+            let mut answered = self.shared.queue.push(write).await?;
+            // with a paused clock the order of all work must not depend on how fast the committer is
+            while hold.is_active() {
+                match answered.try_recv() {
+                    Ok(answer) => return answer,
+                    Err(TryRecvError::Empty) => thread::yield_now(),
+                    Err(TryRecvError::Closed) => return Err(StoreError::closing()),
+                }
+            }
             answered.await.unwrap_or_else(|_| Err(StoreError::closing()))
         })
     }
@@ -107,6 +125,7 @@ impl Store for Engine {
 
     fn snapshot(&self) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
         Box::pin(async move {
+            let _hold = self.world.hold();
             let taken = self.shared.queue.snapshot().ok_or_else(StoreError::closing)?;
             taken.await.unwrap_or_else(|_| Err(StoreError::closing()))
         })
@@ -114,6 +133,7 @@ impl Store for Engine {
 
     fn tick(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
+            let _hold = self.world.hold();
             if let Some(done) = self.shared.queue.tick() {
                 let _ = done.await;
             }

@@ -75,6 +75,7 @@ impl Service {
                 RequestContext { info: &info, headers: &headers, user, body, connection, record, stream };
             service.execute(&context).await
         };
+        let _hold = self.api.world.hold();
         let done = match traceparent {
             None => threads.run(work).await,
             Some(parent) => threads.run(outbound::within(parent, work)).await,

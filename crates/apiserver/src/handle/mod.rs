@@ -2,6 +2,7 @@
 
 mod bulk;
 mod bulk_threads;
+mod clock;
 mod connect;
 mod deprecation;
 mod lists;
@@ -193,7 +194,8 @@ impl Service {
         // an upgraded or long-running request has no deadline of this server
         let is_of_node = info.target.as_ref().is_some_and(|target| on_node(&target.subresource));
         let is_long_running = is_of_node && route.is_none()
-            || route.is_some() && (in_flight::is_long_running(info) || headers.contains_key(header::UPGRADE));
+            || route.is_some() && (in_flight::is_long_running(info) || headers.contains_key(header::UPGRADE))
+            || self.clock.is_some() && info.path == clock::PATH;
         let work = async {
             if let Some(remote) = route {
                 let id = audit.map(|audit| audit.id().clone());
@@ -236,6 +238,9 @@ impl Service {
             _ => match health::parse(&context.info.path) {
                 Some((endpoint, check)) => Ok(self.health_check(endpoint, check, context).await),
                 None if context.info.path == snapshot::PATH => self.store_snapshot(context).await,
+                None if self.clock.is_some() && context.info.path == clock::PATH => {
+                    self.move_clock(context).await
+                }
                 None => self.plain(context),
             },
         }

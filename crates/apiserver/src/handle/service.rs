@@ -56,6 +56,8 @@ pub struct Service {
     pub(crate) debug: DebugPages,
     /// The permit to take a snapshot of the store.
     pub(crate) snapshots: Arc<Semaphore>,
+    /// The clock of the process, if users hold it.
+    pub(crate) clock: Option<Arc<env::Paused>>,
 }
 
 /// The components that the filters call.

@@ -1,5 +1,6 @@
 //! Callbacks and facts that the surrounding process gives the server.
 
+use env::Paused;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -20,4 +21,6 @@ pub struct Deployment {
     pub ephemeral_signer: bool,
     /// Whether the authorities for clients and proxies exist only in this process.
     pub ephemeral_authorities: bool,
+    /// The clock of the process, if its users hold it: it is served at `/simulation/clock`.
+    pub clock: Option<Arc<Paused>>,
 }

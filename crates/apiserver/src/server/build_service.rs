@@ -41,6 +41,7 @@ pub(super) struct ServiceParts<'a> {
     pub keys: &'a OpenKeys,
     pub observability: observability::Options,
     pub telemetry: Telemetry,
+    pub clock: Option<Arc<env::Paused>>,
 }
 
 /// Builds the service, and registers its metrics.
@@ -99,5 +100,6 @@ pub(super) fn build_service(parts: ServiceParts<'_>) -> Result<Service, StartErr
         tracing: telemetry.tracing,
         debug: DebugPages { profiling, verbosity, command },
         snapshots: Arc::new(Semaphore::new(1)),
+        clock: parts.clock,
     })
 }

@@ -149,6 +149,7 @@ impl Server {
             keys: &keys,
             observability: config.observability,
             telemetry,
+            clock: config.deployment.clock,
         })?);
         usage.connect(&service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));

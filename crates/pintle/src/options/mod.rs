@@ -10,6 +10,7 @@ mod audit;
 mod authentication;
 mod authorization;
 mod check;
+mod clock;
 mod controllers;
 mod cors;
 mod dialect;
@@ -40,6 +41,7 @@ pub use audit::Audit;
 pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
 pub use check::{CHECK_EXAMPLES, CheckArgs, CheckOutput, Role};
+pub use clock::{CLOCK_EXAMPLES, ClockAction, ClockArgs, ClockFlags, ClockMode, Pace};
 pub use controllers::{
     AuthorityFiles, ClientTrust, ControllerManager, Controllers, Delegation, LeaderElection, target,
 };
