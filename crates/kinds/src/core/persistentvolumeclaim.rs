@@ -91,17 +91,22 @@ fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
     }
     // the two names for the same thing say the same, unless only one of them can
     match (read::has(spec, &["dataSource"]), read::has(spec, &["dataSourceRef"])) {
-        (true, false) => copy(spec, "dataSource", "dataSourceRef"),
-        (false, true) if !read::has(spec, &["dataSourceRef", "namespace"]) => {
-            copy(spec, "dataSourceRef", "dataSource");
+        (true, false) => copy_source(spec, "dataSource", "dataSourceRef"),
+        (false, true) if spec.text(&["dataSourceRef", "namespace"]).is_empty() => {
+            copy_source(spec, "dataSourceRef", "dataSource");
         }
         _ => {}
     }
 }
 
-fn copy(spec: &mut Value, from: &'static str, to: &'static str) {
-    if let Some(value) = spec.at(&[from]).cloned() {
-        spec.set(&[to], value);
+/// The fields that both names of a source have.
+const SOURCE_FIELDS: [&str; 3] = ["apiGroup", "kind", "name"];
+
+fn copy_source(spec: &mut Value, from: &'static str, to: &'static str) {
+    for field in SOURCE_FIELDS {
+        if let Some(value) = spec.at(&[from, field]).cloned() {
+            spec.set(&[to, field], value);
+        }
     }
 }
 
@@ -199,7 +204,8 @@ pub(crate) fn spec(spec: &Value, alone: bool, path: &Path<'_>, out: &mut Problem
     }
     let (one, other) = (spec.at(&["dataSource"]), spec.at(&["dataSourceRef"]));
     if let (Some(one), Some(other)) = (one.filter(|it| !it.is_null()), other.filter(|it| !it.is_null())) {
-        let agree = ["apiGroup", "kind", "name"].iter().all(|it| one.text(&[it]) == other.text(&[it]));
+        // an absent group is the core group too, but another value than an empty one
+        let agree = SOURCE_FIELDS.iter().all(|it| read::opt_text(one, &[it]) == read::opt_text(other, &[it]));
         let why = if !other.text(&["namespace"]).is_empty() {
             Some("may not be specified when dataSourceRef.namespace is specified")
         } else {
@@ -397,6 +403,25 @@ mod tests {
         check(&format!(r#"{{"dataSource":{CLAIM}}}"#), &both);
         check(&format!(r#"{{"dataSourceRef":{CLAIM}}}"#), &both);
         check(r#"{"dataSource":{"apiGroup":"x.y","kind":"Foo","name":"a"}}"#, "{}");
+        // an empty namespace is none, and the older field has no such field
+        let here = r#"{"kind":"PersistentVolumeClaim","name":"a","namespace":""}"#;
+        let both = format!(r#"{{"dataSource":{CLAIM},"dataSourceRef":{here}}}"#);
+        check(&format!(r#"{{"dataSourceRef":{here}}}"#), &both);
+    }
+
+    #[test]
+    fn sources_agree_in_absent_groups_too() {
+        let check = |group: &str, expected: usize| {
+            let spec = format!(
+                r#"{{"accessModes":["ReadWriteOnce"],"resources":{{"requests":{{"storage":"1Gi"}}}},
+                "dataSource":{{"kind":"PersistentVolumeClaim","name":"a"}},
+                "dataSourceRef":{{{group}"kind":"PersistentVolumeClaim","name":"a"}}}}"#
+            );
+            assert_eq!(whole(&claim(&spec), None, &context()).len(), expected, "{group}");
+        };
+        check("", 0);
+        check(r#""apiGroup":null,"#, 0);
+        check(r#""apiGroup":"","#, 1);
     }
 
     #[test]
