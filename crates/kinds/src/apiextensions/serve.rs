@@ -9,8 +9,8 @@ use super::scale::Paths;
 use super::table;
 use crate::read;
 use rest::hooks::{
-    Context, CreateHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, StorageHooks,
-    SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
+    Context, CreateHooks, Hooks, IDENTITY_AND_DELETION, MetadataRules, ReadHooks, RepeatedMetadataErrors,
+    StorageHooks, SubresourceHooks, Subresources, UpdateHooks, WriteHooks, replace,
 };
 use rest::versions::{Converter, CustomVersions};
 use schema::jsonpath::JsonPath;
@@ -230,8 +230,11 @@ fn form_of(all: u64, version: &str) -> u64 {
     hasher.finish().max(1)
 }
 
-static STATUS: &[SubresourceHooks] =
-    &[SubresourceHooks { apply: apply_status, keeps_deletion: true, ..SubresourceHooks::STATUS }];
+static STATUS: &[SubresourceHooks] = &[SubresourceHooks {
+    apply: apply_status,
+    ignored_metadata: IDENTITY_AND_DELETION,
+    ..SubresourceHooks::STATUS
+}];
 
 /// The status subresource writes only the status.
 fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {

@@ -1,6 +1,6 @@
 //! The status of both kinds, and the message about mandatory objects.
 
-use rest::hooks::{Check, Context, SubresourceHooks, replace};
+use rest::hooks::{Check, Context, IDENTITY_AND_DELETION, SubresourceHooks, replace};
 use schema::Value;
 
 /// The `status` subresource of both kinds. `validate` checks the whole object, including fields that it cannot write.
@@ -9,7 +9,7 @@ pub(super) const fn status(validate: Check) -> SubresourceHooks {
         apply: apply_status,
         validate: Some(validate),
         unowned: &["metadata"],
-        keeps_deletion: true,
+        ignored_metadata: IDENTITY_AND_DELETION,
         ..SubresourceHooks::STATUS
     }
 }

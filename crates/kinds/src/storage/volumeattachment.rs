@@ -44,7 +44,8 @@ static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
     apply,
     validate: Some(update_status),
     unowned: &["metadata"],
-    keeps_deletion: true,
+    ignored_metadata: &["deletionTimestamp"],
+    repeated_metadata_errors: RepeatedMetadataErrors(&[]),
     ..SubresourceHooks::STATUS
 }];
 

@@ -74,9 +74,9 @@ pub fn set_sent_fields(object: &mut Value, sent: SentFields) {
     }
 }
 
-/// Sets the deletion fields that the client sent again: their owners follow from the request.
-pub fn set_sent_deletion(object: &mut Value, sent: &SentFields) {
-    for (field, value) in &sent[4..] {
+/// Sets the deletion fields that the client sent again, unless they are ignored: their owners follow from the request.
+pub fn set_sent_deletion(object: &mut Value, sent: &SentFields, ignored: &[&str]) {
+    for (field, value) in sent[4..].iter().filter(|(field, _)| !ignored.contains(field)) {
         match value {
             Some(value) => object.set(&["metadata", field], value.clone()),
             None => drop(object.unset(&["metadata", field])),

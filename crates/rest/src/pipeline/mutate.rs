@@ -24,10 +24,8 @@ pub(crate) async fn admit(
         if attributes.reinvocation.should_reinvoke() {
             confine_again(api, write)?;
         }
-        if write.part.is_some_and(|part| part.keeps_deletion) {
-            for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-                write.object.unset(&["metadata", field]);
-            }
+        for field in write.ignored_metadata() {
+            write.object.unset(&["metadata", field]);
         }
         metadata::keep_server_fields(&mut write.object, old);
     }

@@ -37,9 +37,8 @@ pub(crate) fn record(api: &Api, write: &mut Write<'_, '_>) -> Result<Option<Sent
     confine(api, write);
     metadata::keep_server_fields(&mut write.object, old);
     if records && !owns_sent && !hooks.write.unrecorded.contains(&write.request.subresource) {
-        if !write.part.is_some_and(|part| part.keeps_deletion) {
-            metadata::set_sent_deletion(&mut write.object, &sent);
-        }
+        let ignored = write.ignored_metadata();
+        metadata::set_sent_deletion(&mut write.object, &sent, ignored);
         api.track(write.request, Some(old), &mut write.object);
         metadata::keep_server_fields(&mut write.object, old);
     }

@@ -96,6 +96,11 @@ impl<'w, 'r> Write<'w, 'r> {
     pub fn old(&self) -> Option<&'w Value> {
         self.base.map(|base| &base.tree)
     }
+
+    /// The metadata of the body that the subresource ignores.
+    pub fn ignored_metadata(&self) -> &'static [&'static str] {
+        self.part.map_or(&[], |part| part.ignored_metadata)
+    }
 }
 
 impl<'r> WriteRequest<'r> {

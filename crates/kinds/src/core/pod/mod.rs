@@ -118,7 +118,7 @@ const fn subresources<const PRIVILEGED: bool>() -> [SubresourceHooks; 2] {
             apply: status::apply,
             validate: Some(status::validate),
             unowned: &["metadata.deletionTimestamp", "metadata.ownerReferences"],
-            keeps_deletion: true,
+            ignored_metadata: &["deletionTimestamp"],
             ..SubresourceHooks::STATUS
         },
         SubresourceHooks {
@@ -126,6 +126,7 @@ const fn subresources<const PRIVILEGED: bool>() -> [SubresourceHooks; 2] {
             apply: update::apply_ephemeral,
             validate: Some(update::validate_ephemeral::<PRIVILEGED>),
             unowned: &["status"],
+            ignored_metadata: &["deletionTimestamp", "deletionGracePeriodSeconds"],
             without_table: true,
             ..SubresourceHooks::STATUS
         },

@@ -24,7 +24,7 @@ pub use metadata_errors::{MetadataRules, RepeatedMetadataErrors};
 pub use store::Priority;
 pub use subresources::{
     ActionEffect, ActionHooks, ActionTarget, BudgetCharge, BudgetDecision, BudgetedDelete, Check,
-    SubresourceHooks, Subresources, VirtualSubresource, apply_status, replace,
+    IDENTITY_AND_DELETION, SubresourceHooks, Subresources, VirtualSubresource, apply_status, replace,
 };
 
 use crate::model::error::ApiError;

@@ -34,11 +34,15 @@ pub struct SubresourceHooks {
     /// Fields, by their paths, that writes of this subresource never own.
     pub unowned: &'static [&'static str],
     pub repeated_metadata_errors: RepeatedMetadataErrors,
-    /// The uid and the deletion fields that a client sends are ignored.
-    pub keeps_deletion: bool,
+    /// Of `uid`, `deletionTimestamp` and `deletionGracePeriodSeconds`, those that a client may send and that are ignored.
+    /// A change of the others is an error.
+    pub ignored_metadata: &'static [&'static str],
     /// Reads have no table form.
     pub without_table: bool,
 }
+
+/// The metadata that a subresource ignores which writes nothing but its own part.
+pub const IDENTITY_AND_DELETION: &[&str] = &["uid", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
 /// Validates the next state of an object, given the one before.
 pub type Check = fn(&Value, &Value, &Context<'_>) -> Problems;
@@ -57,7 +61,7 @@ impl SubresourceHooks {
         restore: None,
         unowned: &[],
         repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
-        keeps_deletion: false,
+        ignored_metadata: &[],
         without_table: false,
     };
 }
