@@ -21,25 +21,26 @@ impl Api {
         body: &Value,
     ) -> Result<(), ApiError> {
         let resource = request.resource;
-        let requested = self.budgeted_delete_options(request, body.at(&[deletion.options]))?;
+        let given = body.at(&[deletion.options]).filter(|it| !it.is_null()).cloned();
+        let given = given.unwrap_or_else(Value::map);
+        let is_dry_run = is_dry_run(request, &given)?;
         for _ in 0..ATTEMPTS {
             let current = resource.collection.cache.get(request.namespace, request.name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(request.name)))?;
             let object = resource.tree(&current)?;
             let decision = self.with_context(request.user, |context| (deletion.decide)(&object, context))?;
-            let mut options = requested.clone();
+            if let BudgetDecision::Charge(charge) = &decision
+                && !self.charge(request, charge, &object, is_dry_run).await?
+            {
+                continue;
+            }
+            // a deletion that no budget allows is refused whatever its options are
+            let mut options = DeleteOptions::parse(&Query::default(), &given, &self.names)?;
+            options.dry_run |= is_dry_run;
             let mut pinned = false;
-            match decision {
-                BudgetDecision::Free => {}
-                BudgetDecision::FreeWhileUnchanged => {
-                    pinned = options.resource_version.is_none();
-                    options.resource_version.get_or_insert(current.revision.to_string());
-                }
-                BudgetDecision::Charge(charge) => {
-                    if !self.charge(request, &charge, &object, options.dry_run).await? {
-                        continue;
-                    }
-                }
+            if let BudgetDecision::FreeWhileUnchanged = decision {
+                pinned = options.resource_version.is_none();
+                options.resource_version.get_or_insert(current.revision.to_string());
             }
             let (namespace, name) = (request.namespace, request.name);
             let deleted =
@@ -56,25 +57,6 @@ impl Api {
             }
         }
         Err(ApiError::modified(resource.subject(request.name)))
-    }
-
-    /// The options of the deletion; the request or the body can make it a dry run.
-    fn budgeted_delete_options(
-        &self,
-        request: &WriteRequest<'_>,
-        given: Option<&Value>,
-    ) -> Result<DeleteOptions, ApiError> {
-        let given = given.filter(|it| !it.is_null()).cloned().unwrap_or_else(Value::map);
-        let runs: Vec<_> = given.items(&["dryRun"]).iter().filter_map(Value::as_str).collect();
-        if request.options.dry_run && !runs.is_empty() && runs != ["All"] {
-            return Err(ApiError::bad_request(format!(
-                "Non-matching dry-run options in request and content: [All] and [{}]",
-                runs.join(" ")
-            )));
-        }
-        let mut options = DeleteOptions::parse(&Query::default(), &given, &self.names)?;
-        options.dry_run |= request.options.dry_run;
-        Ok(options)
     }
 
     /// Charges the budget; false when another write changed it first.
@@ -117,4 +99,16 @@ impl Api {
             Err(why) => Err(store_error(why)),
         }
     }
+}
+
+/// Whether the request or the options in its body make it a dry run.
+fn is_dry_run(request: &WriteRequest<'_>, given: &Value) -> Result<bool, ApiError> {
+    let runs: Vec<_> = given.items(&["dryRun"]).iter().filter_map(Value::as_str).collect();
+    if request.options.dry_run && !runs.is_empty() && runs != ["All"] {
+        return Err(ApiError::bad_request(format!(
+            "Non-matching dry-run options in request and content: [All] and [{}]",
+            runs.join(" ")
+        )));
+    }
+    Ok(request.options.dry_run || !runs.is_empty())
 }
