@@ -330,6 +330,12 @@ async fn owners_that_come_twice_are_warned_of_where_there_is_no_object() {
     let answer = cluster.put(&format!("{CONFIGMAPS}/none"), object).await.code(404);
     assert_eq!(answer.warnings().len(), 1);
     assert!(answer.warnings()[0].contains("duplicate UID(s) observed: u"), "{:?}", answer.warnings());
+    // owners of a patch are known once it is merged
+    cluster.named(CONFIGMAPS, "c").await;
+    let patch = json!({"metadata": {"ownerReferences": [owner, owner]}});
+    let patched = cluster.patch(&format!("{CONFIGMAPS}/c"), patch).content_type(MERGE).await.code(200);
+    let expected = "duplicate entries after mutating admission happens; ";
+    assert!(patched.warnings()[0].contains(expected), "{:?}", patched.warnings());
 }
 
 #[tokio::test]

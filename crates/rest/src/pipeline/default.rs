@@ -13,6 +13,7 @@ pub(crate) fn complete(write: &mut Write<'_, '_>, names: &Names) -> Result<(), A
     if write.base.is_none() || write.view.is_none() && !write.request.owned {
         resource.default(&mut write.object, names);
     }
-    write.request.dedup_owners(&mut write.object);
+    let is_new = write.old().is_none();
+    write.request.dedup_owners(&mut write.object, is_new);
     Ok(())
 }

@@ -48,7 +48,7 @@ async fn admit_new(api: &Api, write: &mut Write<'_, '_>) -> Result<(), ApiError>
 
 fn confine_again(api: &Api, write: &mut Write<'_, '_>) -> Result<(), ApiError> {
     write.request.place(&mut write.object)?;
-    write.request.dedup_owners(&mut write.object);
+    write.request.dedup_owners(&mut write.object, false);
     own::confine(api, write);
     Ok(())
 }

@@ -153,12 +153,13 @@ impl<'r> WriteRequest<'r> {
         Ok(())
     }
 
-    /// Drops repeated owner references, with a warning.
-    pub(crate) fn dedup_owners(&mut self, object: &mut Value) {
+    /// Drops repeated owner references, with a warning that says whether the client sent them in a whole object.
+    pub(crate) fn dedup_owners(&mut self, object: &mut Value, are_sent: bool) {
         let repeated = metadata::dedup_owners(object);
         if !repeated.is_empty() {
+            let when = if are_sent { "" } else { " after mutating admission happens" };
             self.warnings.push(format!(
-                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+                ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may \
                  reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
                 repeated.join(", ")
             ));

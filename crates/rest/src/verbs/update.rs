@@ -20,7 +20,7 @@ impl Api {
         request.place(&mut body)?;
         check_name(&body, request.name)?;
         // duplicate owners are reported even where the object does not exist
-        request.dedup_owners(&mut body);
+        request.dedup_owners(&mut body, true);
         let exists = resource.collection.cache.get(request.namespace, request.name).is_some();
         let uid = body.text(&["metadata", "uid"]);
         if !exists && !uid.is_empty() && resource.view(request.subresource).is_none() {
