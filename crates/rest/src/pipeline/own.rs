@@ -7,8 +7,8 @@ use crate::pipeline::api::Api;
 use crate::pipeline::request::{Write, WriteRequest};
 use crate::storage::resource::Resource;
 use merge::managed;
-use schema::Value;
-use schema::table::Type;
+use schema::table::{ListKind, Ref, Shape, Type};
+use schema::{Map, Value};
 use std::sync::Arc;
 
 /// Confines the object to the fields that the request can change, and records their manager. Returns the values that
@@ -148,11 +148,56 @@ impl Api {
         if !Arc::ptr_eq(&other.collection, &resource.collection) || converts(resource) {
             return managed::ConversionResult::Unknown;
         }
-        let there = |object: &Value| other.from(resource, object.clone());
+        // a comparison sees what a stored object of that version would lose
+        let is_compared = live.is_some() && other.kind.root.loose;
+        let there = |object: &Value| {
+            let mut converted = other.from(resource, object.clone());
+            if is_compared {
+                restore_fields(&other.kind.root, object, &mut converted);
+            }
+            converted
+        };
         managed::ConversionResult::Converted {
             ty: other.kind.root.clone(),
             live: live.map(there),
             new: there(new),
         }
+    }
+}
+
+/// Puts back what a conversion has dropped from a custom resource: nulls, and the content of values that are compared as a
+/// whole.
+fn restore_fields(ty: &Type, from: &Value, to: &mut Value) {
+    let (Value::Map(from), Value::Map(to)) = (from, to) else { return };
+    for (key, value) in from.iter() {
+        if let Some((_, field)) = ty.field(key).filter(|(_, field)| !is_metadata(&field.name)) {
+            restore_entry(&field.shape, key, value, to);
+        }
+    }
+}
+
+fn is_metadata(field: &str) -> bool {
+    matches!(field, "apiVersion" | "kind" | "metadata")
+}
+
+fn restore_entry(shape: &Shape, key: &str, value: &Value, to: &mut Map) {
+    match to.get_mut(key) {
+        Some(inner) => restore(shape, value, inner),
+        None if value.is_null() => drop(to.insert(key.to_owned(), Value::Null)),
+        None => {}
+    }
+}
+
+fn restore(shape: &Shape, from: &Value, to: &mut Value) {
+    match (shape, from) {
+        (Shape::Struct(ty), _) if ty.loose && !ty.atomic => restore_fields(ty, from, to),
+        (Shape::Map(map), Value::Map(entries)) if !map.atomic => {
+            if let Value::Map(to) = to {
+                entries.iter().for_each(|(key, value)| restore_entry(&map.value, key, value, to));
+            }
+        }
+        (Shape::Struct(Ref::Static(_)), _) | (Shape::Scalar(_), _) => {}
+        (Shape::List(list), _) if list.kind != ListKind::Atomic => {}
+        _ => *to = from.clone(),
     }
 }
