@@ -54,7 +54,7 @@ fn type_meta() -> Vec<Field> {
 /// A list is a kind like others, made of the one that it lists.
 fn list(kind: &str, item: &Ref<Type>) -> Option<Ref<Type>> {
     let metadata = Shape::Struct(Ref::Static(tables::type_named(META, "ListMeta")?));
-    let items = ListShape { item: Shape::Struct(item.clone()), kind: ListKind::Atomic };
+    let items = ListShape { item: Shape::Struct(item.clone()), kind: ListKind::Atomic, default: None };
     let items = Shape::List(items.into());
     let mut fields = type_meta();
     for (number, name, shape) in [(1, "metadata", metadata), (2, "items", items)] {

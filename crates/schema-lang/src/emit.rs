@@ -278,8 +278,11 @@ impl Emitter<'_> {
                     ListKind::Set => "ListKind::Set".to_string(),
                     ListKind::Map { keys } => format!("ListKind::Map {{ keys: {} }}", texts(keys)),
                 };
-                let item =
-                    self.share("L", "ListShape", format!("ListShape {{ item: {item}, kind: {kind} }}"));
+                let item = self.share(
+                    "L",
+                    "ListShape",
+                    format!("ListShape {{ item: {item}, kind: {kind}, default: None }}"),
+                );
                 format!("list(&{item})")
             }
             ShapeModel::Map(value, atomic) => {
@@ -287,7 +290,9 @@ impl Emitter<'_> {
                 let item = self.share(
                     "M",
                     "MapShape",
-                    format!("MapShape {{ value: {value}, atomic: {atomic}, nullable: false, open: false }}"),
+                    format!(
+                        "MapShape {{ value: {value}, atomic: {atomic}, nullable: false, open: false, default: None }}"
+                    ),
                 );
                 format!("map(&{item})")
             }

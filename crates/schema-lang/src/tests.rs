@@ -158,10 +158,10 @@ fn list_types_follow_from_merge_unless_given() {
     assert_eq!(
         shapes,
         [
-            r#"static L0: ListShape = ListShape { item: structure(&A_V1_U), kind: ListKind::Map { keys: B(&[B("k")]) } };"#,
-            r#"static L1: ListShape = ListShape { item: scalar(Scalar::String), kind: ListKind::Set };"#,
-            r#"static L2: ListShape = ListShape { item: structure(&A_V1_U), kind: ListKind::Atomic };"#,
-            r#"static L3: ListShape = ListShape { item: structure(&A_V1_U), kind: ListKind::Map { keys: B(&[B("k"),B("l")]) } };"#,
+            r#"static L0: ListShape = ListShape { item: structure(&A_V1_U), kind: ListKind::Map { keys: B(&[B("k")]) }, default: None };"#,
+            r#"static L1: ListShape = ListShape { item: scalar(Scalar::String), kind: ListKind::Set, default: None };"#,
+            r#"static L2: ListShape = ListShape { item: structure(&A_V1_U), kind: ListKind::Atomic, default: None };"#,
+            r#"static L3: ListShape = ListShape { item: structure(&A_V1_U), kind: ListKind::Map { keys: B(&[B("k"),B("l")]) }, default: None };"#,
         ]
     );
 }

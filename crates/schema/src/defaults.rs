@@ -2,7 +2,7 @@
 
 use crate::decode;
 use crate::path::Path;
-use crate::table::{Declarations, Flags, Literal, Type};
+use crate::table::{Declarations, Flags, ListShape, Literal, MapShape, Type};
 use crate::value::{Map, Value};
 use crate::walk::{Visitor, declaring, walk};
 use crate::zero;
@@ -29,6 +29,21 @@ impl Visitor for Defaults {
                 map.insert(field.name.clone(), value(literal));
             }
         }
+    }
+
+    fn items(&mut self, list: &ListShape, items: &mut [Value]) {
+        fill(&list.default, items.iter_mut());
+    }
+
+    fn entries(&mut self, map: &MapShape, entries: &mut Map) {
+        fill(&map.default, entries.iter_mut().map(|(_, value)| value));
+    }
+}
+
+fn fill<'v>(default: &Option<Literal>, values: impl Iterator<Item = &'v mut Value>) {
+    let Some(literal) = default else { return };
+    for empty in values.filter(|it| it.is_null()) {
+        *empty = value(literal);
     }
 }
 

@@ -4,7 +4,7 @@
 //! the field. Keys of maps come in their own order. What the table does not describe is not entered.
 
 use crate::path::Path;
-use crate::table::{Declarations, Field, Shape, Type};
+use crate::table::{Declarations, Field, ListShape, MapShape, Shape, Type};
 use crate::value::{Map, Value};
 
 /// A feature that a walk calls at each place.
@@ -16,6 +16,10 @@ pub trait Visitor {
     fn structure(&mut self, _ty: &Type, _map: &mut Map, _path: &Path<'_>) {}
     /// A present declared field, before its content.
     fn field(&mut self, _field: &Field, _value: &mut Value, _path: &Path<'_>) {}
+    /// The items of a list, before their content.
+    fn items(&mut self, _list: &ListShape, _items: &mut [Value]) {}
+    /// The entries of a map, before their content.
+    fn entries(&mut self, _map: &MapShape, _entries: &mut Map) {}
     /// After the fields of a structure.
     fn leave(&mut self, _ty: &Type, _map: &mut Map, _path: &Path<'_>) {}
 }
@@ -55,14 +59,20 @@ fn shape<V: Visitor>(of: &Shape, value: &mut Value, path: &Path<'_>, visitor: &m
             }
         }
         (Shape::Struct(ty), Value::Map(map)) => structure(ty, map, path, visitor),
-        (Shape::List(list), Value::List(items)) if has_parts(&list.item) => {
-            for (at, item) in items.iter_mut().enumerate() {
-                shape(&list.item, item, &path.index(at), visitor);
+        (Shape::List(list), Value::List(items)) => {
+            visitor.items(list, items);
+            if has_parts(&list.item) {
+                for (at, item) in items.iter_mut().enumerate() {
+                    shape(&list.item, item, &path.index(at), visitor);
+                }
             }
         }
-        (Shape::Map(map), Value::Map(entries)) if has_parts(&map.value) => {
-            for (key, value) in entries.iter_mut() {
-                shape(&map.value, value, &path.key(key), visitor);
+        (Shape::Map(map), Value::Map(entries)) => {
+            visitor.entries(map, entries);
+            if has_parts(&map.value) {
+                for (key, value) in entries.iter_mut() {
+                    shape(&map.value, value, &path.key(key), visitor);
+                }
             }
         }
         _ => {}

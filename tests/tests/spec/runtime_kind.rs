@@ -28,7 +28,7 @@ fn kind() -> Kind {
         ..Field::new("size", Shape::Scalar(Scalar::Int32))
     };
     let color = Field { default: Some(Literal::Text("red".into())), ..text("color") };
-    let tags = ListShape { item: Shape::Scalar(Scalar::String), kind: ListKind::Set };
+    let tags = ListShape { item: Shape::Scalar(Scalar::String), kind: ListKind::Set, default: None };
     let spec = structure("WidgetSpec", vec![size, color, Field::new("tags", Shape::List(tags.into()))]);
     let status = structure("WidgetStatus", vec![text("phase")]);
     let root = Type::new(

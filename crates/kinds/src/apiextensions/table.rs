@@ -82,7 +82,7 @@ impl ShapeInterner {
         let (shape, id) = self.shape(schema);
         let nullable = read::flag(schema, &["nullable"]);
         let flags = if nullable { Flags::NILABLE.and(Flags::NULLABLE) } else { Flags::NILABLE };
-        let default = schema.at(&["default"]).filter(|it| !it.is_null()).map(literal);
+        let default = default_of(schema);
         let key = format!("{name:?}:{id}:{nullable}:{default:?},");
         (Field { flags, default, ..Field::new(name.to_owned(), shape) }, key)
     }
@@ -100,8 +100,9 @@ impl ShapeInterner {
                     None => self.scalar(Scalar::Any),
                 };
                 let kind = list_kind(schema).unwrap_or(ListKind::Atomic);
-                let key = format!("list {id} {kind:?}");
-                self.share(key, || Shape::List(ListShape { item, kind }.into()))
+                let default = items(schema).and_then(default_of_null);
+                let key = format!("list {id} {kind:?} {default:?}");
+                self.share(key, || Shape::List(ListShape { item, kind, default }.into()))
             }
             "string" => self.scalar(Scalar::String),
             "integer" => self.scalar(Scalar::Int64),
@@ -129,8 +130,10 @@ impl ShapeInterner {
                 None => self.scalar(Scalar::IntOrString),
             };
             let open = read::flag(schema, &[PRESERVE]);
-            let key = format!("map {id} {atomic} {nullable} {open}");
-            return self.share(key, || Shape::Map(MapShape { value, atomic, nullable, open }.into()));
+            let default = additional(schema).and_then(default_of_null);
+            let key = format!("map {id} {atomic} {nullable} {open} {default:?}");
+            return self
+                .share(key, || Shape::Map(MapShape { value, atomic, nullable, open, default }.into()));
         }
         let mut key = format!("struct {embedded} {atomic} {:?} ", unknown(schema));
         let mut fields = Vec::new();
@@ -172,6 +175,15 @@ fn embedded_fields(schema: &Value) -> Vec<Field> {
 
 fn part_metadata() -> Ref<Type> {
     Ref::Static(&PART_METADATA)
+}
+
+fn default_of(schema: &Value) -> Option<Literal> {
+    schema.at(&["default"]).filter(|it| !it.is_null()).map(literal)
+}
+
+/// What stands for `null` among the items of a list or the entries of a map.
+fn default_of_null(schema: &Value) -> Option<Literal> {
+    default_of(schema).filter(|_| !read::flag(schema, &["nullable"]))
 }
 
 fn literal(value: &Value) -> Literal {

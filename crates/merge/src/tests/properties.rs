@@ -34,14 +34,17 @@ fn text() -> Shape {
 
 /// A kind with a list of each type, nested in one another, a map and an atomic part.
 fn thing() -> Type {
-    let list = |item: Shape, kind: ListKind| Shape::List(ListShape { item, kind }.into());
+    let list = |item: Shape, kind: ListKind| Shape::List(ListShape { item, kind, default: None }.into());
     let by = |key: &'static str| ListKind::Map { keys: vec![Text::Borrowed(key)].into() };
     let merging = |name: &'static str, key: &'static str, shape: Shape| Field {
         patch: Patch::Merge { key: key.into(), retain_keys: false },
         ..Field::new(name, shape)
     };
-    let strings =
-        || Shape::Map(MapShape { value: text(), atomic: false, nullable: false, open: false }.into());
+    let strings = || {
+        Shape::Map(
+            MapShape { value: text(), atomic: false, nullable: false, open: false, default: None }.into(),
+        )
+    };
     let port = Type::new("Port", "x", vec![Field::new("port", text()), Field::new("use", text())]);
     let item = vec![
         Field::new("name", text()),

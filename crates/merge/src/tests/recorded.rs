@@ -134,7 +134,7 @@ impl Types {
         }
         if let Some(item) = of.strip_prefix("list:") {
             let item = self.shape(item, &Value::Null, depth);
-            return Shape::List(ListShape { kind: list_kind(field, &item), item }.into());
+            return Shape::List(ListShape { kind: list_kind(field, &item), item, default: None }.into());
         }
         if let Some(value) = of.strip_prefix("map:") {
             let value = self.shape(value, &Value::Null, depth);
@@ -144,6 +144,7 @@ impl Types {
                     atomic: field.text(&["mapType"]) == "atomic",
                     nullable: false,
                     open: false,
+                    default: None,
                 }
                 .into(),
             );

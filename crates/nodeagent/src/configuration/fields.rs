@@ -122,8 +122,10 @@ fn structure(path: &str, rows: &[FieldRow]) -> Type {
 
 fn leaf(name: &str, row: &FieldRow) -> Field {
     let scalar = Shape::Scalar;
-    let list = |item| Shape::List(ListShape { item, kind: ListKind::Atomic }.into());
-    let map = |value| Shape::Map(MapShape { value, atomic: false, nullable: false, open: false }.into());
+    let list = |item| Shape::List(ListShape { item, kind: ListKind::Atomic, default: None }.into());
+    let map = |value| {
+        Shape::Map(MapShape { value, atomic: false, nullable: false, open: false, default: None }.into())
+    };
     let shape = match row.base() {
         "bool" => scalar(Scalar::Bool),
         "int32" => scalar(Scalar::Int32),

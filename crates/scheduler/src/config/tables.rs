@@ -50,7 +50,7 @@ const BYTES: Shape = Shape::Scalar(Scalar::Bytes);
 const DURATION: Shape = Shape::Scalar(Scalar::Duration);
 
 fn list(item: Shape) -> Shape {
-    Shape::List(ListShape { item, kind: ListKind::Atomic }.into())
+    Shape::List(ListShape { item, kind: ListKind::Atomic, default: None }.into())
 }
 
 fn structure(ty: Type) -> Shape {

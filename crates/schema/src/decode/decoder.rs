@@ -290,8 +290,10 @@ impl<'a, S: Source<'a>> Decoder<S> {
                     // a conversion names no keys of maps
                     let path = if self.wraps { place.path } else { &entry };
                     let token = self.source.value()?;
+                    // an entry with a default gets it later
+                    let may_be_null = map.nullable || map.default.is_some();
                     let absent =
-                        matches!(token, Token::Null) && place.owner.loose && !map.nullable && self.prunes;
+                        matches!(token, Token::Null) && place.owner.loose && !may_be_null && self.prunes;
                     let value = self.shaped(&map.value, token, &Place { owner: place.owner, path })?;
                     if !absent {
                         entries.push((Cow::Owned(key.into_owned()), value));

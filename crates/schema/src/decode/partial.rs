@@ -120,7 +120,8 @@ mod tests {
     fn other_fields_are_absent() {
         let text = |name: &'static str| Field::new(name, Shape::Scalar(Scalar::String));
         let item = Shape::Struct(Ref::from(Type::new("Item", "x", vec![text("name"), text("image")])));
-        let list = Shape::List(Ref::from(ListShape { item: item.clone(), kind: ListKind::Atomic }));
+        let list =
+            Shape::List(Ref::from(ListShape { item: item.clone(), kind: ListKind::Atomic, default: None }));
         let spec =
             Type::new("Spec", "x", vec![Field::new("items", list), text("node"), Field::new("one", item)]);
         let ty =

@@ -23,7 +23,7 @@ fn scalar(name: &'static str, scalar: Scalar) -> Field {
 }
 
 fn list(name: &'static str, item: Shape, kind: ListKind) -> Field {
-    Field::new(name, Shape::List(ListShape { item, kind }.into()))
+    Field::new(name, Shape::List(ListShape { item, kind, default: None }.into()))
 }
 
 fn meta(name: &str) -> Option<Ref<Type>> {
@@ -104,8 +104,14 @@ fn kinds() -> Vec<Kind> {
     let labels = Field::new(
         "labels",
         Shape::Map(
-            MapShape { value: Shape::Scalar(Scalar::String), atomic: true, nullable: false, open: false }
-                .into(),
+            MapShape {
+                value: Shape::Scalar(Scalar::String),
+                atomic: true,
+                nullable: false,
+                open: false,
+                default: None,
+            }
+            .into(),
         ),
     );
     let spec = Type::new(

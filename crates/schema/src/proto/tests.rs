@@ -13,11 +13,11 @@ fn within(within: u16, field: Field) -> Field {
 }
 
 fn list(item: Shape) -> Shape {
-    Shape::List(ListShape { item, kind: ListKind::Atomic }.into())
+    Shape::List(ListShape { item, kind: ListKind::Atomic, default: None }.into())
 }
 
 fn map(value: Shape) -> Shape {
-    Shape::Map(MapShape { value, atomic: false, nullable: false, open: false }.into())
+    Shape::Map(MapShape { value, atomic: false, nullable: false, open: false, default: None }.into())
 }
 
 const S: fn(Scalar) -> Shape = Shape::Scalar;

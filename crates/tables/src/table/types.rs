@@ -326,8 +326,8 @@ impl Shape {
         match self {
             Shape::Scalar(_) => Declarations::NOTHING,
             Shape::Struct(ty) => ty.declarations,
-            Shape::List(list) => list.item.declarations(),
-            Shape::Map(map) => map.value.declarations(),
+            Shape::List(list) => list.item.declarations().and(defaults(&list.default)),
+            Shape::Map(map) => map.value.declarations().and(defaults(&map.default)),
         }
     }
 }
@@ -336,6 +336,8 @@ impl Shape {
 pub struct ListShape {
     pub item: Shape,
     pub kind: ListKind,
+    /// The value of an item that is `null`.
+    pub default: Option<Literal>,
 }
 
 /// The list type of server-side apply, which defines the identity of items.
@@ -354,6 +356,12 @@ pub struct MapShape {
     pub nullable: bool,
     /// A value that is no map is kept as it is.
     pub open: bool,
+    /// The value of an entry that is `null`.
+    pub default: Option<Literal>,
+}
+
+fn defaults(default: &Option<Literal>) -> Declarations {
+    if default.is_some() { Declarations::DEFAULTS } else { Declarations::NOTHING }
 }
 
 /// A value without parts that the table describes.

@@ -13,11 +13,11 @@ fn string() -> Shape {
 }
 
 fn strings(atomic: bool) -> Shape {
-    Shape::Map(MapShape { value: string(), atomic, nullable: false, open: false }.into())
+    Shape::Map(MapShape { value: string(), atomic, nullable: false, open: false, default: None }.into())
 }
 
 fn list(item: Shape, kind: ListKind) -> Shape {
-    Shape::List(ListShape { item, kind }.into())
+    Shape::List(ListShape { item, kind, default: None }.into())
 }
 
 fn by(keys: &[&'static str]) -> ListKind {

@@ -329,9 +329,9 @@ fn shape(schema: &Value) -> Shape {
     let atomic = schema.text(&["x-kubernetes-map-type"]) == "atomic";
     match schema.text(&["type"]) {
         "object" => match schema.at(&["additionalProperties"]) {
-            Some(value) => {
-                Shape::Map(MapShape { value: shape(value), atomic, nullable: false, open: false }.into())
-            }
+            Some(value) => Shape::Map(
+                MapShape { value: shape(value), atomic, nullable: false, open: false, default: None }.into(),
+            ),
             None => {
                 let properties = schema.at(&["properties"]).and_then(Value::as_map);
                 let fields = properties.into_iter().flat_map(Map::iter).map(|(name, of)| {
@@ -355,7 +355,7 @@ fn shape(schema: &Value) -> Shape {
                 _ => ListKind::Atomic,
             };
             let item = schema.at(&["items"]).map_or(Shape::Scalar(Scalar::Any), shape);
-            Shape::List(ListShape { item, kind }.into())
+            Shape::List(ListShape { item, kind, default: None }.into())
         }
         "string" => Shape::Scalar(Scalar::String),
         "integer" => Shape::Scalar(Scalar::Int64),

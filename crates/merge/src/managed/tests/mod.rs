@@ -26,7 +26,7 @@ fn structure(ty: Type) -> Shape {
 }
 
 fn list(item: Shape, kind: ListKind) -> Shape {
-    Shape::List(ListShape { item, kind }.into())
+    Shape::List(ListShape { item, kind, default: None }.into())
 }
 
 fn map_of(keys: &[&'static str]) -> ListKind {
@@ -34,7 +34,7 @@ fn map_of(keys: &[&'static str]) -> ListKind {
 }
 
 fn strings(atomic: bool) -> Shape {
-    Shape::Map(MapShape { value: string(), atomic, nullable: false, open: false }.into())
+    Shape::Map(MapShape { value: string(), atomic, nullable: false, open: false, default: None }.into())
 }
 
 fn field(name: &'static str, shape: Shape) -> Field {

@@ -12,7 +12,7 @@ fn string() -> Shape {
 }
 
 fn list(item: Shape) -> Shape {
-    Shape::List(ListShape { item, kind: ListKind::Atomic }.into())
+    Shape::List(ListShape { item, kind: ListKind::Atomic, default: None }.into())
 }
 
 fn merging(name: &'static str, key: &'static str, item: Shape) -> Field {
@@ -20,7 +20,9 @@ fn merging(name: &'static str, key: &'static str, item: Shape) -> Field {
 }
 
 fn strings() -> Shape {
-    Shape::Map(MapShape { value: string(), atomic: false, nullable: false, open: false }.into())
+    Shape::Map(
+        MapShape { value: string(), atomic: false, nullable: false, open: false, default: None }.into(),
+    )
 }
 
 fn ty() -> Type {

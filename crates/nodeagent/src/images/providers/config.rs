@@ -74,7 +74,7 @@ fn parse(text: &[u8]) -> Result<Value, String> {
 /// The type of the file. Errors name the version.
 fn table(version: String) -> Type {
     let text = |name: &'static str| Field::new(name, Shape::Scalar(Scalar::String));
-    let list = |item| Shape::List(ListShape { item, kind: ListKind::Atomic }.into());
+    let list = |item| Shape::List(ListShape { item, kind: ListKind::Atomic, default: None }.into());
     let texts = |name: &'static str| Field::new(name, list(Shape::Scalar(Scalar::String)));
     let structure =
         |name: &'static str, fields| Shape::Struct(Type::new(name, version.clone(), fields).into());
