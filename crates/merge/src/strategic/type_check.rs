@@ -94,13 +94,15 @@ fn quantity_misfit(value: &Value) -> Option<String> {
     quantity::canonical(&text).err().map(|why| why.to_string())
 }
 
+/// A number reads itself from its text.
 fn integer_misfit(value: &Value) -> Option<String> {
-    let shown = match value {
-        Value::Int(number) if i32::try_from(*number).is_err() => number.to_string(),
-        Value::Float(number) if number.fract() != 0.0 => encode::float_text(*number),
+    let text = match value {
+        Value::Int(number) => number.to_string(),
+        Value::Float(number) => encode::float_text(*number),
         _ => return None,
     };
-    Some(format!("json: cannot unmarshal number {shown} into Go value of type int32"))
+    let is_integer = text.parse::<i32>().is_ok();
+    (!is_integer).then(|| format!("json: cannot unmarshal number {text} into Go value of type int32"))
 }
 
 /// Bytes are base64, or a list of numbers.
