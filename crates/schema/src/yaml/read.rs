@@ -420,10 +420,31 @@ fn as_key(node: Node) -> Result<Key, YamlError> {
         Value::Float(number) => (short_float(&format!("{:e}", number as f32)), false),
         Value::Bool(truth) => (truth.to_string(), false),
         Value::Null => return Ok(Key::Null),
-        Value::List(_) => return Err(YamlError::new("yaml: invalid map key: a list")),
-        Value::Map(_) | Value::Json(_) => return Err(YamlError::new("yaml: invalid map key: a map")),
+        value @ (Value::List(_) | Value::Map(_) | Value::Json(_)) => {
+            return Err(YamlError::new(format!("yaml: invalid map key: {}", go_syntax(&value))));
+        }
     };
     Ok(Key::Text { key: Cow::Owned(key), textual })
+}
+
+/// A value as Go writes it in source text.
+fn go_syntax(value: &Value) -> String {
+    let joined = |parts: Vec<String>| parts.join(", ");
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => crate::problem::quoted(text),
+        Value::Float(number) => crate::problem::float_text(*number),
+        Value::List(items) => {
+            format!("[]interface {{}}{{{}}}", joined(items.iter().map(go_syntax).collect()))
+        }
+        Value::Map(map) => {
+            let entry = |(key, value): (&str, &Value)| {
+                format!("{}:{}", crate::problem::quoted(key), go_syntax(value))
+            };
+            format!("map[interface {{}}]interface {{}}{{{}}}", joined(map.iter().map(entry).collect()))
+        }
+        other => String::from_utf8_lossy(&crate::encode::untyped(other)).into_owned(),
+    }
 }
 
 /// JSON has no key for null. The value is shown as Go shows it.

@@ -9,7 +9,10 @@ use std::str::CharIndices;
 /// The message for text that is refused at a position, which is counted in characters; `line` is counted from zero.
 pub(super) fn message(text: &str, at: usize, line: usize) -> String {
     let at = text.char_indices().nth(at).map_or(text.len(), |(at, _)| at);
-    let (before, rest) = text.split_at(at);
+    // a quoted scalar with text right behind it is refused for that text
+    let behind = text_behind_quoted(&text[at..]);
+    let line = line + text[at..at + behind].matches('\n').count();
+    let (before, rest) = text.split_at(at + behind);
     match problem(before, rest) {
         Problem::Scanner { what, below } => numbered(line + below, line + below + 1, &what),
         Problem::Grammar(what) => {
@@ -205,6 +208,7 @@ fn in_block(before: &str, rest: &str, previous: Option<char>) -> Problem<'static
         Some(']' | '}') if previous.is_none_or(|it| it == ':' || it == '-') => {
             return Problem::Grammar(NO_CONTENT);
         }
+        Some(':') if is_of_lost_key(before) => return scanner(NO_COLON),
         Some(':') => return scanner("mapping values are not allowed in this context"),
         Some('-') if is_alone && !before.is_empty() && !is_at_line_start(before) => {
             return scanner("block sequence entries are not allowed in this context");
@@ -218,9 +222,8 @@ fn in_block(before: &str, rest: &str, previous: Option<char>) -> Problem<'static
         return scanner("could not find expected directive name");
     }
     let is_below = rest.is_empty() || before[above.len()..].contains('\n');
-    let has_value = last.contains(": ") || last.ends_with(':') || last.starts_with("- ") || last == "-";
-    if is_below && !last.is_empty() && !has_value {
-        return scanner("could not find expected ':'");
+    if is_below && !last.is_empty() && !has_value(last) {
+        return scanner(NO_COLON);
     }
     let column = before.rsplit('\n').next().unwrap_or_default().len();
     let indent = |line: &&str| line.len() - line.trim_start_matches(' ').len() <= column;
@@ -231,6 +234,56 @@ fn in_block(before: &str, rest: &str, previous: Option<char>) -> Problem<'static
         true => "did not find expected '-' indicator",
         false => "did not find expected key",
     })
+}
+
+const NO_COLON: &str = "could not find expected ':'";
+
+/// Whether a line has the start of a value.
+fn has_value(line: &str) -> bool {
+    let line = line.trim_start();
+    line.contains(": ") || line.ends_with(':') || line.starts_with("- ") || line == "-"
+}
+
+/// Whether the scalar in front of a colon began as a key of a line above, and not as the continuation of a value.
+fn is_of_lost_key(before: &str) -> bool {
+    let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
+    let mut lines = before.rsplit('\n').filter(|line| !line.trim().is_empty());
+    let Some(mut start) = lines.next() else { return false };
+    let mut above = lines.next();
+    // continued lines are further to the right than the key that they continue
+    while let Some(line) = above.filter(|line| !has_value(line) && indent(line) < indent(start)) {
+        start = line;
+        above = lines.next();
+    }
+    let is_continued = !std::ptr::eq(start, before.rsplit('\n').next().unwrap_or_default());
+    is_continued && above.is_none_or(|line| line.trim_end().ends_with(':') || indent(start) <= indent(line))
+}
+
+/// The length of a quoted scalar and the blanks behind it, if there is more text in its last line that does not belong
+/// there.
+fn text_behind_quoted(rest: &str) -> usize {
+    let end = quoted_length(rest).filter(|end| rest[..*end].contains('\n'));
+    let Some(end) = end else { return 0 };
+    let blanks = rest[end..].len() - rest[end..].trim_start_matches([' ', '\t']).len();
+    match rest[end + blanks..].chars().next() {
+        None | Some('\n' | '\r' | ':' | ',' | ']' | '}' | '#') => 0,
+        Some(_) => end + blanks,
+    }
+}
+
+/// The length of the quoted scalar that a text begins with, if it ends.
+fn quoted_length(text: &str) -> Option<usize> {
+    let quote = text.chars().next().filter(|it| matches!(it, '"' | '\''))?;
+    let mut inside = text[1..].char_indices().peekable();
+    while let Some((at, next)) = inside.next() {
+        match next {
+            '\\' if quote == '"' => drop(inside.next()),
+            next if next != quote => {}
+            _ if quote == '\'' && inside.peek().is_some_and(|(_, next)| *next == '\'') => drop(inside.next()),
+            _ => return Some(at + 2),
+        }
+    }
+    None
 }
 
 fn is_at_line_start(before: &str) -> bool {
@@ -250,8 +303,8 @@ fn open_brackets(text: &str) -> Vec<char> {
     open
 }
 
-/// The first list or map of a text that begins with a bracket, if another bracket or a comma stands behind it: only the
-/// first document counts, and what follows is no part of it.
+/// The first list or map of a text that begins with a bracket, if another bracket or a comma stands behind it, or behind a
+/// quoted scalar there: only the first document counts, and what follows is no part of it.
 pub(super) fn first_document(text: &str) -> Option<&str> {
     if !text.trim_start().starts_with(['{', '[']) {
         return None;
@@ -265,7 +318,9 @@ pub(super) fn first_document(text: &str) -> Option<&str> {
         depth > 0
     });
     let (first, behind) = text.split_at(end?);
-    behind.trim_start().starts_with([']', '}', ',']).then_some(first)
+    let behind = behind.trim_start();
+    let behind = behind[quoted_length(behind).unwrap_or_default()..].trim_start();
+    behind.starts_with([']', '}', ',']).then_some(first)
 }
 
 /// Visits the brackets of a text with their positions, as long as the visitor wants more.
