@@ -66,8 +66,9 @@ fn validate(object: &Value) -> Problems {
     let path = Path::ROOT.field("provisioner");
     check::required(provisioner, &path, &mut out);
     if !provisioner.is_empty() {
-        let why = check::why(Format::QualifiedName, &provisioner.to_lowercase());
-        out.extend(why.iter().map(|why| Problem::invalid_text(&path, provisioner, why)));
+        let lower = provisioner.to_lowercase();
+        let why = check::why(Format::QualifiedName, &lower);
+        out.extend(why.iter().map(|why| Problem::invalid_text(&path, &lower, why)));
     }
     parameters(object, &Path::ROOT.field("parameters"), &mut out);
     if let Some(policy) =
@@ -219,6 +220,13 @@ mod tests {
                 r#"allowedTopologies[0].matchLabelExpressions[1].key: Duplicate value: "z""#,
             ],
         );
+    }
+
+    #[test]
+    fn provisioners_are_shown_in_lower_case() {
+        let object =
+            json(r#"{"provisioner":"$(A)","reclaimPolicy":"Delete","volumeBindingMode":"Immediate"}"#);
+        assert!(problems(&validate(&object))[0].starts_with(r#"provisioner: Invalid value: "$(a)": "#));
     }
 
     #[test]
