@@ -17,7 +17,7 @@ pub fn signing() -> authentication::Options {
 }
 
 /// A server that gives tokens out.
-async fn issuing() -> Cluster {
+pub(super) async fn issuing() -> Cluster {
     let cluster = Cluster::with(Options { authentication: signing(), ..Options::default() }).await;
     cluster.named(ACCOUNTS, "robot").await;
     cluster

@@ -7,7 +7,7 @@ use super::version::{MAJOR, MINOR};
 use crate::aggregation::Aggregation;
 use crate::handle::RequestContext;
 use crate::handle::responses::ResponseFormat;
-use crate::negotiate::{gzip, with_etag};
+use crate::negotiate::{accepts_any, gzip, with_etag};
 use crate::serve::Body;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -23,6 +23,9 @@ use std::sync::{Arc, OnceLock};
 
 /// Clients accept a media type with an invalid character; the response has this one.
 const RESPONSE_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// Clients that prefer this form of v3 documents read JSON, too.
+const V3_PROTO_MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
 /// The documents of the current resources.
 #[derive(Default)]
@@ -88,6 +91,9 @@ impl OpenApi {
             all.iter().filter_map(|one| one.remote.as_ref()?.discovery().v2.clone()).collect()
         };
         let accept = context.header(header::ACCEPT).unwrap_or("");
+        if !accepts_any(Some(accept), &["application/json", PROTO_MEDIA_TYPE, RESPONSE_TYPE]) {
+            return Ok(bare(StatusCode::NOT_ACCEPTABLE));
+        }
         if accept.contains(PROTO_MEDIA_TYPE) || accept.contains(RESPONSE_TYPE) {
             let make = || with_source(api, |source| Document::new(openapi::v2_proto(source, &others())));
             let built = documents.v2_proto.get_or_init(make);
@@ -98,18 +104,19 @@ impl OpenApi {
         Ok(respond(built, "application/json", context, false))
     }
 
+    /// The document at a path, or the index.
     pub(crate) fn v3(
         &self,
         api: &Api,
         aggregation: &Aggregation,
         context: &RequestContext<'_>,
-        path: &str,
+        path: Option<&str>,
     ) -> Result<Response<Body>, ApiError> {
         only_get(context)?;
         let documents = self.documents(api, aggregation);
         let built =
             documents.v3.get_or_init(|| v3_documents(api, std::mem::take(&mut documents.previous.lock())));
-        if path.is_empty() {
+        let Some(path) = path else {
             let own = |(path, part): (&String, &V3Document)| {
                 (path.clone(), openapi::v3_address(path, &part.document.hash))
             };
@@ -124,13 +131,17 @@ impl OpenApi {
             let listed = listed.iter().map(|(path, address)| (path.as_str(), address.as_str()));
             let index = Document::new(openapi::v3_index(listed));
             return Ok(respond(&index, "application/json", context, false));
+        };
+        let Some(V3Document { document, .. }) = built.get(path) else {
+            return Ok(bare(StatusCode::NOT_FOUND));
+        };
+        if !accepts_any(context.header(header::ACCEPT), &["application/json", V3_PROTO_MEDIA_TYPE]) {
+            return Ok(bare(StatusCode::NOT_ACCEPTABLE));
         }
-        let document = &built.get(path).ok_or_else(ApiError::no_such_path)?.document;
         match context.info.query.get("hash") {
             Some(hash) if hash != document.hash => {
                 // an outdated hash redirects to the current document
-                let mut response = Response::new(Body::Empty);
-                *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+                let mut response = bare(StatusCode::MOVED_PERMANENTLY);
                 let address = openapi::v3_address(path, &document.hash);
                 if let Ok(value) = HeaderValue::from_str(&address) {
                     response.headers_mut().insert(header::LOCATION, value);
@@ -152,6 +163,13 @@ impl OpenApi {
         self.current.store(fresh.clone());
         fresh
     }
+}
+
+/// A response without a body.
+fn bare(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = status;
+    response
 }
 
 fn only_get(context: &RequestContext<'_>) -> Result<(), ApiError> {

@@ -45,9 +45,11 @@ impl Service {
         let path = context.info.path.as_str();
         let trimmed = path.trim_end_matches('/');
         match trimmed {
-            "/metrics" => return Ok(self.numbers(context)),
+            "/metrics" if path == trimmed => return Ok(self.numbers(context)),
             "/metrics/slis" if self.gates.slis => return Ok(self.sli_metrics(context)),
-            "/openapi/v2" => return self.discovery.openapi.v2(&self.api, &self.aggregation, context),
+            "/openapi/v2" if path == trimmed => {
+                return self.discovery.openapi.v2(&self.api, &self.aggregation, context);
+            }
             CONFIGURATION_PATH | KEYS_PATH => return self.issuer_documents(context, trimmed),
             _ => {}
         }
@@ -60,13 +62,11 @@ impl Service {
             let details = context.info.query.flag("includeRequestDetails");
             return Ok(fairness.debug_page(page, details).map_or_else(not_found, |page| text(200, page)));
         }
-        if let Some(rest) = trimmed.strip_prefix("/openapi/v3").filter(|_| self.gates.openapi_v3) {
-            return self.discovery.openapi.v3(
-                &self.api,
-                &self.aggregation,
-                context,
-                rest.trim_start_matches('/'),
-            );
+        if let Some(rest) = path.strip_prefix("/openapi/v3").filter(|_| self.gates.openapi_v3)
+            && (rest.is_empty() || rest.starts_with('/'))
+        {
+            let document = rest.strip_prefix('/');
+            return self.discovery.openapi.v3(&self.api, &self.aggregation, context, document);
         }
         if let Some(aggregated) = self.aggregated_discovery(context, trimmed) {
             return aggregated;
@@ -78,18 +78,16 @@ impl Service {
         };
         match document {
             Some((json, hash)) => {
-                // as upstream distinguishes them
-                let groups = trimmed.starts_with("/apis") && trimmed.matches('/').count() < 3;
-                let head =
-                    context.info.method == Method::HEAD && (groups || matches!(trimmed, "" | "/index.html"));
-                if !head && context.info.method != Method::GET {
+                let route = self.has_route(trimmed);
+                let is_read = context.info.method == Method::GET;
+                if !is_read && (route || context.info.method != Method::HEAD) {
                     return Err(ApiError::method_not_allowed());
                 }
                 let names = &self.api.names;
                 let format = match trimmed {
                     "/version" => ResponseFormat::of_plain(context)?.indented().unrecorded(),
                     "" | "/index.html" => ResponseFormat::of_page(context).indented().unrecorded(),
-                    _ => ResponseFormat::of_document(context, names)?,
+                    _ => ResponseFormat::of_document(context, names, route)?,
                 };
                 let response = responses::document(200, json.clone(), document_type(&json), &format, names);
                 Ok(match hash {
@@ -98,7 +96,9 @@ impl Service {
                     None => response,
                 })
             }
-            None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
+            None if trimmed.starts_with("/api/") || self.is_below_route(trimmed) => {
+                Err(ApiError::no_such_path())
+            }
             // an unknown version of a known group
             None if trimmed.strip_prefix("/apis/").is_some_and(|rest| {
                 rest.split_once('/').is_some_and(|(group, _)| {
@@ -111,6 +111,25 @@ impl Service {
             }
             None => Ok(not_found()),
         }
+    }
+
+    /// Whether the document at a path has a route of its own, which knows its methods and media types. The index, the lists
+    /// of groups and versions, and the resources of custom versions are behind one handler for many paths.
+    fn has_route(&self, path: &str) -> bool {
+        let Some(group_version) = path.strip_prefix("/apis/") else {
+            return !matches!(path, "" | "/index.html" | "/apis");
+        };
+        match group_version.split_once('/') {
+            None => group_version == self.api.names.group("apiregistration"),
+            Some(_) => self.api.resources().of_version(group_version).any(|it| it.kind.kind_first),
+        }
+    }
+
+    /// Whether a path is below that of a document with a route of its own.
+    fn is_below_route(&self, path: &str) -> bool {
+        let issuer = self.discovery.issuer.as_ref().map(|_| [CONFIGURATION_PATH, KEYS_PATH]);
+        let mut routes = std::iter::once("/version").chain(issuer.into_iter().flatten());
+        routes.any(|route| path.strip_prefix(route).is_some_and(|rest| rest.starts_with('/')))
     }
 
     /// The metrics of the server.
@@ -135,7 +154,10 @@ impl Service {
         }
         let (json, media) = match path {
             KEYS_PATH => (issuer.keys.clone(), "application/jwk-set+json"),
-            _ => (issuer.configuration.clone(), "application/json"),
+            _ => {
+                ResponseFormat::of_plain(context)?;
+                (issuer.configuration.clone(), "application/json")
+            }
         };
         let mut response = Response::new(Body::full(json));
         let headers = response.headers_mut();

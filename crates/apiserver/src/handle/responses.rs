@@ -56,9 +56,10 @@ impl ResponseFormat {
         if json.starts_with(status::HEAD) { record.record_status(json) } else { record.record_response(json) }
     }
 
-    /// For a document that is neither an object nor a list.
-    pub fn of_document(context: &RequestContext<'_>, names: &Names) -> Result<Self, ApiError> {
-        let offer = Offer { transforms: false, tables: false, stream: false, protobuf: true, route: true };
+    /// For a document that is neither an object nor a list; `route`: whether unknown media types are refused before
+    /// negotiation.
+    pub fn of_document(context: &RequestContext<'_>, names: &Names, route: bool) -> Result<Self, ApiError> {
+        let offer = Offer { transforms: false, tables: false, stream: false, protobuf: true, route };
         Ok(Self::with(context, Output::parse(context.header(header::ACCEPT), names, offer)?))
     }
 

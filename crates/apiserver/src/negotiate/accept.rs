@@ -96,6 +96,22 @@ pub(crate) fn prefers_aggregated(accept: Option<&str>, names: &Names) -> Option<
     clauses.iter().find_map(encoding).flatten()
 }
 
+/// Whether a client accepts one of the media types, or any.
+pub(crate) fn accepts_any(accept: Option<&str>, available: &[&str]) -> bool {
+    let Some(accept) = accept.filter(|text| !text.trim().is_empty()) else { return true };
+    let fits = |part: &str, of: &str| part == "*" || part == of;
+    let matches = |clause: &Clause<'_>, media: &str| {
+        let ((kind, part), (of, subtype)) = (halves(clause.media), halves(media));
+        fits(kind, of) && fits(part, subtype)
+    };
+    accept.split(',').map(Clause::parse).any(|clause| available.iter().any(|media| matches(&clause, media)))
+}
+
+/// Type and subtype; a bare `*` is both.
+fn halves(media: &str) -> (&str, &str) {
+    media.split_once('/').unwrap_or((media, if media == "*" { "*" } else { "" }))
+}
+
 struct Clause<'a> {
     media: &'a str,
     weight: f32,
@@ -206,6 +222,20 @@ mod tests {
         {
             assert_eq!(parse_custom(refused), Err(accepted.to_owned()), "{refused}");
         }
+    }
+
+    #[test]
+    fn wildcards_stand_for_types_and_subtypes() {
+        let accepts = |accept| accepts_any(Some(accept), &["application/json", "text/x"]);
+        for accept in
+            ["", "*", "*/*", "application/*", "*/json", "image/png, application/json;q=0.1", "text/*"]
+        {
+            assert!(accepts(accept), "{accept}");
+        }
+        for accept in ["text/plain", "image/*", "APPLICATION/JSON", "application", "application/yaml"] {
+            assert!(!accepts(accept), "{accept}");
+        }
+        assert!(accepts_any(None, &["application/json"]));
     }
 
     #[test]

@@ -7,8 +7,8 @@ mod revalidate;
 pub(crate) mod status;
 pub mod table;
 
-pub(crate) use accept::prefers_aggregated;
 pub use accept::{Form, Offer, Output, Transform};
+pub(crate) use accept::{accepts_any, prefers_aggregated};
 pub use compress::{MIN_BYTES, accepts_gzip, gzip};
 pub use pretty::{Indenter, is_pretty_requested, pretty};
 pub use revalidate::with_etag;
