@@ -54,7 +54,6 @@ impl Service {
                 }
             },
         };
-        check_segment(path.name)?;
         if context.info.method == Method::HEAD && resource.kind.kind_first && !path.is_proxy() {
             return Err(ApiError::method_not_allowed());
         }
@@ -63,7 +62,7 @@ impl Service {
                 if context.info.verb == "deletecollection" { "delete_collection" } else { context.info.verb };
             self.metrics.requests.body(&resource, verb, context.body.len());
         }
-        let result = self.verb(context, &path).await;
+        let result = self.verb(context, &path).await.map_err(|why| named_error(path.name, why));
         let Some(deprecated) = deprecation::warning(&resource, &self.api.names, self.release) else {
             return result;
         };
@@ -308,6 +307,7 @@ impl Service {
             DeleteOptions::parse(&context.info.query, &self.delete_body(context)?, &self.api.names)?;
         let (resource, name) = (path.resource, path.name);
         let deleted = self.api.delete(resource, path.namespace, name, &options, &requester(context)).await;
+        let deleted = deleted.map_err(|why| named_error(name, why));
         let result =
             deleted.and_then(|deleted| self.delete_response(context, path, &options, &format, deleted));
         Ok(self.warn_of_orphans(context, resource, &options, result))
@@ -394,6 +394,14 @@ impl Service {
 }
 
 /// Refuses to change an object without a name in the path.
+/// The error of a request for an object. A name that cannot be a path segment is reported where the object is looked for,
+/// behind the errors of the request itself.
+fn named_error(name: &str, error: ApiError) -> ApiError {
+    let is_of_options = error.details.as_ref().is_some_and(|it| it.kind.ends_with("Options"));
+    let is_of_object = matches!(error.code, 404 | 409 | 422) && !is_of_options;
+    check_segment(name).err().filter(|_| is_of_object).unwrap_or(error)
+}
+
 fn check_named(path: &ResourcePath<'_>) -> Result<(), ApiError> {
     match path.name {
         "" => Err(ApiError::bad_request("name must be provided")),
