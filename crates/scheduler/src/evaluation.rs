@@ -206,7 +206,10 @@ impl Evaluation<'_> {
             Plugin::VolumeRestrictions if self.profile.features.read_write_once_pod => {
                 volume_restrictions::pre_filter(pod, snapshot)?;
             }
-            Plugin::VolumeBinding => state.volumes = volume_binding::pre_filter(pod, &snapshot.storage)?,
+            Plugin::VolumeBinding => {
+                let features = self.profile.features;
+                state.volumes = volume_binding::pre_filter(pod, &snapshot.storage, features)?;
+            }
             Plugin::PodTopologySpread => {
                 let settings = &self.profile.spread;
                 state.spread =
@@ -308,7 +311,7 @@ impl Evaluation<'_> {
             Plugin::NodeVolumeLimits => {
                 node_volume_limits::filter_csi(self.profile.features, pod, storage, node)
             }
-            Plugin::VolumeBinding => volume_binding::filter(&state.volumes, node),
+            Plugin::VolumeBinding => volume_binding::filter(&state.volumes, node, storage),
             Plugin::VolumeZone => volume_zone::filter(pod, storage, node),
             Plugin::DynamicResources => dynamic_resources::filter(&state.resources, pod, node),
             Plugin::PodTopologySpread => pod_topology_spread::filter(&state.spread, topology, node.slot),
@@ -412,7 +415,10 @@ impl Evaluation<'_> {
     /// The volumes for the pod on a node.
     pub fn volumes(&self, state: &CycleState, node: &NodeInfo) -> volume_binding::PodVolumes {
         match self.plugins().reserve.contains(&Plugin::VolumeBinding) {
-            true => volume_binding::find_volumes(&state.volumes, node).unwrap_or_default(),
+            true => {
+                let storage = &self.snapshot.storage;
+                volume_binding::find_volumes(&state.volumes, node, storage).unwrap_or_default()
+            }
             false => volume_binding::PodVolumes::default(),
         }
     }

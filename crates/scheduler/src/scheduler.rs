@@ -100,6 +100,7 @@ pub struct Scheduler {
     queue: SchedulingQueue<Arc<PodInfo>>,
     cycle: Cycle,
     profiles: HashMap<String, CompiledProfile>,
+    pub features: Features,
     /// The newest versions of pods without a node, by uid.
     pending: HashMap<String, Arc<PodInfo>>,
     /// Nodes that are left out, with the reason.
@@ -122,6 +123,7 @@ impl Scheduler {
             queue: SchedulingQueue::new(options),
             cycle: Cycle::new(world, percentage),
             profiles: profiles.into_iter().map(by_name).collect(),
+            features,
             pending: HashMap::new(),
             skipped_nodes: HashMap::new(),
         }

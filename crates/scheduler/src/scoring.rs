@@ -122,7 +122,7 @@ impl Evaluation<'_> {
             return None;
         }
         let score = |node: &&NodeInfo| {
-            let volumes = volume_binding::find_volumes(&state.volumes, node);
+            let volumes = volume_binding::find_volumes(&state.volumes, node, &self.snapshot.storage);
             volumes.map_or(0, |volumes| volume_capacity::score(shape, &volumes))
         };
         Some(self.infos(nodes).iter().map(score).collect())

@@ -172,6 +172,6 @@ impl Driver {
     async fn are_volumes_bound(&self, written: &WrittenVolumes, node: &str) -> Result<bool, String> {
         let scheduler = self.lock().await;
         let node = scheduler.snapshot.node(node).ok_or_else(|| format!("node {node:?} not found"))?;
-        check_bindings(written, &scheduler.snapshot.storage, node)
+        check_bindings(written, &scheduler.snapshot.storage, node, scheduler.features)
     }
 }

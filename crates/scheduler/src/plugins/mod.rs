@@ -15,6 +15,7 @@ pub mod normalize;
 pub mod pod_topology_spread;
 pub mod selector_spread;
 pub mod taint_toleration;
+pub mod volume_affinity;
 pub mod volume_binding;
 pub mod volume_capacity;
 pub mod volume_restrictions;

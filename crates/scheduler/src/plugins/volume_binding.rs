@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use api::Quantity;
 use api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
-use api::node_selector::NodeMatcher;
 use api::storage::v1::StorageClass;
 use names::labels::{BIND_COMPLETED, BOUND_BY_CONTROLLER, NO_PROVISIONER, SELECTED_NODE};
 
-use crate::framework::{Code, FilterResult, Reason, Reasons, Rejection};
+use crate::framework::{Code, Features, FilterResult, Reason, Reasons, Rejection};
 use crate::node_info::NodeInfo;
+use crate::plugins::volume_affinity::VolumeAffinity;
 use crate::plugins::volumes::{WAIT_FOR_FIRST_CONSUMER, check_owner, claim_class, volume_class};
 use crate::pod_info::PodInfo;
 use crate::selector::{LabelMatcher, Labels};
@@ -23,24 +23,18 @@ const BIND_CONFLICT: &str = "node(s) didn't find available persistent volumes to
 const NOT_ENOUGH_SPACE: &str = "node(s) did not have enough free storage";
 const VOLUME_MISSING: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 
-/// A volume with its parsed node affinity.
+/// A volume that a claim could be bound to, with its parsed node affinity.
 #[derive(Debug, Clone)]
 struct Candidate {
     volume: Arc<PersistentVolume>,
-    nodes: Option<NodeMatcher>,
+    affinity: VolumeAffinity,
     /// The volume names the claim already.
     is_reserved: bool,
 }
 
 impl Candidate {
     fn new(volume: &Arc<PersistentVolume>, is_reserved: bool) -> Self {
-        let affinity = volume.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
-        let nodes = affinity.map(|selector| NodeMatcher::new(selector));
-        Candidate { volume: Arc::clone(volume), nodes, is_reserved }
-    }
-
-    fn is_reachable(&self, node: &NodeInfo) -> bool {
-        self.nodes.as_ref().is_none_or(|nodes| nodes.matches("", node.labels()))
+        Candidate { volume: Arc::clone(volume), affinity: VolumeAffinity::declared(volume), is_reserved }
     }
 }
 
@@ -58,8 +52,8 @@ struct Waiting {
 
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    /// `None` for a claim whose volume does not exist.
-    bound: Vec<Option<Candidate>>,
+    /// The volumes of bound claims; `None` for one that does not exist.
+    bound: Vec<Option<VolumeAffinity>>,
     /// The smallest claims first.
     waiting: Vec<Waiting>,
 }
@@ -125,7 +119,7 @@ fn reserve(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Persiste
     reserved
 }
 
-pub fn pre_filter(pod: &PodInfo, storage: &Storage) -> Result<State, Rejection> {
+pub fn pre_filter(pod: &PodInfo, storage: &Storage, features: Features) -> Result<State, Rejection> {
     let reject = Rejection::unresolvable_with;
     let mut mounted_claims = Vec::new();
     for mounted in pod.claims() {
@@ -153,16 +147,20 @@ pub fn pre_filter(pod: &PodInfo, storage: &Storage) -> Result<State, Rejection> 
         }
         mounted_claims.push(storage.claims.get(&key).unwrap_or(claim));
     }
-    sort_claims(mounted_claims, storage)
+    sort_claims(mounted_claims, storage, features)
 }
 
-fn sort_claims(claims: Vec<&Arc<PersistentVolumeClaim>>, storage: &Storage) -> Result<State, Rejection> {
+fn sort_claims(
+    claims: Vec<&Arc<PersistentVolumeClaim>>,
+    storage: &Storage,
+    features: Features,
+) -> Result<State, Rejection> {
     let mut state = State::default();
     let mut unbound_immediate = false;
     for claim in claims {
         if is_fully_bound(claim) {
             let volume = storage.volumes.get(&claim.spec.volume_name);
-            state.bound.push(volume.map(|volume| Candidate::new(volume, true)));
+            state.bound.push(volume.map(|volume| VolumeAffinity::new(volume, features)));
         } else if waits_for_consumer(claim, storage)? && claim.spec.volume_name.is_empty() {
             state.waiting.push(Waiting::new(claim, storage)?);
         } else {
@@ -316,26 +314,26 @@ fn matches_topologies(terms: &[TopologySelectorTerm], labels: &Labels) -> bool {
     terms.is_empty() || terms.iter().any(matches)
 }
 
-pub fn filter(state: &State, node: &NodeInfo) -> FilterResult {
+pub fn filter(state: &State, node: &NodeInfo, storage: &Storage) -> FilterResult {
     if state.bound.is_empty() && state.waiting.is_empty() {
         return Ok(());
     }
-    find_volumes(state, node).map(drop)
+    find_volumes(state, node, storage).map(drop)
 }
 
 /// The volumes for a pod on a node.
-pub fn find_volumes(state: &State, node: &NodeInfo) -> Result<PodVolumes, Rejection> {
+pub fn find_volumes(state: &State, node: &NodeInfo, storage: &Storage) -> Result<PodVolumes, Rejection> {
     let (mut conflict, mut missing) = (false, false);
-    for candidate in &state.bound {
-        match candidate {
+    for affinity in &state.bound {
+        match affinity {
             None => missing = true,
-            Some(candidate) if !candidate.is_reachable(node) => conflict = true,
+            Some(affinity) if !affinity.admits(node, storage).map_err(Rejection::error)? => conflict = true,
             Some(_) => continue,
         }
         break;
     }
     let mut volumes = PodVolumes::default();
-    let unbound = find_unbound(state, node, &mut volumes);
+    let unbound = find_unbound(state, node, storage, &mut volumes);
     let (no_volume, no_space) = match unbound {
         Ok(()) => (false, false),
         Err(Provision::Impossible) => (true, false),
@@ -356,7 +354,12 @@ pub fn find_volumes(state: &State, node: &NodeInfo) -> Result<PodVolumes, Reject
     }
 }
 
-fn find_unbound(state: &State, node: &NodeInfo, volumes: &mut PodVolumes) -> Result<(), Provision> {
+fn find_unbound(
+    state: &State,
+    node: &NodeInfo,
+    storage: &Storage,
+    volumes: &mut PodVolumes,
+) -> Result<(), Provision> {
     let elsewhere = |waiting: &Waiting| waiting.selected_node.as_ref().is_some_and(|it| it != node.name());
     if state.waiting.iter().any(elsewhere) {
         return Err(Provision::Impossible);
@@ -366,8 +369,9 @@ fn find_unbound(state: &State, node: &NodeInfo, volumes: &mut PodVolumes) -> Res
         let is_taken = |candidate: &Candidate| {
             volumes.bindings.iter().any(|(_, volume)| Arc::ptr_eq(volume, &candidate.volume))
         };
-        let free =
-            waiting.candidates.iter().find(|candidate| !is_taken(candidate) && candidate.is_reachable(node));
+        let is_reachable = |candidate: &Candidate| candidate.affinity.admits(node, storage) == Ok(true);
+        let mut candidates = waiting.candidates.iter();
+        let free = candidates.find(|candidate| !is_taken(candidate) && is_reachable(candidate));
         match free {
             Some(candidate) => {
                 volumes.bindings.push((Arc::clone(&waiting.claim), Arc::clone(&candidate.volume)));
@@ -390,7 +394,21 @@ pub struct WrittenVolumes {
 }
 
 /// Whether all volumes of a pod on a node are bound. An error ends the wait: the pod must be scheduled anew.
-pub fn check_bindings(written: &WrittenVolumes, storage: &Storage, node: &NodeInfo) -> Result<bool, String> {
+pub fn check_bindings(
+    written: &WrittenVolumes,
+    storage: &Storage,
+    node: &NodeInfo,
+    features: Features,
+) -> Result<bool, String> {
+    let check_reachable =
+        |volume: &PersistentVolume| match VolumeAffinity::new(volume, features).admits(node, storage)? {
+            true => Ok(()),
+            false => Err(format!(
+                "pv {:?} node affinity doesn't match node {:?}: no matching NodeSelectorTerms",
+                volume.metadata.name,
+                node.name()
+            )),
+        };
     let is_older =
         |seen: &str, written: &str| seen.parse::<u64>().unwrap_or(0) < written.parse::<u64>().unwrap_or(0);
     let find_claim = |claim: &PersistentVolumeClaim, what: &str| {
@@ -408,7 +426,7 @@ pub fn check_bindings(written: &WrittenVolumes, storage: &Storage, node: &NodeIn
         if is_older(&seen.metadata.resource_version, &volume.metadata.resource_version) {
             return Ok(false);
         }
-        check_reachable(seen, node)?;
+        check_reachable(seen)?;
         if seen.spec.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty()) {
             return Err(format!("ClaimRef got reset for pv {name:?}"));
         }
@@ -430,24 +448,13 @@ pub fn check_bindings(written: &WrittenVolumes, storage: &Storage, node: &NodeIn
         }
         if !seen.spec.volume_name.is_empty() {
             let Some(volume) = storage.volumes.get_api(&seen.spec.volume_name) else { return Ok(false) };
-            check_reachable(volume, node)?;
+            check_reachable(volume)?;
         }
         if !is_fully_bound(seen) {
             return Ok(false);
         }
     }
     Ok(true)
-}
-
-fn check_reachable(volume: &Arc<PersistentVolume>, node: &NodeInfo) -> Result<(), String> {
-    match Candidate::new(volume, true).is_reachable(node) {
-        true => Ok(()),
-        false => Err(format!(
-            "pv {:?} node affinity doesn't match node {:?}: no matching NodeSelectorTerms",
-            volume.metadata.name,
-            node.name()
-        )),
-    }
 }
 
 #[cfg(test)]
@@ -497,16 +504,16 @@ mod tests {
     fn the_smallest_reachable_volume_is_chosen() {
         let mut storage = storage(NO_PROVISIONER);
         storage.claims.set(claim(CLAIM));
-        let state = pre_filter(&pod(), &storage).unwrap();
+        let state = pre_filter(&pod(), &storage, Features::default()).unwrap();
         let chosen = |zone: &str| {
-            let volumes = find_volumes(&state, &node(zone)).unwrap();
+            let volumes = find_volumes(&state, &node(zone), &storage).unwrap();
             volumes.bindings.iter().map(|(_, volume)| volume.metadata.name.clone()).collect::<Vec<_>>()
         };
         assert_eq!((chosen("a"), chosen("b")), (vec!["big".to_owned()], vec!["small-b".to_owned()]));
-        find_volumes(&state, &node("a")).unwrap().assume(&mut storage, "n");
-        let state = pre_filter(&pod(), &storage).unwrap();
+        find_volumes(&state, &node("a"), &storage).unwrap().assume(&mut storage, "n");
+        let state = pre_filter(&pod(), &storage, Features::default()).unwrap();
         // a volume that names the claim is the only one
-        assert_eq!(find_volumes(&state, &node("b")).unwrap().bindings[0].1.metadata.name, "big");
+        assert_eq!(find_volumes(&state, &node("b"), &storage).unwrap().bindings[0].1.metadata.name, "big");
         storage.volumes.restore("big");
         assert!(storage.volumes.get("big").unwrap().spec.claim_ref.is_none());
     }
@@ -515,22 +522,64 @@ mod tests {
     fn a_wait_ends_when_the_volume_controller_is_done() {
         let mut storage = storage("p");
         storage.claims.set(claim(CLAIM));
-        let volumes = find_volumes(&pre_filter(&pod(), &storage).unwrap(), &node("a")).unwrap();
+        let volumes =
+            find_volumes(&pre_filter(&pod(), &storage, Features::default()).unwrap(), &node("a"), &storage)
+                .unwrap();
         let (mut written, _) = volumes.decide("n");
         let mut written = written.remove(0);
         written.metadata.resource_version = "6".into();
         let written = Arc::new(written);
         let waiting =
             WrittenVolumes { bindings: vec![(claim(CLAIM), Arc::clone(&written))], provisions: Vec::new() };
-        assert_eq!(check_bindings(&waiting, &storage, &node("a")), Ok(false));
+        assert_eq!(check_bindings(&waiting, &storage, &node("a"), Features::default()), Ok(false));
         storage.volumes.set(written);
-        assert_eq!(check_bindings(&waiting, &storage, &node("a")), Ok(false));
+        assert_eq!(check_bindings(&waiting, &storage, &node("a"), Features::default()), Ok(false));
         let bound =
             CLAIM.replace("\"3\"", "\"7\",\"annotations\":{\"pv.kubernetes.io/bind-completed\":\"yes\"}");
         storage.claims.set(claim(&bound.replace("\"spec\":{", "\"spec\":{\"volumeName\":\"big\",")));
-        assert_eq!(check_bindings(&waiting, &storage, &node("a")), Ok(true));
+        assert_eq!(check_bindings(&waiting, &storage, &node("a"), Features::default()), Ok(true));
         storage.volumes.remove("big");
-        let missing = check_bindings(&waiting, &storage, &node("a")).unwrap_err();
+        let missing = check_bindings(&waiting, &storage, &node("a"), Features::default()).unwrap_err();
         assert_eq!(missing, "failed to check binding: could not find v1.PersistentVolume \"big\"");
+    }
+
+    #[test]
+    fn volumes_of_migrated_plugins_are_where_their_drivers_say() {
+        const ZONE: &str = "topology.kubernetes.io/zone";
+        let bound = CLAIM
+            .replace(r#""uid":"u","#, r#""uid":"u","annotations":{"pv.kubernetes.io/bind-completed":"yes"},"#)
+            .replace(r#""storageClassName":"slow","#, r#""storageClassName":"slow","volumeName":"disk","#);
+        let mut storage = storage(NO_PROVISIONER);
+        storage.claims.set(claim(&bound));
+        let disk = |id: &str| {
+            let affinity = format!(
+                r#","awsElasticBlockStore":{{"volumeID":"{id}"}},"nodeAffinity":{{"required":{{"nodeSelectorTerms":[
+                {{"matchExpressions":[{{"key":"{ZONE}","operator":"In","values":["a"]}}]}}]}}}}"#
+            );
+            volume("disk", "2Gi", &affinity)
+        };
+        storage.volumes.set(disk("vol-1"));
+        let node = |label: &str| {
+            let json = format!(r#"{{"metadata":{{"name":"n","labels":{{"{label}":"a"}}}}}}"#);
+            NodeInfo::new(Arc::new(from_json(json.as_bytes()).unwrap()), 0)
+        };
+        let (own, of_driver) = (node(ZONE), node("topology.ebs.csi.aws.com/zone"));
+        let reaches = |storage: &Storage, node: &NodeInfo| {
+            let state = pre_filter(&pod(), storage, Features::default()).unwrap();
+            filter(&state, node, storage).is_ok()
+        };
+        assert!(reaches(&storage, &own) && !reaches(&storage, &of_driver));
+        let csi_node = r#"{"metadata":{"name":"n","annotations":{
+            "storage.alpha.kubernetes.io/migrated-plugins":"kubernetes.io/gce-pd,kubernetes.io/aws-ebs"}}}"#;
+        storage.csi_nodes.insert("n".into(), Arc::new(from_json(csi_node.as_bytes()).unwrap()));
+        assert!(!reaches(&storage, &own) && reaches(&storage, &of_driver));
+        // a volume that has no form for the driver is an error there
+        storage.volumes.remove("disk");
+        storage.volumes.set(disk("aws://a/b/c"));
+        let state = pre_filter(&pod(), &storage, Features::default()).unwrap();
+        let error = filter(&state, &own, &storage).unwrap_err();
+        assert_eq!(error.code, Code::Error);
+        storage.csi_nodes.clear();
+        assert!(reaches(&storage, &own));
     }
 }

@@ -43,14 +43,24 @@ pub fn check_owner(pod: &PodInfo, claim: &PersistentVolumeClaim) -> Result<(), S
 /// Whether limits of a CSI driver count the volumes of an in-tree plugin on a node. As with upstream, those of some plugins
 /// never count, and those of Cinder on every node with a CSINode.
 pub fn is_migrated(csi_node: Option<&CSINode>, plugin: InTreePlugin, features: Features) -> bool {
-    let Some(csi_node) = csi_node else { return false };
-    let may_count = match plugin {
-        InTreePlugin::Cinder => return true,
-        InTreePlugin::AwsEbs | InTreePlugin::AzureDisk | InTreePlugin::GcePd => true,
+    match plugin {
+        InTreePlugin::Cinder => csi_node.is_some(),
+        _ => may_be_migrated(plugin, features) && lists_migrated(csi_node, plugin),
+    }
+}
+
+/// Whether the scheduler regards a CSI driver as a replacement of an in-tree plugin.
+pub fn may_be_migrated(plugin: InTreePlugin, features: Features) -> bool {
+    match plugin {
+        InTreePlugin::AwsEbs | InTreePlugin::AzureDisk | InTreePlugin::Cinder | InTreePlugin::GcePd => true,
         InTreePlugin::Portworx => features.csi_migration_portworx,
         InTreePlugin::Rbd => features.csi_migration_rbd,
         InTreePlugin::AzureFile | InTreePlugin::Vsphere => false,
-    };
-    let listed = csi_node.metadata.annotations.get(MIGRATED_PLUGINS);
-    may_count && listed.is_some_and(|plugins| plugins.split(',').any(|one| one == plugin.name()))
+    }
+}
+
+/// Whether a node lists an in-tree plugin among those whose volumes a CSI driver serves.
+pub fn lists_migrated(csi_node: Option<&CSINode>, plugin: InTreePlugin) -> bool {
+    let listed = csi_node.and_then(|it| it.metadata.annotations.get(MIGRATED_PLUGINS));
+    listed.is_some_and(|plugins| plugins.split(',').any(|one| one == plugin.name()))
 }

@@ -423,7 +423,7 @@ impl Cluster {
     fn await_volumes(&mut self, binding: Box<Binding>, written: WrittenVolumes, until: Duration) {
         let snapshot = &self.scheduler.snapshot;
         let is_bound = match snapshot.node(&binding.placement.node) {
-            Some(node) => check_bindings(&written, &snapshot.storage, node),
+            Some(node) => check_bindings(&written, &snapshot.storage, node, self.features),
             None => Err("node not found".to_owned()),
         };
         match is_bound {
