@@ -14,6 +14,8 @@
 //! | [`discovery`] | the resources that the server has |
 //! | [`events`] | the recorder of events, with correlation |
 //! | [`leader`] | leader election by a lease |
+//! | [`csi_translation`], [`flex_volume`] | in-tree volumes for their CSI drivers, and programs of FlexVolume drivers |
+//! | [`claim_expansion`] | the status of a claim whose volume grows |
 //! | [`metrics`] | metrics of queues, requests and leases |
 //!
 //! Invariants: one worker at a time reconciles a key; a failure is retried with backoff; requests to a server
@@ -58,6 +60,7 @@
 //! ```
 
 pub mod backoff;
+pub mod claim_expansion;
 mod client;
 pub mod csi_translation;
 pub mod discovery;

@@ -239,7 +239,10 @@ pub const CONTROLLERS: &[Controller] = &[
         name: "persistentvolume-expander",
         on: |_| true,
         account: "expand-controller",
-        start: |context, _| Box::pin(persistentvolume_expander::run(context)),
+        start: |context, options| {
+            let flex_directory = options.attach_detach.flex_directory.clone();
+            Box::pin(persistentvolume_expander::run(context, flex_directory))
+        },
     },
     Controller {
         name: "podgc",

@@ -388,8 +388,106 @@ async fn expansion_is_left_to_external_resizers() {
         until("the resizer", &claims(&managed), |all| all["old"].annotations().contains_key(RESIZER)).await;
     assert_eq!(all["old"].annotations()[RESIZER], "pd.csi.storage.gke.io");
     let events: Api<Event> = Api::default_namespaced(managed.client());
-    let waiting = "didn't find a plugin capable of expanding the volume; \
-                   waiting for an external controller to process this PVC";
+    let waiting = "Ignoring the PVC: didn't find a plugin capable of expanding the volume; \
+                   waiting for an external controller to process this PVC.";
     until("the event", &events, |all| all.values().any(|it| it.message.as_deref() == Some(waiting))).await;
     assert!(!claims(&managed).get("c").await.unwrap().annotations().contains_key(RESIZER));
+}
+
+/// A FlexVolume driver that records how volumes grow; a file makes it fail.
+const FLEX_DRIVER: &str = r#"#!/bin/sh
+dir=$(dirname "$0")
+case "$1" in
+init) echo "{\"status\":\"Success\",\"capabilities\":{\"requiresFSResize\":$(cat "$dir/resizes")}}";;
+expandvolume) echo "$3 $4 $5" >> "$dir/calls"
+    [ -e "$dir/fail" ] && echo '{"status":"Failure","message":"full"}' && exit 1
+    echo '{"status":"Success"}';;
+*) echo '{"status":"Not supported"}'; exit 1;;
+esac
+"#;
+
+#[tokio::test]
+async fn programs_of_flex_volume_drivers_make_volumes_larger() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("v~d");
+    std::fs::create_dir(&folder).unwrap();
+    let write = r#"printf %s "$1" > "$2" && chmod 755 "$2""#;
+    let mut shell = std::process::Command::new("sh");
+    assert!(shell.args(["-c", write, "sh", FLEX_DRIVER]).arg(folder.join("d")).status().unwrap().success());
+    std::fs::write(folder.join("resizes"), "true").unwrap();
+    std::fs::write(folder.join("fail"), "").unwrap();
+    let controllers = ["persistentvolume-binder", "persistentvolume-expander"].map(str::to_owned).to_vec();
+    let mut options = registry::Options { controllers, ..Default::default() };
+    options.attach_detach.flex_directory = Some(dir.path().to_owned());
+    let managed = ManagedCluster::with(Options::default(), options).await;
+    class(&managed, "a", "example.com/p", json!({"allowVolumeExpansion": true})).await;
+    for (name, driver) in [("own", "v/d"), ("other", "v/absent")] {
+        let claim_ref = json!({"namespace": "default", "name": name});
+        let spec = json!({"csi": null, "flexVolume": {"driver": driver}, "claimRef": claim_ref});
+        volume(&managed, name, "1Gi", json!({}), spec).await;
+        claim(&managed, name, json!({})).await;
+        bound(&managed, name).await;
+    }
+    let grow = async |name: &str, size: &str| {
+        let larger = json!({"spec": {"resources": {"requests": {"storage": size}}}});
+        claims(&managed).patch(name, &PatchParams::default(), &Patch::Merge(larger)).await.unwrap();
+    };
+    let step = |claim: &PersistentVolumeClaim| {
+        let conditions = claim.status.as_ref().and_then(|it| it.conditions.clone()).unwrap_or_default();
+        conditions.into_iter().map(|it| it.type_).collect::<Vec<_>>()
+    };
+    let capacity = |claim: &PersistentVolumeClaim| {
+        let status = claim.status.as_ref().and_then(|it| it.capacity.clone()).unwrap_or_default();
+        status.get("storage").map(|it| it.0.clone())
+    };
+    const PREVIOUS: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
+    const RESIZER: &str = "volume.kubernetes.io/storage-resizer";
+    let size_of = async |name: &str| {
+        let volume = volumes(&managed).get(name).await.unwrap();
+        let size = volume.spec.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0.clone();
+        (size, volume.annotations().get(PREVIOUS).cloned())
+    };
+
+    // a failure is reported, and repeated
+    grow("own", "2Gi").await;
+    let events: Api<Event> = Api::default_namespaced(managed.client());
+    let failed = "error expanding volume \"default/own\" of plugin \"v/d\": expandvolume command failed, \
+                  status: Failure, reason: full";
+    until("the failure", &events, |all| all.values().any(|it| it.message.as_deref() == Some(failed))).await;
+    let claim = claims(&managed).get("own").await.unwrap();
+    assert_eq!((step(&claim), capacity(&claim).as_deref()), (vec!["Resizing".to_owned()], Some("1Gi")));
+    assert_eq!(claim.annotations()[RESIZER], "v/d");
+    std::fs::remove_file(folder.join("fail")).unwrap();
+
+    // the agent of a pod does the rest; drivers without a program here have nothing else to do
+    grow("other", "2Gi").await;
+    for name in ["own", "other"] {
+        let is_pending =
+            |all: &BTreeMap<String, PersistentVolumeClaim>| step(&all[name]) == ["FileSystemResizePending"];
+        let all = until("the pending resize", &claims(&managed), is_pending).await;
+        assert_eq!(capacity(&all[name]).as_deref(), Some("1Gi"));
+        assert_eq!(size_of(name).await, ("2Gi".to_owned(), Some("1Gi".to_owned())));
+    }
+    let gibibyte = 1u64 << 30;
+    let calls = std::fs::read_to_string(folder.join("calls")).unwrap();
+    let expected = format!("v/d/mounts/own {} {gibibyte}", 2 * gibibyte);
+    assert!(calls.lines().count() >= 2 && calls.lines().all(|it| it == expected), "{calls}");
+    let status = json!({"status": {"capacity": {"storage": "2Gi"}, "conditions": []}});
+    claims(&managed).patch_status("own", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    until("the annotation's end", &volumes(&managed), |all| !all["own"].annotations().contains_key(PREVIOUS))
+        .await;
+
+    // a program whose volumes have no file system of their own
+    let again = r#"printf false > "$2" && sleep 0.01 && touch "$1""#;
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", again, "sh"]).args([folder.join("d"), folder.join("resizes")]);
+    assert!(shell.status().unwrap().success());
+    grow("own", "3Gi").await;
+    until("the size", &claims(&managed), |all| {
+        capacity(&all["own"]).as_deref() == Some("3Gi") && step(&all["own"]).is_empty()
+    })
+    .await;
+    assert_eq!(size_of("own").await, ("3Gi".to_owned(), None));
+    let done = "ExpandVolume succeeded for volume default/own";
+    until("the event", &events, |all| all.values().any(|it| it.message.as_deref() == Some(done))).await;
 }

@@ -38,6 +38,8 @@ pub struct DriverCapabilities {
     pub takes_labels: bool,
     /// Whether the agent measures its volumes.
     pub has_metrics: bool,
+    /// Whether the file system on a volume that has grown must grow, too.
+    pub resizes_filesystem: bool,
 }
 
 /// A successful answer.
@@ -64,6 +66,7 @@ impl DriverAnswer {
             takes_group: can("fsGroup", true),
             takes_labels: can("selinuxRelabel", true),
             has_metrics: can("supportsMetrics", false),
+            resizes_filesystem: can("requiresFSResize", true),
         }
     }
 }
@@ -136,6 +139,19 @@ impl FlexDrivers {
     /// Detaches a volume from a node.
     pub async fn detach(&self, driver: &str, volume: &str, node: &str) -> Result<(), CallError> {
         match self.call(driver, &["detach", volume, node]).await {
+            Ok(_) | Err(CallError::NotSupported) => Ok(()),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Makes a volume larger; sizes are in bytes. A program that cannot do it has nothing to do.
+    pub async fn expand(&self, source: &FlexSource, to: i64, from: i64) -> Result<(), CallError> {
+        let options = source.options(Default::default()).map_err(CallError::Failed)?;
+        // where devices are mounted, below a directory that a controller does not have
+        let directory = format!("{}/mounts/{}", source.driver, source.name);
+        let sizes = [to, from].map(|it| it.to_string());
+        let arguments = ["expandvolume", &options, &directory, &sizes[0], &sizes[1]];
+        match self.call(&source.driver, &arguments).await {
             Ok(_) | Err(CallError::NotSupported) => Ok(()),
             Err(why) => Err(why),
         }

@@ -5,9 +5,11 @@
 //! <directory>/<vendor>~<driver>/<driver> getvolumename <options>
 //! <directory>/<vendor>~<driver>/<driver> attach <options> <node>              the attach/detach controller, or the agent
 //! <directory>/<vendor>~<driver>/<driver> isattached <options> <node>          the attach/detach controller
+//! <directory>/<vendor>~<driver>/<driver> expandvolume <options> <directory> <new size> <old size>     the expander
 //! <directory>/<vendor>~<driver>/<driver> waitforattach <device> <options>     the agent, as all that follow
 //! <directory>/<vendor>~<driver>/<driver> mountdevice <directory> <device> <options>
 //! <directory>/<vendor>~<driver>/<driver> mount <directory> <options>
+//! <directory>/<vendor>~<driver>/<driver> expandfs <options> <device> <directory> <new size> <old size>
 //! <directory>/<vendor>~<driver>/<driver> unmount <directory>
 //! <directory>/<vendor>~<driver>/<driver> unmountdevice <directory>
 //! <directory>/<vendor>~<driver>/<driver> detach <volume> <node>               who attached

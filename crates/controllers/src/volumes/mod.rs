@@ -35,6 +35,8 @@ pub struct AnnotationKeys {
     pub selected_node: String,
     /// On a claim whose volume is to grow: the resizer.
     pub resizer: String,
+    /// On a volume that is larger than the file system on it: the size that its claim had before.
+    pub previous_size: String,
 }
 
 impl AnnotationKeys {
@@ -52,6 +54,7 @@ impl AnnotationKeys {
             ],
             selected_node: under("volume", "selected-node"),
             resizer: under("volume", "storage-resizer"),
+            previous_size: under("volume.alpha", "pre-resize-capacity"),
         }
     }
 

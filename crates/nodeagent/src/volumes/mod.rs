@@ -8,6 +8,7 @@
 //! | [`empty_dir`], [`host_path`], [`claims`] | the other types |
 //! | [`csi`] | volumes of CSI drivers |
 //! | [`flex`] | volumes of FlexVolume drivers |
+//! | [`growth`] | volumes of either that grow |
 //! | [`attach_waiters`] | pods that wait for volumes of either to be attached |
 //! | [`ownership`] | `fsGroup` |
 //! | [`subpath`] | paths inside volumes |
@@ -19,6 +20,7 @@ pub mod claims;
 pub mod csi;
 pub mod empty_dir;
 pub mod flex;
+pub mod growth;
 pub mod host_path;
 pub mod mounts;
 pub mod ownership;

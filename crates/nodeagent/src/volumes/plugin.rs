@@ -159,14 +159,13 @@ fn plan_bound(
         let csi = CsiVolume::bound(&volume.name, persistent, claim, is_readonly);
         return csi.map(|it| PlannedVolume::Csi(Box::new(it))).ok_or_else(|| unsupported(&volume.name));
     }
+    if bound.volume.spec.volume_mode.as_deref() == Some("Block") {
+        return Err(unsupported(&bound.volume.metadata.name));
+    }
+    if let Some(it) = &bound.volume.spec.flex_volume {
+        return Ok(PlannedVolume::Flex(Box::new(FlexVolume::bound(pod, &volume.name, it, &bound))));
+    }
     let BoundVolume { volume: PersistentVolume { metadata, spec, .. }, is_readonly, .. } = bound;
-    if spec.volume_mode.as_deref() == Some("Block") {
-        return Err(unsupported(&metadata.name));
-    }
-    if let Some(it) = &spec.flex_volume {
-        let flex = FlexVolume::bound(pod, &volume.name, &metadata.name, it, is_readonly);
-        return Ok(PlannedVolume::Flex(Box::new(flex)));
-    }
     let step = match (spec.host_path, spec.local) {
         (Some(it), _) => {
             Step::HostPath { path: it.path.clone(), kind: it.type_.clone().unwrap_or_default(), is_readonly }

@@ -39,7 +39,7 @@ const MIN_RESYNC: Duration = Duration::from_secs(1);
 /// When a pod whose volumes wait for others is looked at, unless it is woken before.
 const WAIT_RETRY: Duration = Duration::from_secs(5);
 /// How often mounted volumes of drivers are looked at: they may have grown, or have to be published again.
-const CSI_PERIOD: Duration = Duration::from_secs(60);
+const DRIVER_PERIOD: Duration = Duration::from_secs(60);
 /// After how long without its volumes a pod gets an event about all of them.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(123);
 
@@ -91,10 +91,13 @@ struct PodVolumes {
     refresh_at: Option<Duration>,
     /// When files that follow a source were brought up to date.
     refreshed_at: Option<Duration>,
-    /// Volumes of drivers, and when they were looked at.
-    csi: BTreeSet<String>,
-    csi_checked_at: Option<Duration>,
+    /// Volumes of drivers and programs that may change while they are mounted, and when they were looked at.
+    watched: BTreeSet<String>,
+    checked_at: Option<Duration>,
 }
+
+/// The result of a program's mount, with events.
+type FlexOutcome = Result<(MountedVolume, Vec<Note>), MountError>;
 
 impl VolumeManager {
     /// `root` is the agent's directory.
@@ -183,17 +186,22 @@ impl VolumeManager {
                 Err(message) => failures.notes.push(Note::warning(FAILED_MOUNT, message)),
             }
         }
-        for (name, result) in of_programs {
-            match result {
-                Ok(mount) => drop(state.mounts.insert(name, mount)),
+        let mut notes = Vec::new();
+        for (volume, outcome) in of_programs {
+            if volume.is_claimed {
+                state.watch(&volume.name, shared.world.elapsed());
+            }
+            match outcome {
+                Ok((mount, events)) => {
+                    notes.extend(events);
+                    state.mounts.insert(volume.name, mount);
+                }
                 Err(MountError::Waiting) => {}
                 Err(MountError::Failed(note)) => failures.notes.push(note),
             }
         }
-        let mut notes = Vec::new();
         for (name, mount, outcome) in of_drivers {
-            state.csi.insert(name.clone());
-            state.csi_checked_at = Some(shared.world.elapsed());
+            state.watch(&name, shared.world.elapsed());
             match outcome {
                 Ok(events) => {
                     notes.extend(events);
@@ -227,9 +235,9 @@ impl VolumeManager {
         let pods = self.shared.pods.lock();
         let Some(state) = pods.get(uid) else { return BTreeSet::new() };
         let now = self.shared.world.elapsed();
-        let is_checked = state.csi_checked_at.is_some_and(|at| now.saturating_sub(at) < CSI_PERIOD);
+        let is_checked = state.checked_at.is_some_and(|at| now.saturating_sub(at) < DRIVER_PERIOD);
         let mounted = state.mounts.keys();
-        mounted.filter(|name| is_checked || !state.csi.contains(*name)).cloned().collect()
+        mounted.filter(|name| is_checked || !state.watched.contains(*name)).cloned().collect()
     }
 
     /// Has drivers mount volumes of a pod, all at once.
@@ -250,17 +258,15 @@ impl VolumeManager {
     }
 
     /// Has programs mount volumes of a pod, all at once.
-    async fn mount_flex(
-        &self,
-        pod: &Pod,
-        volumes: Vec<FlexVolume>,
-    ) -> Vec<(String, Result<MountedVolume, MountError>)> {
+    async fn mount_flex(&self, pod: &Pod, volumes: Vec<FlexVolume>) -> Vec<(FlexVolume, FlexOutcome)> {
         let Some(flex) = self.shared.flex.get() else { return Vec::new() };
         let uid = &pod.metadata.uid;
         let directory = &pod_dir(&self.shared.root, uid).join(VOLUMES);
-        let mounts = volumes
-            .into_iter()
-            .map(|volume| async move { (volume.name.clone(), flex.mount(uid, &volume, directory).await) });
+        let known = &self.mounts(uid);
+        let mounts = volumes.into_iter().map(|volume| async move {
+            let outcome = flex.mount(uid, &volume, directory, known.contains_key(&volume.name)).await;
+            (volume, outcome)
+        });
         join_all(mounts).await
     }
 
@@ -308,8 +314,8 @@ impl VolumeManager {
         let pods = self.shared.pods.lock();
         let files = pods.get(uid).into_iter().flat_map(|it| {
             let resync = it.refreshed_at.zip(resync).map(|(at, period)| at + period);
-            let csi = it.csi_checked_at.map(|at| at + CSI_PERIOD);
-            it.refresh_at.into_iter().chain(resync).chain(csi)
+            let drivers = it.checked_at.map(|at| at + DRIVER_PERIOD);
+            it.refresh_at.into_iter().chain(resync).chain(drivers)
         });
         let files = files.map(|at| at.saturating_sub(world.elapsed()));
         token.into_iter().chain(files).min()
@@ -419,6 +425,12 @@ impl Failures {
 }
 
 impl PodVolumes {
+    /// A volume that was looked at now, and is to be looked at again.
+    fn watch(&mut self, name: &str, now: Duration) {
+        self.watched.insert(name.to_owned());
+        self.checked_at = Some(now);
+    }
+
     fn fail(
         &mut self,
         failures: Failures,

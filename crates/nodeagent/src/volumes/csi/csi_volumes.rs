@@ -199,7 +199,7 @@ impl CsiVolumes {
         let key = (pod.metadata.uid.clone(), volume.spec_name.clone());
         let can_grow = match self.mounted.lock().get(&key) {
             None => return false,
-            Some(mounted) => !mounted.is_fixed && volume.target_size().is_some(),
+            Some(mounted) => !mounted.is_fixed && volume.growth().is_some(),
         };
         !can_grow && !self.is_republished(&volume.id.driver).await
     }

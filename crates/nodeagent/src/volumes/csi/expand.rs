@@ -1,4 +1,4 @@
-//! Volumes that grow: the size of the persistent volume is larger than the one that the claim reports.
+//! The growth of volumes on the node.
 
 use super::csi_volumes::CsiVolumes;
 use super::mount::MountRequest;
@@ -13,17 +13,10 @@ impl CsiVolumes {
     /// while it is in use.
     pub(super) async fn expand(&self, request: &MountRequest<'_>) -> Result<(Vec<Note>, bool), MountError> {
         let MountRequest { pod, volume, service, .. } = request;
-        let (Some(size), Some((_, claim))) = (volume.target_size(), volume.persistent()) else {
-            return Ok((Vec::new(), false));
-        };
-        let name = &volume.spec_name;
+        let Some(growth) = volume.growth() else { return Ok((Vec::new(), false)) };
+        let (name, api) = (&volume.spec_name, &*self.options.api);
         if volume.is_readonly {
-            let text = format!(
-                "MountVolume.NodeExpandVolume failed for volume {name:?} requested read-only file system"
-            );
-            let note = Note::warning("FileSystemResizeFailed", text);
-            self.options.api.record(claim, note.clone());
-            return Ok((vec![note], true));
+            return Ok((vec![growth.refuse(api, name)], true));
         }
         let operation = if request.is_mounted { Operation::Expand } else { Operation::ExpandOnMount };
         if !request.capabilities.expands {
@@ -52,7 +45,7 @@ impl CsiVolumes {
         let answer = service.expand(NodeExpandVolumeRequest {
             volume_id: volume.id.handle.clone(),
             volume_path: path.to_string_lossy().into_owned(),
-            capacity_range: Some(CapacityRange { required_bytes: size.whole(), limit_bytes: 0 }),
+            capacity_range: Some(CapacityRange { required_bytes: growth.to.whole(), limit_bytes: 0 }),
             staging_target_path: if stages { request.staging_path(self) } else { String::new() },
             volume_capability: Some(volume.capability(request.capabilities, None)),
             secrets,
@@ -68,13 +61,8 @@ impl CsiVolumes {
                 return Err(volume.failed(operation, why));
             }
         }
-        let node = &self.options.node_name;
-        let text = format!("MountVolume.NodeExpandVolume succeeded for volume {name:?} {node}");
-        let note = Note::normal("FileSystemResizeSuccessful", text);
-        self.options.api.record(claim, note.clone());
-        self.options.api.finish_expansion(claim, &size).await.map_err(|why| {
-            volume.failed(operation, format!("mountVolume.NodeExpandVolume update PVC status failed : {why}"))
-        })?;
+        let finished = growth.finish(api, name, &self.options.node_name).await;
+        let note = finished.map_err(|why| volume.failed(operation, why))?;
         Ok((vec![note], false))
     }
 }

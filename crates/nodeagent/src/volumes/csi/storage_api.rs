@@ -6,17 +6,14 @@ use crate::objects::{ObjectError, ObjectRead};
 use api::core::v1::{Node, PersistentVolumeClaim};
 use api::storage::v1::{CSIDriver, VolumeAttachment};
 use api::{Quantity, Resource};
-use client::{Api, Client, Informer, Key, Note, Patch, Recorder, json_value};
+use client::{Api, Client, Informer, Key, Note, Patch, Recorder, claim_expansion};
 use env::World;
 use futures_util::FutureExt;
-use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a read waits for the first list of drivers.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
-/// The conditions of a claim that end when its volume has grown.
-const RESIZE_CONDITIONS: [&str; 2] = ["FileSystemResizePending", "Resizing"];
 
 /// See the module.
 pub trait StorageApi: Send + Sync + 'static {
@@ -74,45 +71,13 @@ impl StorageApi for ApiStorage {
     ) -> ObjectRead<'a, ()> {
         async move {
             let claims: Api<PersistentVolumeClaim> = Api::beside(&self.client, claim);
-            let written =
-                claims.patch_status(claim.name(), &Patch::merge(expansion_patch(claim, size))).await;
-            Ok(written.map(drop)?)
+            let patch = Patch::merge(claim_expansion::finished(claim, size));
+            Ok(claims.patch_status(claim.name(), &patch).await.map(drop)?)
         }
         .boxed()
     }
 
     fn record(&self, claim: &PersistentVolumeClaim, note: Note) {
         self.events.note(claim, note);
-    }
-}
-
-/// The claim has the size of its volume, and its growth is over.
-fn expansion_patch(claim: &PersistentVolumeClaim, size: &Quantity) -> Value {
-    let kept = claim.status.conditions.iter().filter(|it| !RESIZE_CONDITIONS.contains(&&*it.type_));
-    let kept: Vec<_> = kept.map(json_value).collect();
-    json!({
-        "metadata": { "resourceVersion": claim.metadata.resource_version },
-        "status": { "capacity": { "storage": size.to_string() }, "conditions": kept },
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::objects::testing::object;
-
-    #[test]
-    fn a_claim_whose_volume_has_grown_has_its_size_and_no_pending_resize() {
-        let claim: PersistentVolumeClaim = object(
-            r#"{"metadata":{"name":"c","namespace":"n","resourceVersion":"7"},"status":{"capacity":{"storage":"1Gi"},
-                "conditions":[{"type":"FileSystemResizePending","status":"True"},{"type":"Mine","status":"True"}]}}"#,
-        );
-        let sent = expansion_patch(&claim, &"2Gi".parse().unwrap());
-        let expected = json!({"metadata":{"resourceVersion":"7"},"status":{"capacity":{"storage":"2Gi"},
-            "conditions":[{"type":"Mine","status":"True"}]}});
-        assert_eq!(sent["metadata"], expected["metadata"]);
-        assert_eq!(sent["status"]["capacity"], expected["status"]["capacity"]);
-        assert_eq!(sent["status"]["conditions"].as_array().unwrap().len(), 1);
-        assert_eq!(sent["status"]["conditions"][0]["type"], "Mine");
     }
 }

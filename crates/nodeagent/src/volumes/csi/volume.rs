@@ -2,7 +2,7 @@
 
 use super::mount_error::{MountError, Operation};
 use super::service::Capabilities;
-use api::Quantity;
+use crate::volumes::growth::Growth;
 use api::core::v1::{CSIVolumeSource, PersistentVolume, PersistentVolumeClaim, Pod, SecretReference};
 use grpc::csi::VolumeCapability;
 use grpc::csi::volume_capability::access_mode::Mode;
@@ -11,7 +11,6 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-const STORAGE: &str = "storage";
 const READ_WRITE_ONCE: &str = "ReadWriteOnce";
 const READ_WRITE_ONCE_POD: &str = "ReadWriteOncePod";
 
@@ -207,13 +206,9 @@ impl CsiVolume {
         }
     }
 
-    /// The size that the volume has to be given on the node: the one of the persistent volume, if it is larger than the one
-    /// that the claim reports.
-    pub fn target_size(&self) -> Option<Quantity> {
-        let (volume, claim) = self.persistent()?;
-        let size = volume.spec.capacity.get(STORAGE)?;
-        let current = claim.status.capacity.get(STORAGE).cloned().unwrap_or_default();
-        (current < *size).then(|| size.clone())
+    /// The growth that is due.
+    pub fn growth(&self) -> Option<Growth> {
+        self.persistent().and_then(|(volume, claim)| Growth::of(volume, claim))
     }
 
     /// The failure of an operation on the volume.

@@ -32,7 +32,7 @@ impl FlexVolumes {
         }
         let _one_at_a_time = lock.lock().await;
         let target = device_dir(&self.options.root, &name);
-        if self.table.lock().devices.get(&name).is_some_and(|it| it.is_mounted) {
+        if self.table.lock().devices.get(&name).is_some_and(|it| it.mounted.is_some()) {
             return Ok(Some(target));
         }
         // the directory tells a later agent that the volume may be attached
@@ -44,7 +44,7 @@ impl FlexVolumes {
         let device = self.wait_for_attach(volume, &device, &options).await?;
         self.call_mount_device(volume, &target, &device, &options).await?;
         if let Some(entry) = self.table.lock().devices.get_mut(&name) {
-            entry.is_mounted = true;
+            entry.mounted = Some(device);
         }
         Ok(Some(target))
     }
@@ -116,6 +116,7 @@ impl FlexVolumes {
     /// Forgets a pod that has no volumes any more.
     pub fn leave(&self, uid: &str) {
         self.waiters.remove(uid);
+        self.refused.lock().retain(|(of, _)| of != uid);
         self.table.lock().leave(uid);
     }
 
@@ -134,7 +135,7 @@ impl FlexVolumes {
             {
                 let mut table = self.table.lock();
                 if let Some(entry) = table.devices.get_mut(&name) {
-                    (entry.device, entry.is_mounted) = (None, false);
+                    (entry.device, entry.mounted) = (None, None);
                     // a pod that came meanwhile waits for the lock
                     if entry.users.is_empty() {
                         table.devices.remove(&name);

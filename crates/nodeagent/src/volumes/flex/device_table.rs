@@ -27,8 +27,9 @@ pub struct DeviceEntry {
     pub users: BTreeSet<String>,
     /// The path of the device, if this agent attached it.
     pub device: Option<String>,
-    /// Whether this agent has mounted it. One that another agent has mounted is mounted again, which changes nothing.
-    pub is_mounted: bool,
+    /// The path of the device that this agent has mounted. One that another agent has mounted is mounted again, which changes
+    /// nothing.
+    pub mounted: Option<String>,
 }
 
 /// See the module. The keys are unique names of volumes.

@@ -93,6 +93,25 @@ pub async fn format_and_mount(
     filesystem.mount_device(Path::new(device), target, fs_type, is_readonly).map_err(|why| io_text(&why))
 }
 
+/// Makes the filesystem on a device, which is mounted at `target`, as large as the device. One without content needs
+/// nothing.
+pub async fn grow_filesystem(device: &str, target: &str) -> Result<(), String> {
+    let Some(kind) = current_type(device).await? else { return Ok(()) };
+    let output = match &*kind {
+        "ext3" | "ext4" => run("resize2fs", &[device]).await?,
+        "xfs" => run("xfs_growfs", &["-d", target]).await?,
+        "btrfs" => run("btrfs", &["filesystem", "resize", "max", target]).await?,
+        other => return Err(format!("a filesystem of type {other} on {device} cannot grow")),
+    };
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            Err(format!("resize of device {device} failed: {}: {}", output.status, text.trim()))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +162,17 @@ mod tests {
         LinuxFilesystem.unmount(&target).unwrap();
         assert_eq!(kept.unwrap(), "kept");
         assert!(refused.is_err());
+        // a device that has grown
+        std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(64 << 20).unwrap();
+        assert!(std::process::Command::new("losetup").args(["-c", &device.0]).status().unwrap().success());
+        mount("ext4", false).await.unwrap();
+        let size = || rustix::fs::statvfs(&target).unwrap().f_blocks;
+        let before = size();
+        let grown = grow_filesystem(&device.0, &target.to_string_lossy()).await;
+        let after = size();
+        LinuxFilesystem.unmount(&target).unwrap();
+        grown.unwrap();
+        assert!(after > 2 * before, "{before} {after}");
         assert!(mount("ext4/../x", false).await.is_err());
     }
 }

@@ -15,11 +15,13 @@
 //! | `volume` | a volume of a pod as its objects describe it, and its options |
 //! | `device` | volumes that are attached: their devices on the node |
 //! | `device_table` | those devices, with the pods that use them |
+//! | `expand` | volumes that grow |
 //! | `pod_volumes` | the directories of volumes of a pod |
 //! | `format` | devices that the agent formats and mounts itself |
 
 mod device;
 mod device_table;
+mod expand;
 mod format;
 mod pod_volumes;
 #[cfg(test)]
@@ -36,10 +38,12 @@ use super::mounts::{MountedVolume, UsageSource};
 use super::ownership::set_group;
 use crate::filesystem::Filesystem;
 use crate::objects::ObjectSource;
+use client::Note;
 use client::flex_volume::{CallError, DriverCapabilities, FlexDrivers};
 use device_table::DeviceTable;
 use outbound::io_text;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,6 +70,8 @@ pub struct FlexVolumes {
     options: FlexOptions,
     drivers: FlexDrivers,
     table: Mutex<DeviceTable>,
+    /// Uids of pods, and their volumes of which it is recorded that they cannot grow.
+    refused: Mutex<BTreeSet<(String, String)>>,
     pub waiters: AttachWaiters,
 }
 
@@ -82,6 +88,7 @@ impl FlexVolumes {
             drivers: FlexDrivers::new(&options.directory),
             table: Mutex::new(DeviceTable::read(&options.root)),
             options,
+            refused: Mutex::default(),
             waiters: AttachWaiters::default(),
         }
     }
@@ -90,26 +97,32 @@ impl FlexVolumes {
         self.drivers.program(&volume.source.driver).is_ok()
     }
 
-    /// Mounts a volume in the directory of volumes of its pod. It may be there already.
+    /// Mounts a volume in the directory of volumes of its pod, where it may be already, and has it grow if that is due.
+    /// Returns events, too. One with `is_mounted` was mounted by this agent.
     pub async fn mount(
         &self,
         uid: &str,
         volume: &FlexVolume,
         directory: &Path,
-    ) -> Result<MountedVolume, MountError> {
+        is_mounted: bool,
+    ) -> Result<(MountedVolume, Vec<Note>), MountError> {
         let capabilities = self.drivers.capabilities(&volume.source.driver).await;
         let capabilities = capabilities.map_err(|why| volume.failed(Operation::Publish, why))?;
         let path = volume.path(directory);
-        let device = match capabilities.attaches {
-            true => self.mount_device(uid, volume, &path).await?,
-            false => None,
-        };
-        let mounted = self.set_up(volume, &path, device.as_deref(), capabilities).await;
-        mounted.map_err(|why| volume.failed(Operation::Publish, why))?;
+        if !is_mounted {
+            let device = match capabilities.attaches {
+                true => self.mount_device(uid, volume, &path).await?,
+                false => None,
+            };
+            let mounted = self.set_up(volume, &path, device.as_deref(), capabilities).await;
+            mounted.map_err(|why| volume.failed(Operation::Publish, why))?;
+        }
+        let operation = if is_mounted { Operation::Expand } else { Operation::ExpandOnMount };
+        let notes = self.expand(uid, volume, &path, capabilities, operation).await?;
         let is_readonly = volume.source.is_readonly;
         let usage = if capabilities.has_metrics { UsageSource::Filesystem } else { UsageSource::None };
         let is_labelled = capabilities.takes_labels && !is_readonly;
-        Ok(MountedVolume { usage, ..MountedVolume::new(path, is_readonly, is_labelled) })
+        Ok((MountedVolume { usage, ..MountedVolume::new(path, is_readonly, is_labelled) }, notes))
     }
 
     async fn set_up(

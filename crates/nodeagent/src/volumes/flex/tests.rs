@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Puts the options into the volume, and takes them away.
 const DRIVER: &str = r#"#!/bin/sh
@@ -51,6 +52,7 @@ struct Fixture {
     filesystem: Arc<FakeFilesystem>,
     volumes: VolumeManager,
     flex: Arc<FlexVolumes>,
+    clock: Arc<Simulated>,
 }
 
 impl Fixture {
@@ -72,7 +74,7 @@ impl Fixture {
         has_controlled_attach: bool,
     ) -> Self {
         let root = dir.path().join("root");
-        let world = Simulated::new(1_700_000_000, 1);
+        let clock = Simulated::new(1_700_000_000, 1);
         let flex = Arc::new(FlexVolumes::new(FlexOptions {
             directory: dir.path().join("exec"),
             root: root.clone(),
@@ -82,9 +84,9 @@ impl Fixture {
             api: storage.clone(),
             has_controlled_attach,
         }));
-        let volumes = VolumeManager::new(&root, filesystem.clone(), objects.clone(), world);
+        let volumes = VolumeManager::new(&root, filesystem.clone(), objects.clone(), clock.clone());
         volumes.set_flex(flex.clone());
-        Fixture { dir, objects, storage, filesystem, volumes, flex }
+        Fixture { dir, objects, storage, filesystem, volumes, flex, clock }
     }
 
     /// Another agent on the same machine.
@@ -302,4 +304,78 @@ async fn a_program_that_leaves_mounts_to_the_agent_gets_them() {
     assert_eq!(mounts[&path], format!("bind {} false", device.display()));
     fixture.volumes.unmount_all("a").await.unwrap();
     assert!(fixture.filesystem.mounts.lock().is_empty() && !device.exists());
+}
+
+/// Attaches nothing, and records how file systems grow; a file makes it fail.
+const GROWING: &str = r#"#!/bin/sh
+dir=$(dirname "$0")
+case "$1" in
+init) echo '{"status":"Success","capabilities":{"attach":false}}';;
+expandfs) echo "expandfs [$3] $(basename "$4") $5 $6" >> "$dir/calls"
+    [ -e "$dir/fail" ] && echo '{"status":"Failure","message":"busy"}' && exit 1
+    echo '{"status":"Success"}';;
+mount) echo mount >> "$dir/calls"; echo '{"status":"Success"}';;
+*) echo '{"status":"Not supported"}'; exit 1;;
+esac
+"#;
+
+impl Fixture {
+    /// A claim of this size, with a persistent volume of another.
+    fn set_sizes(&self, claim: &str, volume: &str) {
+        let volume: PersistentVolume = object(&format!(
+            r#"{{"metadata":{{"name":"pv"}},"spec":{{"capacity":{{"storage":"{volume}"}},"claimRef":{{"uid":"cu"}},
+                "flexVolume":{{"driver":"v/d"}}}}}}"#
+        ));
+        let claim: PersistentVolumeClaim = object(&format!(
+            r#"{{"metadata":{{"name":"c","namespace":"n","uid":"cu"}},"spec":{{"volumeName":"pv"}},
+                "status":{{"phase":"Bound","capacity":{{"storage":"{claim}"}}}}}}"#
+        ));
+        self.objects.volumes.lock().insert("pv".to_owned(), volume);
+        self.objects.claims.lock().insert(("n".to_owned(), "c".to_owned()), claim);
+    }
+}
+
+#[tokio::test]
+async fn programs_grow_file_systems_of_claims() {
+    let fixture = Fixture::new();
+    fixture.install("d", GROWING);
+    let claimed = pod("u", r#""persistentVolumeClaim":{"claimName":"c"}"#);
+    // before the pod has its volume
+    fixture.set_sizes("1", "2");
+    let fail = fixture.dir.path().join("exec/v~d/fail");
+    std::fs::write(&fail, "").unwrap();
+    assert_eq!(
+        fixture.mount(&claimed).await.unwrap_err(),
+        "MountVolume.Setup failed while expanding volume for volume \"pv\" : expandfs command failed, status: Failure, \
+         reason: busy"
+    );
+    std::fs::remove_file(&fail).unwrap();
+    assert_eq!(fixture.new_calls(), "mount expandfs [] pv 2 1");
+    let outcome = fixture.volumes.mount_all(&claimed).await.unwrap();
+    let grown = "MountVolume.NodeExpandVolume succeeded for volume \"pv\" n1";
+    assert_eq!(outcome.notes[0].message, grown);
+    assert_eq!(*fixture.storage.expanded.lock(), [("c".to_owned(), "2".to_owned())]);
+    assert_eq!(fixture.new_calls(), "mount expandfs [] pv 2 1");
+    // while the pod has it: after a time, and without another mount
+    fixture.set_sizes("2", "5");
+    fixture.mount(&claimed).await.unwrap();
+    assert_eq!(fixture.new_calls(), "");
+    fixture.clock.advance(Duration::from_secs(61));
+    std::fs::write(&fail, "").unwrap();
+    let outcome = fixture.volumes.mount_all(&claimed).await.unwrap();
+    let failed = "NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : expandfs command failed, status: Failure, \
+                  reason: busy";
+    assert_eq!((&*outcome.notes[0].reason, &*outcome.notes[0].message), ("VolumeResizeFailed", failed));
+    std::fs::remove_file(&fail).unwrap();
+    fixture.clock.advance(Duration::from_secs(61));
+    fixture.mount(&claimed).await.unwrap();
+    assert_eq!(fixture.new_calls(), "expandfs [] pv 5 2 expandfs [] pv 5 2");
+    assert_eq!(fixture.storage.expanded.lock().len(), 2);
+    // one that may only be read does not grow, which is said once
+    let readonly = pod("w", r#""persistentVolumeClaim":{"claimName":"c","readOnly":true}"#);
+    for expected in [1, 0] {
+        assert_eq!(fixture.volumes.mount_all(&readonly).await.unwrap().notes.len(), expected);
+        fixture.clock.advance(Duration::from_secs(61));
+    }
+    assert_eq!(fixture.new_calls(), "mount");
 }

@@ -1,8 +1,11 @@
 //! A volume of a pod, and the options that its program gets with it.
 
 use crate::objects::ObjectSource;
+use crate::volumes::claims::BoundVolume;
+use crate::volumes::growth::Growth;
 use crate::volumes::ownership::ChangePolicy;
 use crate::volumes::payload::fs_group;
+use api::Resource;
 use api::core::v1::{FlexPersistentVolumeSource, FlexVolumeSource, Pod};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,6 +21,10 @@ pub struct FlexVolume {
     pub source: FlexSource,
     /// The group of the pod, and when files are given to it.
     pub group: Option<(u32, ChangePolicy)>,
+    /// The growth of a persistent volume that is due.
+    pub growth: Option<Growth>,
+    /// Whether there is a claim, so that it may grow while it is mounted.
+    pub is_claimed: bool,
     /// Namespace and name.
     secret: Option<(String, String)>,
     /// Options about the pod.
@@ -32,18 +39,14 @@ impl FlexVolume {
     }
 
     /// A persistent volume behind a claim.
-    pub fn bound(
-        pod: &Pod,
-        name: &str,
-        spec_name: &str,
-        source: &FlexPersistentVolumeSource,
-        is_readonly: bool,
-    ) -> Self {
+    pub fn bound(pod: &Pod, name: &str, source: &FlexPersistentVolumeSource, bound: &BoundVolume) -> Self {
         let secret = source.secret_ref.as_ref().map(|it| {
             let namespace = if it.namespace.is_empty() { &pod.metadata.namespace } else { &it.namespace };
             (namespace.clone(), it.name.clone())
         });
-        FlexVolume::new(pod, name, FlexSource::persistent(spec_name, source, is_readonly), secret)
+        let persistent = FlexSource::persistent(bound.volume.name(), source, bound.is_readonly);
+        let growth = Growth::of(&bound.volume, &bound.claim);
+        FlexVolume { growth, is_claimed: true, ..FlexVolume::new(pod, name, persistent, secret) }
     }
 
     fn new(pod: &Pod, name: &str, source: FlexSource, secret: Option<(String, String)>) -> Self {
@@ -58,7 +61,8 @@ impl FlexVolume {
         if let Some((group, _)) = group {
             pod_options.insert(option("mounterArgs.FsGroup"), group.to_string());
         }
-        FlexVolume { name: name.to_owned(), source, group, secret, pod_options }
+        let (growth, is_claimed) = (None, false);
+        FlexVolume { name: name.to_owned(), source, group, growth, is_claimed, secret, pod_options }
     }
 
     /// Where it is mounted, in the directory of volumes of its pod.

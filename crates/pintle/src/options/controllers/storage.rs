@@ -21,7 +21,7 @@ pub struct Storage {
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub concurrent_ephemeralvolume_syncs: u16,
 
-    /// The folder with the programs of FlexVolume drivers, which attach volumes to nodes
+    /// The folder with the programs of FlexVolume drivers, which attach volumes to nodes and expand them
     #[arg(long, value_name = "DIR", default_value = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/")]
     pub flex_volume_plugin_dir: PathBuf,
 
