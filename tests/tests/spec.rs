@@ -74,6 +74,7 @@ mod spec {
     mod parity_patches;
     mod parity_paths;
     mod parity_reads;
+    mod parity_subresources;
     mod parity_writes;
     mod patches;
     mod plugins;

@@ -256,3 +256,55 @@ async fn rules_below_a_map_of_unknown_type_cannot_compare_with_old_values() {
     let expected = ["[a].x-kubernetes-validations[0].rule", "[b].items.x-kubernetes-validations[0].rule"];
     assert_eq!(fields, expected, "{}", refused.text());
 }
+
+#[tokio::test]
+async fn null_items_and_entries_have_defaults() {
+    let text = |default: &str| json!({"type": "string", "default": default});
+    let inner = json!({"type": "object", "default": {"a": "A"},
+        "properties": {"a": {"type": "string"}, "b": text("B")}});
+    let spec = json!({"type": "object", "properties": {
+        "map": {"type": "object", "additionalProperties": text("m")},
+        "plain": {"type": "object", "additionalProperties": {"type": "string"}},
+        "nullable": {"type": "object", "additionalProperties":
+            {"type": "string", "default": "n", "nullable": true}},
+        "maps": {"type": "object", "additionalProperties": inner},
+        "list": {"type": "array", "items": text("l")},
+        "lists": {"type": "array", "items": inner}}});
+    let (cluster, things) = things(&[version("v1", spec)]).await;
+    let thing = |name: &str| {
+        json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": name}, "spec": {
+            "map": {"k": null}, "plain": {"k": null}, "nullable": {"k": null}, "maps": {"k": null},
+            "list": [null, "x"], "lists": [null, {}]}})
+    };
+    let whole = json!({"a": "A", "b": "B"});
+    let mut expected = json!({"map": {"k": "m"}, "plain": {}, "nullable": {"k": null}, "maps": {"k": whole},
+        "list": ["l", "x"], "lists": [whole, {"b": "B"}]});
+    let created = cluster.create(&things, thing("t")).await;
+    assert_eq!(created["spec"], expected);
+    let owned = &created["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
+    assert_eq!(owned["f:map"]["f:k"], json!({}), "{owned}");
+    // an apply keeps nulls where there is no default
+    let mut config = thing("u");
+    config["spec"]["plain"] = json!({});
+    let path = format!("{things}/u?fieldManager=m");
+    let applied =
+        cluster.request(Method::PATCH, &path).body(config).content_type(APPLY).await.code(201).json();
+    expected["plain"] = json!({});
+    assert_eq!(applied["spec"], expected);
+}
+
+#[tokio::test]
+async fn an_applied_null_conflicts_with_owners_in_other_versions() {
+    let spec = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
+    let (cluster, things) = things(&[version("v1", spec.clone()), version("v2", spec)]).await;
+    let thing = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "t"}, "spec": {"a": 1}});
+    cluster.create(&things, thing.clone()).await;
+    for things in [things.clone(), things.replace("/v1/", "/v2/")] {
+        let mut config = thing.clone();
+        config["apiVersion"] = api_version(&things).into();
+        config["spec"]["a"] = Value::Null;
+        let path = format!("{things}/t?fieldManager=m");
+        let refused = cluster.request(Method::PATCH, &path).body(config).content_type(APPLY).await.code(409);
+        assert!(message(&refused).ends_with("/v1: .spec.a"), "{}", message(&refused));
+    }
+}

@@ -34,7 +34,7 @@ async fn a_dropped_source_of_a_nodes_configuration_has_an_owner() {
 #[tokio::test]
 async fn text_behind_an_applied_document_is_not_looked_at() {
     let cluster = Cluster::start().await;
-    for (name, behind) in [("a", "]"), ("b", " }"), ("c", "\n,")] {
+    for (name, behind) in [("a", "]"), ("b", " }"), ("c", "\n,"), ("d", r#" "v1", "kind": "Pod"}"#)] {
         let text =
             format!(r#"{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": "{name}"}}}}"#);
         let path = format!("{CONFIGMAPS}/{name}?fieldManager=m");
@@ -202,6 +202,19 @@ async fn a_claim_names_one_source_if_it_is_in_another_namespace() {
         assert!(refused.contains(both) && !refused.contains("must match"), "{refused}");
         assert!(cause.is_none_or(|cause| refused.contains(cause)), "{refused}");
     }
+}
+
+#[tokio::test]
+async fn an_empty_namespace_of_a_source_is_none() {
+    let cluster = Cluster::start().await;
+    let source = json!({"apiGroup": "example.com", "kind": "Foo", "name": "s"});
+    let mut here = source.clone();
+    here["namespace"] = "".into();
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        "dataSourceRef": here});
+    let claim = cluster.create(CLAIMS, json!({"metadata": {"name": "c"}, "spec": spec})).await;
+    assert_eq!(claim["spec"]["dataSource"], source);
+    assert_eq!(claim["spec"]["dataSourceRef"], here);
 }
 
 #[tokio::test]

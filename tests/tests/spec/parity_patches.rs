@@ -238,3 +238,32 @@ async fn causes_of_an_api_service_stand_in_the_order_of_its_checks() {
     ];
     assert_eq!(fields, expected);
 }
+
+#[tokio::test]
+async fn large_numbers_of_yaml_have_the_digits_of_their_shortest_text() {
+    let cluster = Cluster::start().await;
+    let quota = |cpu: &str| {
+        format!(
+            "apiVersion: v1\nkind: ResourceQuota\nmetadata: {{name: q}}\nspec: {{hard: {{cpu: {cpu}}}}}\n"
+        )
+    };
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    for (number, shown) in
+        [("-9223372036854775809", "-9223372036854776k"), ("-9223372036854775808", "-9223372036854775808")]
+    {
+        let refused =
+            send(&cluster, Method::POST, quotas, &quota(number), "application/yaml").await.code(422);
+        let expected =
+            format!("spec.hard[cpu]: Invalid value: \"{shown}\": must be greater than or equal to 0");
+        assert!(message(&refused).ends_with(&expected), "{}", message(&refused));
+    }
+    for (number, shown) in [("-9223372036854775809", "-9223372036854776000"), ("1e21", "1e+21")] {
+        let service = format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{ports: [{{port: 80, targetPort: {number}}}]}}\n"
+        );
+        let path = "/api/v1/namespaces/default/services/s?fieldManager=m";
+        let refused = send(&cluster, Method::PATCH, path, &service, APPLY).await.code(500);
+        let expected = format!("json: cannot unmarshal number {shown} into Go value of type int32");
+        assert!(message(&refused).ends_with(&expected), "{}", message(&refused));
+    }
+}

@@ -1,6 +1,7 @@
 //! Answers to every verb at every form of path, as upstream gives them.
 
 use super::custom_resources::{define, definition, version as served};
+use super::identity::issuing;
 use super::parity_bodies::message;
 use super::protobuf::envelope;
 use super::*;
@@ -204,4 +205,76 @@ async fn an_eviction_of_the_older_version_comes_in_protobuf_too() {
     // metadata with the name p
     evict("policy/v1beta1", &[10, 3, 10, 1, b'p']).await.code(201);
     cluster.get(&format!("{PODS}/p")).await.code(404);
+}
+
+#[tokio::test]
+async fn wildcards_are_accepted_where_a_document_has_no_route_of_its_own() {
+    let cluster = issuing().await;
+    let created = define(&cluster, definition(&[served("v1", json!({"type": "object"}))])).await;
+    let group = format!("/apis/{}", created["spec"]["group"].as_str().unwrap());
+    let version = format!("{group}/v1");
+    let without = ["/apis", "/apis/apps", &group, &version];
+    let with =
+        ["/api", "/api/v1", "/apis/apps/v1", "/apis/apiregistration.k8s.io", "/version", CONFIGURATION];
+    for accept in ["application/*", "*", "application/*, text/html"] {
+        for path in without {
+            cluster.get(path).accept(accept).await.code(200);
+        }
+        for path in with {
+            let status = cluster.get(path).accept(accept).await.refused(406, "NotAcceptable");
+            let message = status["message"].as_str().unwrap();
+            assert!(
+                message.starts_with("406: Not Acceptable\n\nAvailable representations: "),
+                "{path} {message}"
+            );
+        }
+    }
+    for path in without {
+        let status = cluster.get(path).accept("text/html").await.refused(406, "NotAcceptable");
+        let expected = "only the following media types are accepted: ";
+        assert!(status["message"].as_str().unwrap().starts_with(expected), "{path} {status}");
+        cluster.request(Method::HEAD, path).await.code(200);
+    }
+    for path in with {
+        cluster.request(Method::HEAD, path).await.code(405);
+    }
+    for path in ["/openapi/v2", "/openapi/v3/apis/apps/v1"] {
+        for accept in ["application/*", "*", "*/json", "application/json;q=0.1"] {
+            cluster.get(path).accept(accept).await.code(200);
+        }
+        let refused = cluster.get(path).accept("application/yaml").await.code(406);
+        assert_eq!(refused.text(), "", "{path}");
+    }
+}
+
+const CONFIGURATION: &str = "/.well-known/openid-configuration";
+
+#[tokio::test]
+async fn below_a_document_with_a_route_there_is_a_status() {
+    let cluster = issuing().await;
+    for path in [&*format!("{CONFIGURATION}/x"), "/openid/v1/jwks/x", "/version/x", "/api/v1x"] {
+        cluster.get(path).await.refused(404, "NotFound");
+    }
+    for path in [&*format!("{CONFIGURATION}x"), "/openid/v1", "/versions", "/openapi/v2/", "/metrics/"] {
+        assert_eq!(cluster.get(path).await.code(404).text(), "404 page not found\n", "{path}");
+    }
+    for path in ["/openapi/v3/x", "/openapi/v3/"] {
+        assert_eq!(cluster.get(path).await.code(404).text(), "", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_no_segment_is_the_last_problem_of_a_request() {
+    let cluster = Cluster::start().await;
+    let path = format!("{CONFIGMAPS}/%2e%2e");
+    for method in [Method::GET, Method::DELETE] {
+        let refused = cluster.request(method.clone(), &path).await.refused(400, "BadRequest");
+        assert_eq!(refused["message"], "Name parameter invalid: \"..\": may not be '..'");
+        cluster.request(method, &path).accept("text/html").await.refused(406, "NotAcceptable");
+    }
+    let named = json!({"metadata": {"name": ".."}});
+    let refused = cluster.put(&path, named).await.refused(400, "BadRequest");
+    assert!(refused["message"].as_str().unwrap().starts_with("Name parameter invalid"), "{refused}");
+    let unread = cluster.put(&path, "x").await.refused(400, "BadRequest");
+    assert!(unread["message"].as_str().unwrap().contains("unrecognized"), "{unread}");
 }
