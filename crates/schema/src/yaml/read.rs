@@ -433,7 +433,9 @@ fn go_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::String(text) => crate::problem::quoted(text),
-        Value::Float(number) => crate::problem::float_text(*number),
+        Value::Float(number) => {
+            infinite(value).map_or_else(|| crate::problem::float_text(*number), str::to_owned)
+        }
         Value::List(items) => {
             format!("[]interface {{}}{{{}}}", joined(items.iter().map(go_syntax).collect()))
         }

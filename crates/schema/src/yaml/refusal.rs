@@ -244,19 +244,18 @@ fn has_value(line: &str) -> bool {
     line.contains(": ") || line.ends_with(':') || line.starts_with("- ") || line == "-"
 }
 
-/// Whether the scalar in front of a colon began as a key of a line above, and not as the continuation of a value.
+/// Whether the scalar in front of a colon began in a line above, at a place where a map has its next key.
 fn is_of_lost_key(before: &str) -> bool {
     let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
-    let mut lines = before.rsplit('\n').filter(|line| !line.trim().is_empty());
-    let Some(mut start) = lines.next() else { return false };
-    let mut above = lines.next();
-    // continued lines are further to the right than the key that they continue
-    while let Some(line) = above.filter(|line| !has_value(line) && indent(line) < indent(start)) {
-        start = line;
-        above = lines.next();
+    let mut lines = before.rsplit('\n').filter(|line| !line.trim().is_empty()).peekable();
+    let Some(last) = lines.next() else { return false };
+    let mut column = indent(last);
+    let mut is_continued = false;
+    while let Some(line) = lines.next_if(|line| !has_value(line) && indent(line) <= column) {
+        (column, is_continued) = (indent(line), true);
     }
-    let is_continued = !std::ptr::eq(start, before.rsplit('\n').next().unwrap_or_default());
-    is_continued && above.is_none_or(|line| line.trim_end().ends_with(':') || indent(start) <= indent(line))
+    // the map has another key in the same column
+    is_continued && lines.find(|line| indent(line) <= column).is_some_and(|line| indent(line) == column)
 }
 
 /// The length of a quoted scalar and the blanks behind it, if there is more text in its last line that does not belong
