@@ -365,7 +365,7 @@ async fn programs_grow_file_systems_of_claims() {
     let outcome = fixture.volumes.mount_all(&claimed).await.unwrap();
     let failed = "NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : expandfs command failed, status: Failure, \
                   reason: busy";
-    assert_eq!((&*outcome.notes[0].reason, &*outcome.notes[0].message), ("VolumeResizeFailed", failed));
+    assert_eq!((outcome.notes[0].reason, &*outcome.notes[0].message), ("VolumeResizeFailed", failed));
     std::fs::remove_file(&fail).unwrap();
     fixture.clock.advance(Duration::from_secs(61));
     fixture.mount(&claimed).await.unwrap();
