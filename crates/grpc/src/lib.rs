@@ -6,7 +6,7 @@
 //! | [`cri`] | container runtimes, as a node agent calls them |
 //! | [`csi`] | storage drivers on a node |
 //! | [`device_plugin`] | plugins that offer devices of a node |
-//! | [`etcd`] | the store's part of the etcd v3 API |
+//! | [`etcd`] | the etcd v3 API, of which the store is a client and `etcd-server` the server |
 //! | [`health`] | health checks of gRPC servers |
 //! | [`kms_v1beta1`], [`kms_v2alpha1`] | plugins that encrypt data encryption keys |
 //! | [`konnectivity`] | tunnels through a konnectivity proxy |
@@ -16,7 +16,7 @@
 //!
 //! The generated code is checked in, so that a build needs no protobuf compiler; after a change of a `.proto` file,
 //! `cargo run --manifest-path crates/grpc/generate/Cargo.toml` writes it again. The feature `server` adds the servers
-//! that the node agent and tests implement. Transport is not in this crate: a client is generic over it (`outbound::Channel`).
+//! that the node agent, the etcd server and tests implement. Transport is not in this crate: a client is generic over it (`outbound::Channel`).
 
 #[rustfmt::skip]
 #[allow(clippy::all, rust_2018_idioms)]

@@ -267,7 +267,7 @@ impl Client {
     /// Compacts the history up to a revision.
     pub(crate) async fn compact(&self, revision: u64) -> Result<(), ClientError> {
         let method = |channel, request| async move { kv(channel).compact(request).await };
-        let request = CompactionRequest { revision: revision as i64 };
+        let request = CompactionRequest { revision: revision as i64, physical: false };
         self.call(request, RetryPolicy::Repeatable, method).await.map(drop)
     }
 
@@ -282,7 +282,7 @@ impl Client {
     pub(crate) async fn time_to_live(&self, lease: i64) -> Result<Option<i64>, ClientError> {
         let method =
             |channel, request| async move { LeaseClient::new(channel).lease_time_to_live(request).await };
-        let request = LeaseTimeToLiveRequest { id: lease };
+        let request = LeaseTimeToLiveRequest { id: lease, keys: false };
         let left = self.call(request, RetryPolicy::Repeatable, method).await?.ttl;
         Ok((left >= 0).then_some(left))
     }

@@ -48,6 +48,7 @@ impl Compare {
             target: target.into(),
             key: key.clone(),
             target_union: Some(value),
+            ..etcd::Compare::default()
         }
     }
 }
@@ -63,7 +64,8 @@ impl TxnOp {
     fn message(&self, key: &Bytes) -> RequestOp {
         let request = match self {
             TxnOp::Put { value, lease } => {
-                Request::RequestPut(PutRequest { key: key.clone(), value: value.clone(), lease: *lease })
+                let (key, value) = (key.clone(), value.clone());
+                Request::RequestPut(PutRequest { key, value, lease: *lease, ..PutRequest::default() })
             }
             TxnOp::Delete => Request::RequestDeleteRange(DeleteRangeRequest {
                 key: key.clone(),

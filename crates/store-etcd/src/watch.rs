@@ -150,6 +150,7 @@ impl Watcher {
             start_revision: from as i64,
             progress_notify: progress_in_order,
             fragment: true,
+            ..WatchCreateRequest::default()
         };
         let (requests, mut responses) = one.watch(request(RequestUnion::CreateRequest(create))).await?;
         let created = timeout(CALL_TIMEOUT, responses.message()).await;

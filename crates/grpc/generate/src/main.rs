@@ -29,6 +29,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .bytes(".")
             .btree_map(".")
             .build_transport(false)
+            // the fake etcd of tests serves a part of the protocol
+            .generate_default_stubs(name == "etcd")
             .server_mod_attribute(".", "#[cfg(feature = \"server\")]")
             .out_dir(&into)
             .compile_fds(descriptors)?;

@@ -1,11 +1,9 @@
 //! The fake etcd's gRPC server.
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures_util::Stream;
 use grpc::Message;
 use grpc::etcd::auth_server::{Auth, AuthServer};
 use grpc::etcd::compare::{CompareResult, TargetUnion};
@@ -23,7 +21,7 @@ use grpc::etcd::{
     RangeResponse, ResponseHeader, ResponseOp, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
     WatchRequest, WatchResponse,
 };
-use grpc::tonic::codegen::Service;
+use grpc::tonic::codegen::{BoxStream, Service};
 use grpc::tonic::{Request, Response, Status, Streaming};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -156,7 +154,7 @@ impl Lease for Handler {
         let mut data = self.inner.data.lock();
         let ttl = request.get_ref().ttl;
         let id = data.grant(ttl);
-        Ok(Response::new(LeaseGrantResponse { header: header(&data), id, ttl }))
+        Ok(Response::new(LeaseGrantResponse { header: header(&data), id, ttl, error: String::new() }))
     }
 
     async fn lease_time_to_live(
@@ -167,7 +165,8 @@ impl Lease for Handler {
         let data = self.inner.data.lock();
         let id = request.get_ref().id;
         let ttl = data.leases.get(&id).copied().unwrap_or(-1);
-        Ok(Response::new(LeaseTimeToLiveResponse { header: header(&data), id, ttl }))
+        let header = header(&data);
+        Ok(Response::new(LeaseTimeToLiveResponse { header, id, ttl, ..Default::default() }))
     }
 }
 
@@ -177,7 +176,8 @@ impl Maintenance for Handler {
         self.admit(&request)?;
         let data = self.inner.data.lock();
         let db_size = 4096 + data.keys.len() as i64;
-        Ok(Response::new(StatusResponse { header: header(&data), version: data.version.clone(), db_size }))
+        let (header, version) = (header(&data), data.version.clone());
+        Ok(Response::new(StatusResponse { header, version, db_size, ..Default::default() }))
     }
 }
 
@@ -197,9 +197,7 @@ impl Auth for Handler {
 
 #[grpc::tonic::async_trait]
 impl Watch for Handler {
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<WatchResponse, Status>> + Send>>;
-
-    async fn watch(&self, request: Request<Streaming<WatchRequest>>) -> CallResult<Self::WatchStream> {
+    async fn watch(&self, request: Request<Streaming<WatchRequest>>) -> CallResult<BoxStream<WatchResponse>> {
         self.authenticate(&request)?;
         let (responses, mut queued) = mpsc::channel(MAX_QUEUED);
         tokio::spawn(watch(request.into_inner(), responses, self.inner.clone()));
@@ -253,7 +251,7 @@ fn txn(inner: &Inner, request: &TxnRequest) -> Result<TxnResponse, Status> {
             Some(TargetUnion::Version(version)) => (stored.map_or(0, |it| it.version), version),
             Some(TargetUnion::CreateRevision(revision)) => (stored.map_or(0, |it| it.created), revision),
             Some(TargetUnion::ModRevision(revision)) => (stored.map_or(0, |it| it.modified), revision),
-            None => (0, 0),
+            Some(TargetUnion::Value(_) | TargetUnion::Lease(_)) | None => (0, 0),
         };
         match compare.result() {
             CompareResult::Greater => actual > expected as u64,
@@ -274,7 +272,7 @@ fn txn(inner: &Inner, request: &TxnRequest) -> Result<TxnResponse, Status> {
                 match &op.request {
                     Some(Op::RequestPut(put)) => data.put(put.key.clone(), put.value.clone(), put.lease),
                     Some(Op::RequestDeleteRange(delete)) => data.delete(&delete.key),
-                    Some(Op::RequestRange(_)) | None => (),
+                    Some(Op::RequestRange(_) | Op::RequestTxn(_)) | None => (),
                 }
             }
         });
@@ -388,7 +386,7 @@ fn event(entry: &HistoryEntry) -> Event {
             (EventType::Delete, KeyValue { key: entry.key.clone(), mod_revision, ..KeyValue::default() })
         }
     };
-    Event { r#type: kind.into(), kv: Some(pair) }
+    Event { r#type: kind.into(), kv: Some(pair), prev_kv: None }
 }
 
 fn pair(key: &bytes::Bytes, stored: &StoredValue) -> KeyValue {
@@ -403,5 +401,6 @@ fn pair(key: &bytes::Bytes, stored: &StoredValue) -> KeyValue {
 }
 
 fn header(data: &Data) -> Option<ResponseHeader> {
-    Some(ResponseHeader { cluster_id: data.cluster, member_id: 0, revision: data.revision as i64 })
+    let revision = data.revision as i64;
+    Some(ResponseHeader { cluster_id: data.cluster, revision, ..Default::default() })
 }
