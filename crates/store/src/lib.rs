@@ -43,7 +43,7 @@ mod log;
 mod log_reader;
 pub mod memory;
 mod queue;
-mod quiet;
+pub mod quiet;
 mod record;
 mod recover;
 mod reserve;

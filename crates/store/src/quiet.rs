@@ -13,7 +13,7 @@ thread_local! {
 }
 
 /// Calls redb; a panic becomes the error.
-pub(crate) fn call<T>(engine: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+pub fn call<T>(engine: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     install();
     let before = QUIET.replace(true);
     let result = catch_unwind(AssertUnwindSafe(engine));
@@ -22,7 +22,7 @@ pub(crate) fn call<T>(engine: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Sen
 }
 
 /// Calls back out of redb: panics inside are reported as usual.
-pub(crate) fn call_back<T>(back: impl FnOnce() -> T) -> T {
+pub fn call_back<T>(back: impl FnOnce() -> T) -> T {
     let before = QUIET.replace(false);
     let result = back();
     QUIET.set(before);
@@ -30,7 +30,7 @@ pub(crate) fn call_back<T>(back: impl FnOnce() -> T) -> T {
 }
 
 /// The message of a panic.
-pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
+pub fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&'static str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
 }
