@@ -11,8 +11,10 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::adopt::AdoptArgs;
+use crate::assets::{ASSETS_EXAMPLES, AssetsArgs};
 use crate::deployment_mode::DeploymentMode;
 use crate::dns::{Dns, DnsFlags};
+use crate::etcd_server;
 use crate::flags::{self, ParseError, ParsedLine};
 use crate::options::{
     Apiserver, CHECK_EXAMPLES, CLOCK_EXAMPLES, COMPLETION_EXAMPLES, CheckArgs, ClockArgs, ClockFlags,
@@ -63,6 +65,8 @@ Examples:
   pintle migrate --help      from the embedded store to an etcd, and back
   pintle adopt --help        from an upstream cluster, without its objects being moved
   pintle clock --help        the time of a cluster for tests
+  pintle etcd --help         the etcd v3 API from an embedded store
+  pintle assets --help       for test suites that start kube-apiserver and etcd
   pintle check               what this machine lacks for running pods
   pintle completion --help   completions for your shell";
 
@@ -100,6 +104,12 @@ pub enum Command {
     /// Serve the addresses of services on this node
     #[command(disable_help_flag = true)]
     Proxy(Proxy),
+    /// Serve the etcd v3 API from an embedded store
+    #[command(disable_help_flag = true)]
+    Etcd(Etcd),
+    /// Make a directory with links named kube-apiserver and etcd, for KUBEBUILDER_ASSETS
+    #[command(after_help = ASSETS_EXAMPLES)]
+    Assets(AssetsArgs),
     /// Convert objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Save, check or restore all objects of a cluster
@@ -329,6 +339,14 @@ impl Proxy {
     }
 }
 
+/// The etcd server parses its own command line, in Go's syntax.
+#[derive(Debug, Clone, Args)]
+pub struct Etcd {
+    /// The flags of etcd; --help lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
+    pub arguments: Vec<String>,
+}
+
 const CONVERT_EXAMPLES: &str = "\
 Examples:
   pintle convert -f pod.yaml -o json
@@ -458,6 +476,9 @@ impl Cli {
         }
         if let Some(proxy) = Proxy::find(&arguments, &called) {
             return Ok(Self { command: Command::Proxy(proxy), warnings: Vec::new() });
+        }
+        if let Some(arguments) = etcd_server::is_called(&arguments, &called) {
+            return Ok(Self { command: Command::Etcd(Etcd { arguments }), warnings: Vec::new() });
         }
         let linked = flags::command_of(&program, &called);
         if let Some(command) = linked {

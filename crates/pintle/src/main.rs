@@ -16,12 +16,14 @@
 //! | `token`, `join`, `leave`, `bootstrap` | nodes that come and go |
 //! | `snapshot`, `adopt`, `convert` | objects to a file or another store; an upstream etcd; forms of objects |
 //! | `clock` | the time of a cluster for tests |
+//! | `etcd_server`, `assets`, `envtest` | the etcd v3 API; a directory where test suites look for their programs |
 //! | `check`, `manual` | what a machine lacks; completions and manual pages |
 //! | `pki`, `kubeconfig`, `data_dir` | certificates and files of a cluster |
 //! | `world`, `logs`, `log_output` | the only reader of clock and randomness; logs |
 
 mod admin_client;
 mod adopt;
+mod assets;
 mod bootstrap;
 mod check;
 mod cli;
@@ -34,6 +36,8 @@ mod convert;
 mod data_dir;
 mod deployment_mode;
 mod dns;
+mod etcd_server;
+mod envtest;
 mod files;
 mod flags;
 mod host;
@@ -92,6 +96,9 @@ fn run(cli: Cli) -> ExitCode {
     if let Command::Proxy(args) = &cli.command {
         return service_proxy::run(&args.arguments);
     }
+    if let Command::Etcd(args) = &cli.command {
+        return etcd_server::run(&args.arguments);
+    }
     match dispatch(cli) {
         Ok(status) => status,
         Err(error) => {
@@ -127,6 +134,8 @@ fn config_errors(command: &Command) -> Vec<String> {
         Command::Nodeagent(_)
         | Command::Network(_)
         | Command::Proxy(_)
+        | Command::Etcd(_)
+        | Command::Assets(_)
         | Command::Convert(_)
         | Command::Snapshot(_)
         | Command::Migrate(_)
@@ -161,6 +170,7 @@ fn run_command(cli: Cli) -> anyhow::Result<()> {
             let _ = writeln!(stdout(), "{}", cli::version());
             Ok(())
         }
+        Command::Assets(args) => assets::assets(&args),
         Command::Convert(args) => convert::convert(&args),
         Command::Snapshot(args) => threads::runtime()?.block_on(snapshot::snapshot(args, &world::real()?)),
         Command::Migrate(args) => threads::runtime()?.block_on(snapshot::migrate(*args, &world::real()?)),
@@ -172,7 +182,11 @@ fn run_command(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Leave(args) => threads::single()?.block_on(leave::leave(args, world::real()?)),
         // run before, because their errors or their status have a form of their own
-        Command::Nodeagent(_) | Command::Proxy(_) | Command::Check(_) | Command::Adopt(_) => Ok(()),
+        Command::Nodeagent(_)
+        | Command::Proxy(_)
+        | Command::Etcd(_)
+        | Command::Check(_)
+        | Command::Adopt(_) => Ok(()),
         Command::Clock(args) => threads::single()?.block_on(clock::clock(args, world::real()?)),
         Command::Completion(args) => manual::completion(&args),
         Command::Man(args) => manual::man(&args),
@@ -191,7 +205,12 @@ fn run_command(cli: Cli) -> anyhow::Result<()> {
         Command::Apiserver(args) => {
             let verbosity = init_log(&args.logs, &cli.warnings)?;
             let world = world::real()?;
-            threads::runtime()?.block_on(up::apiserver(*args, world, verbosity))
+            threads::runtime()?.block_on(async {
+                match envtest::loops()? {
+                    Some(loops) => up::envtest_apiserver(*args, &loops, world, verbosity).await,
+                    None => up::apiserver(*args, world, verbosity).await,
+                }
+            })
         }
         Command::ControllerManager(args) => {
             let verbosity = init_log(&args.logs, &cli.warnings)?;

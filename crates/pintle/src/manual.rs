@@ -4,6 +4,7 @@
 //! The node agent and the service proxy parse their own command lines; their flags are added here from their tables.
 
 use crate::cli::Cli;
+use crate::etcd_server;
 use crate::flags;
 use crate::options::{CompletionArgs, ManArgs};
 use anyhow::Context as _;
@@ -74,11 +75,14 @@ fn program() -> Command {
             default => flag(row.name, row.value, format!("{text} [default: {default}]")),
         }
     });
+    let etcd = etcd_server::flag_rows().iter();
+    let etcd = etcd.map(|row| flag(row.name, row.kind.placeholder(), row.description()));
     flags::complete(Cli::command())
         .version(env!("CARGO_PKG_VERSION"))
         .disable_help_subcommand(true)
         .mut_subcommand("nodeagent", |command| with_flags("nodeagent", &command, agent))
         .mut_subcommand("proxy", |command| with_flags("proxy", &command, proxy))
+        .mut_subcommand("etcd", |command| with_flags("etcd", &command, etcd))
 }
 
 /// The command with flags in place of the words that it passes on.

@@ -100,6 +100,22 @@ pub async fn apiserver(args: Apiserver, world: World, verbosity: Verbosity) -> a
     run(&args, DeploymentMode::Standalone, Components::default(), None, (world, verbosity, None)).await
 }
 
+/// Runs the API server that a test suite has started, with what makes its objects live: the control loops and the
+/// scheduler. Simulated nodes belong here as well.
+pub async fn envtest_apiserver(
+    args: Apiserver,
+    loops: &Controllers,
+    world: World,
+    verbosity: Verbosity,
+) -> anyhow::Result<()> {
+    let components = Components {
+        loops: Some(loops),
+        scheduler: Some(SchedulerArgs { config: None }),
+        ..Components::default()
+    };
+    run(&args, DeploymentMode::Standalone, components, None, (world, verbosity)).await
+}
+
 /// The components beside the API server.
 #[derive(Default)]
 struct Components<'a> {
