@@ -111,6 +111,7 @@ mod tests {
 
     fn record(message: &str) -> Record {
         Record {
+            source: Default::default(),
             about: Default::default(),
             event_type: EventType::Normal,
             reason: "Made".to_owned(),

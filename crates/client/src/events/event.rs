@@ -1,6 +1,7 @@
 //! Types of events before they are written: type, reason, message, and the object that they are about.
 
-use api::core::v1::ObjectReference;
+use api::core::v1::{EventSource, ObjectReference};
+use std::sync::Arc;
 
 /// The `type` of an event: `Warning` asks for attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,6 +30,7 @@ impl Note {
 
 /// An event to be written.
 pub(super) struct Record {
+    pub source: Arc<EventSource>,
     pub about: ObjectReference,
     pub event_type: EventType,
     pub reason: String,

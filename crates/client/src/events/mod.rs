@@ -14,6 +14,7 @@ use api::Resource;
 use api::core::v1::{EventSource, ObjectReference};
 use env::World;
 use event::Record;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use writer::Writer;
 
@@ -24,6 +25,7 @@ const WAITING: usize = 1000;
 #[derive(Clone)]
 pub struct Recorder {
     records: mpsc::Sender<Record>,
+    source: Arc<EventSource>,
 }
 
 /// A reference to an object, as events have it.
@@ -49,8 +51,14 @@ impl Recorder {
         let (records, receiver) = mpsc::channel(WAITING);
         let source =
             EventSource { component: component.to_owned(), host: host.to_owned(), ..Default::default() };
-        tokio::spawn(Writer::new(client, world, source).run(receiver));
-        Recorder { records }
+        tokio::spawn(Writer::new(client, world).run(receiver));
+        Recorder { records, source: Arc::new(source) }
+    }
+
+    /// A recorder with the same writer, for the same component on another host.
+    pub fn on_host(&self, host: &str) -> Self {
+        let source = EventSource { host: host.to_owned(), ..EventSource::clone(&self.source) };
+        Recorder { records: self.records.clone(), source: Arc::new(source) }
     }
 
     pub fn record<K: Resource>(
@@ -75,7 +83,8 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
-        let record = Record { about, event_type, reason: reason.to_owned(), message: message.into() };
+        let source = self.source.clone();
+        let record = Record { source, about, event_type, reason: reason.to_owned(), message: message.into() };
         if self.records.try_send(record).is_err() {
             tracing::debug!(reason, "too many events: one is dropped");
         }

@@ -29,7 +29,6 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(super) struct Writer {
     client: Client,
     world: World,
-    source: EventSource,
     correlator: Correlator,
     /// Objects with a request under way, and their events that wait.
     busy: HashMap<String, VecDeque<(EventKey, Event)>>,
@@ -53,8 +52,8 @@ struct Outcome {
 }
 
 impl Writer {
-    pub(super) fn new(client: Client, world: World, source: EventSource) -> Self {
-        Writer { client, world, source, correlator: Correlator::default(), busy: HashMap::new() }
+    pub(super) fn new(client: Client, world: World) -> Self {
+        Writer { client, world, correlator: Correlator::default(), busy: HashMap::new() }
     }
 
     /// Writes until all recorders are gone and all events are written.
@@ -81,7 +80,7 @@ impl Writer {
         let about = format!("{}/{}", record.about.uid, record.about.name);
         let (key, message) = self.correlator.correlate(&about, &record, self.world.elapsed())?;
         let now = Time::from(self.world.now());
-        let mut event = new_event(&self.world, &self.source, record, now);
+        let mut event = new_event(&self.world, record, now);
         (event.count, event.message) = (1, message);
         let Some(waiting) = self.busy.get_mut(&about) else {
             self.busy.insert(about.clone(), VecDeque::new());
@@ -117,7 +116,7 @@ impl Writer {
 }
 
 /// An event without occurrences.
-fn new_event(world: &World, source: &EventSource, record: Record, now: Time) -> Event {
+fn new_event(world: &World, record: Record, now: Time) -> Event {
     let Record { about, event_type, reason, .. } = record;
     // events about cluster-scoped objects go into the default namespace
     let namespace = match &*about.namespace {
@@ -134,7 +133,7 @@ fn new_event(world: &World, source: &EventSource, record: Record, now: Time) -> 
         reason,
         first_timestamp: Some(now),
         last_timestamp: Some(now),
-        source: source.clone(),
+        source: EventSource::clone(&record.source),
         involved_object: about,
         ..Event::default()
     }

@@ -189,11 +189,17 @@ impl<K: Json> Api<K> {
         subresource: &str,
         patch: &Patch,
     ) -> Result<T, Error> {
-        let mut path = self.resource.object(name, subresource)?;
-        patch.query(&mut path);
-        let mut request = self.resource.request(Method::PATCH, path, patch.body().to_vec())?;
-        request.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(patch.content_type()));
-        self.resource.client.request(request).await
+        self.resource.client.request(self.resource.patch(name, subresource, patch)?).await
+    }
+
+    /// Patches an object without decoding what the server made of it.
+    pub async fn submit_patch(&self, name: &str, patch: &Patch) -> Result<(), Error> {
+        self.resource.client.request_bytes(self.resource.patch(name, "", patch)?).await.map(drop)
+    }
+
+    /// Patches the status of an object without decoding what the server made of it.
+    pub async fn submit_status_patch(&self, name: &str, patch: &Patch) -> Result<(), Error> {
+        self.resource.client.request_bytes(self.resource.patch(name, "status", patch)?).await.map(drop)
     }
 }
 
@@ -205,6 +211,14 @@ impl ResourcePath {
         }
         let slash = if subresource.is_empty() { "" } else { "/" };
         Ok(Query::new(format!("{}/{}{slash}{subresource}", self.path, PathSegment(name))))
+    }
+
+    fn patch(&self, name: &str, subresource: &str, patch: &Patch) -> Result<Request<Vec<u8>>, Error> {
+        let mut path = self.object(name, subresource)?;
+        patch.query(&mut path);
+        let mut request = self.request(Method::PATCH, path, patch.body().to_vec())?;
+        request.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(patch.content_type()));
+        Ok(request)
     }
 
     fn request(&self, method: Method, path: Query, body: Vec<u8>) -> Result<Request<Vec<u8>>, Error> {
