@@ -7,6 +7,7 @@ mod run_once;
 use crate::admission::sysctls::SysctlAllowlist;
 use crate::admission::{AdmissionNode, Rejection, admit};
 use crate::images::{CredentialProviders, Images, PullLimits};
+use crate::pod::actions::MachineActions;
 use crate::pod::dead_containers::DeadContainerPolicy;
 use crate::pod::events::PodEvents;
 use crate::pod::garbage::Collector;
@@ -127,6 +128,7 @@ impl Agent {
             statuses: statuses.clone(),
             prober: Prober {
                 runtime: runtime.clone(),
+                actions: Arc::new(MachineActions),
                 world: world.clone(),
                 events: options.events.clone(),
                 metrics: options.metrics.clone(),

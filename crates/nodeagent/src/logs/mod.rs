@@ -9,10 +9,12 @@
 
 pub mod line;
 pub mod links;
+pub mod memory;
 pub mod options;
 pub mod reader;
 pub mod rotation;
 mod tail;
 
+pub use memory::read_text;
 pub use options::LogOptions;
 pub use reader::read;

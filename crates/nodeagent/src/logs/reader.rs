@@ -55,7 +55,7 @@ pub async fn read(
     // lines that a container writes meanwhile belong to a log that is followed only
     let limit = if options.follow { u64::MAX } else { end - start };
     let mut reader = BufReader::new(file.take(limit));
-    let mut writer = LineWriter { options, sink, rest: options.limit_bytes, is_line_start: true };
+    let mut writer = LineWriter::new(options, sink);
     let mut line = Vec::new();
     let (mut quiet_reads, mut pause, mut is_ended) = (0, FIRST_PAUSE, !options.follow);
     loop {
@@ -65,11 +65,11 @@ pub async fn read(
             line.clear();
             (quiet_reads, pause) = (0, FIRST_PAUSE);
             if !is_open {
-                return writer.sink.flush().await;
+                return writer.flush().await;
             }
             continue;
         }
-        writer.sink.flush().await?;
+        writer.flush().await?;
         if is_ended {
             return Ok(());
         }
@@ -119,7 +119,7 @@ async fn read_line(reader: &mut BufReader<impl AsyncRead + Unpin>, line: &mut Ve
 }
 
 /// Writes lines as the options want them.
-struct LineWriter<'a> {
+pub(super) struct LineWriter<'a> {
     options: &'a LogOptions,
     sink: &'a mut dyn LogSink,
     /// Bytes that may still be written.
@@ -127,9 +127,17 @@ struct LineWriter<'a> {
     is_line_start: bool,
 }
 
-impl LineWriter<'_> {
+impl<'a> LineWriter<'a> {
+    pub fn new(options: &'a LogOptions, sink: &'a mut dyn LogSink) -> Self {
+        LineWriter { options, sink, rest: options.limit_bytes, is_line_start: true }
+    }
+
+    pub async fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush().await
+    }
+
     /// False when nothing more may be written.
-    async fn write(&mut self, line: &[u8]) -> io::Result<bool> {
+    pub async fn write(&mut self, line: &[u8]) -> io::Result<bool> {
         let Some(parsed) = LogLine::parse(line) else { return Ok(true) };
         if self.options.since_nanos.is_some_and(|since| parsed.nanos() < since) {
             return Ok(true);

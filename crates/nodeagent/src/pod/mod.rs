@@ -12,6 +12,7 @@
 //! | [`probing`] | the probe tasks of a pod |
 //! | [`setup`], [`events`] | what a worker gets: surroundings of containers, a recorder |
 
+pub mod actions;
 pub mod backoff;
 pub mod dead_containers;
 pub mod events;

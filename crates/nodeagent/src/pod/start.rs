@@ -1,6 +1,5 @@
 //! Actions of a plan: sandboxes and containers are started and stopped.
 
-use super::hooks;
 use super::plan::{Kill, Plan, Start};
 use super::setup::ContainerInput;
 use super::spec::{ContainerKind, ContainerSpec, container_hash, find};
@@ -269,7 +268,7 @@ impl Worker {
             run: 0,
         };
         let outcome = tokio::select! {
-            outcome = hooks::run(hook, &target, HOOK_TIMEOUT) => outcome,
+            outcome = context.prober.actions.hook(hook, &target, HOOK_TIMEOUT) => outcome,
             _ = self.kill.changed() => {
                 self.kill.mark_changed();
                 return Err(StepError::Interrupted);
@@ -331,6 +330,7 @@ impl Worker {
         let context = &self.context;
         ContainerEnd {
             runtime: &context.runtime,
+            actions: &*context.prober.actions,
             world: &context.world,
             events: &*context.events,
             metrics: &context.metrics,
@@ -407,6 +407,7 @@ impl Worker {
             .map(|status| {
                 let end = ContainerEnd {
                     runtime: &context.runtime,
+                    actions: &*context.prober.actions,
                     world: &context.world,
                     events: &*context.events,
                     metrics: &context.metrics,

@@ -1,7 +1,7 @@
 //! The end of containers: grace periods, hooks before the stop signal, the signal itself.
 
+use super::actions::ContainerActions;
 use super::events::PodEvents;
-use super::hooks;
 use super::plan::KillReason;
 use super::spec::{ContainerKind, find};
 use crate::probes::action::ProbeTarget;
@@ -39,6 +39,7 @@ pub fn container_grace(pod: &Pod, container: Option<&Container>, reason: KillRea
 /// Ends one container.
 pub struct ContainerEnd<'a> {
     pub runtime: &'a SharedRuntime,
+    pub actions: &'a dyn ContainerActions,
     pub world: &'a World,
     pub events: &'a dyn PodEvents,
     pub metrics: &'a AgentMetrics,
@@ -77,7 +78,7 @@ impl ContainerEnd<'_> {
             run: 0,
         };
         let time = Duration::from_secs(self.grace as u64);
-        let failure = match env::timeout(self.world, time, hooks::run(hook, &target, time)).await {
+        let failure = match env::timeout(self.world, time, self.actions.hook(hook, &target, time)).await {
             Ok(Ok(outcome)) => return outcome.report(self.pod, self.events, self.metrics),
             Ok(Err(why)) => why,
             Err(_) => "PreStop hook not completed in grace period".to_owned(),

@@ -1,5 +1,6 @@
 //! A node for tests of workers: simulated runtime and clock, surroundings without a machine.
 
+use super::actions::MachineActions;
 use super::events::PodEvents;
 use super::garbage::Collector;
 use super::observer::Observer;
@@ -230,6 +231,7 @@ impl TestNode {
             statuses: records.clone(),
             prober: Prober {
                 runtime: shared.clone(),
+                actions: Arc::new(MachineActions),
                 world: world.clone(),
                 events: records.clone(),
                 metrics: AgentMetrics::default(),

@@ -3,8 +3,9 @@
 //! A task lives as long as the run of its container. Liveness and readiness wait for the startup probe. A probe that
 //! could not be run changes nothing; a failed liveness or startup probe ends the task, since the container ends.
 
-use super::action::{self, Outcome, ProbeTarget};
+use super::action::{Outcome, ProbeTarget};
 use super::verdicts::ProbeKind;
+use crate::pod::actions::ContainerActions;
 use crate::pod::events::PodEvents;
 use crate::pod::spec::ContainerKind;
 use crate::runtime::SharedRuntime;
@@ -34,6 +35,7 @@ pub struct ProbeResult {
 #[derive(Clone)]
 pub struct Prober {
     pub runtime: SharedRuntime,
+    pub actions: Arc<dyn ContainerActions>,
     pub world: World,
     pub events: Arc<dyn PodEvents>,
     pub metrics: AgentMetrics,
@@ -130,7 +132,7 @@ impl Prober {
         let begun = self.world.elapsed();
         let mut answer = Err(String::new());
         for _ in 0..RETRIES {
-            answer = action::run(probe, &at).await;
+            answer = self.actions.probe(kind, probe, &at).await;
             if answer.is_ok() {
                 break;
             }

@@ -91,6 +91,10 @@ pub trait Runtime: Send + Sync + 'static {
     ) -> Call<'a, ExecStreams>;
     /// Streams of a container's own process.
     fn attach<'a>(&'a self, id: &'a str, options: StreamOptions) -> Call<'a, ExecStreams>;
+    /// The lines of a container's log up to now, in the format of log files, if the runtime writes no file.
+    fn log<'a>(&'a self, _: &'a str) -> Call<'a, Option<Vec<u8>>> {
+        Box::pin(async { Ok(None) })
+    }
     /// Connects to a port in the network of a sandbox.
     fn port_forward<'a>(&'a self, sandbox: &'a str, port: u16) -> Call<'a, PortStream>;
 

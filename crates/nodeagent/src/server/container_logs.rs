@@ -3,6 +3,7 @@
 use super::body::{self, Body};
 use super::query;
 use super::service::Service;
+use crate::logs::memory::LogText;
 use crate::logs::options::InvalidOptions;
 use crate::logs::reader::LogSink;
 use crate::logs::{self, LogOptions};
@@ -60,8 +61,9 @@ pub async fn container_logs(service: &Service, request: &Request<Incoming>) -> R
             return body::text(StatusCode::BAD_REQUEST, message);
         }
     };
+    let in_memory = matches!(deps.runtime.log(&id).await, Ok(Some(_)));
     let path = PathBuf::from(&status.log_path);
-    if let Err(why) = tokio::fs::metadata(&path).await {
+    if !in_memory && let Err(why) = tokio::fs::metadata(&path).await {
         let why = if why.kind() == io::ErrorKind::NotFound {
             "no such file or directory".to_owned()
         } else {
@@ -75,9 +77,17 @@ pub async fn container_logs(service: &Service, request: &Request<Incoming>) -> R
     let runtime = deps.runtime.clone();
     tokio::spawn(async move {
         let mut sink = Pieces { gathered: BytesMut::new(), pieces: pieces.clone() };
-        let is_running = || is_running(runtime.clone(), id.clone());
+        let read = async {
+            match in_memory {
+                true => logs::read_text(|| log_text(runtime.clone(), id.clone()), &options, &mut sink).await,
+                false => {
+                    let is_running = || is_running(runtime.clone(), id.clone());
+                    logs::read(&path, &options, is_running, &mut sink).await
+                }
+            }
+        };
         tokio::select! {
-            read = logs::read(&path, &options, is_running, &mut sink) => {
+            read = read => {
                 if let Err(why) = read {
                     tracing::debug!(%why, "a log cannot be read to its end");
                     let _ = pieces.send(Err(why)).await;
@@ -99,6 +109,19 @@ fn is_running(runtime: SharedRuntime, id: String) -> BoxFuture<'static, bool> {
         let status = runtime.container_status(&id).await;
         // a runtime that does not answer may still run the container
         status.map_or_else(|why| !why.is_not_found(), |status| status.state == ContainerState::Running)
+    }
+    .boxed()
+}
+
+/// The log of a container that is in the memory of the runtime; that of a container that is gone is empty.
+fn log_text(runtime: SharedRuntime, id: String) -> BoxFuture<'static, io::Result<LogText>> {
+    async move {
+        let is_running = is_running(runtime.clone(), id.clone()).await;
+        match runtime.log(&id).await {
+            Ok(text) => Ok((text.unwrap_or_default(), is_running)),
+            Err(why) if why.is_not_found() => Ok((Vec::new(), false)),
+            Err(why) => Err(io::Error::other(why.to_string())),
+        }
     }
     .boxed()
 }

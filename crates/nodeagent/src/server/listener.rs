@@ -91,6 +91,14 @@ pub async fn serve(bound: Bound, deps: ServerDeps) {
     tokio::join!(main, plain(bound.healthz, Port::Healthz), plain(bound.read_only, Port::ReadOnly));
 }
 
+/// Serves one connection within the process of the API server, which has authorized the requests.
+pub async fn serve_in_process<S>(stream: S, deps: ServerDeps)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    serve_connection(stream, Service::new(deps), Port::InProcess, CertificateUser::Absent).await;
+}
+
 async fn accept<F>(listener: &TcpListener, handle: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,

@@ -53,7 +53,7 @@ mod trace_tests;
 
 pub use authentication::{AuthenticationOptions, ClientReviews, Reviews, SubjectAccess};
 pub use authorization::AuthorizationOptions;
-pub use listener::{Bound, ServerOptions, bind, serve};
+pub use listener::{Bound, ServerOptions, bind, serve, serve_in_process};
 pub use pod_view::PodView;
 pub use service::{MetricsPage, ServerDeps};
 pub use tls::TlsOptions;

@@ -8,4 +8,6 @@ pub enum Port {
     Healthz,
     /// Pods, statistics and metrics, without authentication.
     ReadOnly,
+    /// The whole API for the API server in the same process, which authorizes.
+    InProcess,
 }

@@ -223,7 +223,7 @@ fn labels(method: &Method, path: &str, port: Port) -> RequestLabels {
         is_long_running: matches!(first, "exec" | "attach" | "portForward" | "debug"),
         method: if verb(method).is_empty() { "other".to_owned() } else { method.to_string() },
         path: if is_known { first.to_owned() } else { "other".to_owned() },
-        is_read_only_port: port != Port::Main,
+        is_read_only_port: matches!(port, Port::Healthz | Port::ReadOnly),
     }
 }
 

@@ -1,10 +1,11 @@
 //! The calls of a simulated runtime.
 
 use super::streams;
-use super::{SimulatedRuntime, State};
+use super::{Behaviour, SimulatedRuntime, Simulation, State, logs};
 use crate::runtime::*;
 use futures_util::FutureExt;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn not_found(what: &str, id: &str) -> RuntimeError {
     RuntimeError::new(RuntimeCode::NotFound, format!("{what} {id} not found"))
@@ -18,9 +19,16 @@ fn is_of_pod(of: &BTreeMap<String, String>, uid: Option<&str>) -> bool {
     uid.is_none() || labels::pod_uid(of) == uid
 }
 
-fn next_id(state: &mut State, prefix: &str) -> String {
+fn next_id(simulation: Option<&Arc<dyn Simulation>>, state: &mut State, kind: &str) -> String {
     state.next += 1;
-    format!("{prefix}{:04}", state.next)
+    format!("{}{kind}{:04}", simulation.map_or("", |it| it.id_prefix()), state.next)
+}
+
+impl SimulatedRuntime {
+    fn behaviour_of(&self, id: &str) -> Behaviour {
+        let state = self.shared.state.lock();
+        state.containers.get(id).map(|(_, it)| state.behaviour(it)).unwrap_or_default()
+    }
 }
 
 impl Runtime for SimulatedRuntime {
@@ -46,9 +54,11 @@ impl Runtime for SimulatedRuntime {
         async move {
             self.answer().await?;
             let created_at = self.now();
+            let simulation = self.shared.simulation.as_ref();
+            let ips = simulation.map_or_else(|| vec!["10.0.0.2".into()], |it| it.allocate(config));
             let id = {
                 let mut state = self.shared.state.lock();
-                let id = next_id(&mut state, "s");
+                let id = next_id(simulation, &mut state, "s");
                 let info = SandboxInfo {
                     id: id.clone(),
                     name: config.name.clone(),
@@ -61,8 +71,7 @@ impl Runtime for SimulatedRuntime {
                     annotations: config.annotations.clone(),
                     handler: handler.to_owned(),
                 };
-                let status =
-                    SandboxStatus { info, ips: vec!["10.0.0.2".into()], namespaces: Default::default() };
+                let status = SandboxStatus { info, ips, namespaces: Default::default() };
                 state.sandboxes.insert(id.clone(), status);
                 id
             };
@@ -77,8 +86,11 @@ impl Runtime for SimulatedRuntime {
             self.answer().await?;
             let running: Vec<String> = {
                 let mut state = self.shared.state.lock();
-                if let Some(sandbox) = state.sandboxes.get_mut(id) {
-                    sandbox.info.is_ready = false;
+                if let Some(sandbox) = state.sandboxes.get_mut(id)
+                    && std::mem::replace(&mut sandbox.info.is_ready, false)
+                    && let Some(simulation) = &self.shared.simulation
+                {
+                    simulation.release(&sandbox.ips);
                 }
                 state.containers.values().filter(|(of, _)| of == id).map(|(_, it)| it.id.clone()).collect()
             };
@@ -94,8 +106,13 @@ impl Runtime for SimulatedRuntime {
             self.answer().await?;
             {
                 let mut state = self.shared.state.lock();
-                state.sandboxes.remove(id);
-                state.containers.retain(|_, (of, _)| of != id);
+                let removed = state.sandboxes.remove(id).filter(|it| it.info.is_ready);
+                if let (Some(sandbox), Some(simulation)) = (removed, &self.shared.simulation) {
+                    simulation.release(&sandbox.ips);
+                }
+                let State { containers, simulated, .. } = &mut *state;
+                containers.retain(|_, (of, _)| of != id);
+                simulated.retain(|container, _| containers.contains_key(container));
             }
             self.count("remove sandbox".into()).await;
             Ok(())
@@ -126,17 +143,22 @@ impl Runtime for SimulatedRuntime {
         &'a self,
         sandbox: &'a str,
         config: &'a ContainerConfig,
-        _: &'a SandboxConfig,
+        sandbox_config: &'a SandboxConfig,
     ) -> Call<'a, String> {
         async move {
             self.answer().await?;
             let created_at = self.now();
+            let simulation = self.shared.simulation.as_ref();
             let id = {
                 let mut state = self.shared.state.lock();
                 if !state.sandboxes.contains_key(sandbox) {
                     return Err(not_found("sandbox", sandbox));
                 }
-                let id = next_id(&mut state, "c");
+                let id = next_id(simulation, &mut state, "c");
+                let behaviour = simulation.map(|it| it.container(sandbox_config, config));
+                if let Some(behaviour) = behaviour.filter(|it| *it != Behaviour::default()) {
+                    state.simulated.insert(id.clone(), behaviour);
+                }
                 let status = ContainerStatus {
                     id: id.clone(),
                     name: config.name.clone(),
@@ -163,14 +185,17 @@ impl Runtime for SimulatedRuntime {
     fn start_container<'a>(&'a self, id: &'a str) -> Call<'a, ()> {
         async move {
             self.answer().await?;
+            let behaviour = {
+                let state = self.shared.state.lock();
+                state.containers.get(id).map(|(_, status)| state.behaviour(status))
+            };
+            let behaviour = behaviour.ok_or_else(|| not_found("container", id))?;
+            if behaviour.start_delay > Duration::ZERO {
+                env::sleep(&self.shared.world, behaviour.start_delay).await;
+            }
             let now = self.now();
-            let (name, behaviour) = {
+            let name = {
                 let mut state = self.shared.state.lock();
-                let Some((_, status)) = state.containers.get_mut(id) else {
-                    return Err(not_found("container", id));
-                };
-                let name = status.name.clone();
-                let behaviour = state.behaviours.get(&name).cloned().unwrap_or_default();
                 let Some((_, status)) = state.containers.get_mut(id) else {
                     return Err(not_found("container", id));
                 };
@@ -181,7 +206,7 @@ impl Runtime for SimulatedRuntime {
                     return Err(RuntimeError::new(RuntimeCode::Unknown, why.clone()));
                 }
                 (status.state, status.started_at) = (ContainerState::Running, now);
-                (name, behaviour)
+                status.name.clone()
             };
             self.run_timer(id.to_owned(), &behaviour);
             self.count(format!("start {name}")).await;
@@ -195,8 +220,8 @@ impl Runtime for SimulatedRuntime {
             self.answer().await?;
             let found = {
                 let state = self.shared.state.lock();
-                let name = state.containers.get(id).map(|(_, it)| it.name.clone());
-                name.map(|name| (state.behaviours.get(&name).cloned().unwrap_or_default(), name))
+                let status = state.containers.get(id).map(|(_, it)| it);
+                status.map(|status| (state.behaviour(status), status.name.clone()))
             };
             let Some((behaviour, name)) = found else { return Ok(()) };
             if behaviour.ignores_stop {
@@ -214,7 +239,11 @@ impl Runtime for SimulatedRuntime {
     fn remove_container<'a>(&'a self, id: &'a str) -> Call<'a, ()> {
         async move {
             self.answer().await?;
-            let removed = self.shared.state.lock().containers.remove(id);
+            let removed = {
+                let mut state = self.shared.state.lock();
+                state.simulated.remove(id);
+                state.containers.remove(id)
+            };
             if let Some((_, status)) = removed {
                 self.count(format!("remove {}", status.name)).await;
             }
@@ -289,6 +318,10 @@ impl Runtime for SimulatedRuntime {
             if status.state != ContainerState::Running {
                 return Err(RuntimeError::new(RuntimeCode::Unknown, "container is not running"));
             }
+            if self.shared.simulation.is_some() {
+                let (output, exit_code) = streams::simulated_output(&self.behaviour_of(id), command);
+                return Ok(ExecOutput { stdout: output, exit_code, ..ExecOutput::default() });
+            }
             // `exit N` is the only command
             let code = command.last().and_then(|it| it.strip_prefix("exit ")).and_then(|it| it.parse().ok());
             Ok(ExecOutput { exit_code: code.unwrap_or(0), ..ExecOutput::default() })
@@ -298,11 +331,17 @@ impl Runtime for SimulatedRuntime {
 
     fn exec<'a>(
         &'a self,
-        _: &'a str,
+        id: &'a str,
         command: &'a [String],
         options: StreamOptions,
     ) -> Call<'a, ExecStreams> {
-        async move { streams::exec(command, options) }.boxed()
+        async move {
+            match self.shared.simulation {
+                Some(_) => Ok(streams::simulated_exec(&self.behaviour_of(id), command, options)),
+                None => streams::exec(command, options),
+            }
+        }
+        .boxed()
     }
 
     fn attach<'a>(&'a self, _: &'a str, _: StreamOptions) -> Call<'a, ExecStreams> {
@@ -310,7 +349,29 @@ impl Runtime for SimulatedRuntime {
     }
 
     fn port_forward<'a>(&'a self, _: &'a str, port: u16) -> Call<'a, PortStream> {
-        async move { Ok(streams::port_forward(port)) }.boxed()
+        async move {
+            match self.shared.simulation {
+                Some(_) => {
+                    let message = format!("nothing listens on port {port} of a simulated pod");
+                    Err(RuntimeError::new(RuntimeCode::Unavailable, message))
+                }
+                None => Ok(streams::port_forward(port)),
+            }
+        }
+        .boxed()
+    }
+
+    fn log<'a>(&'a self, id: &'a str) -> Call<'a, Option<Vec<u8>>> {
+        async move {
+            if self.shared.simulation.is_none() {
+                return Ok(None);
+            }
+            let state = self.shared.state.lock();
+            let (_, status) = state.containers.get(id).ok_or_else(|| not_found("container", id))?;
+            let until = if status.finished_at > 0 { status.finished_at } else { self.now() };
+            Ok(Some(logs::lines(&state.behaviour(status).log, status.started_at, until)))
+        }
+        .boxed()
     }
 
     fn container_stats(&self) -> Call<'_, Vec<ContainerStats>> {
@@ -332,7 +393,10 @@ impl Runtime for SimulatedRuntime {
     fn image<'a>(&'a self, image: &'a str) -> Call<'a, Option<ImageInfo>> {
         async move {
             self.answer().await?;
-            let is_absent = self.shared.state.lock().absent_images.contains(image);
+            let is_absent = match &self.shared.simulation {
+                Some(simulation) => !simulation.has_image(image),
+                None => self.shared.state.lock().absent_images.contains(image),
+            };
             Ok((!is_absent).then(|| ImageInfo { id: image.to_owned(), ..ImageInfo::default() }))
         }
         .boxed()
@@ -342,10 +406,20 @@ impl Runtime for SimulatedRuntime {
         &'a self,
         image: &'a str,
         _: Option<&'a RegistryAuth>,
-        _: &'a SandboxConfig,
+        sandbox_config: &'a SandboxConfig,
     ) -> Call<'a, String> {
         async move {
             self.answer().await?;
+            if let Some(simulation) = &self.shared.simulation {
+                let pull = simulation.pull(image, sandbox_config);
+                if pull.delay > Duration::ZERO {
+                    env::sleep(&self.shared.world, pull.delay).await;
+                }
+                return match pull.error {
+                    Some(why) => Err(RuntimeError::new(RuntimeCode::NotFound, why)),
+                    None => Ok(image.to_owned()),
+                };
+            }
             self.count(format!("pull {image}")).await;
             match self.shared.state.lock().absent_images.contains(image) {
                 true => Err(RuntimeError::new(RuntimeCode::NotFound, format!("{image}: not found"))),
@@ -364,7 +438,7 @@ impl Runtime for SimulatedRuntime {
     }
 
     fn update_pod_cidr<'a>(&'a self, cidr: &'a str) -> Call<'a, ()> {
-        self.shared.state.lock().log.push(format!("cidr {cidr}"));
+        self.record(format!("cidr {cidr}"));
         async { Ok(()) }.boxed()
     }
 

@@ -1,15 +1,20 @@
 //! A runtime without processes: containers are timers of a world.
 //!
-//! A container runs for the time that its [`Behaviour`] says, by container name. An agent whose handle has a
-//! [`CallLimit`] is killed at that call. A [`Fault`] is that of the whole runtime: calls hang or fail, containers go on.
+//! A container runs for the time that its [`Behaviour`] says: by container name in tests, or by pod for the
+//! [`Simulation`] of a node. An agent whose handle has a [`CallLimit`] is killed at that call. A [`Fault`] is that of the
+//! whole runtime: calls hang or fail, containers go on.
 
+mod behaviour;
 mod call_limit;
 mod calls;
+mod logs;
 mod streams;
 
+pub use behaviour::{Behaviour, Pull, SimulatedExec, SimulatedLog, SimulatedProbes, Simulation};
 pub use call_limit::CallLimit;
 
 use super::error::{RuntimeCode, RuntimeError};
+use super::labels;
 use super::status::{ContainerState, ContainerStatus, RuntimeEvent, SandboxStatus};
 use env::World;
 use parking_lot::Mutex;
@@ -17,18 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
-
-/// How the containers of a name behave.
-#[derive(Debug, Clone, Default)]
-pub struct Behaviour {
-    /// The time until the container ends by itself.
-    pub runs_for: Option<Duration>,
-    pub exit_code: i32,
-    /// Whether the stop signal is ignored.
-    pub ignores_stop: bool,
-    /// Why the container cannot be started.
-    pub start_error: Option<String>,
-}
 
 /// How the whole runtime fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +34,8 @@ pub enum Fault {
     Stopped,
 }
 
+/// The exit code of a container that was killed for lack of memory.
+const OUT_OF_MEMORY: i32 = 137;
 /// The timeout of calls to a runtime that hangs.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -49,14 +44,22 @@ struct State {
     next: u64,
     sandboxes: BTreeMap<String, SandboxStatus>,
     containers: BTreeMap<String, (String, ContainerStatus)>,
+    /// By the names of containers, in tests.
     behaviours: BTreeMap<String, Behaviour>,
+    /// By the ids of containers, from the simulation of a node; without those that are as usual.
+    simulated: BTreeMap<String, Behaviour>,
     absent_images: BTreeSet<String>,
     listeners: Vec<mpsc::Sender<RuntimeEvent>>,
-    /// Calls that changed state, in words.
+    /// Calls that changed state, in words, for tests.
     log: Vec<String>,
 }
 
 impl State {
+    fn behaviour(&self, status: &ContainerStatus) -> Behaviour {
+        let found = self.simulated.get(&status.id).or_else(|| self.behaviours.get(&status.name));
+        found.cloned().unwrap_or_default()
+    }
+
     fn announce(&mut self, event: &RuntimeEvent) {
         self.listeners.retain(|it| !it.is_closed());
         for listener in &self.listeners {
@@ -67,6 +70,7 @@ impl State {
 
 struct Shared {
     world: World,
+    simulation: Option<Arc<dyn Simulation>>,
     state: Mutex<State>,
     fault: watch::Sender<Fault>,
 }
@@ -80,9 +84,55 @@ pub struct SimulatedRuntime {
 
 impl SimulatedRuntime {
     pub fn new(world: World) -> Self {
-        SimulatedRuntime {
-            shared: Arc::new(Shared { world, state: Mutex::default(), fault: watch::Sender::default() }),
-            limit: None,
+        Self::with_simulation(world, None)
+    }
+
+    /// The runtime of a simulated node.
+    pub fn of_node(world: World, simulation: Arc<dyn Simulation>) -> Self {
+        Self::with_simulation(world, Some(simulation))
+    }
+
+    fn with_simulation(world: World, simulation: Option<Arc<dyn Simulation>>) -> Self {
+        let fault = watch::Sender::default();
+        let shared = Shared { world, simulation, state: Mutex::default(), fault };
+        SimulatedRuntime { shared: Arc::new(shared), limit: None }
+    }
+
+    /// The uid of the pod of a running container, and the container's age.
+    pub fn running(&self, id: &str) -> Option<(String, Duration)> {
+        let state = self.shared.state.lock();
+        let (_, status) = state.containers.get(id).filter(|(_, it)| it.state == ContainerState::Running)?;
+        let age = u64::try_from(self.now().saturating_sub(status.started_at)).unwrap_or(0);
+        Some((labels::pod_uid(&status.labels)?.to_owned(), Duration::from_nanos(age)))
+    }
+
+    /// Removes all that is left of a pod.
+    pub fn remove_pod(&self, uid: &str) {
+        self.remove_where(|it| it == Some(uid));
+    }
+
+    /// Removes all sandboxes and containers, as when the disk of a node is lost.
+    pub fn remove_all(&self) {
+        self.remove_where(|_| true);
+    }
+
+    /// Removes the sandboxes and containers of pods by their uid.
+    fn remove_where(&self, is_removed: impl Fn(Option<&str>) -> bool) {
+        let mut state = self.shared.state.lock();
+        let State { sandboxes, containers, simulated, .. } = &mut *state;
+        let mut released = Vec::new();
+        sandboxes.retain(|_, it| {
+            let is_kept = !is_removed(labels::pod_uid(&it.info.labels));
+            if !is_kept && it.info.is_ready {
+                released.append(&mut it.ips);
+            }
+            is_kept
+        });
+        containers.retain(|_, (_, it)| !is_removed(labels::pod_uid(&it.labels)));
+        simulated.retain(|id, _| containers.contains_key(id));
+        drop(state);
+        if let Some(simulation) = &self.shared.simulation {
+            simulation.release(&released);
         }
     }
 
@@ -163,13 +213,24 @@ impl SimulatedRuntime {
 
     /// Counts a call that has taken effect; the caller at the limit is never answered.
     async fn count(&self, call: String) {
-        self.shared.state.lock().log.push(call);
+        self.record(call);
         if self.limit.as_ref().is_some_and(|it| !it.count()) {
             std::future::pending::<()>().await;
         }
     }
 
+    /// Records a call for tests; the record of a node's runtime would have no end.
+    fn record(&self, call: String) {
+        if self.shared.simulation.is_none() {
+            self.shared.state.lock().log.push(call);
+        }
+    }
+
     fn end_container(&self, id: &str, code: i32) {
+        self.end_container_for(id, code, if code == 0 { "Completed" } else { "Error" });
+    }
+
+    fn end_container_for(&self, id: &str, code: i32, reason: &str) {
         let now = self.now();
         let mut state = self.shared.state.lock();
         let Some((sandbox, status)) = state.containers.get_mut(id) else { return };
@@ -177,10 +238,15 @@ impl SimulatedRuntime {
             return;
         }
         (status.state, status.exit_code, status.finished_at) = (ContainerState::Exited, code, now);
-        status.reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
+        status.reason = reason.to_owned();
+        let uid = labels::pod_uid(&status.labels).unwrap_or_default().to_owned();
         let event =
             RuntimeEvent { container_id: id.to_owned(), sandbox_id: sandbox.clone(), pod_uid: String::new() };
         state.announce(&event);
+        drop(state);
+        if let Some(simulation) = &self.shared.simulation {
+            simulation.container_ended(&uid, id);
+        }
     }
 
     /// Sends the event of a container that may not exist any more.
@@ -193,10 +259,16 @@ impl SimulatedRuntime {
 
     fn run_timer(&self, id: String, behaviour: &Behaviour) {
         let Some(time) = behaviour.runs_for else { return };
-        let (runtime, code) = (self.clone(), behaviour.exit_code);
+        let (shared, behaviour) = (Arc::downgrade(&self.shared), behaviour.clone());
+        let end = env::sleep(&self.shared.world, time);
         tokio::spawn(async move {
-            env::sleep(&runtime.shared.world, time).await;
-            runtime.end_container(&id, code);
+            end.await;
+            let Some(shared) = shared.upgrade() else { return };
+            let runtime = SimulatedRuntime { shared, limit: None };
+            match behaviour.is_out_of_memory {
+                true => runtime.end_container_for(&id, OUT_OF_MEMORY, "OOMKilled"),
+                false => runtime.end_container(&id, behaviour.exit_code),
+            }
         });
     }
 }
