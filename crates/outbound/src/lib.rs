@@ -35,7 +35,7 @@ mod webhook;
 pub use channel::{Channel, RpcError, TransportError, code_name};
 pub use client_identity::ClientIdentity;
 pub use dial_error::io_text;
-pub use egress::{DialMetrics, Dialer, Protocol, Proxy};
+pub use egress::{DialMetrics, Dialer, InProcessServers, Protocol, Proxy};
 pub use endpoint::Endpoint;
 pub use error::{CallError, InvalidTarget};
 pub use kubeconfig::{ClientCredentials, KubeconfigError, Users};

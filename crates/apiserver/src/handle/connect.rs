@@ -123,11 +123,11 @@ impl Service {
         request: &ProxyName<'_>,
     ) -> Result<Location, ApiError> {
         let node = self.object(path, "nodes", "", request.name).await?;
-        let (host, port) = location::agent(&node, self.node_proxy.options())?;
-        if request.port.is_empty() || request.port == port.to_string() {
-            let authority = location::host_port(&host, port);
-            return Ok(Location { scheme: "https", authority, path: String::new(), is_agent: true });
+        let agent = location::agent(&node, self.node_proxy.options())?;
+        if request.port.is_empty() || request.port == agent.port.to_string() {
+            return Ok(agent.location(String::new()));
         }
+        let host = agent.host;
         if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| !location::is_global_unicast(ip)) {
             return Err(ApiError::bad_request("address not allowed"));
         }
@@ -143,9 +143,7 @@ impl Service {
         agent_path: String,
     ) -> Result<Location, ApiError> {
         let node = self.object(path, "nodes", "", node).await?;
-        let (host, port) = location::agent(&node, self.node_proxy.options())?;
-        let authority = location::host_port(&host, port);
-        Ok(Location { scheme: "https", authority, path: agent_path, is_agent: true })
+        Ok(location::agent(&node, self.node_proxy.options())?.location(agent_path))
     }
 
     /// The newest state of an object that a request needs. If there is none, the error has its name and the resource of

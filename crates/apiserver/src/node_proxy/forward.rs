@@ -58,8 +58,8 @@ impl NodeProxy {
         let url = format!("{}://{}{}", location.scheme, location.authority, location.path);
         let mut request = Request::new(empty_body());
         *request.uri_mut() = parse_uri(&url)?;
-        let peer = if is_verified { Peer::Agent } else { Peer::UnverifiedAgent };
-        let client = self.transports.client(peer).map_err(ApiError::internal)?;
+        let client =
+            self.transports.client(Peer::agent(location, is_verified)).map_err(ApiError::internal)?;
         let sent = client.forward(request, false).await;
         let response = sent.map_err(|why| ApiError::internal(format!("Get {}: {why}", quoted(&url))))?;
         let status = response.status();
@@ -76,12 +76,12 @@ impl NodeProxy {
 
     /// Gets a page of the agent of a node, of at most so many bytes.
     pub async fn fetch(&self, node: &Value, path: &str, max_bytes: usize) -> Result<Bytes, ApiError> {
-        let (host, port) = location::agent(node, self.options())?;
-        let url = format!("https://{}{path}", location::host_port(&host, port));
+        let location = location::agent(node, self.options())?.location(path.to_owned());
+        let url = format!("{}://{}{path}", location.scheme, location.authority);
         let failed = |why: &dyn Display| ApiError::internal(format!("Get {}: {why}", quoted(&url)));
         let mut request = Request::new(empty_body());
         *request.uri_mut() = parse_uri(&url)?;
-        let client = self.transports.client(Peer::Agent).map_err(ApiError::internal)?;
+        let client = self.transports.client(Peer::agent(&location, true)).map_err(ApiError::internal)?;
         let response = client.forward(request, false).await.map_err(|why| failed(&why))?;
         if !response.status().is_success() {
             return Err(failed(&response.status()));
@@ -100,7 +100,7 @@ impl NodeProxy {
             return Err(ApiError::bad_request("Upgrade request required"));
         }
         let uri = parse_uri(&format!("{}://{}{}", location.scheme, location.authority, location.path))?;
-        self.upgrade(request, uri, Peer::Agent).await
+        self.upgrade(request, uri, Peer::agent(location, true)).await
     }
 
     /// Forwards a request to a proxied object; `path` is the path after the proxy.
@@ -112,7 +112,7 @@ impl NodeProxy {
     ) -> Result<Response<Body>, ApiError> {
         let parts = request.parts;
         let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-        let peer = if location.is_agent { Peer::Agent } else { Peer::Workload };
+        let peer = if location.is_agent { Peer::agent(location, true) } else { Peer::Workload };
         let escaped = schema::url::escape_path(path.as_bytes());
         let slash = if escaped.starts_with('/') { "" } else { "/" };
         let uri = parse_uri(&format!("{}://{}{slash}{escaped}{query}", location.scheme, location.authority))?;

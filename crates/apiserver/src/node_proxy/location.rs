@@ -53,8 +53,32 @@ pub fn host_port(host: &str, port: impl std::fmt::Display) -> String {
     }
 }
 
-/// Host and port of the agent of a node.
-pub fn agent(node: &Value, options: &Options) -> Result<(String, u16), ApiError> {
+/// The address of the agent of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentAddress {
+    /// `http` within this process, where no network is between the two.
+    pub scheme: &'static str,
+    pub host: String,
+    pub port: u16,
+}
+
+impl AgentAddress {
+    /// The location of a path at the agent.
+    pub fn location(&self, path: String) -> Location {
+        let authority = host_port(&self.host, self.port);
+        Location { scheme: self.scheme, authority, path, is_agent: true }
+    }
+}
+
+/// The address of the agent of a node.
+pub fn agent(node: &Value, options: &Options) -> Result<AgentAddress, ApiError> {
+    let port = node.at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]).and_then(Value::as_int);
+    let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+    let port = port.unwrap_or(options.port);
+    let name = node.text(&["metadata", "name"]);
+    if options.in_process.as_ref().is_some_and(|it| it.contains(name)) {
+        return Ok(AgentAddress { scheme: "http", host: name.to_owned(), port });
+    }
     let addresses = node.items(&["status", "addresses"]);
     let by_type = |kind: &String| addresses.iter().find(|it| it.text(&["type"]) == kind);
     let host = options.preferred_address_types.iter().find_map(by_type).map(|it| it.text(&["address"]));
@@ -65,9 +89,7 @@ pub fn agent(node: &Value, options: &Options) -> Result<(String, u16), ApiError>
         let message = format!("no preferred addresses found; known addresses: [{}]", each.join(" "));
         return Err(ApiError::internal(message));
     };
-    let port = node.at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]).and_then(Value::as_int);
-    let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
-    Ok((host.to_owned(), port.unwrap_or(options.port)))
+    Ok(AgentAddress { scheme: "https", host: host.to_owned(), port })
 }
 
 /// The name of the node of a pod.
@@ -208,7 +230,8 @@ mod tests {
             r#"{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"},{"type":"Hostname","address":"n"}],
                "daemonEndpoints":{"kubeletEndpoint":{"Port":10350}}}}"#,
         );
-        assert_eq!(agent(&node, &Options::default()).unwrap(), ("n".to_owned(), 10350));
+        let expected = AgentAddress { scheme: "https", host: "n".to_owned(), port: 10350 };
+        assert_eq!(agent(&node, &Options::default()).unwrap(), expected);
         let preferred_address_types = vec!["ExternalIP".to_owned()];
         let none = agent(&node, &Options { preferred_address_types, ..Options::default() }).unwrap_err();
         let expected = "no preferred addresses found; known addresses: [{InternalIP 10.0.0.1} {Hostname n}]";

@@ -1,6 +1,8 @@
 //! Options of connections to node agents.
 
+use outbound::InProcessServers;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The options `--kubelet-*`.
@@ -24,6 +26,8 @@ pub struct Options {
     pub stream_bytes_per_second: u64,
     /// The dialer for the cluster network.
     pub dialer: outbound::Dialer,
+    /// Agents in this process, by the name of their node.
+    pub in_process: Option<Arc<dyn InProcessServers>>,
 }
 
 impl Default for Options {
@@ -39,6 +43,7 @@ impl Default for Options {
             timeout: Duration::from_secs(5),
             stream_bytes_per_second: 0,
             dialer: outbound::Dialer::Direct,
+            in_process: None,
         }
     }
 }

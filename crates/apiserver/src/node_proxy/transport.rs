@@ -1,5 +1,6 @@
 //! Clients of agents, pods and services, built when they are first needed.
 
+use super::location::Location;
 use super::options::Options;
 use crate::outgoing::forwarding::RequestBody;
 use outbound::{ReverseProxy, Target};
@@ -17,12 +18,25 @@ pub enum Peer {
     UnverifiedAgent,
     /// A pod, or another port of a node: any certificate is accepted, none is presented.
     Workload,
+    /// An agent in this process.
+    InProcessAgent,
+}
+
+impl Peer {
+    /// The agent at a location.
+    pub fn agent(location: &Location, is_verified: bool) -> Self {
+        match (location.scheme, is_verified) {
+            ("http", _) => Peer::InProcessAgent,
+            (_, true) => Peer::Agent,
+            (_, false) => Peer::UnverifiedAgent,
+        }
+    }
 }
 
 /// See the module.
 pub struct Transports {
     options: Options,
-    clients: [Client; 3],
+    clients: [Client; 4],
 }
 
 impl Transports {
@@ -41,6 +55,11 @@ impl Transports {
 
     fn build(&self, peer: Peer) -> Result<ReverseProxy<RequestBody>, String> {
         let options = &self.options;
+        if let (Peer::InProcessAgent, Some(servers)) = (peer, &options.in_process) {
+            let way = outbound::Dialer::InProcess(servers.clone());
+            let target = Target { insecure: true, way, ..Target::default() };
+            return ReverseProxy::new(&target).map_err(|why| why.to_string());
+        }
         let is_verified = peer == Peer::Agent && options.authorities.is_some();
         let is_known = peer != Peer::Workload;
         let target = Target {

@@ -1,13 +1,15 @@
-//! The egress dialer: connects directly, or through a proxy.
+//! The egress dialer: connects directly, through a proxy, or to a server in this process.
 //!
 //! Invariants: all connections of this crate are made here, and a connection through a proxy is used like any
 //! other, with the same TLS verification. Host names are passed to proxies unresolved, because the network behind a
 //! proxy may have its own names. Connecting ends within [`TIMEOUT`].
 
 mod connect;
+mod in_process;
 mod proxy;
 mod tunnel;
 
+pub use in_process::InProcessServers;
 pub use proxy::{DialMetrics, Protocol, Proxy};
 
 use crate::client_identity::{ClientIdentity, IdentityChange};
@@ -34,6 +36,8 @@ pub enum Dialer {
     #[default]
     Direct,
     Through(Arc<Proxy>),
+    /// To servers in this process alone.
+    InProcess(Arc<dyn InProcessServers>),
 }
 
 /// A byte stream in both directions.
@@ -177,6 +181,12 @@ impl Service<Uri> for DialingConnector {
                     let address = address(&to).ok_or_else(|| format!("{to} names no host"))?;
                     Ok(identified(proxy.dial(&address).await?))
                 })
+            }
+            Dialer::InProcess(servers) => {
+                let host = to.host().unwrap_or_default();
+                let stream =
+                    servers.connect(host).ok_or_else(|| format!("no server in this process is {host}"));
+                Box::pin(async move { Ok(identified(Wire::proxied(stream?))) })
             }
         }
     }
