@@ -7,6 +7,7 @@ pub mod labels;
 pub mod load_balancers;
 pub mod local_volumes;
 pub mod node;
+pub mod simulation;
 pub mod streams;
 
 use std::borrow::Cow;

@@ -168,6 +168,14 @@ pub struct Up {
     #[arg(long, value_name = "FILE")]
     pub proxy_config: Option<PathBuf>,
 
+    /// The number of simulated nodes: their pods run without containers, as their annotations say
+    #[arg(long, value_name = "COUNT")]
+    pub nodes: Option<u32>,
+
+    /// The SimulationProfile file: shapes of simulated nodes, and how pods behave on them
+    #[arg(long, value_name = "FILE")]
+    pub simulation_profile: Option<PathBuf>,
+
     /// The components to run, comma-separated [default: apiserver,controller-manager,scheduler, and
     /// nodeagent,network,proxy,dns,metrics where the process is root and a container runtime listens]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse)]
@@ -200,10 +208,19 @@ impl Up {
         DeploymentMode::AllInOne { runs_controllers: self.runs(Component::ControllerManager) }
     }
 
-    /// Whether a component is to run; the node agent runs by default where it can, and the proxy beside it.
+    /// Whether a component is to run. Those of a machine run by default where they can, unless nodes are simulated.
     pub fn runs(&self, component: Component) -> bool {
-        let has_place = self.clock.clock == ClockMode::Real || component.follows_clock();
-        self.components.as_ref().map_or(has_place, |it| it.contains(&component))
+        const OF_CLUSTER: [Component; 4] =
+            [Component::Apiserver, Component::ControllerManager, Component::Scheduler, Component::Metrics];
+        let is_of_test = self.simulates_nodes() || self.clock.clock == ClockMode::Manual;
+        match &self.components {
+            Some(components) => components.contains(&component),
+            None => !is_of_test || OF_CLUSTER.contains(&component),
+        }
+    }
+
+    fn simulates_nodes(&self) -> bool {
+        self.nodes.is_some() || self.simulation_profile.is_some()
     }
 }
 
@@ -422,7 +439,7 @@ impl Component {
 
     /// Whether it goes by the clock of the cluster alone, rather than by that of the machine.
     pub fn follows_clock(self) -> bool {
-        matches!(self, Self::Apiserver | Self::ControllerManager | Self::Scheduler)
+        matches!(self, Self::Apiserver | Self::ControllerManager | Self::Scheduler | Self::Metrics)
     }
 
     fn parse(text: &str) -> Result<Self, String> {

@@ -57,6 +57,7 @@ mod scheduler;
 mod server_config;
 mod service_proxy;
 mod signals;
+mod simulated_nodes;
 mod snapshot;
 mod threads;
 mod token;

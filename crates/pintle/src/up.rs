@@ -28,6 +28,7 @@ use crate::options::{Apiserver, Authorities, ConfigErrors, Controllers, LeaderEl
 use crate::pki::{self, ADMIN, CertifiedKey, Hosts, Pki};
 use crate::server_config::ServerConfig;
 use crate::signals::Signals;
+use crate::simulated_nodes::{self, PreparedNodes, SimulationArgs};
 use crate::{files, kubeconfig, pod_network, process_metrics, scheduler, service_proxy};
 
 /// The number of the DNS service's address in the range of services, counted from the first: the tenth.
@@ -66,6 +67,7 @@ pub async fn up(
             is_required: args.components.is_some() || args.proxy_config.is_some(),
         }),
         election: Some(&args.leader_election),
+        simulation: SimulationArgs { nodes: args.nodes, profile: args.simulation_profile.as_deref() },
     };
     let token = match &args.cluster_token_file {
         Some(file) => Some(read_token(file)?),
@@ -128,6 +130,7 @@ struct Components<'a> {
     metrics: Option<MetricsArgs>,
     proxy: Option<ProxyArgs<'a>>,
     election: Option<&'a LeaderElection>,
+    simulation: SimulationArgs<'a>,
 }
 
 /// The flags of the scheduler.
@@ -206,6 +209,10 @@ async fn run(
         }
         None => None,
     };
+    let simulated = simulated_nodes::profile(&components.simulation, &mut errors).map(PreparedNodes::new);
+    if let Some(simulated) = &simulated {
+        config.node_proxy.in_process = Some(simulated.servers(&world));
+    }
     let gates = config.scheduler_gates;
     let scheduling =
         components.scheduler.and_then(|it| scheduler::options(it.config, &names, gates, &mut errors));
@@ -218,7 +225,7 @@ async fn run(
         proxy.and_then(|it| service_proxy::configuration(it.config, &pod_networks, &names, &mut errors));
     errors.check()?;
     let scheduler = scheduling.map(|options| (options, RunningFlag::new("scheduler")));
-    if components.metrics.as_ref().is_some_and(|it| it.is_required || has_node) {
+    if components.metrics.as_ref().is_some_and(|it| it.is_required || has_node || simulated.is_some()) {
         config.serving.gates.push(apiserver::resource_metrics::GATE.to_owned());
     }
     // names are for pods: without a node no one looks them up
@@ -268,6 +275,9 @@ async fn run(
         if components.network {
             running.push(pod_network::start(&server, endpoint, metrics.clone(), &world));
         }
+    }
+    if let Some(simulated) = simulated {
+        running.push(simulated_nodes::start(&server, &names, simulated, metrics.clone(), &world));
     }
     if let Some(configuration) = proxy {
         running.push(service_proxy::start(&server, &names, configuration, metrics, &world));

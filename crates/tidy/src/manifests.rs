@@ -5,6 +5,7 @@ use crate::tree;
 /// The layers from the top down: a crate may use the crates below it.
 const ORDER: &[&str] = &[
     "pintle",
+    "simulation",
     "nodeagent",
     "network",
     "scheduler",
