@@ -115,7 +115,7 @@ pub async fn envtest_apiserver(
         scheduler: Some(SchedulerArgs { config: None }),
         ..Components::default()
     };
-    run(&args, DeploymentMode::Standalone, components, None, (world, verbosity)).await
+    run(&args, DeploymentMode::Standalone, components, None, (world, verbosity, None)).await
 }
 
 /// The components beside the API server.

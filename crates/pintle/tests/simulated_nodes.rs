@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod components;
 
 use components::{Process, caller, post, until};
