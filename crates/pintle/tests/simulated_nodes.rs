@@ -119,7 +119,10 @@ async fn annotations_say_how_containers_run_and_end() {
         ("unready", &[("unready-after", "0s")]),
         ("wrong", &[("run-for", "soon")]),
     ] {
-        post(&admin, PODS, pod(name, settings)).await;
+        let mut pod = pod(name, settings);
+        // pods that wait for one image share its pull, and its error
+        pod["spec"]["containers"][0]["image"] = json!(format!("example.com/{name}:1"));
+        post(&admin, PODS, pod).await;
     }
     let mut first = pod("init", &[("exit-code.second", "7")]);
     first["spec"]["initContainers"] =

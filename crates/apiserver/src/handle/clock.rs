@@ -140,8 +140,8 @@ impl Changes {
         Changes { seen, list: Vec::new(), omitted: 0 }
     }
 
-    /// Moves the clock, and collects the changes on the way. Returns whether the cluster has settled, where that was
-    /// asked.
+    /// Moves the clock, and collects the changes on the way. Returns whether the cluster has settled, if the
+    /// movement is to end there.
     async fn follow(
         &mut self,
         clock: &Paused,

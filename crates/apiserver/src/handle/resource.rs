@@ -282,7 +282,7 @@ impl Service {
         let user = requester(context);
         let manager = manager(context, options);
         let mut write = path.write_request(options, &user, &manager);
-        let written = work(&mut write).await;
+        let written = work(&mut write).await.map_err(|why| named_error(path.name, why));
         let warnings = std::mem::take(&mut write.warnings);
         let response = match written {
             Ok(written) => {

@@ -12,7 +12,7 @@ pub struct ClockFlags {
     pub clock: ClockMode,
 
     /// Draw names and other random choices from this seed, so that the same requests have the same outcome. For tests
-    /// with --clock manual alone: whoever knows the seed knows the tokens
+    /// with --clock manual alone: who knows the seed knows the tokens
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
 }

@@ -162,6 +162,7 @@ mod tests {
         LinuxFilesystem.unmount(&target).unwrap();
         assert_eq!(kept.unwrap(), "kept");
         assert!(refused.is_err());
+        assert!(mount("ext4/../x", false).await.is_err());
         // a device that has grown
         std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(64 << 20).unwrap();
         assert!(std::process::Command::new("losetup").args(["-c", &device.0]).status().unwrap().success());
@@ -171,8 +172,11 @@ mod tests {
         let grown = grow_filesystem(&device.0, &target.to_string_lossy()).await;
         let after = size();
         LinuxFilesystem.unmount(&target).unwrap();
+        // mounted filesystems grow by a right that root may lack
+        if let Some(why) = grown.as_ref().err().filter(|why| why.contains("Permission denied")) {
+            return testdata::skip(&format!("a mounted filesystem cannot grow here: {why}"));
+        }
         grown.unwrap();
         assert!(after > 2 * before, "{before} {after}");
-        assert!(mount("ext4/../x", false).await.is_err());
     }
 }
