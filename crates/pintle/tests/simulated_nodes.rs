@@ -14,13 +14,17 @@ use std::process::{Command, Stdio};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-fn cluster(directory: &Path, arguments: &[&str]) -> (Process, HttpClient) {
+async fn cluster(directory: &Path, arguments: &[&str]) -> (Process, HttpClient) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
     command.args(["up", "--secure-port", "0", "--data-dir"]).arg(directory).args(arguments);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let message = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
     assert!(message.contains("is ready on https://"), "{message}");
-    (Process(child), caller(directory))
+    let (process, admin) = (Process(child), caller(directory));
+    // pods are refused before it is there
+    let account = "/api/v1/namespaces/default/serviceaccounts/default";
+    until("the service account", &admin, account, |status, _| status == 200).await;
+    (process, admin)
 }
 
 /// A pod with one container and settings of the simulation.
@@ -75,7 +79,7 @@ async fn get(admin: &HttpClient, path: &str) -> Value {
 #[tokio::test]
 async fn a_deployment_becomes_available_on_simulated_nodes() {
     let directory = tempfile::tempdir().unwrap();
-    let (_server, admin) = cluster(directory.path(), &["--nodes", "3"]);
+    let (_server, admin) = cluster(directory.path(), &["--nodes", "3"]).await;
     let labels = json!({"app": "web"});
     let spec = json!({
         "replicas": 3,
@@ -111,7 +115,7 @@ async fn a_deployment_becomes_available_on_simulated_nodes() {
 #[tokio::test]
 async fn annotations_say_how_containers_run_and_end() {
     let directory = tempfile::tempdir().unwrap();
-    let (_server, admin) = cluster(directory.path(), &["--nodes", "1"]);
+    let (_server, admin) = cluster(directory.path(), &["--nodes", "1"]).await;
     for (name, settings) in [
         ("crash", &[("exit-code", "3"), ("log", "oh no")][..]),
         ("memory", &[("out-of-memory-after", "10ms")]),
@@ -170,7 +174,7 @@ async fn nodes_of_a_profile_fall_silent_come_back_and_lose_their_disk() {
                 pods:\n- {labels: {app: slow}, set: {start-delay: 1h}}\n";
     std::fs::write(&profile, text).unwrap();
     let arguments = ["--simulation-profile", profile.to_str().unwrap()];
-    let (_server, admin) = cluster(directory.path(), &arguments);
+    let (_server, admin) = cluster(directory.path(), &arguments).await;
     let node = |name: &str| format!("/api/v1/nodes/{name}");
     let big = until_object(&admin, &node("big-1"), |it| condition(it, "Ready") == "True").await;
     assert_eq!(big["status"]["allocatable"]["cpu"], "64");
@@ -205,7 +209,7 @@ async fn nodes_of_a_profile_fall_silent_come_back_and_lose_their_disk() {
 #[tokio::test]
 async fn logs_commands_and_usage_come_from_the_simulated_agent() {
     let directory = tempfile::tempdir().unwrap();
-    let (_server, admin) = cluster(directory.path(), &["--nodes", "1"]);
+    let (_server, admin) = cluster(directory.path(), &["--nodes", "1"]).await;
     let settings = [("log", "one\ntwo"), ("usage-cpu", "250m"), ("usage-memory", "64Mi")];
     post(&admin, PODS, pod("web", &settings)).await;
     let path = format!("{PODS}/web");
@@ -288,7 +292,7 @@ spec:
 "#;
     std::fs::write(&profile, text).unwrap();
     let arguments = ["--simulation-profile", profile.to_str().unwrap()];
-    let (_server, admin) = cluster(directory.path(), &arguments);
+    let (_server, admin) = cluster(directory.path(), &arguments).await;
     let node = json!({
         "metadata": {"name": "kwok-node", "annotations": {"kwok.x-k8s.io/node": "fake"}},
         "status": {"allocatable": {"cpu": "32", "pods": "5"}, "capacity": {"cpu": "32", "pods": "5"},
