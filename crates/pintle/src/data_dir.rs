@@ -6,8 +6,8 @@
 use crate::deployment_mode::DeploymentMode;
 use crate::files;
 use crate::options::Apiserver;
+use crate::world;
 use anyhow::Context as _;
-use env::World;
 use std::path::{Path, PathBuf};
 
 /// The data directory, or memory.
@@ -17,8 +17,8 @@ pub enum DataDir {
         _claim: files::DirectoryLock,
     },
     Memory {
-        /// Whether the administrator gets a kubeconfig in a temporary file.
-        temporary_kubeconfig: bool,
+        /// The temporary file with the administrator's kubeconfig, if there is one.
+        temporary_kubeconfig: Option<PathBuf>,
     },
 }
 
@@ -26,12 +26,12 @@ impl DataDir {
     /// Creates and locks the directory, if one is needed.
     pub fn prepare(args: &Apiserver, mode: DeploymentMode) -> anyhow::Result<Self> {
         if args.store.ephemeral {
-            return Ok(Self::Memory { temporary_kubeconfig: true });
+            return Ok(Self::Memory { temporary_kubeconfig: Some(temporary_kubeconfig()?) });
         }
         let needs_none = mode == DeploymentMode::Standalone && !args.etcd.etcd_servers.is_empty();
         let path = match &args.store.data_dir {
             Some(path) => path.clone(),
-            None if needs_none => return Ok(Self::Memory { temporary_kubeconfig: false }),
+            None if needs_none => return Ok(Self::Memory { temporary_kubeconfig: None }),
             None => default_data_dir()?,
         };
         let path = std::path::absolute(&path).unwrap_or(path);
@@ -58,7 +58,7 @@ impl DataDir {
     }
 
     /// The administrator's kubeconfig, if one is written.
-    pub fn kubeconfig(&self, args: &Apiserver, world: &World) -> Option<Kubeconfig> {
+    pub fn kubeconfig(&self, args: &Apiserver) -> Option<Kubeconfig> {
         if let Some(path) = &args.write_kubeconfig {
             return Some(Kubeconfig {
                 path: std::path::absolute(path).unwrap_or(path.clone()),
@@ -69,14 +69,18 @@ impl DataDir {
             Self::Directory { path, .. } => {
                 Some(Kubeconfig { path: path.join("admin.kubeconfig"), temporary: false })
             }
-            Self::Memory { temporary_kubeconfig: true } => {
-                // unpredictable for other users of the same folder
-                let name = format!("pintle-{:016x}.kubeconfig", env::random_u64(world));
-                Some(Kubeconfig { path: std::env::temp_dir().join(name), temporary: true })
+            Self::Memory { temporary_kubeconfig } => {
+                temporary_kubeconfig.clone().map(|path| Kubeconfig { path, temporary: true })
             }
-            Self::Memory { temporary_kubeconfig: false } => None,
         }
     }
+}
+
+/// A new file in the folder of temporary files, unpredictable for other users of it. Clusters with the same seed have
+/// different ones.
+fn temporary_kubeconfig() -> anyhow::Result<PathBuf> {
+    let name = format!("pintle-{:016x}.kubeconfig", env::random_u64(&world::real()?));
+    Ok(std::env::temp_dir().join(name))
 }
 
 /// The data directory without `--data-dir`.

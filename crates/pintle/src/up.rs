@@ -13,6 +13,7 @@ use apiserver::serve::{AuthorityFile, ListenConfig, ServeError, TlsMaterial};
 use apiserver::{Config, Deployment, Server, StartError, StoreChoice};
 use auth::User;
 use client::leader;
+use env::io::RealInstant;
 use env::{Paused, World};
 
 use crate::cli::{self, Component, Up};
@@ -165,8 +166,13 @@ async fn run(
     token: Option<String>,
     (world, verbosity, clock): (World, Verbosity, Option<Arc<Paused>>),
 ) -> anyhow::Result<()> {
+    // of the process, whatever the time of the cluster
+    let began = RealInstant::now();
     // from here on a signal stops cleanly, however early it comes
     let mut signals = Signals::new()?;
+    if args.exit_on_stdin_close {
+        signals.add_stdin_end()?;
+    }
     let mut config = ServerConfig::read(args, mode)?;
     config.observe.verbosity = Some(Arc::new(move |text| verbosity.set(text)));
     process_metrics::register(&config.observe.metrics);
@@ -230,7 +236,7 @@ async fn run(
     }
     // names are for pods: without a node no one looks them up
     cluster_dns = cluster_dns.filter(|_| has_node);
-    let (written, before_ready) = admin_kubeconfig(args, mode, own.as_ref(), &config, &data_dir, &world);
+    let (written, before_ready) = admin_kubeconfig(args, mode, own.as_ref(), &config, &data_dir);
     let deployment = Deployment {
         before_ready,
         components: {
@@ -288,7 +294,7 @@ async fn run(
         false => String::new(),
     };
     let messages = format!("{shared_keys}{}", node.message);
-    let message = greeting(&server, written.as_ref(), &messages, world.elapsed().as_millis());
+    let message = greeting(&server, written.as_ref(), &messages, began.elapsed().as_millis());
     let _ = stdout().write_all(message.as_bytes());
     let _ = stdout().flush();
     if let Some(supervisor) = node_agent::supervisor() {
@@ -334,11 +340,10 @@ fn admin_kubeconfig(
     own: Option<&Pki>,
     config: &ServerConfig,
     data_dir: &DataDir,
-    world: &World,
 ) -> (Option<Kubeconfig>, Option<BeforeReady>) {
     // the administrator's credentials work only if the cluster's own authority is trusted
     let own = own.filter(|_| config.trusts_own_clients(mode));
-    let file = own.and_then(|_| data_dir.kubeconfig(args, world));
+    let file = own.and_then(|_| data_dir.kubeconfig(args));
     let (Some(pki), Some(file)) = (own, file) else { return (None, None) };
     let trusted_ca = config.certificates.kubeconfig_authorities(&pki.ca.certificate);
     let (admin, token, path) = (pki.admin.clone(), pki.admin_token.clone(), file.path.clone());

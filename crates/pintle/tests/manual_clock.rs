@@ -8,8 +8,8 @@ mod components;
 use components::{Process, caller, post};
 use outbound::HttpClient;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
@@ -93,6 +93,38 @@ async fn the_same_seed_gives_the_same_names() {
     }
     assert_eq!(runs[0].len(), 3);
     assert_eq!(runs[0], runs[1]);
+}
+
+/// The line of a greeting with the kubeconfig.
+fn kubeconfig_of(output: impl std::io::Read) -> PathBuf {
+    let lines = BufReader::new(output).lines().map(Result::unwrap);
+    let mut paths =
+        lines.filter_map(|line| line.split_once("export KUBECONFIG=").map(|(_, path)| path.into()));
+    paths.next().unwrap()
+}
+
+#[test]
+fn clusters_go_with_their_standard_input() {
+    // at once, and with the same seed: they share nothing
+    let mut clusters: Vec<_> = (0..2)
+        .map(|_| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
+            command.args(["up", "--ephemeral", "--clock", "manual", "--seed", "7", "--secure-port", "0"]);
+            command.arg("--exit-on-stdin-close").stdin(Stdio::piped()).stdout(Stdio::piped());
+            Process(command.spawn().unwrap())
+        })
+        .collect();
+    let paths: Vec<_> = clusters.iter_mut().map(|it| kubeconfig_of(it.0.stdout.as_mut().unwrap())).collect();
+    assert_ne!(paths[0], paths[1]);
+    for (cluster, path) in clusters.iter_mut().zip(&paths) {
+        assert!(path.exists());
+        // what is written there is dropped
+        let mut input = cluster.0.stdin.take().unwrap();
+        input.write_all(b"hello\n").unwrap();
+        drop(input);
+        assert_eq!(cluster.ends(), Some(0));
+        assert!(!path.exists());
+    }
 }
 
 #[tokio::test]

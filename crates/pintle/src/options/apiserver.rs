@@ -32,6 +32,10 @@ pub struct Apiserver {
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
 
+    /// Stop when standard input ends: a cluster that a test has started with a pipe goes when the test dies
+    #[arg(long)]
+    pub exit_on_stdin_close: bool,
+
     /// API versions and resources to serve or not, comma-separated: apps/v1=false, resource.k8s.io/v1alpha1,
     /// apps/v1/daemonsets=false, api/all, api/ga, api/beta, api/alpha
     #[arg(long, value_name = "KEY=BOOL", value_delimiter = ',')]
