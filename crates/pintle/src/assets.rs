@@ -19,7 +19,7 @@ Examples:
       Run a suite of controller-runtime's envtest on this program.
 
   KUBEBUILDER_ASSETS=$(pintle assets) PINTLE_ENVTEST=full go test ./...
-      The same with control loops and scheduler: a Deployment gets its pods, a namespace goes away.";
+      The same with control loops, scheduler and simulated nodes: a Deployment becomes Available, a namespace goes away.";
 
 #[derive(Debug, Clone, Args)]
 pub struct AssetsArgs {

@@ -6,7 +6,7 @@ use crate::host::program_name;
 use crate::options::Controllers;
 use names::Names;
 
-/// The variable; `full` brings the control loops and the scheduler.
+/// The variable; `full` brings the control loops, the scheduler and simulated nodes.
 const VARIABLE: &str = "PINTLE_ENVTEST";
 
 /// The flags of the control loops, if they run beside the API server.

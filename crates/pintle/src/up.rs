@@ -103,8 +103,11 @@ pub async fn apiserver(args: Apiserver, world: World, verbosity: Verbosity) -> a
     run(&args, DeploymentMode::Standalone, Components::default(), None, (world, verbosity, None)).await
 }
 
-/// Runs the API server that a test suite has started, with what makes its objects live: the control loops and the
-/// scheduler. Simulated nodes belong here as well.
+/// The simulated nodes of an API server that a test suite has started.
+const ENVTEST_NODES: u32 = 3;
+
+/// Runs the API server that a test suite has started, with what makes its objects live: the control loops, the scheduler,
+/// simulated nodes and their metrics.
 pub async fn envtest_apiserver(
     args: Apiserver,
     loops: &Controllers,
@@ -114,6 +117,8 @@ pub async fn envtest_apiserver(
     let components = Components {
         loops: Some(loops),
         scheduler: Some(SchedulerArgs { config: None }),
+        metrics: Some(MetricsArgs { is_required: false }),
+        simulation: SimulationArgs { nodes: Some(ENVTEST_NODES), profile: None },
         ..Components::default()
     };
     run(&args, DeploymentMode::Standalone, components, None, (world, verbosity, None)).await
