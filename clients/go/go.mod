@@ -1,0 +1,3 @@
+module github.com/pintle/pintle/clients/go
+
+go 1.21
