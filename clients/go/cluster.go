@@ -79,7 +79,6 @@ type Cluster struct {
 	path       string
 	kubeconfig []byte
 	server     string
-	token      string
 	http       *http.Client
 }
 

@@ -38,12 +38,27 @@ func (c *Cluster) connect() error {
 	if !authorities.AppendCertsFromPEM(authority) {
 		return errors.New("the kubeconfig has no authority")
 	}
-	c.server, c.token = c.field("server"), c.field("token")
+	c.server = c.field("server")
 	// a proxy of the environment is not meant for a server of this process
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authorities}, ForceAttemptHTTP2: true}
-	c.http = &http.Client{Transport: transport}
+	c.http = &http.Client{Transport: administrator{transport, "Bearer " + c.field("token")}}
 	return nil
 }
+
+// administrator adds the administrator's token to requests.
+type administrator struct {
+	*http.Transport
+	authorization string
+}
+
+func (a administrator) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	request.Header.Set("Authorization", a.authorization)
+	return a.Transport.RoundTrip(request)
+}
+
+// HTTPClient sends requests below URL as the administrator.
+func (c *Cluster) HTTPClient() *http.Client { return c.http }
 
 // field is the first value of a key in the kubeconfig, which the server writes with a key per line.
 func (c *Cluster) field(name string) string {
@@ -62,7 +77,6 @@ func (c *Cluster) Request(ctx context.Context, method, path string, body []byte)
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Authorization", "Bearer "+c.token)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
