@@ -1,7 +1,7 @@
 //! Metadata informers of every resource that can be deleted.
 //!
-//! Resources come and go: discovery runs periodically, and when a definition of a resource changes. They keep no
-//! objects; listeners keep what they need.
+//! Resources come and go: discovery runs when a definition of a resource changes, and periodically, because another
+//! server's resources change without one. They keep no objects; listeners keep what they need.
 //!
 //! Invariants: a new listener receives every object that exists; the others may receive objects again meanwhile.
 
@@ -21,8 +21,13 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// The interval of discovery.
+/// The interval of discovery while resources may change without a definition: those of an aggregated server, or some that
+/// could not be fetched or listed.
 const PERIOD: Duration = Duration::from_secs(30);
+/// The interval otherwise.
+const LONG_PERIOD: Duration = Duration::from_secs(600);
+/// The label of API services that the API server serves itself.
+const LOCAL_SERVICE: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// The wait after a definition changes, because several often change together.
 const SETTLE: Duration = Duration::from_millis(500);
 
@@ -58,6 +63,8 @@ struct Shared {
     sync_failures: AtomicU64,
     /// Definitions have changed, or there is a new listener.
     poked: Notify,
+    /// The API services of aggregated servers, by uid.
+    aggregated: Mutex<HashSet<String>>,
 }
 
 impl MetadataInformers {
@@ -74,6 +81,7 @@ impl MetadataInformers {
             synced: watch::Sender::new(false),
             sync_failures: AtomicU64::new(0),
             poked: Notify::new(),
+            aggregated: Mutex::default(),
         };
         MetadataInformers { shared: Arc::new(shared) }
     }
@@ -107,10 +115,11 @@ impl MetadataInformers {
         let mut following = RunningInformers::default();
         let mut backoff = Backoff::default();
         loop {
-            match self.shared.discovery.since(RealInstant::now()).await {
+            let is_complete = match self.shared.discovery.since(RealInstant::now()).await {
                 Ok(served) => {
                     backoff = Backoff::default();
                     self.follow_served(&mut following, &served);
+                    served.failed.is_empty()
                 }
                 Err(why) => {
                     tracing::warn!(%why, "discovery failed");
@@ -118,9 +127,11 @@ impl MetadataInformers {
                     env::io::sleep(backoff.pause()).await;
                     continue;
                 }
-            }
+            };
+            let is_settled = is_complete && self.is_synced() && self.shared.aggregated.lock().is_empty();
+            let period = if is_settled { LONG_PERIOD } else { PERIOD };
             tokio::select! {
-                () = env::sleep(&self.shared.world, PERIOD) => {
+                () = env::sleep(&self.shared.world, period) => {
                     if !self.is_synced() {
                         self.count_failure();
                     }
@@ -204,6 +215,20 @@ impl MetadataInformer {
             self.shared.poked.notify_one();
         }
     }
+
+    fn put(&self, object: &ObjectMeta) {
+        if self.resource.plural == "apiservices" && !object.labels.contains_key(LOCAL_SERVICE) {
+            self.shared.aggregated.lock().insert(object.uid.clone());
+        }
+        self.notify(|listener| listener.put(&self.resource, object));
+    }
+
+    fn remove(&self, object: &ObjectMeta) {
+        if self.resource.plural == "apiservices" {
+            self.shared.aggregated.lock().remove(&object.uid);
+        }
+        self.notify(|listener| listener.gone(&self.resource, object));
+    }
 }
 
 /// Keys hold the uid alone: the same name may belong to another object later.
@@ -211,14 +236,17 @@ impl Sink for MetadataInformer {
     fn list_page(&self, text: &[u8], all: &mut HashSet<Key>) -> Result<Page, Error> {
         let (objects, page) = reflector::page::<PartialObjectMetadata>(text)?;
         for object in objects {
-            self.notify(|listener| listener.put(&self.resource, &object.metadata));
+            self.put(&object.metadata);
             all.insert(Key::new("", object.metadata.uid));
         }
         Ok(page)
     }
 
     fn list_complete(&self, all: HashSet<Key>, _: &str) {
-        let uids = all.into_iter().map(|key| key.name).collect();
+        let uids: HashSet<String> = all.into_iter().map(|key| key.name).collect();
+        if self.resource.plural == "apiservices" {
+            self.shared.aggregated.lock().retain(|uid| uids.contains(uid));
+        }
         self.notify(|listener| listener.whole(&self.resource, &uids));
         let mut unlisted = self.shared.unlisted.lock();
         if let Some(unlisted) = &mut *unlisted
@@ -231,11 +259,11 @@ impl Sink for MetadataInformer {
     fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error> {
         let object = match WatchEvent::<PartialObjectMetadata>::from_json(line)? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                self.notify(|listener| listener.put(&self.resource, &object.metadata));
+                self.put(&object.metadata);
                 object
             }
             WatchEvent::Deleted(object) => {
-                self.notify(|listener| listener.gone(&self.resource, &object.metadata));
+                self.remove(&object.metadata);
                 object
             }
             WatchEvent::Bookmark(version) => return Ok(WatchProgress::Reached(version)),

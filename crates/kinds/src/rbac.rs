@@ -105,7 +105,7 @@ fn binding_hooks() -> Hooks {
     }
 }
 
-/// Roles are of this group unless something else is said. So are users and groups; service accounts belong to
+/// Roles are of this group by default. So are users and groups; service accounts belong to
 /// the nameless one.
 fn default(object: &mut Value, names: &Names) {
     if object.text(&["roleRef", "apiGroup"]).is_empty() {

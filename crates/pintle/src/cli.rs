@@ -210,12 +210,10 @@ impl Up {
 
     /// Whether a component is to run. Those of a machine run by default where they can, unless nodes are simulated.
     pub fn runs(&self, component: Component) -> bool {
-        const OF_CLUSTER: [Component; 4] =
-            [Component::Apiserver, Component::ControllerManager, Component::Scheduler, Component::Metrics];
         let is_of_test = self.simulates_nodes() || self.clock.clock == ClockMode::Manual;
         match &self.components {
             Some(components) => components.contains(&component),
-            None => !is_of_test || OF_CLUSTER.contains(&component),
+            None => !is_of_test || component.follows_clock(),
         }
     }
 

@@ -80,7 +80,7 @@ impl NodeAgent {
         Ok(NodeAgent { workers, runtime, gate, pods, statuses, rules: context.rules.clone() })
     }
 
-    /// Starts a pod, or hands on another version of it.
+    /// Starts a pod, or updates it to another version.
     pub fn set(&self, pod: &Arc<Pod>) {
         self.workers.set(with_readiness(pod, &self.rules));
     }

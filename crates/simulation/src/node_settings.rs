@@ -11,7 +11,7 @@ use std::time::Duration;
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeSettings {
-    /// Whether the node is silent now: no lease, no status, no word about its pods.
+    /// Whether the node is silent now: no lease, no status, no status of its pods.
     pub is_silent: bool,
     /// The age from which on it is silent, and for how long.
     pub silent_after: Option<Duration>,

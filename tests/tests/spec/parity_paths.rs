@@ -277,4 +277,8 @@ async fn a_name_that_is_no_segment_is_the_last_problem_of_a_request() {
     assert!(refused["message"].as_str().unwrap().starts_with("Name parameter invalid"), "{refused}");
     let unread = cluster.put(&path, "x").await.refused(400, "BadRequest");
     assert!(unread["message"].as_str().unwrap().contains("unrecognized"), "{unread}");
+    let scale = cluster.get("/apis/apps/v1/namespaces/default/deployments/%2e%2e/scale").await;
+    assert_eq!(scale.refused(404, "NotFound")["message"], "deployments/scale.apps \"..\" not found");
+    let scale = cluster.get("/apis/apps/v1/namespaces/default/statefulsets/%2e%2e/scale").await;
+    scale.refused(400, "BadRequest");
 }

@@ -2,7 +2,7 @@
 
 use super::measure::{Agent, Measurement, Plan, Usage};
 use anyhow::Context;
-use api::core::v1::{Node, Pod, Secret};
+use api::core::v1::Node;
 use apiserver::serve::InMemory;
 use apiserver::{Server, StoreChoice, admission};
 use auth::User;
@@ -10,15 +10,12 @@ use bench::in_process::config;
 use bench::process::{cpu_of_thread, memory_of};
 use client::{Client, InformerFactory, Recorder};
 use env::{Seeded, World};
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use nodeagent::agent::{Agent as NodeAgent, AgentOptions};
-use nodeagent::pod::setup::{ConfigError, ContainerInput, PodSetup, SetupError};
 use nodeagent::resource_managers::topology::{MachineTopology, TopologyPolicy};
 use nodeagent::resource_managers::{ManagerOptions, ResourceManagers};
 use nodeagent::runtime::simulated::SimulatedRuntime;
-use nodeagent::runtime::{ContainerConfig, ContainerStatus, SandboxConfig};
-use std::collections::BTreeMap;
+use simulation::pods::{PodRange, SimulatedPods};
+use simulation::setup::SimulatedSetup;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,82 +23,6 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 const NODE: &str = "node";
-
-/// Surroundings without a machine.
-struct NoSetup;
-
-fn labels(pod: &Pod) -> BTreeMap<String, String> {
-    let meta = &pod.metadata;
-    let pairs = [
-        (names::node::POD_NAME, &meta.name),
-        (names::node::POD_NAMESPACE, &meta.namespace),
-        (names::node::POD_UID, &meta.uid),
-    ];
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
-}
-
-impl PodSetup for NoSetup {
-    fn prepare<'a>(&'a self, _: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), SetupError>> {
-        async { Ok(()) }.boxed()
-    }
-
-    fn next_refresh(&self, _: &Pod) -> Option<Duration> {
-        None
-    }
-
-    fn sandbox<'a>(
-        &'a self,
-        pod: &'a Arc<Pod>,
-        attempt: u32,
-    ) -> BoxFuture<'a, Result<(SandboxConfig, String), String>> {
-        let (name, uid) = (pod.metadata.name.clone(), pod.metadata.uid.clone());
-        let config = SandboxConfig { name, uid, attempt, labels: labels(pod), ..SandboxConfig::default() };
-        async { Ok((config, String::new())) }.boxed()
-    }
-
-    fn container<'a>(
-        &'a self,
-        input: ContainerInput<'a>,
-    ) -> BoxFuture<'a, Result<ContainerConfig, ConfigError>> {
-        let annotations = BTreeMap::from([
-            (names::node::CONTAINER_HASH.to_owned(), input.hash.to_owned()),
-            (names::node::CONTAINER_RESTART_COUNT.to_owned(), input.attempt.to_string()),
-        ]);
-        let config = ContainerConfig {
-            name: input.spec.container.name.clone(),
-            attempt: input.attempt,
-            image: input.image.id.clone(),
-            labels: labels(input.pod),
-            annotations,
-            ..ContainerConfig::default()
-        };
-        async { Ok(config) }.boxed()
-    }
-
-    fn pull_secrets<'a>(&'a self, _: &'a Pod) -> BoxFuture<'a, Vec<Arc<Secret>>> {
-        async { Vec::new() }.boxed()
-    }
-
-    fn logged_attempts(&self, _: &Pod, _: &str) -> u32 {
-        0
-    }
-
-    fn container_started(&self, _: &Pod, _: &str, _: &str, _: u32) {}
-
-    fn container_removed(&self, _: &Pod, _: &ContainerStatus) {}
-
-    fn clean<'a>(&'a self, _: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), String>> {
-        async { Ok(()) }.boxed()
-    }
-
-    fn leftovers(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn remove<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
-        async { Ok(()) }.boxed()
-    }
-}
 
 fn user(name: &str, group: &str) -> User {
     User { groups: vec![group.to_owned()], ..User::named(name) }.authenticated()
@@ -180,7 +101,11 @@ async fn run_agent(client: Client, world: World, managers: Arc<ResourceManagers>
         client: client.clone(),
         factory: InformerFactory::new(client),
         runtime: Arc::new(SimulatedRuntime::new(world)),
-        setup: Arc::new(NoSetup),
+        setup: Arc::new(SimulatedSetup(Arc::new(SimulatedPods::new(
+            NODE,
+            PodRange::of("", 0),
+            Arc::default(),
+        )))),
         events,
         node: nodes,
         host_ips,

@@ -393,15 +393,16 @@ impl Service {
     }
 }
 
-/// Refuses to change an object without a name in the path.
 /// The error of a request for an object. A name that cannot be a path segment is reported where the object is looked for,
-/// behind the errors of the request itself.
+/// behind the errors of the request itself and instead of all but those of its subresources.
 fn named_error(name: &str, error: ApiError) -> ApiError {
-    let is_of_options = error.details.as_ref().is_some_and(|it| it.kind.ends_with("Options"));
-    let is_of_object = matches!(error.code, 404 | 409 | 422) && !is_of_options;
+    let kind = error.details.as_ref().map_or("", |it| &*it.kind);
+    let is_of_other = kind.ends_with("Options") || kind.contains('/');
+    let is_of_object = matches!(error.code, 404 | 409 | 422) && !is_of_other;
     check_segment(name).err().filter(|_| is_of_object).unwrap_or(error)
 }
 
+/// Refuses to change an object without a name in the path.
 fn check_named(path: &ResourcePath<'_>) -> Result<(), ApiError> {
     match path.name {
         "" => Err(ApiError::bad_request("name must be provided")),

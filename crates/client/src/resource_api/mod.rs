@@ -16,7 +16,7 @@ const METADATA: &str = "PartialObjectMetadata";
 const METADATA_LIST: &str = "PartialObjectMetadataList";
 
 /// After how long the server ends a watch.
-const WATCH_SECONDS: &str = "290";
+const WATCH_SECONDS: &str = "3600";
 
 /// See the module. Cheap to clone.
 pub struct Api<K> {

@@ -77,7 +77,7 @@ async fn verbs_build_their_requests() {
     let selectors = "fieldSelector=x%21%3Dy&labelSelector=a%3Db%2Cc%20in%20%28d%2Ce%29";
     assert_eq!(sent(), format!("GET {PODS}?{selectors}&limit=5&continue=t json"));
     pods.watch(&ListParams::default(), "7").await.unwrap();
-    let watch = "watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion=7";
+    let watch = "watch=true&timeoutSeconds=3600&allowWatchBookmarks=true&resourceVersion=7";
     assert_eq!(sent(), format!("GET {PODS}?{watch} json"));
 
     let written = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","#;

@@ -18,7 +18,7 @@ use crate::shared::Shared;
 
 type CallResult<T> = Result<Response<T>, Status>;
 
-/// The member that the server says it is.
+/// The identity of the server as a member of an etcd cluster.
 #[derive(Clone, Debug)]
 pub struct MemberInfo {
     pub name: String,

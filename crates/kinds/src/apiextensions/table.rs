@@ -181,7 +181,7 @@ fn default_of(schema: &Value) -> Option<Literal> {
     schema.at(&["default"]).filter(|it| !it.is_null()).map(literal)
 }
 
-/// What stands for `null` among the items of a list or the entries of a map.
+/// The value that replaces `null` among the items of a list or the entries of a map.
 fn default_of_null(schema: &Value) -> Option<Literal> {
     default_of(schema).filter(|_| !read::flag(schema, &["nullable"]))
 }

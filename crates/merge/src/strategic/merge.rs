@@ -19,7 +19,7 @@ pub(super) fn merge_map(members: Members<'_>, current: Map, patch: &Map, room: u
         retain(&mut target.held, retained, patch)?;
     }
     for (name, listed) in directives(patch, DELETE, "invalid patch format of primitive list") {
-        delete(&mut target, name?, listed)?;
+        delete(members, &mut target, name?, listed)?;
     }
     let mut settled = BTreeSet::new();
     for (name, order) in directives(patch, ORDER, "invalid patch format of setElementOrder list") {
@@ -112,15 +112,17 @@ fn retain(held: &mut Map, retained: &Value, patch: &Map) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes scalars from a list, whether it merges or not.
-fn delete(target: &mut Target, name: &str, listed: &Value) -> Result<(), Error> {
+/// Removes scalars from a list that merges. Another list becomes the listed ones, because upstream takes the directive for
+/// the list itself.
+fn delete(members: Members<'_>, target: &mut Target, name: &str, listed: &Value) -> Result<(), Error> {
     match listed {
         Value::Null => target.remove(name),
         Value::List(listed) => {
-            if let Some(place) = target.held.get_mut(name)
-                && let Value::List(items) = place
-            {
-                lists::delete_scalars(items, listed)?;
+            if let Some(Value::List(items)) = target.held.get_mut(name) {
+                match members.get(name).list_merge() {
+                    Some(_) => lists::delete_scalars(items, listed)?,
+                    None => items.clone_from(listed),
+                }
             }
         }
         // a value of another type is not in the list

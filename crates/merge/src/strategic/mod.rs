@@ -16,7 +16,7 @@
 //! | `{"$patch": "replace"}` | item of a list | the list is the other items |
 //! | `{"$patch": "delete", <key>}` | item of a list | removes the item with that key |
 //! | `$setElementOrder/<list>` | beside a list | the order of these items |
-//! | `$deleteFromPrimitiveList/<list>` | beside a list | removes these scalars |
+//! | `$deleteFromPrimitiveList/<list>` | beside a list | removes these scalars from a list that merges; another one becomes these |
 //! | `$retainKeys` | in a map | removes all other keys |
 //!
 //! Invariants: values that only the patch has are copied, including unknown fields (the decoder reports them); the

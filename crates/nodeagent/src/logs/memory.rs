@@ -52,24 +52,11 @@ pub async fn read_text(
 
 #[cfg(test)]
 mod tests {
+    use super::super::text_sink::Text;
     use super::*;
     use futures_util::FutureExt;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[derive(Default)]
-    struct Text(Vec<u8>);
-
-    impl LogSink for Text {
-        fn write<'a>(&'a mut self, bytes: &'a [u8], _: bool) -> BoxFuture<'a, io::Result<()>> {
-            self.0.extend_from_slice(bytes);
-            async { Ok(()) }.boxed()
-        }
-
-        fn flush(&mut self) -> BoxFuture<'_, io::Result<()>> {
-            async { Ok(()) }.boxed()
-        }
-    }
 
     const LINES: [&str; 3] = [
         "2020-01-01T00:00:00.000000000Z stdout F a\n2020-01-01T00:00:00.000000000Z stdout F b\n",

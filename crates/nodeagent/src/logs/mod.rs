@@ -14,6 +14,8 @@ pub mod options;
 pub mod reader;
 pub mod rotation;
 mod tail;
+#[cfg(test)]
+mod text_sink;
 
 pub use memory::read_text;
 pub use options::LogOptions;

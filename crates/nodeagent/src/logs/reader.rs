@@ -163,25 +163,12 @@ impl<'a> LineWriter<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::text_sink::Text;
     use super::*;
     use futures_util::FutureExt;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::sync::watch;
-
-    #[derive(Default)]
-    struct Text(Vec<u8>);
-
-    impl LogSink for Text {
-        fn write<'a>(&'a mut self, bytes: &'a [u8], _: bool) -> BoxFuture<'a, io::Result<()>> {
-            self.0.extend_from_slice(bytes);
-            async { Ok(()) }.boxed()
-        }
-
-        fn flush(&mut self) -> BoxFuture<'_, io::Result<()>> {
-            async { Ok(()) }.boxed()
-        }
-    }
 
     /// A text that others can wait for.
     struct FlushedText {

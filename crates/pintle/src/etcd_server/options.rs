@@ -17,7 +17,7 @@ pub enum ParsedLine {
     Run(Box<Settings>),
 }
 
-/// What a command line says.
+/// The arguments of the command.
 #[derive(Debug)]
 pub struct Settings {
     pub options: Options,

@@ -145,12 +145,13 @@ fn at_line(line: usize, what: &str) -> YamlError {
 struct Node {
     value: Value,
     merge: bool,
+    /// Whether the value was written as a float; it is an integer if it is whole.
+    is_float: bool,
 }
 
 struct Entry {
     key: Text,
-    /// The key was text, not a number or truth that became text.
-    textual: bool,
+    key_type: KeyType,
     value: Value,
     line: usize,
     /// When the value was complete.
@@ -162,10 +163,19 @@ enum Frame {
     Map { anchor: usize, line: usize, entries: Vec<Entry>, key: Option<Key> },
 }
 
+/// What a key was before it became text. Keys of several types are not duplicates, even with the same text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum KeyType {
+    Bool,
+    Int,
+    Float,
+    Text,
+}
+
 enum Key {
     Text {
         key: Text,
-        textual: bool,
+        key_type: KeyType,
     },
     Merge,
     /// Refused together with its value.
@@ -248,7 +258,7 @@ impl<'t> Reader<'t> {
                 self.remember(anchor, &node.value)?;
                 node
             }
-            Event::Alias(id) => Node { value: self.copy(id)?, merge: false },
+            Event::Alias(id) => Node { value: self.copy(id)?, merge: false, is_float: false },
             Event::SequenceStart(anchor, _) => {
                 self.stack.push(Frame::List { anchor, line, items: Vec::new() });
                 return Ok(None);
@@ -260,7 +270,7 @@ impl<'t> Reader<'t> {
             Event::SequenceEnd | Event::MappingEnd => {
                 let (value, start) = self.pop()?;
                 line = start;
-                Node { value, merge: false }
+                Node { value, merge: false, is_float: false }
             }
             _ => return Ok(None),
         };
@@ -285,14 +295,14 @@ impl<'t> Reader<'t> {
     /// Sorts the entries and notes the keys that came more than once.
     fn close(&mut self, mut entries: Vec<Entry>) -> Value {
         if !entries.is_sorted_by(|a, b| a.key < b.key) {
-            entries.sort_by(|a, b| a.key.cmp(&b.key));
+            entries.sort_by(|a, b| (&a.key, a.key_type).cmp(&(&b.key, b.key_type)));
             for pair in entries.windows(2) {
                 let again = &pair[1];
-                if pair[0].key == again.key && self.repeated.len() < MOST_REPEATED {
-                    let formatted = if again.textual {
-                        crate::problem::quoted(&again.key)
-                    } else {
-                        again.key.to_string()
+                let is_duplicate = (&pair[0].key, pair[0].key_type) == (&again.key, again.key_type);
+                if is_duplicate && self.repeated.len() < MOST_REPEATED {
+                    let formatted = match again.key_type {
+                        KeyType::Text => crate::problem::quoted(&again.key),
+                        _ => again.key.to_string(),
                     };
                     self.repeated.push((
                         again.order,
@@ -313,8 +323,8 @@ impl<'t> Reader<'t> {
             Some(Frame::List { items, .. }) => items.push(node.value),
             Some(Frame::Map { entries, key, .. }) => match key.take() {
                 None => *key = Some(as_key(node)?),
-                Some(Key::Text { key, textual }) => {
-                    entries.push(Entry { key, textual, value: node.value, line, order });
+                Some(Key::Text { key, key_type }) => {
+                    entries.push(Entry { key, key_type, value: node.value, line, order });
                 }
                 Some(Key::Null) => return Err(null_key(&node.value)),
                 Some(Key::Merge) => merge(node.value, entries, line, order)?,
@@ -363,7 +373,7 @@ fn scalar(
     tag: Option<&Tag>,
     integers: &mut LargeIntegers,
 ) -> Result<Node, YamlError> {
-    let plain = |value: Value| Ok(Node { value, merge: false });
+    let plain = |value: Value| Ok(Node { value, merge: false, is_float: false });
     let Some(tag) = tag else {
         if style != ScalarStyle::Plain {
             return plain(text.into());
@@ -394,6 +404,7 @@ fn scalar(
 
 fn meaning(plain: Plain, text: Cow<'_, str>, integers: &mut LargeIntegers) -> Result<Node, YamlError> {
     let merge = plain == Plain::Merge;
+    let is_float = matches!(plain, Plain::Float(_));
     let value = match plain {
         Plain::Null => Value::Null,
         Plain::Bool(truth) => truth.into(),
@@ -403,28 +414,29 @@ fn meaning(plain: Plain, text: Cow<'_, str>, integers: &mut LargeIntegers) -> Re
         Plain::Float(number) => float_value(number),
         Plain::Timestamp | Plain::Merge | Plain::Text => text.into(),
     };
-    Ok(Node { value, merge })
+    Ok(Node { value, merge, is_float })
 }
 
 fn as_key(node: Node) -> Result<Key, YamlError> {
     if node.merge {
         return Ok(Key::Merge);
     }
-    let (key, textual) = match node.value {
-        Value::String(text) => (text, true),
-        Value::Int(number) => (number.to_string(), false),
-        Value::Float(number) if number.is_nan() => (".nan".to_owned(), false),
+    let (key, key_type) = match node.value {
+        Value::String(text) => (text, KeyType::Text),
+        Value::Int(number) if node.is_float => (number.to_string(), KeyType::Float),
+        Value::Int(number) => (number.to_string(), KeyType::Int),
+        Value::Float(number) if number.is_nan() => (".nan".to_owned(), KeyType::Float),
         Value::Float(number) if number.is_infinite() => {
-            ((if number > 0.0 { ".inf" } else { "-.inf" }).to_owned(), false)
+            ((if number > 0.0 { ".inf" } else { "-.inf" }).to_owned(), KeyType::Float)
         }
-        Value::Float(number) => (short_float(&format!("{:e}", number as f32)), false),
-        Value::Bool(truth) => (truth.to_string(), false),
+        Value::Float(number) => (short_float(&format!("{:e}", number as f32)), KeyType::Float),
+        Value::Bool(truth) => (truth.to_string(), KeyType::Bool),
         Value::Null => return Ok(Key::Null),
         value @ (Value::List(_) | Value::Map(_) | Value::Json(_)) => {
             return Err(YamlError::new(format!("yaml: invalid map key: {}", go_syntax(&value))));
         }
     };
-    Ok(Key::Text { key: Cow::Owned(key), textual })
+    Ok(Key::Text { key: Cow::Owned(key), key_type })
 }
 
 /// A value as Go writes it in source text.
@@ -475,7 +487,8 @@ fn infinite(value: &Value) -> Option<&'static str> {
 /// Adds the entries of a map, or of each map of a list, of which the first counts most.
 fn merge(value: Value, entries: &mut Vec<Entry>, line: usize, order: usize) -> Result<(), YamlError> {
     let mut add = |map: Map| {
-        entries.extend(map.into_iter().map(|(key, value)| Entry { key, textual: true, value, line, order }));
+        let key_type = KeyType::Text;
+        entries.extend(map.into_iter().map(|(key, value)| Entry { key, key_type, value, line, order }));
     };
     match value {
         Value::Map(map) => add(map),

@@ -231,6 +231,8 @@ fn repeated_keys_are_reported_with_their_lines() {
     assert_eq!(repeated("a:\n  b: 1\na:\n  c: 2"), ["line 4: key \"a\" already set in map"]);
     assert_eq!(repeated("1: a\n1: b"), ["line 2: key 1 already set in map"]);
     assert!(repeated("a: 1\nb: 2").is_empty());
+    assert!(repeated("y: 1\n'true': 2\n1: a\n'1': b\n1.0: c").is_empty(), "the keys are of several types");
+    assert_eq!(repeated("y: 1\n'true': 2\non: 3"), ["line 3: key true already set in map"]);
 }
 
 #[test]

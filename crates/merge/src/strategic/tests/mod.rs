@@ -223,6 +223,9 @@ fn order_is_set_and_scalars_are_deleted() {
         r#"{"finalizers":["d","c","a"]}"#,
     );
     check("{}", r#"{"$deleteFromPrimitiveList/finalizers":["b"]}"#, "{}");
+    let args = r#"{"one":{"args":["a","b"]}}"#;
+    check(args, r#"{"one":{"$deleteFromPrimitiveList/args":["b","z"]}}"#, r#"{"one":{"args":["b","z"]}}"#);
+    check(r#"{"one":{}}"#, r#"{"one":{"$deleteFromPrimitiveList/args":["b"]}}"#, r#"{"one":{}}"#);
     check_refused(
         items,
         r#"{"$setElementOrder/items":[{"name":"a"},{"name":"b"}],"items":[{"name":"b"},{"name":"a"}]}"#,
