@@ -141,8 +141,8 @@ impl StatusWriter {
                 let begun = self.world.elapsed();
                 let patched = api.patch_status(object.name(), &Patch::strategic(patch)).await;
                 match patched {
-                    // the object is gone, or another one has its name
-                    Err(why) if why.is_not_found() || why.is_conflict() => return Ok(()),
+                    Err(why) if why.is_not_found() => return Ok(()),
+                    // a conflict is tried again: if another object has the name, the informer has it by then
                     patched => drop(patched?),
                 }
                 self.metrics.status_written(self.world.elapsed().saturating_sub(begun));
@@ -160,7 +160,7 @@ impl StatusWriter {
                 ..DeleteOptions::default()
             };
             match api.delete(object.name(), &options).await {
-                Err(why) if why.is_not_found() || why.is_conflict() => {}
+                Err(why) if why.is_not_found() => {}
                 deleted => deleted?,
             }
         }
