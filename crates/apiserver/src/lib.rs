@@ -14,6 +14,7 @@
 //! - `apiextensions`: custom resource definitions
 //! - `aggregation`: API groups that other servers serve
 //! - `node_proxy`: logs, exec, attach, port forwarding and proxies, at nodes
+//! - `faults`: faults on request, for clusters of tests
 //! - `discovery`: discovery, OpenAPI, version, health, metrics
 //! - `trace`: spans of requests
 //! - `outgoing`: destinations of calls to webhooks and other servers
@@ -30,6 +31,7 @@ pub mod audit;
 pub mod authentication;
 pub mod authorization;
 pub mod discovery;
+mod faults;
 mod filters;
 pub mod flowcontrol;
 pub mod handle;
@@ -48,6 +50,7 @@ pub mod server;
 mod tests;
 pub mod trace;
 
+pub use faults::Faults;
 pub use filters::cors;
 pub use negotiate::pretty;
 pub use options::deployment::Deployment;

@@ -18,8 +18,8 @@ use crate::etcd_server;
 use crate::flags::{self, ParseError, ParsedLine};
 use crate::options::{
     Apiserver, CHECK_EXAMPLES, CLOCK_EXAMPLES, COMPLETION_EXAMPLES, CheckArgs, ClockArgs, ClockFlags,
-    ClockMode, CompletionArgs, ControllerManager, Controllers, Join, LeaderElection, Leave, ManArgs, Network,
-    Scheduler, Token,
+    ClockMode, CompletionArgs, ControllerManager, Controllers, FAULTS_EXAMPLES, FaultFlags, FaultsArgs, Join,
+    LeaderElection, Leave, ManArgs, Network, Scheduler, Token,
 };
 use crate::snapshot::{MigrateArgs, SnapshotArgs};
 
@@ -65,6 +65,7 @@ Examples:
   pintle migrate --help      from the embedded store to an etcd, and back
   pintle adopt --help        from an upstream cluster, without its objects being moved
   pintle clock --help        the time of a cluster for tests
+  pintle faults --help       faults that requests to it meet
   pintle etcd --help         the etcd v3 API from an embedded store
   pintle assets --help       for test suites that start kube-apiserver and etcd
   pintle check               what this machine lacks for running pods
@@ -121,6 +122,9 @@ pub enum Command {
     /// Show or move the clock of a cluster that was started with --clock manual
     #[command(after_help = CLOCK_EXAMPLES)]
     Clock(ClockArgs),
+    /// Show or replace the faults that requests to a cluster for tests meet
+    #[command(after_help = FAULTS_EXAMPLES)]
+    Faults(FaultsArgs),
     /// Say what this machine lacks for running pods, and how to get it
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
@@ -190,6 +194,9 @@ pub struct Up {
     pub clock: ClockFlags,
 
     #[command(flatten)]
+    pub faults: FaultFlags,
+
+    #[command(flatten)]
     pub dns: DnsFlags,
 
     #[command(flatten)]
@@ -215,6 +222,11 @@ impl Up {
             Some(components) => components.contains(&component),
             None => !is_of_test || component.follows_clock(),
         }
+    }
+
+    /// Whether it is a cluster for tests, whose behaviour its users may change.
+    pub fn is_simulation(&self) -> bool {
+        self.simulates_nodes() || self.clock.clock == ClockMode::Manual || self.faults.faults.is_some()
     }
 
     fn simulates_nodes(&self) -> bool {

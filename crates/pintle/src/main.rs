@@ -15,7 +15,7 @@
 //! | `pod_network`, `service_proxy`, `dns`, `cni_plugin` | the parts of `network`, likewise; this program as a CNI plugin |
 //! | `token`, `join`, `leave`, `bootstrap` | nodes that come and go |
 //! | `snapshot`, `adopt`, `convert` | objects to a file or another store; an upstream etcd; forms of objects |
-//! | `clock` | the time of a cluster for tests |
+//! | `clock`, `faults` | the time of a cluster for tests; faults on request |
 //! | `etcd_server`, `assets`, `envtest` | the etcd v3 API; a directory where test suites look for their programs |
 //! | `check`, `manual` | what a machine lacks; completions and manual pages |
 //! | `pki`, `kubeconfig`, `data_dir` | certificates and files of a cluster |
@@ -38,6 +38,7 @@ mod deployment_mode;
 mod dns;
 mod envtest;
 mod etcd_server;
+mod faults;
 mod files;
 mod flags;
 mod host;
@@ -146,6 +147,7 @@ fn config_errors(command: &Command) -> Vec<String> {
         | Command::Leave(_)
         | Command::Check(_)
         | Command::Clock(_)
+        | Command::Faults(_)
         | Command::Completion(_)
         | Command::Man(_)
         | Command::Version => return Vec::new(),
@@ -189,6 +191,7 @@ fn run_command(cli: Cli) -> anyhow::Result<()> {
         | Command::Check(_)
         | Command::Adopt(_) => Ok(()),
         Command::Clock(args) => threads::single()?.block_on(clock::clock(args, world::real()?)),
+        Command::Faults(args) => threads::single()?.block_on(faults::faults(args, world::real()?)),
         Command::Completion(args) => manual::completion(&args),
         Command::Man(args) => manual::man(&args),
         Command::Up(args) => {

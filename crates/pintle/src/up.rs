@@ -30,7 +30,7 @@ use crate::pki::{self, ADMIN, CertifiedKey, Hosts, Pki};
 use crate::server_config::ServerConfig;
 use crate::signals::Signals;
 use crate::simulated_nodes::{self, PreparedNodes, SimulationArgs};
-use crate::{files, kubeconfig, pod_network, process_metrics, scheduler, service_proxy};
+use crate::{faults, files, kubeconfig, pod_network, process_metrics, scheduler, service_proxy};
 
 /// The number of the DNS service's address in the range of services, counted from the first: the tenth.
 const DNS_ADDRESS: u32 = 9;
@@ -69,6 +69,9 @@ pub async fn up(
         }),
         election: Some(&args.leader_election),
         simulation: SimulationArgs { nodes: args.nodes, profile: args.simulation_profile.as_deref() },
+        faults: args
+            .is_simulation()
+            .then_some(FaultArgs { rules: args.faults.faults.as_deref(), seed: args.clock.seed }),
     };
     let token = match &args.cluster_token_file {
         Some(file) => Some(read_token(file)?),
@@ -137,6 +140,14 @@ struct Components<'a> {
     proxy: Option<ProxyArgs<'a>>,
     election: Option<&'a LeaderElection>,
     simulation: SimulationArgs<'a>,
+    /// Those of clusters for tests alone.
+    faults: Option<FaultArgs<'a>>,
+}
+
+/// The flags of faults on request.
+struct FaultArgs<'a> {
+    rules: Option<&'a str>,
+    seed: Option<u64>,
 }
 
 /// The flags of the scheduler.
@@ -224,6 +235,7 @@ async fn run(
     if let Some(simulated) = &simulated {
         config.node_proxy.in_process = Some(simulated.servers(&world));
     }
+    let faults = components.faults.map(|it| faults::prepare(it.rules, it.seed, &world, &mut errors));
     let gates = config.scheduler_gates;
     let scheduling =
         components.scheduler.and_then(|it| scheduler::options(it.config, &names, gates, &mut errors));
@@ -252,6 +264,7 @@ async fn run(
         ephemeral_signer: data_dir.is_memory() && config.identity.service_accounts.signer.is_none(),
         ephemeral_authorities: data_dir.is_memory() && own.is_some(),
         clock,
+        faults,
     };
     let metrics = config.observe.metrics.clone();
     let server = start_server(config, mode, data_dir.directory(), own.as_ref(), deployment, &world).await?;

@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use names::Names;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context as Waker, Poll};
@@ -36,14 +36,14 @@ struct WithMetrics {
 
 impl<B> Service<Request<B>> for WithMetrics
 where
-    InMemory: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
+    InMemory: Service<Request<B>, Response = Response<Body>, Error = io::Error>,
     <InMemory as Service<Request<B>>>::Future: Send + 'static,
 {
     type Response = Response<Either<Full<Bytes>, Body>>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, io::Error>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Waker<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _: &mut Waker<'_>) -> Poll<Result<(), io::Error>> {
         Poll::Ready(Ok(()))
     }
 

@@ -9,13 +9,14 @@ use client::Client;
 use env::{Seeded, World};
 use http::{Request, header};
 use serde_json::Value;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Poll, ready};
+use std::task::Poll;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 
 /// A running API server.
 pub struct Cluster {
@@ -70,22 +71,17 @@ struct OnRuntime {
 
 impl tower_service::Service<Request<client::Body>> for OnRuntime {
     type Response = <InMemory as tower_service::Service<Request<client::Body>>>::Response;
-    type Error = JoinError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, JoinError>> + Send>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, io::Error>> + Send>>;
 
-    fn poll_ready(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Result<(), JoinError>> {
-        let Ok(()) =
-            ready!(tower_service::Service::<Request<client::Body>>::poll_ready(&mut self.transport, cx));
-        Poll::Ready(Ok(()))
+    fn poll_ready(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Result<(), io::Error>> {
+        tower_service::Service::<Request<client::Body>>::poll_ready(&mut self.transport, cx)
     }
 
     fn call(&mut self, request: Request<client::Body>) -> Self::Future {
         let pending = self.transport.call(request);
         let response = self.runtime.spawn(pending);
-        Box::pin(async move {
-            let Ok(response) = response.await?;
-            Ok(response)
-        })
+        Box::pin(async move { response.await.map_err(io::Error::other)? })
     }
 }
 

@@ -3,6 +3,7 @@
 //! An unknown field is an error, because an operator's typo could otherwise disable a restriction unnoticed.
 
 use schema::Value;
+use std::time::Duration;
 
 /// One object of a configuration, and its path.
 #[derive(Clone)]
@@ -19,6 +20,11 @@ impl ConfigErrors {
     pub fn add(&mut self, at: &str, why: impl AsRef<str>) {
         let why = why.as_ref();
         self.0.push(if at.is_empty() { why.to_owned() } else { format!("{at}: {why}") });
+    }
+
+    /// The problems one by one, if there are any.
+    pub fn into_list(self) -> Result<(), Vec<String>> {
+        if self.0.is_empty() { Ok(()) } else { Err(self.0) }
     }
 
     /// The result, or the problems if there are any.
@@ -70,6 +76,11 @@ impl<'v> Part<'v> {
         Part { value, path: String::new() }
     }
 
+    /// The path of the object.
+    pub fn path(&self) -> String {
+        self.path.clone()
+    }
+
     /// The path of a field.
     pub fn at(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
@@ -109,6 +120,48 @@ impl<'v> Part<'v> {
 
     pub fn int(&self, field: &str, problems: &mut ConfigErrors) -> Option<i64> {
         self.typed(field, ("a whole number", Value::as_int), problems)
+    }
+
+    /// A whole number from 0 on.
+    pub fn count(&self, field: &str, problems: &mut ConfigErrors) -> Option<u64> {
+        let read = |value: &Value| value.as_int()?.try_into().ok();
+        self.typed(field, ("a whole number from 0 on", read), problems)
+    }
+
+    pub fn number(&self, field: &str, problems: &mut ConfigErrors) -> Option<f64> {
+        let read = |value: &Value| match value {
+            Value::Float(number) => Some(*number),
+            other => other.as_int().map(|it| it as f64),
+        };
+        self.typed(field, ("a number", read), problems)
+    }
+
+    pub fn flag(&self, field: &str, problems: &mut ConfigErrors) -> Option<bool> {
+        self.typed(field, ("true or false", Value::as_bool), problems)
+    }
+
+    /// A duration such as `1m30s`.
+    pub fn duration(&self, field: &str, problems: &mut ConfigErrors) -> Option<Duration> {
+        let read = |value: &Value| {
+            let nanoseconds = schema::time::parse_duration(value.as_str()?).ok()?;
+            Some(Duration::from_nanos(nanoseconds.try_into().ok()?))
+        };
+        self.typed(field, ("a duration such as 1m30s", read), problems)
+    }
+
+    /// One of several texts, as the value that it stands for.
+    pub fn choice<T: Copy>(
+        &self,
+        field: &str,
+        choices: &[(&str, T)],
+        problems: &mut ConfigErrors,
+    ) -> Option<T> {
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        let read = |value: &Value| {
+            let text = value.as_str()?;
+            choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice)
+        };
+        self.typed(field, (&format!("one of {}", names.join(", ")), read), problems)
     }
 
     pub fn texts(&self, field: &str, problems: &mut ConfigErrors) -> Vec<&'v str> {

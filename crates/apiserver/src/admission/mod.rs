@@ -7,7 +7,7 @@
 mod always;
 mod always_pull_images;
 mod certificates;
-mod configuration;
+pub(crate) mod configuration;
 mod creation;
 mod default_ingress_class;
 mod default_storage_class;
@@ -240,6 +240,7 @@ mod tests {
             routing: ServiceRouting::default(),
             policies: true,
             policy_counters: policy_metrics::Counters::new(&registry),
+            faults: None,
         };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
     }

@@ -2,6 +2,7 @@
 
 use super::metrics::AdmissionMetrics;
 use super::{pod_security, policy_metrics, webhooks};
+use crate::faults::Faults;
 use crate::outgoing::webhook_target::ServiceRouting;
 use auth::{Authorizer, Rbac};
 use env::World;
@@ -30,4 +31,6 @@ pub(crate) struct Parts {
     pub policies: bool,
     /// Metrics of ValidatingAdmissionPolicy.
     pub policy_counters: policy_metrics::Counters,
+    /// Faults of calls to webhooks, in clusters for tests.
+    pub faults: Option<Arc<Faults>>,
 }

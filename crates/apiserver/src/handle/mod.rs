@@ -5,6 +5,8 @@ mod bulk_threads;
 mod clock;
 mod connect;
 mod deprecation;
+mod fault_stage;
+mod faults;
 mod lists;
 mod nonresource;
 pub(crate) mod plain_text;
@@ -190,6 +192,8 @@ impl Service {
                 };
             }
         };
+        let fault =
+            self.faults.as_deref().and_then(|it| fault_stage::choose(it, (info, headers), &user, peer));
         let route = self.aggregation.route(&info.path, self.gates.openapi_v3);
         // an upgraded or long-running request has no deadline of this server
         let is_of_node = info.target.as_ref().is_some_and(|target| on_node(&target.subresource));
@@ -197,6 +201,12 @@ impl Service {
             || route.is_some() && (in_flight::is_long_running(info) || headers.contains_key(header::UPGRADE))
             || self.clock.is_some() && info.path == clock::PATH;
         let work = async {
+            if let Some(fault) = &fault
+                && let Some(failure) = Box::pin(fault_stage::before(fault, info, &self.api.world)).await
+            {
+                drain_body(headers, body).await;
+                return failure;
+            }
             if let Some(remote) = route {
                 let id = audit.map(|audit| audit.id().clone());
                 let timeout = (!is_long_running).then_some(timeout);
@@ -222,12 +232,16 @@ impl Service {
             }
         };
         let timeout = if is_long_running { NO_DEADLINE } else { timeout };
-        match env::io::timeout(timeout, work).await {
+        let result = match env::io::timeout(timeout, work).await {
             Ok(result) => result,
             Err(_) => {
                 self.metrics.requests.record_termination(&scope.labels(), StatusCode::GATEWAY_TIMEOUT);
                 Err(ApiError::timeout("Timeout: request did not complete within the allotted timeout"))
             }
+        };
+        match fault {
+            None => result,
+            Some(fault) => fault_stage::after(&fault, info, result, &self.api.world),
         }
     }
 
@@ -240,6 +254,9 @@ impl Service {
                 None if context.info.path == snapshot::PATH => self.store_snapshot(context).await,
                 None if self.clock.is_some() && context.info.path == clock::PATH => {
                     self.move_clock(context).await
+                }
+                None if self.faults.is_some() && context.info.path == crate::faults::PATH => {
+                    self.serve_faults(context)
                 }
                 None => self.plain(context),
             },

@@ -9,6 +9,7 @@ use crate::discovery::groups::Documents;
 use crate::discovery::health::Health;
 use crate::discovery::metrics::Metrics;
 use crate::discovery::openapi::OpenApi;
+use crate::faults::Faults;
 use crate::filters::cors::Cors;
 use crate::filters::in_flight::InFlight;
 use crate::flowcontrol::Fairness;
@@ -58,6 +59,8 @@ pub struct Service {
     pub(crate) snapshots: Arc<Semaphore>,
     /// The clock of the process, if users hold it.
     pub(crate) clock: Option<Arc<env::Paused>>,
+    /// Faults on request, in a cluster for tests.
+    pub(crate) faults: Option<Arc<Faults>>,
 }
 
 /// The components that the filters call.

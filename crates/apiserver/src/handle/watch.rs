@@ -58,14 +58,7 @@ pub(crate) async fn start(
         // an expired resourceVersion becomes an ERROR event, as clients expect
         Err(error) if error.code == 410 => {
             streams(form)?;
-            let json = status::failure(&error);
-            let event = match (form, responses::meta_type("Status")) {
-                (Form::Protobuf, Some(ty)) => {
-                    proto::watch_frame("ERROR", &responses::protobuf_envelope(&json, ty)).into()
-                }
-                _ => event_text("ERROR", &json),
-            };
-            return Ok(stream_response(form, Body::full(event), service));
+            return Ok(stream_response(form, Body::full(error_event(&error, form)), service));
         }
         Err(error) => return Err(error),
     };
@@ -314,6 +307,17 @@ impl Events {
             }
             _ => event_text("BOOKMARK", &schema::encode::json(&object, &resource.kind.root)),
         }
+    }
+}
+
+/// The event that ends a watch with an error.
+pub(super) fn error_event(error: &ApiError, form: Form) -> Bytes {
+    let json = status::failure(error);
+    match (form, responses::meta_type("Status")) {
+        (Form::Protobuf, Some(ty)) => {
+            proto::watch_frame("ERROR", &responses::protobuf_envelope(&json, ty)).into()
+        }
+        _ => event_text("ERROR", &json),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Callbacks and facts that the surrounding process gives the server.
 
+use crate::faults::Faults;
 use env::Paused;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,4 +24,6 @@ pub struct Deployment {
     pub ephemeral_authorities: bool,
     /// The clock of the process, if its users hold it: it is served at `/simulation/clock`.
     pub clock: Option<Arc<Paused>>,
+    /// The faults of a cluster for tests: they are served at `/simulation/faults`.
+    pub faults: Option<Arc<Faults>>,
 }

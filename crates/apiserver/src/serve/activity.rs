@@ -37,6 +37,7 @@ pub(super) struct Activity {
     bulk: AtomicUsize,
     upgraded: AtomicBool,
     leaving: Notify,
+    cut: Notify,
     /// Rate limit of streaming responses, if there is one.
     rate_limit: Option<RateLimit>,
 }
@@ -67,6 +68,16 @@ impl Activity {
     /// Waits for [`leave`](Self::leave).
     pub(super) async fn leaving(&self) {
         self.leaving.notified().await;
+    }
+
+    /// Asks the connection to close at once.
+    pub(super) fn cut(&self) {
+        self.cut.notify_one();
+    }
+
+    /// Waits for [`cut`](Self::cut).
+    pub(super) async fn cutting(&self) {
+        self.cut.notified().await;
     }
 
     /// Number of requests so far.

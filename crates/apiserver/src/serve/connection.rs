@@ -37,7 +37,7 @@ use super::certificates::LOCAL_IP;
 use super::connection_limit::ConnectionLimit;
 use super::cork::{Release, cork};
 use super::frame_limit::FrameLimit;
-use super::handler::{CloseConnection, Handler, Peer};
+use super::handler::{CloseConnection, CutConnection, Handler, Peer};
 use super::host;
 use super::limits::Limits;
 use super::quiet::quiet;
@@ -272,6 +272,7 @@ where
     let grace = match reason {
         CloseReason::Leaving => None,
         CloseReason::Idle(grace) => Some(grace),
+        CloseReason::Cut => return Ok(()),
         CloseReason::Overdue => {
             server.handler.count_protocol_violation();
             if let Some(suppressed) = server.overdue.now() {
@@ -330,10 +331,12 @@ enum CloseReason {
     Idle(Duration),
     /// The client does not read a response.
     Overdue,
+    /// A handler has cut the connection.
+    Cut,
 }
 
 /// Waits until the connection must close: the server stops, it got a GOAWAY, it was idle for too long,
-/// it is idle under connection pressure, or a response takes too long to be sent.
+/// it is idle under connection pressure, a response takes too long to be sent, or a handler cuts it.
 async fn until_close<H>(server: &Server<H>, activity: &Activity) -> CloseReason {
     let Limits { idle_timeout, send_timeout, header_timeout, .. } = server.limits;
     let mut stopping = pin!(server.shutdown.wait_for_stop());
@@ -344,6 +347,7 @@ async fn until_close<H>(server: &Server<H>, activity: &Activity) -> CloseReason 
         let crowded = tokio::select! {
             () = stopping.as_mut() => return CloseReason::Leaving,
             () = activity.leaving() => return CloseReason::Leaving,
+            () = activity.cutting() => return CloseReason::Cut,
             () = server.connection_limit.pressure() => true,
             () = next_look.min(round_ends).sleep() => false,
         };
@@ -421,6 +425,11 @@ async fn respond<H: Handler>(
         tracing::error!(panic = panic_text(panic.as_ref()), "a request handler panicked");
         internal_error()
     });
+    if response.extensions().get::<CutConnection>().is_some() {
+        activity.cut();
+        // the end of the connection drops it
+        return pending().await;
+    }
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         activity.upgrade();
     }

@@ -7,6 +7,9 @@ use hyper::body::Incoming;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// Network connections are numbered from one.
+pub(super) const NO_CONNECTION: u64 = 0;
+
 /// Handles the requests of all connections.
 pub trait Handler: Send + Sync + 'static {
     /// Handles one request. The future is dropped when the client disconnects before the response.
@@ -27,6 +30,10 @@ pub trait Handler: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy)]
 pub struct CloseConnection;
 
+/// Response extension: the connection is closed at once, and the response is not sent.
+#[derive(Debug, Clone, Copy)]
+pub struct CutConnection;
+
 /// The remote end of a connection.
 #[derive(Debug)]
 pub struct Peer {
@@ -38,4 +45,11 @@ pub struct Peer {
     pub certificate: Option<ClientCertificate>,
     /// Whether requests are multiplexed.
     pub http2: bool,
+}
+
+impl Peer {
+    /// Whether it is a component in the process of the server, without a connection.
+    pub fn is_in_process(&self) -> bool {
+        self.connection == NO_CONNECTION
+    }
 }

@@ -3,6 +3,7 @@
 //! Components in the same process use it as the transport of their client. The creator of the transport sets
 //! the user, so no credentials are needed.
 
+use super::handler::{CutConnection, NO_CONNECTION};
 use crate::handle::Service;
 use crate::serve::{Body, Certificate, ClientCertificate, Peer};
 use auth::User;
@@ -10,15 +11,12 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{HeaderValue, USER_AGENT};
 use http::{Request, Response};
-use std::convert::Infallible;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-
-/// Network connections are numbered from one.
-const NO_CONNECTION: u64 = 0;
 
 /// A transport for one user. Cheap to clone.
 #[derive(Clone)]
@@ -49,10 +47,10 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, io::Error>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
         Poll::Ready(Ok(()))
     }
 
@@ -61,11 +59,15 @@ where
         let (service, peer) = (self.service.clone(), self.peer.clone());
         Box::pin(async move {
             let response = AssertUnwindSafe(service.respond(request, peer)).catch_unwind().await;
-            Ok(response.unwrap_or_else(|_| {
+            let response = response.unwrap_or_else(|_| {
                 let mut broken = Response::new(Body::Empty);
                 *broken.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
                 broken
-            }))
+            });
+            match response.extensions().get::<CutConnection>() {
+                Some(_) => Err(io::ErrorKind::ConnectionReset.into()),
+                None => Ok(response),
+            }
         })
     }
 }

@@ -6,6 +6,7 @@ use crate::admission;
 use crate::authentication::{self, Identity};
 use crate::authorization::node::Node;
 use crate::authorization::{self};
+use crate::faults::Faults;
 use crate::outgoing::webhook_target::ServiceRouting;
 use auth::{Authorizer, Rbac};
 use env::World;
@@ -49,6 +50,7 @@ pub(super) fn load_admission(
     policies: bool,
     authorization: &Authorization,
     routing: &ServiceRouting,
+    faults: Option<Arc<Faults>>,
     (names, world, telemetry): (&Names, &World, &Telemetry),
 ) -> Result<Vec<Box<dyn Admission>>, StartError> {
     let registry = &telemetry.registry;
@@ -65,6 +67,7 @@ pub(super) fn load_admission(
         routing: routing.clone(),
         policies,
         policy_counters: admission::policy_metrics::Counters::new(registry),
+        faults,
     };
     Ok(admission::chain(options, &parts)?)
 }

@@ -8,6 +8,7 @@ use crate::audit::{self, Audit};
 use crate::authentication::Identity;
 use crate::discovery::health::Health;
 use crate::discovery::metrics::{Metrics, add_component_metrics};
+use crate::faults::Faults;
 use crate::filters::cors::{self, Cors};
 use crate::filters::in_flight::InFlight;
 use crate::flowcontrol::Fairness;
@@ -42,6 +43,7 @@ pub(super) struct ServiceParts<'a> {
     pub observability: observability::Options,
     pub telemetry: Telemetry,
     pub clock: Option<Arc<env::Paused>>,
+    pub faults: Option<Arc<Faults>>,
 }
 
 /// Builds the service, and registers its metrics.
@@ -101,5 +103,6 @@ pub(super) fn build_service(parts: ServiceParts<'_>) -> Result<Service, StartErr
         debug: DebugPages { profiling, verbosity, command },
         snapshots: Arc::new(Semaphore::new(1)),
         clock: parts.clock,
+        faults: parts.faults,
     })
 }

@@ -96,7 +96,9 @@ impl Server {
         };
         let shared = (&names, &world, &telemetry);
         let policies = config.gates.validating_admission_policy;
-        let admission = load_admission(&config.admission, policies, &authorization, &routing, shared)?;
+        let faults = config.deployment.faults;
+        let admission =
+            load_admission(&config.admission, policies, &authorization, &routing, faults.clone(), shared)?;
         let advertised = advertised(address, config.advertise_address, config.advertise.name.clone());
         let identity = load_authentication(config.authentication, &advertised, shared);
         let usage = Arc::new(Collector::new(&world));
@@ -150,6 +152,7 @@ impl Server {
             observability: config.observability,
             telemetry,
             clock: config.deployment.clock,
+            faults,
         })?);
         usage.connect(&service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));

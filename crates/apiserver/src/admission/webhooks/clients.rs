@@ -1,6 +1,7 @@
 //! Credentials, metrics and egress that all calls to webhooks share.
 
 use super::metrics::Counters;
+use crate::faults::Faults;
 use crate::outgoing::webhook_target::ServiceRouting;
 use env::World;
 use outbound::{ClientMetrics, Users};
@@ -13,4 +14,5 @@ pub(super) struct Clients {
     pub calls: Arc<ClientMetrics>,
     pub routing: ServiceRouting,
     pub world: World,
+    pub faults: Option<Arc<Faults>>,
 }

@@ -37,6 +37,7 @@ impl Webhooks {
                 calls: parts.calls.clone(),
                 routing: parts.routing.clone(),
                 world: parts.world.clone(),
+                faults: parts.faults.clone(),
             },
         })
     }

@@ -1,9 +1,11 @@
 //! One webhook: its rules, its client, and the outcome of a call.
 
 use super::clients::Clients;
+use super::fault_injection;
 use super::metrics::WebhookOutcome;
 use super::review::{self, ReviewRequest, ReviewResponse};
 use crate::admission::matching::{Match, Rule, Selectors, is_dry_run};
+use crate::faults::Faults;
 use crate::outgoing::webhook_target::WebhookTarget;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -11,6 +13,7 @@ use outbound::{HttpResponse, Limits};
 use rest::{AdmissionAttributes, ApiError, AuditDetail};
 use schema::Value;
 use schema::problem::quoted;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum size of a response, which holds a patch at most.
@@ -33,6 +36,7 @@ pub(super) struct Hook {
     seconds: i64,
     version: &'static str,
     server: WebhookTarget,
+    faults: Option<Arc<Faults>>,
 }
 
 /// Why a webhook stops a write.
@@ -72,6 +76,7 @@ impl Hook {
                 &clients.users,
             )
             .with_metrics(&clients.calls),
+            faults: clients.faults.clone(),
         }
     }
 
@@ -119,11 +124,11 @@ impl Hook {
         let query = format!("?timeout={}s", self.seconds);
         let calls = async {
             for _ in 1..MAX_CALLS {
-                let answer = self.server.post(write.api, &query, body.clone()).await?;
+                let answer = self.post(write, &query, body.clone()).await?;
                 let Some(wait) = retry_after(&answer) else { return Ok(answer) };
                 env::io::sleep(wait).await;
             }
-            self.server.post(write.api, &query, body.clone()).await
+            self.post(write, &query, body.clone()).await
         };
         match env::io::timeout(Duration::from_secs(self.seconds.unsigned_abs()), calls).await {
             Ok(answered) => answered,
@@ -131,6 +136,22 @@ impl Hook {
                 "Post {}: context deadline exceeded",
                 quoted(&format!("{}{query}", self.server.url))
             )),
+        }
+    }
+
+    async fn post(
+        &self,
+        write: &AdmissionAttributes<'_>,
+        query: &str,
+        body: Bytes,
+    ) -> Result<HttpResponse, String> {
+        let call = self.server.post(write.api, query, body);
+        match fault_injection::choose(self.faults.as_deref(), &self.name, write) {
+            None => call.await,
+            Some(fault) => {
+                let url = format!("{}{query}", self.server.url);
+                Box::pin(fault_injection::inject(&fault, write, &url, call)).await
+            }
         }
     }
 

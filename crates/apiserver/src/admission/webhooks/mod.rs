@@ -7,6 +7,7 @@
 
 mod clients;
 mod dispatcher;
+mod fault_injection;
 mod hook;
 mod metrics;
 mod mutating;
