@@ -147,7 +147,7 @@ const WORLDLY: &[&str] = &[
 ];
 
 /// The crates that provide the environment.
-const HANDS_IN: &[&str] = &["pintle", "tests", "bench", "tidy", "testdata"];
+const HANDS_IN: &[&str] = &["pintle", "tests", "bench", "proof", "tidy", "testdata"];
 
 /// The crate that wraps the clock and the timers of tokio.
 const WRAPS_TOKIO: (&str, &[&str]) = ("env", &["Instant", "tokio::time"]);

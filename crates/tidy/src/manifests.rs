@@ -40,7 +40,7 @@ const ORDER: &[&str] = &[
 ];
 
 /// Crates that may use all others and that no crate may use.
-const OUTSIDE: &[&str] = &["bench", "tests", "tidy"];
+const OUTSIDE: &[&str] = &["bench", "proof", "tests", "tidy"];
 
 /// Dependencies that a crate must not have although the layers allow them, and why.
 const WITHOUT: &[(&str, &[&str], &str)] = &[

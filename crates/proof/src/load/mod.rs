@@ -1,0 +1,9 @@
+//! Clients with random operations on few objects, and watchers.
+
+mod collection;
+mod loader;
+mod watcher;
+
+pub use collection::Collection;
+pub use loader::Loader;
+pub use watcher::{END, Watcher};

@@ -1,0 +1,76 @@
+//! `prove`: runs a server under load and kills, and checks what clients saw.
+
+use anyhow::Context;
+use clap::Parser;
+use proof::crashes::{Plan, run};
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Kills a server under load, again and again, and checks that nothing acknowledged is lost and no client saw what cannot
+/// have been
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The program; else that of the variable PINTLE, or pintle in PATH
+    #[arg(long, value_name = "FILE")]
+    pintle: Option<PathBuf>,
+    /// The number of kills
+    #[arg(long, default_value_t = 20)]
+    kills: u32,
+    /// Clients that write and read, for each of three resources
+    #[arg(long, default_value_t = 3)]
+    clients: u32,
+    /// Clients that watch, for each of three resources
+    #[arg(long, default_value_t = 2)]
+    watchers: u32,
+    /// The longest life of a server, in milliseconds after its start
+    #[arg(long, default_value_t = 300, value_name = "MILLISECONDS")]
+    life: u64,
+    /// The seed of all choices; drawn from the time if it is not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Whether values are encrypted at rest: true, false, or both after each other
+    #[arg(long, default_value = "both", value_parser = ["true", "false", "both"])]
+    encryption: String,
+    /// A file for the report
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let variable = || std::env::var_os("PINTLE").map(PathBuf::from);
+    let binary = arguments.pintle.or_else(variable).unwrap_or_else(|| "pintle".into());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seed = arguments.seed.unwrap_or(now.as_secs());
+    let encryption: &[bool] = match &*arguments.encryption {
+        "true" => &[true],
+        "false" => &[false],
+        _ => &[false, true],
+    };
+    let (mut text, mut is_correct) = (String::new(), true);
+    for is_encrypted in encryption {
+        let plan = Plan {
+            binary: binary.clone(),
+            seed,
+            kills: arguments.kills,
+            loaders: arguments.clients,
+            watchers: arguments.watchers,
+            longest_life: Duration::from_millis(arguments.life),
+            is_encrypted: *is_encrypted,
+        };
+        let mut out = stdout();
+        writeln!(out, "kills under load, encryption at rest: {is_encrypted}, seed {seed}")?;
+        let report = run(&plan).await?;
+        writeln!(out, "{report}")?;
+        text += &format!("encryption at rest: {is_encrypted}\n{report}\n");
+        is_correct &= report.is_correct();
+    }
+    if let Some(file) = &arguments.report {
+        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(if is_correct { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
