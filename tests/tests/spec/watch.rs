@@ -218,6 +218,20 @@ async fn bookmarks_are_sent_on_request() {
 }
 
 #[tokio::test]
+async fn a_bookmark_comes_before_the_end_of_a_watch() {
+    let cluster = Cluster::start().await;
+    cluster.named(CONFIGMAPS, "a").await;
+    let path = format!("{CONFIGMAPS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=30");
+    let mut watch = cluster.get(&path).watch().await;
+    watch.expect("ADDED", "a").await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(29)).await;
+    tokio::time::resume();
+    assert_eq!(watch.some().await["type"], "BOOKMARK");
+    assert_eq!(watch.next().await, None, "it ends without another one");
+}
+
+#[tokio::test]
 async fn wrong_watches_are_refused() {
     let cluster = Cluster::start().await;
     for query in ["labelSelector=!!", "fieldSelector=data.x%3D1", "timeoutSeconds=abc"] {

@@ -25,6 +25,8 @@ use std::time::Duration;
 
 /// Interval of bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// A last bookmark comes so long before the end of a watch: the client goes on from there.
+const LAST_BOOKMARK_BEFORE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn start(
     service: &Arc<Service>,
@@ -138,7 +140,9 @@ struct PendingConversion {
 }
 
 fn due(world: &World, end: Duration, bookmarks: bool) -> Duration {
-    if bookmarks { end.min(world.elapsed() + BOOKMARK_EVERY) } else { end }
+    let now = world.elapsed();
+    let last = end.saturating_sub(LAST_BOOKMARK_BEFORE);
+    if bookmarks && now < last { last.min(now + BOOKMARK_EVERY) } else { end }
 }
 
 impl Drop for Events {
