@@ -7,6 +7,7 @@ const ORDER: &[&str] = &[
     "pintle",
     "simulation",
     "nodeagent",
+    "runtime",
     "network",
     "scheduler",
     "controllers",
@@ -75,6 +76,11 @@ const WITHOUT: &[(&str, &[&str], &str)] = &[
         "network",
         &["scheduler", "controllers", "apiserver", "kinds", "rest", "merge", "store", "cache", "auth"],
         "the network knows the server by its API alone",
+    ),
+    (
+        "runtime",
+        &["network", "scheduler", "controllers", "apiserver", "kinds", "client", "api", "rest", "store", "cache"],
+        "a runtime knows pods by what it is handed, and nothing of the API",
     ),
     ("kinds", &["store", "cache", "auth"], "a kind's behaviour sees values, never where they are kept"),
 ];

@@ -15,7 +15,7 @@ pub mod image_match;
 pub mod keyring;
 pub mod providers;
 pub mod pull_rate;
-pub mod reference;
+pub use runtime::images::reference;
 
 use crate::pod::backoff::{BackoffTable, go_duration};
 use crate::pod::events::PodEvents;

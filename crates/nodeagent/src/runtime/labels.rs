@@ -1,6 +1,6 @@
 //! Labels and annotations by which the agent recognizes its sandboxes and containers.
 
-use super::status::{ContainerStatus, SandboxInfo};
+use super::{ContainerStatus, SandboxInfo};
 use names::node;
 use std::collections::BTreeMap;
 

@@ -16,6 +16,8 @@ use super::*;
 use futures_util::FutureExt;
 use grpc::cri;
 use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// Success of a call whose object is gone already.
 fn or_gone<T>(answer: Result<T, RuntimeError>) -> Result<(), RuntimeError> {

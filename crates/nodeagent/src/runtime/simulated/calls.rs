@@ -6,6 +6,8 @@ use crate::runtime::*;
 use futures_util::FutureExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
 
 fn not_found(what: &str, id: &str) -> RuntimeError {
     RuntimeError::new(RuntimeCode::NotFound, format!("{what} {id} not found"))

@@ -1,9 +1,62 @@
-//! Names of images: their grammar, and the default tag.
+//! Names of images: their grammar, the default registry and the default tag.
 
+use super::digest::Digest;
+use super::error::ImageError;
 use schema::problem::quoted;
+use std::fmt;
 
 /// The registry of names without one.
 const DEFAULT_REGISTRY: &str = "docker.io";
+
+/// A whole name: `docker.io/library/busybox:1`, with a tag, a digest or both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageReference {
+    /// Host and port.
+    pub registry: String,
+    /// The repository in the registry.
+    pub path: String,
+    pub tag: Option<String>,
+    pub digest: Option<Digest>,
+}
+
+impl ImageReference {
+    /// Parses a name as Docker does: without a registry it is one of Docker Hub, without tag and digest it is `latest`.
+    pub fn parse(image: &str) -> Result<Self, ImageError> {
+        let image = with_default_tag(image).map_err(ImageError::Invalid)?;
+        let (named, digest) = match image.split_once('@') {
+            Some((named, digest)) => (named, Some(Digest::parse(digest)?)),
+            None => (&*image, None),
+        };
+        let repository = repository(&image);
+        let (registry, path) = repository.split_once('/').unwrap_or((DEFAULT_REGISTRY, &repository));
+        let after_path = named.rsplit('/').next().unwrap_or_default();
+        let tag = after_path.split_once(':').map(|(_, tag)| tag.to_owned());
+        Ok(ImageReference { registry: registry.to_owned(), path: path.to_owned(), tag, digest })
+    }
+
+    /// The name without tag and digest.
+    pub fn repository(&self) -> String {
+        format!("{}/{}", self.registry, self.path)
+    }
+
+    /// The name of the image with a digest only.
+    pub fn by_digest(&self, digest: &Digest) -> String {
+        format!("{}@{digest}", self.repository())
+    }
+}
+
+impl fmt::Display for ImageReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.registry, self.path)?;
+        if let Some(tag) = &self.tag {
+            write!(f, ":{tag}")?;
+        }
+        match &self.digest {
+            Some(digest) => write!(f, "@{digest}"),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Adds the tag `latest` to a name without tag and digest. The error is the text that events quote.
 pub fn with_default_tag(image: &str) -> Result<String, String> {
@@ -150,6 +203,26 @@ mod tests {
         check("index.docker.io/team/app", "docker.io/team/app");
         check("127.0.0.1:5555/a/b:t", "127.0.0.1:5555/a/b");
         check("localhost/b@sha256:abc", "localhost/b");
+    }
+
+    #[test]
+    fn references_have_all_parts() {
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let check = |image: &str, expected: &str| {
+            assert_eq!(ImageReference::parse(image).unwrap().to_string(), expected, "{image}");
+        };
+        check("busybox", "docker.io/library/busybox:latest");
+        check("127.0.0.1:5000/a/b:1", "127.0.0.1:5000/a/b:1");
+        check("localhost:5000/b", "localhost:5000/b:latest");
+        check(&format!("a/b@{digest}"), &format!("docker.io/a/b@{digest}"));
+        check(&format!("r.test/b:1@{digest}"), &format!("r.test/b:1@{digest}"));
+        assert!(ImageReference::parse("Upper").is_err());
+        assert!(ImageReference::parse(&format!("x@sha384:{}", "0".repeat(96))).is_err());
+        let parsed = ImageReference::parse("r.test:1/x").unwrap();
+        assert_eq!(
+            (&*parsed.registry, &*parsed.path, parsed.tag.as_deref()),
+            ("r.test:1", "x", Some("latest"))
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Configurations of sandboxes and containers, and credentials of a registry.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What a sandbox is made from. Labels and annotations bring pods back after a restart of the agent.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SandboxConfig {
     pub name: String,
     pub uid: String,
@@ -20,7 +21,7 @@ pub struct SandboxConfig {
     pub linux: SandboxLinux,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SandboxLinux {
     pub cgroup_parent: String,
     pub sysctls: BTreeMap<String, String>,
@@ -31,7 +32,7 @@ pub struct SandboxLinux {
 }
 
 /// What a container is made from.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContainerConfig {
     pub name: String,
     /// Counts the restarts.
@@ -55,20 +56,20 @@ pub struct ContainerConfig {
     pub linux: ContainerLinux,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContainerLinux {
     pub resources: LinuxResources,
     pub security: LinuxSecurity,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DnsConfig {
     pub servers: Vec<String>,
     pub searches: Vec<String>,
     pub options: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMapping {
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
@@ -77,7 +78,7 @@ pub struct PortMapping {
     pub host_ip: String,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Propagation {
     #[default]
     Private,
@@ -85,7 +86,7 @@ pub enum Propagation {
     Bidirectional,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     pub container_path: String,
     pub host_path: String,
@@ -94,7 +95,7 @@ pub struct Mount {
     pub propagation: Propagation,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     pub container_path: String,
     pub host_path: String,
@@ -103,7 +104,7 @@ pub struct Device {
 }
 
 /// Limits; zero and empty leave a value as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinuxResources {
     pub cpu_period: i64,
     pub cpu_quota: i64,
@@ -120,7 +121,7 @@ pub struct LinuxResources {
 }
 
 /// The security context of a sandbox or a container; a sandbox has no capabilities.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinuxSecurity {
     pub namespaces: NamespaceOptions,
     pub is_privileged: bool,
@@ -138,13 +139,13 @@ pub struct LinuxSecurity {
     pub apparmor: Option<SecurityProfile>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     pub add: Vec<String>,
     pub drop: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeLinuxOptions {
     pub user: String,
     pub role: String,
@@ -152,7 +153,7 @@ pub struct SeLinuxOptions {
     pub level: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SecurityProfile {
     RuntimeDefault,
     Unconfined,
@@ -160,7 +161,7 @@ pub enum SecurityProfile {
     Localhost(String),
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceMode {
     #[default]
     Pod,
@@ -170,7 +171,7 @@ pub enum NamespaceMode {
     Target,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceOptions {
     pub network: NamespaceMode,
     pub pid: NamespaceMode,
@@ -179,14 +180,14 @@ pub struct NamespaceOptions {
     pub user: Option<UserNamespace>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserNamespace {
     pub mode: NamespaceMode,
     pub uids: Vec<IdMapping>,
     pub gids: Vec<IdMapping>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMapping {
     pub host_id: u32,
     pub container_id: u32,

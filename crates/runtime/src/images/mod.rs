@@ -1,0 +1,35 @@
+//! Images without a daemon: content by digest, archives, registries, unpacked layers.
+
+mod compression;
+mod content;
+mod digest;
+mod error;
+mod export;
+mod flatten;
+mod import;
+mod layers;
+mod manifest;
+mod records;
+pub mod reference;
+mod registry;
+pub(crate) mod root_dir;
+mod store;
+mod tar;
+mod tar_writer;
+mod unpack;
+
+#[cfg(test)]
+mod tests;
+
+pub use content::{BlobWriter, ContentStore, Ingest};
+pub use digest::Digest;
+pub use error::ImageError;
+pub use export::export;
+pub use flatten::flatten;
+pub use import::import;
+pub use layers::{LayerStore, Usage};
+pub use manifest::{Descriptor, ImageConfig, Manifest, Platform, RunConfig};
+pub use reference::ImageReference;
+pub use registry::{PullEvent, PullProgress, PulledImage, Puller};
+pub use store::{Image, ImageStore, ParsedImage};
+pub use unpack::UnpackLimits;
