@@ -16,6 +16,7 @@ use crate::deployment_mode::DeploymentMode;
 use crate::dns::{Dns, DnsFlags};
 use crate::etcd_server;
 use crate::flags::{self, ParseError, ParsedLine};
+use crate::images::ImagesArgs;
 use crate::options::{
     Apiserver, CHECK_EXAMPLES, CLOCK_EXAMPLES, COMPLETION_EXAMPLES, CheckArgs, ClockArgs, ClockFlags,
     ClockMode, CompletionArgs, ControllerManager, Controllers, FAULTS_EXAMPLES, FaultFlags, FaultsArgs, Join,
@@ -60,6 +61,7 @@ Examples:
   pintle token --help        tokens with which machines join
   pintle join --help         make this machine a node of a cluster
   pintle leave --help        take it out again
+  pintle images --help       images of the embedded runtime
   pintle convert --help      convert objects between JSON, YAML and protobuf
   pintle snapshot --help     save and restore all objects
   pintle migrate --help      from the embedded store to an etcd, and back
@@ -113,6 +115,8 @@ pub enum Command {
     Assets(AssetsArgs),
     /// Convert objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
+    /// List, pull, import, export and remove the images of the embedded runtime
+    Images(ImagesArgs),
     /// Save, check or restore all objects of a cluster
     Snapshot(SnapshotArgs),
     /// Move all objects between the embedded store and an etcd
@@ -179,6 +183,11 @@ pub struct Up {
     /// The SimulationProfile file: shapes of simulated nodes, and how pods behave on them
     #[arg(long, value_name = "FILE")]
     pub simulation_profile: Option<PathBuf>,
+
+    /// The container runtime of this machine: auto (a containerd, CRI-O or cri-dockerd that serves the CRI, otherwise
+    /// embedded), embedded (in this process), or the socket of another one
+    #[arg(long, value_name = "auto|embedded|PATH", default_value = "auto")]
+    pub runtime: String,
 
     /// The components to run, comma-separated [default: apiserver,controller-manager,scheduler, and
     /// nodeagent,network,proxy,dns,metrics where the process is root and a container runtime listens]

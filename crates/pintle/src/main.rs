@@ -16,6 +16,7 @@
 //! | `token`, `join`, `leave`, `bootstrap` | nodes that come and go |
 //! | `snapshot`, `adopt`, `convert` | objects to a file or another store; an upstream etcd; forms of objects |
 //! | `clock`, `faults` | the time of a cluster for tests; faults on request |
+//! | `images`, `runtime_process` | images of the embedded runtime; this program as a process of it |
 //! | `etcd_server`, `assets`, `envtest` | the etcd v3 API; a directory where test suites look for their programs |
 //! | `check`, `manual` | what a machine lacks; completions and manual pages |
 //! | `pki`, `kubeconfig`, `data_dir` | certificates and files of a cluster |
@@ -42,6 +43,7 @@ mod faults;
 mod files;
 mod flags;
 mod host;
+mod images;
 mod in_process;
 mod join;
 mod kubeconfig;
@@ -54,6 +56,7 @@ mod options;
 mod pki;
 mod pod_network;
 mod process_metrics;
+mod runtime_process;
 mod scheduler;
 mod server_config;
 mod service_proxy;
@@ -80,6 +83,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     if let Some(plugin) = cni_plugin::called() {
         return cni_plugin::run(&plugin);
+    }
+    if let Some(role) = runtime_process::called() {
+        return runtime_process::run(role);
     }
     disable_huge_pages();
     let cli = match Cli::read(std::env::args_os(), config_errors) {
@@ -139,6 +145,7 @@ fn config_errors(command: &Command) -> Vec<String> {
         | Command::Etcd(_)
         | Command::Assets(_)
         | Command::Convert(_)
+        | Command::Images(_)
         | Command::Snapshot(_)
         | Command::Migrate(_)
         | Command::Adopt(_)
@@ -175,6 +182,7 @@ fn run_command(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Assets(args) => assets::assets(&args),
         Command::Convert(args) => convert::convert(&args),
+        Command::Images(args) => threads::runtime()?.block_on(images::images(args, &world::real()?)),
         Command::Snapshot(args) => threads::runtime()?.block_on(snapshot::snapshot(args, &world::real()?)),
         Command::Migrate(args) => threads::runtime()?.block_on(snapshot::migrate(*args, &world::real()?)),
         Command::Token(args) => threads::single()?.block_on(token::token(args, world::real()?)),

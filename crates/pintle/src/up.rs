@@ -15,6 +15,7 @@ use auth::User;
 use client::leader;
 use env::io::RealInstant;
 use env::{Paused, World};
+use nodeagent::assembly::embedded_runtime;
 
 use crate::cli::{self, Component, Up};
 use crate::control_loops;
@@ -56,7 +57,10 @@ pub async fn up(
             .then_some(SchedulerArgs { config: args.scheduler_config.as_deref() }),
         agent: args.runs(Component::Nodeagent).then_some(AgentArgs {
             config: args.nodeagent_config.as_deref(),
-            is_required: args.components.is_some() || args.nodeagent_config.is_some(),
+            runtime: &args.runtime,
+            is_required: args.components.is_some()
+                || args.nodeagent_config.is_some()
+                || args.runtime != "auto",
         }),
         dns: args.runs(Component::Dns).then_some(&args.dns),
         network: args.runs(Component::Network),
@@ -171,6 +175,7 @@ struct ProxyArgs<'a> {
 /// The flags of the node agent.
 struct AgentArgs<'a> {
     config: Option<&'a Path>,
+    runtime: &'a str,
     /// Whether a machine that cannot run pods is an error.
     is_required: bool,
 }
@@ -204,7 +209,7 @@ async fn run(
     let lease =
         components.election.and_then(|it| it.read(candidate, &names, &mut errors)).filter(|_| is_shared);
     let node = match &components.agent {
-        Some(agent) => prepare_node(agent, &config, own.as_ref(), &data_dir, &world)?,
+        Some(agent) => prepare_node(agent, &config, own.as_ref(), &data_dir, &world).await?,
         None => NodePlan::default(),
     };
     let has_node = node.agent.is_some();
@@ -328,7 +333,7 @@ struct NodePlan {
     message: String,
 }
 
-fn prepare_node(
+async fn prepare_node(
     agent: &AgentArgs<'_>,
     config: &ServerConfig,
     own: Option<&Pki>,
@@ -336,7 +341,7 @@ fn prepare_node(
     world: &World,
 ) -> anyhow::Result<NodePlan> {
     let directory = data_dir.directory();
-    let (directory, endpoint) = match (directory, node_agent::readiness(directory)) {
+    let (directory, endpoint) = match (directory, node_agent::readiness(directory, agent.runtime).await) {
         (Some(directory), Readiness::Ready { endpoint }) => (directory, endpoint),
         (_, Readiness::Missing(why)) if agent.is_required => anyhow::bail!("{why}"),
         (_, Readiness::Missing(why)) => return Ok(NodePlan { agent: None, message: format!("{why}\n") }),
@@ -346,7 +351,10 @@ fn prepare_node(
     authorities.push_str(config.authorities.clients.as_deref().unwrap_or_default());
     let trusted = own.map(|pki| config.certificates.kubeconfig_authorities(&pki.ca.certificate));
     let files = NodeFiles::prepare(directory, trusted, &authorities, world)?;
-    let message = format!("Pods run on this machine, by the runtime at {endpoint}.\n");
+    let message = match endpoint.as_str() {
+        embedded_runtime::ENDPOINT => "Pods run on this machine, by the embedded runtime.\n".to_owned(),
+        endpoint => format!("Pods run on this machine, by the runtime at {endpoint}.\n"),
+    };
     Ok(NodePlan { agent: Some((files, endpoint)), message })
 }
 

@@ -8,6 +8,7 @@
 //! succeed. Times are nanoseconds since the epoch, zero if absent.
 
 pub mod config;
+pub mod containers;
 pub mod error;
 pub mod images;
 pub mod stats;

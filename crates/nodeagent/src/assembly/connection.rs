@@ -1,5 +1,6 @@
 //! The runtime and the API server.
 
+use super::embedded_runtime;
 use super::parts::{Clients, Parts};
 use super::start_error::failed;
 use crate::configuration::StartError;
@@ -12,14 +13,31 @@ use std::future::{Ready, ready};
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// Sockets of runtimes, in the order in which they are tried.
 pub const ENDPOINTS: [&str; 3] =
     ["/run/containerd/containerd.sock", "/run/crio/crio.sock", "/var/run/cri-dockerd.sock"];
 
+/// The time for an answer of a runtime that may not be one.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The first usual endpoint of a runtime that exists.
 pub fn endpoint() -> Option<String> {
     ENDPOINTS.iter().find(|path| Path::new(path).exists()).map(|path| format!("unix://{path}"))
+}
+
+/// The first usual endpoint where the CRI v1 is served; a containerd that only Docker uses does not serve it.
+pub async fn answering_endpoint() -> Option<String> {
+    for path in ENDPOINTS.iter().filter(|path| Path::new(path).exists()) {
+        let endpoint = format!("unix://{path}");
+        let Ok(runtime) = CriRuntime::new(&endpoint, None, Some(ANSWER_TIMEOUT), None) else { continue };
+        match runtime.version().await {
+            Ok(_) => return Some(endpoint),
+            Err(why) => tracing::debug!(endpoint, %why, "this is no container runtime for pods"),
+        }
+    }
+    None
 }
 
 /// The runtime at the endpoint of the flag, or at the first usual one that exists.
@@ -31,6 +49,9 @@ pub async fn runtime(parts: &Parts) -> Result<SharedRuntime, StartError> {
             "failed to validate kubelet flags: the container runtime endpoint address was not specified or empty, use --container-runtime-endpoint to set",
         )
     })?;
+    if endpoint == embedded_runtime::ENDPOINT {
+        return embedded(parts);
+    }
     let images = flags.given("image-service-endpoint");
     std::iter::once(&*endpoint).chain(images).try_for_each(check_endpoint).map_err(failed)?;
     let timeout = configuration.duration(&["runtimeRequestTimeout"]);
@@ -42,6 +63,20 @@ pub async fn runtime(parts: &Parts) -> Result<SharedRuntime, StartError> {
         )),
         _ => failed(format!("failed to create kubelet: get remote runtime typed version failed: {why}")),
     })?;
+    Ok(Arc::new(runtime))
+}
+
+/// The runtime in this process.
+fn embedded(parts: &Parts) -> Result<SharedRuntime, StartError> {
+    if parts.configuration.text(&["cgroupDriver"]) == "systemd" {
+        return Err(failed("the embedded runtime needs the cgroup driver cgroupfs"));
+    }
+    if let Some(why) = embedded_runtime::missing() {
+        return Err(failed(format!("the embedded runtime cannot run here: {why}")));
+    }
+    let runtime = embedded_runtime::open(Path::new(parts.flags.text("root-dir")), &parts.world);
+    let runtime =
+        runtime.map_err(|why| failed(format!("the embedded runtime cannot start: {}", why.message)))?;
     Ok(Arc::new(runtime))
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cgroups` | cgroups of pods, and of what is held back from them |
 //! | `connection` | the runtime's endpoint, and the client of the API server |
+//! | `embedded_runtime` | the container runtime in this process |
 //! | `housekeeping` | rotation of logs, eviction of pods, removal of images |
 //! | `identity` | certificates: of the client, and of the HTTP API |
 //! | `managers` | the resource managers |
@@ -20,6 +21,7 @@
 
 mod cgroups;
 mod connection;
+pub mod embedded_runtime;
 mod housekeeping;
 mod http;
 mod identity;
@@ -33,7 +35,9 @@ mod start_error;
 mod storage;
 mod tracer;
 
-pub use connection::{ENDPOINTS as RUNTIME_ENDPOINTS, endpoint as runtime_endpoint};
+pub use connection::{
+    ENDPOINTS as RUNTIME_ENDPOINTS, answering_endpoint as answering_runtime, endpoint as runtime_endpoint,
+};
 pub use http::StatsParts;
 pub use identity::{ClientConnection, connect};
 pub use node::thresholds as eviction_thresholds;

@@ -63,7 +63,7 @@ pub async fn join(args: Join, world: World, verbosity: Verbosity) -> anyhow::Res
 }
 
 async fn run(args: &Join, world: &World, verbosity: Verbosity) -> anyhow::Result<()> {
-    let endpoint = runtime_endpoint(args)?;
+    let endpoint = runtime_endpoint(args).await?;
     let directory = NodeDirectory::lock(args.data_dir.as_deref())?;
     let names = Names::kubernetes();
     let identity = match directory.identity(world.now())? {
@@ -150,17 +150,16 @@ impl Node<'_> {
 }
 
 /// The socket of the container runtime of this machine.
-fn runtime_endpoint(args: &Join) -> anyhow::Result<String> {
+async fn runtime_endpoint(args: &Join) -> anyhow::Result<String> {
     anyhow::ensure!(rustix::process::geteuid().is_root(), "a node needs root: run this with sudo");
     if let Some(given) = &args.container_runtime_endpoint {
         return Ok(given.clone());
     }
-    match node_agent::readiness(Some(std::path::Path::new("/"))) {
+    match node_agent::readiness(Some(std::path::Path::new("/")), "auto").await {
         Readiness::Ready { endpoint } => Ok(endpoint),
-        Readiness::Missing(_) => anyhow::bail!(
-            "there is no container runtime: install and start containerd, or name its socket with \
-             --container-runtime-endpoint; pintle check --for join says what else is missing"
-        ),
+        Readiness::Missing(why) => {
+            anyhow::bail!("{why} pintle check --for join says what else is missing")
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::files;
 use crate::join::NodeDirectory;
 use anyhow::Context as _;
 use env::World;
-use nodeagent::assembly::runtime_endpoint;
+use nodeagent::assembly::{embedded_runtime, runtime_endpoint};
 use nodeagent::filesystem::{Filesystem, LinuxFilesystem, unless_absent};
 use nodeagent::runtime::Runtime;
 use nodeagent::runtime::cri::CriRuntime;
@@ -57,10 +57,27 @@ pub async fn stop(directory: &NodeDirectory, world: &World) -> anyhow::Result<()
 }
 
 /// Stops and removes the pods that are left: those of daemon sets and of files.
-pub async fn stop_pods(endpoint: Option<&str>) -> anyhow::Result<()> {
+pub async fn stop_pods(
+    directory: &NodeDirectory,
+    endpoint: Option<&str>,
+    world: &World,
+) -> anyhow::Result<()> {
+    // a node that has used the embedded runtime has its folder
+    if embedded_runtime::root(&directory.node()).exists() {
+        let runtime = embedded_runtime::open(&directory.node(), world)
+            .map_err(|why| anyhow::anyhow!("cannot stop the pods that are left: {why}"))?;
+        remove_sandboxes(&runtime).await?;
+    }
     let Some(endpoint) = endpoint.map(str::to_owned).or_else(runtime_endpoint) else { return Ok(()) };
+    if endpoint == embedded_runtime::ENDPOINT {
+        return Ok(());
+    }
     let runtime = CriRuntime::new(&endpoint, None, Some(RUNTIME_TIMEOUT), None)
         .map_err(|why| anyhow::anyhow!("cannot call the container runtime at {endpoint}: {why}"))?;
+    remove_sandboxes(&runtime).await
+}
+
+async fn remove_sandboxes(runtime: &dyn Runtime) -> anyhow::Result<()> {
     let failed =
         |why: nodeagent::runtime::RuntimeError| anyhow::anyhow!("cannot stop the pods that are left: {why}");
     for sandbox in runtime.sandboxes(None).await.map_err(failed)? {

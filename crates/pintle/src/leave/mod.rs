@@ -64,7 +64,7 @@ pub async fn leave(args: Leave, world: World) -> anyhow::Result<()> {
         Some((client, name)) => !delete_node(client, name).await,
         None => false,
     };
-    machine::stop_pods(args.container_runtime_endpoint.as_deref()).await?;
+    machine::stop_pods(&directory, args.container_runtime_endpoint.as_deref(), &world).await?;
     machine::remove_files(&directory)?;
     say("the files of the node are removed");
     if let (true, Some((_, name))) = (is_listed, &member) {

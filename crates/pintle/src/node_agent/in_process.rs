@@ -17,7 +17,7 @@ use client::metrics::Metrics;
 use env::World;
 use metrics::Registry;
 use names::Names;
-use nodeagent::assembly::{self, Clients};
+use nodeagent::assembly::{self, Clients, embedded_runtime};
 use nodeagent::node::addresses::{AddressOptions, MachineAddresses, node_addresses};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,20 +35,29 @@ pub enum Readiness {
     Missing(String),
 }
 
-/// Looks for root's rights, a data directory and a container runtime.
-pub fn readiness(directory: Option<&Path>) -> Readiness {
-    let missing = |why: &str| Readiness::Missing(format!("No pods run on this machine: {why}."));
+/// Looks for root's rights, a data directory and a container runtime: `auto`, `embedded` or the path of a socket.
+pub async fn readiness(directory: Option<&Path>, runtime: &str) -> Readiness {
+    let missing = |why: &str| {
+        Readiness::Missing(format!(
+            "No pods run on this machine: {why}. pintle up --nodes 3 has simulated nodes instead."
+        ))
+    };
     if directory.is_none() {
         return missing("a node needs a data directory");
     }
     if !rustix::process::geteuid().is_root() {
         return missing("a node needs root");
     }
-    match assembly::runtime_endpoint() {
-        Some(endpoint) => Readiness::Ready { endpoint },
-        None => missing(
-            "there is no container runtime (/run/containerd/containerd.sock); pintle check says how to get one",
-        ),
+    let endpoint = match runtime {
+        "auto" => {
+            assembly::answering_runtime().await.unwrap_or_else(|| embedded_runtime::ENDPOINT.to_owned())
+        }
+        embedded_runtime::ENDPOINT => embedded_runtime::ENDPOINT.to_owned(),
+        path => format!("unix://{}", path.trim_start_matches("unix://")),
+    };
+    match embedded_runtime::missing().filter(|_| endpoint == embedded_runtime::ENDPOINT) {
+        Some(why) => missing(&format!("there is no container runtime, and {why}")),
+        None => Readiness::Ready { endpoint },
     }
 }
 
@@ -217,8 +226,11 @@ mod tests {
         let Loaded { configuration, .. } = load(&flags, &known_gates(), &Names::kubernetes()).unwrap();
         assert_eq!(configuration.texts("clusterDNS"), ["10.0.0.10"]);
         assert!(DnsArguments::new(Some(&dns)).missing_from(&configuration).is_empty());
-        let missing =
-            Readiness::Missing("No pods run on this machine: a node needs a data directory.".to_owned());
-        assert_eq!(readiness(None), missing);
+    }
+
+    #[tokio::test]
+    async fn a_node_needs_a_data_directory() {
+        let Readiness::Missing(why) = readiness(None, "auto").await else { panic!("there is no directory") };
+        assert!(why.starts_with("No pods run on this machine: a node needs a data directory."), "{why}");
     }
 }

@@ -17,6 +17,7 @@ use client::metrics::Metrics;
 use env::World;
 use metrics::Registry;
 use network::pod_network::node::{self, CniPaths, Options};
+use nodeagent::assembly::embedded_runtime;
 use nodeagent::runtime::cri::{CniDirectories, CriRuntime};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -68,6 +69,9 @@ pub async fn run(client: Client, node: String, endpoint: &str, world: &World) {
 
 /// The folders of the container runtime.
 async fn runtime_directories(endpoint: &str) -> anyhow::Result<CniDirectories> {
+    if endpoint == embedded_runtime::ENDPOINT {
+        return Ok(usual_directories());
+    }
     let runtime = CriRuntime::new(endpoint, None, Some(RUNTIME_TIMEOUT), None)?;
     let settings = runtime.settings().await.context("the container runtime does not answer")?;
     Ok(settings.cni.unwrap_or_else(usual_directories))

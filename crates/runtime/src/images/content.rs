@@ -203,7 +203,11 @@ impl ContentStore {
 /// A new file that no other process uses; it is locked as a part is.
 fn tempfile_in(folder: &Path) -> io::Result<(File, PathBuf)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let name = format!("new-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let name = format!(
+        "new-{}-{}",
+        rustix::process::getpid().as_raw_nonzero(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    );
     let path = folder.join(name);
     // one of a process that was killed and had this id
     durable_file::remove(&path)?;

@@ -74,7 +74,8 @@ impl LayerStore {
             return Ok(());
         }
         let count = UNPACKED.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{NEW}{}-{}-{count}", &chain_id.hex()[..16], std::process::id());
+        let name =
+            format!("{NEW}{}-{}-{count}", &chain_id.hex()[..16], rustix::process::getpid().as_raw_nonzero());
         let temporary = self.root.join(&name);
         let lower: Vec<_> = chain[..index].iter().rev().map(|it| self.files(it)).collect();
         let unpacked = self.unpack_into(&temporary, content, layer, diff_id, &lower);

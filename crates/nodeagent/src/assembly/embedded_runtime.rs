@@ -1,0 +1,46 @@
+//! The container runtime in this process: its folders, and what it needs of the machine.
+
+use ::runtime::RuntimeError;
+use ::runtime::containers::cni::CniFolders;
+use ::runtime::containers::{EmbeddedOptions, EmbeddedRuntime, requirements};
+use ::runtime::images::UnpackLimits;
+use env::World;
+use std::path::{Path, PathBuf};
+
+/// The endpoint that stands for it.
+pub const ENDPOINT: &str = "embedded";
+
+/// Folders that do not depend on the agent's.
+const RUN_DIR: &str = "/run/pintle/runtime";
+const REGISTRIES: &str = "/etc/pintle/registries";
+const CNI_CONFIGURATIONS: &str = "/etc/cni/net.d";
+const CNI_PLUGINS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Its folder, below that of the agent.
+pub fn root(root_dir: &Path) -> PathBuf {
+    root_dir.join("runtime")
+}
+
+/// What this machine lacks for it, as the end of a sentence.
+pub fn missing() -> Option<String> {
+    requirements::missing(Path::new(CGROUPS))
+}
+
+/// Opens it, and finds the pods that are there.
+pub fn open(root_dir: &Path, world: &World) -> Result<EmbeddedRuntime, RuntimeError> {
+    let options = EmbeddedOptions {
+        root: root(root_dir),
+        run: PathBuf::from(RUN_DIR),
+        program: PathBuf::from("/proc/self/exe"),
+        cni: CniFolders {
+            configurations: PathBuf::from(CNI_CONFIGURATIONS),
+            plugins: CNI_PLUGINS.map(PathBuf::from).to_vec(),
+        },
+        registries: PathBuf::from(REGISTRIES),
+        cgroup_root: PathBuf::from(CGROUPS),
+        limits: UnpackLimits::default(),
+        agent: concat!("pintle/", env!("CARGO_PKG_VERSION")).to_owned(),
+    };
+    EmbeddedRuntime::open(options, world.clone())
+}

@@ -1,0 +1,355 @@
+//! Control groups of containers, in version 1 (a tree for each controller) and version 2 (one tree).
+
+use crate::stats::{CpuStats, MemoryStats};
+use crate::{LinuxResources, RuntimeError};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Controllers of version 1 that containers are put into.
+const CONTROLLERS: [&str; 13] = [
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "memory",
+    "devices",
+    "freezer",
+    "blkio",
+    "pids",
+    "hugetlb",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+    "systemd",
+];
+const PROCESSES: &str = "cgroup.procs";
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroups {
+    root: PathBuf,
+    /// Controllers of version 1; none with version 2.
+    pub controllers: Vec<String>,
+}
+
+/// Access to devices, as in `c 1:3 rwm`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceRule(pub String);
+
+impl Cgroups {
+    pub fn detect(root: &Path) -> Self {
+        let is_unified = root.join("cgroup.controllers").exists();
+        let is_mounted = |it: &&&str| !is_unified && root.join(it).join(PROCESSES).exists();
+        let controllers = CONTROLLERS.iter().filter(is_mounted).map(|it| (*it).to_owned()).collect();
+        Cgroups { root: root.to_owned(), controllers }
+    }
+
+    fn directories(&self, path: &str) -> Vec<(String, PathBuf)> {
+        let path = path.trim_start_matches('/');
+        match self.controllers.is_empty() {
+            true => vec![(String::new(), self.root.join(path))],
+            false => {
+                let directory = |it: &String| (it.clone(), self.root.join(it).join(path));
+                self.controllers.iter().map(directory).collect()
+            }
+        }
+    }
+
+    /// The directory of a controller.
+    fn directory(&self, path: &str, controller: &str) -> PathBuf {
+        let path = path.trim_start_matches('/');
+        match self.controllers.is_empty() {
+            true => self.root.join(path),
+            false => self.root.join(controller).join(path),
+        }
+    }
+
+    /// Makes a group. Returns the files by which processes join it.
+    pub fn create(&self, path: &str) -> io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for (controller, directory) in self.directories(path) {
+            if self.controllers.is_empty() {
+                enable_controllers(&self.root, &directory)?;
+            }
+            fs::create_dir_all(&directory)?;
+            if controller == "cpuset" {
+                let base = self.root.join("cpuset");
+                inherit_cpuset(&base, &directory)?;
+            }
+            files.push(directory.join(PROCESSES));
+        }
+        Ok(files)
+    }
+
+    /// Removes a group; its processes have ended, or are about to.
+    pub fn remove(&self, path: &str) -> io::Result<()> {
+        for (_, directory) in self.directories(path) {
+            match fs::remove_dir(&directory) {
+                Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets limits; zero and empty leave a value as it is.
+    pub fn apply(&self, path: &str, resources: &LinuxResources) -> Result<(), RuntimeError> {
+        let files = match self.controllers.is_empty() {
+            true => unified_values(resources),
+            false => legacy_values(resources),
+        };
+        for (controller, file, value) in files {
+            let path = self.directory(path, controller).join(&file);
+            // limits of swap and huge pages are options of the kernel
+            let is_optional = file.contains("memsw") || file.contains("swap") || file.starts_with("hugetlb");
+            match fs::write(&path, &value) {
+                Err(why) if !(is_optional && why.kind() == io::ErrorKind::NotFound) => {
+                    let message = format!("failed to write {value:?} to {}: {why}", path.display());
+                    return Err(RuntimeError::new(crate::RuntimeCode::Unknown, message));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Restricts devices with version 1; version 2 has no files for it.
+    pub fn allow_devices(&self, path: &str, rules: &[DeviceRule]) -> io::Result<()> {
+        if !self.controllers.iter().any(|it| it == "devices") {
+            return Ok(());
+        }
+        let directory = self.directory(path, "devices");
+        fs::write(directory.join("devices.deny"), "a")?;
+        rules.iter().try_for_each(|rule| fs::write(directory.join("devices.allow"), &rule.0))
+    }
+
+    /// Use of CPU and memory.
+    pub fn usage(&self, path: &str, timestamp: i64) -> (CpuStats, MemoryStats) {
+        let number = |controller: &str, file: &str| {
+            fs::read_to_string(self.directory(path, controller).join(file)).ok()?.trim().parse::<u64>().ok()
+        };
+        let table = |controller: &str, file: &str| -> BTreeMap<String, u64> {
+            let text = fs::read_to_string(self.directory(path, controller).join(file)).unwrap_or_default();
+            let pair = |line: &str| {
+                let (name, value) = line.split_once(' ')?;
+                Some((name.to_owned(), value.parse().ok()?))
+            };
+            text.lines().filter_map(pair).collect()
+        };
+        let is_unified = self.controllers.is_empty();
+        let cpu = match is_unified {
+            true => table("", "cpu.stat").get("usage_usec").map(|it| it * 1000),
+            false => number("cpuacct", "cpuacct.usage"),
+        };
+        let stat = table("memory", "memory.stat");
+        let (usage, limit, names) = match is_unified {
+            true => (
+                number("", "memory.current"),
+                number("", "memory.max"),
+                ["inactive_file", "anon", "pgfault", "pgmajfault"],
+            ),
+            false => (
+                number("memory", "memory.usage_in_bytes"),
+                number("memory", "memory.limit_in_bytes"),
+                ["total_inactive_file", "total_rss", "total_pgfault", "total_pgmajfault"],
+            ),
+        };
+        let value = |index: usize| stat.get(names[index]).copied();
+        let working_set = usage.map(|it| it.saturating_sub(value(0).unwrap_or(0)));
+        // without a limit version 1 has the largest number of pages
+        let limit = limit.filter(|it| *it < 1 << 60);
+        let memory = MemoryStats {
+            timestamp,
+            working_set_bytes: working_set,
+            available_bytes: limit.zip(working_set).map(|(limit, used)| limit.saturating_sub(used)),
+            usage_bytes: usage,
+            rss_bytes: value(1),
+            page_faults: value(2),
+            major_page_faults: value(3),
+        };
+        (CpuStats { timestamp, usage_core_nano_seconds: cpu, usage_nano_cores: None }, memory)
+    }
+}
+
+fn enable_controllers(root: &Path, directory: &Path) -> io::Result<()> {
+    let inside = directory.strip_prefix(root).map_err(io::Error::other)?;
+    let mut current = root.to_owned();
+    for component in inside.components() {
+        for controller in ["cpu", "memory", "cpuset", "io", "pids", "hugetlb"] {
+            // a controller that the kernel lacks, or that is enabled
+            let _ = fs::write(current.join("cgroup.subtree_control"), format!("+{controller}"));
+        }
+        current.push(component);
+        if current != directory {
+            fs::create_dir_all(&current)?;
+        }
+    }
+    Ok(())
+}
+
+/// A group of version 1 takes no process before it has CPUs and memory nodes.
+fn inherit_cpuset(base: &Path, directory: &Path) -> io::Result<()> {
+    let inside = directory.strip_prefix(base).map_err(io::Error::other)?;
+    let mut current = base.to_owned();
+    for component in inside.components() {
+        let parent = current.clone();
+        current.push(component);
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            let own = fs::read_to_string(current.join(file))?;
+            if own.trim().is_empty() {
+                fs::write(current.join(file), fs::read_to_string(parent.join(file))?.trim())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+type FileValue = (&'static str, String, String);
+
+fn legacy_values(resources: &LinuxResources) -> Vec<FileValue> {
+    let mut values = Vec::new();
+    let mut add = |controller, file: &str, value: String| values.push((controller, file.to_owned(), value));
+    let LinuxResources { cpu_period, cpu_quota, cpu_shares, memory_limit, memory_swap_limit, .. } =
+        *resources;
+    if cpu_shares > 0 {
+        add("cpu", "cpu.shares", cpu_shares.to_string());
+    }
+    if cpu_period > 0 {
+        add("cpu", "cpu.cfs_period_us", cpu_period.to_string());
+    }
+    if cpu_quota != 0 {
+        add("cpu", "cpu.cfs_quota_us", cpu_quota.to_string());
+    }
+    if memory_limit > 0 {
+        add("memory", "memory.limit_in_bytes", memory_limit.to_string());
+    }
+    if memory_swap_limit > 0 {
+        add("memory", "memory.memsw.limit_in_bytes", memory_swap_limit.to_string());
+    }
+    if !resources.cpuset_cpus.is_empty() {
+        add("cpuset", "cpuset.cpus", resources.cpuset_cpus.clone());
+    }
+    if !resources.cpuset_mems.is_empty() {
+        add("cpuset", "cpuset.mems", resources.cpuset_mems.clone());
+    }
+    for (size, limit) in &resources.hugepages {
+        add("hugetlb", &format!("hugetlb.{size}.limit_in_bytes"), limit.to_string());
+    }
+    values
+}
+
+fn unified_values(resources: &LinuxResources) -> Vec<FileValue> {
+    let mut values: Vec<FileValue> = Vec::new();
+    let mut add = |file: &str, value: String| values.push(("", file.to_owned(), value));
+    let LinuxResources { cpu_period, cpu_quota, cpu_shares, memory_limit, memory_swap_limit, .. } =
+        *resources;
+    if cpu_shares > 0 {
+        add("cpu.weight", (1 + (cpu_shares.clamp(2, 262_144) - 2) * 9999 / 262_142).to_string());
+    }
+    if cpu_quota != 0 || cpu_period > 0 {
+        let quota = if cpu_quota > 0 { cpu_quota.to_string() } else { "max".to_owned() };
+        add("cpu.max", format!("{quota} {}", if cpu_period > 0 { cpu_period } else { 100_000 }));
+    }
+    if memory_limit > 0 {
+        add("memory.max", memory_limit.to_string());
+    }
+    if memory_limit > 0 && memory_swap_limit > 0 {
+        add("memory.swap.max", (memory_swap_limit - memory_limit).max(0).to_string());
+    }
+    if !resources.cpuset_cpus.is_empty() {
+        add("cpuset.cpus", resources.cpuset_cpus.clone());
+    }
+    if !resources.cpuset_mems.is_empty() {
+        add("cpuset.mems", resources.cpuset_mems.clone());
+    }
+    for (size, limit) in &resources.hugepages {
+        add(&format!("hugetlb.{size}.max"), limit.to_string());
+    }
+    for (file, value) in resources.unified.iter().filter(|(file, _)| !file.contains('/')) {
+        add(file, value.clone());
+    }
+    values
+}
+
+/// Whether the kernel killed a process of a group for lack of memory. The group is named by its files `cgroup.procs`.
+pub fn has_oom_kill(files: &[PathBuf]) -> bool {
+    let counts = |directory: &Path| {
+        ["memory.oom_control", "memory.events"].iter().any(|file| {
+            let text = fs::read_to_string(directory.join(file)).unwrap_or_default();
+            text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|it| it.trim() != "0"))
+        })
+    };
+    files.iter().filter_map(|it| it.parent()).any(counts)
+}
+
+/// The processes of a group that is named by its files `cgroup.procs`.
+pub fn processes(files: &[PathBuf]) -> Vec<i32> {
+    let text = files.first().and_then(|it| fs::read_to_string(it).ok()).unwrap_or_default();
+    text.lines().filter_map(|it| it.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources() -> LinuxResources {
+        LinuxResources {
+            cpu_period: 100_000,
+            cpu_quota: 50_000,
+            cpu_shares: 1024,
+            memory_limit: 1 << 20,
+            memory_swap_limit: 1 << 20,
+            ..LinuxResources::default()
+        }
+    }
+
+    #[test]
+    fn limits_become_files_of_either_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        fs::write(root.join("cgroup.controllers"), "cpu memory").unwrap();
+        let unified = Cgroups::detect(root);
+        assert!(unified.controllers.is_empty());
+        assert_eq!(unified.create("/pods/a").unwrap(), [root.join("pods/a/cgroup.procs")]);
+        unified.apply("/pods/a", &resources()).unwrap();
+        let read = |file: &str| fs::read_to_string(root.join("pods/a").join(file)).unwrap();
+        assert_eq!((&*read("cpu.weight"), &*read("cpu.max")), ("39", "50000 100000"));
+        assert_eq!((&*read("memory.max"), &*read("memory.swap.max")), ("1048576", "0"));
+        fs::write(root.join("pods/a/cpu.stat"), "usage_usec 7\nuser_usec 1\n").unwrap();
+        fs::write(root.join("pods/a/memory.current"), "100\n").unwrap();
+        fs::write(root.join("pods/a/memory.stat"), "anon 40\ninactive_file 30\n").unwrap();
+        let (cpu, memory) = unified.usage("/pods/a", 1);
+        assert_eq!(cpu.usage_core_nano_seconds, Some(7000));
+        assert_eq!((memory.working_set_bytes, memory.rss_bytes), (Some(70), Some(40)));
+        fs::write(root.join("pods/a/memory.events"), "oom 1\noom_kill 0\n").unwrap();
+        let files = [root.join("pods/a/cgroup.procs")];
+        assert!(!has_oom_kill(&files));
+        fs::write(root.join("pods/a/memory.events"), "oom 1\noom_kill 2\n").unwrap();
+        assert!(has_oom_kill(&files));
+    }
+
+    #[test]
+    fn version_one_has_a_tree_for_each_controller() {
+        let folder = tempfile::tempdir().unwrap();
+        for controller in ["cpu", "cpuset", "memory"] {
+            fs::create_dir(folder.path().join(controller)).unwrap();
+            fs::write(folder.path().join(controller).join(PROCESSES), "").unwrap();
+        }
+        let legacy = Cgroups::detect(folder.path());
+        assert_eq!(legacy.controllers, ["cpu", "cpuset", "memory"]);
+        fs::write(folder.path().join("cpuset/cpuset.cpus"), "0-1\n").unwrap();
+        fs::write(folder.path().join("cpuset/cpuset.mems"), "0\n").unwrap();
+        fs::create_dir(folder.path().join("cpuset/a")).unwrap();
+        fs::write(folder.path().join("cpuset/a/cpuset.cpus"), "\n").unwrap();
+        fs::write(folder.path().join("cpuset/a/cpuset.mems"), "0").unwrap();
+        assert_eq!(legacy.create("/a").unwrap().len(), 3);
+        assert_eq!(fs::read_to_string(folder.path().join("cpuset/a/cpuset.cpus")).unwrap(), "0-1");
+        legacy.apply("/a", &resources()).unwrap();
+        let read = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap();
+        assert_eq!(
+            (&*read("cpu/a/cpu.shares"), &*read("memory/a/memory.limit_in_bytes")),
+            ("1024", "1048576")
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! The first life of a container's process: it prepares namespaces, filesystem and rights, and then becomes the program.
+//!
+//! The process has one thread. Its standard input is a socket to the monitor, on which it gets the [`InitRequest`] and
+//! says what goes wrong. Every descriptor is closed at the end, except the three standard streams.
+
+mod exec;
+mod failure;
+mod identity;
+mod pause;
+mod rootfs;
+mod seccomp;
+mod users;
+
+pub use seccomp::check_profile;
+
+use super::message::{Inbox, send, wait_for};
+use super::namespaces::unshare;
+use super::protocol::{InitReply, InitRequest, Streams};
+use super::spec::ProcessSpec;
+use failure::during;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior, set_parent_process_death_signal, setsid};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Becomes the program of a container. Returns the exit code if that fails.
+pub fn run() -> u8 {
+    let Ok(control) = fcntl_dupfd_cloexec(stdin(), 3) else { return 1 };
+    let message = match begin(&control) {
+        Ok(never) => match never {},
+        Err(message) => message,
+    };
+    // a monitor that is gone needs no answer
+    let _ = send(&control, &InitReply::Failed { message }, &[]);
+    1
+}
+
+/// The type of what does not return.
+enum Never {}
+
+fn begin(control: &OwnedFd) -> Result<Never, String> {
+    // a process of the container that enters its namespaces must not be able to look at this one
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(during("prctl"))?;
+    // without its monitor a container has no log and no exit code
+    set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(during("prctl"))?;
+    let request =
+        wait_for::<InitRequest>(control, &mut Inbox::default()).map_err(during("read the request"))?;
+    let (InitRequest { process, streams, joins_mounts, is_pause }, mut descriptors) =
+        request.ok_or("the monitor is gone")?;
+    setsid().map_err(during("setsid"))?;
+    if is_pause {
+        send(control, &InitReply::Ready, &[]).map_err(during("answer the monitor"))?;
+        pause::reap()?;
+    }
+    join_cgroups(&process)?;
+    set_oom_score(&process)?;
+    unshare(UnshareFlags::NEWCGROUP).map_err(during("unshare the cgroup namespace"))?;
+    if joins_mounts {
+        let mounts = descriptors.pop().ok_or("the mount namespace is missing")?;
+        move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))
+            .map_err(during("enter the mount namespace"))?;
+    }
+    if let Some(root) = &process.root {
+        unshare(UnshareFlags::NEWNS).map_err(during("unshare the mount namespace"))?;
+        rootfs::enter(root)?;
+    }
+    connect_streams(&process, streams, descriptors, control)?;
+    let user = users::resolve(&process.user)?;
+    let program = exec::Program::new(&process, &user)?;
+    program.change_directory(&process.cwd)?;
+    identity::assume(&process, &user)?;
+    send(control, &InitReply::Ready, &[]).map_err(during("answer the monitor"))?;
+    seccomp::apply(&process.seccomp, process.capabilities)?;
+    Err(program.replace_process())
+}
+
+fn join_cgroups(process: &ProcessSpec) -> Result<(), String> {
+    for file in &process.cgroups {
+        // zero is the writer
+        std::fs::write(file, "0").map_err(during(format_args!("join {}", file.display())))?;
+    }
+    Ok(())
+}
+
+/// A process without CAP_SYS_RESOURCE may raise its score only; then the score stays.
+fn set_oom_score(process: &ProcessSpec) -> Result<(), String> {
+    let Some(score) = process.oom_score_adj else { return Ok(()) };
+    match std::fs::write("/proc/self/oom_score_adj", score.to_string()) {
+        Err(why) if why.kind() != std::io::ErrorKind::PermissionDenied => {
+            Err(format!("set the OOM score: {why}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Puts the streams of the process in their places.
+fn connect_streams(
+    process: &ProcessSpec,
+    streams: Streams,
+    descriptors: Vec<OwnedFd>,
+    control: &OwnedFd,
+) -> Result<(), String> {
+    if process.tty {
+        return connect_terminal(control).map_err(during("open a terminal"));
+    }
+    let failed = || during::<Errno>("connect the standard streams");
+    let null = || open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let mut descriptors = descriptors.into_iter();
+    let mut stream = |is_given: bool| match is_given.then(|| descriptors.next()).flatten() {
+        Some(given) => Ok(given),
+        None => null(),
+    };
+    let input = stream(streams.stdin).map_err(failed())?;
+    let output = stream(streams.stdout).map_err(failed())?;
+    let errors = stream(streams.stderr).map_err(failed())?;
+    dup2_stdin(&input)
+        .and_then(|()| dup2_stdout(&output))
+        .and_then(|()| dup2_stderr(&errors))
+        .map_err(failed())
+}
+
+/// Opens a terminal of the container, and hands its other side to the monitor.
+fn connect_terminal(control: &OwnedFd) -> Result<(), Box<dyn std::error::Error>> {
+    let master = open("/dev/pts/ptmx", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::pty::unlockpt(&master)?;
+    let flags =
+        rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY | rustix::pty::OpenptFlags::CLOEXEC;
+    let terminal = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+    send(control, &InitReply::Terminal, &[master.as_fd()])?;
+    rustix::process::ioctl_tiocsctty(&terminal)?;
+    dup2_stdin(&terminal)?;
+    dup2_stdout(&terminal)?;
+    dup2_stderr(&terminal)?;
+    Ok(())
+}

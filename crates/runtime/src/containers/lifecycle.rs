@@ -1,0 +1,352 @@
+//! Containers: made, started, stopped, removed.
+
+use super::cgroup::DeviceRule;
+use super::monitor_client::{during, failed};
+use super::process_spec::{pid_mode, process, root, signal_number};
+use super::protocol::{Reply, Request, StartRequest};
+use super::record::ContainerRecord;
+use super::sandboxes::unimplemented;
+use super::spec::{Overlay, ProcessSpec, RootSpec};
+use super::state::{Container, State, blocking, container_cgroup, image_error, not_found};
+use crate::images::root_dir::{remove_tree, tree_usage};
+use crate::images::{Image, flatten};
+use crate::{
+    ContainerConfig, ContainerInfo, ContainerState, ContainerStats, ContainerStatus, FilesystemStats,
+    LinuxResources, RuntimeCode, RuntimeError, SandboxConfig,
+};
+use rustix::fs::CWD;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SIGKILL: i32 = 9;
+/// Attempts to remove a control group whose processes are about to end, and the time between them.
+const REMOVALS: u32 = 50;
+const REMOVAL_DELAY: Duration = Duration::from_millis(20);
+
+impl State {
+    pub async fn create_container(
+        self: &Arc<Self>,
+        sandbox_id: &str,
+        config: &ContainerConfig,
+        sandbox_config: &SandboxConfig,
+    ) -> Result<String, RuntimeError> {
+        let sandbox = self.sandbox(sandbox_id)?;
+        let images = self.images.clone();
+        let name = config.image.clone();
+        let found = blocking(move || images.find(&name).map_err(|why| image_error(&why))).await?;
+        let image = found.ok_or_else(|| not_found("image", &config.image))?;
+        let id = self.new_id();
+        let mut spec = process(config, sandbox_config, &image.parsed.config)?;
+        let files =
+            [("resolv.conf", "/etc/resolv.conf"), ("hostname", "/etc/hostname"), ("hosts", "/etc/hosts")];
+        let files = files.map(|(name, target)| (sandbox.directory.join(name), target));
+        let shm = Some(sandbox.run.join("shm")).filter(|it| it.exists());
+        let filesystem = root(config, &files, shm, &self.cgroups.controllers)?;
+        let directory = sandbox.directory.join("containers").join(&id);
+        let cgroup = container_cgroup(sandbox_config, &id);
+        let stop_signal = signal_number(&image.parsed.config.config.stop_signal);
+        let (state, made, group) = (self.clone(), directory.clone(), cgroup.clone());
+        let resources = config.linux.resources.clone();
+        let (layers, spec) = blocking({
+            let image = image.clone();
+            move || {
+                let prepared = state.prepare(&made, &image, filesystem, &group, &resources, &mut spec);
+                if prepared.is_err() {
+                    // what stays is removed with the sandbox
+                    let _ = state.cgroups.remove(&group);
+                    let _ = remove_tree(CWD, made.as_os_str().as_bytes(), 0);
+                }
+                prepared.map(|layers| (layers, spec))
+            }
+        })
+        .await?;
+        let log = match config.log_path.is_empty() {
+            true => Default::default(),
+            false => Path::new(&sandbox_config.log_directory).join(&config.log_path),
+        };
+        let record = ContainerRecord {
+            id: id.clone(),
+            sandbox_id: sandbox_id.to_owned(),
+            config: config.clone(),
+            image_id: image.id.to_string(),
+            image_name: image.tags.first().cloned().unwrap_or_else(|| image.id.to_string()),
+            image_ref: image.digests.first().cloned().unwrap_or_else(|| image.id.to_string()),
+            layers,
+            process: spec,
+            pid: pid_mode(&config.linux.security),
+            cgroup,
+            stop_signal,
+            log,
+            created_at: self.now(),
+            ..ContainerRecord::default()
+        };
+        let container = self.add_container(directory, record);
+        container.save()?;
+        self.announce(&container);
+        Ok(id)
+    }
+
+    /// Makes the directories and the control group of a container.
+    fn prepare(
+        &self,
+        directory: &Path,
+        image: &Image,
+        mut filesystem: RootSpec,
+        cgroup: &str,
+        resources: &LinuxResources,
+        spec: &mut ProcessSpec,
+    ) -> Result<Vec<crate::images::Digest>, RuntimeError> {
+        let layers = self.images.unpacked_layers(&image.parsed).map_err(|why| image_error(&why))?;
+        for name in ["upper", "work", "root"] {
+            durable_file::directory(&directory.join(name), 0o755).map_err(during("make a container"))?;
+        }
+        filesystem.directory = directory.join("root");
+        let paths: Vec<_> = layers.iter().map(|it| self.images.layers.files(it)).collect();
+        match self.has_overlay && !paths.is_empty() {
+            true => {
+                let (upper, work) = (directory.join("upper"), directory.join("work"));
+                filesystem.overlay = Some(Overlay { layers: paths, upper, work });
+            }
+            false => flatten(&paths, &filesystem.directory).map_err(during("copy the image"))?,
+        }
+        spec.cgroups = self.cgroups.create(cgroup).map_err(during("make the control group"))?;
+        self.cgroups.apply(cgroup, resources)?;
+        if !filesystem.is_privileged {
+            let rules = device_rules(&filesystem);
+            self.cgroups.allow_devices(cgroup, &rules).map_err(during("restrict devices"))?;
+            if self.cgroups.controllers.is_empty() {
+                // version 2 restricts devices by programs only; without the right to make nodes there are only those of /dev
+                spec.capabilities &= !(1 << 27);
+            }
+        }
+        spec.root = Some(filesystem);
+        Ok(layers)
+    }
+
+    pub async fn start_container(self: &Arc<Self>, id: &str) -> Result<(), RuntimeError> {
+        let container = self.container(id)?;
+        let request = {
+            let record = container.record.lock();
+            if record.started_at > 0 || !record.start_error.is_empty() {
+                let message = format!("container {id:?} is not in created state");
+                return Err(RuntimeError::new(RuntimeCode::FailedPrecondition, message));
+            }
+            StartRequest {
+                container: id.to_owned(),
+                process: record.process.clone(),
+                pid: record.pid.clone(),
+                log: record.log.clone(),
+                exit_file: container.exit_file(),
+                has_stdin: record.config.stdin,
+                has_stdin_once: record.config.stdin_once,
+            }
+        };
+        let sandbox = self.sandbox(&container.record.lock().sandbox_id.clone())?;
+        let answered = sandbox.monitor.call(Request::Start(Box::new(request))).await;
+        let outcome = match answered {
+            Ok(Reply::Started { started_at, .. }) => {
+                container.record.lock().started_at = started_at;
+                Ok(())
+            }
+            Ok(_) => Err(failed("the monitor of the pod gave another answer")),
+            Err(why) => {
+                let message = format!(
+                    "failed to start container {:?}: {}",
+                    container.record.lock().config.name,
+                    why.message
+                );
+                let now = self.now();
+                let mut record = container.record.lock();
+                record.start_error = message.clone();
+                record.exit =
+                    Some(super::protocol::ExitRecord { code: 128, finished_at: now, is_oom: false });
+                drop(record);
+                container.ended.send_replace(true);
+                Err(failed(message))
+            }
+        };
+        container.save()?;
+        self.announce(&container);
+        outcome
+    }
+
+    pub async fn stop_container(self: &Arc<Self>, id: &str, grace: Duration) -> Result<(), RuntimeError> {
+        let Ok(container) = self.container(id) else { return Ok(()) };
+        let (is_running, signal, sandbox) = {
+            let record = container.record.lock();
+            (record.started_at > 0 && record.exit.is_none(), record.stop_signal, record.sandbox_id.clone())
+        };
+        if !is_running {
+            return Ok(());
+        }
+        let sandbox = self.sandbox(&sandbox)?;
+        if !grace.is_zero() {
+            self.send_signal(&sandbox, id, signal).await?;
+            if env::timeout(&self.world, grace, container.wait()).await.is_ok() {
+                return Ok(());
+            }
+        }
+        self.send_signal(&sandbox, id, SIGKILL).await?;
+        container.wait().await;
+        Ok(())
+    }
+
+    async fn send_signal(
+        &self,
+        sandbox: &super::state::Sandbox,
+        id: &str,
+        signal: i32,
+    ) -> Result<(), RuntimeError> {
+        sandbox.monitor.call(Request::Signal { container: id.to_owned(), signal }).await.map(drop)
+    }
+
+    pub async fn remove_container(self: &Arc<Self>, id: &str) -> Result<(), RuntimeError> {
+        let Ok(container) = self.container(id) else { return Ok(()) };
+        self.stop_container(id, Duration::ZERO).await?;
+        let cgroup = container.record.lock().cgroup.clone();
+        for attempt in 1..=REMOVALS {
+            match self.cgroups.remove(&cgroup) {
+                Ok(()) => break,
+                Err(why) if attempt == REMOVALS => return Err(during("remove the control group")(why)),
+                Err(_) => env::sleep(&self.world, REMOVAL_DELAY).await,
+            }
+        }
+        let directory = container.directory.clone();
+        blocking(move || {
+            remove_tree(CWD, directory.as_os_str().as_bytes(), 0).map_err(during("remove a container"))
+        })
+        .await?;
+        self.containers.lock().remove(id);
+        self.announce(&container);
+        Ok(())
+    }
+
+    pub fn list_containers(&self, uid: Option<&str>) -> Vec<ContainerInfo> {
+        let all: Vec<_> = self.containers.lock().values().cloned().collect();
+        let is_of_pod = |record: &ContainerRecord| {
+            uid.is_none() || record.config.labels.get(names::node::POD_UID).map(String::as_str) == uid
+        };
+        let info = |container: &Arc<Container>| {
+            let record = container.record.lock();
+            is_of_pod(&record).then(|| ContainerInfo {
+                id: record.id.clone(),
+                sandbox_id: record.sandbox_id.clone(),
+                name: record.config.name.clone(),
+                attempt: record.config.attempt,
+                image: record.config.image.clone(),
+                image_ref: record.image_ref.clone(),
+                state: container_state(&record),
+                created_at: record.created_at,
+                labels: record.config.labels.clone(),
+                annotations: record.config.annotations.clone(),
+            })
+        };
+        all.iter().filter_map(info).collect()
+    }
+
+    pub fn container_status(&self, id: &str) -> Result<ContainerStatus, RuntimeError> {
+        let container = self.container(id)?;
+        let record = container.record.lock();
+        let exit = record.exit.unwrap_or_default();
+        let reason = match (&record.exit, record.start_error.is_empty()) {
+            (None, _) => "",
+            (Some(_), false) => "StartError",
+            (Some(_), true) if record.is_lost => "Unknown",
+            (Some(exit), true) if exit.is_oom => "OOMKilled",
+            (Some(exit), true) if exit.code == 0 => "Completed",
+            _ => "Error",
+        };
+        Ok(ContainerStatus {
+            id: record.id.clone(),
+            name: record.config.name.clone(),
+            attempt: record.config.attempt,
+            state: container_state(&record),
+            created_at: record.created_at,
+            started_at: record.started_at,
+            finished_at: exit.finished_at,
+            exit_code: exit.code,
+            image: record.image_name.clone(),
+            image_ref: record.image_ref.clone(),
+            reason: reason.to_owned(),
+            message: record.start_error.clone(),
+            labels: record.config.labels.clone(),
+            annotations: record.config.annotations.clone(),
+            mounts: record.config.mounts.clone(),
+            log_path: record.log.display().to_string(),
+            resources: Some(record.config.linux.resources.clone()),
+        })
+    }
+
+    pub fn update_resources(&self, id: &str, resources: &LinuxResources) -> Result<(), RuntimeError> {
+        let container = self.container(id)?;
+        let cgroup = container.record.lock().cgroup.clone();
+        self.cgroups.apply(&cgroup, resources)?;
+        container.record.lock().config.linux.resources = resources.clone();
+        container.save()
+    }
+
+    pub async fn reopen_log(&self, id: &str) -> Result<(), RuntimeError> {
+        let sandbox = self.container(id)?.record.lock().sandbox_id.clone();
+        let request = Request::ReopenLog { container: id.to_owned() };
+        self.sandbox(&sandbox)?.monitor.call(request).await.map(drop)
+    }
+
+    pub fn container_stats(&self) -> Vec<ContainerStats> {
+        let all: Vec<_> = self.containers.lock().values().cloned().collect();
+        let timestamp = self.now();
+        let stats = |container: &Arc<Container>| {
+            let record = container.record.lock().clone();
+            if container_state(&record) != ContainerState::Running {
+                return None;
+            }
+            let (cpu, memory) = self.cgroups.usage(&record.cgroup, timestamp);
+            let upper = container.directory.join(if self.has_overlay { "upper" } else { "root" });
+            let usage = tree_usage(&upper).ok();
+            Some(ContainerStats {
+                id: record.id,
+                name: record.config.name,
+                attempt: record.config.attempt,
+                labels: record.config.labels,
+                cpu: Some(cpu),
+                memory: Some(memory),
+                writable_layer: Some(FilesystemStats {
+                    timestamp,
+                    mountpoint: self.options.root.display().to_string(),
+                    used_bytes: usage.map(|it| it.0),
+                    inodes_used: usage.map(|it| it.1),
+                }),
+            })
+        };
+        all.iter().filter_map(stats).collect()
+    }
+
+    pub fn checkpoint(&self, id: &str) -> Result<(), RuntimeError> {
+        self.container(id)?;
+        Err(unimplemented("a checkpoint"))
+    }
+}
+
+fn container_state(record: &ContainerRecord) -> ContainerState {
+    match (&record.exit, record.started_at) {
+        (Some(_), _) => ContainerState::Exited,
+        (None, 0) => ContainerState::Created,
+        (None, _) => ContainerState::Running,
+    }
+}
+
+/// The devices that a container may use: its own, terminals, and nodes that it makes without opening them.
+fn device_rules(root: &RootSpec) -> Vec<DeviceRule> {
+    let own = root.devices.iter().map(|it| {
+        let kind = if it.is_block { 'b' } else { 'c' };
+        format!(
+            "{kind} {}:{} {}",
+            it.major,
+            it.minor,
+            if it.permissions.is_empty() { "rwm" } else { &it.permissions }
+        )
+    });
+    let general = ["c *:* m", "b *:* m", "c 136:* rwm", "c 5:2 rwm"].map(str::to_owned);
+    general.into_iter().chain(own).map(DeviceRule).collect()
+}

@@ -1,0 +1,30 @@
+//! Containers without a daemon.
+//!
+//! Each pod has a monitor, a process of this program that outlives the agent; it starts the pod's processes, which are
+//! this program too until they become the container's. The agent keeps records on disk and finds everything again.
+
+mod cgroup;
+pub mod cni;
+mod descriptor_stream;
+mod embedded;
+pub mod init;
+mod lifecycle;
+mod message;
+pub mod monitor;
+mod monitor_client;
+mod namespaces;
+mod overlay_probe;
+mod process_spec;
+mod protocol;
+mod record;
+pub mod requirements;
+mod sandboxes;
+mod spec;
+mod state;
+mod streams;
+
+pub use embedded::EmbeddedRuntime;
+pub use monitor::INIT_COMMAND;
+pub use monitor_client::MONITOR_COMMAND;
+pub use record::used_layers;
+pub use state::EmbeddedOptions;

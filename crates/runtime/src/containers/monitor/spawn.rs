@@ -1,0 +1,184 @@
+//! Starts processes of a pod, in the process namespace that they belong to.
+
+use super::log_file::LogFile;
+use super::process::{Control, Output, Process};
+use crate::containers::message::{Inbox, send, set_nonblocking, wait_for};
+use crate::containers::namespaces::unshare;
+use crate::containers::protocol::{InitReply, InitRequest, MonitorConfig, StartRequest, Streams};
+use crate::containers::spec::{PidMode, ProcessSpec};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, waitpid};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+
+/// The name by which this program is called to become a container's process.
+pub const INIT_COMMAND: &str = "runtime-init";
+
+/// See the module.
+pub struct Spawner {
+    config: MonitorConfig,
+    own_pids: OwnedFd,
+    /// The first process of a shared process namespace.
+    pause: Option<(Pid, OwnedFd)>,
+    /// Process namespaces of containers, for those that join them.
+    container_pids: BTreeMap<String, OwnedFd>,
+}
+
+/// A new process before it is anything.
+struct Spawned {
+    pid: Pid,
+    descriptor: OwnedFd,
+    control: OwnedFd,
+}
+
+fn namespace(pid: Pid, kind: &str) -> io::Result<OwnedFd> {
+    let path = format!("/proc/{}/ns/{kind}", pid.as_raw_nonzero());
+    Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+impl Spawner {
+    pub fn new(config: MonitorConfig) -> io::Result<Self> {
+        let own_pids = open("/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let shares_pids = config.shares_pids;
+        let mut spawner = Spawner { config, own_pids, pause: None, container_pids: BTreeMap::new() };
+        if shares_pids {
+            let request = InitRequest { is_pause: true, ..InitRequest::default() };
+            let Spawned { pid, control, .. } = spawner.spawn(None, true, &request, &[])?;
+            // without its first process a namespace takes no others
+            match wait_for::<InitReply>(&control, &mut Inbox::default())? {
+                Some((InitReply::Ready, _)) => {}
+                Some((InitReply::Failed { message }, _)) => return Err(io::Error::other(message)),
+                _ => return Err(io::Error::other("the first process of the pod has ended")),
+            }
+            spawner.pause = Some((pid, namespace(pid, "pid")?));
+        }
+        Ok(spawner)
+    }
+
+    /// Ends the first process of a shared namespace, and with it the others.
+    pub fn end(&mut self) {
+        if let Some((pid, _)) = self.pause.take() {
+            let _ = kill_process(pid, Signal::KILL);
+            let _ = waitpid(Some(pid), rustix::process::WaitOptions::empty());
+        }
+        let _ = std::fs::remove_file(&self.config.socket);
+    }
+
+    /// Starts this program in a process namespace: a given one, a new one or that of the monitor.
+    fn spawn(
+        &self,
+        namespace: Option<&OwnedFd>,
+        is_new: bool,
+        request: &InitRequest,
+        descriptors: &[OwnedFd],
+    ) -> io::Result<Spawned> {
+        let flags = SocketFlags::CLOEXEC;
+        let (control, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // the program of this monitor, also when a newer one has taken its place since
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(INIT_COMMAND).env_clear().current_dir("/");
+        command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+        // children of this thread are born there; the monitor itself stays
+        if let Some(namespace) = namespace {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
+        } else if is_new {
+            unshare(UnshareFlags::NEWPID)?;
+        }
+        let spawned = command.spawn();
+        if namespace.is_some() || is_new {
+            move_into_link_name_space(self.own_pids.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
+        }
+        drop(command);
+        let child = spawned?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+        let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        send(&control, request, &descriptors)?;
+        Ok(Spawned { pid, descriptor, control })
+    }
+
+    /// Starts the process of a container.
+    pub fn start(&mut self, start: StartRequest, requester: u64) -> Result<Process, String> {
+        let failed = |why: io::Error| format!("start the process: {why}");
+        let log = LogFile::open(&start.log)
+            .map_err(|why| format!("open the log {}: {why}", start.log.display()))?;
+        let (theirs, stdin, outputs) = pipes(&start).map_err(failed)?;
+        let streams =
+            Streams { stdin: stdin.is_some(), stdout: !start.process.tty, stderr: !start.process.tty };
+        let request = InitRequest { process: start.process, streams, ..InitRequest::default() };
+        let is_private = start.pid == PidMode::Private;
+        let joined = match &start.pid {
+            PidMode::Private | PidMode::Host => None,
+            PidMode::Pod => Some(&self.pause.as_ref().ok_or("the pod shares no processes")?.1),
+            PidMode::Target(target) => Some(
+                self.container_pids
+                    .get(target)
+                    .ok_or_else(|| format!("container {target} is not running"))?,
+            ),
+        };
+        let spawned = self.spawn(joined, is_private, &request, &theirs).map_err(failed)?;
+        if let Ok(namespace) = namespace(spawned.pid, "pid") {
+            self.container_pids.insert(start.container.clone(), namespace);
+        }
+        Ok(Process {
+            container: Some(start.container),
+            is_container: true,
+            // without a namespace of their own, other processes outlive the first
+            leaves_processes: !is_private,
+            stdin,
+            outputs,
+            exit_file: start.exit_file,
+            has_stdin_once: start.has_stdin_once,
+            cgroups: request.process.cgroups,
+            ..Process::new(spawned.pid, spawned.descriptor, Control::new(spawned.control), log, requester)
+        })
+    }
+
+    /// Executes a process in a container.
+    pub fn exec(
+        &self,
+        target: &Process,
+        process: ProcessSpec,
+        (streams, mut descriptors): (Streams, Vec<OwnedFd>),
+        requester: u64,
+        is_killed_on_close: bool,
+    ) -> Result<Process, String> {
+        let failed = |why: io::Error| format!("execute the process: {why}");
+        let pid = Pid::from_raw(target.pid).ok_or("the container is not running")?;
+        descriptors.push(namespace(pid, "mnt").map_err(failed)?);
+        let pids = namespace(pid, "pid").map_err(failed)?;
+        let request = InitRequest { process, streams, joins_mounts: true, is_pause: false };
+        let spawned = self.spawn(Some(&pids), false, &request, &descriptors).map_err(failed)?;
+        let log = LogFile::open("".as_ref()).map_err(failed)?;
+        Ok(Process {
+            container: target.container.clone(),
+            is_killed_on_close,
+            ..Process::new(spawned.pid, spawned.descriptor, Control::new(spawned.control), log, requester)
+        })
+    }
+}
+
+/// The pipes of a container: the ends for its process, its input, and its outputs.
+fn pipes(start: &StartRequest) -> io::Result<(Vec<OwnedFd>, Option<OwnedFd>, Vec<Output>)> {
+    if start.process.tty {
+        return Ok((Vec::new(), None, Vec::new()));
+    }
+    let (mut theirs, mut stdin, mut outputs) = (Vec::new(), None, Vec::new());
+    if start.has_stdin {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        theirs.push(reader);
+        stdin = Some(writer);
+    }
+    for stream in ["stdout", "stderr"] {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        set_nonblocking(&reader)?;
+        theirs.push(writer);
+        outputs.push(Output::new(reader, stream));
+    }
+    Ok((theirs, stdin, outputs))
+}

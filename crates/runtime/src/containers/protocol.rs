@@ -1,0 +1,120 @@
+//! Requests to the monitor of a pod, and its answers.
+
+use super::spec::{PidMode, ProcessSpec};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// What a monitor is started with, on its standard input.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MonitorConfig {
+    pub socket: PathBuf,
+    pub hostname: String,
+    pub has_own_network: bool,
+    pub has_own_ipc: bool,
+    pub has_own_uts: bool,
+    /// Containers share the processes of the pod.
+    pub shares_pids: bool,
+    pub sysctls: BTreeMap<String, String>,
+}
+
+/// The first line of a monitor on its standard output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MonitorStart {
+    Ready { pid: i32 },
+    Failed { message: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Starts the process of a container. Answered with `Started` or `Failed`.
+    Start(Box<StartRequest>),
+    /// Executes a process in a container, with the descriptors as its standard streams. Answered with `Started` (with a
+    /// terminal, and its descriptor) or `Failed`, and at its end with `Ended`.
+    Exec {
+        container: String,
+        process: Box<ProcessSpec>,
+        streams: Streams,
+        is_killed_on_close: bool,
+    },
+    /// Copies the output of a container to the descriptors. Answered with `Attached` and the descriptor of its input, and
+    /// at the end of the container with `Ended`.
+    Attach {
+        container: String,
+        streams: Streams,
+    },
+    Signal {
+        container: String,
+        signal: i32,
+    },
+    ReopenLog {
+        container: String,
+    },
+    /// Reports the end of containers on this connection, by `Exited`.
+    Watch,
+    /// Ends the monitor, with the processes that it has left.
+    Shutdown,
+}
+
+/// The descriptors that come with a request, in this order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Streams {
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartRequest {
+    pub container: String,
+    pub process: ProcessSpec,
+    pub pid: PidMode,
+    /// The log file; empty is none.
+    pub log: PathBuf,
+    /// The file for the exit of the container.
+    pub exit_file: PathBuf,
+    pub has_stdin: bool,
+    /// The input is for the first client, and ends with it.
+    pub has_stdin_once: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    Done,
+    Started { pid: i32, started_at: i64 },
+    Attached { has_stdin: bool, is_terminal: bool },
+    Failed { message: String },
+    Ended { code: i32 },
+    Exited { container: String },
+}
+
+/// The end of a container, as its monitor writes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitRecord {
+    pub code: i32,
+    pub finished_at: i64,
+    pub is_oom: bool,
+}
+
+/// What a new process says to its monitor before it becomes the container's program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InitReply {
+    /// The terminal, as a descriptor.
+    Terminal,
+    /// Everything is prepared; the end of the socket says that the program runs.
+    Ready,
+    Failed {
+        message: String,
+    },
+}
+
+/// What a monitor sends to a new process: the process, and which descriptors come with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InitRequest {
+    pub process: ProcessSpec,
+    pub streams: Streams,
+    /// The last descriptor is the mount namespace of the container to join.
+    pub joins_mounts: bool,
+    /// Waits and reaps processes, instead of a program.
+    pub is_pause: bool,
+}

@@ -1,0 +1,129 @@
+//! Sandboxes and containers as they are kept on disk.
+//!
+//! ```text
+//! sandboxes/ID/sandbox.json
+//! sandboxes/ID/containers/ID/container.json
+//! sandboxes/ID/containers/ID/exit.json        written by the monitor
+//! sandboxes/ID/containers/ID/{upper,work,root}
+//! ```
+
+use super::cni::NetworkRecord;
+use super::protocol::ExitRecord;
+use super::spec::{PidMode, ProcessSpec};
+use crate::images::Digest;
+use crate::{ContainerConfig, SandboxConfig};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SandboxRecord {
+    pub id: String,
+    pub config: SandboxConfig,
+    pub created_at: i64,
+    pub handler: String,
+    pub is_ready: bool,
+    pub monitor: Option<MonitorProcess>,
+    /// Identifies the run of the machine that the monitor belongs to.
+    pub boot_id: String,
+    pub ips: Vec<String>,
+    pub network: Option<NetworkRecord>,
+}
+
+/// A monitor as a process of the machine. Numbers of processes are used again, so its start is part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MonitorProcess {
+    pid: i32,
+    /// In clock ticks since the start of the machine.
+    started_at: u64,
+}
+
+impl MonitorProcess {
+    /// None if there is no such process.
+    pub fn find(pid: i32) -> Option<Self> {
+        Some(MonitorProcess { pid, started_at: start_ticks(pid)? })
+    }
+
+    /// Its directory below `/proc`, while it runs.
+    pub fn directory(&self) -> Option<PathBuf> {
+        let is_same = start_ticks(self.pid) == Some(self.started_at);
+        is_same.then(|| PathBuf::from(format!("/proc/{}", self.pid)))
+    }
+}
+
+fn start_ticks(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // the name of the program before may have spaces and parentheses
+    let (_, fields) = text.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+impl SandboxRecord {
+    /// The directory of the monitor below `/proc`, while it runs.
+    pub fn monitor_directory(&self) -> Option<PathBuf> {
+        self.monitor.and_then(|it| it.directory())
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ContainerRecord {
+    pub id: String,
+    pub sandbox_id: String,
+    pub config: ContainerConfig,
+    pub image_id: String,
+    /// A name of the image, or its id if it has none.
+    pub image_name: String,
+    pub image_ref: String,
+    /// The layers in use, the topmost first.
+    pub layers: Vec<Digest>,
+    pub process: ProcessSpec,
+    pub pid: PidMode,
+    pub cgroup: String,
+    pub stop_signal: i32,
+    pub log: PathBuf,
+    pub created_at: i64,
+    pub started_at: i64,
+    /// Why it could not be started.
+    pub start_error: String,
+    pub exit: Option<ExitRecord>,
+    /// It ended without its monitor.
+    pub is_lost: bool,
+}
+
+/// Reads a record; `None` if there is none.
+pub fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+pub fn write(path: &Path, record: &impl Serialize) -> io::Result<()> {
+    durable_file::replace(path, serde_json::to_vec(record)?, durable_file::PRIVATE)
+}
+
+/// The layers that the containers below a folder of the runtime use, also while no agent runs.
+pub fn used_layers(root: &Path) -> BTreeSet<Digest> {
+    let containers =
+        folders(&root.join("sandboxes")).into_iter().flat_map(|it| folders(&it.join("containers")));
+    let records = containers.filter_map(|it| read::<ContainerRecord>(&it.join("container.json")));
+    records.flat_map(|it| it.layers).collect()
+}
+
+/// The folders in a folder.
+pub fn folders(path: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|it| it.path()).filter(|it| it.is_dir()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_number_and_its_start() {
+        let own = MonitorProcess::find(std::process::id() as i32).unwrap();
+        assert_eq!(own.directory(), Some(PathBuf::from(format!("/proc/{}", own.pid))));
+        let other = MonitorProcess { started_at: own.started_at + 1, ..own };
+        assert_eq!((other.directory(), MonitorProcess::find(i32::MAX)), (None, None));
+    }
+}

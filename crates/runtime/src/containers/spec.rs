@@ -1,0 +1,113 @@
+//! What a process of a container is made from, in the form that the agent hands to the monitor of a pod and the monitor to
+//! the new process.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A process: the first one of a container, or one that is executed in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessSpec {
+    pub args: Vec<String>,
+    /// `NAME=VALUE`.
+    pub env: Vec<String>,
+    pub cwd: String,
+    pub user: UserSpec,
+    /// Bits of the capabilities that the process may have.
+    pub capabilities: u64,
+    pub no_new_privs: bool,
+    pub seccomp: Seccomp,
+    /// The name of an AppArmor profile.
+    pub apparmor: Option<String>,
+    pub oom_score_adj: Option<i64>,
+    /// Files `cgroup.procs` of the groups that the process joins.
+    pub cgroups: Vec<PathBuf>,
+    pub tty: bool,
+    /// The filesystem of a new container; a process that is executed in one has none.
+    pub root: Option<RootSpec>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserSpec {
+    /// A number or a name, with a group after a colon; empty is root.
+    pub user: String,
+    pub group: Option<u32>,
+    pub supplemental: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Seccomp {
+    #[default]
+    Unconfined,
+    Default,
+    /// The text of a profile in the form of the OCI.
+    Profile(String),
+}
+
+/// The filesystem of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootSpec {
+    /// The mount point, or with a copied filesystem the filesystem itself.
+    pub directory: PathBuf,
+    /// Directories for overlayfs; without them the filesystem is a copy.
+    pub overlay: Option<Overlay>,
+    pub is_readonly: bool,
+    pub is_privileged: bool,
+    pub mounts: Vec<MountSpec>,
+    pub devices: Vec<DeviceSpec>,
+    pub masked_paths: Vec<String>,
+    pub readonly_paths: Vec<String>,
+    /// Controllers of cgroup v1 that are mounted, or none with cgroup v2.
+    pub cgroup_controllers: Vec<String>,
+    /// The folder for `/dev/shm`; without it there is one for this container only.
+    pub shm: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overlay {
+    /// The topmost first.
+    pub layers: Vec<PathBuf>,
+    pub upper: PathBuf,
+    pub work: PathBuf,
+}
+
+/// A path of the machine that the container sees.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountSpec {
+    pub source: PathBuf,
+    pub target: String,
+    pub is_readonly: bool,
+    pub propagation: MountPropagation,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MountPropagation {
+    #[default]
+    Private,
+    HostToContainer,
+    Bidirectional,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceSpec {
+    pub path: String,
+    pub is_block: bool,
+    pub major: u32,
+    pub minor: u32,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// A subset of `rwm`.
+    pub permissions: String,
+}
+
+/// The process namespace of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PidMode {
+    #[default]
+    Private,
+    /// That of the pod.
+    Pod,
+    Host,
+    /// That of another container of the pod.
+    Target(String),
+}

@@ -1,0 +1,361 @@
+//! The state of the embedded runtime: what is on disk, and what runs.
+
+use super::cgroup::{Cgroups, processes};
+use super::cni::CniFolders;
+use super::monitor_client::{MonitorClient, during, failed};
+use super::overlay_probe::probe_overlay;
+use super::protocol::{ExitRecord, Reply, Request};
+use super::record::{ContainerRecord, SandboxRecord, folders, read, write};
+use crate::images::root_dir::remove_tree;
+use crate::images::{Digest, ImageError, ImageStore, UnpackLimits};
+use crate::{RuntimeCode, RuntimeError, RuntimeEvent, SandboxConfig};
+use env::World;
+use parking_lot::Mutex;
+use rustix::fs::CWD;
+use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::UNIX_EPOCH;
+use tokio::sync::{broadcast, watch};
+use tokio::task::spawn_blocking;
+
+const EVENTS: usize = 1024;
+
+/// Folders and programs of the runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddedOptions {
+    /// Images, sandboxes and containers; kept over a restart of the machine.
+    pub root: PathBuf,
+    /// Sockets; its path must be short.
+    pub run: PathBuf,
+    /// This program.
+    pub program: PathBuf,
+    pub cni: CniFolders,
+    /// The folder of `HOST/hosts.toml`.
+    pub registries: PathBuf,
+    pub cgroup_root: PathBuf,
+    pub limits: UnpackLimits,
+    /// The name and version in requests to registries.
+    pub agent: String,
+}
+
+pub struct State {
+    pub options: EmbeddedOptions,
+    pub world: World,
+    pub images: Arc<ImageStore>,
+    pub cgroups: Cgroups,
+    pub boot_id: String,
+    /// Whether the filesystems of containers are overlays; without, they are copies.
+    pub has_overlay: bool,
+    pub sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
+    pub containers: Mutex<BTreeMap<String, Arc<Container>>>,
+    pub events: broadcast::Sender<RuntimeEvent>,
+}
+
+pub struct Sandbox {
+    pub directory: PathBuf,
+    pub run: PathBuf,
+    pub monitor: MonitorClient,
+    pub record: Mutex<SandboxRecord>,
+}
+
+pub struct Container {
+    pub directory: PathBuf,
+    pub record: Mutex<ContainerRecord>,
+    pub ended: watch::Sender<bool>,
+}
+
+impl Container {
+    fn new(directory: PathBuf, record: ContainerRecord) -> Arc<Self> {
+        let is_ended = record.exit.is_some();
+        Arc::new(Container { directory, record: Mutex::new(record), ended: watch::Sender::new(is_ended) })
+    }
+
+    pub fn exit_file(&self) -> PathBuf {
+        self.directory.join("exit.json")
+    }
+
+    pub fn save(&self) -> Result<(), RuntimeError> {
+        let record = self.record.lock().clone();
+        write(&self.directory.join("container.json"), &record)
+            .map_err(during("write the record of a container"))
+    }
+
+    /// Takes the exit that the monitor recorded.
+    pub fn load_exit(&self) {
+        if let Some(exit) = read::<ExitRecord>(&self.exit_file()) {
+            self.record.lock().exit = Some(exit);
+            self.ended.send_replace(true);
+        }
+    }
+
+    /// Completes when the container has ended.
+    pub async fn wait(&self) {
+        // the sender is in this container
+        let _ = self.ended.subscribe().wait_for(|it| *it).await;
+    }
+}
+
+impl Sandbox {
+    pub fn save(&self) -> Result<(), RuntimeError> {
+        let record = self.record.lock().clone();
+        write(&self.directory.join("sandbox.json"), &record).map_err(during("write the record of a sandbox"))
+    }
+}
+
+pub fn not_found(what: &str, id: &str) -> RuntimeError {
+    RuntimeError::new(RuntimeCode::NotFound, format!("{what} {id:?} not found"))
+}
+
+pub fn image_error(why: &ImageError) -> RuntimeError {
+    let code = match why {
+        ImageError::NotFound(_) => RuntimeCode::NotFound,
+        ImageError::Invalid(_) => RuntimeCode::InvalidArgument,
+        ImageError::Denied(_) => RuntimeCode::PermissionDenied,
+        _ => RuntimeCode::Unknown,
+    };
+    RuntimeError::new(code, why.to_string())
+}
+
+/// Runs blocking work.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RuntimeError> + Send + 'static,
+) -> Result<T, RuntimeError> {
+    spawn_blocking(work).await.map_err(|why| failed(why.to_string()))?
+}
+
+impl State {
+    /// Opens the folders, and finds the sandboxes and containers that are there.
+    pub fn open(options: EmbeddedOptions, world: World) -> Result<Arc<Self>, RuntimeError> {
+        durable_file::directory(&options.root, 0o711).map_err(during("make the folders of the runtime"))?;
+        let has_overlay = probe_overlay(&options.root);
+        if !has_overlay {
+            tracing::warn!("overlayfs cannot be used here: every container gets a copy of its image");
+        }
+        State::open_with(options, world, has_overlay)
+    }
+
+    pub fn open_with(
+        mut options: EmbeddedOptions,
+        world: World,
+        has_overlay: bool,
+    ) -> Result<Arc<Self>, RuntimeError> {
+        for folder in [&options.root, &options.run, &options.root.join("sandboxes")] {
+            durable_file::directory(folder, 0o711).map_err(during("make the folders of the runtime"))?;
+        }
+        let images = ImageStore::open(&options.root.join("images"), options.limits)
+            .map_err(|why| image_error(&why))?;
+        options.program = read_only_program(&options).map_err(during("mount this program read-only"))?;
+        let boot_id =
+            std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+        let state = Arc::new(State {
+            cgroups: Cgroups::detect(&options.cgroup_root),
+            images: Arc::new(images),
+            options,
+            world,
+            boot_id,
+            has_overlay,
+            sandboxes: Mutex::default(),
+            containers: Mutex::default(),
+            events: broadcast::Sender::new(EVENTS),
+        });
+        state.load();
+        Ok(state)
+    }
+
+    pub fn sandbox_directory(&self, id: &str) -> PathBuf {
+        self.options.root.join("sandboxes").join(id)
+    }
+
+    /// Sockets have short paths.
+    pub fn run_directory(&self, id: &str) -> PathBuf {
+        self.options.run.join(&id[..id.len().min(16)])
+    }
+
+    fn load(self: &Arc<Self>) {
+        for directory in folders(&self.options.root.join("sandboxes")) {
+            let Some(record) = read::<SandboxRecord>(&directory.join("sandbox.json")) else {
+                // the agent ended before the sandbox was more than folders
+                let id = directory.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+                self.remove_folders(&self.run_directory(id), &directory);
+                continue;
+            };
+            for directory in folders(&directory.join("containers")) {
+                match read::<ContainerRecord>(&directory.join("container.json")) {
+                    Some(record) => self.add_container(directory, record).load_exit(),
+                    None => self.remove_unfinished(&directory, &record.config),
+                }
+            }
+            let is_current = record.boot_id == self.boot_id;
+            let sandbox = self.add_sandbox(record);
+            match is_current {
+                true => self.follow(&sandbox),
+                false => self.lose(&sandbox),
+            }
+        }
+    }
+
+    /// Removes what there is of a container whose creation was not completed.
+    fn remove_unfinished(&self, directory: &Path, sandbox: &SandboxConfig) {
+        let id = directory.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+        let removed = self.cgroups.remove(&container_cgroup(sandbox, id));
+        let removed = removed.and_then(|()| remove_tree(CWD, directory.as_os_str().as_bytes(), 0));
+        if let Err(why) = removed {
+            tracing::warn!(%why, id, "an unfinished container cannot be removed");
+        }
+    }
+
+    /// Removes the folders of a sandbox without processes; what stays is reported.
+    fn remove_folders(&self, run: &Path, directory: &Path) {
+        if let Err(why) = remove_sandbox_folders(run, directory) {
+            tracing::warn!(%why, directory = %directory.display(), "an unfinished sandbox cannot be removed");
+        }
+    }
+
+    pub fn add_sandbox(&self, record: SandboxRecord) -> Arc<Sandbox> {
+        let id = record.id.clone();
+        let run = self.run_directory(&id);
+        let monitor = MonitorClient::new(&run.join("monitor.sock"));
+        let directory = self.sandbox_directory(&id);
+        let sandbox = Arc::new(Sandbox { directory, run, monitor, record: Mutex::new(record) });
+        self.sandboxes.lock().insert(id, sandbox.clone());
+        sandbox
+    }
+
+    pub fn add_container(&self, directory: PathBuf, record: ContainerRecord) -> Arc<Container> {
+        let id = record.id.clone();
+        let container = Container::new(directory, record);
+        self.containers.lock().insert(id, container.clone());
+        container
+    }
+
+    /// Follows the ends of a sandbox's containers.
+    pub fn follow(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
+        let (state, sandbox) = (Arc::downgrade(self), sandbox.clone());
+        tokio::spawn(async move {
+            if let Ok((Reply::Done, _, mut replies)) = sandbox.monitor.open(Request::Watch, Vec::new()).await
+            {
+                if let Some(state) = Weak::upgrade(&state) {
+                    // what ended before
+                    state.containers_of(&sandbox).iter().for_each(|it| it.load_exit());
+                }
+                while let Some(Reply::Exited { container }) = replies.next().await {
+                    let Some(state) = Weak::upgrade(&state) else { return };
+                    if let Ok(container) = state.container(&container) {
+                        container.load_exit();
+                        state.announce(&container);
+                    }
+                }
+            }
+            if let Some(state) = Weak::upgrade(&state) {
+                state.lose(&sandbox);
+            }
+        });
+    }
+
+    /// The monitor of a sandbox is gone, and with it the processes.
+    fn lose(&self, sandbox: &Sandbox) {
+        // a sandbox that was stopped may be about to be removed, with its record
+        if std::mem::replace(&mut sandbox.record.lock().is_ready, false) {
+            let _ = sandbox.save();
+        }
+        for container in self.containers_of(sandbox) {
+            container.load_exit();
+            let is_lost = {
+                let mut record = container.record.lock();
+                let is_lost = record.started_at > 0 && record.exit.is_none();
+                if is_lost {
+                    record.exit = Some(ExitRecord { code: 255, finished_at: self.now(), is_oom: false });
+                    record.is_lost = true;
+                }
+                is_lost
+            };
+            if is_lost {
+                // processes of other users than root do not end with their monitor
+                let files = container.record.lock().process.cgroups.clone();
+                for pid in processes(&files).into_iter().filter_map(Pid::from_raw) {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+                let _ = container.save();
+                container.ended.send_replace(true);
+                self.announce(&container);
+            }
+        }
+    }
+
+    /// Reports a change of a container.
+    pub fn announce(&self, container: &Container) {
+        let record = container.record.lock();
+        let pod_uid = record.config.labels.get(names::node::POD_UID).cloned().unwrap_or_default();
+        let event =
+            RuntimeEvent { container_id: record.id.clone(), sandbox_id: record.sandbox_id.clone(), pod_uid };
+        // without a subscriber the event is of no use
+        let _ = self.events.send(event);
+    }
+
+    pub fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>, RuntimeError> {
+        self.sandboxes.lock().get(id).cloned().ok_or_else(|| not_found("sandbox", id))
+    }
+
+    pub fn container(&self, id: &str) -> Result<Arc<Container>, RuntimeError> {
+        self.containers.lock().get(id).cloned().ok_or_else(|| not_found("container", id))
+    }
+
+    pub fn containers_of(&self, sandbox: &Sandbox) -> Vec<Arc<Container>> {
+        let id = sandbox.record.lock().id.clone();
+        let all: Vec<_> = self.containers.lock().values().cloned().collect();
+        all.into_iter().filter(|it| it.record.lock().sandbox_id == id).collect()
+    }
+
+    /// Layers that containers use.
+    pub fn used_layers(&self) -> BTreeSet<Digest> {
+        let all: Vec<_> = self.containers.lock().values().cloned().collect();
+        all.iter().flat_map(|it| it.record.lock().layers.clone()).collect()
+    }
+
+    pub fn now(&self) -> i64 {
+        let since = self.world.now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    }
+
+    pub fn new_id(&self) -> String {
+        let mut bytes = [0; 32];
+        self.world.fill(&mut bytes);
+        bytes.iter().map(|it| format!("{it:02x}")).collect()
+    }
+}
+
+/// The control group of a container.
+pub fn container_cgroup(sandbox: &SandboxConfig, id: &str) -> String {
+    let parent = sandbox.linux.cgroup_parent.trim_end_matches('/');
+    format!("{}/{id}", if parent.is_empty() { "/pintle" } else { parent })
+}
+
+/// Removes the folders of a sandbox, and its shared memory.
+pub fn remove_sandbox_folders(run: &Path, directory: &Path) -> io::Result<()> {
+    // it may have no shared memory of its own
+    let _ = unmount(run.join("shm"), UnmountFlags::DETACH);
+    for path in [run, directory] {
+        remove_tree(CWD, path.as_os_str().as_bytes(), 0)?;
+    }
+    Ok(())
+}
+
+/// A read-only mount of this program. A process of a container that is about to be executed is this program, and could be
+/// written to by the container otherwise.
+fn read_only_program(options: &EmbeddedOptions) -> io::Result<PathBuf> {
+    let path = options.root.join("program");
+    std::fs::OpenOptions::new().append(true).create(true).open(&path).or_else(|why| match path.exists() {
+        true => std::fs::File::open(&path),
+        false => Err(why),
+    })?;
+    // that of an agent before; its monitors go on with theirs
+    let _ = unmount(&path, UnmountFlags::DETACH);
+    mount_bind(&options.program, &path)?;
+    mount_remount(&path, MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID, c"")?;
+    Ok(path)
+}

@@ -1,0 +1,633 @@
+//! Tests of containers with the kernel. They need root and `/bin/busybox`, and are left out with a line if there is none.
+//!
+//! The program of these tests is also the monitor of their pods and the first process of their containers. Control groups
+//! and folders are the tests' own; networks are those of the pods.
+
+use env::World;
+use runtime::containers::cni::CniFolders;
+use runtime::containers::{EmbeddedOptions, EmbeddedRuntime, INIT_COMMAND, MONITOR_COMMAND, init, monitor};
+use runtime::images::{Digest, UnpackLimits, import};
+use runtime::*;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const IMAGE: &str = "registry.test/busybox:1";
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// The real clock; ids are random enough for one run.
+struct TestWorld {
+    clock: env::TokioClock,
+}
+
+impl env::Env for TestWorld {
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.clock.elapsed()
+    }
+
+    fn sleep_until(&self, at: Duration) -> env::Sleep {
+        self.clock.sleep_until(at)
+    }
+
+    fn fill(&self, buffer: &mut [u8]) {
+        use std::io::Read;
+        fs::File::open("/dev/urandom").unwrap().read_exact(buffer).unwrap();
+    }
+}
+
+fn world() -> World {
+    Arc::new(TestWorld { clock: env::TokioClock::start() })
+}
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        Some(INIT_COMMAND) => return init::run().into(),
+        Some(MONITOR_COMMAND) => return monitor::run(&world()).into(),
+        _ => {}
+    }
+    if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
+        println!("SKIPPED: tests of containers need root and /bin/busybox");
+        return ExitCode::SUCCESS;
+    }
+    let filter = std::env::args().skip(1).find(|it| !it.starts_with('-'));
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (mut passed, mut failures) = (0, Vec::new());
+    let tests = tests();
+    for (name, test) in tests {
+        if filter.as_ref().is_some_and(|it| !name.contains(it.as_str())) {
+            continue;
+        }
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            threads.block_on(async {
+                let limit = Duration::from_secs(60);
+                env::io::timeout(limit, test())
+                    .await
+                    .map_err(|_| ())
+                    .expect("the test takes no longer than a minute");
+            });
+        }));
+        println!("test {name} ... {}", if outcome.is_ok() { "ok" } else { "FAILED" });
+        match outcome {
+            Ok(()) => passed += 1,
+            Err(_) => failures.push(name),
+        }
+    }
+    println!("{passed} passed, {} failed", failures.len());
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+type Test = fn() -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+macro_rules! list {
+    ($($name:ident),* $(,)?) => {
+        fn tests() -> Vec<(&'static str, Test)> {
+            vec![$((stringify!($name), || Box::pin($name()))),*]
+        }
+    };
+}
+
+list![
+    output_and_exit_code_are_recorded,
+    a_container_sees_its_own_processes_and_network,
+    no_descriptor_is_leaked,
+    users_and_capabilities_are_those_of_the_configuration,
+    the_default_seccomp_profile_is_in_force,
+    mounts_are_where_they_belong,
+    commands_are_executed,
+    a_command_that_takes_too_long_is_killed,
+    a_container_is_stopped_with_its_signal,
+    a_program_that_is_missing_is_an_error_of_the_start,
+    containers_outlive_the_agent,
+    attached_clients_get_the_output,
+    terminals_work,
+    containers_of_a_pod_share_processes,
+    too_much_memory_ends_a_container,
+    the_program_cannot_be_written_by_a_container,
+    copied_filesystems_work,
+];
+
+struct Machine {
+    folder: tempfile::TempDir,
+    runtime: EmbeddedRuntime,
+    options: EmbeddedOptions,
+    cgroup: String,
+}
+
+impl Machine {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let plugins = root.join("plugins");
+        fs::create_dir_all(&plugins).unwrap();
+        let plugin = "#!/bin/sh\ncat > /dev/null\necho '{\"ips\": [{\"address\": \"10.9.8.7/24\"}]}'\n";
+        fs::write(plugins.join("fake"), plugin).unwrap();
+        fs::set_permissions(plugins.join("fake"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(root.join("net.d")).unwrap();
+        let list = r#"{"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "fake"}]}"#;
+        fs::write(root.join("net.d/10-test.conflist"), list).unwrap();
+        let options = EmbeddedOptions {
+            root: root.join("lib"),
+            run: root.join("run"),
+            program: std::env::current_exe().unwrap(),
+            cni: CniFolders { configurations: root.join("net.d"), plugins: vec![plugins] },
+            registries: root.join("registries"),
+            cgroup_root: CGROUPS.into(),
+            limits: UnpackLimits::default(),
+            agent: "test".to_owned(),
+        };
+        let runtime = EmbeddedRuntime::open(options.clone(), world()).unwrap();
+        let archive = root.join("image.tar");
+        make_image(&root.join("image"), &archive);
+        assert_eq!(import(runtime.image_store(), &archive, None).unwrap(), [IMAGE]);
+        let cgroup = format!("/pintle-test-{}", &runtime_id(root));
+        Machine { folder, runtime, options, cgroup }
+    }
+
+    fn sandbox_config(&self) -> SandboxConfig {
+        let log_directory = self.folder.path().join("logs");
+        fs::create_dir_all(&log_directory).unwrap();
+        let namespaces = NamespaceOptions { pid: NamespaceMode::Container, ..NamespaceOptions::default() };
+        SandboxConfig {
+            name: "pod".into(),
+            uid: "u1".into(),
+            namespace: "ns".into(),
+            hostname: "pod-host".into(),
+            log_directory: log_directory.display().to_string(),
+            linux: SandboxLinux {
+                cgroup_parent: self.cgroup.clone(),
+                security: LinuxSecurity { namespaces, ..LinuxSecurity::default() },
+                ..SandboxLinux::default()
+            },
+            ..SandboxConfig::default()
+        }
+    }
+
+    async fn run(&self, sandbox: &str, config: &ContainerConfig) -> String {
+        let id = self.runtime.create_container(sandbox, config, &self.sandbox_config()).await.unwrap();
+        self.runtime.start_container(&id).await.unwrap();
+        id
+    }
+
+    async fn wait(&self, id: &str) -> ContainerStatus {
+        wait(&self.runtime, id).await
+    }
+
+    fn log(&self, name: &str) -> Vec<(String, String)> {
+        let text = fs::read_to_string(self.folder.path().join("logs").join(name)).unwrap();
+        let line = |line: &str| {
+            let mut parts = line.splitn(4, ' ').skip(1);
+            let stream = parts.next().unwrap().to_owned();
+            (stream, parts.nth(1).unwrap_or_default().to_owned())
+        };
+        text.lines().map(line).collect()
+    }
+
+    /// The output of a shell command in a new container of a new sandbox.
+    async fn output(&self, script: &str, change: impl FnOnce(&mut ContainerConfig)) -> (i32, String) {
+        let sandbox = self.runtime.run_sandbox(&self.sandbox_config(), "").await.unwrap();
+        let mut config = container(script);
+        change(&mut config);
+        let id = self.run(&sandbox, &config).await;
+        let status = self.wait(&id).await;
+        let lines: Vec<_> = self.log("0.log").into_iter().map(|it| it.1).collect();
+        fs::remove_file(self.folder.path().join("logs/0.log")).unwrap();
+        self.runtime.remove_sandbox(&sandbox).await.unwrap();
+        (status.exit_code, lines.join("\n"))
+    }
+
+    /// Removes everything, and looks for what is left.
+    async fn finish(self) {
+        for sandbox in self.runtime.sandboxes(None).await.unwrap() {
+            self.runtime.stop_sandbox(&sandbox.id).await.unwrap();
+            self.runtime.remove_sandbox(&sandbox.id).await.unwrap();
+        }
+        let left: Vec<_> = fs::read_dir(self.options.root.join("sandboxes")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let own = self.folder.path().display().to_string();
+        let left: Vec<_> =
+            mounts.lines().filter(|it| it.contains(&own) && !it.contains("/program")).collect();
+        assert!(left.is_empty(), "{left:?}");
+        for controller in fs::read_dir(CGROUPS).unwrap().flatten() {
+            let group = controller.path().join(self.cgroup.trim_start_matches('/'));
+            if group.exists() {
+                // the group of the pod is the agent's; it must be empty
+                fs::remove_dir(&group).unwrap();
+            }
+        }
+        let program = self.options.root.join("program");
+        let _ = rustix::mount::unmount(&program, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+fn runtime_id(root: &Path) -> String {
+    Digest::of(root.display().to_string().as_bytes()).hex()[..12].to_owned()
+}
+
+async fn wait(runtime: &EmbeddedRuntime, id: &str) -> ContainerStatus {
+    loop {
+        let status = runtime.container_status(id).await.unwrap();
+        if status.state == ContainerState::Exited {
+            return status;
+        }
+        env::io::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// An archive as of `docker save`, made with tar.
+fn make_image(folder: &Path, archive: &Path) {
+    let files = folder.join("files");
+    for name in ["bin", "etc", "tmp"] {
+        fs::create_dir_all(files.join(name)).unwrap();
+    }
+    fs::copy("/bin/busybox", files.join("bin/busybox")).unwrap();
+    for name in [
+        "sh", "cat", "id", "ls", "sleep", "hostname", "ps", "touch", "unshare", "readlink", "tail", "echo",
+        "stty", "grep", "head", "mkdir", "ip", "mount", "tty",
+    ] {
+        std::os::unix::fs::symlink("busybox", files.join("bin").join(name)).unwrap();
+    }
+    fs::write(
+        files.join("etc/passwd"),
+        "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/home/app:/bin/sh\n",
+    )
+    .unwrap();
+    fs::write(files.join("etc/group"), "root:x:0:\napp:x:1000:\nteam:x:50:app\n").unwrap();
+    let tar = |output: &Path, folder: &Path, names: &[&str]| {
+        let status =
+            Command::new("tar").arg("-cf").arg(output).arg("-C").arg(folder).args(names).status().unwrap();
+        assert!(status.success());
+    };
+    tar(&folder.join("layer.tar"), &files, &["."]);
+    let diff_id = Digest::of(&fs::read(folder.join("layer.tar")).unwrap());
+    let config = format!(
+        r#"{{"config": {{"Cmd": ["/bin/sh"], "Env": ["FROM_IMAGE=yes"]}}, "rootfs": {{"type": "layers", "diff_ids": ["{diff_id}"]}}}}"#
+    );
+    fs::write(folder.join("config.json"), config).unwrap();
+    let manifest =
+        format!(r#"[{{"Config": "config.json", "RepoTags": ["{IMAGE}"], "Layers": ["layer.tar"]}}]"#);
+    fs::write(folder.join("manifest.json"), manifest).unwrap();
+    tar(archive, folder, &["layer.tar", "config.json", "manifest.json"]);
+}
+
+fn words(text: &[&str]) -> Vec<String> {
+    text.iter().map(|it| (*it).to_owned()).collect()
+}
+
+fn container(script: &str) -> ContainerConfig {
+    let namespaces = NamespaceOptions { pid: NamespaceMode::Container, ..NamespaceOptions::default() };
+    ContainerConfig {
+        name: "c".into(),
+        image: IMAGE.into(),
+        command: words(&["/bin/sh", "-c", script]),
+        log_path: "0.log".into(),
+        linux: ContainerLinux {
+            security: LinuxSecurity { namespaces, ..LinuxSecurity::default() },
+            ..ContainerLinux::default()
+        },
+        ..ContainerConfig::default()
+    }
+}
+
+async fn output_and_exit_code_are_recorded() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let status = machine.runtime.sandbox_status(&sandbox).await.unwrap();
+    assert_eq!((status.ips, status.info.is_ready), (vec!["10.9.8.7".to_owned()], true));
+    let mut events = machine.runtime.events().await.unwrap();
+    let mut config = container("echo out $A $FROM_IMAGE; echo err >&2; printf end; exit 3");
+    config.envs = vec![("A".into(), "b".into())];
+    let id = machine.run(&sandbox, &config).await;
+    let status = machine.wait(&id).await;
+    assert_eq!((status.exit_code, &*status.reason), (3, "Error"));
+    assert!(status.created_at <= status.started_at && status.started_at <= status.finished_at);
+    let mut log = machine.log("0.log");
+    log.sort();
+    let entry = |stream: &str, line: &str| (stream.to_owned(), line.to_owned());
+    assert_eq!(log, [entry("stderr", "err"), entry("stdout", "end"), entry("stdout", "out b yes")]);
+    assert_eq!(events.recv().await.unwrap().container_id, id);
+    let listed = machine.runtime.containers(None).await.unwrap();
+    assert_eq!((listed.len(), listed[0].state), (1, ContainerState::Exited));
+    machine.finish().await;
+}
+
+async fn a_container_sees_its_own_processes_and_network() {
+    let machine = Machine::new().await;
+    let script = "echo $$; hostname; ls /sys/class/net; ps | grep -c busybox; cat /etc/hostname; echo x > /etc/new; echo $HOME";
+    let (code, output) = machine.output(script, |_| {}).await;
+    let lines: Vec<_> = output.lines().collect();
+    assert_eq!(code, 0, "{output}");
+    assert_eq!((lines[0], lines[1], lines[2]), ("1", "pod-host", "lo"), "{output}");
+    assert!(lines.contains(&"/root"), "{output}");
+    let (_, output) =
+        machine.output("ip addr show lo | grep -c 127.0.0.1; ls -a /.. | head -3", |_| {}).await;
+    assert!(output.starts_with('1'), "{output}");
+    machine.finish().await;
+}
+
+async fn no_descriptor_is_leaked() {
+    // one that the agent would have had from its parent: it is not closed by exec
+    let (flags, mode) = (rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
+    let _inherited = rustix::fs::open("/dev/null", flags, mode).unwrap();
+    let machine = Machine::new().await;
+    // the shell opens the folder as one more
+    let (_, output) = machine.output("exec ls /proc/self/fd", |_| {}).await;
+    assert_eq!(output, "0\n1\n2\n3");
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let id = machine.run(&sandbox, &container("exec sleep 1000")).await;
+    let found =
+        machine.runtime.exec_sync(&id, &words(&["ls", "/proc/self/fd"]), Duration::ZERO).await.unwrap();
+    assert_eq!(String::from_utf8(found.stdout).unwrap(), "0\n1\n2\n3\n");
+    let found = machine.runtime.exec_sync(&id, &words(&["ls", "/proc/1/fd"]), Duration::ZERO).await.unwrap();
+    assert_eq!(String::from_utf8(found.stdout).unwrap(), "0\n1\n2\n");
+    machine.finish().await;
+}
+
+async fn users_and_capabilities_are_those_of_the_configuration() {
+    let machine = Machine::new().await;
+    let script = "id; grep -E 'Cap(Eff|Bnd)|NoNewPrivs' /proc/self/status; touch /tmp/x || echo denied";
+    let (_, output) = machine
+        .output(script, |config| {
+            config.linux.security.run_as_username = "app".into();
+            config.linux.security.supplemental_groups = vec![77];
+            config.linux.security.no_new_privs = true;
+        })
+        .await;
+    assert!(output.contains("uid=1000(app) gid=1000(app) groups=50(team),77,1000(app)"), "{output}");
+    assert!(
+        output.contains("CapEff:\t0000000000000000") && output.contains("CapBnd:\t00000000a80425fb"),
+        "{output}"
+    );
+    assert!(output.contains("NoNewPrivs:\t1") && output.contains("denied"), "{output}");
+    let (_, output) =
+        machine.output(script, |config| config.linux.security.capabilities.drop = words(&["ALL"])).await;
+    assert!(output.contains("uid=0(root)") && output.contains("CapEff:\t0000000000000000"), "{output}");
+    machine.finish().await;
+}
+
+async fn the_default_seccomp_profile_is_in_force() {
+    let machine = Machine::new().await;
+    let script =
+        "grep Seccomp: /proc/self/status; unshare -U sh -c 'echo allowed' 2>/dev/null || echo refused";
+    let (_, output) = machine.output(script, |_| {}).await;
+    assert_eq!(output, "Seccomp:\t0\nallowed");
+    let (_, output) = machine
+        .output(script, |config| config.linux.security.seccomp = Some(SecurityProfile::RuntimeDefault))
+        .await;
+    assert_eq!(output, "Seccomp:\t2\nrefused");
+    machine.finish().await;
+}
+
+async fn mounts_are_where_they_belong() {
+    let machine = Machine::new().await;
+    let volume = machine.folder.path().join("volume");
+    fs::create_dir(&volume).unwrap();
+    fs::write(volume.join("file"), "from the volume").unwrap();
+    let mount = |target: &str, source: PathBuf, is_readonly: bool| Mount {
+        container_path: target.into(),
+        host_path: source.display().to_string(),
+        is_readonly,
+        ..Mount::default()
+    };
+    let script = "cat /data/deep/file /one; echo; echo x > /data/deep/new && echo written; echo x > /ro/new || echo read-only; \
+        echo x > /new || echo root read-only; cat /proc/kcore | head -c1; ls /proc/acpi; echo x > /proc/sys/kernel/hostname || echo sys; \
+        ls /dev; echo shm > /dev/shm/x; cat /etc/resolv.conf";
+    let (_, output) = machine
+        .output(script, |config| {
+            config.mounts = vec![
+                mount("/ro", volume.clone(), true),
+                mount("/data/deep", volume.clone(), false),
+                mount("/one", volume.join("file"), false),
+            ];
+            let security = &mut config.linux.security;
+            security.readonly_rootfs = true;
+            security.masked_paths = words(&["/proc/kcore", "/proc/acpi", "/proc/missing"]);
+            security.readonly_paths = words(&["/proc/sys", "/proc/missing"]);
+        })
+        .await;
+    assert!(output.contains("from the volumefrom the volume"), "{output}");
+    for line in ["written", "read-only", "root read-only", "sys", "null", "shm"] {
+        assert!(output.lines().any(|it| it.trim() == line), "{line}: {output}");
+    }
+    assert!(volume.join("new").exists());
+    machine.finish().await;
+}
+
+async fn commands_are_executed() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let id = machine.run(&sandbox, &container("exec sleep 1000")).await;
+    let run = |command: &'static [&'static str]| {
+        let (runtime, id) = (&machine.runtime, id.clone());
+        async move { runtime.exec_sync(&id, &words(command), Duration::ZERO).await }
+    };
+    let output = run(&["sh", "-c", "echo out; echo err >&2; hostname; exit 5"]).await.unwrap();
+    assert_eq!(
+        (&*output.stdout, &*output.stderr, output.exit_code),
+        (&b"out\npod-host\n"[..], &b"err\n"[..], 5)
+    );
+    let missing = run(&["nothing"]).await.unwrap_err();
+    assert!(missing.message.contains("exec: \"nothing\": executable file not found in $PATH"), "{missing}");
+    let options = StreamOptions { stdin: true, stdout: true, stderr: true, tty: false };
+    let mut streams = machine.runtime.exec(&id, &words(&["cat"]), options).await.unwrap();
+    let mut stdin = streams.stdin.take().unwrap();
+    stdin.write_all(b"to cat").await.unwrap();
+    stdin.shutdown().await.unwrap();
+    let mut text = String::new();
+    streams.stdout.take().unwrap().read_to_string(&mut text).await.unwrap();
+    assert_eq!((text.as_str(), streams.exit.await.unwrap()), ("to cat", 0));
+    let stats = machine.runtime.container_stats().await.unwrap();
+    assert!(stats[0].memory.as_ref().unwrap().usage_bytes.unwrap() > 0);
+    assert!(stats[0].cpu.as_ref().unwrap().usage_core_nano_seconds.unwrap() > 0);
+    machine.finish().await;
+}
+
+async fn a_command_that_takes_too_long_is_killed() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let id = machine.run(&sandbox, &container("exec sleep 1000")).await;
+    let command = words(&["sleep", "777"]);
+    let late = machine.runtime.exec_sync(&id, &command, Duration::from_millis(300)).await.unwrap_err();
+    assert_eq!(late.code, RuntimeCode::DeadlineExceeded);
+    loop {
+        let list = machine.runtime.exec_sync(&id, &words(&["ps"]), Duration::ZERO).await.unwrap();
+        if !String::from_utf8_lossy(&list.stdout).contains("777") {
+            break;
+        }
+    }
+    machine.finish().await;
+}
+
+async fn a_container_is_stopped_with_its_signal() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let polite = container("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done");
+    let id = machine.run(&sandbox, &polite).await;
+    while !fs::read_to_string(machine.folder.path().join("logs/0.log")).unwrap().contains("up") {
+        env::io::sleep(Duration::from_millis(5)).await;
+    }
+    machine.runtime.stop_container(&id, Duration::from_secs(30)).await.unwrap();
+    assert_eq!(machine.runtime.container_status(&id).await.unwrap().exit_code, 7);
+    let deaf = ContainerConfig { log_path: "1.log".into(), ..container("trap '' TERM; sleep 1000") };
+    let id = machine.run(&sandbox, &deaf).await;
+    machine.runtime.stop_container(&id, Duration::from_millis(200)).await.unwrap();
+    assert_eq!(machine.runtime.container_status(&id).await.unwrap().exit_code, 137);
+    machine.runtime.stop_container("missing", Duration::ZERO).await.unwrap();
+    machine.finish().await;
+}
+
+async fn a_program_that_is_missing_is_an_error_of_the_start() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let config = ContainerConfig { command: words(&["/no/such"]), ..container("") };
+    let id = machine.runtime.create_container(&sandbox, &config, &machine.sandbox_config()).await.unwrap();
+    let refused = machine.runtime.start_container(&id).await.unwrap_err();
+    assert!(refused.message.contains("stat /no/such: no such file or directory"), "{refused}");
+    let status = machine.runtime.container_status(&id).await.unwrap();
+    assert_eq!((status.exit_code, &*status.reason), (128, "StartError"));
+    let missing = ContainerConfig { image: "registry.test/other:1".into(), ..container("") };
+    let refused = machine.runtime.create_container(&sandbox, &missing, &machine.sandbox_config()).await;
+    assert_eq!(refused.unwrap_err().code, RuntimeCode::NotFound);
+    machine.finish().await;
+}
+
+async fn containers_outlive_the_agent() {
+    let mut machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let script = "echo before; while [ ! -e /tmp/go ]; do sleep 0.02; done; echo after; exit 9";
+    let id = machine.run(&sandbox, &container(script)).await;
+    machine.runtime = EmbeddedRuntime::open(machine.options.clone(), world()).unwrap();
+    let status = machine.runtime.container_status(&id).await.unwrap();
+    assert_eq!(status.state, ContainerState::Running);
+    machine.runtime.exec_sync(&id, &words(&["touch", "/tmp/go"]), Duration::ZERO).await.unwrap();
+    // it ends while no agent runs
+    let exit =
+        machine.options.root.join("sandboxes").join(&sandbox).join("containers").join(&id).join("exit.json");
+    while !exit.exists() {
+        env::io::sleep(Duration::from_millis(5)).await;
+    }
+    machine.runtime = EmbeddedRuntime::open(machine.options.clone(), world()).unwrap();
+    assert_eq!(machine.wait(&id).await.exit_code, 9);
+    let lines: Vec<_> = machine.log("0.log").into_iter().map(|it| it.1).collect();
+    assert_eq!(lines, ["before", "after"]);
+    machine.finish().await;
+}
+
+async fn attached_clients_get_the_output() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let config =
+        ContainerConfig { stdin: true, stdin_once: true, ..container("read line; echo got $line; exec cat") };
+    let id = machine.run(&sandbox, &config).await;
+    let options = StreamOptions { stdin: true, stdout: true, stderr: true, tty: false };
+    let mut streams = machine.runtime.attach(&id, options).await.unwrap();
+    let mut stdin = streams.stdin.take().unwrap();
+    stdin.write_all(b"hello\n").await.unwrap();
+    let mut buffer = [0; 10];
+    let mut stdout = streams.stdout.take().unwrap();
+    stdout.read_exact(&mut buffer).await.unwrap();
+    assert_eq!(&buffer, b"got hello\n");
+    machine.runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+    assert_eq!(streams.exit.await.unwrap(), 0);
+    assert_eq!(machine.log("0.log")[0].1, "got hello");
+    machine.finish().await;
+}
+
+async fn terminals_work() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let config = ContainerConfig { tty: true, ..container("tty; exec sleep 1000") };
+    let id = machine.run(&sandbox, &config).await;
+    let options = StreamOptions { stdin: true, stdout: true, stderr: false, tty: true };
+    let mut streams = machine.runtime.exec(&id, &words(&["sh"]), options).await.unwrap();
+    let size = TerminalSize { width: 91, height: 33 };
+    streams.resize.as_ref().unwrap().send(size).await.unwrap();
+    let mut stdin = streams.stdin.take().unwrap();
+    stdin
+        .write_all(b"while [ \"$(stty size)\" != '33 91' ]; do :; done; echo done-$((1+1)); exit 4\n")
+        .await
+        .unwrap();
+    let mut text = Vec::new();
+    streams.stdout.take().unwrap().read_to_end(&mut text).await.unwrap();
+    assert!(String::from_utf8_lossy(&text).contains("done-2"), "{}", String::from_utf8_lossy(&text));
+    assert_eq!(streams.exit.await.unwrap(), 4);
+    assert!(machine.log("0.log")[0].1.starts_with("/dev/pts/0"));
+    machine.finish().await;
+}
+
+async fn containers_of_a_pod_share_processes() {
+    let machine = Machine::new().await;
+    let mut sandbox_config = machine.sandbox_config();
+    sandbox_config.linux.security.namespaces.pid = NamespaceMode::Pod;
+    let sandbox = machine.runtime.run_sandbox(&sandbox_config, "").await.unwrap();
+    let shared = |script: &str, log: &str| {
+        let mut config = ContainerConfig { log_path: log.into(), ..container(script) };
+        config.linux.security.namespaces.pid = NamespaceMode::Pod;
+        config
+    };
+    let one = machine.run(&sandbox, &shared("exec sleep 4321", "0.log")).await;
+    let two = machine.run(&sandbox, &shared("sleep 1234 & exec sleep 5678", "1.log")).await;
+    let list = machine.runtime.exec_sync(&two, &words(&["ps"]), Duration::ZERO).await.unwrap();
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    assert!(list.contains("sleep 4321") && list.contains("sleep 5678"), "{list}");
+    machine.runtime.stop_container(&two, Duration::ZERO).await.unwrap();
+    let list = machine.runtime.exec_sync(&one, &words(&["ps"]), Duration::ZERO).await.unwrap();
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    assert!(list.contains("sleep 4321") && !list.contains("sleep 1234"), "{list}");
+    machine.finish().await;
+}
+
+async fn too_much_memory_ends_a_container() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let mut config = container("exec tail /dev/zero");
+    config.linux.resources.memory_limit = 16 << 20;
+    config.linux.resources.memory_swap_limit = 16 << 20;
+    let id = machine.run(&sandbox, &config).await;
+    let status = machine.wait(&id).await;
+    assert_eq!((status.exit_code, &*status.reason), (137, "OOMKilled"));
+    machine.finish().await;
+}
+
+async fn the_program_cannot_be_written_by_a_container() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let before = Digest::of(&fs::read(std::env::current_exe().unwrap()).unwrap());
+    // a script whose interpreter is the program that enters the container
+    let script = "echo '#!/proc/self/exe' > /bin/trap; busybox chmod +x /bin/trap; exec sleep 1000";
+    let id = machine.run(&sandbox, &container(script)).await;
+    while machine
+        .runtime
+        .exec_sync(&id, &words(&["ls", "/bin/trap"]), Duration::ZERO)
+        .await
+        .unwrap()
+        .exit_code
+        != 0
+    {}
+    let watcher = "while :; do for p in /proc/[0-9]*; do case $(readlink $p/exe) in */program|*/containers-*) \
+        echo x >> $p/exe && echo written;; esac; done; done";
+    let options = StreamOptions::default();
+    let _watcher = machine.runtime.exec(&id, &words(&["sh", "-c", watcher]), options).await.unwrap();
+    for _ in 0..10 {
+        let _ = machine.runtime.exec_sync(&id, &words(&["/bin/trap"]), Duration::from_secs(5)).await;
+    }
+    assert_eq!(Digest::of(&fs::read(std::env::current_exe().unwrap()).unwrap()), before);
+    machine.finish().await;
+}
+
+async fn copied_filesystems_work() {
+    let mut machine = Machine::new().await;
+    machine.runtime = EmbeddedRuntime::open_without_overlay(machine.options.clone(), world()).unwrap();
+    let (code, output) =
+        machine.output("echo x > /new; cat /new /etc/passwd; grep ' / ' /proc/mounts", |_| {}).await;
+    assert!(code == 0 && output.contains("app:x:1000") && !output.contains("overlay"), "{output}");
+    machine.finish().await;
+}
