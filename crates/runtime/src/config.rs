@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// What a sandbox is made from. Labels and annotations bring pods back after a restart of the agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SandboxConfig {
     pub name: String,
     pub uid: String,
@@ -22,6 +23,7 @@ pub struct SandboxConfig {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SandboxLinux {
     pub cgroup_parent: String,
     pub sysctls: BTreeMap<String, String>,
@@ -33,6 +35,7 @@ pub struct SandboxLinux {
 
 /// What a container is made from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ContainerConfig {
     pub name: String,
     /// Counts the restarts.
@@ -57,12 +60,14 @@ pub struct ContainerConfig {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ContainerLinux {
     pub resources: LinuxResources,
     pub security: LinuxSecurity,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DnsConfig {
     pub servers: Vec<String>,
     pub searches: Vec<String>,
@@ -70,6 +75,7 @@ pub struct DnsConfig {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PortMapping {
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
@@ -87,6 +93,7 @@ pub enum Propagation {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Mount {
     pub container_path: String,
     pub host_path: String,
@@ -96,6 +103,7 @@ pub struct Mount {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Device {
     pub container_path: String,
     pub host_path: String,
@@ -105,6 +113,7 @@ pub struct Device {
 
 /// Limits; zero and empty leave a value as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LinuxResources {
     pub cpu_period: i64,
     pub cpu_quota: i64,
@@ -122,6 +131,7 @@ pub struct LinuxResources {
 
 /// The security context of a sandbox or a container; a sandbox has no capabilities.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LinuxSecurity {
     pub namespaces: NamespaceOptions,
     pub is_privileged: bool,
@@ -140,12 +150,14 @@ pub struct LinuxSecurity {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Capabilities {
     pub add: Vec<String>,
     pub drop: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SeLinuxOptions {
     pub user: String,
     pub role: String,
@@ -172,6 +184,7 @@ pub enum NamespaceMode {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct NamespaceOptions {
     pub network: NamespaceMode,
     pub pid: NamespaceMode,
@@ -181,6 +194,7 @@ pub struct NamespaceOptions {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct UserNamespace {
     pub mode: NamespaceMode,
     pub uids: Vec<IdMapping>,
@@ -188,6 +202,7 @@ pub struct UserNamespace {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct IdMapping {
     pub host_id: u32,
     pub container_id: u32,

@@ -18,6 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const IMAGE: &str = "registry.test/busybox:1";
 const CGROUPS: &str = "/sys/fs/cgroup";
+/// The name by which this program is an agent that runs pods until it is killed; the folder and the group come after it.
+const AGENT_COMMAND: &str = "agent";
 
 /// The real clock; ids are random enough for one run.
 struct TestWorld {
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some(INIT_COMMAND) => return init::run().into(),
         Some(MONITOR_COMMAND) => return monitor::run(&world()).into(),
+        Some(AGENT_COMMAND) => return run_agent(),
         _ => {}
     }
     if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
@@ -112,6 +115,8 @@ list![
     too_much_memory_ends_a_container,
     the_program_cannot_be_written_by_a_container,
     copied_filesystems_work,
+    a_killed_agent_leaves_nothing_behind,
+    containers_end_with_a_killed_monitor,
 ];
 
 struct Machine {
@@ -133,16 +138,7 @@ impl Machine {
         fs::create_dir(root.join("net.d")).unwrap();
         let list = r#"{"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "fake"}]}"#;
         fs::write(root.join("net.d/10-test.conflist"), list).unwrap();
-        let options = EmbeddedOptions {
-            root: root.join("lib"),
-            run: root.join("run"),
-            program: std::env::current_exe().unwrap(),
-            cni: CniFolders { configurations: root.join("net.d"), plugins: vec![plugins] },
-            registries: root.join("registries"),
-            cgroup_root: CGROUPS.into(),
-            limits: UnpackLimits::default(),
-            agent: "test".to_owned(),
-        };
+        let options = options(root);
         let runtime = EmbeddedRuntime::open(options.clone(), world()).unwrap();
         let archive = root.join("image.tar");
         make_image(&root.join("image"), &archive);
@@ -152,22 +148,7 @@ impl Machine {
     }
 
     fn sandbox_config(&self) -> SandboxConfig {
-        let log_directory = self.folder.path().join("logs");
-        fs::create_dir_all(&log_directory).unwrap();
-        let namespaces = NamespaceOptions { pid: NamespaceMode::Container, ..NamespaceOptions::default() };
-        SandboxConfig {
-            name: "pod".into(),
-            uid: "u1".into(),
-            namespace: "ns".into(),
-            hostname: "pod-host".into(),
-            log_directory: log_directory.display().to_string(),
-            linux: SandboxLinux {
-                cgroup_parent: self.cgroup.clone(),
-                security: LinuxSecurity { namespaces, ..LinuxSecurity::default() },
-                ..SandboxLinux::default()
-            },
-            ..SandboxConfig::default()
-        }
+        sandbox_config(self.folder.path(), &self.cgroup)
     }
 
     async fn run(&self, sandbox: &str, config: &ContainerConfig) -> String {
@@ -225,6 +206,38 @@ impl Machine {
         }
         let program = self.options.root.join("program");
         let _ = rustix::mount::unmount(&program, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+fn options(root: &Path) -> EmbeddedOptions {
+    EmbeddedOptions {
+        root: root.join("lib"),
+        run: root.join("run"),
+        program: std::env::current_exe().unwrap(),
+        cni: CniFolders { configurations: root.join("net.d"), plugins: vec![root.join("plugins")] },
+        registries: root.join("registries"),
+        cgroup_root: CGROUPS.into(),
+        limits: UnpackLimits::default(),
+        agent: "test".to_owned(),
+    }
+}
+
+fn sandbox_config(root: &Path, cgroup: &str) -> SandboxConfig {
+    let log_directory = root.join("logs");
+    fs::create_dir_all(&log_directory).unwrap();
+    let namespaces = NamespaceOptions { pid: NamespaceMode::Container, ..NamespaceOptions::default() };
+    SandboxConfig {
+        name: "pod".into(),
+        uid: "u1".into(),
+        namespace: "ns".into(),
+        hostname: "pod-host".into(),
+        log_directory: log_directory.display().to_string(),
+        linux: SandboxLinux {
+            cgroup_parent: cgroup.to_owned(),
+            security: LinuxSecurity { namespaces, ..LinuxSecurity::default() },
+            ..SandboxLinux::default()
+        },
+        ..SandboxConfig::default()
     }
 }
 
@@ -629,5 +642,88 @@ async fn copied_filesystems_work() {
     let (code, output) =
         machine.output("echo x > /new; cat /new /etc/passwd; grep ' / ' /proc/mounts", |_| {}).await;
     assert!(code == 0 && output.contains("app:x:1000") && !output.contains("overlay"), "{output}");
+    machine.finish().await;
+}
+
+/// An agent that makes, starts, stops and removes pods again and again. It says when it begins.
+fn run_agent() -> ExitCode {
+    let mut arguments = std::env::args().skip(2);
+    let root = PathBuf::from(arguments.next().unwrap());
+    let cgroup = arguments.next().unwrap();
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    threads.block_on(async {
+        let runtime = EmbeddedRuntime::open(options(&root), world()).unwrap();
+        let config = sandbox_config(&root, &cgroup);
+        println!("begins");
+        loop {
+            let sandbox = runtime.run_sandbox(&config, "").await.unwrap();
+            let id =
+                runtime.create_container(&sandbox, &container("exec sleep 1000"), &config).await.unwrap();
+            runtime.start_container(&id).await.unwrap();
+            runtime.exec_sync(&id, &words(&["id"]), Duration::ZERO).await.unwrap();
+            runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+            runtime.remove_container(&id).await.unwrap();
+            runtime.stop_sandbox(&sandbox).await.unwrap();
+            runtime.remove_sandbox(&sandbox).await.unwrap();
+        }
+    })
+}
+
+/// Processes that run the program of a machine's monitors.
+fn processes_of(machine: &Machine) -> Vec<PathBuf> {
+    let own = machine.folder.path().display().to_string();
+    let entries = fs::read_dir("/proc").unwrap().flatten().map(|it| it.path());
+    entries
+        .filter(|it| fs::read_link(it.join("exe")).is_ok_and(|exe| exe.display().to_string().contains(&own)))
+        .collect()
+}
+
+async fn a_killed_agent_leaves_nothing_behind() {
+    let mut machine = Machine::new().await;
+    for moment in 0..30u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([AGENT_COMMAND, &machine.folder.path().display().to_string(), &machine.cgroup])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        // a moment of its work: a whole round takes about 100 ms
+        env::io::sleep(Duration::from_millis(moment * 5)).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        machine.runtime = EmbeddedRuntime::open(machine.options.clone(), world()).unwrap();
+        for sandbox in machine.runtime.sandboxes(None).await.unwrap() {
+            machine.runtime.stop_sandbox(&sandbox.id).await.unwrap();
+            machine.runtime.remove_sandbox(&sandbox.id).await.unwrap();
+        }
+        let left: Vec<_> = fs::read_dir(&machine.options.run).unwrap().collect();
+        assert!(left.is_empty(), "killed after {} ms: {left:?}", moment * 5);
+        while !processes_of(&machine).is_empty() {
+            env::io::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    machine.finish().await;
+}
+
+async fn containers_end_with_a_killed_monitor() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let mut config = container("exec sleep 1000");
+    config.linux.security.run_as_username = "app".into();
+    let id = machine.run(&sandbox, &config).await;
+    for process in processes_of(&machine) {
+        let pid = process.file_name().unwrap().to_str().unwrap().parse().ok();
+        rustix::process::kill_process(
+            pid.and_then(rustix::process::Pid::from_raw).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+    }
+    let status = machine.wait(&id).await;
+    assert_eq!((status.exit_code, &*status.reason), (255, "Unknown"));
+    assert!(!machine.runtime.sandbox_status(&sandbox).await.unwrap().info.is_ready);
+    // a control group with processes could not be removed
     machine.finish().await;
 }

@@ -8,7 +8,7 @@ use crate::{data_dir, files, node_agent, pod_network, threads};
 use env::World;
 use network::kernel_support::{self, LinkType};
 use network::proxy::configuration as proxy;
-use nodeagent::assembly::{eviction_thresholds, runtime_endpoint};
+use nodeagent::assembly::{embedded_runtime, eviction_thresholds, runtime_endpoint};
 use nodeagent::cgroups::{CgroupDriver, CgroupFiles};
 use nodeagent::configuration::{Configuration, check_swap};
 use nodeagent::eviction::machine::MachineObserver;
@@ -77,7 +77,7 @@ impl LocalMachine {
             Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
             None => data_dir::default_data_dir()?,
         };
-        let endpoint = args.container_runtime_endpoint.clone().or_else(runtime_endpoint);
+        let endpoint = args.container_runtime_endpoint.clone();
         let configuration = node_agent::configuration(&data_dir, args.nodeagent_config.as_deref())?;
         Ok(LocalMachine {
             role: args.role,
@@ -94,8 +94,42 @@ impl LocalMachine {
     /// Calls the runtime, once.
     fn runtime_answer(&self) -> &Result<RuntimeAnswer, RuntimeProblem> {
         self.runtime.get_or_init(|| {
-            let endpoint = self.endpoint.clone().ok_or(RuntimeProblem::NoSocket)?;
-            self.threads.block_on(call_runtime(endpoint))
+            let endpoint = self.endpoint.clone().or_else(runtime_endpoint);
+            let found = match endpoint {
+                Some(endpoint) if endpoint == embedded_runtime::ENDPOINT => Err(RuntimeProblem::NoSocket),
+                Some(endpoint) => self.threads.block_on(call_runtime(endpoint)),
+                None => Err(RuntimeProblem::NoSocket),
+            };
+            match found {
+                // a runtime that nobody named may be one for other purposes
+                Err(RuntimeProblem::NoSocket | RuntimeProblem::NoCri(_)) if !self.names_other_runtime() => {
+                    self.embedded_runtime()
+                }
+                other => other,
+            }
+        })
+    }
+
+    fn names_other_runtime(&self) -> bool {
+        self.endpoint.as_deref().is_some_and(|it| it != embedded_runtime::ENDPOINT)
+    }
+
+    /// The runtime in the agent's process.
+    fn embedded_runtime(&self) -> Result<RuntimeAnswer, RuntimeProblem> {
+        let endpoint = embedded_runtime::ENDPOINT.to_owned();
+        if !self.is_root() {
+            return Err(RuntimeProblem::NotPermitted(endpoint));
+        }
+        let cgroup_driver = Some(CgroupDriver::Cgroupfs);
+        Ok(RuntimeAnswer {
+            facts: RuntimeFacts {
+                endpoint,
+                version: format!("pintle {}", env!("CARGO_PKG_VERSION")),
+                not_ready: embedded_runtime::missing(),
+                cgroup_driver,
+            },
+            settings: RuntimeSettings { cni: Some(pod_network::usual_directories()), cgroup_driver },
+            image_directory: Some(self.data_dir.clone()),
         })
     }
 

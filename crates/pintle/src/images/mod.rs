@@ -188,7 +188,8 @@ fn remove(args: &RemoveArgs, store: &ImageStore, agent_dir: &Path) -> anyhow::Re
         anyhow::ensure!(store.remove(image)?, "there is no image {image}");
         say(&format!("Removed {image}\n"));
     }
-    let used = runtime::containers::used_layers(&embedded_runtime::root(agent_dir));
+    let used = runtime::containers::used_layers(&embedded_runtime::root(agent_dir))
+        .context("cannot read which layers are in use")?;
     let freed = store.collect_garbage(&used)?;
     say(&format!("Freed {}\n", progress::size(freed)));
     Ok(())

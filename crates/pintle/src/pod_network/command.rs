@@ -10,6 +10,7 @@ use client::transport::{self, Rate};
 use env::World;
 use metrics::Registry;
 use network::pod_network::node::{self, Options};
+use nodeagent::assembly;
 use nodeagent::runtime::cri::CniDirectories;
 use std::sync::Arc;
 
@@ -29,12 +30,8 @@ pub async fn network(args: Network, world: World) -> anyhow::Result<()> {
             CniDirectories { configurations: configurations.clone(), plugins: plugins.clone() }
         }
         _ => {
-            let endpoint =
-                args.container_runtime_endpoint.clone().or_else(nodeagent::assembly::runtime_endpoint);
-            runtime_directories(
-                &endpoint.context("there is no container runtime: set --container-runtime-endpoint")?,
-            )
-            .await?
+            let endpoint = args.container_runtime_endpoint.clone().or_else(assembly::runtime_endpoint);
+            runtime_directories(endpoint.as_deref().unwrap_or(assembly::embedded_runtime::ENDPOINT)).await?
         }
     };
     let paths = cni_paths(directories, args.state_dir)?;

@@ -99,19 +99,21 @@ impl Cgroups {
             true => unified_values(resources),
             false => legacy_values(resources),
         };
-        for (controller, file, value) in files {
-            let path = self.directory(path, controller).join(&file);
+        let write = |(controller, file, value): &FileValue| {
+            let path = self.directory(path, controller).join(file);
             // limits of swap and huge pages are options of the kernel
             let is_optional = file.contains("memsw") || file.contains("swap") || file.starts_with("hugetlb");
-            match fs::write(&path, &value) {
+            match fs::write(&path, value) {
                 Err(why) if !(is_optional && why.kind() == io::ErrorKind::NotFound) => {
                     let message = format!("failed to write {value:?} to {}: {why}", path.display());
-                    return Err(RuntimeError::new(crate::RuntimeCode::Unknown, message));
+                    Err(RuntimeError::new(crate::RuntimeCode::Unknown, message))
                 }
-                _ => {}
+                _ => Ok(()),
             }
-        }
-        Ok(())
+        };
+        // limits bound each other, so one that is refused may be right after the others
+        let refused: Vec<_> = files.iter().filter(|it| write(it).is_err()).collect();
+        refused.into_iter().try_for_each(write)
     }
 
     /// Restricts devices with version 1; version 2 has no files for it.
@@ -224,8 +226,10 @@ fn legacy_values(resources: &LinuxResources) -> Vec<FileValue> {
     if memory_limit > 0 {
         add("memory", "memory.limit_in_bytes", memory_limit.to_string());
     }
-    if memory_swap_limit > 0 {
-        add("memory", "memory.memsw.limit_in_bytes", memory_swap_limit.to_string());
+    // without a limit of its own, swap does not add to the memory
+    if memory_swap_limit > 0 || memory_limit > 0 {
+        let limit = if memory_swap_limit > 0 { memory_swap_limit } else { memory_limit };
+        add("memory", "memory.memsw.limit_in_bytes", limit.to_string());
     }
     if !resources.cpuset_cpus.is_empty() {
         add("cpuset", "cpuset.cpus", resources.cpuset_cpus.clone());
@@ -254,7 +258,7 @@ fn unified_values(resources: &LinuxResources) -> Vec<FileValue> {
     if memory_limit > 0 {
         add("memory.max", memory_limit.to_string());
     }
-    if memory_limit > 0 && memory_swap_limit > 0 {
+    if memory_limit > 0 {
         add("memory.swap.max", (memory_swap_limit - memory_limit).max(0).to_string());
     }
     if !resources.cpuset_cpus.is_empty() {

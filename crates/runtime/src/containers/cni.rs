@@ -22,6 +22,7 @@ pub struct CniFolders {
 
 /// What is needed to release the network of a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct NetworkRecord {
     /// The configuration that was used.
     pub configuration: Value,

@@ -1,7 +1,7 @@
 //! The runtime in this process, as the agent sees it.
 
 use super::state::{EmbeddedOptions, State, blocking, image_error};
-use crate::images::{Image, ImageStore, PullProgress, Puller};
+use crate::images::{Image, ImageReference, ImageStore, PullProgress, Puller};
 use crate::*;
 use env::World;
 use futures_util::FutureExt;
@@ -215,6 +215,8 @@ impl Runtime for EmbeddedRuntime {
             let pulled = self.puller().pull(image, auth, progress).await;
             let pulled = pulled.map_err(|why| {
                 let error = image_error(&why);
+                let image =
+                    ImageReference::parse(image).map_or_else(|_| image.to_owned(), |it| it.to_string());
                 let message = format!("failed to pull and unpack image {image:?}: {}", error.message);
                 RuntimeError::new(error.code, message)
             })?;

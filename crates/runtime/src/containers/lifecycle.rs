@@ -38,7 +38,11 @@ impl State {
         let found = blocking(move || images.find(&name).map_err(|why| image_error(&why))).await?;
         let image = found.ok_or_else(|| not_found("image", &config.image))?;
         let id = self.new_id();
-        let mut spec = process(config, sandbox_config, &image.parsed.config)?;
+        let mut spec = process(config, sandbox_config, &image.parsed.config).map_err(|why| {
+            let message =
+                format!("failed to generate container {id:?} spec: failed to generate spec: {}", why.message);
+            RuntimeError::new(why.code, message)
+        })?;
         let files =
             [("resolv.conf", "/etc/resolv.conf"), ("hostname", "/etc/hostname"), ("hosts", "/etc/hosts")];
         let files = files.map(|(name, target)| (sandbox.directory.join(name), target));
@@ -98,11 +102,16 @@ impl State {
         resources: &LinuxResources,
         spec: &mut ProcessSpec,
     ) -> Result<Vec<crate::images::Digest>, RuntimeError> {
+        for mount in filesystem.mounts.iter().filter(|it| !it.source.exists()) {
+            std::fs::create_dir_all(&mount.source)
+                .map_err(during(&format!("mkdir {:?}", mount.source.display().to_string())))?;
+        }
         let layers = self.images.unpacked_layers(&image.parsed).map_err(|why| image_error(&why))?;
         for name in ["upper", "work", "root"] {
             durable_file::directory(&directory.join(name), 0o755).map_err(during("make a container"))?;
         }
         filesystem.directory = directory.join("root");
+        filesystem.volumes = image.parsed.config.config.volumes.keys().cloned().collect();
         let paths: Vec<_> = layers.iter().map(|it| self.images.layers.files(it)).collect();
         match self.has_overlay && !paths.is_empty() {
             true => {
@@ -152,11 +161,7 @@ impl State {
             }
             Ok(_) => Err(failed("the monitor of the pod gave another answer")),
             Err(why) => {
-                let message = format!(
-                    "failed to start container {:?}: {}",
-                    container.record.lock().config.name,
-                    why.message
-                );
+                let message = format!("unable to start container process: {}", why.message);
                 let now = self.now();
                 let mut record = container.record.lock();
                 record.start_error = message.clone();

@@ -14,6 +14,7 @@ pub mod monitor;
 mod monitor_client;
 mod namespaces;
 mod overlay_probe;
+mod port_connection;
 mod process_spec;
 mod protocol;
 mod record;

@@ -88,29 +88,36 @@ fn invalid(message: String) -> RuntimeError {
 }
 
 /// Bits of the capabilities of a container.
-pub fn capabilities(security: &LinuxSecurity) -> Result<u64, RuntimeError> {
+pub fn capabilities(security: &LinuxSecurity) -> u64 {
     let all = (1u64 << CAPABILITIES.len()) - 1;
     if security.is_privileged {
-        return Ok(all);
+        return all;
     }
-    let bit = |name: &String| {
-        let plain = name.to_uppercase();
-        let plain = plain.strip_prefix("CAP_").unwrap_or(&plain);
-        let found = CAPABILITIES.iter().position(|it| *it == plain);
-        found.map(|it| 1u64 << it).ok_or_else(|| invalid(format!("unknown capability {name:?}")))
+    // a name that is unknown, or has the prefix `CAP_`, adds nothing, as with other runtimes
+    let bit = |name: &str| {
+        let found = CAPABILITIES.iter().position(|it| it.eq_ignore_ascii_case(name));
+        found.map_or(0, |it| 1u64 << it)
     };
     let has_all = |names: &[String]| names.iter().any(|it| it.eq_ignore_ascii_case("ALL"));
-    let sum = |names: &[String]| -> Result<u64, RuntimeError> {
-        names.iter().filter(|it| !it.eq_ignore_ascii_case("ALL")).try_fold(0, |sum, it| Ok(sum | bit(it)?))
-    };
+    let sum = |names: &[String]| names.iter().fold(0, |sum, it| sum | bit(it));
     let Capabilities { add, drop } = &security.capabilities;
-    let default = DEFAULT.map(str::to_owned);
-    let mut found = if has_all(add) { all } else { sum(&default)? };
+    let mut found = if has_all(add) { all } else { sum(&DEFAULT.map(str::to_owned)) };
     if has_all(drop) {
         found = 0;
     }
-    found |= sum(add)?;
-    Ok(found & !sum(drop)?)
+    found |= sum(add);
+    // what is to be taken away is taken away however it is written
+    let dropped: Vec<_> =
+        drop.iter().map(|it| it.to_uppercase().trim_start_matches("CAP_").to_owned()).collect();
+    found & !sum(&dropped)
+}
+
+/// The host name of a sandbox: without one of its own it has that of the machine.
+pub fn hostname(sandbox: &SandboxConfig) -> String {
+    match sandbox.hostname.is_empty() {
+        true => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        false => sandbox.hostname.clone(),
+    }
 }
 
 /// The process without its filesystem.
@@ -128,7 +135,7 @@ pub fn process(
     if args.is_empty() {
         return Err(invalid("no command specified".to_owned()));
     }
-    let mut env = vec![PATH.to_owned(), format!("HOSTNAME={}", sandbox.hostname)];
+    let mut env = vec![PATH.to_owned(), format!("HOSTNAME={}", hostname(sandbox))];
     env.extend(config.tty.then(|| "TERM=xterm".to_owned()));
     env.extend(run.env.iter().cloned());
     env.extend(config.envs.iter().map(|(name, value)| format!("{name}={value}")));
@@ -139,7 +146,7 @@ pub fn process(
         env,
         cwd: cwd.map_or("/", String::as_str).to_owned(),
         user: user(security, &run.user)?,
-        capabilities: capabilities(security)?,
+        capabilities: capabilities(security),
         no_new_privs: security.no_new_privs,
         seccomp: seccomp(security)?,
         apparmor: apparmor(security)?,
@@ -333,12 +340,12 @@ mod tests {
 
     #[test]
     fn capabilities_are_added_and_dropped() {
-        let bits = |add: &[&str], drop: &[&str]| capabilities(&security(add, drop)).unwrap();
+        let bits = |add: &[&str], drop: &[&str]| capabilities(&security(add, drop));
         assert_eq!(bits(&[], &[]), 0xa804_25fb);
         assert_eq!(bits(&[], &["ALL"]), 0);
         assert_eq!(bits(&["NET_BIND_SERVICE"], &["all"]), 1 << 10);
         assert_eq!(bits(&["ALL"], &["CAP_SYS_ADMIN"]), ((1 << 41) - 1) & !(1 << 21));
-        assert!(capabilities(&security(&["FLY"], &[])).is_err());
+        assert_eq!(bits(&["FLY", "CAP_NET_ADMIN", "net_admin"], &[]), 0xa804_25fb | 1 << 12);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 /// What a monitor is started with, on its standard input.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MonitorConfig {
     pub socket: PathBuf,
     pub hostname: String,
@@ -58,6 +59,7 @@ pub enum Request {
 
 /// The descriptors that come with a request, in this order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Streams {
     pub stdin: bool,
     pub stdout: bool,
@@ -65,6 +67,7 @@ pub struct Streams {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct StartRequest {
     pub container: String,
     pub process: ProcessSpec,
@@ -90,6 +93,7 @@ pub enum Reply {
 
 /// The end of a container, as its monitor writes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ExitRecord {
     pub code: i32,
     pub finished_at: i64,
@@ -110,6 +114,7 @@ pub enum InitReply {
 
 /// What a monitor sends to a new process: the process, and which descriptors come with it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct InitRequest {
     pub process: ProcessSpec,
     pub streams: Streams,

@@ -19,6 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SandboxRecord {
     pub id: String,
     pub config: SandboxConfig,
@@ -53,11 +54,15 @@ impl MonitorProcess {
     }
 }
 
+/// The start of a process that runs.
 fn start_ticks(pid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // the name of the program before may have spaces and parentheses
     let (_, fields) = text.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = fields.split_whitespace();
+    // one that has ended and waits for its parent is gone
+    fields.next().filter(|it| !matches!(*it, "Z" | "X"))?;
+    fields.nth(18)?.parse().ok()
 }
 
 impl SandboxRecord {
@@ -68,6 +73,7 @@ impl SandboxRecord {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ContainerRecord {
     pub id: String,
     pub sandbox_id: String,
@@ -93,8 +99,12 @@ pub struct ContainerRecord {
 }
 
 /// Reads a record; `None` if there is none.
-pub fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match std::fs::read(path) {
+        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(why) => Err(why),
+    }
 }
 
 pub fn write(path: &Path, record: &impl Serialize) -> io::Result<()> {
@@ -102,11 +112,15 @@ pub fn write(path: &Path, record: &impl Serialize) -> io::Result<()> {
 }
 
 /// The layers that the containers below a folder of the runtime use, also while no agent runs.
-pub fn used_layers(root: &Path) -> BTreeSet<Digest> {
+pub fn used_layers(root: &Path) -> io::Result<BTreeSet<Digest>> {
     let containers =
         folders(&root.join("sandboxes")).into_iter().flat_map(|it| folders(&it.join("containers")));
-    let records = containers.filter_map(|it| read::<ContainerRecord>(&it.join("container.json")));
-    records.flat_map(|it| it.layers).collect()
+    let mut used = BTreeSet::new();
+    for container in containers {
+        let record = read::<ContainerRecord>(&container.join("container.json"))?;
+        used.extend(record.into_iter().flat_map(|it| it.layers));
+    }
+    Ok(used)
 }
 
 /// The folders in a folder.

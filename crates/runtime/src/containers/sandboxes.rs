@@ -2,6 +2,7 @@
 
 use super::cni::SandboxNetwork;
 use super::monitor_client::{self, during, failed};
+use super::process_spec::hostname;
 use super::protocol::{MonitorConfig, Request};
 use super::record::{MonitorProcess, SandboxRecord};
 use super::state::{Sandbox, State, blocking, remove_sandbox_folders};
@@ -21,7 +22,9 @@ impl State {
         handler: &str,
     ) -> Result<String, RuntimeError> {
         if !handler.is_empty() {
-            return Err(failed(format!("no runtime for {handler:?} is configured")));
+            return Err(failed(format!(
+                "failed to get sandbox runtime: no runtime for {handler:?} is configured"
+            )));
         }
         let namespaces = &config.linux.security.namespaces;
         if namespaces.user.as_ref().is_some_and(|it| it.mode == NamespaceMode::Pod) {
@@ -62,7 +65,7 @@ impl State {
         let (has_own_network, has_own_ipc) = (is_own(namespaces.network), is_own(namespaces.ipc));
         let prepared = sandbox.clone();
         let dns = config.dns.clone();
-        let hostname = config.hostname.clone();
+        let hostname = hostname(config);
         blocking(move || {
             durable_file::directory(&prepared.directory.join("containers"), 0o711)
                 .map_err(during("make a sandbox"))?;
@@ -213,19 +216,27 @@ impl State {
         std::thread::spawn(move || sender.send(connect_inside(&monitor, port)));
         let connected = receiver.await.map_err(|_| failed("the connection was given up"))?;
         let stream = connected.map_err(|why| {
-            failed(format!("failed to connect to localhost:{port} inside namespace: {why}"))
+            failed(format!("failed to connect to localhost:{port} inside namespace {id:?}: {why}"))
         })?;
         tokio::net::TcpStream::from_std(stream).map_err(during("connect to a port"))
     }
 }
 
-fn connect_inside(monitor: &Path, port: u16) -> std::io::Result<std::net::TcpStream> {
-    let namespace = std::fs::File::open(monitor.join("ns/net"))?;
+fn connect_inside(monitor: &Path, port: u16) -> Result<std::net::TcpStream, String> {
+    let failed = |why: std::io::Error| outbound::io_text(&why);
+    let namespace = std::fs::File::open(monitor.join("ns/net")).map_err(failed)?;
     let kind = rustix::thread::LinkNameSpaceType::Network;
-    rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(kind))?;
-    let stream = std::net::TcpStream::connect(("127.0.0.1", port))
-        .or_else(|_| std::net::TcpStream::connect(("::1", port)))?;
-    stream.set_nonblocking(true)?;
+    rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(kind))
+        .map_err(|why| failed(why.into()))?;
+    let connect = |address: &str| std::net::TcpStream::connect((address, port)).map_err(failed);
+    let stream = connect("127.0.0.1").or_else(|v4| {
+        connect("::1").map_err(|v6| {
+            format!(
+                "IPv4: dial tcp4 127.0.0.1:{port}: connect: {v4} IPv6 dial tcp6 [::1]:{port}: connect: {v6}"
+            )
+        })
+    })?;
+    stream.set_nonblocking(true).map_err(failed)?;
     Ok(stream)
 }
 

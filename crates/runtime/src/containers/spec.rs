@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 /// A process: the first one of a container, or one that is executed in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ProcessSpec {
     pub args: Vec<String>,
     /// `NAME=VALUE`.
@@ -27,6 +28,7 @@ pub struct ProcessSpec {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct UserSpec {
     /// A number or a name, with a group after a colon; empty is root.
     pub user: String,
@@ -45,6 +47,7 @@ pub enum Seccomp {
 
 /// The filesystem of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RootSpec {
     /// The mount point, or with a copied filesystem the filesystem itself.
     pub directory: PathBuf,
@@ -53,6 +56,8 @@ pub struct RootSpec {
     pub is_readonly: bool,
     pub is_privileged: bool,
     pub mounts: Vec<MountSpec>,
+    /// Directories that the image declares as volumes: they are there, and part of the container's own files.
+    pub volumes: Vec<String>,
     pub devices: Vec<DeviceSpec>,
     pub masked_paths: Vec<String>,
     pub readonly_paths: Vec<String>,
@@ -63,6 +68,7 @@ pub struct RootSpec {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Overlay {
     /// The topmost first.
     pub layers: Vec<PathBuf>,
@@ -72,6 +78,7 @@ pub struct Overlay {
 
 /// A path of the machine that the container sees.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MountSpec {
     pub source: PathBuf,
     pub target: String,
@@ -88,6 +95,7 @@ pub enum MountPropagation {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DeviceSpec {
     pub path: String,
     pub is_block: bool,

@@ -19,11 +19,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::{broadcast, watch};
 use tokio::task::spawn_blocking;
 
 const EVENTS: usize = 1024;
+/// The time before a monitor that cannot be called is called again.
+const FOLLOW_DELAY: Duration = Duration::from_millis(200);
 
 /// Folders and programs of the runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +89,8 @@ impl Container {
 
     /// Takes the exit that the monitor recorded.
     pub fn load_exit(&self) {
-        if let Some(exit) = read::<ExitRecord>(&self.exit_file()) {
+        // one that cannot be read is as good as none
+        if let Ok(Some(exit)) = read::<ExitRecord>(&self.exit_file()) {
             self.record.lock().exit = Some(exit);
             self.ended.send_replace(true);
         }
@@ -115,7 +118,6 @@ pub fn image_error(why: &ImageError) -> RuntimeError {
     let code = match why {
         ImageError::NotFound(_) => RuntimeCode::NotFound,
         ImageError::Invalid(_) => RuntimeCode::InvalidArgument,
-        ImageError::Denied(_) => RuntimeCode::PermissionDenied,
         _ => RuntimeCode::Unknown,
     };
     RuntimeError::new(code, why.to_string())
@@ -178,24 +180,35 @@ impl State {
 
     fn load(self: &Arc<Self>) {
         for directory in folders(&self.options.root.join("sandboxes")) {
-            let Some(record) = read::<SandboxRecord>(&directory.join("sandbox.json")) else {
+            match read::<SandboxRecord>(&directory.join("sandbox.json")) {
+                Ok(Some(record)) => self.load_sandbox(&directory, record),
                 // the agent ended before the sandbox was more than folders
-                let id = directory.file_name().and_then(|it| it.to_str()).unwrap_or_default();
-                self.remove_folders(&self.run_directory(id), &directory);
-                continue;
-            };
-            for directory in folders(&directory.join("containers")) {
-                match read::<ContainerRecord>(&directory.join("container.json")) {
-                    Some(record) => self.add_container(directory, record).load_exit(),
-                    None => self.remove_unfinished(&directory, &record.config),
+                Ok(None) => {
+                    let id = directory.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+                    self.remove_folders(&self.run_directory(id), &directory);
+                }
+                Err(why) => {
+                    tracing::error!(%why, directory = %directory.display(), "a sandbox cannot be read")
                 }
             }
-            let is_current = record.boot_id == self.boot_id;
-            let sandbox = self.add_sandbox(record);
-            match is_current {
-                true => self.follow(&sandbox),
-                false => self.lose(&sandbox),
+        }
+    }
+
+    fn load_sandbox(self: &Arc<Self>, directory: &Path, record: SandboxRecord) {
+        for directory in folders(&directory.join("containers")) {
+            match read::<ContainerRecord>(&directory.join("container.json")) {
+                Ok(Some(record)) => self.add_container(directory, record).load_exit(),
+                Ok(None) => self.remove_unfinished(&directory, &record.config),
+                Err(why) => {
+                    tracing::error!(%why, directory = %directory.display(), "a container cannot be read");
+                }
             }
+        }
+        let is_current = record.boot_id == self.boot_id;
+        let sandbox = self.add_sandbox(record);
+        match is_current {
+            true => self.follow(&sandbox),
+            false => self.lose(&sandbox),
         }
     }
 
@@ -233,22 +246,19 @@ impl State {
         container
     }
 
-    /// Follows the ends of a sandbox's containers.
+    /// Follows the ends of a sandbox's containers, until its monitor is gone.
     pub fn follow(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
-        let (state, sandbox) = (Arc::downgrade(self), sandbox.clone());
+        let (state, sandbox, world) = (Arc::downgrade(self), sandbox.clone(), self.world.clone());
         tokio::spawn(async move {
-            if let Ok((Reply::Done, _, mut replies)) = sandbox.monitor.open(Request::Watch, Vec::new()).await
-            {
-                if let Some(state) = Weak::upgrade(&state) {
-                    // what ended before
-                    state.containers_of(&sandbox).iter().for_each(|it| it.load_exit());
+            loop {
+                follow_once(&state, &sandbox).await;
+                // a call that fails while the monitor runs says nothing about the pod
+                if sandbox.record.lock().monitor_directory().is_none() {
+                    break;
                 }
-                while let Some(Reply::Exited { container }) = replies.next().await {
-                    let Some(state) = Weak::upgrade(&state) else { return };
-                    if let Ok(container) = state.container(&container) {
-                        container.load_exit();
-                        state.announce(&container);
-                    }
+                env::sleep(&world, FOLLOW_DELAY).await;
+                if state.strong_count() == 0 {
+                    return;
                 }
             }
             if let Some(state) = Weak::upgrade(&state) {
@@ -326,6 +336,26 @@ impl State {
         let mut bytes = [0; 32];
         self.world.fill(&mut bytes);
         bytes.iter().map(|it| format!("{it:02x}")).collect()
+    }
+}
+
+/// Follows the ends of containers on one connection.
+async fn follow_once(state: &Weak<State>, sandbox: &Arc<Sandbox>) {
+    let opened = sandbox.monitor.open(Request::Watch, Vec::new()).await;
+    let Ok((Reply::Done, _, mut replies)) = opened else { return };
+    if let Some(state) = Weak::upgrade(state) {
+        // what ended before
+        for container in state.containers_of(sandbox) {
+            container.load_exit();
+            state.announce(&container);
+        }
+    }
+    while let Some(Reply::Exited { container }) = replies.next().await {
+        let Some(state) = Weak::upgrade(state) else { return };
+        if let Ok(container) = state.container(&container) {
+            container.load_exit();
+            state.announce(&container);
+        }
     }
 }
 

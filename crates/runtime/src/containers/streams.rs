@@ -2,9 +2,10 @@
 
 use super::descriptor_stream::DescriptorStream;
 use super::monitor_client::{Replies, during, failed};
+use super::port_connection::port_stream;
 use super::protocol::{Reply, Request, Streams};
 use super::spec::ProcessSpec;
-use super::state::{State, not_found};
+use super::state::State;
 use crate::{ExecOutput, ExecStreams, PortStream, RuntimeCode, RuntimeError, StreamOptions, TerminalSize};
 use futures_util::FutureExt;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -180,18 +181,13 @@ impl State {
     }
 
     pub async fn port_forward(&self, sandbox: &str, port: u16) -> Result<PortStream, RuntimeError> {
-        if self.sandbox(sandbox).is_err() {
-            return Err(not_found("sandbox", sandbox));
-        }
-        match self.connect(sandbox, port).await {
-            Ok(stream) => Ok(PortStream { data: Box::new(stream), end: async { Ok(()) }.boxed() }),
-            Err(why) => Err(why),
-        }
+        Ok(port_stream(self.connect(sandbox, port).await?))
     }
 }
 
 fn exec_failed(why: &RuntimeError) -> RuntimeError {
-    RuntimeError::new(why.code, format!("failed to exec in container: {}", why.message))
+    let message = format!("failed to exec in container: unable to start container process: {}", why.message);
+    RuntimeError::new(why.code, message)
 }
 
 async fn read_limited(reader: Option<Box<dyn AsyncRead + Send + Unpin>>) -> Vec<u8> {

@@ -22,6 +22,18 @@ pub enum ImageError {
 }
 
 impl ImageError {
+    /// The same error, of a step of something larger.
+    pub fn within(self, step: &str) -> Self {
+        let text = |it: String| format!("{step}: {it}");
+        match self {
+            ImageError::Invalid(it) => ImageError::Invalid(text(it)),
+            ImageError::NotFound(it) => ImageError::NotFound(text(it)),
+            ImageError::Denied(it) => ImageError::Denied(text(it)),
+            ImageError::Registry(it) => ImageError::Registry(text(it)),
+            ImageError::Io(it, why) => ImageError::Io(text(it), why),
+        }
+    }
+
     /// For `map_err`: an error about a file.
     pub fn at(path: &Path) -> impl FnOnce(io::Error) -> ImageError {
         let path = path.display().to_string();

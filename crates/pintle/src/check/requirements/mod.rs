@@ -2,7 +2,7 @@
 
 use super::machine::{Machine, RuntimeProblem, Swap};
 use crate::options::Role;
-use nodeagent::assembly::RUNTIME_ENDPOINTS;
+use nodeagent::assembly::{RUNTIME_ENDPOINTS, embedded_runtime};
 use nodeagent::cgroups::CgroupDriver;
 use nodeagent::eviction::thresholds::Signal;
 
@@ -283,6 +283,9 @@ fn cgroups(machine: &dyn Machine) -> Finding {
 fn runtime(machine: &dyn Machine) -> Finding {
     match machine.runtime() {
         Ok(runtime) => match runtime.not_ready {
+            None if runtime.endpoint == embedded_runtime::ENDPOINT => {
+                Finding::ok("the embedded one, as no other serves CRI v1")
+            }
             None => Finding::ok(format!("{} at {}, CRI v1", runtime.version, runtime.endpoint)),
             Some(why) => Finding::missing(format!("{} is not ready: {why}", runtime.version)),
         },

@@ -208,6 +208,14 @@ fn runtimes_are_checked() {
     let first = |machine: &FakeMachine| findings(machine).swap_remove(0);
     let none = first(&runtime(RuntimeProblem::NoSocket));
     assert!(none.starts_with("missing container runtime: there is no socket: /run/containerd/"), "{none}");
+    let embedded = FakeMachine {
+        runtime: Ok(RuntimeFacts {
+            endpoint: "embedded".to_owned(),
+            ..FakeMachine::default().runtime.unwrap()
+        }),
+        ..FakeMachine::default()
+    };
+    assert!(findings(&embedded).is_empty(), "{:?}", findings(&embedded));
     let no_cri = first(&runtime(RuntimeProblem::NoCri("unix:///x".to_owned())));
     assert_eq!(no_cri, "missing container runtime: unix:///x answers, without CRI v1");
     let user = runtime(RuntimeProblem::NotPermitted("unix:///x".to_owned()));

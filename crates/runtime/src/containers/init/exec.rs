@@ -3,61 +3,86 @@
 use super::failure::during;
 use super::users::ResolvedUser;
 use crate::containers::spec::ProcessSpec;
-use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
+use nix::unistd::execve;
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// See the module.
 pub struct Program {
     name: String,
-    path: PathBuf,
-    command: Command,
+    path: CString,
+    arguments: Vec<CString>,
+    variables: Vec<CString>,
+}
+
+/// Why a program did not take the place of this process.
+pub enum ExecFailure {
+    Refused(String),
+    /// The file is no program; as with a shell, that is an error of the running container.
+    Format(String),
 }
 
 impl Program {
     pub fn new(process: &ProcessSpec, user: &ResolvedUser) -> Result<Self, String> {
-        let (name, args) = process.args.split_first().ok_or("no command specified")?;
-        let mut variables: Vec<(OsString, OsString)> = Vec::new();
+        let name = process.args.first().ok_or("no command specified")?;
+        let mut variables: Vec<(&str, &str)> = Vec::new();
         for (name, value) in process.env.iter().filter_map(|it| it.split_once('=')) {
             // the last value counts
-            variables.retain(|(present, _)| *present != *name);
-            variables.push((name.into(), value.into()));
+            variables.retain(|(present, _)| *present != name);
+            variables.push((name, value));
         }
-        if !variables.iter().any(|(name, _)| name == "HOME") {
-            variables.push(("HOME".into(), user.home.clone().into()));
+        if !variables.iter().any(|(name, _)| *name == "HOME") {
+            variables.push(("HOME", &user.home));
         }
-        let path = variables.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
-        let path = find(name, &path.unwrap_or_default(), &process.cwd)?;
-        let mut command = Command::new(&path);
-        command.arg0(name).args(args).env_clear().envs(variables);
-        Ok(Program { name: name.clone(), path, command })
-    }
-
-    /// A missing directory is made, while the process may still do so.
-    pub fn change_directory(&self, path: &str) -> Result<(), String> {
-        let path = if path.is_empty() { "/" } else { path };
-        if rustix::process::chdir(path).is_ok() {
-            return Ok(());
-        }
-        std::fs::create_dir_all(path).map_err(during(format_args!("mkdir {path}")))?;
-        rustix::process::chdir(path).map_err(during(format_args!("chdir to cwd ({path:?})")))
+        let path = variables.iter().find(|(name, _)| *name == "PATH").map_or("", |(_, value)| *value);
+        let path = find(name, path, &process.cwd)?;
+        let text = |it: &[u8]| CString::new(it).map_err(|_| "an argument has a zero byte".to_owned());
+        let variables = variables.iter().map(|(name, value)| text(format!("{name}={value}").as_bytes()));
+        Ok(Program {
+            name: name.clone(),
+            path: text(path.as_os_str().as_bytes())?,
+            arguments: process.args.iter().map(|it| text(it.as_bytes())).collect::<Result<_, _>>()?,
+            variables: variables.collect::<Result<_, _>>()?,
+        })
     }
 
     /// Replaces this process. Returns why that failed.
-    pub fn replace_process(mut self) -> String {
-        let why = self.command.exec();
+    pub fn replace_process(self) -> ExecFailure {
+        let why = match execve(&self.path, &self.arguments, &self.variables) {
+            Ok(never) => match never {},
+            Err(why) => io::Error::from(why),
+        };
+        let path = self.path.to_string_lossy();
         match why.kind() {
-            ErrorKind::NotFound => format!("exec {}: no such file or directory", self.path.display()),
-            ErrorKind::PermissionDenied => format!("exec: {:?}: permission denied", self.name),
-            _ => format!("exec {}: {why}", self.path.display()),
+            ErrorKind::NotFound => ExecFailure::Refused(format!("exec {path}: no such file or directory")),
+            ErrorKind::PermissionDenied => {
+                ExecFailure::Refused(format!("exec: {:?}: permission denied", self.name))
+            }
+            _ if why.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
+                ExecFailure::Format(format!("exec {path}: exec format error"))
+            }
+            _ => ExecFailure::Refused(format!("exec {path}: {why}")),
         }
     }
 }
 
-fn find(name: &str, path: &OsStr, cwd: &str) -> Result<PathBuf, String> {
+/// A missing directory is made, while the process may still do so.
+pub fn change_directory(path: &str) -> Result<(), String> {
+    let path = if path.is_empty() { "/" } else { path };
+    match rustix::process::chdir(path) {
+        Ok(()) => return Ok(()),
+        Err(Errno::NOTDIR) => return Err(format!("mkdir {path}: not a directory")),
+        Err(_) => {}
+    }
+    std::fs::create_dir_all(path).map_err(during(format_args!("mkdir {path}")))?;
+    rustix::process::chdir(path).map_err(during(format_args!("chdir to cwd ({path:?})")))
+}
+
+fn find(name: &str, path: &str, cwd: &str) -> Result<PathBuf, String> {
     let is_executable = |path: &Path| {
         path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };

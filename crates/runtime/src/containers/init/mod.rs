@@ -17,30 +17,57 @@ use super::message::{Inbox, send, wait_for};
 use super::namespaces::unshare;
 use super::protocol::{InitReply, InitRequest, Streams};
 use super::spec::ProcessSpec;
+use exec::{ExecFailure, Program};
 use failure::during;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior, set_parent_process_death_signal, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Becomes the program of a container. Returns the exit code if that fails.
 pub fn run() -> u8 {
     let Ok(control) = fcntl_dupfd_cloexec(stdin(), 3) else { return 1 };
-    let message = match begin(&control) {
-        Ok(never) => match never {},
-        Err(message) => message,
+    let failure = match prepare(&control) {
+        Ok((process, program)) => become_program(&control, &process, program),
+        Err(message) => ExecFailure::Refused(message),
     };
-    // a monitor that is gone needs no answer
-    let _ = send(&control, &InitReply::Failed { message }, &[]);
+    match failure {
+        // a monitor that is gone needs no answer
+        ExecFailure::Refused(message) => drop(send(&control, &InitReply::Failed { message }, &[])),
+        ExecFailure::Format(message) => drop(writeln!(std::io::stderr(), "{message}")),
+    }
     1
 }
 
-/// The type of what does not return.
-enum Never {}
+/// Puts the program in the place of this process. Returns why that failed.
+fn become_program(control: &OwnedFd, process: &ProcessSpec, program: Program) -> ExecFailure {
+    let started = reset_signals()
+        .and_then(|()| send(control, &InitReply::Ready, &[]).map_err(during("answer the monitor")))
+        .and_then(|()| seccomp::apply(&process.seccomp, process.capabilities));
+    match started {
+        Ok(()) => program.replace_process(),
+        Err(message) => ExecFailure::Refused(message),
+    }
+}
 
-fn begin(control: &OwnedFd) -> Result<Never, String> {
+/// Rust programs ignore SIGPIPE, and what is ignored stays so in another program; what has a handler does not.
+fn reset_signals() -> Result<(), String> {
+    let threads =
+        tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(during("start"))?;
+    let _inside = threads.enter();
+    signal(SignalKind::pipe()).map(drop).map_err(during("reset signals"))
+}
+
+/// For `map_err`: an error of what happens before the program is looked for.
+fn in_init(message: String) -> String {
+    format!("error during container init: {message}")
+}
+
+fn prepare(control: &OwnedFd) -> Result<(ProcessSpec, Program), String> {
     // a process of the container that enters its namespaces must not be able to look at this one
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(during("prctl"))?;
     // without its monitor a container has no log and no exit code
@@ -51,6 +78,8 @@ fn begin(control: &OwnedFd) -> Result<Never, String> {
         request.ok_or("the monitor is gone")?;
     setsid().map_err(during("setsid"))?;
     if is_pause {
+        // the name by which others know the first process of a pod
+        rustix::thread::set_name(c"pause").map_err(during("prctl"))?;
         send(control, &InitReply::Ready, &[]).map_err(during("answer the monitor"))?;
         pause::reap()?;
     }
@@ -64,16 +93,14 @@ fn begin(control: &OwnedFd) -> Result<Never, String> {
     }
     if let Some(root) = &process.root {
         unshare(UnshareFlags::NEWNS).map_err(during("unshare the mount namespace"))?;
-        rootfs::enter(root)?;
+        rootfs::enter(root).map_err(in_init)?;
     }
     connect_streams(&process, streams, descriptors, control)?;
     let user = users::resolve(&process.user)?;
-    let program = exec::Program::new(&process, &user)?;
-    program.change_directory(&process.cwd)?;
+    exec::change_directory(&process.cwd).map_err(in_init)?;
+    let program = Program::new(&process, &user)?;
     identity::assume(&process, &user)?;
-    send(control, &InitReply::Ready, &[]).map_err(during("answer the monitor"))?;
-    seccomp::apply(&process.seccomp, process.capabilities)?;
-    Err(program.replace_process())
+    Ok((process, program))
 }
 
 fn join_cgroups(process: &ProcessSpec) -> Result<(), String> {

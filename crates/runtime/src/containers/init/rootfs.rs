@@ -38,8 +38,14 @@ pub fn enter(spec: &RootSpec) -> Result<(), String> {
     mount_root(spec)?;
     let root = RootDir::open(&spec.directory).map_err(during("open the root"))?;
     mount_kernel_filesystems(spec, &root, shm)?;
+    for path in &spec.volumes {
+        ensure_directory(&root, path).map_err(|why| format!("mkdir {path:?}: {why}"))?;
+    }
     for (mount, source) in spec.mounts.iter().zip(&sources) {
-        attach(&root, mount, source).map_err(|why| format!("mount {:?}: {why}", mount.target))?;
+        attach(&root, mount, source).map_err(|why| {
+            let (source, why) = (mount.source.display().to_string(), outbound::io_text(&why.into()));
+            format!("error mounting {source:?} to rootfs at {:?}: {why}", mount.target)
+        })?;
     }
     for path in &spec.readonly_paths {
         protect(&root, path).map_err(|why| format!("make {path:?} read-only: {why}"))?;
@@ -86,7 +92,7 @@ fn attach_to(tree: impl AsFd, target: impl AsFd) -> Result<(), Errno> {
 
 fn mount_root(spec: &RootSpec) -> Result<(), String> {
     let tree = match &spec.overlay {
-        Some(overlay) => mount_overlay(overlay).map_err(during("mount overlayfs"))?,
+        Some(overlay) => mount_overlay(overlay, spec).map_err(during("mount overlayfs"))?,
         None => clone_tree(&spec.directory)?,
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -95,8 +101,12 @@ fn mount_root(spec: &RootSpec) -> Result<(), String> {
     attach_to(tree, target).map_err(during("attach the root"))
 }
 
-/// Devices of an image are not usable: those of the container are in `/dev`.
-fn mount_overlay(overlay: &Overlay) -> Result<OwnedFd, Errno> {
+/// Where no control group restricts devices, those of an image are not usable: those of the container are in `/dev`.
+fn has_inert_devices(spec: &RootSpec) -> bool {
+    !spec.is_privileged && !spec.cgroup_controllers.iter().any(|it| it == "devices")
+}
+
+fn mount_overlay(overlay: &Overlay, spec: &RootSpec) -> Result<OwnedFd, Errno> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let mut layers = overlay.layers.iter();
     // one layer at a time has no limit of length, but older kernels lack it
@@ -109,17 +119,21 @@ fn mount_overlay(overlay: &Overlay) -> Result<OwnedFd, Errno> {
         }
         Err(_) => {
             let all: Vec<_> = overlay.layers.iter().map(|it| it.display().to_string()).collect();
-            return mount_overlay_by_options(overlay, &all.join(":"));
+            return mount_overlay_by_options(overlay, &all.join(":"), spec);
         }
     }
     fsconfig_set_string(&context, "upperdir", overlay.upper.as_path())?;
     fsconfig_set_string(&context, "workdir", overlay.work.as_path())?;
     fsconfig_create(&context)?;
-    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV)
+    let attributes = match has_inert_devices(spec) {
+        true => MountAttrFlags::MOUNT_ATTR_NODEV,
+        false => MountAttrFlags::empty(),
+    };
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
 /// All layers in one string of at most a page, for kernels before 6.5.
-fn mount_overlay_by_options(overlay: &Overlay, layers: &str) -> Result<OwnedFd, Errno> {
+fn mount_overlay_by_options(overlay: &Overlay, layers: &str, spec: &RootSpec) -> Result<OwnedFd, Errno> {
     let options =
         format!("lowerdir={layers},upperdir={},workdir={}", overlay.upper.display(), overlay.work.display());
     if options.len() > 4000 {
@@ -128,7 +142,8 @@ fn mount_overlay_by_options(overlay: &Overlay, layers: &str) -> Result<OwnedFd, 
     let data = std::ffi::CString::new(options).map_err(|_| Errno::INVAL)?;
     // mounted on the work directory's parent only to be detached again
     let place = overlay.work.parent().ok_or(Errno::INVAL)?;
-    rustix::mount::mount("overlay", place, "overlay", MountFlags::NODEV, data.as_c_str())?;
+    let flags = if has_inert_devices(spec) { MountFlags::NODEV } else { MountFlags::empty() };
+    rustix::mount::mount("overlay", place, "overlay", flags, data.as_c_str())?;
     let tree = open_tree(CWD, place, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
     unmount(place, UnmountFlags::DETACH)?;
     Ok(tree)
@@ -145,7 +160,7 @@ fn mount_kernel_filesystems(spec: &RootSpec, root: &RootDir, shm: Option<OwnedFd
     put("proc", "proc", &[], noexec).map_err(failed("/proc"))?;
     put("sys", "sysfs", &[], readonly).map_err(failed("/sys"))?;
     mount_cgroups(spec, root, readonly).map_err(failed("/sys/fs/cgroup"))?;
-    let dev = MountAttrFlags::MOUNT_ATTR_NOSUID;
+    let dev = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_STRICTATIME;
     put("dev", "tmpfs", &[("mode", "755"), ("size", "65536k")], dev).map_err(failed("/dev"))?;
     let pts = [("mode", "0620"), ("ptmxmode", "0666"), ("gid", "5"), ("newinstance", "")];
     let no_device = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
@@ -162,7 +177,7 @@ fn mount_kernel_filesystems(spec: &RootSpec, root: &RootDir, shm: Option<OwnedFd
     let target = ensure_directory(root, "dev/shm").map_err(failed("/dev/shm"))?;
     shm.and_then(|tree| attach_to(tree, target)).map_err(failed("/dev/shm"))?;
     let folder = root.directory(b"dev").map_err(failed("/dev"))?;
-    for (name, target) in LINKS.into_iter().chain([("ptmx", "pts/ptmx"), ("core", "/proc/kcore")]) {
+    for (name, target) in LINKS.into_iter().chain([("ptmx", "pts/ptmx")]) {
         symlinkat(target, &folder, name).map_err(failed("/dev"))?;
     }
     for device in &spec.devices {
@@ -300,9 +315,14 @@ fn mask(root: &RootDir, path: &str) -> Result<(), Errno> {
     };
     let found = rustix::fs::fstat(&place)?;
     let tree = match FileType::from_raw_mode(found.st_mode) {
-        FileType::Directory => new_filesystem("tmpfs", &[], SAFE | MountAttrFlags::MOUNT_ATTR_RDONLY)?,
-        // the machine's: the root has not changed yet
-        _ => open_tree(CWD, "/dev/null", OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?,
+        FileType::Directory => new_filesystem("tmpfs", &[], MountAttrFlags::MOUNT_ATTR_RDONLY)?,
+        _ => {
+            let null = root.open_inside(b"dev/null", OFlags::PATH, Mode::empty())?;
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                | OpenTreeFlags::AT_EMPTY_PATH;
+            open_tree(&null, "", flags)?
+        }
     };
     attach_to(tree, place)
 }

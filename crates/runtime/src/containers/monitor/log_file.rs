@@ -53,7 +53,9 @@ impl LogFile {
         loop {
             match rest.iter().take(LINE_LIMIT).position(|it| *it == b'\n') {
                 Some(end) => {
-                    entry(&mut entries, stream, b'F', &rest[..end], now);
+                    // terminals and HTTP end lines with two characters
+                    let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+                    entry(&mut entries, stream, b'F', line, now);
                     rest = &rest[end + 1..];
                 }
                 None if rest.len() >= LINE_LIMIT => {
@@ -111,7 +113,7 @@ mod tests {
         let mut log = LogFile::open(&path).unwrap();
         let (mut out, mut err) = (LineBuffer::default(), LineBuffer::default());
         let now = UNIX_EPOCH + Duration::from_nanos(1_700_000_000_000_000_001);
-        log.write("stdout", &mut out, b"one\ntw", now).unwrap();
+        log.write("stdout", &mut out, b"one\r\ntw", now).unwrap();
         log.write("stderr", &mut err, b"\n", now).unwrap();
         log.write("stdout", &mut out, b"o\nrest", now).unwrap();
         std::fs::rename(&path, folder.path().join("rotated")).unwrap();

@@ -277,7 +277,8 @@ impl Process {
         self.stdin = None;
         self.exit_code = Some(code);
         if self.is_container {
-            let is_oom = code == 137 && has_oom_kill(&self.cgroups);
+            // also if the program has outlived the process that was killed
+            let is_oom = has_oom_kill(&self.cgroups);
             let record = ExitRecord { code, finished_at: nanos(world), is_oom };
             let text = serde_json::to_vec(&record).unwrap_or_default();
             // the agent sees a container without a record as lost

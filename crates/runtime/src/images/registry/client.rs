@@ -52,6 +52,14 @@ fn failed(url: &str) -> impl Fn(String) -> ImageError {
     move |why| ImageError::Registry(format!("{url}: {why}"))
 }
 
+/// The text of a status that is an error, as clients of containerd know it.
+fn unexpected_status(endpoint: &Endpoint, request: &ContentRequest, status: StatusCode) -> String {
+    let host = endpoint.url.split("://").last().and_then(|it| it.split('/').next()).unwrap_or_default();
+    let mut words = request.path.rsplitn(3, '/');
+    let (name, kind) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    format!("pulling from host {host} failed with status code [{kind} {name}]: {status}")
+}
+
 impl RegistryClient {
     pub fn new(agent: &str, credentials: RegistryCredentials) -> Self {
         RegistryClient {
@@ -77,9 +85,9 @@ impl RegistryClient {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(response),
             StatusCode::NOT_FOUND => Err(ImageError::NotFound(url)),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Err(ImageError::Denied(format!("{url}: the registry denies access: {status}")))
+                Err(ImageError::Denied(unexpected_status(endpoint, request, status)))
             }
-            _ => Err(failed(&url)(format!("the registry answers {status}"))),
+            _ => Err(ImageError::Registry(unexpected_status(endpoint, request, status))),
         }
     }
 
@@ -240,6 +248,7 @@ impl RegistryClient {
     ) -> Result<Answer, ImageError> {
         let failed = failed(url);
         let uri: Uri = url.parse().map_err(|_| failed("the URL is invalid".to_owned()))?;
+        let asked = if method == Method::POST { "Post" } else { "Get" };
         let mut transport = self.transport(endpoint, &uri).map_err(&failed)?;
         let path = uri.path_and_query().map_or("/", |it| it.as_str());
         let mut request = Request::builder()
@@ -250,7 +259,8 @@ impl RegistryClient {
         *request.headers_mut() = headers;
         let answer = env::io::timeout(STALL, transport.call(request)).await;
         let answer = answer.map_err(|_| failed("the server does not answer".to_owned()))?;
-        let answer = answer.map_err(|why| failed(why.to_string()))?;
+        let answer = answer
+            .map_err(|why| ImageError::Registry(format!("failed to do request: {asked} {url:?}: {why}")))?;
         Ok(answer.map(|body| body.map_err(|why| why.to_string()).boxed()))
     }
 

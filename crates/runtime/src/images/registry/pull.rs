@@ -103,7 +103,10 @@ impl Puller {
             (Some(digest), _) => digest.to_string(),
             (None, tag) => tag.clone().unwrap_or_default(),
         };
-        let (target, mut text) = source.document(&named, source.reference.digest.as_ref()).await?;
+        let resolved = source.document(&named, source.reference.digest.as_ref()).await;
+        let (target, mut text) = resolved.map_err(|why| {
+            why.within(&format!("failed to resolve reference {:?}", source.reference.to_string()))
+        })?;
         let mut current = target.clone();
         for _ in 0..=INDEX_DEPTH {
             let stored = (current.clone(), text.clone());
@@ -218,7 +221,10 @@ impl Source {
         request: &ContentRequest,
         expected: Option<&Digest>,
     ) -> Result<(Descriptor, Bytes), ImageError> {
-        let response = self.client.get(endpoint, request).await?;
+        let response = self.client.get(endpoint, request).await.map_err(|why| match why {
+            ImageError::NotFound(_) => ImageError::NotFound(self.reference.to_string()),
+            other => other,
+        })?;
         let media_type = response.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
         let media_type = media_type.unwrap_or_default().split(';').next().unwrap_or_default().to_owned();
         let read = read_body(response, DOCUMENT_LIMIT as usize).await;

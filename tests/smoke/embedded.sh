@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# `pintle up` with the embedded runtime on a machine without containerd: a pod is run, called, followed, entered; the
+# server is killed and comes back while the pod goes on; in the end nothing is left.
+#
+#   PINTLE   the binary to test (built when not given)
+#
+# It takes root, cgroups v1, iproute2, kubectl, Python 3 and busybox.
+set -euo pipefail
+# shellcheck source=tests/smoke/server.sh
+. "$(dirname "${BASH_SOURCE[0]}")/server.sh"
+# shellcheck source=tests/smoke/machines.sh
+. "$(dirname "${BASH_SOURCE[0]}")/machines.sh"
+test='EMBEDDED RUNTIME'
+need_machines "$test"
+for program in kubectl python3; do
+  command -v $program >/dev/null || leave_out "$test LEFT OUT: there is no $program."
+done
+[ -x /bin/busybox ] || leave_out "$test LEFT OUT: there is no /bin/busybox for the image."
+[ -d /sys/fs/cgroup/memory ] || leave_out "$test LEFT OUT: this machine has no cgroups v1."
+[ -n "${binary:-}" ] || find_binary
+binary=$(realpath "$binary")
+group=pintle-$$
+
+clear_groups() {
+  local status=$? directory
+  trap - EXIT
+  set +e
+  for name in "${!machines[@]}"; do kill -KILL "${machines[$name]}" 2>/dev/null; done
+  sleep 0.5
+  for directory in /sys/fs/cgroup/*/"$group"; do
+    find "$directory" -depth -type d -exec rmdir {} \; 2>/dev/null
+  done
+  (exit "$status")
+  clear_machines
+}
+trap clear_groups EXIT
+
+say "a machine without a container runtime"
+make_switch lan
+make_machine m
+plug m lan eth0 192.168.9.1/24
+on m ip route add default via 192.168.9.254 dev eth0
+mkdir -p "$scratch"/m/{cni,opt,log,data}
+for directory in /sys/fs/cgroup/*/; do
+  [ ! -e "$directory/cgroup.procs" ] || mkdir -p "$directory/$group"
+done
+for file in cpuset.cpus cpuset.mems; do
+  [ ! -e /sys/fs/cgroup/cpuset ] || cat "/sys/fs/cgroup/cpuset/$file" >"/sys/fs/cgroup/cpuset/$group/$file"
+done
+mkdir -p /etc/cni /opt/cni
+on m bash -euc "mount --make-rshared /; mount --bind '$scratch/m/log' /var/log
+  mount --bind '$scratch/m/cni' /etc/cni; mount --bind '$scratch/m/opt' /opt/cni; mount --make-rshared /
+  printf '127.0.0.1 localhost\n192.168.9.1 m\n' >'$scratch/m/hosts'; mount --bind '$scratch/m/hosts' /etc/hosts"
+cat >"$scratch/m/agent.yaml" <<END
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cgroupRoot: /$group
+failSwapOn: false
+imageGCHighThresholdPercent: 100
+evictionHard: {nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%}
+END
+
+say "an image"
+python3 - "$scratch/image.tar" <<'END'
+import hashlib, io, json, sys, tarfile
+def archive(entries, out):
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, kind, data in entries:
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = kind, 0o755
+            if kind == tarfile.SYMTYPE: info.linkname = data
+            if kind == tarfile.REGTYPE: info.size = len(data)
+            tar.addfile(info, io.BytesIO(data) if kind == tarfile.REGTYPE else None)
+layer = io.BytesIO()
+busybox = open("/bin/busybox", "rb").read()
+names = ["sh", "echo", "cat", "httpd", "sleep", "date", "ps", "hostname", "mkdir", "wget"]
+archive([("bin", tarfile.DIRTYPE, None), ("tmp", tarfile.DIRTYPE, None), ("bin/busybox", tarfile.REGTYPE, busybox)]
+        + [(f"bin/{name}", tarfile.SYMTYPE, "busybox") for name in names], layer)
+config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Cmd": ["sh"]}, "rootfs": {"type": "layers",
+    "diff_ids": ["sha256:" + hashlib.sha256(layer.getvalue()).hexdigest()]}}).encode()
+manifest = json.dumps([{"Config": "config.json", "RepoTags": ["example.test/web:1"], "Layers": ["layer.tar"]}]).encode()
+with open(sys.argv[1], "wb") as out:
+    archive([("layer.tar", tarfile.REGTYPE, layer.getvalue()), ("config.json", tarfile.REGTYPE, config),
+             ("manifest.json", tarfile.REGTYPE, manifest)], out)
+END
+on m "$binary" images import --data-dir "$scratch/m/data" "$scratch/image.tar"
+on m "$binary" images list --data-dir "$scratch/m/data" | grep -q '^example.test/web:1 ' || die "the image is not listed"
+
+kube() { on m kubectl --kubeconfig "$scratch/m/kubeconfig" "$@"; }
+start_up() {
+  start_on m up "$binary" up --data-dir "$scratch/m/data" --write-kubeconfig "$scratch/m/kubeconfig" \
+    --runtime embedded --nodeagent-config "$scratch/m/agent.yaml"
+  wait_until "the API server" kube get --raw /readyz
+}
+say "pintle up"
+start_up
+grep -q 'by the embedded runtime' "$scratch/logs/m.up" || die "the runtime is not the embedded one"
+wait_until "the node" kube wait --for=condition=Ready node/m --timeout=1s
+wait_until "the service account" kube get serviceaccount default
+before=$(on m grep -c . /proc/self/mountinfo)
+
+say "a pod"
+kube run web --image example.test/web:1 --port 80 -- sh -c \
+  'mkdir /www; echo hello >/www/index.html; httpd -p 80 -h /www; n=0; while :; do echo line $n; n=$((n+1)); sleep 0.1; done' >/dev/null
+kube wait --for=condition=Ready pod/web --timeout=60s >/dev/null
+address=$(kube get pod web -o 'jsonpath={.status.podIP}')
+answer() { on m busybox wget -qO- "http://$address/"; }
+wait_until "the page" answer
+[ "$(answer)" = hello ] || die "the pod does not serve its page"
+[ "$(kube exec web -- hostname)" = web ] || die "exec does not work"
+wait_until "the log" bash -c "[ -n \"\$1\" ]" _ "$(kube logs web --tail=1)"
+start_on m forward kubectl --kubeconfig "$scratch/m/kubeconfig" port-forward pod/web 8080:80
+wait_until "the forwarded port" on m busybox wget -qO- http://127.0.0.1:8080/
+stop_on m forward
+
+say "the server is killed, and the pod goes on"
+identity() { kube get pod web -o 'jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}'; }
+was=$(identity)
+on m bash -c 'kill -KILL "$(cat /run/up.pid)"'
+wait "${started[m.up]}" 2>/dev/null || true
+[ "$(answer)" = hello ] || die "the pod ended with the server"
+lines() { cat "$scratch"/m/log/pods/default_web_*/web/*.log | wc -l; }
+count=$(lines)
+wait_until "lines of the log without a server" bash -c "[ \"\$(cat '$scratch'/m/log/pods/default_web_*/web/*.log | wc -l)\" -gt $count ]"
+start_up
+wait_until "the node" kube wait --for=condition=Ready node/m --timeout=1s
+kube wait --for=condition=Ready pod/web --timeout=60s >/dev/null
+[ "$(identity)" = "$was" ] || die "the container is another one: $was, then $(identity)"
+[ "$(answer)" = hello ] || die "the pod does not serve its page"
+kube logs web >"$scratch/lines"
+python3 - "$scratch/lines" <<'END' || die "lines of the log are lost"
+import sys
+numbers = [int(line.split()[1]) for line in open(sys.argv[1])]
+sys.exit(numbers != list(range(len(numbers))))
+END
+[ "$(kube exec web -- hostname)" = web ] || die "exec does not work after the restart"
+
+say "nothing is left"
+kube delete pod web --grace-period=1 >/dev/null
+monitors() { on m pgrep -fc ' runtime-monitor$' || true; }
+none_left() { [ "$(monitors)" = 0 ] && [ -z "$(ls "$scratch/m/data/node/runtime/sandboxes")" ]; }
+wait_until "the end of the monitors" none_left
+[ "$(on m grep -c . /proc/self/mountinfo)" = "$before" ] || die "mounts are left: $before before"
+[ -z "$(find /sys/fs/cgroup/*/"$group" -path '*kubepods*/pod*' -type d)" ] || die "control groups are left"
+stop_on m up
+say "ok"
