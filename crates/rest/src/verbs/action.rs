@@ -31,6 +31,7 @@ impl Api {
         request.user.record.record_object(&body, || schema::encode::json(&body, ty).into());
         check_name(&body, action, request)?;
         request.place(&mut body)?;
+        request.dedup_owners(&mut body, true);
         // admission sees the first version of the body
         let form = Form { kind, api_version: action.api_version, ty };
         body.set(&["apiVersion"], form.api_version);
@@ -63,6 +64,7 @@ impl Api {
         metadata::clear_server_fields(&mut body);
         body.unset(&["metadata", "resourceVersion"]);
         request.place(&mut body)?;
+        request.dedup_owners(&mut body, true);
         self.track(request, None, &mut body);
         let name = body.text(&["metadata", "name"]).to_owned();
         let write = request.attributes(self, Operation::Create, &name);

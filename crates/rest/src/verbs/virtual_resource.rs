@@ -68,6 +68,7 @@ impl Api {
         });
         metadata::clear_server_fields(&mut object);
         request.place(&mut object)?;
+        request.dedup_owners(&mut object, true);
         defaults::apply(root, &mut object);
         self.track_as(request, request.resource, (root, &api_version), None, &mut object);
         let form = Form { kind: &part.kind.name, api_version: &api_version, ty: root };
