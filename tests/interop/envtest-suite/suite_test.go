@@ -86,6 +86,12 @@ func validate(writer http.ResponseWriter, request *http.Request) {
 
 func start(t *testing.T, environment *envtest.Environment) client.Client {
 	t.Helper()
+	// whatever fails, no server outlives its test
+	t.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	config, err := environment.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -95,13 +101,6 @@ func start(t *testing.T, environment *envtest.Environment) client.Client {
 		t.Fatal(err)
 	}
 	return api
-}
-
-func stop(t *testing.T, environment *envtest.Environment) {
-	t.Helper()
-	if err := environment.Stop(); err != nil {
-		t.Error(err)
-	}
 }
 
 // serve is a server of webhooks, at the address that envtest has put into the configuration.
@@ -139,45 +138,45 @@ func until(t *testing.T, what string, holds func() bool) {
 }
 
 func TestDefinitionsAndWebhooksAreInstalledAtEveryStart(t *testing.T) {
+	for _, round := range []string{"first", "second"} {
+		t.Run(round, installed)
+	}
+}
+
+func installed(t *testing.T) {
 	ctx := context.Background()
-	for round := 0; round < 2; round++ {
-		environment := &envtest.Environment{
-			CRDs:                  []*apiextensionsv1.CustomResourceDefinition{definition()},
-			WebhookInstallOptions: envtest.WebhookInstallOptions{ValidatingWebhooks: []*admissionregistrationv1.ValidatingWebhookConfiguration{webhook()}},
-		}
-		api := start(t, environment)
-		server := serve(t, environment.WebhookInstallOptions)
-		var err error
-		until(t, "a widget is created", func() bool {
-			err = api.Create(ctx, widget("small", 1))
-			return err == nil || !strings.Contains(err.Error(), "connection refused")
-		})
-		if err != nil {
-			t.Fatalf("start %d: %v", round, err)
-		}
-		if err := api.Create(ctx, widget("unlucky", 13)); err == nil || !strings.Contains(err.Error(), "no widget has size 13") {
-			t.Errorf("a widget of size 13: %v", err)
-		}
-		bad := widget("bad", 1)
-		_ = unstructured.SetNestedField(bad.Object, "large", "spec", "size")
-		if err := api.Create(ctx, bad); !apierrors.IsInvalid(err) {
-			t.Errorf("a size that is no number: %v", err)
-		}
-		if err := api.Delete(ctx, widget("small", 1)); err != nil {
-			t.Error(err)
-		}
-		if err := api.Get(ctx, client.ObjectKeyFromObject(widget("small", 1)), widget("small", 1)); !apierrors.IsNotFound(err) {
-			t.Errorf("a deleted widget: %v", err)
-		}
-		// it would be in the way if it were still there after the next start
-		if err := api.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "left"}}); err != nil {
-			t.Error(err)
-		}
-		_ = server.Close()
-		stop(t, environment)
-		if t.Failed() {
-			return
-		}
+	environment := &envtest.Environment{
+		CRDs:                  []*apiextensionsv1.CustomResourceDefinition{definition()},
+		WebhookInstallOptions: envtest.WebhookInstallOptions{ValidatingWebhooks: []*admissionregistrationv1.ValidatingWebhookConfiguration{webhook()}},
+	}
+	api := start(t, environment)
+	server := serve(t, environment.WebhookInstallOptions)
+	defer server.Close()
+	var err error
+	until(t, "a widget is created", func() bool {
+		err = api.Create(ctx, widget("small", 1))
+		return err == nil || !strings.Contains(err.Error(), "connection refused")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Create(ctx, widget("unlucky", 13)); err == nil || !strings.Contains(err.Error(), "no widget has size 13") {
+		t.Errorf("a widget of size 13: %v", err)
+	}
+	bad := widget("bad", 1)
+	_ = unstructured.SetNestedField(bad.Object, "large", "spec", "size")
+	if err := api.Create(ctx, bad); !apierrors.IsInvalid(err) {
+		t.Errorf("a size that is no number: %v", err)
+	}
+	if err := api.Delete(ctx, widget("small", 1)); err != nil {
+		t.Error(err)
+	}
+	if err := api.Get(ctx, client.ObjectKeyFromObject(widget("small", 1)), widget("small", 1)); !apierrors.IsNotFound(err) {
+		t.Errorf("a deleted widget: %v", err)
+	}
+	// it would be in the way if it were still there after the next start
+	if err := api.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "left"}}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -185,7 +184,6 @@ func TestUsersHaveTheRightsOfTheirGroups(t *testing.T) {
 	ctx := context.Background()
 	environment := &envtest.Environment{}
 	start(t, environment)
-	defer stop(t, environment)
 	user, err := environment.AddUser(envtest.User{Name: "ann", Groups: []string{"readers"}}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +204,6 @@ func TestADeploymentBecomesAvailable(t *testing.T) {
 	ctx := context.Background()
 	environment := &envtest.Environment{}
 	api := start(t, environment)
-	defer stop(t, environment)
 	labels, replicas := map[string]string{"app": "web"}, int32(3)
 	web := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
