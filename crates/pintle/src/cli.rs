@@ -190,7 +190,7 @@ pub struct Up {
     pub runtime: String,
 
     /// The components to run, comma-separated [default: apiserver,controller-manager,scheduler, and
-    /// nodeagent,network,proxy,dns,metrics where the process is root and a container runtime listens]
+    /// nodeagent,network,proxy,dns,metrics where the process is root and the kernel has what containers need]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse)]
     pub components: Option<Vec<Component>>,
 

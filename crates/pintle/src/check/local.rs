@@ -101,7 +101,7 @@ impl LocalMachine {
                 None => Err(RuntimeProblem::NoSocket),
             };
             match found {
-                // a runtime that nobody named may be one for other purposes
+                // a runtime that was not named may be one for other purposes
                 Err(RuntimeProblem::NoSocket | RuntimeProblem::NoCri(_)) if !self.names_other_runtime() => {
                     self.embedded_runtime()
                 }

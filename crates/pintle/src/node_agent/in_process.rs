@@ -1,7 +1,7 @@
 //! A node for this machine, in the process of the API server.
 //!
 //! The agent calls the server in memory as `system:node:NAME`, and keeps its files below the data directory. It runs
-//! where the process is root and a container runtime listens; its HTTP API has a certificate of the cluster's authority.
+//! where the process is root and there can be containers; its HTTP API has a certificate of the cluster's authority.
 
 use super::agent_process::{AgentProcess, DnsArguments, agent_arguments};
 use crate::dns::DnsService;

@@ -39,7 +39,7 @@ pub struct BlobWriter {
 /// Whether a blob must be written.
 pub enum Ingest {
     Present,
-    Write(BlobWriter),
+    Write(Box<BlobWriter>),
 }
 
 impl ContentStore {
@@ -113,7 +113,7 @@ impl ContentStore {
                 let mut writer =
                     BlobWriter { file, path, target, expected: expected.clone(), hasher, written: 0 };
                 writer.resume().map_err(ImageError::at(&writer.path))?;
-                return Ok(Ingest::Write(writer));
+                return Ok(Ingest::Write(Box::new(writer)));
             }
         }
     }

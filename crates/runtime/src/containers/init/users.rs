@@ -97,7 +97,7 @@ mod tests {
         assert_eq!((unknown.uid, unknown.gid, &*unknown.home), (4000, 3, "/"));
         let named = resolve("app:team", None, &[]).unwrap();
         assert_eq!((named.gid, named.groups), (50, vec![50]));
-        assert!(resolve("nobody-here", None, &[]).unwrap_err().contains("no matching entries"));
+        assert!(resolve("absent", None, &[]).unwrap_err().contains("no matching entries"));
         assert!(resolve("app:nogroup", None, &[]).is_err());
     }
 }

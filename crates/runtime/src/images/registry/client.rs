@@ -248,7 +248,7 @@ impl RegistryClient {
     ) -> Result<Answer, ImageError> {
         let failed = failed(url);
         let uri: Uri = url.parse().map_err(|_| failed("the URL is invalid".to_owned()))?;
-        let asked = if method == Method::POST { "Post" } else { "Get" };
+        let verb = if method == Method::POST { "Post" } else { "Get" };
         let mut transport = self.transport(endpoint, &uri).map_err(&failed)?;
         let path = uri.path_and_query().map_or("/", |it| it.as_str());
         let mut request = Request::builder()
@@ -260,7 +260,7 @@ impl RegistryClient {
         let answer = env::io::timeout(STALL, transport.call(request)).await;
         let answer = answer.map_err(|_| failed("the server does not answer".to_owned()))?;
         let answer = answer
-            .map_err(|why| ImageError::Registry(format!("failed to do request: {asked} {url:?}: {why}")))?;
+            .map_err(|why| ImageError::Registry(format!("failed to do request: {verb} {url:?}: {why}")))?;
         Ok(answer.map(|body| body.map_err(|why| why.to_string()).boxed()))
     }
 

@@ -272,7 +272,7 @@ impl Source {
                         report(blob.size);
                         return Ok(());
                     }
-                    Ingest::Write(writer) => writer,
+                    Ingest::Write(writer) => *writer,
                 };
                 if writer.written() > written {
                     (written, attempts) = (writer.written(), 0);

@@ -334,5 +334,4 @@ fn is_steering(name: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-#[path = "unpack_tests.rs"]
 mod tests;
