@@ -199,6 +199,11 @@ pub struct Up {
     #[arg(long, value_name = "FILE")]
     pub cluster_token_file: Option<PathBuf>,
 
+    /// Begin with the objects of this file of pintle snapshot save, and with the keys and certificates in it. A manual
+    /// clock begins with its time. For clusters in memory
+    #[arg(long, value_name = "FILE", requires = "ephemeral", conflicts_with = "etcd_servers")]
+    pub from: Option<PathBuf>,
+
     #[command(flatten)]
     pub clock: ClockFlags,
 

@@ -161,6 +161,11 @@ pub struct Verbosity {
 }
 
 impl Verbosity {
+    /// One that changes nothing, for a process with a log of its own.
+    pub fn fixed() -> Self {
+        Verbosity { now: Arc::default(), change: Arc::new(|_| ()) }
+    }
+
     /// Sets the verbosity from a number in text.
     pub fn set(&self, text: &str) -> Result<u8, String> {
         let number = level(text.trim())?;

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use apiserver::deployment::BeforeReady;
 use apiserver::serve::{AuthorityFile, ListenConfig, ServeError, TlsMaterial};
 use apiserver::{Config, Deployment, Server, StartError, StoreChoice};
 use auth::User;
+use bytes::Bytes;
 use client::leader;
 use env::io::RealInstant;
 use env::{Paused, World};
@@ -22,6 +24,7 @@ use crate::control_loops;
 use crate::data_dir::{DataDir, Kubeconfig, store_directory};
 use crate::deployment_mode::DeploymentMode;
 use crate::dns::{self, DnsFlags};
+use crate::forks::Forks;
 use crate::host::host_name;
 use crate::in_process::{InProcess, RunningFlag};
 use crate::logs::Verbosity;
@@ -31,24 +34,42 @@ use crate::pki::{self, ADMIN, CertifiedKey, Hosts, Pki};
 use crate::server_config::ServerConfig;
 use crate::signals::Signals;
 use crate::simulated_nodes::{self, PreparedNodes, SimulationArgs};
+use crate::snapshot::{Fork, key_of_file};
 use crate::{faults, files, kubeconfig, pod_network, process_metrics, scheduler, service_proxy};
 
 /// The number of the DNS service's address in the range of services, counted from the first: the tenth.
 const DNS_ADDRESS: u32 = 9;
 
+/// What a cluster is started with, beside its flags.
+pub struct ClusterContext {
+    pub world: World,
+    pub verbosity: Verbosity,
+    /// The clock of the world, if users hold it.
+    pub clock: Option<Arc<Paused>>,
+    /// The state that it begins with.
+    pub fork: Option<Fork>,
+}
+
+impl ClusterContext {
+    fn new(world: World, verbosity: Verbosity) -> Self {
+        ClusterContext { world, verbosity, clock: None, fork: None }
+    }
+}
+
 /// Runs a control plane until a signal arrives.
-pub async fn up(
-    args: Up,
-    world: World,
-    verbosity: Verbosity,
-    clock: Option<Arc<Paused>>,
-) -> anyhow::Result<()> {
+pub async fn up(args: &Up, context: ClusterContext) -> anyhow::Result<()> {
+    let signals = stop_signals(&args.server)?;
+    start(args, context).await?.run(signals).await
+}
+
+/// Starts a control plane.
+pub async fn start(args: &Up, context: ClusterContext) -> anyhow::Result<RunningCluster> {
     anyhow::ensure!(
         args.runs(Component::Apiserver),
         "--components does not include apiserver: add it, or run pintle controller-manager, scheduler or nodeagent"
     );
-    if clock.is_some() {
-        check_manual_clock(&args)?;
+    if context.clock.is_some() {
+        check_manual_clock(args)?;
     }
     let components = Components {
         loops: args.runs(Component::ControllerManager).then_some(&args.loops),
@@ -76,12 +97,16 @@ pub async fn up(
         faults: args
             .is_simulation()
             .then_some(FaultArgs { rules: args.faults.faults.as_deref(), seed: args.clock.seed }),
+        forks: None,
     };
+    // a cluster in memory is one for tests, and small
+    let is_in_memory = args.server.store.ephemeral && args.server.etcd.etcd_servers.is_empty();
+    let forks = is_in_memory.then(|| Arc::new(Forks::new(args, context.verbosity.clone())));
     let token = match &args.cluster_token_file {
         Some(file) => Some(read_token(file)?),
         None => None,
     };
-    run(&args.server, args.mode(), components, token, (world, verbosity, clock)).await
+    start_components(&args.server, args.mode(), Components { forks, ..components }, token, context).await
 }
 
 /// A manual clock moves the components of this process that go by it, and nothing else.
@@ -107,7 +132,7 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
 
 /// Runs the API server alone.
 pub async fn apiserver(args: Apiserver, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
-    run(&args, DeploymentMode::Standalone, Components::default(), None, (world, verbosity, None)).await
+    run(&args, Components::default(), ClusterContext::new(world, verbosity)).await
 }
 
 /// The simulated nodes of an API server that a test suite has started.
@@ -128,7 +153,7 @@ pub async fn envtest_apiserver(
         simulation: SimulationArgs { nodes: Some(ENVTEST_NODES), profile: None },
         ..Components::default()
     };
-    run(&args, DeploymentMode::Standalone, components, None, (world, verbosity, None)).await
+    run(&args, components, ClusterContext::new(world, verbosity)).await
 }
 
 /// The components beside the API server.
@@ -146,6 +171,8 @@ struct Components<'a> {
     simulation: SimulationArgs<'a>,
     /// Those of clusters for tests alone.
     faults: Option<FaultArgs<'a>>,
+    /// The copies of a cluster in memory.
+    forks: Option<Arc<Forks>>,
 }
 
 /// The flags of faults on request.
@@ -180,27 +207,41 @@ struct AgentArgs<'a> {
     is_required: bool,
 }
 
-async fn run(
-    args: &Apiserver,
-    mode: DeploymentMode,
-    components: Components<'_>,
-    token: Option<String>,
-    (world, verbosity, clock): (World, Verbosity, Option<Arc<Paused>>),
-) -> anyhow::Result<()> {
-    // of the process, whatever the time of the cluster
-    let began = RealInstant::now();
-    // from here on a signal stops cleanly, however early it comes
+/// Runs an API server with these components until a signal arrives.
+async fn run(args: &Apiserver, components: Components<'_>, context: ClusterContext) -> anyhow::Result<()> {
+    let signals = stop_signals(args)?;
+    start_components(args, DeploymentMode::Standalone, components, None, context).await?.run(signals).await
+}
+
+/// What stops the process: from here on it stops cleanly, however early that comes.
+fn stop_signals(args: &Apiserver) -> anyhow::Result<Signals> {
     let mut signals = Signals::new()?;
     if args.exit_on_stdin_close {
         signals.add_stdin_end()?;
     }
+    Ok(signals)
+}
+
+async fn start_components(
+    args: &Apiserver,
+    mode: DeploymentMode,
+    components: Components<'_>,
+    token: Option<String>,
+    ClusterContext { world, verbosity, clock, fork }: ClusterContext,
+) -> anyhow::Result<RunningCluster> {
+    // by the clock of the machine, whatever the time of the cluster
+    let began = RealInstant::now();
     let mut config = ServerConfig::read(args, mode)?;
+    let (files, restored) = match fork {
+        Some(fork) => (fork.files, Some((fork.revision, fork.records))),
+        None => (Vec::new(), None),
+    };
     config.observe.verbosity = Some(Arc::new(move |text| verbosity.set(text)));
     process_metrics::register(&config.observe.metrics);
     let data_dir = DataDir::prepare(args, mode)?;
     let names = config.names.clone();
     let own = match config.needs_own_pki(mode) {
-        true => Some(cluster_pki(args, &config, &data_dir, token.as_deref(), &world).await?),
+        true => Some(cluster_pki(args, &config, &data_dir, (token.as_deref(), files), &world).await?),
         false => None,
     };
     let is_shared = config.etcd.is_some();
@@ -268,11 +309,19 @@ async fn run(
         },
         ephemeral_signer: data_dir.is_memory() && config.identity.service_accounts.signer.is_none(),
         ephemeral_authorities: data_dir.is_memory() && own.is_some(),
+        cluster_files: own.iter().flat_map(snapshot_files).filter(|_| data_dir.is_memory()).collect(),
         clock,
+        clusters: components.forks.clone().map(|it| it as _),
         faults,
     };
     let metrics = config.observe.metrics.clone();
-    let server = start_server(config, mode, data_dir.directory(), own.as_ref(), deployment, &world).await?;
+    let location = match restored {
+        Some((revision, records)) => StoreChoice::Restored { revision, records },
+        None => {
+            data_dir.directory().map_or(StoreChoice::Memory, |it| StoreChoice::Directory(store_directory(it)))
+        }
+    };
+    let server = start_server(config, mode, location, own.as_ref(), deployment, &world).await?;
     let mut running = Vec::new();
     if let Some((options, flag)) = scheduler {
         let lease = lease
@@ -311,19 +360,85 @@ async fn run(
     if let Some(configuration) = proxy {
         running.push(service_proxy::start(&server, &names, configuration, metrics, &world));
     }
-    // a closed terminal is not an error
     let shared_keys = match is_shared {
         true => shared_keys(data_dir.directory().filter(|_| own.is_some())),
         false => String::new(),
     };
     let messages = format!("{shared_keys}{}", node.message);
-    let message = greeting(&server, written.as_ref(), &messages, began.elapsed().as_millis());
-    let _ = stdout().write_all(message.as_bytes());
-    let _ = stdout().flush();
-    if let Some(supervisor) = node_agent::supervisor() {
-        (supervisor.notify)("READY=1");
+    let forks = components.forks;
+    Ok(RunningCluster { server, running, forks, kubeconfig: written, messages, _data_dir: data_dir, began })
+}
+
+/// Keys and certificates for the snapshots of a cluster without files.
+fn snapshot_files(pki: &Pki) -> impl Iterator<Item = (String, Bytes)> {
+    pki.files.iter().map(|(name, text)| (key_of_file(name), Bytes::from(text.clone())))
+}
+
+/// A control plane that runs.
+pub struct RunningCluster {
+    server: Server,
+    running: Vec<InProcess>,
+    forks: Option<Arc<Forks>>,
+    kubeconfig: Option<Kubeconfig>,
+    /// Lines for the user.
+    messages: String,
+    /// Locked until the end.
+    _data_dir: DataDir,
+    began: RealInstant,
+}
+
+impl RunningCluster {
+    /// The file with the administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> Option<&Path> {
+        self.kubeconfig.as_ref().map(|it| &*it.path)
     }
-    run_until_stopped(server, running, &mut signals, written.as_ref()).await
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// Waits until the server has ended by itself.
+    pub async fn ended(&self) {
+        self.server.ended().await;
+    }
+
+    pub async fn stop(self) {
+        if let Some(forks) = &self.forks {
+            forks.stop_all().await;
+        }
+        for component in self.running {
+            component.stop().await;
+        }
+        self.server.shutdown().await;
+    }
+
+    /// Greets the user, and runs until a signal arrives.
+    async fn run(self, mut signals: Signals) -> anyhow::Result<()> {
+        let started_ms = self.began.elapsed().as_millis();
+        let message = greeting(&self.server, self.kubeconfig.as_ref(), &self.messages, started_ms);
+        // a closed terminal is not an error
+        let _ = stdout().write_all(message.as_bytes());
+        let _ = stdout().flush();
+        if let Some(supervisor) = node_agent::supervisor() {
+            (supervisor.notify)("READY=1");
+        }
+        tokio::select! {
+            () = signals.next() => {}
+            () = self.ended() => anyhow::bail!("the server stopped unexpectedly: see the log, or run with -v for details"),
+        }
+        let _ = writeln!(stdout(), "stopping; press Ctrl-C again to exit at once");
+        let temporary = self.kubeconfig.as_ref().filter(|it| it.temporary).map(|it| it.path.clone());
+        tokio::select! {
+            () = self.stop() => Ok(()),
+            () = signals.next() => {
+                if let Some(path) = temporary {
+                    let _ = std::fs::remove_file(path);
+                }
+                crate::log_output::flush();
+                std::process::exit(130)
+            }
+        }
+    }
 }
 
 /// The node of this machine: its files and the runtime's endpoint, and a line for the user.
@@ -385,7 +500,7 @@ async fn cluster_pki(
     args: &Apiserver,
     config: &ServerConfig,
     data_dir: &DataDir,
-    token: Option<&str>,
+    (token, files): (Option<&str>, Vec<(String, String)>),
     world: &World,
 ) -> anyhow::Result<Pki> {
     let mut others = args.tls_san.clone();
@@ -399,7 +514,7 @@ async fn cluster_pki(
             pki::shared(directory.as_deref(), &hosts, token, etcd, world).await?
         }
         (Some(directory), _) => Pki::in_directory(directory, &hosts, world)?,
-        (None, _) => Pki::in_memory(&hosts, world)?,
+        (None, _) => Pki::in_memory(files, &hosts, world)?,
     };
     if let Some((certificate, key)) =
         args.tls.cert_dir_files().filter(|_| config.certificates.default_pair.is_none())
@@ -411,35 +526,6 @@ async fn cluster_pki(
         put.with_context(|| format!("--cert-dir: cannot write to {}", folder.display()))?;
     }
     Ok(pki)
-}
-
-async fn run_until_stopped(
-    server: Server,
-    running: Vec<InProcess>,
-    signals: &mut Signals,
-    written: Option<&Kubeconfig>,
-) -> anyhow::Result<()> {
-    tokio::select! {
-        () = signals.next() => {}
-        () = server.ended() => anyhow::bail!("the server stopped unexpectedly: see the log, or run with -v for details"),
-    }
-    let _ = writeln!(stdout(), "stopping; press Ctrl-C again to exit at once");
-    let stopped = async {
-        for component in running {
-            component.stop().await;
-        }
-        server.shutdown().await;
-    };
-    tokio::select! {
-        () = stopped => Ok(()),
-        () = signals.next() => {
-            if let Some(written) = written {
-                written.remove_if_temporary();
-            }
-            crate::log_output::flush();
-            std::process::exit(130)
-        }
-    }
 }
 
 /// The notice about keys that servers of one etcd must share.
@@ -482,11 +568,11 @@ fn shell_quote(path: &Path) -> String {
     if plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Starts the API server, with its state in `directory` or in memory.
+/// Starts the API server, with its objects in an etcd if it has one, or else in `store`.
 async fn start_server(
     config: ServerConfig,
     mode: DeploymentMode,
-    directory: Option<&Path>,
+    store: StoreChoice,
     own: Option<&Pki>,
     deployment: Deployment,
     world: &World,
@@ -534,11 +620,7 @@ async fn start_server(
     };
     let at_etcd = config.etcd.is_some();
     let config = Config {
-        store: match (config.etcd, directory) {
-            (Some(etcd), _) => StoreChoice::Etcd(Box::new(etcd)),
-            (None, Some(path)) => StoreChoice::Directory(store_directory(path)),
-            (None, None) => StoreChoice::Memory,
-        },
+        store: config.etcd.map_or(store, |etcd| StoreChoice::Etcd(Box::new(etcd))),
         encryption: config.sealing,
         listen,
         world: world.clone(),
@@ -636,7 +718,7 @@ mod tests {
     async fn a_server_starts_says_where_and_stops() {
         let world = crate::world::real().unwrap();
         let hosts = Hosts::new([127, 0, 0, 1].into(), None, &[], &Names::kubernetes()).unwrap();
-        let pki = Pki::in_memory(&hosts, &world).unwrap();
+        let pki = Pki::in_memory(Vec::new(), &hosts, &world).unwrap();
         let config = |port: u16| {
             let line = format!("pintle up --secure-port {port}");
             let read = cli::Cli::read(line.split(' ').map(Into::into), crate::config_errors).unwrap();
@@ -645,12 +727,14 @@ mod tests {
         };
         const TOGETHER: DeploymentMode = DeploymentMode::AllInOne { runs_controllers: false };
         let server =
-            start_server(config(0), TOGETHER, None, Some(&pki), Deployment::default(), &world).await.unwrap();
+            start_server(config(0), TOGETHER, StoreChoice::Memory, Some(&pki), Deployment::default(), &world)
+                .await
+                .unwrap();
         assert_ne!(server.local_addr().port(), 0);
         let taken = start_server(
             config(server.local_addr().port()),
             TOGETHER,
-            None,
+            StoreChoice::Memory,
             Some(&pki),
             Deployment::default(),
             &world,

@@ -28,8 +28,8 @@ pub enum ClusterWorld {
     Manual(Arc<Paused>),
 }
 
-/// The world of `pintle up`.
-pub fn of_cluster(flags: &ClockFlags) -> anyhow::Result<ClusterWorld> {
+/// The world of `pintle up`. A manual clock begins at `start`, in Unix seconds, or now.
+pub fn of_cluster(flags: &ClockFlags, start: Option<i64>) -> anyhow::Result<ClusterWorld> {
     let real = real()?;
     if flags.clock == ClockMode::Real {
         anyhow::ensure!(
@@ -39,7 +39,8 @@ pub fn of_cluster(flags: &ClockFlags) -> anyhow::Result<ClusterWorld> {
         return Ok(ClusterWorld::Real(real));
     }
     // whole seconds: what was made at the start is then no younger than it
-    let start = Duration::from_secs(u64::try_from(env::unix_seconds(&real)).unwrap_or(0));
+    let start = start.unwrap_or_else(|| env::unix_seconds(&real));
+    let start = Duration::from_secs(u64::try_from(start).unwrap_or(0));
     let random = match flags.seed {
         Some(seed) => Simulated::new(0, seed),
         None => real,

@@ -32,6 +32,9 @@ pub enum StoreError {
     /// The file was written by a version of a different layout.
     #[error("{}: the store has format {found}, and this version reads format {supported}", path.display())]
     Format { path: PathBuf, found: u8, supported: u8 },
+    /// The store is in memory, and has no values: its subscriber has them.
+    #[error("a store in memory keeps no values")]
+    NoValues,
 }
 
 impl StoreError {

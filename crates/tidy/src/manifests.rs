@@ -4,6 +4,7 @@ use crate::tree;
 
 /// The layers from the top down: a crate may use the crates below it.
 const ORDER: &[&str] = &[
+    "pintle-test",
     "pintle",
     "simulation",
     "nodeagent",

@@ -3,6 +3,7 @@
 mod bulk;
 mod bulk_threads;
 mod clock;
+mod clusters;
 mod connect;
 mod deprecation;
 mod fault_stage;
@@ -258,7 +259,10 @@ impl Service {
                 None if self.faults.is_some() && context.info.path == crate::faults::PATH => {
                     self.serve_faults(context)
                 }
-                None => self.plain(context),
+                None => match clusters::parse(&context.info.path).filter(|_| self.clusters.is_some()) {
+                    Some(name) => Box::pin(self.serve_clusters(context, name)).await,
+                    None => self.plain(context),
+                },
             },
         }
     }

@@ -14,6 +14,7 @@ use crate::filters::cors::Cors;
 use crate::filters::in_flight::InFlight;
 use crate::flowcontrol::Fairness;
 use crate::node_proxy::NodeProxy;
+use crate::options::deployment::ClusterHost;
 use crate::options::gates::Gates;
 use crate::options::limits;
 use crate::options::observability::Verbosity;
@@ -22,6 +23,7 @@ use crate::server::post_start_hooks::Start;
 use crate::trace::Tracing;
 use arc_swap::ArcSwap;
 use auth::Authorizer;
+use bytes::Bytes;
 use outbound::LogThrottle;
 use rest::Api;
 use schema::table::Release;
@@ -57,8 +59,12 @@ pub struct Service {
     pub(crate) debug: DebugPages,
     /// The permit to take a snapshot of the store.
     pub(crate) snapshots: Arc<Semaphore>,
+    /// Keys and certificates that snapshots of a cluster in memory contain, by their keys in the snapshot.
+    pub(crate) cluster_files: Vec<(String, Bytes)>,
     /// The clock of the process, if users hold it.
     pub(crate) clock: Option<Arc<env::Paused>>,
+    /// Starts forks of a cluster in memory.
+    pub(crate) clusters: Option<Arc<dyn ClusterHost>>,
     /// Faults on request, in a cluster for tests.
     pub(crate) faults: Option<Arc<Faults>>,
 }

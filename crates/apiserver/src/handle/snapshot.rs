@@ -1,7 +1,8 @@
 //! `/store/snapshot`: the file of a snapshot of the store, for `pintle snapshot save`.
 //!
 //! It holds everything, so that only who may GET this path (the administrators, by default) can read it. Values that are
-//! encrypted at rest stay so. Pages are read only as fast as the client reads them; one snapshot is taken at a time.
+//! encrypted at rest stay so. A store in memory has no values: they come from the caches, and with them the keys and
+//! certificates of the cluster, which are nowhere else. Pages are read only as fast as the client reads them; one snapshot is taken at a time.
 
 use super::plain_text::too_many_requests;
 use super::request_context::RequestContext;
@@ -13,13 +14,17 @@ use http::header::{self, HeaderValue};
 use http::{Method, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use rest::ApiError;
+use rest::{ApiError, Collection};
 use std::io;
 use store::snapshot::{Encoder, Pages};
+use store::{Revision, Snapshot, SnapshotRecord, StoreError};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// The path of the snapshot.
 pub(super) const PATH: &str = "/store/snapshot";
+
+/// The records of a page that comes from the caches.
+const PAGE_RECORDS: usize = 256;
 
 /// The encoding of a snapshot that is being sent.
 struct Sending {
@@ -39,7 +44,7 @@ impl Service {
         let Ok(permit) = self.snapshots.clone().try_acquire_owned() else {
             return Ok(too_many_requests(5, "Another snapshot is being taken, please try again later.\n"));
         };
-        let snapshot = self.api.storage.store.snapshot().await;
+        let snapshot = self.take_snapshot().await;
         let snapshot = snapshot.map_err(|why| ApiError::unavailable(why.to_string()))?;
         tracing::info!(revision = snapshot.revision.0, user = context.user.name, "a snapshot is taken");
         let (encoder, first) = Encoder::new(snapshot.revision, env::unix_seconds(&self.api.world));
@@ -51,6 +56,41 @@ impl Service {
         let media = HeaderValue::from_static("application/octet-stream");
         response.headers_mut().insert(header::CONTENT_TYPE, media);
         Ok(response)
+    }
+}
+
+impl Service {
+    /// All values at one revision; of a cluster in memory its keys and certificates, too.
+    pub(super) async fn take_snapshot(&self) -> Result<Snapshot, StoreError> {
+        match self.api.storage.store.snapshot().await {
+            Err(StoreError::NoValues) => self.cached_snapshot(),
+            other => other,
+        }
+    }
+
+    fn cached_snapshot(&self) -> Result<Snapshot, StoreError> {
+        let now = env::unix_seconds(&self.api.world);
+        let resources = self.api.resources();
+        // objects that expire live for their whole time again
+        let expires_at = |collection: &Collection| {
+            let resource = resources.get(&collection.api_version(), &collection.kind.plural)?;
+            Some(now + resource.hooks.storage.lifetime_seconds?)
+        };
+        let (revision, mut records) = self.api.storage.cached_values(expires_at)?;
+        records.sort_by_key(|it| it.revision);
+        records.extend(self.cluster_files.iter().map(|(key, value)| SnapshotRecord {
+            revision: Revision(0),
+            key: key.as_str().into(),
+            value: value.clone(),
+            at: now,
+            expires_at: None,
+        }));
+        let mut records = records.into_iter().peekable();
+        let pages = std::iter::from_fn(move || {
+            records.peek()?;
+            Some(Ok(records.by_ref().take(PAGE_RECORDS).collect()))
+        });
+        Ok(Snapshot { revision, pages: Box::pin(stream::iter(pages)) })
     }
 }
 

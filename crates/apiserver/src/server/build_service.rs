@@ -14,10 +14,12 @@ use crate::filters::in_flight::InFlight;
 use crate::flowcontrol::Fairness;
 use crate::handle::{AccessControl, DebugPages, Discovery, Service};
 use crate::node_proxy::{self, NodeProxy};
+use crate::options::deployment::ClusterHost;
 use crate::options::gates::Gates;
 use crate::options::{limits, observability};
 use crate::serve::Shutdown;
 use auth::Authorizer;
+use bytes::Bytes;
 use rest::Api;
 use schema::table::Release;
 use std::sync::Arc;
@@ -42,7 +44,9 @@ pub(super) struct ServiceParts<'a> {
     pub keys: &'a OpenKeys,
     pub observability: observability::Options,
     pub telemetry: Telemetry,
+    pub cluster_files: Vec<(String, Bytes)>,
     pub clock: Option<Arc<env::Paused>>,
+    pub clusters: Option<Arc<dyn ClusterHost>>,
     pub faults: Option<Arc<Faults>>,
 }
 
@@ -102,7 +106,9 @@ pub(super) fn build_service(parts: ServiceParts<'_>) -> Result<Service, StartErr
         tracing: telemetry.tracing,
         debug: DebugPages { profiling, verbosity, command },
         snapshots: Arc::new(Semaphore::new(1)),
+        cluster_files: parts.cluster_files,
         clock: parts.clock,
+        clusters: parts.clusters,
         faults: parts.faults,
     })
 }

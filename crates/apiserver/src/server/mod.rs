@@ -151,7 +151,9 @@ impl Server {
             keys: &keys,
             observability: config.observability,
             telemetry,
+            cluster_files: config.deployment.cluster_files,
             clock: config.deployment.clock,
+            clusters: config.deployment.clusters,
             faults,
         })?);
         usage.connect(&service);

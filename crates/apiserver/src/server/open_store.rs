@@ -4,12 +4,18 @@ use env::World;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{RecoveredRecord, Store, StoreError};
+use store::{RecoveredRecord, Revision, SnapshotRecord, Store, StoreError};
 
 /// The store to use.
 pub enum StoreChoice {
     /// In memory, lost with the process.
     Memory,
+    /// In memory, with the values of a snapshot at first.
+    Restored {
+        /// Revisions continue after it.
+        revision: Revision,
+        records: Vec<SnapshotRecord>,
+    },
     /// In a file below this directory.
     Directory(PathBuf),
     /// In an etcd cluster.
@@ -35,6 +41,10 @@ pub(crate) async fn open(
     let options = store::Options { retention, ..store::Options::default() };
     match choice {
         StoreChoice::Memory => Ok((Arc::new(store::memory::open(&options, world.clone())), Vec::new())),
+        StoreChoice::Restored { revision, records } => {
+            let (engine, recovered) = store::memory::restore(&options, world.clone(), revision, records)?;
+            Ok((Arc::new(engine), recovered))
+        }
         StoreChoice::Directory(directory) => {
             let mut recovered = Vec::new();
             let engine = store::embedded::open(&directory, &options, world.clone(), &mut |record| {
@@ -60,7 +70,6 @@ mod tests {
     use schema::encode::EmptyLists;
     use schema::table::{Kind, Ref};
     use schema::{Value, decode, encode, proto, yaml};
-    use store::Revision;
 
     /// The object as served after a value was recovered from a store.
     fn served(kind: &'static Kind, value: Vec<u8>) -> Bytes {

@@ -72,12 +72,14 @@ pub struct Pki {
     pub front_proxy_client: CertifiedKey,
     /// The private key that signs tokens.
     pub service_account_key: String,
+    /// All of these as files, by name.
+    pub files: Vec<(String, String)>,
 }
 
 impl Pki {
-    /// A new one that lives as long as the process.
-    pub fn in_memory(hosts: &Hosts, world: &World) -> anyhow::Result<Self> {
-        Self::assemble(&mut CertificateStore::in_memory(), hosts, world)
+    /// One that lives as long as the process, with these files; those that are missing are made.
+    pub fn in_memory(files: Vec<(String, String)>, hosts: &Hosts, world: &World) -> anyhow::Result<Self> {
+        Self::assemble(&mut CertificateStore::in_memory(files), hosts, world)
     }
 
     /// The one in `directory`, made there if there is none.
@@ -107,6 +109,7 @@ impl Pki {
             front_proxy_ca: proxies.into_pair(),
             front_proxy_client,
             service_account_key,
+            files: store.files(),
         })
     }
 }

@@ -46,7 +46,7 @@ pub async fn shared(
     loop {
         let mut store = match directory {
             Some(directory) => CertificateStore::in_directory(directory)?,
-            None => CertificateStore::in_memory(),
+            None => CertificateStore::in_memory(Vec::new()),
         };
         if let Some(token) = token {
             check_token(token)?;

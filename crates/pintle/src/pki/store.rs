@@ -19,14 +19,14 @@ pub(super) struct CertificateStore {
 }
 
 impl CertificateStore {
-    /// An empty store in memory.
-    pub(super) fn in_memory() -> Self {
-        Self { directory: None, present: BTreeMap::new(), pending: Vec::new() }
+    /// A store in memory with these files.
+    pub(super) fn in_memory(files: Vec<(String, String)>) -> Self {
+        Self { directory: None, present: files.into_iter().collect(), pending: Vec::new() }
     }
 
     /// The files in `directory`, which may be missing.
     pub(super) fn in_directory(directory: &Path) -> anyhow::Result<Self> {
-        let mut store = Self { directory: Some(directory.to_owned()), ..Self::in_memory() };
+        let mut store = Self { directory: Some(directory.to_owned()), ..Self::in_memory(Vec::new()) };
         let listed = match fs::read_dir(directory) {
             Ok(listed) => listed,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(store),
@@ -53,6 +53,13 @@ impl CertificateStore {
     pub(super) fn text(&self, name: &str) -> Option<String> {
         let pending = self.pending.iter().rev().find(|(pending, _)| pending == name);
         pending.map(|(_, content)| content.clone()).or_else(|| self.get(name))
+    }
+
+    /// All files, also those that are not written yet.
+    pub(super) fn files(&self) -> Vec<(String, String)> {
+        let mut files = self.present.clone();
+        files.extend(self.pending.iter().cloned());
+        files.into_iter().collect()
     }
 
     /// Adds a file that was made elsewhere.

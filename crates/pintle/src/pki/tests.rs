@@ -54,7 +54,7 @@ fn client_is_valid(authority: &CertifiedKey, client: &CertifiedKey, days: u64) -
 
 #[test]
 fn chains_verify_for_their_purpose() {
-    let pki = Pki::in_memory(&hosts("192.168.7.7"), &world_at(0)).unwrap();
+    let pki = Pki::in_memory(Vec::new(), &hosts("192.168.7.7"), &world_at(0)).unwrap();
     for host in [
         "localhost",
         "kubernetes",
@@ -79,7 +79,7 @@ fn chains_verify_for_their_purpose() {
 
 #[test]
 fn the_administrator_is_a_master() {
-    let pki = Pki::in_memory(&hosts("127.0.0.1"), &world_at(0)).unwrap();
+    let pki = Pki::in_memory(Vec::new(), &hosts("127.0.0.1"), &world_at(0)).unwrap();
     let user = auth::x509::identify(&der(&pki.admin.certificate)).unwrap();
     assert_eq!(user.name, ADMIN);
     assert!(user.is_in(auth::MASTERS));

@@ -1,15 +1,18 @@
 //! `pintle snapshot` and `pintle migrate`: all objects of a cluster in a file, or from one store to another.
 //!
 //! A snapshot is of one revision, and is taken while the server runs. What is written is read back before it counts.
-//! Values that are encrypted at rest stay encrypted. Certificates and keys are files, not objects: they are in no snapshot.
+//! Values that are encrypted at rest stay encrypted. Certificates and keys are files, not objects: they are in no snapshot, but
+//! in those of a cluster in memory, which has no files. They are for `up --from`; `restore` leaves them out.
 
 mod arguments;
 mod file;
+mod fork;
 mod progress;
 mod source;
 mod target;
 
 pub use arguments::{MigrateArgs, OutputFormat, SnapshotArgs};
+pub use fork::{Fork, key_of_file};
 pub use source::open_etcd;
 
 use crate::data_dir::default_data_dir;
@@ -18,6 +21,7 @@ use anyhow::Context as _;
 use arguments::{Action, Destination, RestoreArgs, SaveArgs, StatusArgs};
 use env::World;
 use file::describe;
+use futures_util::TryStreamExt as _;
 use outbound::Dialer;
 use source::Source;
 use std::fs::File;
@@ -68,7 +72,8 @@ async fn restore(args: RestoreArgs, world: &World) -> anyhow::Result<()> {
     // the whole file is checked before anything is made of it
     let summary = file::verify(&args.file)?;
     let opened = File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
-    let records = file::pages(Reader::new(BufReader::new(opened))?);
+    let records = file::pages(Reader::new(BufReader::new(opened))?)
+        .map_ok(|page| page.into_iter().filter(|it| !fork::is_file(it)).collect());
     let snapshot = Snapshot { revision: summary.revision, pages: Box::pin(records) };
     let restored = match etcd_options(&args.etcd)? {
         Some(options) => target::write_to_etcd(options, snapshot, world).await?,

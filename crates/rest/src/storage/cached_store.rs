@@ -15,7 +15,9 @@ use schema::encode::EmptyLists;
 use schema::table::{Kind, Ref};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
-use store::{ClaimKeys, Expect, Priority, RecoveredRecord, Revision, Store, StoreError, Write};
+use store::{
+    ClaimKeys, Expect, Priority, RecoveredRecord, Revision, SnapshotRecord, Store, StoreError, Write,
+};
 
 /// The store with its caches.
 pub struct Storage {
@@ -191,6 +193,37 @@ impl Storage {
         let found =
             unclaimed.range(Arc::<str>::from(prefix)..).map_while(|(key, _)| key.strip_prefix(prefix));
         found.map(str::to_owned).collect()
+    }
+
+    /// The values of all keys at the published revision, from the caches: for a store that keeps none. The caches do not
+    /// know when objects expire; `expires_at` does.
+    pub fn cached_values(
+        &self,
+        expires_at: impl Fn(&Collection) -> Option<i64>,
+    ) -> Result<(Revision, Vec<SnapshotRecord>), StoreError> {
+        let at = env::unix_seconds(&self.world);
+        // no collection is made meanwhile
+        let unclaimed = self.unclaimed.lock();
+        let revision = self.published.get();
+        let mut records = Vec::new();
+        for record in unclaimed.values().filter_map(|it| it.last()).filter(|it| it.revision.0 <= revision) {
+            let Some(value) = record.value.clone() else { continue };
+            let RecoveredRecord { revision, ref key, at, expires_at, .. } = *record;
+            records.push(SnapshotRecord { revision, key: key.clone(), value, at, expires_at });
+        }
+        for collection in self.collections.load().values() {
+            let snapshot = collection.cache.at(revision);
+            let snapshot = snapshot.map_err(|gone| StoreError::Unavailable(gone.to_string()))?;
+            let expires_at = expires_at(collection);
+            records.extend(snapshot.range(None, None).map(|(_, object)| SnapshotRecord {
+                revision: Revision(object.revision),
+                key: collection.key(&object.namespace, &object.name),
+                value: object.json.clone(),
+                at,
+                expires_at,
+            }));
+        }
+        Ok((Revision(revision), records))
     }
 
     /// Drops expired events from the caches.
