@@ -3,6 +3,14 @@
 //! The program of these tests is also the monitor of their pods and the first process of their containers. Control groups
 //! and folders are the tests' own; networks are those of the pods.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::panic,
+    reason = "tests fail by panicking, and say what they leave out"
+)]
+
 use env::World;
 use runtime::containers::cni::CniFolders;
 use runtime::containers::{EmbeddedOptions, EmbeddedRuntime, INIT_COMMAND, MONITOR_COMMAND, init, monitor};
