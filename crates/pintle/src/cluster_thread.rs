@@ -1,4 +1,4 @@
-//! A cluster in memory on a thread of its own, beside others in the process.
+//! A cluster in memory on a thread of its own, beside others in the process; and its forks, for `/simulation/clusters`.
 //!
 //! Each has its own runtime, world, store, caches, certificates, metrics and port. The log is that of the process.
 
@@ -9,8 +9,14 @@ use crate::up::{self, ClusterContext};
 use crate::world::{self, ClusterWorld};
 use crate::{kubeconfig, threads};
 use anyhow::Context as _;
+use apiserver::deployment::{ClusterHost, ForkInfo};
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::{Revision, SnapshotRecord};
 use tokio::sync::oneshot;
 
 /// Deep recursion needs it in debug builds; unused stack takes no memory.
@@ -76,7 +82,9 @@ fn run(
         ClusterWorld::Manual(clock) => (threads::paused(&clock)?, clock.clone() as _, Some(clock)),
     };
     runtime.block_on(async {
-        let context = ClusterContext { world, verbosity, clock, fork };
+        let forks = Forks::of(args, &verbosity);
+        let clusters = forks.clone().map(|it| it as _);
+        let context = ClusterContext { world, verbosity, clock, fork, clusters };
         let cluster = match up::start(args, context).await {
             Ok(cluster) => cluster,
             Err(why) => {
@@ -91,6 +99,9 @@ fn run(
             () = cluster.ended() => {}
         }
         cluster.stop().await;
+        if let Some(forks) = forks {
+            forks.stop_all().await;
+        }
         Ok(())
     })
 }
@@ -100,4 +111,107 @@ fn address(server: SocketAddr, kubeconfig_file: Option<&Path>) -> anyhow::Result
     let kubeconfig = std::fs::read_to_string(&kubeconfig_file)
         .with_context(|| format!("cannot read {}", kubeconfig_file.display()))?;
     Ok(ClusterAddress { url: kubeconfig::url(server), kubeconfig, kubeconfig_file })
+}
+
+/// The forks of one cluster.
+pub struct Forks {
+    args: Up,
+    verbosity: Verbosity,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many were made.
+    count: u64,
+    /// A fork that is starting has a name and no thread.
+    running: BTreeMap<String, Option<ClusterThread>>,
+}
+
+/// The most forks of a cluster that run at once.
+const MAX_FORKS: usize = 256;
+
+impl Forks {
+    /// Those of a cluster in memory: it is one for tests, and small. Others have none.
+    pub fn of(args: &Up, verbosity: &Verbosity) -> Option<Arc<Self>> {
+        let is_in_memory = args.server.store.ephemeral && args.server.etcd.etcd_servers.is_empty();
+        let forks = || Forks { args: args.clone(), verbosity: verbosity.clone(), state: Mutex::default() };
+        is_in_memory.then(|| Arc::new(forks()))
+    }
+
+    /// Stops all of them.
+    pub async fn stop_all(&self) {
+        let running = std::mem::take(&mut self.state.lock().running);
+        for thread in running.into_values().flatten() {
+            thread.stop().await;
+        }
+    }
+
+    fn reserve_name(&self) -> Result<String, String> {
+        let mut state = self.state.lock();
+        if state.running.len() >= MAX_FORKS {
+            return Err(format!("{MAX_FORKS} forks run: stop some first"));
+        }
+        state.count += 1;
+        let name = format!("fork-{}", state.count);
+        state.running.insert(name.clone(), None);
+        Ok(name)
+    }
+
+    async fn start(
+        &self,
+        name: &str,
+        (revision, taken_at, records): (Revision, i64, Vec<SnapshotRecord>),
+    ) -> anyhow::Result<ForkInfo> {
+        let fork = Fork::new(revision, taken_at, records)?;
+        let mut args = self.args.clone();
+        args.from = None;
+        let thread = ClusterThread::start(&args, Some(fork), self.verbosity.clone()).await?;
+        let info = info(name, &thread);
+        self.state.lock().running.insert(name.to_owned(), Some(thread));
+        Ok(info)
+    }
+}
+
+fn info(name: &str, thread: &ClusterThread) -> ForkInfo {
+    let address = &thread.address;
+    ForkInfo { name: name.to_owned(), server: address.url.clone(), kubeconfig: address.kubeconfig.clone() }
+}
+
+impl ClusterHost for Forks {
+    fn fork(
+        &self,
+        snapshot: (Revision, i64, Vec<SnapshotRecord>),
+    ) -> BoxFuture<'_, Result<ForkInfo, String>> {
+        Box::pin(async {
+            let name = self.reserve_name()?;
+            self.start(&name, snapshot).await.map_err(|why| {
+                self.state.lock().running.remove(&name);
+                format!("{why:#}")
+            })
+        })
+    }
+
+    fn list(&self) -> Vec<ForkInfo> {
+        let state = self.state.lock();
+        let running = state.running.iter().filter_map(|(name, it)| Some((name, it.as_ref()?)));
+        running.map(|(name, thread)| info(name, thread)).collect()
+    }
+
+    fn stop(&self, name: &str) -> BoxFuture<'_, bool> {
+        let thread = {
+            let mut state = self.state.lock();
+            let is_running = state.running.get(name).is_some_and(Option::is_some);
+            if is_running { state.running.remove(name).flatten() } else { None }
+        };
+        Box::pin(async {
+            match thread {
+                Some(thread) => {
+                    thread.stop().await;
+                    true
+                }
+                None => false,
+            }
+        })
+    }
 }

@@ -18,7 +18,7 @@
 //! | `snapshot`, `adopt`, `convert` | objects to a file or another store; an upstream etcd; forms of objects |
 //! | `images`, `runtime_process` | images of the embedded runtime; this program as a process of it |
 //! | `clock`, `faults` | the time of a cluster for tests; faults on request |
-//! | `cluster_thread`, `forks` | clusters beside each other in one process; copies of a running one |
+//! | `cluster_thread` | clusters beside each other in one process; copies of a running one |
 //! | `etcd_server`, `assets`, `envtest` | the etcd v3 API; a directory where test suites look for their programs |
 //! | `check`, `manual` | what a machine lacks; completions and manual pages |
 //! | `pki`, `kubeconfig`, `data_dir` | certificates and files of a cluster |
@@ -45,7 +45,6 @@ mod etcd_server;
 mod faults;
 mod files;
 mod flags;
-mod forks;
 mod host;
 mod images;
 mod in_process;
@@ -76,6 +75,7 @@ use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 
 use cli::{Cli, Command, EarlyExit};
+use cluster_thread::Forks;
 pub use cluster_thread::{ClusterAddress, ClusterThread};
 use deployment_mode::DeploymentMode;
 use options::{ConfigErrors, InvalidConfig};
@@ -233,7 +233,15 @@ fn run_command(cli: Cli) -> anyhow::Result<()> {
                         (threads::paused(&clock)?, clock.clone() as _, Some(clock))
                     }
                 };
-            runtime.block_on(up::up(&args, ClusterContext { world, verbosity, clock, fork }))
+            let forks = Forks::of(&args, &verbosity);
+            let clusters = forks.clone().map(|it| it as _);
+            runtime.block_on(async {
+                let ended = up::up(&args, ClusterContext { world, verbosity, clock, fork, clusters }).await;
+                if let Some(forks) = forks {
+                    forks.stop_all().await;
+                }
+                ended
+            })
         }
         Command::Apiserver(args) => {
             let verbosity = init_log(&args.logs, &cli.warnings)?;

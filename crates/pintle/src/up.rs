@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use apiserver::authentication::jose::Signer;
-use apiserver::deployment::BeforeReady;
+use apiserver::deployment::{BeforeReady, ClusterHost};
 use apiserver::serve::{AuthorityFile, ListenConfig, ServeError, TlsMaterial};
 use apiserver::{Config, Deployment, Server, StartError, StoreChoice};
 use auth::User;
@@ -24,7 +24,6 @@ use crate::control_loops;
 use crate::data_dir::{DataDir, Kubeconfig, store_directory};
 use crate::deployment_mode::DeploymentMode;
 use crate::dns::{self, DnsFlags};
-use crate::forks::Forks;
 use crate::host::host_name;
 use crate::in_process::{InProcess, RunningFlag};
 use crate::logs::Verbosity;
@@ -48,11 +47,13 @@ pub struct ClusterContext {
     pub clock: Option<Arc<Paused>>,
     /// The state that it begins with.
     pub fork: Option<Fork>,
+    /// Starts copies of it.
+    pub clusters: Option<Arc<dyn ClusterHost>>,
 }
 
 impl ClusterContext {
     fn new(world: World, verbosity: Verbosity) -> Self {
-        ClusterContext { world, verbosity, clock: None, fork: None }
+        ClusterContext { world, verbosity, clock: None, fork: None, clusters: None }
     }
 }
 
@@ -97,16 +98,12 @@ pub async fn start(args: &Up, context: ClusterContext) -> anyhow::Result<Running
         faults: args
             .is_simulation()
             .then_some(FaultArgs { rules: args.faults.faults.as_deref(), seed: args.clock.seed }),
-        forks: None,
     };
-    // a cluster in memory is one for tests, and small
-    let is_in_memory = args.server.store.ephemeral && args.server.etcd.etcd_servers.is_empty();
-    let forks = is_in_memory.then(|| Arc::new(Forks::new(args, context.verbosity.clone())));
     let token = match &args.cluster_token_file {
         Some(file) => Some(read_token(file)?),
         None => None,
     };
-    start_components(&args.server, args.mode(), Components { forks, ..components }, token, context).await
+    start_components(&args.server, args.mode(), components, token, context).await
 }
 
 /// A manual clock moves the components of this process that go by it, and nothing else.
@@ -171,8 +168,6 @@ struct Components<'a> {
     simulation: SimulationArgs<'a>,
     /// Those of clusters for tests alone.
     faults: Option<FaultArgs<'a>>,
-    /// The copies of a cluster in memory.
-    forks: Option<Arc<Forks>>,
 }
 
 /// The flags of faults on request.
@@ -227,7 +222,7 @@ async fn start_components(
     mode: DeploymentMode,
     components: Components<'_>,
     token: Option<String>,
-    ClusterContext { world, verbosity, clock, fork }: ClusterContext,
+    ClusterContext { world, verbosity, clock, fork, clusters }: ClusterContext,
 ) -> anyhow::Result<RunningCluster> {
     // by the clock of the machine, whatever the time of the cluster
     let began = RealInstant::now();
@@ -311,7 +306,7 @@ async fn start_components(
         ephemeral_authorities: data_dir.is_memory() && own.is_some(),
         cluster_files: own.iter().flat_map(snapshot_files).filter(|_| data_dir.is_memory()).collect(),
         clock,
-        clusters: components.forks.clone().map(|it| it as _),
+        clusters,
         faults,
     };
     let metrics = config.observe.metrics.clone();
@@ -365,8 +360,7 @@ async fn start_components(
         false => String::new(),
     };
     let messages = format!("{shared_keys}{}", node.message);
-    let forks = components.forks;
-    Ok(RunningCluster { server, running, forks, kubeconfig: written, messages, _data_dir: data_dir, began })
+    Ok(RunningCluster { server, running, kubeconfig: written, messages, _data_dir: data_dir, began })
 }
 
 /// Keys and certificates for the snapshots of a cluster without files.
@@ -378,7 +372,6 @@ fn snapshot_files(pki: &Pki) -> impl Iterator<Item = (String, Bytes)> {
 pub struct RunningCluster {
     server: Server,
     running: Vec<InProcess>,
-    forks: Option<Arc<Forks>>,
     kubeconfig: Option<Kubeconfig>,
     /// Lines for the user.
     messages: String,
@@ -403,9 +396,6 @@ impl RunningCluster {
     }
 
     pub async fn stop(self) {
-        if let Some(forks) = &self.forks {
-            forks.stop_all().await;
-        }
         for component in self.running {
             component.stop().await;
         }
