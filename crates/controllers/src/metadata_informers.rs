@@ -26,8 +26,6 @@ use tokio::task::{AbortHandle, JoinSet};
 const PERIOD: Duration = Duration::from_secs(30);
 /// The interval otherwise.
 const LONG_PERIOD: Duration = Duration::from_secs(600);
-/// The label of API services that the API server serves itself.
-const LOCAL_SERVICE: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// The wait after a definition changes, because several often change together.
 const SETTLE: Duration = Duration::from_millis(500);
 
@@ -55,6 +53,8 @@ struct Shared {
     world: World,
     discovery: Arc<Discovery>,
     ignored: [(String, &'static str); 2],
+    /// The label of API services that the API server serves itself.
+    local_service: String,
     listeners: RwLock<Vec<Arc<dyn Listener>>>,
     /// The resources that have not been listed yet; `None` before the first discovery.
     unlisted: Mutex<Option<HashSet<Arc<Resource>>>>,
@@ -76,6 +76,7 @@ impl MetadataInformers {
             discovery,
             // events are many, own nothing and expire
             ignored: [(String::new(), "events"), (names.group("events"), "events")],
+            local_service: names.well_known_under(&format!("{}-aggregator", names.prefix), "automanaged"),
             listeners: RwLock::default(),
             unlisted: Mutex::default(),
             synced: watch::Sender::new(false),
@@ -217,7 +218,7 @@ impl MetadataInformer {
     }
 
     fn put(&self, object: &ObjectMeta) {
-        if self.resource.plural == "apiservices" && !object.labels.contains_key(LOCAL_SERVICE) {
+        if self.resource.plural == "apiservices" && !object.labels.contains_key(&self.shared.local_service) {
             self.shared.aggregated.lock().insert(object.uid.clone());
         }
         self.notify(|listener| listener.put(&self.resource, object));

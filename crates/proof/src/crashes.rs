@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// How long watches may take to their end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// Load after the last start: long enough for a bookmark, which comes before a watch ends.
 const LAST: Duration = Duration::from_secs(4);
 
@@ -113,7 +113,7 @@ async fn run_in(plan: &Plan, server: &mut ServerProcess) -> anyhow::Result<Repor
             history.operations.extend(operations?);
         }
         history.operations.push(end(&admin, &crew.collection, &order).await?);
-        let watches = tokio::time::timeout(PATIENCE, async {
+        let watches = tokio::time::timeout(END_TIMEOUT, async {
             let mut watches = Vec::new();
             while let Some(watch) = crew.watchers.join_next().await {
                 watches.push(watch??);

@@ -9,7 +9,7 @@ pub type Point = u64;
 /// A resource version.
 pub type Version = u64;
 
-/// The order of calls and returns: a later point was drawn later, whoever drew it.
+/// The order of calls and returns: a later point was drawn later, by any client.
 #[derive(Debug, Default)]
 pub struct Order(AtomicU64);
 

@@ -60,7 +60,7 @@ impl ServerProcess {
         }
         self.starts.0 += begin.elapsed();
         self.starts.1 += 1;
-        // a server whose output nobody reads would stop at a full pipe
+        // without a reader the server would stop at a full pipe
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(())
     }

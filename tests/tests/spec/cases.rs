@@ -36,7 +36,7 @@ async fn managed_fields() {
 
 #[tokio::test]
 async fn strategic() {
-    check("strategic", 43).await;
+    check("strategic", 44).await;
 }
 
 #[tokio::test]

@@ -334,7 +334,11 @@ async fn owners_that_come_twice_are_warned_of_where_there_is_no_object() {
         "target": {"kind": "Node", "name": "n"}});
     for path in ["/api/v1/namespaces/default/bindings", "/api/v1/namespaces/default/pods/none/binding"] {
         let answer = cluster.post(path, binding.clone()).await.code(404);
-        assert!(answer.warnings()[0].contains("duplicate UID(s) observed: u"), "{path}: {:?}", answer.warnings());
+        assert!(
+            answer.warnings()[0].contains("duplicate UID(s) observed: u"),
+            "{path}: {:?}",
+            answer.warnings()
+        );
     }
     // owners of a patch are known once it is merged
     cluster.named(CONFIGMAPS, "c").await;

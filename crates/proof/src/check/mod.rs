@@ -24,36 +24,15 @@ mod reads;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod violation;
 mod watches;
 mod writes;
 
-use crate::history::{History, Operation};
+pub use violation::Violation;
+
+use crate::history::History;
 use bounds::Bounds;
-use std::fmt;
 use timeline::Timeline;
-
-/// A broken rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    pub rule: &'static str,
-    pub detail: String,
-}
-
-impl Violation {
-    fn new(rule: &'static str, detail: impl Into<String>) -> Self {
-        Violation { rule, detail: detail.into() }
-    }
-
-    fn of(rule: &'static str, operation: &Operation, why: impl fmt::Display) -> Self {
-        Violation { rule, detail: format!("{operation}: {why}") }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.rule, self.detail)
-    }
-}
 
 /// The broken rules of a history.
 pub fn check(history: &History) -> Vec<Violation> {

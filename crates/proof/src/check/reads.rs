@@ -1,8 +1,8 @@
 //! The rules of reads.
 
-use super::Violation;
 use super::bounds::Bounds;
 use super::timeline::Timeline;
+use super::violation::Violation;
 use crate::history::{Call, Freshness, Object, Operation, Outcome, Version};
 use std::collections::BTreeMap;
 

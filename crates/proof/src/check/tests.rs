@@ -272,7 +272,7 @@ fn a_write_that_happens_twice_is_found() {
 }
 
 #[test]
-fn a_change_that_nobody_requested_is_found() {
+fn a_change_without_a_request_is_found() {
     check_fault("changes were requested", |history| {
         let (at, _) = acknowledged(history, |it| it.value().is_some())?;
         history.operations.remove(at);

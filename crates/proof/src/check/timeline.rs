@@ -1,6 +1,6 @@
 //! The changes of a collection in the order of their versions, put together from all watches.
 
-use super::Violation;
+use super::violation::Violation;
 use crate::history::{Change, ChangeType, Notice, Object, Version, Watch};
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,7 +1,7 @@
 //! The rules of watches, and of the changes of an object.
 
-use super::Violation;
 use super::timeline::Timeline;
+use super::violation::Violation;
 use crate::history::{Change, ChangeType, Notice, Version, Watch};
 use std::collections::HashMap;
 

@@ -49,7 +49,7 @@ impl Loader {
         }
     }
 
-    /// Sends requests, one after another, until it is told to stop.
+    /// Sends requests, one after another, until the load is over.
     pub async fn run(mut self, is_over: impl Fn() -> bool) -> Vec<Operation> {
         while !is_over() {
             let call = self.draw();

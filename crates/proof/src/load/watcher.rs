@@ -23,7 +23,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Watches until the end has been seen, or until it is told to stop.
+    /// Watches until the end has been seen, or until the run is over.
     pub async fn run(self, is_over: impl Fn() -> bool) -> anyhow::Result<Watch> {
         let mut watch = Watch { client: self.id, start: self.start, notices: Vec::new(), is_complete: false };
         let mut reached = self.start;

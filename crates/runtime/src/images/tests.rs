@@ -191,7 +191,7 @@ fn a_bomb_ends_at_the_limit() {
         writer.append(&mut entry(EntryKind::File, &format!("f{number}")), &zeros).unwrap();
     }
     let bomb = writer.finish().unwrap();
-    let config = config(&[bomb.clone()]);
+    let config = config(std::slice::from_ref(&bomb));
     let manifest = json!([{"Config": "c.json", "RepoTags": ["app:2"], "Layers": ["l"]}]);
     let mut writer = TarWriter::new(Vec::new());
     let mut add = |path: &str, data: &[u8]| writer.append(&mut entry(EntryKind::File, path), data).unwrap();
