@@ -4,7 +4,7 @@ use super::update;
 use crate::check::{self, Problems};
 use crate::read;
 use rest::hooks::{Context, replace};
-use schema::problem::Problem;
+use schema::problem::{Problem, Reason};
 use schema::{Path, Value, format};
 use std::collections::{HashMap, HashSet};
 
@@ -87,6 +87,11 @@ fn addresses(items: &[Value], path: &Path<'_>, out: &mut Problems) {
     if items.len() < 2 {
         return;
     }
+    if parsed.len() != items.len() {
+        let message =
+            "Internal error: failed to check for dual stack with error:ip <nil> is invalid".to_owned();
+        out.push(Problem { reason: Reason::InternalError, field: path.to_string(), message });
+    }
     if items.len() > 2 || parsed.len() != items.len() || !check::is_dual_stack(&parsed) {
         const WHY: &str = "may specify no more than one IP for each IP family";
         out.push(Problem::invalid(path, &Value::List(items.to_vec()), WHY));
@@ -131,6 +136,8 @@ mod tests {
         check(r#"[{"ip":"1.1.1.1"},{"ip":"1.1.1.2"}]"#, 1);
         check(r#"[{"ip":"1.1.1.1"},{"ip":"1.1.1.1"}]"#, 2);
         check(r#"[{"ip":"x"}]"#, 1);
+        // the address, the families that cannot be told, and the rule about them
+        check(r#"[{"ip":"1.1.1.1"},{"ip":"x"}]"#, 3);
     }
 
     #[test]
