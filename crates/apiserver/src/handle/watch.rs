@@ -27,6 +27,8 @@ use std::time::Duration;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// A last bookmark comes so long before the end of a watch: the client goes on from there.
 const LAST_BOOKMARK_BEFORE: Duration = Duration::from_secs(2);
+/// A shorter watch has none: there is little to catch up with.
+const SHORTEST_WITH_BOOKMARK: Duration = Duration::from_secs(10);
 
 pub(crate) async fn start(
     service: &Arc<Service>,
@@ -80,7 +82,11 @@ pub(crate) async fn start(
     let metrics_events = requests.events(path.resource);
     metrics_events.initial.inc_by(watch.initial() as u64);
     let end = service.api.world.elapsed().saturating_add(limit);
-    let bookmarks = options.allow_bookmarks;
+    let last_bookmark = match options.allow_bookmarks {
+        true if limit >= SHORTEST_WITH_BOOKMARK => Some(end.saturating_sub(LAST_BOOKMARK_BEFORE)),
+        true => Some(end),
+        false => None,
+    };
     let events = Events {
         watch,
         service: service.clone(),
@@ -91,9 +97,9 @@ pub(crate) async fn start(
         first: true,
         long_running,
         metrics_events,
-        bookmarks,
+        last_bookmark,
         end,
-        timer: Box::pin(service.api.world.sleep_until(due(&service.api.world, end, bookmarks))),
+        timer: Box::pin(service.api.world.sleep_until(due(&service.api.world, end, last_bookmark))),
         waker: None,
         converting: None,
     };
@@ -122,7 +128,8 @@ struct Events {
     first: bool,
     long_running: LongRunning,
     metrics_events: metrics::Events,
-    bookmarks: bool,
+    /// When the last bookmark is due; `None` if there are no bookmarks.
+    last_bookmark: Option<Duration>,
     /// When the watch ends, by the clock of the world.
     end: Duration,
     /// Fires for the next bookmark or at the end, whichever is first. The cache ends the watch when the
@@ -139,10 +146,10 @@ struct PendingConversion {
     work: Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send>>,
 }
 
-fn due(world: &World, end: Duration, bookmarks: bool) -> Duration {
+fn due(world: &World, end: Duration, last_bookmark: Option<Duration>) -> Duration {
     let now = world.elapsed();
-    let last = end.saturating_sub(LAST_BOOKMARK_BEFORE);
-    if bookmarks && now < last { last.min(now + BOOKMARK_EVERY) } else { end }
+    let bookmark = last_bookmark.filter(|last| now < *last).map(|last| last.min(now + BOOKMARK_EVERY));
+    bookmark.map_or(end, |bookmark| bookmark.min(end))
 }
 
 impl Drop for Events {
@@ -181,7 +188,7 @@ impl Stream for Events {
                 return Poll::Ready(None);
             }
             let world = &this.service.api.world;
-            this.timer.set(world.sleep_until(due(world, this.end, this.bookmarks)));
+            this.timer.set(world.sleep_until(due(world, this.end, this.last_bookmark)));
             this.waker = None;
             if let Some(revision) = this.watch.progress() {
                 return Poll::Ready(Some(this.bookmark(revision)));
