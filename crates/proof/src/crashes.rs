@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 /// How long watches may take to their end.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// Load after the last start: long enough for a bookmark, which comes before a watch ends.
-const LAST: Duration = Duration::from_secs(4);
+const LAST: Duration = Duration::from_secs(9);
 
 /// What is done.
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ async fn run_in(plan: &Plan, server: &mut ServerProcess) -> anyhow::Result<Repor
         let mut watchers = JoinSet::new();
         for id in 0..plan.watchers {
             // connections of several lengths: short ones are resumed often
-            let timeout = 3 + u64::from(id) * 30;
+            let timeout = 10 + u64::from(id) * 30;
             let watcher =
                 Watcher { id, client: server.client()?, collection: collection.clone(), start, timeout };
             let is_over = all_is_over.clone();
