@@ -136,7 +136,7 @@ mod tests {
         check(r#"[{"ip":"1.1.1.1"},{"ip":"1.1.1.2"}]"#, 1);
         check(r#"[{"ip":"1.1.1.1"},{"ip":"1.1.1.1"}]"#, 2);
         check(r#"[{"ip":"x"}]"#, 1);
-        // the address, the families that cannot be told, and the rule about them
+        // the address, families that cannot be read, and the rule about them
         check(r#"[{"ip":"1.1.1.1"},{"ip":"x"}]"#, 3);
     }
 
