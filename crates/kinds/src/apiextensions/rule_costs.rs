@@ -1,7 +1,7 @@
 //! Validation of the rules in a definition: their types, and the estimate of their costs.
 
 use super::expression_rules::{RULES, declaration, env};
-use super::schema_parts::{InvalidSchemas, additional, items};
+use super::schema_parts::{InvalidSchemas, additional, given, items};
 use super::table::EMBEDDED;
 use crate::check::{self, Problems};
 use crate::read;
@@ -56,11 +56,22 @@ struct Place {
 }
 
 impl Place {
-    fn within(&self, most: Option<i64>) -> Place {
-        let most = most.and_then(|most| u64::try_from(most).ok());
-        let often = self.often.zip(most).map(|(often, most)| often.saturating_mul(most));
+    /// The place of the schemas directly below `schema`, which is at this place.
+    fn below(&self, schema: &Value) -> Place {
+        let often = self.often.zip(most_elements(schema)).map(|(often, most)| often.saturating_mul(most));
         Place { often, uncorrelated: self.uncorrelated.clone(), ..*self }
     }
+}
+
+/// The most values of a schema directly below this one, in one value of this one. Only the type decides which limit
+/// counts; a type that does not exist has one value.
+fn most_elements(schema: &Value) -> Option<u64> {
+    let limit = match schema.text(&["type"]) {
+        "object" if given(schema, "additionalProperties").is_some() => "maxProperties",
+        "array" => "maxItems",
+        _ => return Some(1),
+    };
+    read::opt_int(schema, &[limit]).map(|most| u64::try_from(most).unwrap_or(0))
 }
 
 fn below(
@@ -89,11 +100,10 @@ fn below(
     };
     let item = declaration.and_then(Declaration::item);
     if let Some(more) = additional(schema) {
-        let inner = place.within(read::opt_int(schema, &["maxProperties"]));
-        below(more, item, &inner, &path.field("additionalProperties"), costs, out);
+        below(more, item, &place.below(schema), &path.field("additionalProperties"), costs, out);
     }
     let at = path.field("properties");
-    let mut inner = place.within(Some(1));
+    let mut inner = place.below(schema);
     // properties of a map of unknown type are not compared with their old values
     if read::opt_text(schema, &["x-kubernetes-map-type"]).is_some_and(|it| it != "granular" && it != "atomic")
     {
@@ -104,7 +114,7 @@ fn below(
         below(property, declaration, &inner, &at.key(name), costs, out);
     }
     if let Some(items) = items(schema) {
-        let mut inner = place.within(read::opt_int(schema, &["maxItems"]));
+        let mut inner = place.below(schema);
         if schema.text(&["x-kubernetes-list-type"]) != "map" {
             inner.uncorrelated.get_or_insert_with(|| path.to_string());
         }
@@ -184,4 +194,25 @@ fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
         "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
          maxLength where arrays, maps, and strings are declared)"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::json;
+
+    fn most(schema: &str) -> Option<u64> {
+        most_elements(&json(schema))
+    }
+
+    #[test]
+    fn the_type_decides_which_limit_bounds_the_values_below() {
+        assert_eq!(most(r#"{"type":"array","maxItems":3,"maxProperties":7}"#), Some(3));
+        assert_eq!(most(r#"{"type":"array"}"#), None);
+        assert_eq!(most(r#"{"type":"array","maxItems":-1}"#), Some(0));
+        assert_eq!(most(r#"{"type":"object","maxProperties":7,"additionalProperties":{}}"#), Some(7));
+        assert_eq!(most(r#"{"type":"object","maxProperties":7}"#), Some(1));
+        assert_eq!(most(r#"{"type":"object","additionalProperties":true}"#), None);
+        assert_eq!(most(r#"{"type":"foo","items":{},"additionalProperties":{}}"#), Some(1));
+    }
 }
