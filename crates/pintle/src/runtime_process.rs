@@ -4,7 +4,7 @@ use crate::world;
 use runtime::containers::{INIT_COMMAND, MONITOR_COMMAND, init, monitor};
 use std::process::ExitCode;
 
-/// What the program was started as.
+/// The role of a process that the embedded runtime started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Monitor,

@@ -1,4 +1,4 @@
-//! What stops a command: SIGINT, SIGTERM, and the end of standard input if the command goes by it.
+//! Stops a command at SIGINT, SIGTERM and, on request, at the end of standard input.
 
 use std::io::{Read, stdin};
 

@@ -39,7 +39,7 @@ use crate::{faults, files, kubeconfig, pod_network, process_metrics, scheduler, 
 /// The number of the DNS service's address in the range of services, counted from the first: the tenth.
 const DNS_ADDRESS: u32 = 9;
 
-/// What a cluster is started with, beside its flags.
+/// The parts that a cluster is started with, beside its flags.
 pub struct ClusterContext {
     pub world: World,
     pub verbosity: Verbosity,
@@ -208,7 +208,7 @@ async fn run(args: &Apiserver, components: Components<'_>, context: ClusterConte
     start_components(args, DeploymentMode::Standalone, components, None, context).await?.run(signals).await
 }
 
-/// What stops the process: from here on it stops cleanly, however early that comes.
+/// Installs the handlers of signals: from here on the process stops cleanly, however early a signal comes.
 fn stop_signals(args: &Apiserver) -> anyhow::Result<Signals> {
     let mut signals = Signals::new()?;
     if args.exit_on_stdin_close {

@@ -22,7 +22,7 @@ pub fn root(root_dir: &Path) -> PathBuf {
     root_dir.join("runtime")
 }
 
-/// What this machine lacks for it, as the end of a sentence.
+/// The requirements that this machine does not meet, as the end of a sentence.
 pub fn missing() -> Option<String> {
     requirements::missing(Path::new(CGROUPS))
 }

@@ -77,7 +77,7 @@ pub struct Pki {
 }
 
 impl Pki {
-    /// One that lives as long as the process, with these files; those that are missing are made.
+    /// One that lives as long as the process, with these files; missing files are generated.
     pub fn in_memory(files: Vec<(String, String)>, hosts: &Hosts, world: &World) -> anyhow::Result<Self> {
         Self::assemble(&mut CertificateStore::in_memory(files), hosts, world)
     }

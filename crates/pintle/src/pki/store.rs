@@ -55,7 +55,7 @@ impl CertificateStore {
         pending.map(|(_, content)| content.clone()).or_else(|| self.get(name))
     }
 
-    /// All files, also those that are not written yet.
+    /// All files, written or not.
     pub(super) fn files(&self) -> Vec<(String, String)> {
         let mut files = self.present.clone();
         files.extend(self.pending.iter().cloned());
