@@ -393,6 +393,7 @@ fn split(path: &str, namespaced: bool) -> (&str, &str) {
     if namespaced { path.split_once('/').unwrap_or(("", path)) } else { ("", path) }
 }
 
+/// Fills the cache of a new collection. A record is dropped once its object is made, so that values are in memory once.
 fn fill(
     collection: &Collection,
     mut records: Vec<RecoveredRecord>,
@@ -405,15 +406,15 @@ fn fill(
             .map_err(|why| UnreadableObject { key: record.key.to_string(), why })
     };
     let mut loaded = Vec::with_capacity(state.len());
-    for record in &state {
+    for record in state {
         if let Some(value) = &record.value {
-            loaded.push(object(record, value)?);
+            loaded.push(object(&record, value)?);
         }
     }
     collection.cache.load(loaded, oldest);
-    for record in &history {
+    for record in history {
         let change = match &record.value {
-            Some(value) => Change::Put(object(record, value)?),
+            Some(value) => Change::Put(object(&record, value)?),
             None => {
                 let (namespace, name) =
                     split(&record.key[collection.prefix.len()..], collection.kind.namespaced);
