@@ -5,6 +5,7 @@ use super::users::ResolvedUser;
 use crate::containers::spec::ProcessSpec;
 use nix::unistd::execve;
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
@@ -29,12 +30,11 @@ pub enum ExecFailure {
 impl Program {
     pub fn new(process: &ProcessSpec, user: &ResolvedUser) -> Result<Self, String> {
         let name = process.args.first().ok_or("no command specified")?;
-        let mut variables: Vec<(&str, &str)> = Vec::new();
-        for (name, value) in process.env.iter().filter_map(|it| it.split_once('=')) {
-            // the last value counts
-            variables.retain(|(present, _)| *present != name);
-            variables.push((name, value));
-        }
+        // the last value of a name counts
+        let mut names = HashSet::new();
+        let pairs = process.env.iter().rev().filter_map(|it| it.split_once('='));
+        let mut variables: Vec<(&str, &str)> = pairs.filter(|(name, _)| names.insert(*name)).collect();
+        variables.reverse();
         if !variables.iter().any(|(name, _)| *name == "HOME") {
             variables.push(("HOME", &user.home));
         }

@@ -11,7 +11,13 @@
     reason = "tests fail by panicking, and say what they leave out"
 )]
 
+mod hostile;
+
 use env::World;
+use hostile::{
+    a_flood_of_output_takes_no_memory, a_fork_bomb_ends_with_its_container,
+    a_link_that_changes_leads_no_mount_out_of_the_root, absurd_configurations_of_images_are_contained,
+};
 use runtime::containers::cni::CniFolders;
 use runtime::containers::{EmbeddedOptions, EmbeddedRuntime, INIT_COMMAND, MONITOR_COMMAND, init, monitor};
 use runtime::images::{Digest, UnpackLimits, import};
@@ -125,6 +131,10 @@ list![
     copied_filesystems_work,
     a_killed_agent_leaves_nothing_behind,
     containers_end_with_a_killed_monitor,
+    a_fork_bomb_ends_with_its_container,
+    a_flood_of_output_takes_no_memory,
+    a_link_that_changes_leads_no_mount_out_of_the_root,
+    absurd_configurations_of_images_are_contained,
 ];
 
 struct Machine {
@@ -263,8 +273,12 @@ async fn wait(runtime: &EmbeddedRuntime, id: &str) -> ContainerStatus {
     }
 }
 
-/// An archive as of `docker save`, made with tar.
 fn make_image(folder: &Path, archive: &Path) {
+    make_image_with(folder, archive, IMAGE, r#""Cmd": ["/bin/sh"], "Env": ["FROM_IMAGE=yes"]"#);
+}
+
+/// An archive as of `docker save`, made with tar; `run` is the inside of the configuration.
+fn make_image_with(folder: &Path, archive: &Path, image: &str, run: &str) {
     let files = folder.join("files");
     for name in ["bin", "etc", "tmp"] {
         fs::create_dir_all(files.join(name)).unwrap();
@@ -289,12 +303,11 @@ fn make_image(folder: &Path, archive: &Path) {
     };
     tar(&folder.join("layer.tar"), &files, &["."]);
     let diff_id = Digest::of(&fs::read(folder.join("layer.tar")).unwrap());
-    let config = format!(
-        r#"{{"config": {{"Cmd": ["/bin/sh"], "Env": ["FROM_IMAGE=yes"]}}, "rootfs": {{"type": "layers", "diff_ids": ["{diff_id}"]}}}}"#
-    );
+    let config =
+        format!(r#"{{"config": {{{run}}}, "rootfs": {{"type": "layers", "diff_ids": ["{diff_id}"]}}}}"#);
     fs::write(folder.join("config.json"), config).unwrap();
     let manifest =
-        format!(r#"[{{"Config": "config.json", "RepoTags": ["{IMAGE}"], "Layers": ["layer.tar"]}}]"#);
+        format!(r#"[{{"Config": "config.json", "RepoTags": ["{image}"], "Layers": ["layer.tar"]}}]"#);
     fs::write(folder.join("manifest.json"), manifest).unwrap();
     tar(archive, folder, &["layer.tar", "config.json", "manifest.json"]);
 }

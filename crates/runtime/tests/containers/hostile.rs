@@ -1,0 +1,141 @@
+//! Containers and images that attack: each is contained, and nothing is left of it.
+
+use super::*;
+
+/// The memory of the monitors of a machine that no other process shares, in kB.
+fn monitor_memory(machine: &Machine) -> Vec<u64> {
+    let anonymous = |process: PathBuf| {
+        let status = fs::read_to_string(process.join("status")).ok()?;
+        let line = status.lines().find_map(|it| it.strip_prefix("RssAnon:"))?;
+        line.trim().trim_end_matches(" kB").parse().ok()
+    };
+    processes_of(machine).into_iter().filter_map(anonymous).collect()
+}
+
+pub async fn a_fork_bomb_ends_with_its_container() {
+    let machine = Machine::new().await;
+    // the agent limits the processes of a pod in its group
+    let group = Path::new(CGROUPS).join("pids").join(machine.cgroup.trim_start_matches('/'));
+    fs::create_dir_all(&group).unwrap();
+    fs::write(group.join("pids.max"), "64").unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let id = machine.run(&sandbox, &container("bomb() { bomb | bomb & }; bomb; exec sleep 1000")).await;
+    let count = |file: &str| fs::read_to_string(group.join(file)).unwrap();
+    while count("pids.current").trim().parse::<u32>().unwrap() < 60 {
+        env::io::sleep(Duration::from_millis(5)).await;
+    }
+    // a command fails or works; it does not hang
+    let _ = machine.runtime.exec_sync(&id, &words(&["id"]), Duration::from_secs(5)).await;
+    machine.runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+    assert_eq!(machine.wait(&id).await.exit_code, 137);
+    assert_eq!(count("pids.current").trim(), "0");
+    machine.finish().await;
+}
+
+pub async fn a_flood_of_output_takes_no_memory() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    // one line that never ends, and many short ones
+    let id = machine.run(&sandbox, &container("cat /dev/zero & exec busybox yes >&2")).await;
+    let logs = machine.folder.path().join("logs");
+    let (log, rotated) = (logs.join("0.log"), logs.join("0.log.1"));
+    for _ in 0..4 {
+        while fs::metadata(&log).map_or(0, |it| it.len()) < 16 << 20 {
+            env::io::sleep(Duration::from_millis(5)).await;
+        }
+        fs::rename(&log, &rotated).unwrap();
+        machine.runtime.reopen_log(&id).await.unwrap();
+    }
+    let used = monitor_memory(&machine);
+    assert!(!used.is_empty() && used.iter().all(|kb| *kb < 16 << 10), "{used:?}");
+    machine.runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+    let text = fs::read(&rotated).unwrap();
+    let longest = text.split(|it| *it == b'\n').map(<[u8]>::len).max().unwrap();
+    assert!(longest < 17 << 10, "{longest}");
+    machine.finish().await;
+}
+
+pub async fn a_link_that_changes_leads_no_mount_out_of_the_root() {
+    let machine = Machine::new().await;
+    let root = machine.folder.path();
+    let (volume, mounted) = (root.join("volume"), root.join("mounted"));
+    fs::create_dir_all(&volume).unwrap();
+    fs::create_dir_all(&mounted).unwrap();
+    fs::write(mounted.join("proof"), "").unwrap();
+    // a place of the machine that the link names
+    let outside = root.join("outside");
+    fs::create_dir_all(outside.join("in")).unwrap();
+    let mount = |host: &Path, target: &str| Mount {
+        host_path: host.display().to_string(),
+        container_path: target.to_owned(),
+        propagation: Propagation::Bidirectional,
+        ..Mount::default()
+    };
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let script = format!(
+        "cd /volume; while :; do rm -rf a; mkdir -p a/in; rm -rf a; ln -s {} a; rm a; ln -s /../../../../.. a; done",
+        outside.display()
+    );
+    let mut racer = container(&script.replace("rm ", "busybox rm ").replace("ln ", "busybox ln "));
+    racer.mounts = vec![mount(&volume, "/volume")];
+    machine.run(&sandbox, &racer).await;
+    for attempt in 1..=30 {
+        let mut config = container(":");
+        (config.name, config.attempt) = ("d".to_owned(), attempt);
+        config.log_path = "1.log".to_owned();
+        config.mounts = vec![mount(&volume, "/volume"), mount(&mounted, "/volume/a/in")];
+        let id =
+            machine.runtime.create_container(&sandbox, &config, &machine.sandbox_config()).await.unwrap();
+        // the link may be gone at that moment, which is an error
+        if machine.runtime.start_container(&id).await.is_ok() {
+            machine.wait(&id).await;
+        }
+        machine.runtime.remove_container(&id).await.unwrap();
+        assert!(!outside.join("in/proof").exists() && !Path::new("/in/proof").exists());
+    }
+    machine.finish().await;
+}
+
+pub async fn absurd_configurations_of_images_are_contained() {
+    let machine = Machine::new().await;
+    let many: Vec<String> = (0..100_000).map(|it| format!("E{it}=x")).collect();
+    let many = serde_json::to_string(&many).unwrap();
+    let configurations = [
+        r#""Env": ["", "=", "no-equals-sign", "A=1", "A=2", "PATH="]"#.to_owned(),
+        r#""Env": ["A=\u0000b"]"#.to_owned(),
+        format!(r#""Env": {many}"#),
+        r#""WorkingDir": "../../../../tmp""#.to_owned(),
+        r#""WorkingDir": "/etc/passwd/no-directory""#.to_owned(),
+        r#""User": "4294967296:99999999999""#.to_owned(),
+        r#""User": "::::""#.to_owned(),
+        r#""User": "../../etc/shadow""#.to_owned(),
+        r#""StopSignal": "SIGNOTHING""#.to_owned(),
+        r#""StopSignal": "99999999999""#.to_owned(),
+        r#""Volumes": {"/../../../escape": {}, "": {}, "/proc/self": {}}"#.to_owned(),
+        r#""Entrypoint": ["/bin/sh\u0000", "-c"]"#.to_owned(),
+    ];
+    for (nth, run) in configurations.iter().enumerate() {
+        let (folder, archive) =
+            (machine.folder.path().join(format!("absurd{nth}")), format!("absurd{nth}.tar"));
+        let archive = machine.folder.path().join(archive);
+        make_image_with(&folder, &archive, &format!("registry.test/absurd:{nth}"), run);
+        import(machine.runtime.image_store(), &archive, None).unwrap();
+        let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+        let mut config = container("echo ran");
+        config.image = format!("registry.test/absurd:{nth}");
+        // refused with an error, or run inside
+        if let Ok(id) = machine.runtime.create_container(&sandbox, &config, &machine.sandbox_config()).await
+            && machine.runtime.start_container(&id).await.is_ok()
+        {
+            let status = machine.wait(&id).await;
+            let shown = &run[..run.len().min(60)];
+            assert_eq!(status.exit_code, 0, "{shown}");
+        }
+        assert!(!Path::new("/escape").exists() && !machine.folder.path().join("escape").exists());
+        machine.runtime.remove_sandbox(&sandbox).await.unwrap();
+    }
+    // the runtime still works
+    let (code, output) = machine.output("echo fine", |_| {}).await;
+    assert_eq!((code, output.lines().last()), (0, Some("fine")));
+    machine.finish().await;
+}
