@@ -143,11 +143,13 @@ async fn requests_are_counted_by_verb_and_resource() {
     // both codes are in one histogram, whose bounds are those of dashboards
     let labels = ["verb=\"GET\"", "resource=\"configmaps\"", "scope=\"resource\""];
     assert_eq!(scrape.value("apiserver_request_duration_seconds_count", &labels), 2.0);
-    for bound in ["0.005", "0.025", "0.05", "1", "1.25", "60", "+Inf"] {
+    // how long the requests took is up to the machine
+    let within = ["0.005", "0.025", "0.05", "1", "1.25", "60", "+Inf"].map(|bound| {
         let bound = format!("le=\"{bound}\"");
         let labels = [labels[0], labels[1], labels[2], &bound];
-        assert_eq!(scrape.value("apiserver_request_duration_seconds_bucket", &labels), 2.0);
-    }
+        scrape.value("apiserver_request_duration_seconds_bucket", &labels)
+    });
+    assert!(within.is_sorted() && within.last() == Some(&2.0), "{within:?}");
     assert!(!scrape.0.contains("request_sli_duration_seconds_bucket{le=\"0.005\""));
     for bound in ["1000", "100000", "1e+06", "1e+09"] {
         let bound = format!("le=\"{bound}\"");
