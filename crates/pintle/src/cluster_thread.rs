@@ -78,7 +78,7 @@ fn run(
     report: impl FnOnce(anyhow::Result<ClusterAddress>),
 ) -> anyhow::Result<()> {
     let (runtime, world, clock) = match world::of_cluster(&args.clock, fork.as_ref().map(|it| it.taken_at))? {
-        ClusterWorld::Real(world) => (threads::single()?, world, None),
+        ClusterWorld::Real(world) => (threads::of_cluster()?, world, None),
         ClusterWorld::Manual(clock) => (threads::paused(&clock)?, clock.clone() as _, Some(clock)),
     };
     runtime.block_on(async {

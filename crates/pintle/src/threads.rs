@@ -3,17 +3,20 @@
 use anyhow::Context as _;
 use env::Paused;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The runtime of a command: a worker thread per core.
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    tokio::runtime::Builder::new_multi_thread()
+    let threads = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores)
         // deep recursion needs it in debug builds; unused stack takes no memory
         .thread_stack_size(8 << 20)
         .enable_all()
         .build()
-        .context("cannot start threads")
+        .context("cannot start threads")?;
+    threads.spawn(release_start_pages());
+    Ok(threads)
 }
 
 /// The runtime of a cluster with a manual clock: one thread, so that the order of its work follows from the requests, which
@@ -30,5 +33,23 @@ pub fn paused(clock: &Arc<Paused>) -> anyhow::Result<tokio::runtime::Runtime> {
 /// The runtime of an agent: one thread, and others for work that blocks. Its tasks wait for the container runtime and the
 /// API server nearly all of the time; on one thread they wake each other without a switch between cores.
 pub fn single() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start threads")
+    let threads =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start threads")?;
+    threads.spawn(release_start_pages());
+    Ok(threads)
+}
+
+/// The code that has run in this time is mostly that of the start.
+const START: Duration = Duration::from_secs(20);
+
+/// Gives back the pages of the program that a start has left.
+async fn release_start_pages() {
+    env::io::sleep(START).await;
+    // reads tables of the kernel, for some milliseconds
+    match tokio::task::spawn_blocking(program_pages::release).await {
+        Ok(Ok(bytes)) => tracing::debug!(bytes, "pages of the program were released"),
+        Ok(Err(error)) => tracing::debug!(%error, "pages of the program were not released"),
+        // the process ends
+        Err(_) => {}
+    }
 }
