@@ -18,7 +18,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// Load after the last start: long enough for a bookmark, which comes before a watch ends.
 const LAST: Duration = Duration::from_secs(9);
 
-/// What is done.
+/// The number of kills and clients of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub binary: PathBuf,

@@ -1,4 +1,4 @@
-//! What clients did and saw, in one collection.
+//! The record of a collection: requests of clients with their outcomes, and events of watches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -79,7 +79,7 @@ impl Call {
     }
 }
 
-/// What a client learned from a response.
+/// The result of a request, as its client knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Object(Object),
@@ -132,7 +132,7 @@ pub struct Change {
     pub object: Object,
 }
 
-/// What a watch delivered.
+/// An event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     Change(Change),

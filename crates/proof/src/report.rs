@@ -1,4 +1,4 @@
-//! What a run did and found.
+//! The report of a run: operations, faults and violations, as text.
 
 use crate::check::Violation;
 use crate::history::{History, Notice};

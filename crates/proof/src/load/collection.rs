@@ -47,10 +47,7 @@ impl Collection {
             api_version: "proof.example.com/v1",
             kind: "Note",
         };
-        while send(client, Method::GET, &notes.path, "", None).await.is_err_and(|error| error.is_not_found())
-        {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        established(client, definitions).await?;
         Ok(notes)
     }
 
@@ -79,6 +76,21 @@ impl Collection {
     pub fn object_path(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
+}
+
+/// Watches the definition until its condition `Established` is true.
+async fn established(client: &Client, definitions: &str) -> anyhow::Result<()> {
+    let path = format!("{definitions}?watch=true&fieldSelector=metadata.name={DEFINITION}");
+    let mut lines = client.request_lines(Request::get(path).body(Vec::new())?).await?;
+    while let Some(line) = lines.next_line().await? {
+        let event: Value = serde_json::from_slice(&line)?;
+        let conditions = event["object"]["status"]["conditions"].as_array();
+        let is_true = |it: &Value| it["type"] == "Established" && it["status"] == "True";
+        if conditions.is_some_and(|all| all.iter().any(is_true)) {
+            return Ok(());
+        }
+    }
+    bail!("the watch of {DEFINITION} ended before it was established")
 }
 
 /// Sends a request with a body or without one; the answer is an object.
