@@ -20,6 +20,9 @@ use std::time::SystemTime;
 /// The id that clients and servers share.
 pub(crate) const ID: HeaderName = HeaderName::from_static("audit-id");
 
+/// The recorded bytes of a `User-Agent`.
+const USER_AGENT_BYTES: usize = 1024;
+
 /// A request in progress.
 pub(crate) struct AuditContext<'a> {
     audit: &'a Arc<Audit>,
@@ -111,7 +114,7 @@ impl<'a> AuditContext<'a> {
             user: user.cloned(),
             impersonated: None,
             sources: sources(&self.parts.headers, self.peer.remote.ip()),
-            agent: self.parts.headers.get(header::USER_AGENT).cloned(),
+            agent: self.parts.headers.get(header::USER_AGENT).map(user_agent),
             object: Reference::of(attributes),
             received: self.received,
             decision: None,
@@ -227,4 +230,11 @@ impl Stream for RecordedStream {
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.pieces.size_hint()
     }
+}
+
+/// The recorded form of a `User-Agent`, cut as upstream cuts it: clients choose its length.
+fn user_agent(value: &HeaderValue) -> HeaderValue {
+    let start = value.as_bytes().get(..USER_AGENT_BYTES).filter(|start| start.len() < value.len());
+    let cut = start.map(|start| [start, b"...TRUNCATED"].concat());
+    cut.and_then(|cut| HeaderValue::from_bytes(&cut).ok()).unwrap_or_else(|| value.clone())
 }

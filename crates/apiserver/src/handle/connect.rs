@@ -13,7 +13,6 @@ use http::{Response, StatusCode};
 use rest::{ApiError, ConnectRequest, Form, Subject};
 use schema::Value;
 use schema::problem::quoted;
-use std::net::IpAddr;
 
 impl Service {
     pub(super) async fn connect(
@@ -128,9 +127,9 @@ impl Service {
             return Ok(agent.location(String::new()));
         }
         let host = agent.host;
-        if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| !location::is_global_unicast(ip)) {
-            return Err(ApiError::bad_request("address not allowed"));
-        }
+        env::io::timeout(self.node_proxy.options().timeout, check_host(&host))
+            .await
+            .unwrap_or_else(|_| Err(ApiError::bad_request(format!("lookup {host}: timed out"))))?;
         let authority = location::host_port(&host, request.port);
         Ok(Location { scheme: request.scheme, authority, path: String::new(), is_agent: false })
     }
@@ -188,6 +187,18 @@ impl Service {
         query.pairs.retain(|(key, _)| key != "path");
         query.pairs.push(("path".to_owned(), path_after(&info.path, "proxy", path.namespace.is_empty())));
         self.api.connect(&connecting, &query).await
+    }
+}
+
+/// Checks that a host has addresses, and that each of them may be proxied to. Names and short forms of addresses, such as
+/// `127.1`, are those that a connection would use.
+async fn check_host(host: &str) -> Result<(), ApiError> {
+    let found = tokio::net::lookup_host((host, 0)).await;
+    let found = found.map_err(|why| ApiError::bad_request(format!("lookup {host}: {why}")))?;
+    let found: Vec<_> = found.collect();
+    match !found.is_empty() && found.iter().all(|it| location::is_global_unicast(it.ip())) {
+        true => Ok(()),
+        false => Err(ApiError::bad_request("address not allowed")),
     }
 }
 

@@ -39,7 +39,9 @@ impl<'a> ProxyName<'a> {
             ["https", name, port] => Some(("https", name, port)),
             _ => None,
         };
-        let parsed = parsed.filter(|(_, name, _)| !name.is_empty());
+        // the port becomes a part of a URL: nothing in it may separate the parts of one
+        let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        let parsed = parsed.filter(|(_, name, port)| !name.is_empty() && is_port(port));
         let (scheme, name, port) = parsed
             .ok_or_else(|| ApiError::bad_request(format!("invalid {kind} request {}", quoted(text))))?;
         Ok(ProxyName { scheme, name, port })
@@ -89,7 +91,17 @@ pub fn agent(node: &Value, options: &Options) -> Result<AgentAddress, ApiError> 
         let message = format!("no preferred addresses found; known addresses: [{}]", each.join(" "));
         return Err(ApiError::internal(message));
     };
+    if !is_host(host) {
+        // a node reports its own address: it must not lead to a path of its choice at another server
+        return Err(ApiError::internal(format!("{} of node {} is no address", quoted(host), quoted(name))));
+    }
     Ok(AgentAddress { scheme: "https", host: host.to_owned(), port })
+}
+
+/// Whether a text is an address or a host name, and nothing more.
+fn is_host(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    text.parse::<IpAddr>().is_ok() || !text.is_empty() && text.bytes().all(is_part)
 }
 
 /// The name of the node of a pod.
@@ -167,8 +179,10 @@ pub fn pod_address(pod: &Value, port: &str) -> Result<String, ApiError> {
     })
 }
 
-/// Whether an address may be proxied to: no loopback, no link-local, no multicast.
+/// Whether an address may be proxied to: no loopback, no link-local, no multicast. An address of IPv4 is the same one if it
+/// is mapped into IPv6.
 pub fn is_global_unicast(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
     let is_link_local = match ip {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
         IpAddr::V6(ip) => ip.segments()[0] & 0xffc0 == 0xfe80,
@@ -221,7 +235,11 @@ mod tests {
         assert_eq!(parse("a").unwrap(), ("http", "a", ""));
         assert_eq!(parse("a:80").unwrap(), ("http", "a", "80"));
         assert_eq!(parse("https:a:").unwrap(), ("https", "a", ""));
-        assert_eq!(parse("ftp:a:1").unwrap_err().message, "invalid pod request \"ftp:a:1\"");
+        assert_eq!(parse("a:web-1").unwrap(), ("http", "a", "web-1"));
+        for bad in ["ftp:a:1", "a:80@localhost", "a:80/x", "a:80?", "a:8 0", "a:[::1]"] {
+            let expected = format!("invalid pod request {bad:?}");
+            assert_eq!(parse(bad).unwrap_err().message, expected);
+        }
     }
 
     #[test]
@@ -236,6 +254,22 @@ mod tests {
         let none = agent(&node, &Options { preferred_address_types, ..Options::default() }).unwrap_err();
         let expected = "no preferred addresses found; known addresses: [{InternalIP 10.0.0.1} {Hostname n}]";
         assert_eq!((none.code, none.message.as_str()), (500, expected));
+    }
+
+    #[test]
+    fn the_address_of_a_node_is_a_host_alone() {
+        let host = |address: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"n"}},"status":{{"addresses":[{{"type":"InternalIP","address":"{address}"}}]}}}}"#
+            );
+            agent(&value(&text), &Options::default()).map(|it| it.host)
+        };
+        for good in ["10.0.0.1", "fd00::1", "node-1.example.com", "node_1", "localhost."] {
+            assert_eq!(host(good).unwrap(), good);
+        }
+        for bad in ["", "10.0.0.1:80", "10.0.0.1/exec", "x@10.0.0.1", "a#", "a?b", "a b", "[::1]", "%31"] {
+            assert_eq!(host(bad).unwrap_err().message, format!("{bad:?} of node \"n\" is no address"));
+        }
     }
 
     #[test]
@@ -260,7 +294,16 @@ mod tests {
         };
         assert_eq!(pod_address(&pod("10.1.1.1"), "").unwrap(), "10.1.1.1:81");
         assert_eq!(pod_address(&pod("fd00::1"), "9").unwrap(), "[fd00::1]:9");
-        for bad in ["127.0.0.1", "169.254.1.1", "", "::1", "224.0.0.1"] {
+        for bad in [
+            "127.0.0.1",
+            "169.254.1.1",
+            "",
+            "::1",
+            "224.0.0.1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "::ffff:0.0.0.0",
+        ] {
             assert_eq!(pod_address(&pod(bad), "9").unwrap_err().message, "address not allowed", "{bad}");
         }
     }

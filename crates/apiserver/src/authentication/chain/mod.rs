@@ -89,6 +89,10 @@ impl Chain {
     pub fn remove_credentials(&self, headers: &mut HeaderMap) {
         headers.remove(http::header::AUTHORIZATION);
         websocket::remove_token(headers, &self.websocket_prefix);
+        // the request is that of the impersonated user already
+        let impersonation = headers.keys().filter(|name| name.as_str().starts_with("impersonate-"));
+        let impersonation: Vec<http::HeaderName> = impersonation.cloned().collect();
+        impersonation.into_iter().for_each(|name| drop(headers.remove(name)));
         let Some(front) = &self.front_proxy else { return };
         for name in front.username_headers.iter().chain(&front.group_headers) {
             headers.remove(name);
