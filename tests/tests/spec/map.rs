@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Name prefixes of tests, and the folders of their modules.
-const FOLDERS: [(&str, &str); 2] = [("", "spec"), ("controllers::", "controllers")];
+const FOLDERS: [(&str, &str); 3] = [("", "spec"), ("attacks::", "attacks"), ("controllers::", "controllers")];
 
 /// `module::test` of every test, with the prefix of its folder.
 fn written() -> BTreeSet<String> {
@@ -38,7 +38,8 @@ fn named() -> BTreeSet<String> {
             !half.is_empty()
                 && half.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
         };
-        let part = part.strip_prefix("controllers::").unwrap_or(part);
+        let folder = ["attacks::", "controllers::"].into_iter().find_map(|it| part.strip_prefix(it));
+        let part = folder.unwrap_or(part);
         part.split_once("::").is_some_and(|(module, test)| fits(module) && fits(test))
     };
     quoted.filter(name).map(str::to_owned).collect()
