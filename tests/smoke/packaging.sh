@@ -54,6 +54,23 @@ else
   leave_out "the program in an empty root takes root."
 fi
 
+say "  the bill of materials has the crates with their checksums"
+bom=$out/pintle-1.2.3~test.cdx.json
+grep -q '"purl":"pkg:cargo/redb@.*"alg":"SHA-256"' "$bom" || die "redb is not in the bill of materials"
+if has python3; then
+  python3 - "$bom" <<'END' || die "the bill of materials is not consistent"
+import json, sys
+bom = json.load(open(sys.argv[1]))
+known = {bom["metadata"]["component"]["bom-ref"]} | {it["bom-ref"] for it in bom["components"]}
+assert bom["metadata"]["component"]["version"] == "1.2.3~test"
+assert len(bom["components"]) > 100 and all(it["licenses"] for it in bom["components"])
+assert {it["ref"] for it in bom["dependencies"]} == known
+assert all(to in known for it in bom["dependencies"] for to in it["dependsOn"])
+END
+else
+  leave_out "the bill of materials is not read: there is no python3."
+fi
+
 say "  packages are reproducible"
 (cd "$out" && sha256sum --quiet -c SHA256SUMS)
 sleep_until_next_second() { local now=$EPOCHSECONDS && while [ "$EPOCHSECONDS" = "$now" ]; do sleep 0.1; done; }
