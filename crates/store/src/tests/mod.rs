@@ -3,6 +3,7 @@
 
 mod damage;
 mod faults;
+mod formats;
 mod kill;
 mod model;
 mod power;
