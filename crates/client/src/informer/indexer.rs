@@ -1,6 +1,7 @@
 //! The objects of an informer by key, with indexes.
 //!
-//! Objects are kept without their type, so that the code is compiled once for all kinds; the informer restores it.
+//! Objects are kept without their type, so that the code is compiled once for all kinds; the informer restores it. The key
+//! of an object is allocated once, and an index holds its objects: a lookup hashes the text of the index alone.
 
 use crate::key::Key;
 use std::any::Any;
@@ -15,15 +16,15 @@ pub(super) type IndexBy = Box<dyn Fn(&(dyn Any + Send + Sync)) -> Vec<String> + 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Indexer {
-    objects: HashMap<Key, Object>,
-    by_namespace: HashMap<String, HashSet<String>>,
+    objects: HashMap<Arc<Key>, Object>,
+    by_namespace: HashMap<String, HashSet<Arc<Key>>>,
     indexes: Vec<Index>,
 }
 
 struct Index {
     name: &'static str,
     by: IndexBy,
-    keys: HashMap<String, HashSet<Key>>,
+    entries: HashMap<String, HashMap<Arc<Key>, Object>>,
 }
 
 impl Indexer {
@@ -32,13 +33,9 @@ impl Indexer {
         if self.indexes.iter().any(|index| index.name == name) {
             return;
         }
-        let mut keys: HashMap<String, HashSet<Key>> = HashMap::new();
-        for (key, object) in &self.objects {
-            for text in by(&**object) {
-                keys.entry(text).or_default().insert(key.clone());
-            }
-        }
-        self.indexes.push(Index { name, by, keys });
+        let mut index = Index { name, by, entries: HashMap::new() };
+        self.objects.iter().for_each(|(key, object)| index.file(key, object));
+        self.indexes.push(index);
     }
 
     pub fn len(&self) -> usize {
@@ -54,62 +51,90 @@ impl Indexer {
     }
 
     pub fn in_namespace(&self, namespace: &str) -> Vec<Object> {
-        let names = self.by_namespace.get(namespace).into_iter().flatten();
-        names.filter_map(|name| self.get(&Key::new(namespace, name))).collect()
+        let keys = self.by_namespace.get(namespace).into_iter().flatten();
+        keys.filter_map(|key| self.get(key)).collect()
     }
 
     /// The objects that an index has under a key; none if there is no such index.
     pub fn by(&self, index: &str, text: &str) -> Vec<Object> {
-        let Some(index) = self.indexes.iter().find(|one| one.name == index) else { return Vec::new() };
-        index.keys.get(text).into_iter().flatten().filter_map(|key| self.get(key)).collect()
+        self.entries(index, text).map(|it| it.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// The number of them.
+    pub fn count(&self, index: &str, text: &str) -> usize {
+        self.entries(index, text).map_or(0, HashMap::len)
+    }
+
+    fn entries(&self, index: &str, text: &str) -> Option<&HashMap<Arc<Key>, Object>> {
+        self.indexes.iter().find(|one| one.name == index)?.entries.get(text)
     }
 
     /// The keys of the objects that are not among these.
     pub fn missing_from(&self, all: &HashSet<Key>) -> Vec<Key> {
-        self.objects.keys().filter(|key| !all.contains(*key)).cloned().collect()
+        self.objects.keys().filter(|key| !all.contains(&***key)).map(|key| Key::clone(key)).collect()
     }
 
     /// Puts an object in. Returns the previous one.
     pub fn put(&mut self, key: &Key, object: Object) -> Option<Object> {
-        let old = self.objects.insert(key.clone(), object.clone());
-        if let Some(old) = &old {
-            self.unfile(key, old, false);
+        let Some((key, old)) = self.objects.get_key_value(key) else {
+            self.add(Arc::new(key.clone()), object);
+            return None;
+        };
+        let (key, old) = (key.clone(), old.clone());
+        for index in &mut self.indexes {
+            index.refile(&key, &old, &object);
         }
-        self.file(key, &object);
-        old
+        self.objects.insert(key, object);
+        Some(old)
+    }
+
+    fn add(&mut self, key: Arc<Key>, object: Object) {
+        let namespace = match self.by_namespace.get_mut(&key.namespace) {
+            Some(keys) => keys,
+            None => self.by_namespace.entry(key.namespace.clone()).or_default(),
+        };
+        namespace.insert(key.clone());
+        self.indexes.iter_mut().for_each(|index| index.file(&key, &object));
+        self.objects.insert(key, object);
     }
 
     pub fn take(&mut self, key: &Key) -> Option<Object> {
         let old = self.objects.remove(key)?;
-        self.unfile(key, &old, true);
-        Some(old)
-    }
-
-    fn file(&mut self, key: &Key, object: &Object) {
-        self.by_namespace.entry(key.namespace.clone()).or_default().insert(key.name.clone());
-        for index in &mut self.indexes {
-            for text in (index.by)(&**object) {
-                index.keys.entry(text).or_default().insert(key.clone());
-            }
-        }
-    }
-
-    fn unfile(&mut self, key: &Key, object: &Object, gone: bool) {
-        if gone && let Some(names) = self.by_namespace.get_mut(&key.namespace) {
-            names.remove(&key.name);
-            if names.is_empty() {
+        if let Some(keys) = self.by_namespace.get_mut(&key.namespace) {
+            keys.remove(key);
+            if keys.is_empty() {
                 self.by_namespace.remove(&key.namespace);
             }
         }
         for index in &mut self.indexes {
-            for text in (index.by)(&**object) {
-                if let Some(keys) = index.keys.get_mut(&text) {
-                    keys.remove(key);
-                    if keys.is_empty() {
-                        index.keys.remove(&text);
-                    }
-                }
-            }
+            let texts = (index.by)(&*old);
+            texts.iter().for_each(|text| index.unfile(key, text));
+        }
+        Some(old)
+    }
+}
+
+impl Index {
+    fn file(&mut self, key: &Arc<Key>, object: &Object) {
+        for text in (self.by)(&**object) {
+            self.entries.entry(text).or_default().insert(key.clone(), object.clone());
+        }
+    }
+
+    /// Replaces an object by its next version.
+    fn refile(&mut self, key: &Arc<Key>, old: &Object, new: &Object) {
+        let (before, after) = ((self.by)(&**old), (self.by)(&**new));
+        before.iter().filter(|text| !after.contains(text)).for_each(|text| self.unfile(key, text));
+        for text in after {
+            self.entries.entry(text).or_default().insert(key.clone(), new.clone());
+        }
+    }
+
+    fn unfile(&mut self, key: &Key, text: &str) {
+        let Some(objects) = self.entries.get_mut(text) else { return };
+        objects.remove(key);
+        if objects.is_empty() {
+            self.entries.remove(text);
         }
     }
 }

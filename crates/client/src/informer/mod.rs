@@ -130,6 +130,11 @@ impl<K: Resource> Informer<K> {
         objects.into_iter().filter_map(typed).collect()
     }
 
+    /// The number of objects that an index has under a key.
+    pub fn count_by(&self, index: &str, text: &str) -> usize {
+        self.shared.state.read().count(index, text)
+    }
+
     pub fn len(&self) -> usize {
         self.shared.state.read().len()
     }
