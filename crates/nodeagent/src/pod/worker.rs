@@ -2,7 +2,8 @@
 //!
 //! A worker is one task. It wakes by messages (a new spec, an event of the runtime, a probe's result) and by the next
 //! point in time that matters (a delay's end, a deadline), never by polling. A request to end the pod interrupts the
-//! waits of a step, not its calls.
+//! waits of a step, not its calls. Steps and the end of a pod are boxed: a worker that waits, as most do, holds no space
+//! for them.
 
 use super::backoff::BackoffTable;
 use super::dead_containers::DeadContainerPolicy;
@@ -162,11 +163,11 @@ impl Worker {
             let request = self.kill.borrow_and_update().clone();
             let deleted = self.pod.metadata.deletion_timestamp.map(|_| KillRequest::default());
             if let Some(request) = request.or(deleted) {
-                self.end(request, &mut inbox, &mut results).await;
+                Box::pin(self.end(request, &mut inbox, &mut results)).await;
                 break;
             }
             let step_begun = world.elapsed();
-            let stepped = self.step().await;
+            let stepped = Box::pin(self.step()).await;
             let operation = if is_starting { "create" } else { "sync" };
             metrics.worker_stepped(operation, world.elapsed().saturating_sub(step_begun));
             if is_starting && &*self.status.phase == "Running" {
@@ -185,7 +186,7 @@ impl Worker {
                 StepOutcome::Repeat => continue,
                 StepOutcome::End(eviction) => {
                     let request = KillRequest { eviction, ..KillRequest::default() };
-                    self.end(request, &mut inbox, &mut results).await;
+                    Box::pin(self.end(request, &mut inbox, &mut results)).await;
                     break;
                 }
                 StepOutcome::Wait(until) => until,
@@ -216,7 +217,7 @@ impl Worker {
                 break;
             }
         }
-        self.rest(inbox).await;
+        Box::pin(self.rest(inbox)).await;
     }
 
     /// The time since the pod was created.

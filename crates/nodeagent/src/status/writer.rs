@@ -24,11 +24,31 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_secs(10);
 
 struct Entry {
-    pod: Arc<Pod>,
-    status: PodStatus,
+    target: Target,
+    status: Arc<PodStatus>,
     is_finished: bool,
     /// The status that was written last, and to which object.
-    written: Option<(String, PodStatus)>,
+    written: Option<(String, Arc<PodStatus>)>,
+}
+
+/// The parts of a pod that a write needs. The version of the pod itself would stay in memory until the next status.
+#[derive(Clone)]
+struct Target {
+    key: Key,
+    uid: String,
+    is_static: bool,
+    is_deleted: bool,
+}
+
+impl Target {
+    fn of(pod: &Pod) -> Self {
+        Target {
+            key: Key::of(pod),
+            uid: pod.uid().to_owned(),
+            is_static: is_static(pod),
+            is_deleted: pod.metadata.deletion_timestamp.is_some(),
+        }
+    }
 }
 
 /// See the module.
@@ -61,7 +81,7 @@ impl StatusWriter {
 
     /// The newest status of a pod.
     pub fn status(&self, uid: &str) -> Option<PodStatus> {
-        self.entries.lock().get(uid).map(|it| it.status.clone())
+        self.entries.lock().get(uid).map(|it| PodStatus::clone(&it.status))
     }
 
     /// Whether a pod has ended, and nothing of it is left on the node.
@@ -80,9 +100,9 @@ impl StatusWriter {
     }
 
     /// The object in the API that carries the status: the pod, or the mirror of a static pod.
-    fn object(&self, pod: &Pod) -> Option<Arc<Pod>> {
-        let object = self.pods.get(&Key::of(pod))?;
-        let is_same = if is_static(pod) { is_mirror(&object) } else { object.uid() == pod.uid() };
+    fn object(&self, target: &Target) -> Option<Arc<Pod>> {
+        let object = self.pods.get(&target.key)?;
+        let is_same = if target.is_static { is_mirror(&object) } else { object.uid() == target.uid };
         is_same.then_some(object)
     }
 }
@@ -90,14 +110,15 @@ impl StatusWriter {
 impl StatusSink for StatusWriter {
     fn set(&self, pod: &Arc<Pod>, status: &PodStatus, is_finished: bool) {
         let uid = pod.metadata.uid.clone();
+        let status = Arc::new(status.clone());
         let mut entries = self.entries.lock();
         match entries.get_mut(&uid) {
             Some(entry) => {
-                (entry.pod, entry.status) = (pod.clone(), status.clone());
+                (entry.target, entry.status) = (Target::of(pod), status);
                 entry.is_finished |= is_finished;
             }
             None => {
-                let entry = Entry { pod: pod.clone(), status: status.clone(), is_finished, written: None };
+                let entry = Entry { target: Target::of(pod), status, is_finished, written: None };
                 entries.insert(uid.clone(), entry);
             }
         }
@@ -131,29 +152,28 @@ impl StatusWriter {
             .entries
             .lock()
             .get(uid)
-            .map(|it| (it.pod.clone(), it.status.clone(), it.is_finished, it.written.clone()));
-        let Some((pod, status, is_finished, written)) = state else { return Ok(()) };
-        let Some(object) = self.object(&pod) else { return Ok(()) };
+            .map(|it| (it.target.clone(), it.status.clone(), it.is_finished, it.written.clone()));
+        let Some((target, status, is_finished, written)) = state else { return Ok(()) };
+        let Some(object) = self.object(&target) else { return Ok(()) };
         let api = Api::<Pod>::beside(&self.client, &*object);
-        let target = (object.uid().to_owned(), status.clone());
-        if written.as_ref() != Some(&target) {
+        let next = (object.uid().to_owned(), status.clone());
+        if written.as_ref() != Some(&next) {
             if let Some(patch) = status_patch(object.uid(), &object.status, &status) {
                 let begun = self.world.elapsed();
-                let patched = api.patch_status(object.name(), &Patch::strategic(patch)).await;
+                let patched = api.submit_status_patch(object.name(), &Patch::strategic(patch)).await;
                 match patched {
                     Err(why) if why.is_not_found() => return Ok(()),
                     // a conflict is tried again: if another object has the name, the informer has it by then
-                    patched => drop(patched?),
+                    patched => patched?,
                 }
                 self.metrics.status_written(self.world.elapsed().saturating_sub(begun));
             }
             if let Some(entry) = self.entries.lock().get_mut(uid) {
-                entry.written = Some(target);
+                entry.written = Some(next);
             }
         }
-        let is_deleted =
-            pod.metadata.deletion_timestamp.is_some() || object.metadata.deletion_timestamp.is_some();
-        if is_finished && is_deleted && !is_static(&pod) {
+        let is_deleted = target.is_deleted || object.metadata.deletion_timestamp.is_some();
+        if is_finished && is_deleted && !target.is_static {
             let options = DeleteOptions {
                 grace_period_seconds: Some(0),
                 preconditions: Some(Box::new(of_uid(object.uid()))),
