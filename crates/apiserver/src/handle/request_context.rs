@@ -2,7 +2,7 @@
 
 use crate::outgoing::forwarding::RequestBody;
 use crate::request::RequestInfo;
-use crate::serve::Peer;
+use crate::serve::{NO_CONNECTION, Peer};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, header};
@@ -32,6 +32,11 @@ pub(crate) struct RequestStream<'a> {
 }
 
 impl RequestContext<'_> {
+    /// Whether it comes from a component in the process of the server.
+    pub fn is_in_process(&self) -> bool {
+        self.connection == NO_CONNECTION
+    }
+
     pub fn header(&self, name: header::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }

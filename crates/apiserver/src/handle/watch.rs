@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Interval of bookmarks.
+/// Interval of bookmarks. Components of this process get the last one only: they lose no connection, and a cluster whose
+/// clock is moved by days would spend most of the time on bookmarks for them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// A last bookmark comes so long before the end of a watch: the client goes on from there.
 const LAST_BOOKMARK_BEFORE: Duration = Duration::from_secs(2);
@@ -87,6 +88,8 @@ pub(crate) async fn start(
         true => Some(end),
         false => None,
     };
+    let bookmark_every = if context.is_in_process() { Duration::MAX } else { BOOKMARK_EVERY };
+    let first_due = due(&service.api.world, end, last_bookmark, bookmark_every);
     let events = Events {
         watch,
         service: service.clone(),
@@ -98,8 +101,9 @@ pub(crate) async fn start(
         long_running,
         metrics_events,
         last_bookmark,
+        bookmark_every,
         end,
-        timer: Box::pin(service.api.world.sleep_until(due(&service.api.world, end, last_bookmark))),
+        timer: Box::pin(service.api.world.sleep_until(first_due)),
         waker: None,
         converting: None,
     };
@@ -130,6 +134,7 @@ struct Events {
     metrics_events: metrics::Events,
     /// When the last bookmark is due; `None` if there are no bookmarks.
     last_bookmark: Option<Duration>,
+    bookmark_every: Duration,
     /// When the watch ends, by the clock of the world.
     end: Duration,
     /// Fires for the next bookmark or at the end, whichever is first. The cache ends the watch when the
@@ -146,9 +151,9 @@ struct PendingConversion {
     work: Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send>>,
 }
 
-fn due(world: &World, end: Duration, last_bookmark: Option<Duration>) -> Duration {
+fn due(world: &World, end: Duration, last_bookmark: Option<Duration>, every: Duration) -> Duration {
     let now = world.elapsed();
-    let bookmark = last_bookmark.filter(|last| now < *last).map(|last| last.min(now + BOOKMARK_EVERY));
+    let bookmark = last_bookmark.filter(|last| now < *last).map(|last| last.min(now.saturating_add(every)));
     bookmark.map_or(end, |bookmark| bookmark.min(end))
 }
 
@@ -188,7 +193,8 @@ impl Stream for Events {
                 return Poll::Ready(None);
             }
             let world = &this.service.api.world;
-            this.timer.set(world.sleep_until(due(world, this.end, this.last_bookmark)));
+            let next = due(world, this.end, this.last_bookmark, this.bookmark_every);
+            this.timer.set(world.sleep_until(next));
             this.waker = None;
             if let Some(revision) = this.watch.progress() {
                 return Poll::Ready(Some(this.bookmark(revision)));

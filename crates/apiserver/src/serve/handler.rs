@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Network connections are numbered from one.
-pub(super) const NO_CONNECTION: u64 = 0;
+pub(crate) const NO_CONNECTION: u64 = 0;
 
 /// Handles the requests of all connections.
 pub trait Handler: Send + Sync + 'static {

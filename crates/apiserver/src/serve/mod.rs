@@ -59,6 +59,7 @@ pub use certificates::Pair;
 pub use client_certificate::{Certificate, ClientCertificate, Verification};
 pub(crate) use connection::{catch_panic, panic_text};
 pub use error::ServeError;
+pub(crate) use handler::NO_CONNECTION;
 pub use handler::{CloseConnection, CutConnection, Handler, Peer};
 pub use in_memory::InMemory;
 pub use limits::Limits;
