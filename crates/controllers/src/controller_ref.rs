@@ -92,6 +92,11 @@ pub fn controlled_by_uid<K: Resource>(informer: &Informer<K>, uid: &str) -> Vec<
     informer.by(BY_OWNER, uid)
 }
 
+/// The number of objects that an owner controls.
+pub fn controlled_count<K: Resource>(informer: &Informer<K>, owner: &impl Resource) -> usize {
+    informer.count_by(BY_OWNER, owner.uid())
+}
+
 /// The orphans of a namespace that a selector matches.
 pub fn orphans<K: Resource>(informer: &Informer<K>, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
     let mut objects = informer.by(BY_OWNER, &selector_key(namespace, selector));

@@ -3,9 +3,10 @@
 //! Always true: a set acts only when the informer has seen its own creations and deletions, so a stale cache never
 //! causes too many pods. The status is written when there is nothing to do, or an action failed: a status with the
 //! current `observedGeneration` counts no pods that are still to be deleted. Pods that are finished or being deleted are
-//! ignored.
+//! ignored. A large set rests between two statuses ([`pace`]).
 
 mod kinds;
+mod pace;
 mod plan;
 
 pub use kinds::{ReplicaKind, Status};
@@ -19,6 +20,7 @@ use api::core::v1::Pod;
 use client::{Action, Failure, Informer, Key, Queue, Reconcile, WriteTracker, retry_on_conflict, run};
 use futures_util::future::join_all;
 use metrics::{Descriptor, Histogram};
+use pace::Pace;
 use plan::{Plan, plan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +39,7 @@ struct Sets<K> {
     /// Writes of the status.
     statuses: WriteTracker<K>,
     pods: Pods,
+    pace: Arc<Pace>,
     ages: Histogram,
 }
 
@@ -49,12 +52,16 @@ pub async fn run<K: ReplicaKind>(context: Context, workers: usize) {
     }
     let changed = queue.clone();
     sets.listen(move |change| changed.add(change.key()));
+    let pace = Arc::<Pace>::default();
+    // before the set is queued: a pod that ends is replaced at once
+    pods.listen(pace.end_with_pods::<K>());
     controller_ref::follow(&pods, &sets, K::selector, &queue);
     sets.synced().await;
     pods.synced().await;
     let reconciler = Arc::new(Sets {
         statuses: WriteTracker::new(sets.clone()),
         pods: Pods::new(context.clone()),
+        pace,
         ages: context.metrics.registry().one(AGES),
         context,
         sets,
@@ -70,9 +77,17 @@ impl<K: ReplicaKind> Reconcile for Sets<K> {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        if let Some(left) = self.rest_left(key) {
+            return Ok(Action::Requeue(left));
+        }
         self.pods.written().seen(key).await?;
         self.statuses.seen(key).await?;
-        let Some(set) = self.sets.get(key) else { return Ok(Action::AwaitChange) };
+        let began = self.context.world.elapsed();
+        let Some(set) = self.sets.get(key) else {
+            self.pace.end(key);
+            return Ok(Action::AwaitChange);
+        };
+        self.pace.begin(key);
         let Some(selector) = set.selector() else { return Ok(Action::AwaitChange) };
         let claims = Claims {
             client: &self.context.client,
@@ -100,11 +115,27 @@ impl<K: ReplicaKind> Reconcile for Sets<K> {
             Err(why) => Some(why),
         };
         let next = self.write_status(&set, &pods, failed.as_ref()).await?;
+        self.pace.rest(key, pods.len(), began, self.context.world.elapsed());
         failed.map_or(Ok(next), Err)
     }
 }
 
 impl<K: ReplicaKind> Sets<K> {
+    /// The rest that is left for a set. It ends if the set has changed, or has not as many pods as it should have.
+    fn rest_left(&self, key: &Key) -> Option<Duration> {
+        let left = self.pace.left(key, self.context.world.elapsed())?;
+        let is_settled = |set: &Arc<K>| {
+            let count = controller_ref::controlled_count(self.pods.written().informer(), &**set);
+            set.metadata().generation == set.status().observed_generation
+                && usize::try_from(set.replicas()) == Ok(count)
+        };
+        if self.sets.get(key).as_ref().is_some_and(is_settled) {
+            return Some(left);
+        }
+        self.pace.end(key);
+        None
+    }
+
     /// The pods of this set and of its siblings: pods should stay spread over the nodes.
     fn related(&self, set: &K, pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
         let siblings = match controller_ref::controller_of(set) {
