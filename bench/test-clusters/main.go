@@ -5,6 +5,8 @@
 //	test-clusters -tests 20 -servers envtest -wait=false
 //	                                                  with controller-runtime's envtest and KUBEBUILDER_ASSETS; upstream's
 //	                                                  programs have no loops that would make a Deployment Available
+//	test-clusters -pods 20000 -deployments 20 -nodes 5000
+//	                                                  one cluster with many pods: until all are Available, CPU time, memory
 package main
 
 import (
@@ -164,13 +166,35 @@ func quantiles(results []phases, phase func(phases) time.Duration) string {
 	return fmt.Sprintf("%.0f / %.0f", at(50), at(99))
 }
 
+func runScale(load scale) error {
+	began := time.Now()
+	cluster, err := startPintle(load.nodes)
+	if err != nil {
+		return err
+	}
+	err = load.run(cluster, began)
+	cluster.client.CloseIdleConnections()
+	return errors.Join(err, cluster.stop())
+}
+
 func main() {
 	tests := flag.Int("tests", 100, "the number of tests, each with a cluster of its own")
 	parallel := flag.Int("parallel", 1, "how many run at once")
 	nodes := flag.Int("nodes", 3, "the number of simulated nodes")
 	servers := flag.String("servers", "pintle", "pintle: the library; envtest: the programs of KUBEBUILDER_ASSETS")
 	wait := flag.Bool("wait", true, "wait until the Deployment is Available; otherwise it is created only")
+	pods := flag.Int("pods", 0, "the number of pods of one cluster, in place of many tests")
+	count := flag.Int("deployments", 20, "the number of Deployments that have the pods")
 	flag.Parse()
+
+	if *pods > 0 {
+		load := scale{nodes: *nodes, pods: *pods, deployments: max(*count, 1)}
+		if err := runScale(load); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 
 	start := func() (*cluster, error) { return startPintle(*nodes) }
 	if *servers == "envtest" {
