@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a sandbox is made from. Labels and annotations bring pods back after a restart of the agent.
+/// The configuration of a sandbox. Labels and annotations bring pods back after a restart of the agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SandboxConfig {
@@ -33,7 +33,7 @@ pub struct SandboxLinux {
     pub resources: Option<LinuxResources>,
 }
 
-/// What a container is made from.
+/// The configuration of a container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerConfig {

@@ -20,7 +20,7 @@ pub struct CniFolders {
     pub plugins: Vec<PathBuf>,
 }
 
-/// What is needed to release the network of a sandbox.
+/// The configuration and the result by which the network of a sandbox is released.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NetworkRecord {

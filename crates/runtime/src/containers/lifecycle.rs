@@ -58,7 +58,7 @@ impl State {
             move || {
                 let prepared = state.prepare(&made, &image, filesystem, &group, &resources, &mut spec);
                 if prepared.is_err() {
-                    // what stays is removed with the sandbox
+                    // leftovers are removed with the sandbox
                     let _ = state.cgroups.remove(&group);
                     let _ = remove_tree(CWD, made.as_os_str().as_bytes(), 0);
                 }

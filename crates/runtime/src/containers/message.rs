@@ -53,9 +53,9 @@ pub struct Inbox {
 
 /// The state of a socket after a read.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum SocketState {
     Data,
-    Nothing,
+    Idle,
     Closed,
 }
 
@@ -65,16 +65,16 @@ impl Inbox {
         Inbox { is_exact: true, ..Inbox::default() }
     }
 
-    /// Reads what is there.
-    pub fn receive(&mut self, socket: impl AsFd) -> io::Result<Received> {
+    /// Reads the bytes and descriptors that have arrived.
+    pub fn receive(&mut self, socket: impl AsFd) -> io::Result<SocketState> {
         let mut buffer = vec![0; if self.is_exact { 1 } else { 64 * 1024 }];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
         let received = match recvmsg(&socket, &mut [IoSliceMut::new(&mut buffer)], &mut control, flags) {
             Ok(received) => received,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
-            Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Closed),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(SocketState::Idle),
+            Err(rustix::io::Errno::CONNRESET) => return Ok(SocketState::Closed),
             Err(why) => return Err(why.into()),
         };
         for message in control.drain() {
@@ -86,7 +86,7 @@ impl Inbox {
         if self.text.len() > LIMIT {
             return Err(io::Error::other("a message is too long"));
         }
-        Ok(if received.bytes == 0 { Received::Closed } else { Received::Data })
+        Ok(if received.bytes == 0 { SocketState::Closed } else { SocketState::Data })
     }
 
     /// The next whole message, with all descriptors that have come.
@@ -107,7 +107,7 @@ pub fn wait_for<T: DeserializeOwned>(
         if let Some(found) = inbox.next()? {
             return Ok(Some(found));
         }
-        if inbox.receive(&socket)? == Received::Closed {
+        if inbox.receive(&socket)? == SocketState::Closed {
             return Ok(None);
         }
     }

@@ -22,7 +22,7 @@ pub fn probe_overlay(folder: &Path) -> bool {
         fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).map(drop)
     };
     let works = is_made && mounted().is_ok();
-    // what stays is used by the next probe
+    // leftovers are used by the next probe
     let _ = remove_tree(CWD, probe.as_os_str().as_bytes(), 0);
     works
 }

@@ -106,7 +106,7 @@ pub fn capabilities(security: &LinuxSecurity) -> u64 {
         found = 0;
     }
     found |= sum(add);
-    // what is to be taken away is taken away however it is written
+    // a capability is dropped in any spelling
     let dropped: Vec<_> =
         drop.iter().map(|it| it.to_uppercase().trim_start_matches("CAP_").to_owned()).collect();
     found & !sum(&dropped)
@@ -234,7 +234,7 @@ pub fn root(
         propagation: MountPropagation::Private,
     });
     let mut mounts: Vec<_> = own.chain(config.mounts.iter().map(mount)).collect();
-    // what is mounted inside of another mount comes after it
+    // a mount inside of another one comes after it
     mounts.sort_by_key(|it| it.target.split('/').filter(|it| !it.is_empty()).count());
     let (masked_paths, readonly_paths) = match security.is_privileged {
         true => (Vec::new(), Vec::new()),

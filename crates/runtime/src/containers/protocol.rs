@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What a monitor is started with, on its standard input.
+/// The configuration of a monitor, which it reads from its standard input.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MonitorConfig {
@@ -100,7 +100,7 @@ pub struct ExitRecord {
     pub is_oom: bool,
 }
 
-/// What a new process says to its monitor before it becomes the container's program.
+/// A message of a new process to its monitor, before it becomes the container's program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InitReply {
     /// The terminal, as a descriptor.
@@ -112,7 +112,7 @@ pub enum InitReply {
     },
 }
 
-/// What a monitor sends to a new process: the process, and which descriptors come with it.
+/// The first message of a monitor to a new process: its specification, and the descriptors that come with it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InitRequest {

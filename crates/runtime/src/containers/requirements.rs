@@ -1,4 +1,4 @@
-//! What the kernel must have for containers.
+//! Checks of the kernel for the features that containers need.
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 const NAMESPACES: [&str; 6] = ["cgroup", "ipc", "mnt", "net", "pid", "uts"];
 
-/// What this machine lacks for containers in this process, as the end of a sentence. Nothing is changed.
+/// The first feature that this machine lacks, as the end of a sentence. Nothing is changed.
 pub fn missing(cgroup_root: &Path) -> Option<String> {
     let lacking: Vec<_> =
         NAMESPACES.into_iter().filter(|it| !Path::new("/proc/self/ns").join(it).exists()).collect();

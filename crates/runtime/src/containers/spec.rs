@@ -1,4 +1,4 @@
-//! What a process of a container is made from, in the form that the agent hands to the monitor of a pod and the monitor to
+//! The specification of a container's process, in the form that the agent hands to the monitor of a pod and the monitor to
 //! the new process.
 
 use serde::{Deserialize, Serialize};

@@ -212,7 +212,7 @@ impl State {
         }
     }
 
-    /// Removes what there is of a container whose creation was not completed.
+    /// Removes the files of a container whose creation was not completed.
     fn remove_unfinished(&self, directory: &Path, sandbox: &SandboxConfig) {
         let id = directory.file_name().and_then(|it| it.to_str()).unwrap_or_default();
         let removed = self.cgroups.remove(&container_cgroup(sandbox, id));
@@ -222,7 +222,7 @@ impl State {
         }
     }
 
-    /// Removes the folders of a sandbox without processes; what stays is reported.
+    /// Removes the folders of a sandbox without processes; an error is logged.
     fn remove_folders(&self, run: &Path, directory: &Path) {
         if let Err(why) = remove_sandbox_folders(run, directory) {
             tracing::warn!(%why, directory = %directory.display(), "an unfinished sandbox cannot be removed");
@@ -344,7 +344,7 @@ async fn follow_once(state: &Weak<State>, sandbox: &Arc<Sandbox>) {
     let opened = sandbox.monitor.open(Request::Watch, Vec::new()).await;
     let Ok((Reply::Done, _, mut replies)) = opened else { return };
     if let Some(state) = Weak::upgrade(state) {
-        // what ended before
+        // containers that ended before
         for container in state.containers_of(sandbox) {
             container.load_exit();
             state.announce(&container);

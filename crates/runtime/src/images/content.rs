@@ -292,7 +292,7 @@ impl BlobWriter {
 
     /// Removes a part that can never become the blob.
     fn discard(&mut self, why: String) -> ImageError {
-        // what stays is checked again by the next writer
+        // leftovers are checked again by the next writer
         let _ = durable_file::remove(&self.path);
         ImageError::Invalid(why)
     }

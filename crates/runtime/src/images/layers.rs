@@ -81,7 +81,7 @@ impl LayerStore {
         let unpacked = self.unpack_into(&temporary, content, layer, diff_id, &lower);
         let installed = unpacked.and_then(|()| self.install(&temporary, chain_id));
         if installed.is_err() {
-            // what stays is removed with other garbage
+            // leftovers are removed with other garbage
             let _ = self.remove(&name);
         }
         installed

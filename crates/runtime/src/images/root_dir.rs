@@ -60,7 +60,7 @@ impl RootDir {
 }
 
 impl Place {
-    /// What is there, without following a link.
+    /// The entry at a path, without following a link.
     pub fn stat(&self) -> rustix::io::Result<Option<Stat>> {
         match statat(&self.parent, &*self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -74,7 +74,7 @@ impl Place {
         descriptor_path(&self.parent).join(OsStr::from_bytes(&self.name))
     }
 
-    /// Removes what is there, with everything below it.
+    /// Removes the entry at a path, with everything below it.
     pub fn remove(&self) -> io::Result<()> {
         remove_tree(self.parent.as_fd(), &self.name, 0)
     }

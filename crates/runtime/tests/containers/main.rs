@@ -264,12 +264,14 @@ fn runtime_id(root: &Path) -> String {
 }
 
 async fn wait(runtime: &EmbeddedRuntime, id: &str) -> ContainerStatus {
+    // subscribed before the look, so that no end is missed
+    let mut events = runtime.events().await.unwrap();
     loop {
         let status = runtime.container_status(id).await.unwrap();
         if status.state == ContainerState::Exited {
             return status;
         }
-        env::io::sleep(Duration::from_millis(5)).await;
+        events.recv().await.unwrap();
     }
 }
 
@@ -503,11 +505,11 @@ async fn a_command_that_takes_too_long_is_killed() {
 async fn a_container_is_stopped_with_its_signal() {
     let machine = Machine::new().await;
     let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
-    let polite = container("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done");
+    let polite = container("trap 'echo bye; exit 7' TERM; touch /tmp/up; while :; do sleep 0.05; done");
     let id = machine.run(&sandbox, &polite).await;
-    while !fs::read_to_string(machine.folder.path().join("logs/0.log")).unwrap().contains("up") {
-        env::io::sleep(Duration::from_millis(5)).await;
-    }
+    // the trap is set once its file is there
+    let ready = words(&["sh", "-c", "while [ ! -e /tmp/up ]; do sleep 0.01; done"]);
+    machine.runtime.exec_sync(&id, &ready, Duration::ZERO).await.unwrap();
     machine.runtime.stop_container(&id, Duration::from_secs(30)).await.unwrap();
     assert_eq!(machine.runtime.container_status(&id).await.unwrap().exit_code, 7);
     let deaf = ContainerConfig { log_path: "1.log".into(), ..container("trap '' TERM; sleep 1000") };

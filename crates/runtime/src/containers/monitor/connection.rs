@@ -1,6 +1,6 @@
 //! A connection of the agent to a monitor.
 
-use crate::containers::message::{Inbox, Received};
+use crate::containers::message::{Inbox, SocketState};
 use crate::containers::protocol::Request;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -18,10 +18,10 @@ impl Connection {
         Connection { socket, inbox: Inbox::default(), is_watch: false, is_broken: false }
     }
 
-    /// Reads what is there. Returns whether the connection is still open.
+    /// Reads the bytes that have arrived. Returns whether the connection is still open.
     pub fn receive(&mut self) -> bool {
         match self.inbox.receive(&self.socket) {
-            Ok(Received::Closed) | Err(_) => false,
+            Ok(SocketState::Closed) | Err(_) => false,
             Ok(_) => !self.is_broken,
         }
     }

@@ -26,7 +26,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
-/// What became ready.
+/// The owner of a descriptor that is ready.
 #[derive(Debug, Clone, Copy)]
 enum Token {
     Listener,
@@ -211,7 +211,7 @@ impl Monitor {
         }
     }
 
-    /// The other side went away: what it attached to goes on, what it executed may end.
+    /// Forgets a client that went away: containers that it attached to go on, commands that it executed may end.
     fn close(&mut self, id: u64) {
         self.connections.remove(&id);
         for process in self.processes.values_mut() {
@@ -300,7 +300,7 @@ impl Monitor {
         self.processes.values_mut().find(|it| it.is_running_container(name))
     }
 
-    /// Reads what a new process says until it is the program.
+    /// Reads the messages of a new process until it is the program.
     fn continue_start(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         let Some(outcome) = process.continue_start() else { return };

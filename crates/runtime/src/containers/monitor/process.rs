@@ -2,7 +2,7 @@
 
 use super::log_file::{LineBuffer, LogFile};
 use crate::containers::cgroup::{has_oom_kill, processes};
-use crate::containers::message::{Inbox, Received, set_nonblocking};
+use crate::containers::message::{Inbox, SocketState, set_nonblocking};
 use crate::containers::protocol::{ExitRecord, InitReply, Streams};
 use env::World;
 use rustix::io::{Errno, read, write};
@@ -115,7 +115,7 @@ impl Process {
         self.is_container && self.container.as_deref() == Some(name) && self.exit_code.is_none()
     }
 
-    /// Reads what a new process says. `Some` once it is the program, or failed.
+    /// Reads the messages of a new process. `Some` once it is the program, or failed.
     pub fn continue_start(&mut self) -> Option<Result<(), String>> {
         let control = self.control.as_mut()?;
         let received = control.inbox.receive(&control.socket);
@@ -126,7 +126,7 @@ impl Process {
                 InitReply::Failed { message } => control.failure = Some(message),
             }
         }
-        if matches!(received, Ok(Received::Data | Received::Nothing)) {
+        if matches!(received, Ok(SocketState::Data | SocketState::Idle)) {
             return None;
         }
         let (is_ready, failure) = (control.is_ready, control.failure.take());
@@ -186,7 +186,7 @@ impl Process {
         self.flush_attachments();
     }
 
-    /// Writes what clients take now. A client that closed its end is dropped.
+    /// Writes as much as clients take now. A client that closed its end is dropped.
     pub fn flush_attachments(&mut self) {
         for attachment in &mut self.attachments {
             while let Some((stream, mut data)) = attachment.pending.pop_front() {

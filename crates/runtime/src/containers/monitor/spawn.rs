@@ -25,12 +25,12 @@ pub struct Spawner {
     own_pids: OwnedFd,
     /// The first process of a shared process namespace.
     pause: Option<(Pid, OwnedFd)>,
-    /// Process namespaces of containers, for those that join them.
+    /// Process namespaces of containers, for processes that join them.
     container_pids: BTreeMap<String, OwnedFd>,
 }
 
 /// A new process before it is anything.
-struct Spawned {
+struct InitProcess {
     pid: Pid,
     descriptor: OwnedFd,
     control: OwnedFd,
@@ -48,7 +48,7 @@ impl Spawner {
         let mut spawner = Spawner { config, own_pids, pause: None, container_pids: BTreeMap::new() };
         if shares_pids {
             let request = InitRequest { is_pause: true, ..InitRequest::default() };
-            let Spawned { pid, control, .. } = spawner.spawn(None, true, &request, &[])?;
+            let InitProcess { pid, control, .. } = spawner.spawn(None, true, &request, &[])?;
             // without its first process a namespace takes no others
             match wait_for::<InitReply>(&control, &mut Inbox::default())? {
                 Some((InitReply::Ready, _)) => {}
@@ -76,7 +76,7 @@ impl Spawner {
         is_new: bool,
         request: &InitRequest,
         descriptors: &[OwnedFd],
-    ) -> io::Result<Spawned> {
+    ) -> io::Result<InitProcess> {
         let flags = SocketFlags::CLOEXEC;
         let (control, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         // the program of this monitor, also when a newer one has taken its place since
@@ -99,7 +99,7 @@ impl Spawner {
         let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         send(&control, request, &descriptors)?;
-        Ok(Spawned { pid, descriptor, control })
+        Ok(InitProcess { pid, descriptor, control })
     }
 
     /// Starts the process of a container.

@@ -25,7 +25,7 @@ const TOKEN_LIMIT: usize = 1024 * 1024;
 
 type Answer = Response<http_body_util::combinators::BoxBody<Bytes, String>>;
 
-/// What is requested of a registry.
+/// A request to a registry.
 #[derive(Debug, Clone, Default)]
 pub struct ContentRequest {
     /// Below `/v2`, such as `/library/busybox/manifests/latest`.

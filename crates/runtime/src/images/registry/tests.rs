@@ -17,24 +17,24 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// A request as the registry saw it.
 #[derive(Debug, Clone)]
-struct SeenRequest {
+struct RegistryRequest {
     path: String,
     headers: HashMap<String, String>,
 }
 
-type Handler = dyn Fn(&SeenRequest) -> Vec<u8> + Send + Sync;
+type Handler = dyn Fn(&RegistryRequest) -> Vec<u8> + Send + Sync;
 
 /// A registry whose answers a function makes, byte by byte.
 struct FakeRegistry {
     address: String,
-    requests: Arc<Mutex<Vec<SeenRequest>>>,
+    requests: Arc<Mutex<Vec<RegistryRequest>>>,
 }
 
 impl FakeRegistry {
-    async fn start(handler: impl Fn(&SeenRequest) -> Vec<u8> + Send + Sync + 'static) -> Self {
+    async fn start(handler: impl Fn(&RegistryRequest) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let requests: Arc<Mutex<Vec<SeenRequest>>> = Arc::default();
+        let requests: Arc<Mutex<Vec<RegistryRequest>>> = Arc::default();
         let (handler, seen): (Arc<Handler>, _) = (Arc::new(handler), requests.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -49,7 +49,7 @@ impl FakeRegistry {
     }
 }
 
-async fn serve(mut stream: TcpStream, handler: Arc<Handler>, seen: Arc<Mutex<Vec<SeenRequest>>>) {
+async fn serve(mut stream: TcpStream, handler: Arc<Handler>, seen: Arc<Mutex<Vec<RegistryRequest>>>) {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -63,7 +63,7 @@ async fn serve(mut stream: TcpStream, handler: Arc<Handler>, seen: Arc<Mutex<Vec
     let path = lines.next().unwrap().split(' ').nth(1).unwrap().to_owned();
     let header =
         |line: &str| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
-    let request = SeenRequest { path, headers: lines.filter_map(header).collect() };
+    let request = RegistryRequest { path, headers: lines.filter_map(header).collect() };
     seen.lock().push(request.clone());
     let answer = handler(&request);
     // a client that closes first is part of some tests
@@ -114,7 +114,7 @@ impl TestImage {
         TestImage { blobs, layer, index: digest }
     }
 
-    fn answer(&self, request: &SeenRequest) -> Vec<u8> {
+    fn answer(&self, request: &RegistryRequest) -> Vec<u8> {
         let name = request.path.rsplit('/').next().unwrap();
         let name = if name == "1" { self.index.as_str() } else { name };
         let Some(data) = self.blobs.get(name) else { return not_found() };
