@@ -129,6 +129,32 @@ pub struct LinuxResources {
     pub unified: BTreeMap<String, String>,
 }
 
+impl LinuxResources {
+    /// Takes the values of a change; zero and empty leave a value as it is.
+    pub fn update(&mut self, change: &LinuxResources) {
+        let numbers = [
+            (&mut self.cpu_period, change.cpu_period),
+            (&mut self.cpu_quota, change.cpu_quota),
+            (&mut self.cpu_shares, change.cpu_shares),
+            (&mut self.memory_limit, change.memory_limit),
+            (&mut self.memory_swap_limit, change.memory_swap_limit),
+            (&mut self.oom_score_adj, change.oom_score_adj),
+        ];
+        for (number, new) in numbers.into_iter().filter(|it| it.1 != 0) {
+            *number = new;
+        }
+        let texts =
+            [(&mut self.cpuset_cpus, &change.cpuset_cpus), (&mut self.cpuset_mems, &change.cpuset_mems)];
+        for (text, new) in texts.into_iter().filter(|it| !it.1.is_empty()) {
+            text.clone_from(new);
+        }
+        if !change.hugepages.is_empty() {
+            self.hugepages.clone_from(&change.hugepages);
+        }
+        self.unified.extend(change.unified.clone());
+    }
+}
+
 /// The security context of a sandbox or a container; a sandbox has no capabilities.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -224,5 +250,25 @@ pub struct RegistryAuth {
 impl std::fmt::Debug for RegistryAuth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RegistryAuth").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_update_leaves_values_that_it_does_not_name() {
+        let mut resources = LinuxResources {
+            cpu_shares: 2,
+            memory_limit: 4096,
+            cpuset_cpus: "0".into(),
+            ..Default::default()
+        };
+        let change = LinuxResources { cpu_shares: 512, cpuset_mems: "0-1".into(), ..Default::default() };
+        resources.update(&change);
+        let expected = LinuxResources { cpu_shares: 512, cpuset_mems: "0-1".into(), ..resources.clone() };
+        assert_eq!((resources.memory_limit, &*resources.cpuset_cpus), (4096, "0"));
+        assert_eq!(resources, expected);
     }
 }

@@ -23,14 +23,15 @@ pub use config::{
 pub use error::{RuntimeCode, RuntimeError};
 pub use stats::{ContainerStats, CpuStats, FilesystemStats, InterfaceStats, MemoryStats, SandboxStats};
 pub use status::{
-    ContainerInfo, ContainerState, ContainerStatus, ImageInfo, RuntimeCondition, RuntimeEvent, RuntimeStatus,
-    RuntimeVersion, SandboxInfo, SandboxStatus,
+    ContainerChange, ContainerInfo, ContainerState, ContainerStatus, DetailsSubject, ImageInfo,
+    RuntimeCondition, RuntimeEvent, RuntimeStatus, RuntimeVersion, SandboxInfo, SandboxStatus,
 };
 pub use streams::{
     ByteReader, ByteStream, ByteWriter, ExecOutput, ExecStreams, PortStream, StreamOptions, TerminalSize,
 };
 
 use futures_util::future::BoxFuture;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -45,6 +46,10 @@ pub type SharedRuntime = Arc<dyn Runtime>;
 pub trait Runtime: Send + Sync + 'static {
     fn version(&self) -> Call<'_, RuntimeVersion>;
     fn status(&self) -> Call<'_, RuntimeStatus>;
+    /// Details for people, as JSON texts by name; their form may change.
+    fn details<'a>(&'a self, _: DetailsSubject<'a>) -> Call<'a, BTreeMap<String, String>> {
+        Box::pin(async { Ok(BTreeMap::new()) })
+    }
 
     /// Creates and starts a sandbox; `handler` is the handler of the pod's RuntimeClass, or empty. Returns its id.
     fn run_sandbox<'a>(&'a self, config: &'a SandboxConfig, handler: &'a str) -> Call<'a, String>;

@@ -105,6 +105,24 @@ pub struct ImageInfo {
     pub is_pinned: bool,
 }
 
+/// A step in the life of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContainerChange {
+    Created,
+    Started,
+    Stopped,
+    Deleted,
+}
+
+/// An object of the runtime that has details for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DetailsSubject<'a> {
+    Runtime,
+    Sandbox(&'a str),
+    Container(&'a str),
+    Image(&'a str),
+}
+
 /// A container was created, started, stopped or removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeEvent {
@@ -113,4 +131,6 @@ pub struct RuntimeEvent {
     pub sandbox_id: String,
     /// The pod, if the runtime names it.
     pub pod_uid: String,
+    /// The change, if the runtime names it.
+    pub change: Option<ContainerChange>,
 }

@@ -1,10 +1,12 @@
 //! The runtime in this process, as the agent sees it.
 
+use super::details::{details, image_details};
 use super::state::{EmbeddedOptions, State, blocking, image_error};
 use crate::images::{Image, ImageReference, ImageStore, PullProgress, Puller};
 use crate::*;
 use env::World;
 use futures_util::FutureExt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -92,6 +94,19 @@ impl Runtime for EmbeddedRuntime {
         };
         let conditions = vec![condition("RuntimeReady", true, "", ""), network];
         async move { Ok(RuntimeStatus { conditions }) }.boxed()
+    }
+
+    fn details<'a>(&'a self, subject: DetailsSubject<'a>) -> Call<'a, BTreeMap<String, String>> {
+        async move {
+            match subject {
+                DetailsSubject::Image(image) => {
+                    let found = self.find_image(image).await?;
+                    Ok(found.map(|it| image_details(&it)).unwrap_or_default())
+                }
+                _ => details(&self.state, subject),
+            }
+        }
+        .boxed()
     }
 
     fn run_sandbox<'a>(&'a self, config: &'a SandboxConfig, handler: &'a str) -> Call<'a, String> {

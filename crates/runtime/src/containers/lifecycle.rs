@@ -11,8 +11,8 @@ use super::state::{Container, State, blocking, container_cgroup, image_error, no
 use crate::images::root_dir::{remove_tree, tree_usage};
 use crate::images::{Image, flatten};
 use crate::{
-    ContainerConfig, ContainerInfo, ContainerState, ContainerStats, ContainerStatus, FilesystemStats,
-    LinuxResources, RuntimeCode, RuntimeError, SandboxConfig,
+    ContainerChange, ContainerConfig, ContainerInfo, ContainerState, ContainerStats, ContainerStatus,
+    FilesystemStats, LinuxResources, RuntimeCode, RuntimeError, SandboxConfig,
 };
 use rustix::fs::CWD;
 use std::os::unix::ffi::OsStrExt;
@@ -88,7 +88,7 @@ impl State {
         };
         let container = self.add_container(directory, record);
         container.save()?;
-        self.announce(&container);
+        self.announce(&container, Some(ContainerChange::Created));
         Ok(id)
     }
 
@@ -155,8 +155,9 @@ impl State {
         let sandbox = self.sandbox(&container.record.lock().sandbox_id.clone())?;
         let answered = sandbox.monitor.call(Request::Start(Box::new(request))).await;
         let outcome = match answered {
-            Ok(Reply::Started { started_at, .. }) => {
-                container.record.lock().started_at = started_at;
+            Ok(Reply::Started { pid, started_at }) => {
+                let mut record = container.record.lock();
+                (record.process_id, record.started_at) = (pid, started_at);
                 Ok(())
             }
             Ok(_) => Err(failed("the monitor of the pod gave another answer")),
@@ -173,7 +174,8 @@ impl State {
             }
         };
         container.save()?;
-        self.announce(&container);
+        let change = if outcome.is_ok() { ContainerChange::Started } else { ContainerChange::Stopped };
+        self.announce(&container, Some(change));
         outcome
     }
 
@@ -224,7 +226,7 @@ impl State {
         })
         .await?;
         self.containers.lock().remove(id);
-        self.announce(&container);
+        self.announce(&container, Some(ContainerChange::Deleted));
         Ok(())
     }
 
@@ -288,7 +290,7 @@ impl State {
         let container = self.container(id)?;
         let cgroup = container.record.lock().cgroup.clone();
         self.cgroups.apply(&cgroup, resources)?;
-        container.record.lock().config.linux.resources = resources.clone();
+        container.record.lock().config.linux.resources.update(resources);
         container.save()
     }
 

@@ -6,6 +6,7 @@
 mod cgroup;
 pub mod cni;
 mod descriptor_stream;
+mod details;
 mod embedded;
 pub mod init;
 mod lifecycle;

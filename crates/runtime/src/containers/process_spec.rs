@@ -164,6 +164,10 @@ fn user(security: &LinuxSecurity, image_user: &str) -> Result<UserSpec, RuntimeE
         (None, "") => image_user.to_owned(),
         (None, name) => name.to_owned(),
     };
+    let has_user = security.run_as_user.is_some() || !security.run_as_username.is_empty();
+    if security.run_as_group.is_some() && !has_user {
+        return Err(invalid("a group is specified without a user".to_owned()));
+    }
     Ok(UserSpec {
         user,
         group: security.run_as_group.map(number).transpose()?,

@@ -47,6 +47,10 @@ impl MonitorProcess {
         Some(MonitorProcess { pid, started_at: start_ticks(pid)? })
     }
 
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
     /// Its directory below `/proc`, while it runs.
     pub fn directory(&self) -> Option<PathBuf> {
         let is_same = start_ticks(self.pid) == Some(self.started_at);
@@ -91,6 +95,8 @@ pub struct ContainerRecord {
     pub log: PathBuf,
     pub created_at: i64,
     pub started_at: i64,
+    /// The number of its first process on this machine; zero before the start.
+    pub process_id: i32,
     /// Why it could not be started.
     pub start_error: String,
     pub exit: Option<ExitRecord>,

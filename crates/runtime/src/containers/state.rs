@@ -8,7 +8,7 @@ use super::protocol::{ExitRecord, Reply, Request};
 use super::record::{ContainerRecord, SandboxRecord, folders, read, write};
 use crate::images::root_dir::remove_tree;
 use crate::images::{Digest, ImageError, ImageStore, UnpackLimits};
-use crate::{RuntimeCode, RuntimeError, RuntimeEvent, SandboxConfig};
+use crate::{ContainerChange, RuntimeCode, RuntimeError, RuntimeEvent, SandboxConfig};
 use env::World;
 use parking_lot::Mutex;
 use rustix::fs::CWD;
@@ -292,17 +292,21 @@ impl State {
                 }
                 let _ = container.save();
                 container.ended.send_replace(true);
-                self.announce(&container);
+                self.announce(&container, Some(ContainerChange::Stopped));
             }
         }
     }
 
-    /// Reports a change of a container.
-    pub fn announce(&self, container: &Container) {
+    /// Reports a change of a container; without one, its state may have changed.
+    pub fn announce(&self, container: &Container, change: Option<ContainerChange>) {
         let record = container.record.lock();
         let pod_uid = record.config.labels.get(names::node::POD_UID).cloned().unwrap_or_default();
-        let event =
-            RuntimeEvent { container_id: record.id.clone(), sandbox_id: record.sandbox_id.clone(), pod_uid };
+        let event = RuntimeEvent {
+            container_id: record.id.clone(),
+            sandbox_id: record.sandbox_id.clone(),
+            pod_uid,
+            change,
+        };
         // without a subscriber the event is of no use
         let _ = self.events.send(event);
     }
@@ -347,14 +351,14 @@ async fn follow_once(state: &Weak<State>, sandbox: &Arc<Sandbox>) {
         // containers that ended before
         for container in state.containers_of(sandbox) {
             container.load_exit();
-            state.announce(&container);
+            state.announce(&container, None);
         }
     }
     while let Some(Reply::Exited { container }) = replies.next().await {
         let Some(state) = Weak::upgrade(state) else { return };
         if let Ok(container) = state.container(&container) {
             container.load_exit();
-            state.announce(&container);
+            state.announce(&container, Some(ContainerChange::Stopped));
         }
     }
 }

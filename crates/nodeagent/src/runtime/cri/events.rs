@@ -4,11 +4,11 @@
 //! CRI shows the new state of the container.
 
 use super::connection::{CriRuntime, error};
-use crate::runtime::{RuntimeCode, RuntimeError, RuntimeEvent};
+use crate::runtime::{ContainerChange, RuntimeCode, RuntimeError, RuntimeEvent};
 use grpc::Message;
 use grpc::containerd_events::events_client::EventsClient;
 use grpc::containerd_events::{Envelope, SubscribeRequest, TaskExit};
-use grpc::cri::{ContainerEventResponse, GetEventsRequest};
+use grpc::cri::{ContainerEventResponse, ContainerEventType, GetEventsRequest};
 use grpc::tonic::metadata::MetadataValue;
 use grpc::tonic::{Request, Status, Streaming};
 use outbound::RpcError;
@@ -71,10 +71,17 @@ async fn forward_cri(
 
 fn cri_event(event: ContainerEventResponse) -> RuntimeEvent {
     let sandbox = event.pod_sandbox_status.unwrap_or_default();
+    let change = ContainerEventType::try_from(event.container_event_type).ok().map(|it| match it {
+        ContainerEventType::ContainerCreatedEvent => ContainerChange::Created,
+        ContainerEventType::ContainerStartedEvent => ContainerChange::Started,
+        ContainerEventType::ContainerStoppedEvent => ContainerChange::Stopped,
+        ContainerEventType::ContainerDeletedEvent => ContainerChange::Deleted,
+    });
     RuntimeEvent {
         container_id: event.container_id,
         sandbox_id: sandbox.id,
         pod_uid: sandbox.metadata.unwrap_or_default().uid,
+        change,
     }
 }
 
@@ -85,11 +92,8 @@ async fn forward_containerd(mut stream: Streaming<Envelope>, sender: mpsc::Sende
         if exit.id != exit.container_id {
             continue;
         }
-        let event = RuntimeEvent {
-            container_id: exit.container_id,
-            sandbox_id: String::new(),
-            pod_uid: String::new(),
-        };
+        let change = Some(ContainerChange::Stopped);
+        let event = RuntimeEvent { container_id: exit.container_id, change, ..RuntimeEvent::default() };
         if sender.send(event).await.is_err() {
             return;
         }

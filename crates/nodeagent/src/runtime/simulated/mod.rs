@@ -15,7 +15,7 @@ pub use call_limit::CallLimit;
 
 use super::error::{RuntimeCode, RuntimeError};
 use super::labels;
-use super::status::{ContainerState, ContainerStatus, RuntimeEvent, SandboxStatus};
+use super::status::{ContainerChange, ContainerState, ContainerStatus, RuntimeEvent, SandboxStatus};
 use env::World;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -240,8 +240,12 @@ impl SimulatedRuntime {
         (status.state, status.exit_code, status.finished_at) = (ContainerState::Exited, code, now);
         status.reason = reason.to_owned();
         let uid = labels::pod_uid(&status.labels).unwrap_or_default().to_owned();
-        let event =
-            RuntimeEvent { container_id: id.to_owned(), sandbox_id: sandbox.clone(), pod_uid: String::new() };
+        let event = RuntimeEvent {
+            container_id: id.to_owned(),
+            sandbox_id: sandbox.clone(),
+            change: Some(ContainerChange::Stopped),
+            ..RuntimeEvent::default()
+        };
         state.announce(&event);
         drop(state);
         if let Some(simulation) = &self.shared.simulation {
