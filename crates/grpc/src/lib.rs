@@ -3,7 +3,7 @@
 //! | module | protocol |
 //! |---|---|
 //! | [`containerd_events`] | events of containerd, about the ends of tasks |
-//! | [`cri`] | container runtimes, as a node agent calls them |
+//! | [`cri`] | container runtimes: the client of a node agent, the server of the embedded runtime |
 //! | [`csi`] | storage drivers on a node |
 //! | [`device_plugin`] | plugins that offer devices of a node |
 //! | [`etcd`] | the etcd v3 API, of which the store is a client and `etcd-server` the server |

@@ -14,6 +14,7 @@
 //! | [`images`], [`probes`] | images and their credentials; probes |
 //! | [`status`] | statuses of pods, and their writer |
 //! | [`runtime`] | the container runtime: a trait, the CRI behind it, a simulated one |
+//! | [`cri_server`] | a container runtime served as the CRI |
 //! | [`container`], [`downward`], [`objects`] | what a container sees, and the objects that it refers to |
 //! | [`volumes`] | volumes of pods |
 //! | [`local_volumes`] | persistent volumes that are folders of the node |
@@ -31,6 +32,7 @@ pub mod assembly;
 pub mod cgroups;
 pub mod configuration;
 pub mod container;
+pub mod cri_server;
 pub mod dbus;
 pub mod downward;
 pub mod eviction;

@@ -22,6 +22,7 @@ use crate::options::{
     ClockMode, CompletionArgs, ControllerManager, Controllers, FAULTS_EXAMPLES, FaultFlags, FaultsArgs, Join,
     LeaderElection, Leave, ManArgs, Network, Scheduler, Token,
 };
+use crate::runtime_server::{RUNTIME_EXAMPLES, RuntimeArgs};
 use crate::snapshot::{MigrateArgs, SnapshotArgs};
 
 /// The version line of `pintle version` and `--version`.
@@ -62,6 +63,7 @@ Examples:
   pintle join --help         make this machine a node of a cluster
   pintle leave --help        take it out again
   pintle images --help       images of the embedded runtime
+  pintle runtime --help      the embedded runtime for a kubelet or crictl
   pintle convert --help      convert objects between JSON, YAML and protobuf
   pintle snapshot --help     save and restore all objects
   pintle migrate --help      from the embedded store to an etcd, and back
@@ -117,6 +119,9 @@ pub enum Command {
     Convert(Convert),
     /// List, pull, import, export and remove the images of the embedded runtime
     Images(ImagesArgs),
+    /// Serve the embedded container runtime as the CRI
+    #[command(after_help = RUNTIME_EXAMPLES)]
+    Runtime(Box<RuntimeArgs>),
     /// Save, check or restore all objects of a cluster
     Snapshot(SnapshotArgs),
     /// Move all objects between the embedded store and an etcd

@@ -16,7 +16,7 @@
 //! | `pod_network`, `service_proxy`, `dns`, `cni_plugin` | the parts of `network`, likewise; this program as a CNI plugin |
 //! | `token`, `join`, `leave`, `bootstrap` | nodes that come and go |
 //! | `snapshot`, `adopt`, `convert` | objects to a file or another store; an upstream etcd; forms of objects |
-//! | `images`, `runtime_process` | images of the embedded runtime; this program as a process of it |
+//! | `images`, `runtime_process`, `runtime_server` | the embedded runtime: its images; this program as a process of it; the CRI |
 //! | `clock`, `faults` | the time of a cluster for tests; faults on request |
 //! | `cluster_thread` | clusters beside each other in one process; copies of a running one |
 //! | `etcd_server`, `assets`, `envtest` | the etcd v3 API; a directory where test suites look for their programs |
@@ -60,6 +60,7 @@ mod pki;
 mod pod_network;
 mod process_metrics;
 mod runtime_process;
+mod runtime_server;
 mod scheduler;
 mod server_config;
 mod service_proxy;
@@ -167,6 +168,7 @@ fn config_errors(command: &Command) -> Vec<String> {
         | Command::Assets(_)
         | Command::Convert(_)
         | Command::Images(_)
+        | Command::Runtime(_)
         | Command::Snapshot(_)
         | Command::Migrate(_)
         | Command::Adopt(_)
@@ -204,6 +206,11 @@ fn run_command(cli: Cli) -> anyhow::Result<()> {
         Command::Assets(args) => assets::assets(&args),
         Command::Convert(args) => convert::convert(&args),
         Command::Images(args) => threads::runtime()?.block_on(images::images(args, &world::real()?)),
+        Command::Runtime(args) => {
+            init_log(&args.logs, &cli.warnings)?;
+            let world = world::real()?;
+            threads::runtime()?.block_on(runtime_server::runtime_server(*args, world))
+        }
         Command::Snapshot(args) => threads::runtime()?.block_on(snapshot::snapshot(args, &world::real()?)),
         Command::Migrate(args) => threads::runtime()?.block_on(snapshot::migrate(*args, &world::real()?)),
         Command::Token(args) => threads::single()?.block_on(token::token(args, world::real()?)),

@@ -252,6 +252,10 @@ pub struct LinuxContainerSecurityContext {
     pub readonly_rootfs: bool,
     #[prost(int64, repeated, tag = "8")]
     pub supplemental_groups: ::prost::alloc::vec::Vec<i64>,
+    #[prost(string, tag = "9")]
+    pub apparmor_profile: ::prost::alloc::string::String,
+    #[prost(string, tag = "10")]
+    pub seccomp_profile_path: ::prost::alloc::string::String,
     #[prost(bool, tag = "11")]
     pub no_new_privs: bool,
     #[prost(string, repeated, tag = "13")]
@@ -334,6 +338,8 @@ pub struct LinuxSandboxSecurityContext {
     pub supplemental_groups: ::prost::alloc::vec::Vec<i64>,
     #[prost(bool, tag = "6")]
     pub privileged: bool,
+    #[prost(string, tag = "7")]
+    pub seccomp_profile_path: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "9")]
     pub seccomp: ::core::option::Option<SecurityProfile>,
     #[prost(message, optional, tag = "10")]

@@ -29,7 +29,12 @@ pub fn missing() -> Option<String> {
 
 /// Opens it, and finds the pods that are there.
 pub fn open(root_dir: &Path, world: &World) -> Result<EmbeddedRuntime, RuntimeError> {
-    let options = EmbeddedOptions {
+    EmbeddedRuntime::open(options(root_dir), world.clone())
+}
+
+/// Its options below a folder of the agent.
+pub fn options(root_dir: &Path) -> EmbeddedOptions {
+    EmbeddedOptions {
         root: root(root_dir),
         run: PathBuf::from(RUN_DIR),
         program: PathBuf::from("/proc/self/exe"),
@@ -41,6 +46,5 @@ pub fn open(root_dir: &Path, world: &World) -> Result<EmbeddedRuntime, RuntimeEr
         cgroup_root: PathBuf::from(CGROUPS),
         limits: UnpackLimits::default(),
         agent: concat!("pintle/", env!("CARGO_PKG_VERSION")).to_owned(),
-    };
-    EmbeddedRuntime::open(options, world.clone())
+    }
 }

@@ -99,7 +99,8 @@ where
     serve_connection(stream, Service::new(deps), Port::InProcess, CertificateUser::Absent).await;
 }
 
-async fn accept<F>(listener: &TcpListener, handle: impl Fn(TcpStream) -> F)
+/// Accepts connections until the future is dropped, up to a limit at a time.
+pub async fn accept<F>(listener: &TcpListener, handle: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {

@@ -24,19 +24,19 @@
 
 mod authentication;
 mod authorization;
-mod body;
+pub(crate) mod body;
 mod checkpoint;
-mod command_streams;
+pub(crate) mod command_streams;
 mod commands;
 mod container_logs;
 mod handlers;
 mod idle;
-mod listener;
+pub(crate) mod listener;
 mod local_volumes;
 mod log_files;
 mod pod_view;
 mod port;
-mod port_forward;
+pub(crate) mod port_forward;
 mod profiles;
 mod query;
 mod request_span;

@@ -28,7 +28,7 @@ const LAST_DATA_TIMEOUT: Duration = Duration::from_secs(10);
 const PIPE: usize = 32 << 10;
 const WEBSOCKET_PROTOCOLS: [&str; 2] = [COMMAND_V4, COMMAND_V4_BASE64];
 
-pub async fn port_forward(service: &Service, mut request: Request<Incoming>) -> Response<Body> {
+pub async fn port_forward(service: &Service, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().trim_start_matches("/portForward").trim_matches('/');
     let parts: Vec<&str> = path.split('/').collect();
     let [namespace, name, ..] = parts[..] else { return body::not_found() };
@@ -48,12 +48,25 @@ pub async fn port_forward(service: &Service, mut request: Request<Incoming>) -> 
     let ports: Vec<&str> =
         ports.iter().filter(|(key, _)| key == "port").flat_map(|(_, it)| it.split(',')).collect();
     let ports: Result<Vec<u16>, _> = ports.into_iter().map(str::parse).collect();
+    let deps = &service.deps;
+    start(deps.runtime.clone(), request, sandbox, ports.ok(), deps.idle_timeout)
+}
+
+/// Switches protocols and forwards ports of a sandbox. Clients of a WebSocket have named the ports before; those of SPDY
+/// name them with each stream.
+pub fn start(
+    runtime: SharedRuntime,
+    mut request: Request<Incoming>,
+    sandbox: String,
+    ports: Option<Vec<u16>>,
+    idle_timeout: Duration,
+) -> Response<Body> {
     let headers = request.headers();
     let accepted = match upgrade::requested(headers) {
         None => Err(Box::new(body::error(StatusCode::BAD_REQUEST, "Upgrade request required"))),
         Some(Upgrade::Spdy) => upgrade::spdy(headers, &[PORT_FORWARD_V1]).map(|it| (Upgrade::Spdy, it)),
         Some(Upgrade::WebSocket) => match &ports {
-            Ok(ports) if !ports.is_empty() && ports.len() <= 100 => {
+            Some(ports) if !ports.is_empty() && ports.len() <= 100 => {
                 upgrade::websocket(headers, &WEBSOCKET_PROTOCOLS).map(|it| (Upgrade::WebSocket, it))
             }
             _ => Err(Box::new(body::error(StatusCode::BAD_REQUEST, "query parameter \"port\" is required"))),
@@ -63,8 +76,8 @@ pub async fn port_forward(service: &Service, mut request: Request<Incoming>) -> 
         Ok(accepted) => accepted,
         Err(refused) => return *refused,
     };
-    let (runtime, ports) = (service.deps.runtime.clone(), ports.unwrap_or_default());
-    upgrade::serve(&mut request, service.deps.idle_timeout, move |io| async move {
+    let ports = ports.unwrap_or_default();
+    upgrade::serve(&mut request, idle_timeout, move |io| async move {
         match kind {
             Upgrade::Spdy => over_spdy(io, runtime, sandbox).await,
             Upgrade::WebSocket => over_websocket(io, protocol, runtime, sandbox, ports).await,

@@ -62,6 +62,7 @@ fn sandbox_security(security: &LinuxSecurity) -> cri::LinuxSandboxSecurityContex
         privileged: security.is_privileged,
         seccomp: security.seccomp.as_ref().map(profile),
         apparmor: security.apparmor.as_ref().map(profile),
+        ..Default::default()
     }
 }
 
@@ -85,6 +86,7 @@ fn container_security(security: &LinuxSecurity) -> cri::LinuxContainerSecurityCo
         readonly_paths: security.readonly_paths.clone(),
         seccomp: security.seccomp.as_ref().map(profile),
         apparmor: security.apparmor.as_ref().map(profile),
+        ..Default::default()
     }
 }
 
@@ -121,7 +123,7 @@ fn mode(mode: NamespaceMode) -> i32 {
     mode as i32
 }
 
-fn mode_from(mode: i32) -> NamespaceMode {
+pub(crate) fn mode_from(mode: i32) -> NamespaceMode {
     match cri::NamespaceMode::try_from(mode) {
         Ok(cri::NamespaceMode::Container) => NamespaceMode::Container,
         Ok(cri::NamespaceMode::Node) => NamespaceMode::Node,
@@ -130,7 +132,7 @@ fn mode_from(mode: i32) -> NamespaceMode {
     }
 }
 
-fn namespaces(options: &NamespaceOptions) -> cri::NamespaceOption {
+pub(crate) fn namespaces(options: &NamespaceOptions) -> cri::NamespaceOption {
     let mapping = |it: &IdMapping| cri::IdMapping {
         host_id: it.host_id,
         container_id: it.container_id,
@@ -149,7 +151,7 @@ fn namespaces(options: &NamespaceOptions) -> cri::NamespaceOption {
     }
 }
 
-pub(super) fn resources(resources: &LinuxResources) -> cri::LinuxContainerResources {
+pub(crate) fn resources(resources: &LinuxResources) -> cri::LinuxContainerResources {
     let page = |(page_size, limit): &(String, u64)| cri::HugepageLimit {
         page_size: page_size.clone(),
         limit: *limit,
@@ -168,7 +170,7 @@ pub(super) fn resources(resources: &LinuxResources) -> cri::LinuxContainerResour
     }
 }
 
-fn resources_from(from: cri::LinuxContainerResources) -> LinuxResources {
+pub(crate) fn resources_from(from: cri::LinuxContainerResources) -> LinuxResources {
     LinuxResources {
         cpu_period: from.cpu_period,
         cpu_quota: from.cpu_quota,
@@ -217,7 +219,7 @@ pub(super) fn container_config(config: &ContainerConfig) -> cri::ContainerConfig
     }
 }
 
-fn mount(mount: &Mount) -> cri::Mount {
+pub(crate) fn mount(mount: &Mount) -> cri::Mount {
     let propagation = match mount.propagation {
         Propagation::Private => cri::MountPropagation::PropagationPrivate,
         Propagation::HostToContainer => cri::MountPropagation::PropagationHostToContainer,
@@ -232,7 +234,7 @@ fn mount(mount: &Mount) -> cri::Mount {
     }
 }
 
-fn mount_from(from: cri::Mount) -> Mount {
+pub(crate) fn mount_from(from: cri::Mount) -> Mount {
     let propagation = match cri::MountPropagation::try_from(from.propagation) {
         Ok(cri::MountPropagation::PropagationHostToContainer) => Propagation::HostToContainer,
         Ok(cri::MountPropagation::PropagationBidirectional) => Propagation::Bidirectional,

@@ -4,7 +4,7 @@
 //! has none in the CRI.
 
 mod connection;
-mod convert;
+pub(crate) mod convert;
 mod events;
 mod settings;
 mod streaming;
