@@ -1,0 +1,214 @@
+"""Compares two responses. Values that the servers choose (uids, versions, times, addresses) are paired, not compared.
+
+A difference is a path in the response with both values. Pairs are kept for one case: a resourceVersion that upstream
+repeats must be repeated here, too, so that a write without a change is seen as one.
+"""
+import datetime
+import json
+import re
+
+UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| [+]0000 UTC)( m=[+]\d+\.\d+)?")
+REPLACED = [
+    (UID, "<uid>"),
+    (re.compile(r"\(?0xc[0-9a-f]{9}\)?"), "<pointer>"),
+    (re.compile(r"\b10\.0\.\d{1,3}\.\d{1,3}\b"), "<ip>"),
+    (re.compile(r'(resourceVersion\\*":\\*"|ResourceVersion in record \()\d+'), r"\1<version>"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "<server>"),
+]
+AGE = re.compile(r"(\d+[smhd])+|<invalid>")
+CHOSEN = {"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort", "continue", "token"}
+ABSENT = object()
+
+
+def recent(text):
+    """Whether a time is one that a server has just set."""
+    try:
+        moment = datetime.datetime.fromisoformat(text[:19].replace(" ", "T")).replace(tzinfo=datetime.timezone.utc)
+    except ValueError:
+        return False
+    return abs((datetime.datetime.now(datetime.timezone.utc) - moment).total_seconds()) < 86400
+
+
+class Pairs:
+    """Values that the servers chose, by server."""
+
+    def __init__(self):
+        self.pairs = {}
+        self.names = []
+
+    def pair(self, scope, left, right):
+        """Whether the two values have been seen together only."""
+        forth = self.pairs.setdefault((scope, 0, left), right) == right
+        return self.pairs.setdefault((scope, 1, right), left) == left and forth
+
+    def name(self, left, right):
+        if (left, right) not in self.names:
+            self.names.append((left, right))
+
+    def text(self, text, side):
+        for number, names in enumerate(self.names):
+            text = text.replace(names[side], "<name%d>" % number)
+        text = TIME.sub(lambda found: "<time>" if recent(found[0]) else found[0], text)
+        for pattern, replacement in REPLACED:
+            text = pattern.sub(replacement, text)
+        return text
+
+
+def ordered(value, key=""):
+    """Sorts lists that upstream writes in no fixed order."""
+    if isinstance(value, dict):
+        return {name: ordered(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        value = [ordered(item) for item in value]
+        if key in ("managedFields", "causes") and all(isinstance(item, dict) for item in value):
+            value.sort(key=lambda it: json.dumps({k: v for k, v in it.items() if k != "time"}, sort_keys=True))
+    return value
+
+
+class Comparison:
+    def __init__(self, pairs):
+        self.pairs, self.found = pairs, []
+
+    def differ(self, path, left, right):
+        self.found.append((path, left, right))
+
+    def values(self, left, right, path="", key=""):
+        if type(left) is type(right) is dict:
+            if {"name", "generateName"} <= left.keys() & right.keys() and left["name"] != right["name"]:
+                self.generated(left, right)
+            for name in sorted(left.keys() | right.keys()):
+                at = path + "/" + name
+                if name not in right:
+                    self.differ(at, left[name], ABSENT)
+                elif name not in left:
+                    self.differ(at, ABSENT, right[name])
+                else:
+                    self.values(left[name], right[name], at, name)
+        elif type(left) is type(right) is list and len(left) == len(right):
+            for place, (one, other) in enumerate(zip(left, right)):
+                self.values(one, other, "%s/%d" % (path, place), key)
+        elif type(left) is type(right) is str:
+            self.texts(left, right, path, key)
+        elif left != right or type(left) is not type(right):
+            if not (key in CHOSEN and type(left) is type(right) is int):
+                self.differ(path, left, right)
+
+    def generated(self, left, right):
+        prefix = left["generateName"]
+        if left["name"][:-5] == right["name"][:-5] and len(left["name"]) == len(right["name"]) and prefix:
+            self.pairs.name(left["name"], right["name"])
+
+    def texts(self, left, right, path, key):
+        if key == "resourceVersion" and left.isdigit() and right.isdigit():
+            if not self.pairs.pair("version", left, right):
+                self.differ(path, "version of the object", "another version")
+            return
+        if left == right or key in CHOSEN and left and right:
+            return
+        if UID.fullmatch(left) and UID.fullmatch(right):
+            if not self.pairs.pair("uid", left, right):
+                self.differ(path, left, right)
+            return
+        if AGE.fullmatch(left) and AGE.fullmatch(right) and "/cells/" in path:
+            return
+        one, other = self.pairs.text(left, 0), self.pairs.text(right, 1)
+        if one != other and not (key == "message" and same_pieces(one, other)):
+            self.differ(path, one, other)
+
+
+def same_pieces(left, right):
+    """Whether two messages list the same errors in another order."""
+    def pieces(text):
+        return sorted(re.split(r", |\[|\]| and |: ", text))
+    return len(left) == len(right) and pieces(left) == pieces(right)
+
+
+def fields(data):
+    """The fields of a protobuf message as (number, wire type, value); None if it is none."""
+    found, at = [], 0
+
+    def varint(at):
+        value = shift = 0
+        while True:
+            value |= (data[at] & 127) << shift
+            at, shift = at + 1, shift + 7
+            if data[at - 1] < 128:
+                return value, at
+    try:
+        while at < len(data):
+            tag, at = varint(at)
+            wire = tag & 7
+            if tag < 8 or wire not in (0, 1, 2, 5):
+                return None
+            if wire == 0:
+                value, at = varint(at)
+            else:
+                size, at = varint(at) if wire == 2 else ({1: 8, 5: 4}[wire], at)
+                value, at = data[at:at + size], at + size
+                if at > len(data):
+                    return None
+            found.append((tag >> 3, wire, value))
+    except IndexError:
+        return None
+    return found
+
+
+def tree(data, pairs, side):
+    """A message as nested lists in which the values that servers choose are replaced."""
+    message = fields(data)
+    if message is None or not data:
+        try:
+            text = pairs.text(data.decode(), side)
+        except UnicodeDecodeError:
+            return data.hex()
+        return "<number>" if re.fullmatch(r"[1-9]\d*", text) else text
+    return [[number, "<moment>" if wire == 0 and abs(value - datetime.datetime.now().timestamp()) < 86400 else
+             value if wire == 0 else tree(value, pairs, side) if wire == 2 else value.hex()]
+            for number, wire, value in message]
+
+
+def document(response):
+    """The JSON body without the version of a list, which other cases change."""
+    body = ordered(json.loads(response.body))
+    if isinstance(body, dict) and isinstance(body.get("metadata"), dict) and body.keys() & {"items", "rows"}:
+        body["metadata"].pop("resourceVersion", None)
+    return body
+
+
+def compare(left, right, pairs):
+    """The differences of two responses, as (path, left, right)."""
+    result = Comparison(pairs)
+    if left.status != right.status:
+        result.differ("status", left.status, right.status)
+    if left.status == 0 or right.status == 0:
+        return result.found
+    if left.media_type() != right.media_type():
+        result.differ("Content-Type", left.media_type(), right.media_type())
+    warnings = [sorted(pairs.text(it, side) for it in response.warnings()) for side, response in enumerate((left, right))]
+    if warnings[0] != warnings[1]:
+        result.differ("Warning", *warnings)
+    if left.body.startswith(b"k8s\0") and right.body.startswith(b"k8s\0"):
+        trees = tree(left.body[4:], pairs, 0), tree(right.body[4:], pairs, 1)
+        if trees[0] != trees[1]:
+            result.values(*trees, "protobuf")
+        return result.found
+    try:
+        bodies = [document(response) for response in (left, right)]
+    except ValueError:
+        texts = [pairs.text(response.body.decode(errors="replace").strip(), side)
+                 for side, response in enumerate((left, right))]
+        texts = [re.sub(r'(resourceVersion: "?|continue: )\d+', r"\1<version>", text) for text in texts]
+        if texts[0] != texts[1]:
+            lines = [text.split("\n") for text in texts]
+            odd = [(one, other) for one, other in zip(*lines) if one != other] or [(len(lines[0]), len(lines[1]))]
+            result.differ("text", *odd[0])
+        return result.found
+    result.values(*bodies)
+    return result.found
+
+
+def written(value):
+    if value is ABSENT:
+        return "(absent)"
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
