@@ -156,12 +156,13 @@ def fields(data):
 
 def tree(data, pairs, side):
     """A message as nested lists in which the values that servers choose are replaced."""
-    message = fields(data)
-    if message is None or not data:
-        try:
-            text = pairs.text(data.decode(), side)
-        except UnicodeDecodeError:
-            return data.hex()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = None
+    message = None if text is not None and text.isprintable() else fields(data)
+    if message is None:
+        text = data.hex() if text is None else pairs.text(text, side)
         return "<number>" if re.fullmatch(r"[1-9]\d*", text) else text
     return [[number, "<moment>" if wire == 0 and abs(value - datetime.datetime.now().timestamp()) < 86400 else
              value if wire == 0 else tree(value, pairs, side) if wire == 2 else value.hex()]
