@@ -94,6 +94,8 @@ class Case:
         base = self.renamed(kind, copy.deepcopy(self.random.choice(kind.objects)), "o")
         collection = kind.path(self.name)
         if kind.kind in VIRTUAL:
+            # reviews have no metadata
+            base["metadata"] = {"namespace": self.name} if kind.namespaced else {}
             for _ in range(4):
                 self.write("POST", collection, self.mutator.changed(base, schema, least=1))
             return
