@@ -58,6 +58,7 @@ pub(super) struct Bounds {
     pub max_length: Option<i64>,
     pub min_items: Option<i64>,
     pub max_items: Option<i64>,
+    pub unique_items: bool,
     pub min_properties: Option<i64>,
     pub max_properties: Option<i64>,
     /// A pattern that does not compile was rejected with the definition, and is ignored.
@@ -166,7 +167,7 @@ pub(super) fn list_kind(schema: &Value) -> Option<ListKind> {
     }
 }
 
-const BOUNDS: [&str; 10] = [
+const BOUNDS: [&str; 11] = [
     "multipleOf",
     "minimum",
     "maximum",
@@ -174,6 +175,7 @@ const BOUNDS: [&str; 10] = [
     "maxLength",
     "minItems",
     "maxItems",
+    "uniqueItems",
     "minProperties",
     "maxProperties",
     "pattern",
@@ -196,6 +198,7 @@ fn bounds(schema: &Value) -> Option<Box<Bounds>> {
         max_length: whole("maxLength"),
         min_items: whole("minItems"),
         max_items: whole("maxItems"),
+        unique_items: read::flag(schema, &["uniqueItems"]),
         min_properties: whole("minProperties"),
         max_properties: whole("maxProperties"),
         pattern: pattern.map(LazyRegex::new),

@@ -4,6 +4,7 @@ use super::compiled::Schema;
 use super::embedded::resource;
 use super::go_format::format_go;
 use super::rule_evaluation::{self, CostBudget};
+use super::rules;
 use super::schema_parts::items;
 use super::value;
 use crate::check::{self, Problems};
@@ -90,9 +91,12 @@ impl Checker<'_> {
         }
         let mut problems = Problems::new();
         match part {
-            Part::Whole => resource(default, path, &mut problems),
+            Part::Whole if !compiled.embedded => resource(default, path, &mut problems),
             Part::Meta(name) => problems.extend(metadata(name, default, path)),
-            Part::InMeta | Part::Other => {}
+            Part::Whole | Part::InMeta | Part::Other => {}
+        }
+        if matches!(part, Part::Whole | Part::Other) {
+            rules::objects(compiled, default, path, &mut problems);
         }
         if problems.is_empty() {
             problems = value::check(compiled, default, &path.to_string());

@@ -71,8 +71,8 @@ fn hides_more(problem: &Problem) -> bool {
     matches!(problem.reason, Required | TooLong | TooMany | TypeInvalid)
 }
 
-/// Checks the embedded API objects of an object.
-fn objects(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
+/// Checks the embedded API objects of a value.
+pub(super) fn objects(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
     if !schema.noteworthy {
         return;
     }

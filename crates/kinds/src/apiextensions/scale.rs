@@ -5,7 +5,6 @@ use crate::check::Problems;
 use crate::{autoscaling::scale, read};
 use rest::view::View;
 use schema::Value;
-use schema::jsonpath::JsonPath;
 use schema::problem::{Problem, Reason};
 use schema::table::Text;
 
@@ -21,14 +20,16 @@ impl Paths {
     /// The paths of a version with a scale.
     pub fn of(version: &Value) -> Option<Self> {
         let scale = version.at(&["subresources", "scale"]).filter(|it| !it.is_null())?;
-        let steps = |field: &str| -> Option<Vec<Text>> {
-            let path = JsonPath::parse(scale.text(&[field])).ok()?;
-            Some(path.fields()?.into_iter().map(|it| Text::Owned(it.to_owned())).collect())
+        // a path is the names between its dots: an index is a part of a name
+        let steps = |field: &str| -> Vec<Text> {
+            let path = scale.text(&[field]);
+            let names = path.strip_prefix('.').unwrap_or(path).split('.');
+            names.map(|it| Text::Owned(it.to_owned())).collect()
         };
         Some(Paths {
-            spec: steps("specReplicasPath")?,
-            status: steps("statusReplicasPath")?,
-            selector: read::opt_text(scale, &["labelSelectorPath"]).and_then(|_| steps("labelSelectorPath")),
+            spec: steps("specReplicasPath"),
+            status: steps("statusReplicasPath"),
+            selector: read::opt_text(scale, &["labelSelectorPath"]).map(|_| steps("labelSelectorPath")),
         })
     }
 

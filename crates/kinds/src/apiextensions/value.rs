@@ -217,10 +217,20 @@ impl<'a> Checker<'a> {
         if let Some(most) = bounds.max_items.filter(|most| count > *most) {
             self.too_many(at, count, most);
         }
+        let mut seen = HashSet::new();
+        // only a definition that is rejected asks for it: its default is checked all the same
+        if bounds.unique_items && !items.iter().all(|it| seen.insert(encode::untyped(it))) {
+            let why = format!("Invalid value: \"\": {at} in body shouldn't contain duplicates");
+            self.add(Reason::Invalid, at, why);
+        }
     }
 
     fn too_many(&mut self, at: &Path<'_>, count: i64, most: i64) {
-        self.add(Reason::TooMany, at, format!("Too many: {count}: must have at most {most} items"));
+        let why = match most {
+            ..0 => "has too many items".to_owned(),
+            most => format!("must have at most {most} items"),
+        };
+        self.add(Reason::TooMany, at, format!("Too many: {count}: {why}"));
     }
 
     fn options(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
@@ -375,5 +385,24 @@ mod tests {
             ]
         );
         assert_eq!(check(&Schema::of(&schema), &json(r#"{"z":1,"l":["a","b","c"]}"#), ""), Problems::new());
+    }
+
+    #[test]
+    fn counts_and_duplicates_of_items_are_checked() {
+        let messages = |schema: &str, value: &str| -> Vec<String> {
+            check(&Schema::of(&json(schema)), &json(value), "d").iter().map(|it| it.message.clone()).collect()
+        };
+        let duplicates = ["Invalid value: \"\":  in body shouldn't contain duplicates"];
+        assert_eq!(messages(r#"{"type":"array","uniqueItems":true}"#, "[1,2,1]"), duplicates);
+        assert!(messages(r#"{"type":"array","uniqueItems":true}"#, r#"[1,"1"]"#).is_empty());
+        assert_eq!(
+            messages(r#"{"type":"array","maxItems":1}"#, "[1,1]"),
+            ["Too many: 2: must have at most 1 items"]
+        );
+        assert_eq!(messages(r#"{"type":"array","maxItems":-1}"#, "[1]"), ["Too many: 1: has too many items"]);
+        assert_eq!(
+            messages(r#"{"type":"object","maxProperties":-1}"#, r#"{"a":1}"#),
+            ["Too many: 1: has too many items"]
+        );
     }
 }
