@@ -192,7 +192,7 @@ fn any(value: &Value, out: &mut Vec<u8>) {
         Value::Bool(true) => out.extend_from_slice(b"true"),
         Value::Bool(false) => out.extend_from_slice(b"false"),
         Value::Int(number) => integer(*number, out),
-        Value::Float(number) => out.extend_from_slice(float_text(*number).as_bytes()),
+        Value::Float(number) => out.extend_from_slice(json_float(*number).as_bytes()),
         Value::String(text) => string(text, out),
         Value::Json(text) => out.extend_from_slice(text.as_bytes()),
         Value::List(items) => {
@@ -252,6 +252,11 @@ pub fn float_text(number: f64) -> String {
     let mut text = String::new();
     let _ = write!(text, "{number}");
     text
+}
+
+/// A number in JSON: as [`float_text`], without the zero in front of a negative exponent of one digit.
+pub fn json_float(number: f64) -> String {
+    float_text(number).replace("e-0", "e-")
 }
 
 /// A JSON string.

@@ -98,18 +98,6 @@ impl JsonPath {
         let names: Vec<&str> = names.collect();
         (!names.is_empty()).then(|| names.join("."))
     }
-
-    /// The names that it consists of, if it consists of nothing else.
-    pub fn fields(&self) -> Option<Vec<&str>> {
-        let name = |step: &'_ Step| matches!(step, Step::Field(_));
-        self.steps.iter().all(name).then(|| {
-            let names = self.steps.iter().filter_map(|step| match step {
-                Step::Field(name) => Some(name.as_str()),
-                _ => None,
-            });
-            names.collect()
-        })
-    }
 }
 
 /// A step that does not fit the value that it meets.
@@ -481,8 +469,5 @@ mod tests {
         assert_eq!(reads(".spec.l[0].k").as_deref(), Some("spec.l"));
         assert_eq!(reads(".metadata.labels.a\\.b").as_deref(), Some("metadata.labels"));
         assert_eq!(reads("..x"), None);
-        let path = JsonPath::parse(".spec.replicas").unwrap();
-        assert_eq!(path.fields(), Some(vec!["spec", "replicas"]));
-        assert_eq!(JsonPath::parse(".spec.l[0]").unwrap().fields(), None);
     }
 }

@@ -170,7 +170,7 @@ fn write(value: &Value, out: &mut String) {
         Value::Float(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
             out.push_str(&(*number as i64).to_string());
         }
-        Value::Float(number) => out.push_str(&encode::float_text(*number)),
+        Value::Float(number) => out.push_str(&encode::json_float(*number)),
         Value::String(text) => string(text, out),
         Value::Json(text) => out.push_str(text),
         Value::List(items) => {

@@ -416,6 +416,16 @@ impl<'a, S: Source<'a>> Decoder<S> {
         Ok(if nothing { Value::Null } else { value })
     }
 
+    /// A value without a type of its own. The keys of a built-in kind's raw value are not checked.
+    fn raw(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
+        let before = self.strict_errors.len();
+        let value = self.any(token, path)?;
+        if !self.is_custom {
+            self.strict_errors.split_off(before);
+        }
+        Ok(value)
+    }
+
     fn sorted(&mut self, entries: Vec<(Text, Value)>, path: &Path<'_>) -> Value {
         let (map, repeated) = Map::from_unsorted(entries);
         repeated.iter().for_each(|key| self.strict_errors.duplicate(&path.field(key)));
@@ -425,7 +435,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
     fn scalar(&mut self, scalar: Scalar, token: Token<'a>, place: &Place<'_>) -> Result<Value, DecodeError> {
         let shape = Shape::Scalar(scalar);
         match (scalar, token) {
-            (Scalar::Any, token) => self.any(token, place.path),
+            (Scalar::Any, token) => self.raw(token, place.path),
             (Scalar::Fields, Token::Map) => Ok(Value::Json(compact(self.source.text()?)?)),
             (Scalar::Fields | Scalar::Object, Token::Json(text)) => Ok(Value::Json(text)),
             (_, Token::Null) => Ok(zero(&shape)),
@@ -435,7 +445,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 Ok(Value::Json(String::from_utf8_lossy(&text).into()))
             }
             // a raw object may have any form
-            (Scalar::Object, token) => self.any(token, place.path),
+            (Scalar::Object, token) => self.raw(token, place.path),
             (Scalar::String, Token::String(text)) => Ok(text.into()),
             (Scalar::Bool, Token::Bool(truth)) => Ok(truth.into()),
             (Scalar::Int32, Token::Int(number)) if i32::try_from(number).is_ok() => Ok(number.into()),
