@@ -70,6 +70,7 @@ mod spec {
     mod parity_bodies;
     mod parity_custom;
     mod parity_custom_mutations;
+    mod parity_generated;
     mod parity_mutations;
     mod parity_ownership;
     mod parity_patches;

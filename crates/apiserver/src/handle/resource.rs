@@ -237,8 +237,9 @@ impl Service {
     ) -> Result<Response<Body>, ApiError> {
         check_named(path)?;
         let format = ResponseFormat::of(context, &self.api.names, path.resource, false)?;
-        let input = self.input(context)?;
+        // an update checks its parameters before the media type of its body, a creation after it
         let options = WriteOptions::parse(&context.info.query, "UpdateOptions", &self.api.names)?;
+        let input = self.input(context)?;
         self.write(context, path, &options, &format, async |write| self.api.update(write, &input).await).await
     }
 

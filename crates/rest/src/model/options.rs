@@ -361,6 +361,9 @@ impl DeleteOptions {
             options.grace_period_seconds = query.number("gracePeriodSeconds")?;
             options.orphan_dependents = query.get("orphanDependents").map(|_| query.flag("orphanDependents"));
             policy = query.get("propagationPolicy").map(str::to_owned);
+            let precondition = |name| query.get(name).filter(|it| !it.is_empty()).map(str::to_owned);
+            options.uid = precondition("uid");
+            options.resource_version = precondition("resourceVersion");
         }
         let path = Path::ROOT.field("propagationPolicy");
         if let (Some(text), Some(_)) = (&policy, options.orphan_dependents) {
@@ -413,6 +416,17 @@ mod tests {
         assert_eq!(query.get("g"), Some(""));
         assert_eq!(query.get("bad"), Some("%zz"));
         assert_eq!(query.all("a").collect::<Vec<_>>(), ["b c", "second"]);
+    }
+
+    #[test]
+    fn a_deletion_has_preconditions_in_its_query() {
+        let parse = |body: &Value| {
+            let query = Query::parse("uid=u&resourceVersion=5");
+            let options = DeleteOptions::parse(&query, body, &Names::default()).expect("options");
+            (options.uid, options.resource_version)
+        };
+        assert_eq!(parse(&Value::Null), (Some("u".to_owned()), Some("5".to_owned())));
+        assert_eq!(parse(&Value::map()), (None, None));
     }
 
     #[test]

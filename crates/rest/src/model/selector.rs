@@ -78,7 +78,8 @@ pub fn check_fields(text: &str) -> Result<(), ApiError> {
     read_fields(text).map(drop)
 }
 
-/// Label, operator (true for equality) and value of each term of a field selector.
+/// Label, operator (true for equality) and value of each term of a field selector. A term with neither a label nor a
+/// value selects everything, and is left out.
 pub(crate) fn read_fields(text: &str) -> Result<Vec<(&str, bool, String)>, ApiError> {
     let parts = split_terms(text).into_iter().filter(|part| !part.is_empty());
     parts
@@ -90,6 +91,7 @@ pub(crate) fn read_fields(text: &str) -> Result<Vec<(&str, bool, String)>, ApiEr
                 .map_err(|why| ApiError::bad_request(format!("invalid field selector: {why}")))?;
             Ok((label, equal, value))
         })
+        .filter(|term| !matches!(term, Ok((label, _, value)) if label.is_empty() && value.is_empty()))
         .collect()
 }
 

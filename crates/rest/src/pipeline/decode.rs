@@ -396,7 +396,7 @@ pub(super) fn group_of(version: &str) -> &str {
 }
 
 /// The error of an object whose version or kind is no text.
-fn untyped_field(object: &Value) -> Option<String> {
+pub(crate) fn untyped_field(object: &Value) -> Option<String> {
     ["apiVersion", "kind"].into_iter().find_map(|field| match object.at(&[field]) {
         None | Some(Value::String(_) | Value::Null) => None,
         Some(other) => {

@@ -4,7 +4,7 @@
 //! shorter than those of objects, as upstream has them.
 
 use crate::model::error::ApiError;
-use crate::pipeline::decode::{Format, Input, NO_TYPE, not_an_object};
+use crate::pipeline::decode::{Format, Input, NO_TYPE, not_an_object, untyped_field};
 use names::SCHEME_OF_OPTIONS;
 use schema::decode::{self, DecodeError};
 use schema::problem::quoted;
@@ -67,6 +67,9 @@ impl Input {
             Err(DecodeError::Type(why)) => {
                 // another kind is a better error than one of its fields
                 if let Ok(other) = self.untyped() {
+                    if let Some(why) = untyped_field(&other.value) {
+                        return Err(no_type(why));
+                    }
                     checked(&other.value)?;
                 }
                 Err(ApiError::bad_request(why))

@@ -12,7 +12,7 @@ use crate::pipeline::api::Api;
 use crate::pipeline::commit::store_error;
 use crate::pipeline::decode::{ExpectedKind, Input};
 use crate::pipeline::request::{ATTEMPTS, WriteRequest};
-use crate::storage::resource::Resource;
+use crate::verbs::update::storage_key;
 use schema::Value;
 use store::{Expect, Revision, StoreError};
 
@@ -107,7 +107,7 @@ impl Api {
             let current = resource.collection.cache.get(request.namespace, request.name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(request.name)))?;
             let old = resource.tree(&current)?;
-            check_preconditions(resource, body, &old, &current)?;
+            check_preconditions(request, body, &old, &current)?;
             let mut next = old.clone();
             self.with_context(request.user, |context| change(&mut next, body, context))?;
             if request.options.dry_run || next == old {
@@ -125,7 +125,7 @@ impl Api {
 
 /// Checks the uid and the version that a body names.
 fn check_preconditions(
-    resource: &Resource,
+    request: &WriteRequest<'_>,
     body: &Value,
     old: &Value,
     current: &Object,
@@ -136,13 +136,12 @@ fn check_preconditions(
     for (what, field, is) in preconditions {
         let wanted = body.text(&["metadata", field]);
         if !wanted.is_empty() && wanted != is {
-            let key = resource.collection.key(&current.namespace, &current.name);
-            let key = key.strip_prefix("/registry").unwrap_or(&key);
+            let key = storage_key(request, &current.name);
             let why = format!(
                 "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
                  failed: {what} in precondition: {wanted}, {what} in object meta: {is}"
             );
-            return Err(ApiError::conflict(resource.subject(&current.name), &why));
+            return Err(ApiError::conflict(request.resource.subject(&current.name), &why));
         }
     }
     Ok(())

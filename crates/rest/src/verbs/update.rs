@@ -1,11 +1,10 @@
 //! Update: the next state of an object, whole or of a part of it.
 
-use crate::model::error::ApiError;
+use crate::model::error::{ApiError, Subject};
 use crate::pipeline::api::Api;
 use crate::pipeline::decode::Input;
 use crate::pipeline::request::{ATTEMPTS, Base, UpdateFn, WriteError, WriteOutcome, WriteRequest};
 use crate::pipeline::validate::parse_version;
-use crate::storage::resource::Resource;
 use schema::Value;
 
 impl Api {
@@ -24,18 +23,27 @@ impl Api {
         let exists = resource.collection.cache.get(request.namespace, request.name).is_some();
         let uid = body.text(&["metadata", "uid"]);
         if !exists && !uid.is_empty() && resource.view(request.subresource).is_none() {
-            return Err(uid_conflict(resource, request.namespace, request.name, uid, ""));
+            return Err(uid_conflict(
+                &storage_key(request, request.name),
+                resource.subject(request.name),
+                uid,
+                "",
+            ));
         }
         if !exists && resource.kind.put_creates && request.subresource.is_empty() {
             clear_version(&mut body, request)?;
             return self.create_object(request, body).await;
         }
+        let key = storage_key(request, request.name);
         self.replace(request, &move |old, _| {
             let (named, uid) = (body.text(&["metadata", "uid"]), old.text(&["metadata", "uid"]));
             if !named.is_empty() && named != uid {
-                let (namespace, name) =
-                    (old.text(&["metadata", "namespace"]), old.text(&["metadata", "name"]));
-                return Err(uid_conflict(resource, namespace, name, named, uid));
+                return Err(uid_conflict(
+                    &key,
+                    resource.subject(old.text(&["metadata", "name"])),
+                    named,
+                    uid,
+                ));
             }
             Ok(body.clone())
         })
@@ -117,12 +125,19 @@ pub(crate) fn clear_version(object: &mut Value, request: &WriteRequest<'_>) -> R
     Ok(())
 }
 
-fn uid_conflict(resource: &Resource, namespace: &str, name: &str, named: &str, uid: &str) -> ApiError {
-    let key = resource.collection.key(namespace, name);
-    let key = key.strip_prefix("/registry").unwrap_or(&key);
+/// The key of an object as errors about preconditions show it: a dry run does not know the prefix of the store.
+pub(crate) fn storage_key(request: &WriteRequest<'_>, name: &str) -> String {
+    let key = request.resource.collection.key(request.namespace, name);
+    match key.strip_prefix("/registry") {
+        Some(below) if request.options.dry_run => below.to_owned(),
+        _ => key.to_string(),
+    }
+}
+
+fn uid_conflict(key: &str, subject: Subject<'_>, named: &str, uid: &str) -> ApiError {
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
          UID in precondition: {named}, UID in object meta: {uid}"
     );
-    ApiError::conflict(resource.subject(name), &why)
+    ApiError::conflict(subject, &why)
 }

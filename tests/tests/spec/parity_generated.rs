@@ -1,0 +1,123 @@
+//! Responses that generated requests found: preconditions in queries, keys in errors of preconditions, the order of
+//! checks, options without a readable kind, raw data, paths of scales and small numbers, as in upstream.
+
+use super::custom_resources::{DEFINITIONS, definition};
+use super::parity_bodies::{api_version, message, things};
+use super::*;
+use http::Method;
+use tests::Cluster;
+
+const PATH: &str = "/api/v1/namespaces/default/configmaps/a";
+
+async fn cluster_with_map() -> (Cluster, Value) {
+    let cluster = Cluster::start().await;
+    let created = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a"}})).await;
+    (cluster, created)
+}
+
+#[tokio::test]
+async fn a_deletion_takes_preconditions_from_its_query() {
+    let (cluster, created) = cluster_with_map().await;
+    cluster.delete(&format!("{PATH}?uid=x")).await.refused(409, "Conflict");
+    cluster.delete(&format!("{PATH}?resourceVersion=1")).await.refused(409, "Conflict");
+    let collection = format!("{CONFIGMAPS}?resourceVersion=0&fieldSelector=metadata.name=a");
+    cluster.delete(&collection).await.refused(409, "Conflict");
+    let metadata = &created["metadata"];
+    let (uid, version) = (metadata["uid"].as_str().unwrap(), metadata["resourceVersion"].as_str().unwrap());
+    cluster.delete(&format!("{PATH}?uid={uid}&resourceVersion={version}")).await.code(200);
+}
+
+#[tokio::test]
+async fn the_key_in_the_error_of_a_uid_has_no_prefix_in_a_dry_run() {
+    let (cluster, _) = cluster_with_map().await;
+    let body = json!({"metadata": {"name": "a", "uid": "x"}});
+    for (query, key) in [("", "/registry/configmaps/default/a"), ("?dryRun=All", "/configmaps/default/a")] {
+        let refused =
+            cluster.request(Method::PUT, &format!("{PATH}{query}")).body(body.clone()).await.code(409);
+        assert!(message(&refused).contains(&format!("Code: 4, Key: {key}, ")), "{}", message(&refused));
+    }
+}
+
+#[tokio::test]
+async fn an_update_checks_its_parameters_before_the_media_type() {
+    let (cluster, _) = cluster_with_map().await;
+    let send = |method, path: &str| {
+        cluster.request(method, &format!("{path}?dryRun=x")).body("{}").content_type("application/x")
+    };
+    send(Method::PUT, PATH).await.refused(422, "Invalid");
+    send(Method::POST, CONFIGMAPS).await.refused(415, "UnsupportedMediaType");
+}
+
+#[tokio::test]
+async fn delete_options_whose_kind_is_no_text_have_no_kind() {
+    let (cluster, _) = cluster_with_map().await;
+    for field in ["kind", "apiVersion"] {
+        let refused = cluster.delete(PATH).body(json!({field: true})).await.code(400);
+        let why = format!("json: cannot unmarshal bool into Go struct field .{field} of type string");
+        assert_eq!(message(&refused), format!("couldn't get version/kind; json parse error: {why}"));
+    }
+}
+
+#[tokio::test]
+async fn repeated_keys_of_raw_data_are_not_reported() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/apps/v1/namespaces/default/controllerrevisions?fieldValidation=Strict";
+    let body = r#"{"metadata": {"name": "r"}, "revision": 1, "data": {"a": {"b": 1, "b": 2}, "a": 3}}"#;
+    let created = cluster.request(Method::POST, path).body(body).await.code(201).json();
+    assert_eq!(created["data"], json!({"a": 3}));
+}
+
+#[tokio::test]
+async fn an_index_in_the_path_of_a_scale_is_part_of_a_name() {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "integer"}}});
+    let scale = json!({"specReplicasPath": ".spec.a[0]", "statusReplicasPath": ".status.b"});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+        "subresources": {"scale": scale}});
+    let (cluster, things) = things(&[version]).await;
+    let body =
+        json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "t"}, "spec": 1});
+    let refused = cluster.request(Method::POST, &things).body(body).await.code(422);
+    let why = ".spec.a[0]: Invalid value: 0: .spec.a[0] accessor error: 1 is of the type int64, expected map";
+    assert!(message(&refused).contains(why), "{}", message(&refused));
+}
+
+#[tokio::test]
+async fn objects_embedded_in_a_default_need_a_kind() {
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
+        "additionalProperties": embedded, "default": {"x": {"kind": "Pod"}}}}});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let cluster = Cluster::start().await;
+    let refused = cluster.request(Method::POST, DEFINITIONS).body(definition(&[version])).await.code(422);
+    let field = "spec.validation.openAPIV3Schema.properties[spec].default[x].apiVersion";
+    assert!(
+        message(&refused).ends_with(&format!("{field}: Required value: must not be empty")),
+        "{}",
+        message(&refused)
+    );
+}
+
+#[tokio::test]
+async fn a_field_selector_without_label_and_value_selects_everything() {
+    let (cluster, _) = cluster_with_map().await;
+    for selector in ["%3D", "!%3D", "%3D,metadata.name%3Da"] {
+        let list = cluster.read(&format!("{CONFIGMAPS}?fieldSelector={selector}")).await;
+        assert!(list["items"].as_array().unwrap().iter().any(|it| it["metadata"]["name"] == "a"), "{list}");
+    }
+    cluster.get(&format!("{CONFIGMAPS}?fieldSelector=%3Da")).await.refused(400, "BadRequest");
+}
+
+#[tokio::test]
+async fn a_small_number_has_an_exponent_of_one_digit() {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let (cluster, things) = things(&[version]).await;
+    let body =
+        json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "t"}, "a": 1e-7});
+    cluster.create(&things, body).await;
+    let shown = cluster.get(&format!("{things}/t")).await.code(200);
+    assert!(shown.text().contains(r#""a":1e-7"#), "{}", shown.text());
+}
