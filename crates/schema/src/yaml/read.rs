@@ -163,7 +163,7 @@ enum Frame {
     Map { anchor: usize, line: usize, entries: Vec<Entry>, key: Option<Key> },
 }
 
-/// What a key was before it became text. Keys of several types are not duplicates, even with the same text.
+/// The YAML type of a key. Keys of different types are not duplicates, even with the same text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum KeyType {
     Bool,
