@@ -26,7 +26,7 @@ const RSA_PUBLIC: &str = include_str!("../../../crates/apiserver/src/authenticat
 pub enum Attacker {
     Anonymous,
     /// An authenticated user without roles.
-    Nobody,
+    Stranger,
     /// Reads config maps and pods of `default`.
     Reader,
     /// Does everything within `default`.
@@ -59,7 +59,7 @@ impl Attacker {
     fn name(&self) -> &'static str {
         match self {
             Attacker::Anonymous => "system:anonymous",
-            Attacker::Nobody => "nobody",
+            Attacker::Stranger => "stranger",
             Attacker::Reader => "reader",
             Attacker::Owner => "owner",
             Attacker::RoleWriter => "role-writer",

@@ -115,37 +115,39 @@ fn with_wrong_credentials() -> Vec<Attack> {
 }
 
 fn of_users_without_roles() -> Vec<Attack> {
-    let nobody = |name| attack(name).by(Attacker::Nobody);
+    let stranger = |name| attack(name).by(Attacker::Stranger);
     vec![
-        nobody("a user without roles lists secrets").get("/api/v1/secrets").forbidden("User \\\"nobody\\\""),
-        nobody("a user without roles reads metrics").get("/metrics").forbidden("cannot get path"),
-        nobody("a user without roles takes a snapshot of the store")
+        stranger("a user without roles lists secrets")
+            .get("/api/v1/secrets")
+            .forbidden("User \\\"stranger\\\""),
+        stranger("a user without roles reads metrics").get("/metrics").forbidden("cannot get path"),
+        stranger("a user without roles takes a snapshot of the store")
             .get("/store/snapshot")
             .forbidden("cannot get path"),
-        nobody("a user without roles reads a memory profile")
+        stranger("a user without roles reads a memory profile")
             .get("/debug/pprof/heap")
             .forbidden("cannot get path"),
-        nobody("a user without roles reads the command line")
+        stranger("a user without roles reads the command line")
             .get("/debug/pprof/cmdline")
             .forbidden("cannot get path"),
-        nobody("a user without roles reads queues of requests")
+        stranger("a user without roles reads queues of requests")
             .get("/debug/api_priority_and_fairness/dump_requests")
             .forbidden("cannot get path"),
-        nobody("a user without roles raises the log level")
+        stranger("a user without roles raises the log level")
             .send(Method::PUT, "/debug/flags/v")
             .body("9")
             .forbidden("cannot put path"),
-        nobody("a user without roles reads log files").get("/logs/").forbidden("cannot get path"),
-        nobody("a user without roles reads the health of components")
+        stranger("a user without roles reads log files").get("/logs/").forbidden("cannot get path"),
+        stranger("a user without roles reads the health of components")
             .get("/api/v1/componentstatuses")
             .forbidden("cannot list resource"),
-        nobody("a user without roles reviews a token")
+        stranger("a user without roles reviews a token")
             .post(REVIEWS, json!({"spec": {"token": "x"}}))
             .forbidden("cannot create resource"),
-        nobody("a user without roles reads a resource that does not exist")
+        stranger("a user without roles reads a resource that does not exist")
             .get("/apis/none.example.com/v1/things")
             .forbidden("cannot list resource"),
-        nobody("a user without roles guesses the name of a custom resource")
+        stranger("a user without roles guesses the name of a custom resource")
             .get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/x")
             .forbidden("cannot get resource"),
     ]

@@ -72,12 +72,12 @@ async fn metrics_do_not_grow_with_names_of_a_client() {
     let arena = Arena::start().await;
     let send = async |n: usize| {
         let name = format!("x{n}");
-        let (nobody, owner) = (Attacker::Nobody.test_user(), owner());
+        let (stranger, owner) = (Attacker::Stranger.test_user(), owner());
         let requests = [
-            arena.cluster.get(&format!("/apis/{name}.example.com/v1/{name}s")).user(&nobody),
+            arena.cluster.get(&format!("/apis/{name}.example.com/v1/{name}s")).user(&stranger),
             arena.cluster.get(&format!("/apis/apps/{name}/namespaces/default/deployments")).user(&owner),
             arena.cluster.get(&format!("{CONFIGMAPS}/{name}/{name}")).user(&owner),
-            arena.cluster.get(&format!("/{name}")).user(&nobody),
+            arena.cluster.get(&format!("/{name}")).user(&stranger),
             arena.cluster.request(Method::from_bytes(name.as_bytes()).unwrap(), CONFIGMAPS).user(&owner),
             arena
                 .cluster

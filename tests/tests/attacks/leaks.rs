@@ -30,7 +30,7 @@ async fn test_features_are_for_administrators() {
         options.deployment.faults = Some(Arc::new(Faults::new(Some(7), &world)));
     })
     .await;
-    let nobody = [
+    let stranger = [
         "a user without roles moves the clock of a test",
         "a user without roles injects faults",
         "a user without roles removes faults",
@@ -44,7 +44,7 @@ async fn test_features_are_for_administrators() {
         "the owner of a namespace forks a cluster",
         "the owner of a namespace stops a fork",
     ];
-    let mut attacks = pages(Attacker::Nobody, nobody);
+    let mut attacks = pages(Attacker::Stranger, stranger);
     attacks.extend(pages(Attacker::Owner, owner));
     arena.run("Test features", attacks).await;
 }
