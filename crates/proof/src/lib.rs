@@ -13,7 +13,10 @@
 //! | `check` | the rules: writes, reads, lists, watches |
 //! | `load` | clients with random operations, and watchers |
 //! | `server` | the process of the server: start, kill, restart |
-//! | `crashes` | a run: load, kills, check |
+//! | `etcd` | three members of an etcd: start, kill, pause, leader, compaction, alarms |
+//! | `crew` | the clients of a run, and the check of their histories |
+//! | `crashes` | a run with one server that is killed |
+//! | `etcd_faults` | a run with two servers on an etcd whose members fail |
 //! | `report` | what was done and found, as text |
 //!
 //! Invariants: the checker knows nothing about the server but its API; a rule that no planted fault breaks is not a rule
@@ -21,6 +24,9 @@
 
 pub mod check;
 pub mod crashes;
+mod crew;
+mod etcd;
+pub mod etcd_faults;
 pub mod history;
 pub mod load;
 pub mod report;

@@ -2,7 +2,8 @@
 
 use anyhow::Context;
 use clap::Parser;
-use proof::crashes::{Plan, run};
+use proof::report::Report;
+use proof::{crashes, etcd_faults};
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +34,13 @@ struct Arguments {
     /// Whether values are encrypted at rest: true, false, or both after each other
     #[arg(long, default_value = "both", value_parser = ["true", "false", "both"])]
     encryption: String,
+    /// Instead of kills of one server: two servers on three members of an etcd that fail. The number of faults is that of
+    /// --kills
+    #[arg(long)]
+    etcd: bool,
+    /// The program of etcd
+    #[arg(long, default_value = "etcd", value_name = "FILE")]
+    etcd_program: PathBuf,
     /// A file for the report
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -51,25 +59,41 @@ async fn main() -> anyhow::Result<ExitCode> {
         "false" => &[false],
         _ => &[false, true],
     };
-    let (mut text, mut is_correct) = (String::new(), true);
-    for is_encrypted in encryption {
-        let plan = Plan {
-            binary: binary.clone(),
+    let mut reports: Vec<(String, Report)> = Vec::new();
+    let mut out = stdout();
+    if arguments.etcd {
+        let plan = etcd_faults::Plan {
+            pintle: binary,
+            etcd: arguments.etcd_program,
             seed,
-            kills: arguments.kills,
+            faults: arguments.kills,
             loaders: arguments.clients,
             watchers: arguments.watchers,
-            longest_life: Duration::from_millis(arguments.life),
-            is_encrypted: *is_encrypted,
         };
-        let mut out = stdout();
-        writeln!(out, "kills under load, encryption at rest: {is_encrypted}, seed {seed}")?;
-        let report = run(&plan).await?;
+        writeln!(out, "faults of an etcd under load, seed {seed}")?;
+        let report = etcd_faults::run(&plan).await?;
         writeln!(out, "{report}")?;
-        text += &format!("encryption at rest: {is_encrypted}\n{report}\n");
-        is_correct &= report.is_correct();
+        reports.push(("on an etcd".to_owned(), report));
+    } else {
+        for is_encrypted in encryption {
+            let plan = crashes::Plan {
+                binary: binary.clone(),
+                seed,
+                kills: arguments.kills,
+                loaders: arguments.clients,
+                watchers: arguments.watchers,
+                longest_life: Duration::from_millis(arguments.life),
+                is_encrypted: *is_encrypted,
+            };
+            writeln!(out, "kills under load, encryption at rest: {is_encrypted}, seed {seed}")?;
+            let report = crashes::run(&plan).await?;
+            writeln!(out, "{report}")?;
+            reports.push((format!("encryption at rest: {is_encrypted}"), report));
+        }
     }
+    let is_correct = reports.iter().all(|(_, report)| report.is_correct());
     if let Some(file) = &arguments.report {
+        let text: String = reports.iter().map(|(title, report)| format!("{title}\n{report}\n")).collect();
         std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(if is_correct { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -13,7 +13,8 @@ const SHOWN: usize = 5;
 #[derive(Debug)]
 pub struct Report {
     pub seed: u64,
-    pub kills: u32,
+    /// The faults of the run, as a text.
+    pub faults: String,
     pub took: Duration,
     /// The sum of all starts, and their number.
     pub starts: (Duration, u32),
@@ -24,10 +25,10 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(seed: u64, kills: u32) -> Self {
+    pub fn new(seed: u64, faults: String) -> Self {
         Report {
             seed,
-            kills,
+            faults,
             took: Duration::ZERO,
             starts: Default::default(),
             counts: BTreeMap::new(),
@@ -60,11 +61,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mean = self.starts.0.checked_div(self.starts.1).unwrap_or_default();
-        writeln!(
-            f,
-            "seed {}: {} kills in {:.1?}, a start takes {mean:.1?}",
-            self.seed, self.kills, self.took
-        )?;
+        writeln!(f, "seed {}: {} in {:.1?}, a start takes {mean:.1?}", self.seed, self.faults, self.took)?;
         for ((verb, outcome), count) in &self.counts {
             writeln!(f, "  {verb:<16} {outcome:<10} {count:>8}")?;
         }

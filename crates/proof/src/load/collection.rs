@@ -60,6 +60,11 @@ impl Collection {
         json!({"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata})
     }
 
+    /// The newest version of the collection.
+    pub async fn version(&self, client: &Client) -> anyhow::Result<Version> {
+        Ok(read_list(&send(client, Method::GET, &self.path, "", None).await?)?.0)
+    }
+
     /// The version of the collection, which must be empty.
     pub async fn empty_version(&self, client: &Client) -> anyhow::Result<Version> {
         let (version, objects) = read_list(&send(client, Method::GET, &self.path, "", None).await?)?;
@@ -160,6 +165,12 @@ pub fn read_list(value: &Value) -> anyhow::Result<(Version, Vec<Object>)> {
 /// Objects of the cluster itself have no value: the authority in each namespace, for one.
 pub fn is_ours(value: &Value) -> bool {
     value["metadata"]["annotations"]["value"].is_string()
+}
+
+/// Whether a line of a watch says that its version has expired.
+pub fn is_expired(line: &[u8]) -> bool {
+    let event: Value = serde_json::from_slice(line).unwrap_or_default();
+    event["type"] == "ERROR" && event["object"]["code"] == 410
 }
 
 /// A line of a watch; `None` for an object of the cluster itself.

@@ -4,6 +4,6 @@ mod collection;
 mod loader;
 mod watcher;
 
-pub use collection::Collection;
+pub use collection::{Collection, send};
 pub use loader::Loader;
 pub use watcher::{END, Watcher};

@@ -1,6 +1,6 @@
 //! A client that watches a collection from its beginning to its end, over restarts of the server.
 
-use super::collection::{Collection, read_notice};
+use super::collection::{Collection, is_expired, read_notice};
 use crate::history::{Notice, Version, Watch};
 use client::Client;
 use http::Request;
@@ -14,7 +14,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// See the module.
 pub struct Watcher {
     pub id: u32,
-    pub client: Client,
+    /// One for each server; connections take turns on them.
+    pub clients: Vec<Client>,
     pub collection: Collection,
     /// The version at which the collection was empty.
     pub start: Version,
@@ -22,29 +23,51 @@ pub struct Watcher {
     pub timeout: u64,
 }
 
+/// The end of a connection.
+enum End {
+    /// The watch goes on from the version that it has reached.
+    Broken,
+    /// The server no longer has the version that was reached: the watch begins anew.
+    Expired,
+}
+
 impl Watcher {
-    /// Watches until the end has been seen, or until the run is over.
-    pub async fn run(self, is_over: impl Fn() -> bool) -> anyhow::Result<Watch> {
-        let mut watch = Watch { client: self.id, start: self.start, notices: Vec::new(), is_complete: false };
-        let mut reached = self.start;
-        while !watch.is_complete && !is_over() {
-            self.follow(&mut watch, &mut reached).await?;
+    /// Watches until the end has been seen, or until the run is over. There is one watch, unless versions expire.
+    pub async fn run(self, is_over: impl Fn() -> bool) -> anyhow::Result<Vec<Watch>> {
+        let from = |start| Watch { client: self.id, start, notices: Vec::new(), is_complete: false };
+        let (mut watches, mut watch, mut reached) = (Vec::new(), from(self.start), self.start);
+        for client in self.clients.iter().cycle() {
+            if watch.is_complete || is_over() {
+                break;
+            }
+            if let End::Expired = self.follow(client, &mut watch, &mut reached).await?
+                && let Ok(version) = self.collection.version(client).await
+            {
+                watches.push(std::mem::replace(&mut watch, from(version)));
+                reached = version;
+            }
             tokio::time::sleep(PAUSE).await;
         }
-        Ok(watch)
+        watches.push(watch);
+        Ok(watches)
     }
 
     /// Watches over one connection, from the version that was reached.
-    async fn follow(&self, watch: &mut Watch, reached: &mut Version) -> anyhow::Result<()> {
+    async fn follow(&self, client: &Client, watch: &mut Watch, reached: &mut Version) -> anyhow::Result<End> {
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={reached}",
             self.collection.path, self.timeout
         );
-        let Ok(mut lines) = self.client.request_lines(Request::get(path).body(Vec::new())?).await else {
-            return Ok(());
+        let mut lines = match client.request_lines(Request::get(path).body(Vec::new())?).await {
+            Ok(lines) => lines,
+            Err(error) if error.is(410) => return Ok(End::Expired),
+            Err(_) => return Ok(End::Broken),
         };
         // a connection that breaks may break in the middle of a line
         while let Ok(Some(line)) = lines.next_line().await {
+            if is_expired(&line) {
+                return Ok(End::Expired);
+            }
             let Some(notice) = read_notice(&line)? else { continue };
             *reached = match &notice {
                 Notice::Change(change) => change.object.version,
@@ -56,6 +79,6 @@ impl Watcher {
                 break;
             }
         }
-        Ok(())
+        Ok(End::Broken)
     }
 }
