@@ -33,10 +33,14 @@ pub fn paused(clock: &Arc<Paused>) -> anyhow::Result<tokio::runtime::Runtime> {
 /// The runtime of an agent: one thread, and others for work that blocks. Its tasks wait for the container runtime and the
 /// API server nearly all of the time; on one thread they wake each other without a switch between cores.
 pub fn single() -> anyhow::Result<tokio::runtime::Runtime> {
-    let threads =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start threads")?;
+    let threads = of_cluster()?;
     threads.spawn(release_start_pages());
     Ok(threads)
+}
+
+/// The runtime of a cluster beside others in one process: one thread.
+pub fn of_cluster() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start threads")
 }
 
 /// The code that has run in this time is mostly that of the start.
