@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::AbortHandle;
 
-/// See the module. Cheap to clone; the reflectors end with the last clone.
+/// See the module. Cheap to clone; the reflectors end with the last clone, or when it is [closed](Self::close).
 #[derive(Clone)]
 pub struct InformerFactory {
     shared: Arc<Shared>,
@@ -22,13 +22,35 @@ type Selection = (TypeId, String, String);
 
 struct Shared {
     client: Client,
-    informers: Mutex<HashMap<Selection, Box<dyn Any + Send>>>,
+    informers: Mutex<HashMap<Selection, Box<dyn AnyInformer>>>,
     tasks: Mutex<Vec<AbortHandle>>,
+}
+
+/// An informer of some kind.
+trait AnyInformer: Send {
+    fn as_any(&self) -> &dyn Any;
+    fn close(&self);
+}
+
+impl<K: Resource> AnyInformer for Informer<K> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn close(&self) {
+        Informer::close(self);
+    }
+}
+
+impl Shared {
+    fn abort_tasks(&self) {
+        self.tasks.lock().iter().for_each(AbortHandle::abort);
+    }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.tasks.lock().iter().for_each(AbortHandle::abort);
+        self.abort_tasks();
     }
 }
 
@@ -57,7 +79,9 @@ impl InformerFactory {
     fn obtain<K: Resource>(&self, namespace: &str, fields: &str) -> Informer<K> {
         let mut informers = self.shared.informers.lock();
         let selection = (TypeId::of::<K>(), namespace.to_owned(), fields.to_owned());
-        if let Some(known) = informers.get(&selection).and_then(|it| it.downcast_ref::<Informer<K>>()) {
+        if let Some(known) =
+            informers.get(&selection).and_then(|it| it.as_any().downcast_ref::<Informer<K>>())
+        {
             return known.clone();
         }
         let informer = Informer::<K>::default();
@@ -83,8 +107,56 @@ impl InformerFactory {
         }
     }
 
+    /// Ends the reflectors, and drops listeners and objects of all informers. A listener often holds the informer that it
+    /// belongs to, and the factory with it: without this call they would keep each other for ever.
+    pub fn close(&self) {
+        self.shared.abort_tasks();
+        let informers = std::mem::take(&mut *self.shared.informers.lock());
+        informers.values().for_each(|it| it.close());
+    }
+
     /// Runs a task that ends with this factory.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.shared.tasks.lock().push(tokio::spawn(task).abort_handle());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Body;
+    use api::core::v1::Pod;
+    use http::{Request, Response};
+    use std::convert::Infallible;
+    use std::future::Pending;
+    use std::task::{Context, Poll};
+
+    /// A server that never answers.
+    #[derive(Clone)]
+    struct Silent;
+
+    impl tower_service::Service<Request<Body>> for Silent {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Pending<Result<Response<Body>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            std::future::pending()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_closed_factory_drops_listeners_that_hold_it() {
+        let factory = InformerFactory::new(Client::new(Silent));
+        let (pods, owner) = (factory.informer::<Pod>(), Arc::new(()));
+        let held = (factory.clone(), pods.clone(), owner.clone());
+        pods.listen(move |_| drop(held.clone()));
+        assert_eq!(Arc::strong_count(&owner), 2);
+        factory.close();
+        assert_eq!(Arc::strong_count(&owner), 1);
     }
 }

@@ -145,6 +145,17 @@ impl Context {
     }
 }
 
+/// Ends all informers of a context when it is dropped. Listeners of loops hold the context.
+pub(crate) struct CloseAtEnd(pub Context);
+
+impl Drop for CloseAtEnd {
+    fn drop(&mut self) {
+        self.0.informers.close();
+        let metadata_informers = self.0.shared.metadata_informers.lock().take();
+        metadata_informers.iter().for_each(MetadataInformers::close);
+    }
+}
+
 /// The current time as objects have it.
 pub(crate) fn time(world: &World) -> Time {
     Time::from(world.now())

@@ -60,7 +60,7 @@ struct Shared {
     unlisted: Mutex<Option<HashSet<Arc<Resource>>>>,
     synced: watch::Sender<bool>,
     /// The number of failed discoveries, and of intervals after which some resource was not listed.
-    sync_failures: AtomicU64,
+    sync_failures: Arc<AtomicU64>,
     /// Definitions have changed, or there is a new listener.
     poked: Notify,
     /// The API services of aggregated servers, by uid.
@@ -80,7 +80,7 @@ impl MetadataInformers {
             listeners: RwLock::default(),
             unlisted: Mutex::default(),
             synced: watch::Sender::new(false),
-            sync_failures: AtomicU64::new(0),
+            sync_failures: Arc::default(),
             poked: Notify::new(),
             aggregated: Mutex::default(),
         };
@@ -92,14 +92,22 @@ impl MetadataInformers {
         self.shared.poked.notify_one();
     }
 
+    /// Drops the listeners, which may hold these informers.
+    pub(crate) fn close(&self) {
+        let listeners = std::mem::take(&mut *self.shared.listeners.write());
+        // dropped without the lock
+        drop(listeners);
+    }
+
     /// Whether every resource has been listed.
     pub fn is_synced(&self) -> bool {
         *self.shared.synced.borrow()
     }
 
-    /// The number of failed discoveries, and of intervals after which some resource was not listed.
-    pub fn sync_failures(&self) -> u64 {
-        self.shared.sync_failures.load(Ordering::Relaxed)
+    /// The number of failed discoveries, and of intervals after which some resource was not listed. Metrics hold the
+    /// counter alone: they outlive the informers, which hold the server.
+    pub fn sync_failures(&self) -> Arc<AtomicU64> {
+        self.shared.sync_failures.clone()
     }
 
     fn count_failure(&self) {
@@ -291,7 +299,7 @@ mod tests {
         let metadata_informers =
             MetadataInformers::new(client, discovery, &Names::kubernetes(), env::Seeded::new(0, 0));
         let keeping = tokio::spawn(metadata_informers.clone().keep());
-        while metadata_informers.sync_failures() < 3 {
+        while metadata_informers.sync_failures().load(Ordering::Relaxed) < 3 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert!(!metadata_informers.is_synced());

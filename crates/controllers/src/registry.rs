@@ -2,6 +2,7 @@
 //!
 //! Invariants: only this file knows loops; the shared parts below them know none.
 
+use crate::context::CloseAtEnd;
 use crate::gates::Gates;
 use crate::{
     Context, attachdetach, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner,
@@ -377,6 +378,7 @@ const RUNS: Descriptor =
 /// Runs the selected loops until all have ended, which none should, or the future is dropped.
 pub async fn run(context: Context, options: &Options) -> Result<(), UnknownControllers> {
     let context = context.gated_by(options.gates);
+    let _close = CloseAtEnd(context.clone());
     let mut running = JoinSet::new();
     let manager = format!("{}-controller-manager", context.names.prefix);
     let runs = context.metrics.registry().family::<Gauge>(RUNS);

@@ -104,8 +104,15 @@ pub struct Fleet {
     changes: mpsc::UnboundedReceiver<FleetEvent>,
     /// Tasks of the fleet; they end with it.
     tasks: JoinSet<()>,
-    /// Informers end with it.
-    _factory: InformerFactory,
+    factory: InformerFactory,
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.factory.close();
+        // the agents hold the client, and the API server holds the nodes
+        self.nodes.clear();
+    }
 }
 
 impl Fleet {
@@ -165,7 +172,7 @@ impl Fleet {
             events,
             changes,
             tasks,
-            _factory: factory,
+            factory,
         }
     }
 

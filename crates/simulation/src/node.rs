@@ -100,6 +100,15 @@ impl SimulatedNodes {
         self.0.write().remove(name)
     }
 
+    /// Removes all nodes, with their agents.
+    pub fn clear(&self) {
+        let nodes = std::mem::take(&mut *self.0.write());
+        for node in nodes.into_values() {
+            node.set_gone();
+            node.set_agent(None);
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.0.read().len()
     }

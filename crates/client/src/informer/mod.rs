@@ -109,6 +109,14 @@ impl<K: Resource> Informer<K> {
         listeners.push(Box::new(listener));
     }
 
+    /// Drops listeners, indexes and objects: nothing follows.
+    pub(crate) fn close(&self) {
+        // dropped without the locks: a listener may own informers
+        let listeners = std::mem::take(&mut *self.shared.listeners.write());
+        let state = std::mem::take(&mut *self.shared.state.write());
+        drop((listeners, state));
+    }
+
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
         self.shared.state.read().get(key).and_then(typed)
     }

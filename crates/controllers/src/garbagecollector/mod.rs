@@ -28,6 +28,7 @@ use metrics::{Counter, Descriptor};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long the start waits for the first lists; work that needs all of them waits longer.
@@ -84,8 +85,8 @@ pub async fn run(context: Context, options: Options) {
         events: context.events.clone(),
     });
     metadata_informers.listen(shared.clone());
-    let informers = metadata_informers.clone();
-    let count = move |out: &mut metrics::Samples<'_>| out.add(&[], informers.sync_failures() as f64);
+    let failures = metadata_informers.sync_failures();
+    let count = move |out: &mut metrics::Samples<'_>| out.add(&[], failures.load(Ordering::Relaxed) as f64);
     context.metrics.registry().callback::<Counter>(SYNC_ERRORS, count);
     let (to_delete, to_orphan) = (shared.to_delete.clone(), shared.to_orphan.clone());
     let _ = env::io::timeout(TIMEOUT, metadata_informers.synced()).await;

@@ -119,9 +119,19 @@ struct Driver {
     metrics: Metrics,
 }
 
+/// Ends the informers: their listeners hold the driver.
+struct CloseAtEnd(InformerFactory);
+
+impl Drop for CloseAtEnd {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// Runs a scheduler until the future is dropped.
 pub async fn run(client: Client, world: World, options: Options) {
     let factory = InformerFactory::new(client.clone());
+    let _close = CloseAtEnd(factory.clone());
     let informers = Informers::new(&factory);
     let resources = options.features.dynamic_resource_allocation.then(|| ResourceInformers::new(&factory));
     let timeout = |it: &Profile| {
