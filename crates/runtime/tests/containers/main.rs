@@ -84,11 +84,11 @@ fn main() -> ExitCode {
         }
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             threads.block_on(async {
-                let limit = Duration::from_secs(60);
+                let limit = Duration::from_secs(300);
                 env::io::timeout(limit, test())
                     .await
                     .map_err(|_| ())
-                    .expect("the test takes no longer than a minute");
+                    .expect("the test ends");
             });
         }));
         println!("test {name} ... {}", if outcome.is_ok() { "ok" } else { "FAILED" });
