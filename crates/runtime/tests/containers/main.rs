@@ -85,10 +85,7 @@ fn main() -> ExitCode {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             threads.block_on(async {
                 let limit = Duration::from_secs(300);
-                env::io::timeout(limit, test())
-                    .await
-                    .map_err(|_| ())
-                    .expect("the test ends");
+                env::io::timeout(limit, test()).await.map_err(|_| ()).expect("the test ends");
             });
         }));
         println!("test {name} ... {}", if outcome.is_ok() { "ok" } else { "FAILED" });
