@@ -2,7 +2,7 @@
 //!
 //! | part | what it is |
 //! |---|---|
-//! | `server.rs` | listeners, tasks, stop; `http.rs` routes requests, `tls.rs`, `lenient_authority.rs` |
+//! | `server.rs` | listeners, tasks, stop; `http.rs` routes requests, `tls.rs` |
 //! | `service/` | the gRPC services, a file each; `check.rs` requests without state |
 //! | `watch.rs` | the watches of a stream; `history.rs` recent changes in memory |
 //! | `engine.rs` | the thread that writes batches; `writer.rs` applies requests; `shared.rs` the state that reads see |
@@ -28,7 +28,6 @@ mod http;
 mod index;
 mod key_range;
 mod leases;
-mod lenient_authority;
 mod metrics;
 mod selection;
 mod server;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ::metrics::Registry;
 use env::World;
+use grpc::lenient_authority::LenientAuthority;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -22,7 +23,6 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::gauges;
 use crate::http::Router;
-use crate::lenient_authority::LenientAuthority;
 use crate::metrics::Metrics;
 use crate::service::{MemberInfo, Services};
 use crate::shared::Limits;

@@ -16,7 +16,11 @@
 //!
 //! The generated code is checked in, so that a build needs no protobuf compiler; after a change of a `.proto` file,
 //! `cargo run --manifest-path crates/grpc/generate/Cargo.toml` writes it again. The feature `server` adds the servers
-//! that the node agent, the etcd server and tests implement. Transport is not in this crate: a client is generic over it (`outbound::Channel`).
+//! that the node agent, the etcd server and tests implement. Transport is not in this
+//! crate: a client is generic over it (`outbound::Channel`). [`lenient_authority`] is for the connections of servers.
+
+#[cfg(feature = "server")]
+pub mod lenient_authority;
 
 #[rustfmt::skip]
 #[allow(clippy::all, rust_2018_idioms)]

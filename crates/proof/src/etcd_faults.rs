@@ -167,7 +167,7 @@ impl Faults {
                 Ok(_) => count += 1,
                 Err(error) if self.etcd.has_no_space().await? => break error,
                 // a write that waits for a leader
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                Err(_) => drop(self.etcd.leader().await?),
             }
         };
         let message = refusal.message();

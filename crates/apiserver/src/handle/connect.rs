@@ -191,7 +191,7 @@ impl Service {
 }
 
 /// Checks that a host has addresses, and that each of them may be proxied to. Names and short forms of addresses, such as
-/// `127.1`, are those that a connection would use.
+/// `127.1`, are resolved as a connection resolves them.
 async fn check_host(host: &str) -> Result<(), ApiError> {
     let found = tokio::net::lookup_host((host, 0)).await;
     let found = found.map_err(|why| ApiError::bad_request(format!("lookup {host}: {why}")))?;

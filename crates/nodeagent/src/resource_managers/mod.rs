@@ -14,7 +14,7 @@
 //! | [`pod_sources`] | the pods of the node as the managers see them |
 //! | [`pod_resources`] | the pod resources API |
 //! | [`checkpoint`], [`policy_state`] | files of managers; a policy with its state in one |
-//! | [`unix_server`], `socket_authority` | gRPC servers at sockets; the authority of their clients |
+//! | [`unix_server`] | gRPC servers at sockets |
 
 pub mod admission_queue;
 pub mod allocation_error;
@@ -26,7 +26,6 @@ pub mod memory;
 pub mod pod_resources;
 pub mod pod_sources;
 pub mod policy_state;
-mod socket_authority;
 pub mod topology;
 pub mod unix_server;
 

@@ -1,6 +1,6 @@
 //! gRPC servers at Unix sockets.
 
-use super::socket_authority::SocketAuthority;
+use grpc::lenient_authority::LenientAuthority;
 use grpc::tonic::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -43,7 +43,7 @@ where
                     let builder = http2::Builder::new(TokioExecutor::new());
                     connections.spawn(async move {
                         // a client may end its connection in any way
-                        let _ = builder.serve_connection(TokioIo::new(SocketAuthority::new(stream)), service).await;
+                        let _ = builder.serve_connection(TokioIo::new(LenientAuthority::new(stream)), service).await;
                     });
                 }
                 Err(why) => {

@@ -21,9 +21,7 @@ pub async fn a_fork_bomb_ends_with_its_container() {
     let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
     let id = machine.run(&sandbox, &container("bomb() { bomb | bomb & }; bomb; exec sleep 1000")).await;
     let count = |file: &str| fs::read_to_string(group.join(file)).unwrap();
-    while count("pids.current").trim().parse::<u32>().unwrap() < 60 {
-        env::io::sleep(Duration::from_millis(5)).await;
-    }
+    until(|| count("pids.current").trim().parse::<u32>().unwrap() >= 60).await;
     // a command fails or works; it does not hang
     let _ = machine.runtime.exec_sync(&id, &words(&["id"]), Duration::from_secs(5)).await;
     machine.runtime.stop_container(&id, Duration::ZERO).await.unwrap();
@@ -40,9 +38,7 @@ pub async fn a_flood_of_output_takes_no_memory() {
     let logs = machine.folder.path().join("logs");
     let (log, rotated) = (logs.join("0.log"), logs.join("0.log.1"));
     for _ in 0..4 {
-        while fs::metadata(&log).map_or(0, |it| it.len()) < 16 << 20 {
-            env::io::sleep(Duration::from_millis(5)).await;
-        }
+        until(|| fs::metadata(&log).map_or(0, |it| it.len()) >= 16 << 20).await;
         fs::rename(&log, &rotated).unwrap();
         machine.runtime.reopen_log(&id).await.unwrap();
     }

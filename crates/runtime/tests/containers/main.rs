@@ -689,6 +689,13 @@ fn run_agent() -> ExitCode {
     })
 }
 
+/// Waits for a condition of the kernel or of a file, of which there are no events.
+async fn until(is_met: impl Fn() -> bool) {
+    while !is_met() {
+        env::io::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Processes that run the program of a machine's monitors.
 fn processes_of(machine: &Machine) -> Vec<PathBuf> {
     let own = machine.folder.path().display().to_string();
@@ -720,9 +727,7 @@ async fn a_killed_agent_leaves_nothing_behind() {
         }
         let left: Vec<_> = fs::read_dir(&machine.options.run).unwrap().collect();
         assert!(left.is_empty(), "killed after {} ms: {left:?}", moment * 5);
-        while !processes_of(&machine).is_empty() {
-            env::io::sleep(Duration::from_millis(5)).await;
-        }
+        until(|| processes_of(&machine).is_empty()).await;
     }
     machine.finish().await;
 }

@@ -1,7 +1,8 @@
 //! Accepts any `:authority` of HTTP/2 requests.
 //!
-//! etcdctl 3.4 sends whole URLs as the authority in some calls (`endpoint status`), which etcd ignores and the HTTP
-//! library refuses. The authority has no meaning here, so its text is replaced while bytes come in:
+//! etcdctl 3.4 sends whole URLs as the authority in some calls (`endpoint status`), and clients in Go that dial a Unix
+//! socket send its path. Other servers ignore them, and the HTTP library refuses them. The authority has no meaning to a
+//! gRPC server, so its text is replaced while bytes come in:
 //!
 //! ```text
 //! frame HEADERS   83 86 45 .. 41 8f <15 bytes, Huffman-coded>     :authority, indexed, as the client sends it
