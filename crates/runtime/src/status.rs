@@ -124,13 +124,12 @@ pub enum DetailsSubject<'a> {
 }
 
 /// A container was created, started, stopped or removed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuntimeEvent {
     pub container_id: String,
     /// The sandbox of the container, if the runtime names it.
     pub sandbox_id: String,
     /// The pod, if the runtime names it.
     pub pod_uid: String,
-    /// The change, if the runtime names it.
-    pub change: Option<ContainerChange>,
+    pub change: ContainerChange,
 }

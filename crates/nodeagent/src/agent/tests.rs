@@ -1,10 +1,11 @@
 use super::*;
 use crate::pod::testing::{Records, TestSetup};
+use crate::pod::worker::KillRequest;
 use crate::resource_managers::devices::testing::PluginBehaviour;
 use crate::resource_managers::testing::start;
 use crate::resource_managers::topology::TopologyPolicy;
-use crate::runtime::ContainerState;
 use crate::runtime::simulated::SimulatedRuntime;
+use crate::runtime::{ContainerChange, ContainerState, Runtime};
 use api::from_json;
 use client::Body;
 use env::Simulated;
@@ -183,7 +184,7 @@ async fn containers_are_listed_in_intervals_while_others_end() {
     let first = *agent.listed.borrow_and_update();
     // an event each second leaves no minute without one
     for _ in 0..150 {
-        runtime.announce_end("gone");
+        runtime.announce("gone", ContainerChange::Stopped);
         for _ in 0..20 {
             tokio::task::yield_now().await;
             clock.advance(Duration::from_millis(50));
@@ -194,4 +195,34 @@ async fn containers_are_listed_in_intervals_while_others_end() {
         last >= first + Duration::from_secs(120),
         "the first list was at {first:?}, the last at {last:?}"
     );
+}
+
+#[tokio::test]
+async fn the_event_of_a_start_does_not_delay_the_end_of_a_pod() {
+    let (root_dir, manifests) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let fixture = start(root_dir.path(), TopologyPolicy::None, false);
+    declare(manifests.path(), "short", r#"{"cpu":"100m"}"#);
+    let clock = Simulated::new(1_000_000_000, 1);
+    let runtime = SimulatedRuntime::new(clock.clone());
+    let records = Arc::new(Records::default());
+    let options = options(&clock, &runtime, &records, manifests.path(), fixture.managers.clone());
+    let agent = Agent::start(options).await.unwrap();
+    let state = || runtime.container_states().first().map(|it| it.2);
+    while state() != Some(ContainerState::Running) {
+        turn(&clock).await;
+    }
+    for container in runtime.containers(None).await.unwrap() {
+        runtime.announce(&container.id, ContainerChange::Created);
+        runtime.announce(&container.id, ContainerChange::Started);
+    }
+    // from here on time stands still
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let uid = agent.workers.active_pods()[0].metadata.uid.clone();
+    agent.workers.kill(&uid, KillRequest::default());
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_ne!(state(), Some(ContainerState::Running), "the worker waits");
 }

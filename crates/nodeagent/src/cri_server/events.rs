@@ -3,7 +3,7 @@
 use super::CriService;
 use super::status::rpc_status;
 use super::to_cri;
-use crate::runtime::{ContainerChange, ContainerState, RuntimeEvent};
+use crate::runtime::{ContainerChange, RuntimeEvent};
 use futures_util::Stream;
 use grpc::cri::{ContainerEventResponse, ContainerEventType};
 use grpc::tonic::Status;
@@ -37,12 +37,7 @@ async fn response(service: &CriService, event: RuntimeEvent) -> Option<Container
             containers_statuses.push(status);
         }
     }
-    // an event without a change is of use if it is the end of a container
-    let is_ended = |it: &&crate::runtime::ContainerStatus| {
-        it.id == event.container_id && it.state == ContainerState::Exited
-    };
-    let ended = || containers_statuses.iter().find(is_ended).map(|_| ContainerChange::Stopped);
-    let kind = match event.change.or_else(ended)? {
+    let kind = match event.change {
         ContainerChange::Created => ContainerEventType::ContainerCreatedEvent,
         ContainerChange::Started => ContainerEventType::ContainerStartedEvent,
         ContainerChange::Stopped => ContainerEventType::ContainerStoppedEvent,

@@ -117,7 +117,7 @@ async fn the_end_of_a_container_is_an_event() {
     served.client.stop_container(&id, Duration::ZERO).await.unwrap();
     let event = events.recv().await.unwrap();
     assert_eq!((event.container_id, event.sandbox_id, event.pod_uid), (id, sandbox, "u1".to_owned()));
-    assert_eq!(event.change, Some(ContainerChange::Stopped));
+    assert_eq!(event.change, ContainerChange::Stopped);
 }
 
 #[tokio::test]

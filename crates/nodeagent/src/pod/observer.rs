@@ -4,7 +4,7 @@
 //! events, seldom for one that has them, since an event may be lost.
 
 use super::workers::PodWorkers;
-use crate::runtime::{ContainerState, RuntimeError, RuntimeEvent, SharedRuntime, labels};
+use crate::runtime::{ContainerChange, ContainerState, RuntimeError, RuntimeEvent, SharedRuntime, labels};
 use crate::stats::AgentMetrics;
 use env::World;
 use std::collections::HashMap;
@@ -115,7 +115,11 @@ impl Observer {
         }
     }
 
+    /// Wakes the worker of a container that has ended. The other changes are those of the workers themselves.
     async fn take(&mut self, event: RuntimeEvent) {
+        if event.change != ContainerChange::Stopped {
+            return;
+        }
         let id = event.container_id;
         let known =
             self.states.get(&id).map(|it| it.0.clone()).or(Some(event.pod_uid)).filter(|it| !it.is_empty());

@@ -88,7 +88,7 @@ impl State {
         };
         let container = self.add_container(directory, record);
         container.save()?;
-        self.announce(&container, Some(ContainerChange::Created));
+        self.announce(&container, ContainerChange::Created);
         Ok(id)
     }
 
@@ -175,7 +175,7 @@ impl State {
         };
         container.save()?;
         let change = if outcome.is_ok() { ContainerChange::Started } else { ContainerChange::Stopped };
-        self.announce(&container, Some(change));
+        self.announce(&container, change);
         outcome
     }
 
@@ -226,7 +226,7 @@ impl State {
         })
         .await?;
         self.containers.lock().remove(id);
-        self.announce(&container, Some(ContainerChange::Deleted));
+        self.announce(&container, ContainerChange::Deleted);
         Ok(())
     }
 

@@ -292,13 +292,13 @@ impl State {
                 }
                 let _ = container.save();
                 container.ended.send_replace(true);
-                self.announce(&container, Some(ContainerChange::Stopped));
+                self.announce(&container, ContainerChange::Stopped);
             }
         }
     }
 
-    /// Reports a change of a container; without one, its state may have changed.
-    pub fn announce(&self, container: &Container, change: Option<ContainerChange>) {
+    /// Reports a change of a container.
+    pub fn announce(&self, container: &Container, change: ContainerChange) {
         let record = container.record.lock();
         let pod_uid = record.config.labels.get(names::node::POD_UID).cloned().unwrap_or_default();
         let event = RuntimeEvent {
@@ -351,14 +351,16 @@ async fn follow_once(state: &Weak<State>, sandbox: &Arc<Sandbox>) {
         // containers that ended before
         for container in state.containers_of(sandbox) {
             container.load_exit();
-            state.announce(&container, None);
+            if *container.ended.borrow() {
+                state.announce(&container, ContainerChange::Stopped);
+            }
         }
     }
     while let Some(Reply::Exited { container }) = replies.next().await {
         let Some(state) = Weak::upgrade(state) else { return };
         if let Ok(container) = state.container(&container) {
             container.load_exit();
-            state.announce(&container, Some(ContainerChange::Stopped));
+            state.announce(&container, ContainerChange::Stopped);
         }
     }
 }

@@ -62,27 +62,30 @@ async fn forward_cri(
     sender: &mpsc::Sender<RuntimeEvent>,
 ) -> Result<(), Status> {
     while let Some(event) = stream.message().await? {
-        if sender.send(cri_event(event)).await.is_err() {
+        if let Some(event) = cri_event(event)
+            && sender.send(event).await.is_err()
+        {
             break;
         }
     }
     Ok(())
 }
 
-fn cri_event(event: ContainerEventResponse) -> RuntimeEvent {
+/// The event, unless it is of a type that was not there in version 1 of the CRI.
+fn cri_event(event: ContainerEventResponse) -> Option<RuntimeEvent> {
     let sandbox = event.pod_sandbox_status.unwrap_or_default();
-    let change = ContainerEventType::try_from(event.container_event_type).ok().map(|it| match it {
+    let change = match ContainerEventType::try_from(event.container_event_type).ok()? {
         ContainerEventType::ContainerCreatedEvent => ContainerChange::Created,
         ContainerEventType::ContainerStartedEvent => ContainerChange::Started,
         ContainerEventType::ContainerStoppedEvent => ContainerChange::Stopped,
         ContainerEventType::ContainerDeletedEvent => ContainerChange::Deleted,
-    });
-    RuntimeEvent {
+    };
+    Some(RuntimeEvent {
         container_id: event.container_id,
         sandbox_id: sandbox.id,
         pod_uid: sandbox.metadata.unwrap_or_default().uid,
         change,
-    }
+    })
 }
 
 async fn forward_containerd(mut stream: Streaming<Envelope>, sender: mpsc::Sender<RuntimeEvent>) {
@@ -92,8 +95,12 @@ async fn forward_containerd(mut stream: Streaming<Envelope>, sender: mpsc::Sende
         if exit.id != exit.container_id {
             continue;
         }
-        let change = Some(ContainerChange::Stopped);
-        let event = RuntimeEvent { container_id: exit.container_id, change, ..RuntimeEvent::default() };
+        let event = RuntimeEvent {
+            container_id: exit.container_id,
+            sandbox_id: String::new(),
+            pod_uid: String::new(),
+            change: ContainerChange::Stopped,
+        };
         if sender.send(event).await.is_err() {
             return;
         }

@@ -243,8 +243,8 @@ impl SimulatedRuntime {
         let event = RuntimeEvent {
             container_id: id.to_owned(),
             sandbox_id: sandbox.clone(),
-            change: Some(ContainerChange::Stopped),
-            ..RuntimeEvent::default()
+            pod_uid: String::new(),
+            change: ContainerChange::Stopped,
         };
         state.announce(&event);
         drop(state);
@@ -254,11 +254,14 @@ impl SimulatedRuntime {
     }
 
     /// Sends the event of a container that may not exist any more.
-    pub fn announce_end(&self, id: &str) {
-        self.shared
-            .state
-            .lock()
-            .announce(&RuntimeEvent { container_id: id.to_owned(), ..Default::default() });
+    pub fn announce(&self, id: &str, change: ContainerChange) {
+        let event = RuntimeEvent {
+            container_id: id.to_owned(),
+            sandbox_id: String::new(),
+            pod_uid: String::new(),
+            change,
+        };
+        self.shared.state.lock().announce(&event);
     }
 
     fn run_timer(&self, id: String, behaviour: &Behaviour) {
