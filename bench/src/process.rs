@@ -1,6 +1,7 @@
 //! What the system says about a process.
 
 use anyhow::Context;
+use std::os::unix::fs::MetadataExt;
 
 /// User and system time of processes together, in microseconds; none where no process is named or the system has
 /// no `/proc`.
@@ -20,6 +21,26 @@ pub fn cpu_of_thread(id: u32) -> Option<u64> {
 /// Memory of processes that is in use, in bytes; none as above.
 pub fn memory_of(pids: &[u32]) -> anyhow::Result<Option<u64>> {
     Ok(sum_of(pids, "status", resident_kib)?.map(|kib| kib * 1024))
+}
+
+/// The processes that run the program of another one, itself included.
+pub fn processes_like(pid: u32) -> anyhow::Result<Vec<u32>> {
+    let program =
+        |pid: u32| std::fs::metadata(format!("/proc/{pid}/exe")).ok().map(|it| (it.dev(), it.ino()));
+    let own = program(pid).with_context(|| format!("there is no process {pid}"))?;
+    let names = std::fs::read_dir("/proc")?.flatten().map(|entry| entry.file_name());
+    let pids = names.filter_map(|name| name.to_str()?.parse().ok());
+    Ok(pids.filter(|it| program(*it) == Some(own)).collect())
+}
+
+/// Memory of processes in bytes, in which a page that several of them use counts once.
+pub fn shared_memory_of(pids: &[u32]) -> anyhow::Result<u64> {
+    let kib = |pid: &u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("there is no Pss")?;
+        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()?)
+    };
+    Ok(pids.iter().map(kib).sum::<anyhow::Result<u64>>()? * 1024)
 }
 
 fn sum_of(pids: &[u32], file: &str, read: fn(&str) -> Option<u64>) -> anyhow::Result<Option<u64>> {

@@ -15,14 +15,14 @@ mod measure;
 mod simulated;
 
 use anyhow::Context;
-use bench::process::{cpu_of, memory_of};
+use bench::process::{cpu_of, memory_of, processes_like, shared_memory_of};
 use clap::Parser;
 use client::transport::{self, Rate};
 use client::{Client, Metrics};
 use env::{Seeded, World};
-use measure::{Agent, Measurement, Usage};
+use measure::{Agent, AllUsage, Measurement, Usage};
 use outbound::Target;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +42,9 @@ struct Cli {
     /// The process of the agent
     #[arg(long, value_name = "PID")]
     agent_pid: Option<u32>,
+    /// The directory of a cgroup with the CPU time of everything: the agent, the runtime, their helpers and the pods
+    #[arg(long, value_name = "DIR")]
+    cpu_cgroup: Option<PathBuf>,
     /// The socket of the runtime, to measure the runtime alone
     #[arg(long, value_name = "URL")]
     runtime: Option<String>,
@@ -78,6 +81,7 @@ fn main() -> anyhow::Result<()> {
         return simulated::run(&plan);
     };
     let pid = cli.agent_pid.context("--agent-pid is missing")?;
+    let cgroup = cli.cpu_cgroup.clone();
     threads.block_on(async {
         let world: World = Seeded::new(0, 1);
         let measurement = Measurement {
@@ -90,6 +94,7 @@ fn main() -> anyhow::Result<()> {
                         cpu_of(&[pid])?.context("CPU time is measured on Linux only")?,
                     ),
                     memory: memory_of(&[pid])?.context("memory is measured on Linux only")?,
+                    all: cgroup.as_deref().map(|cgroup| everything(cgroup, pid)).transpose()?,
                 })
             }),
         };
@@ -98,6 +103,15 @@ fn main() -> anyhow::Result<()> {
             alone::run(endpoint, &cli.image, &cli.cgroup_parent, cli.single, cli.burst).await?;
         }
         Ok(())
+    })
+}
+
+/// The usage of the agent, the runtime, their helpers and the pods.
+fn everything(cgroup: &Path, agent: u32) -> anyhow::Result<AllUsage> {
+    let nanoseconds = std::fs::read_to_string(cgroup.join("cpuacct.usage"))?.trim().parse()?;
+    Ok(AllUsage {
+        cpu: Duration::from_nanos(nanoseconds),
+        memory: shared_memory_of(&processes_like(agent)?)?,
     })
 }
 

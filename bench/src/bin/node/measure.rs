@@ -29,6 +29,27 @@ pub struct Plan {
 pub struct Usage {
     pub cpu: Duration,
     pub memory: u64,
+    pub all: Option<AllUsage>,
+}
+
+/// CPU time of the agent, the runtime, their helpers and the pods, and the memory of all processes of the agent's
+/// program.
+#[derive(Debug, Clone, Copy)]
+pub struct AllUsage {
+    pub cpu: Duration,
+    pub memory: u64,
+}
+
+impl Usage {
+    /// CPU times per pod since an earlier usage, in words.
+    fn cpu_per_pod(&self, before: &Usage, pods: usize) -> anyhow::Result<String> {
+        let pods = u32::try_from(pods.max(1))?;
+        let mut text = format!("{:.1?}", (self.cpu - before.cpu) / pods);
+        if let (Some(after), Some(before)) = (self.all, before.all) {
+            text += &format!(", of everything {:.1?}", (after.cpu - before.cpu) / pods);
+        }
+        Ok(text)
+    }
 }
 
 /// Reads the usage of the agent.
@@ -118,7 +139,13 @@ impl Measurement {
         tokio::time::sleep(plan.rest).await;
         let after = self.agent.usage()?;
         let share = (after.cpu - before.cpu).as_secs_f64() / plan.rest.as_secs_f64() * 100.0;
-        print_line!("at rest, {what}: {:.1} MB, {share:.2} % of a core", after.memory as f64 / 1e6);
+        let all =
+            after.all.map(|it| format!("; all processes of its program {:.1} MB", it.memory as f64 / 1e6));
+        print_line!(
+            "at rest, {what}: {:.1} MB, {share:.2} % of a core{}",
+            after.memory as f64 / 1e6,
+            all.unwrap_or_default()
+        );
         Ok(())
     }
 
@@ -157,8 +184,8 @@ impl Measurement {
             self.delete(&name).await?;
             observer.wait(&name, |(_, existing)| existing == 0).await?;
         }
-        let each = (self.agent.usage()?.cpu - before.cpu) / u32::try_from(count.max(1))?;
-        print_line!("one by one: {}; agent CPU per pod started and deleted {each:.1?}", Spread::of(times));
+        let each = self.agent.usage()?.cpu_per_pod(&before, count)?;
+        print_line!("one by one: {}; agent CPU per pod started and deleted {each}", Spread::of(times));
         Ok(())
     }
 
@@ -173,8 +200,8 @@ impl Measurement {
         let times = names.iter().filter_map(|it| Some(observer.started(it)? - begin)).collect();
         // events and last statuses
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let each = (self.agent.usage()?.cpu - before.cpu) / u32::try_from(count.max(1))?;
-        print_line!("{count} at once, beside {present}: {}; agent CPU per pod {each:.1?}", Spread::of(times));
+        let each = self.agent.usage()?.cpu_per_pod(&before, count)?;
+        print_line!("{count} at once, beside {present}: {}; agent CPU per pod {each}", Spread::of(times));
         Ok(())
     }
 
@@ -186,8 +213,8 @@ impl Measurement {
             self.delete(name).await?;
         }
         observer.wait("the deletion", |(_, existing)| existing == 0).await?;
-        let each = (self.agent.usage()?.cpu - before.cpu) / u32::try_from(count.max(1))?;
-        print_line!("{count} deleted in {:.2?}; agent CPU per pod {each:.1?}", begin.elapsed());
+        let each = self.agent.usage()?.cpu_per_pod(&before, count)?;
+        print_line!("{count} deleted in {:.2?}; agent CPU per pod {each}", begin.elapsed());
         Ok(())
     }
 }

@@ -61,7 +61,7 @@ pub fn run(plan: &Plan) -> anyhow::Result<()> {
         image: "x".to_owned(),
         agent: Agent::new(move || {
             let cpu = cpu_of_thread(id).context("CPU time is measured on Linux only")?;
-            Ok(Usage { cpu: Duration::from_micros(cpu), memory: memory()?.saturating_sub(before) })
+            Ok(Usage { cpu: Duration::from_micros(cpu), memory: memory()?.saturating_sub(before), all: None })
         }),
     };
     threads.block_on(measurement.run(plan))?;

@@ -20,7 +20,7 @@ const MODE: u32 = 0o777;
 /// The file of the processes of a cgroup.
 const PROCESSES: &str = "cgroup.procs";
 /// The files without which a cpuset takes no process.
-const CPUSET_FILES: &[&str] = &["cpuset.cpus", "cpuset.mems"];
+const CPUSET_FILES: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
 /// No limit, in files of version 2.
 const MAX: &str = "max";
 
@@ -117,11 +117,8 @@ impl CgroupFiles {
         for (name, directory) in self.directories(path) {
             match self {
                 CgroupFiles::V1(hierarchies) if name == "cpuset" => {
-                    create_cpuset(
-                        hierarchies.get("cpuset").map_or(Path::new("/"), PathBuf::as_path),
-                        &directory,
-                        filesystem,
-                    )?;
+                    let root = hierarchies.get("cpuset").map_or(Path::new("/"), PathBuf::as_path);
+                    create_cpuset(root, &directory, filesystem)?;
                 }
                 // it has no controllers: a machine without it limits pods as well
                 CgroupFiles::V1(_) if name == UNIFIED => drop(filesystem.create_dir_all(&directory, MODE)),
@@ -286,19 +283,27 @@ fn write(file: &Path, text: &str, filesystem: &dyn Filesystem) -> io::Result<()>
 }
 
 /// A new cpuset is empty, and takes no process before it has the CPUs and memory nodes of its parent.
-fn create_cpuset(root: &Path, directory: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
-    let read = |directory: &Path, file: &str| {
-        let text = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
-        Some(text).filter(|text| !text.trim().is_empty())
+/// Returns the texts of its files.
+fn create_cpuset(
+    root: &Path,
+    directory: &Path,
+    filesystem: &dyn Filesystem,
+) -> io::Result<[String; CPUSET_FILES.len()]> {
+    let mut texts =
+        CPUSET_FILES.map(|file| std::fs::read_to_string(directory.join(file)).unwrap_or_default());
+    let is_empty = |text: &String| text.trim().is_empty();
+    let Some(parent) = directory.parent().filter(|_| texts.iter().any(is_empty) && directory != root) else {
+        return Ok(texts);
     };
-    let is_ready = CPUSET_FILES.iter().all(|file| read(directory, file).is_some());
-    let Some(parent) = directory.parent().filter(|_| !is_ready && directory != root) else { return Ok(()) };
-    create_cpuset(root, parent, filesystem)?;
+    let inherited = create_cpuset(root, parent, filesystem)?;
     filesystem.create_dir_all(directory, MODE)?;
-    for file in CPUSET_FILES.iter().filter(|file| read(directory, file).is_none()) {
-        filesystem.write(&directory.join(file), &std::fs::read(parent.join(file))?)?;
+    for ((file, text), inherited) in CPUSET_FILES.iter().zip(&mut texts).zip(inherited) {
+        if is_empty(text) {
+            filesystem.write(&directory.join(file), inherited.as_bytes())?;
+            *text = inherited;
+        }
     }
-    Ok(())
+    Ok(texts)
 }
 
 /// Enables the controllers in each ancestor.
