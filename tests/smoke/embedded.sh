@@ -2,10 +2,17 @@
 # `pintle up` with the embedded runtime on a machine without containerd: a pod is run, called, followed, entered; the
 # server is killed and comes back while the pod goes on; in the end nothing is left.
 #
+#   tests/smoke/embedded.sh --bench PROGRAM [ARGUMENT...]
+#            measures the cluster with bench's program `node` instead
+#
 #   PINTLE   the binary to test (built when not given)
 #
 # It takes root, cgroups v1, iproute2, kubectl, Python 3 and busybox.
 set -euo pipefail
+bench=()
+if [ "${1:-}" = --bench ]; then
+  bench=("${@:2}")
+fi
 # shellcheck source=tests/smoke/server.sh
 . "$(dirname "${BASH_SOURCE[0]}")/server.sh"
 # shellcheck source=tests/smoke/machines.sh
@@ -76,7 +83,7 @@ busybox = open("/bin/busybox", "rb").read()
 names = ["sh", "echo", "cat", "httpd", "sleep", "date", "ps", "hostname", "mkdir", "wget"]
 archive([("bin", tarfile.DIRTYPE, None), ("tmp", tarfile.DIRTYPE, None), ("bin/busybox", tarfile.REGTYPE, busybox)]
         + [(f"bin/{name}", tarfile.SYMTYPE, "busybox") for name in names], layer)
-config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Cmd": ["sh"]}, "rootfs": {"type": "layers",
+config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Cmd": ["sleep", "1000000"]}, "rootfs": {"type": "layers",
     "diff_ids": ["sha256:" + hashlib.sha256(layer.getvalue()).hexdigest()]}}).encode()
 manifest = json.dumps([{"Config": "config.json", "RepoTags": ["example.test/web:1"], "Layers": ["layer.tar"]}]).encode()
 with open(sys.argv[1], "wb") as out:
@@ -97,6 +104,12 @@ start_up
 grep -q 'by the embedded runtime' "$scratch/logs/m.up" || die "the runtime is not the embedded one"
 wait_until "the node" kube wait --for=condition=Ready node/m --timeout=1s
 wait_until "the service account" kube get serviceaccount default
+if [ ${#bench[@]} -gt 0 ]; then
+  on m cp /run/up.pid "/sys/fs/cgroup/cpuacct/$group/cgroup.procs"
+  on m "${bench[0]}" --kubeconfig "$scratch/m/kubeconfig" --node m --agent-pid "$(on m cat /run/up.pid)" \
+    --cpu-cgroup "/sys/fs/cgroup/cpuacct/$group" --image example.test/web:1 "${bench[@]:1}"
+  exit 0
+fi
 before=$(on m grep -c . /proc/self/mountinfo)
 
 say "a pod"
