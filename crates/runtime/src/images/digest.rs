@@ -1,8 +1,8 @@
 //! Digests of content: `sha256:…` and `sha512:…`, and readers and hashers that verify them.
 
 use super::error::ImageError;
+use ring::digest::{Context, SHA256, SHA512};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256, Sha512};
 use std::fmt;
 use std::io::{self, Read};
 
@@ -50,7 +50,7 @@ impl Digest {
     /// A hasher of this digest's algorithm.
     pub fn hasher(&self) -> Hasher {
         match self.algorithm() {
-            "sha512" => Hasher::Sha512(Sha512::new()),
+            "sha512" => Hasher::sha512(),
             _ => Hasher::sha256(),
         }
     }
@@ -77,30 +77,29 @@ impl fmt::Display for Digest {
 }
 
 /// Computes a digest piece by piece.
-pub enum Hasher {
-    Sha256(Sha256),
-    Sha512(Sha512),
+pub struct Hasher {
+    /// The name of the algorithm in digests.
+    algorithm: &'static str,
+    state: Context,
 }
 
 impl Hasher {
     pub fn sha256() -> Self {
-        Hasher::Sha256(Sha256::new())
+        Hasher { algorithm: "sha256", state: Context::new(&SHA256) }
+    }
+
+    fn sha512() -> Self {
+        Hasher { algorithm: "sha512", state: Context::new(&SHA512) }
     }
 
     pub fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Hasher::Sha256(hasher) => hasher.update(bytes),
-            Hasher::Sha512(hasher) => hasher.update(bytes),
-        }
+        self.state.update(bytes);
     }
 
     pub fn finish(self) -> Digest {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let text = match self {
-            Hasher::Sha256(hasher) => format!("sha256:{}", hex(&hasher.finalize())),
-            Hasher::Sha512(hasher) => format!("sha512:{}", hex(&hasher.finalize())),
-        };
-        Digest { text }
+        let digest = self.state.finish();
+        let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        Digest { text: format!("{}:{hex}", self.algorithm) }
     }
 }
 
