@@ -178,5 +178,4 @@ say "nothing is left"
 none_left() { ! on m pgrep -f ' runtime-monitor$' && [ -z "$(ls "$scratch/lib/runtime/sandboxes")" ]; }
 wait_until "the end of the monitors" none_left
 stop_on m runtime
-on m umount "$scratch/lib/runtime/program" 2>/dev/null || true
 say "ok"

@@ -156,4 +156,5 @@ wait_until "the end of the monitors" none_left
 [ "$(on m grep -c . /proc/self/mountinfo)" = "$before" ] || die "mounts are left: $before before"
 [ -z "$(find /sys/fs/cgroup/*/"$group" -path '*kubepods*/pod*' -type d)" ] || die "control groups are left"
 stop_on m up
+! on m grep "$scratch/m/data" /proc/self/mountinfo || die "mounts are left below the data directory"
 say "ok"

@@ -17,6 +17,7 @@ mod namespaces;
 mod overlay_probe;
 mod port_connection;
 mod process_spec;
+mod program;
 mod protocol;
 mod record;
 pub mod requirements;

@@ -1,6 +1,7 @@
 //! The agent's side of a monitor: starting one, and calling it.
 
 use super::message::{Inbox, send, wait_for};
+use super::program::Program;
 use super::protocol::{MonitorConfig, MonitorStart, Reply, Request};
 use crate::{RuntimeCode, RuntimeError};
 use serde::de::DeserializeOwned;
@@ -48,9 +49,10 @@ impl Replies {
 }
 
 /// Starts a monitor, which goes on when this process ends. Returns its process id.
-pub async fn start(program: &Path, config: &MonitorConfig) -> Result<i32, RuntimeError> {
+pub async fn start(program: &Program, config: &MonitorConfig) -> Result<i32, RuntimeError> {
     let text = serde_json::to_vec(config).map_err(|why| failed(why.to_string()))?;
-    let mut child = Command::new(program)
+    let mut child = Command::new(program.path())
+        .arg0(program.name())
         .arg(MONITOR_COMMAND)
         .current_dir("/")
         .stdin(Stdio::piped())

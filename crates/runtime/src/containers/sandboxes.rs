@@ -102,7 +102,7 @@ impl State {
             shares_pids: namespaces.pid == NamespaceMode::Pod,
             sysctls: config.linux.sysctls.clone(),
         };
-        let pid = monitor_client::start(&self.options.program, &monitor).await?;
+        let pid = monitor_client::start(&self.program, &monitor).await?;
         sandbox.record.lock().monitor = MonitorProcess::find(pid);
         if has_own_network {
             let network = self.network_of(sandbox);

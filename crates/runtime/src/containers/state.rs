@@ -4,6 +4,7 @@ use super::cgroup::{Cgroups, processes};
 use super::cni::CniFolders;
 use super::monitor_client::{MonitorClient, during, failed};
 use super::overlay_probe::probe_overlay;
+use super::program::Program;
 use super::protocol::{ExitRecord, Reply, Request};
 use super::record::{ContainerRecord, SandboxRecord, folders, read, write};
 use crate::images::root_dir::remove_tree;
@@ -12,7 +13,7 @@ use crate::{ContainerChange, RuntimeCode, RuntimeError, RuntimeEvent, SandboxCon
 use env::World;
 use parking_lot::Mutex;
 use rustix::fs::CWD;
-use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -47,6 +48,7 @@ pub struct EmbeddedOptions {
 
 pub struct State {
     pub options: EmbeddedOptions,
+    pub program: Program,
     pub world: World,
     pub images: Arc<ImageStore>,
     pub cgroups: Cgroups,
@@ -142,7 +144,7 @@ impl State {
     }
 
     pub fn open_with(
-        mut options: EmbeddedOptions,
+        options: EmbeddedOptions,
         world: World,
         has_overlay: bool,
     ) -> Result<Arc<Self>, RuntimeError> {
@@ -151,13 +153,15 @@ impl State {
         }
         let images = ImageStore::open(&options.root.join("images"), options.limits)
             .map_err(|why| image_error(&why))?;
-        options.program = read_only_program(&options).map_err(during("mount this program read-only"))?;
+        let program = Program::open(&options.program, &options.root.join("program"))
+            .map_err(during("mount this program read-only"))?;
         let boot_id =
             std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
         let state = Arc::new(State {
             cgroups: Cgroups::detect(&options.cgroup_root),
             images: Arc::new(images),
             options,
+            program,
             world,
             boot_id,
             has_overlay,
@@ -379,19 +383,4 @@ pub fn remove_sandbox_folders(run: &Path, directory: &Path) -> io::Result<()> {
         remove_tree(CWD, path.as_os_str().as_bytes(), 0)?;
     }
     Ok(())
-}
-
-/// A read-only mount of this program. A process of a container that is about to be executed is this program, and could be
-/// written to by the container otherwise.
-fn read_only_program(options: &EmbeddedOptions) -> io::Result<PathBuf> {
-    let path = options.root.join("program");
-    std::fs::OpenOptions::new().append(true).create(true).open(&path).or_else(|why| match path.exists() {
-        true => std::fs::File::open(&path),
-        false => Err(why),
-    })?;
-    // that of an agent before; its monitors go on with theirs
-    let _ = unmount(&path, UnmountFlags::DETACH);
-    mount_bind(&options.program, &path)?;
-    mount_remount(&path, MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID, c"")?;
-    Ok(path)
 }

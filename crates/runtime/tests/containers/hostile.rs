@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// The memory of the monitors of a machine that no other process shares, in kB.
-fn monitor_memory(machine: &Machine) -> Vec<u64> {
+/// The memory of the monitors that no other process shares, in kB.
+fn monitor_memory() -> Vec<u64> {
     let anonymous = |process: PathBuf| {
         let status = fs::read_to_string(process.join("status")).ok()?;
         let line = status.lines().find_map(|it| it.strip_prefix("RssAnon:"))?;
         line.trim().trim_end_matches(" kB").parse().ok()
     };
-    processes_of(machine).into_iter().filter_map(anonymous).collect()
+    monitor_processes().into_iter().filter_map(anonymous).collect()
 }
 
 pub async fn a_fork_bomb_ends_with_its_container() {
@@ -42,7 +42,7 @@ pub async fn a_flood_of_output_takes_no_memory() {
         fs::rename(&log, &rotated).unwrap();
         machine.runtime.reopen_log(&id).await.unwrap();
     }
-    let used = monitor_memory(&machine);
+    let used = monitor_memory();
     assert!(!used.is_empty() && used.iter().all(|kb| *kb < 16 << 10), "{used:?}");
     machine.runtime.stop_container(&id, Duration::ZERO).await.unwrap();
     let text = fs::read(&rotated).unwrap();

@@ -23,7 +23,7 @@ use runtime::containers::{EmbeddedOptions, EmbeddedRuntime, INIT_COMMAND, MONITO
 use runtime::images::{Digest, UnpackLimits, import};
 use runtime::*;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -209,8 +209,7 @@ impl Machine {
         assert!(left.is_empty(), "{left:?}");
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let own = self.folder.path().display().to_string();
-        let left: Vec<_> =
-            mounts.lines().filter(|it| it.contains(&own) && !it.contains("/program")).collect();
+        let left: Vec<_> = mounts.lines().filter(|it| it.contains(&own)).collect();
         assert!(left.is_empty(), "{left:?}");
         for controller in fs::read_dir(CGROUPS).unwrap().flatten() {
             let group = controller.path().join(self.cgroup.trim_start_matches('/'));
@@ -219,8 +218,6 @@ impl Machine {
                 fs::remove_dir(&group).unwrap();
             }
         }
-        let program = self.options.root.join("program");
-        let _ = rustix::mount::unmount(&program, rustix::mount::UnmountFlags::DETACH);
     }
 }
 
@@ -645,7 +642,7 @@ async fn the_program_cannot_be_written_by_a_container() {
         .exit_code
         != 0
     {}
-    let watcher = "while :; do for p in /proc/[0-9]*; do case $(readlink $p/exe) in */program|*/containers-*) \
+    let watcher = "while :; do for p in /proc/[0-9]*; do case $(readlink $p/exe) in */busybox) ;; *) \
         echo x >> $p/exe && echo written;; esac; done; done";
     let options = StreamOptions::default();
     let _watcher = machine.runtime.exec(&id, &words(&["sh", "-c", watcher]), options).await.unwrap();
@@ -696,13 +693,17 @@ async fn until(is_met: impl Fn() -> bool) {
     }
 }
 
-/// Processes that run the program of a machine's monitors.
-fn processes_of(machine: &Machine) -> Vec<PathBuf> {
-    let own = machine.folder.path().display().to_string();
+/// Monitors, and processes that they started and that are not another program yet. Tests run one after the other.
+fn monitor_processes() -> Vec<PathBuf> {
+    let file = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    let own = file(Path::new("/proc/self/exe"));
+    let is_monitor = |process: &PathBuf| {
+        let command = fs::read(process.join("cmdline")).unwrap_or_default();
+        let name = command.split(|it| *it == 0).nth(1).unwrap_or_default();
+        [MONITOR_COMMAND, INIT_COMMAND].iter().any(|it| it.as_bytes() == name)
+    };
     let entries = fs::read_dir("/proc").unwrap().flatten().map(|it| it.path());
-    entries
-        .filter(|it| fs::read_link(it.join("exe")).is_ok_and(|exe| exe.display().to_string().contains(&own)))
-        .collect()
+    entries.filter(|it| is_monitor(it) && file(&it.join("exe")) == own).collect()
 }
 
 async fn a_killed_agent_leaves_nothing_behind() {
@@ -727,7 +728,7 @@ async fn a_killed_agent_leaves_nothing_behind() {
         }
         let left: Vec<_> = fs::read_dir(&machine.options.run).unwrap().collect();
         assert!(left.is_empty(), "killed after {} ms: {left:?}", moment * 5);
-        until(|| processes_of(&machine).is_empty()).await;
+        until(|| monitor_processes().is_empty()).await;
     }
     machine.finish().await;
 }
@@ -738,7 +739,7 @@ async fn containers_end_with_a_killed_monitor() {
     let mut config = container("exec sleep 1000");
     config.linux.security.run_as_username = "app".into();
     let id = machine.run(&sandbox, &config).await;
-    for process in processes_of(&machine) {
+    for process in monitor_processes() {
         let pid = process.file_name().unwrap().to_str().unwrap().parse().ok();
         rustix::process::kill_process(
             pid.and_then(rustix::process::Pid::from_raw).unwrap(),

@@ -69,6 +69,8 @@ fn start(world: &World) -> Result<Monitor, String> {
     io::stdin().read_to_end(&mut text).map_err(failed("read the configuration"))?;
     let config: MonitorConfig =
         serde_json::from_slice(&text).map_err(|why| format!("the configuration: {why}"))?;
+    // executed by a descriptor, it would have the number as its name
+    rustix::thread::set_name(c"pintle-monitor").map_err(|why| failed("prctl")(why.into()))?;
     // a terminal that is closed must not end the pods of an agent that ran in it
     rustix::process::setsid().map_err(|why| failed("setsid")(why.into()))?;
     let flags = [
