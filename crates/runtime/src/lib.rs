@@ -13,6 +13,7 @@ pub mod error;
 pub mod images;
 pub mod stats;
 pub mod status;
+pub mod steps;
 pub mod streams;
 
 pub use config::{

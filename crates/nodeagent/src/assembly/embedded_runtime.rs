@@ -13,6 +13,7 @@ pub const ENDPOINT: &str = "embedded";
 /// Folders that do not depend on the agent's.
 const RUN_DIR: &str = "/run/pintle/runtime";
 const REGISTRIES: &str = "/etc/pintle/registries";
+const HANDLERS: &str = "/etc/pintle/runtime-handlers";
 const CNI_CONFIGURATIONS: &str = "/etc/cni/net.d";
 const CNI_PLUGINS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -43,6 +44,7 @@ pub fn options(root_dir: &Path) -> EmbeddedOptions {
             plugins: CNI_PLUGINS.map(PathBuf::from).to_vec(),
         },
         registries: PathBuf::from(REGISTRIES),
+        handlers: PathBuf::from(HANDLERS),
         cgroup_root: PathBuf::from(CGROUPS),
         limits: UnpackLimits::default(),
         agent: concat!("pintle/", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -52,6 +52,10 @@ pub struct RuntimeArgs {
     #[arg(long, value_name = "DIR", default_value = "/etc/pintle/registries")]
     registries: PathBuf,
 
+    /// The folder with links to external OCI runtimes, by the handlers of runtime classes
+    #[arg(long, value_name = "DIR", default_value = "/etc/pintle/runtime-handlers")]
+    runtime_handlers: PathBuf,
+
     /// The address of exec, attach and port-forward streams, over HTTP; port 0 is any
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
     stream_address: SocketAddr,
@@ -70,6 +74,7 @@ impl RuntimeArgs {
             run: self.run_dir.clone(),
             cni: CniFolders { configurations: self.cni_conf_dir.clone(), plugins: self.cni_bin_dir.clone() },
             registries: self.registries.clone(),
+            handlers: self.runtime_handlers.clone(),
             ..embedded_runtime::options(&self.root_dir)
         }
     }

@@ -1,6 +1,7 @@
 //! Control groups of containers, in version 1 (a tree for each controller) and version 2 (one tree).
 
 use crate::stats::{CpuStats, MemoryStats};
+use crate::steps::step;
 use crate::{LinuxResources, RuntimeError};
 use std::collections::BTreeMap;
 use std::fs;
@@ -72,6 +73,7 @@ impl Cgroups {
             if self.controllers.is_empty() {
                 enable_controllers(&self.root, &directory)?;
             }
+            step("make a control group", &directory);
             fs::create_dir_all(&directory)?;
             if controller == "cpuset" {
                 let base = self.root.join("cpuset");
@@ -85,6 +87,7 @@ impl Cgroups {
     /// Removes a group; its processes have ended, or are about to.
     pub fn remove(&self, path: &str) -> io::Result<()> {
         for (_, directory) in self.directories(path) {
+            step("remove a control group", &directory);
             match fs::remove_dir(&directory) {
                 Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
                 _ => {}

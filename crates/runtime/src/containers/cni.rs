@@ -3,6 +3,7 @@
 //! The first configuration of the folder counts, by name. Its plugins are called one after another, each with the result
 //! of the one before; at the end of the sandbox in the opposite order.
 
+use crate::steps::step;
 use crate::{PortMapping, RuntimeCode, RuntimeError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -108,6 +109,7 @@ impl CniFolders {
         // a namespace that is gone has nothing to be taken from
         let namespace = sandbox.namespace.clone().unwrap_or_default();
         let folders = std::env::join_paths(&self.plugins).unwrap_or_default();
+        step("call a network plugin", &program);
         let mut child = Command::new(program)
             .env("CNI_COMMAND", command)
             .env("CNI_CONTAINERID", &sandbox.id)

@@ -1,6 +1,7 @@
 //! Containers: made, started, stopped, removed.
 
 use super::cgroup::DeviceRule;
+use super::handlers;
 use super::monitor_client::{during, failed};
 use super::process_spec::{pid_mode, process, root, signal_number};
 use super::protocol::{Reply, Request, StartRequest};
@@ -10,11 +11,14 @@ use super::spec::{Overlay, ProcessSpec, RootSpec};
 use super::state::{Container, State, blocking, container_cgroup, image_error, not_found};
 use crate::images::root_dir::{remove_tree, tree_usage};
 use crate::images::{Image, flatten};
+use crate::steps::step;
 use crate::{
     ContainerChange, ContainerConfig, ContainerInfo, ContainerState, ContainerStats, ContainerStatus,
     FilesystemStats, LinuxResources, RuntimeCode, RuntimeError, SandboxConfig,
 };
 use rustix::fs::CWD;
+use rustix::mount::{UnmountFlags, unmount};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -108,6 +112,7 @@ impl State {
         }
         let layers = self.images.unpacked_layers(&image.parsed).map_err(|why| image_error(&why))?;
         for name in ["upper", "work", "root"] {
+            step("make a folder of a container", directory.join(name));
             durable_file::directory(&directory.join(name), 0o755).map_err(during("make a container"))?;
         }
         filesystem.directory = directory.join("root");
@@ -136,6 +141,8 @@ impl State {
 
     pub async fn start_container(self: &Arc<Self>, id: &str) -> Result<(), RuntimeError> {
         let container = self.container(id)?;
+        let sandbox = self.sandbox(&container.record.lock().sandbox_id.clone())?;
+        let oci = handlers::oci_container(&sandbox.record.lock(), &container);
         let request = {
             let record = container.record.lock();
             if record.started_at > 0 || !record.start_error.is_empty() {
@@ -150,9 +157,9 @@ impl State {
                 exit_file: container.exit_file(),
                 has_stdin: record.config.stdin,
                 has_stdin_once: record.config.stdin_once,
+                oci,
             }
         };
-        let sandbox = self.sandbox(&container.record.lock().sandbox_id.clone())?;
         let answered = sandbox.monitor.call(Request::Start(Box::new(request))).await;
         let outcome = match answered {
             Ok(Reply::Started { pid, started_at }) => {
@@ -206,13 +213,26 @@ impl State {
         id: &str,
         signal: i32,
     ) -> Result<(), RuntimeError> {
-        sandbox.monitor.call(Request::Signal { container: id.to_owned(), signal }).await.map(drop)
+        let request = Request::Signal { container: id.to_owned(), signal };
+        if let Reply::Ended { .. } = sandbox.monitor.call(request).await?
+            && let Ok(container) = self.container(id)
+        {
+            container.load_exit();
+            self.lose_container(&container);
+        }
+        Ok(())
     }
 
     pub async fn remove_container(self: &Arc<Self>, id: &str) -> Result<(), RuntimeError> {
         let Ok(container) = self.container(id) else { return Ok(()) };
         self.stop_container(id, Duration::ZERO).await?;
-        let cgroup = container.record.lock().cgroup.clone();
+        let (cgroup, sandbox) = {
+            let record = container.record.lock();
+            (record.cgroup.clone(), record.sandbox_id.clone())
+        };
+        handlers::delete(&*self.sandbox(&sandbox)?, id).await?;
+        // that of a process that was killed while an external runtime made the container
+        let _ = unmount(container.directory.join("root"), UnmountFlags::DETACH);
         for attempt in 1..=REMOVALS {
             match self.cgroups.remove(&cgroup) {
                 Ok(()) => break,
@@ -222,6 +242,14 @@ impl State {
         }
         let directory = container.directory.clone();
         blocking(move || {
+            // without its record the rest is removed by the next agent, if this one is killed here
+            step("remove the record of a container", &directory);
+            match std::fs::remove_file(directory.join("container.json")) {
+                Err(why) if why.kind() != ErrorKind::NotFound => {
+                    return Err(during("remove a container")(why));
+                }
+                _ => {}
+            }
             remove_tree(CWD, directory.as_os_str().as_bytes(), 0).map_err(during("remove a container"))
         })
         .await?;

@@ -89,6 +89,11 @@ impl Inbox {
         Ok(if received.bytes == 0 { SocketState::Closed } else { SocketState::Data })
     }
 
+    /// The last descriptor that has come.
+    pub fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptors.pop()
+    }
+
     /// The next whole message, with all descriptors that have come.
     pub fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let Some(end) = self.text.iter().position(|it| *it == b'\n') else { return Ok(None) };

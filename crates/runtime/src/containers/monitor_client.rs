@@ -3,6 +3,7 @@
 use super::message::{Inbox, send, wait_for};
 use super::program::Program;
 use super::protocol::{MonitorConfig, MonitorStart, Reply, Request};
+use crate::steps::step;
 use crate::{RuntimeCode, RuntimeError};
 use serde::de::DeserializeOwned;
 use std::io;
@@ -51,6 +52,7 @@ impl Replies {
 /// Starts a monitor, which goes on when this process ends. Returns its process id.
 pub async fn start(program: &Program, config: &MonitorConfig) -> Result<i32, RuntimeError> {
     let text = serde_json::to_vec(config).map_err(|why| failed(why.to_string()))?;
+    step("start a monitor", &config.socket);
     let mut child = Command::new(program.path())
         .arg0(program.name())
         .arg(MONITOR_COMMAND)
@@ -60,6 +62,7 @@ pub async fn start(program: &Program, config: &MonitorConfig) -> Result<i32, Run
         .stderr(Stdio::null())
         .spawn()
         .map_err(during("start the monitor of a pod"))?;
+    step("configure a monitor", &config.socket);
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(&text).await.map_err(during("start the monitor of a pod"))?;
     }
@@ -68,6 +71,7 @@ pub async fn start(program: &Program, config: &MonitorConfig) -> Result<i32, Run
         let read = BufReader::new(stdout).read_line(&mut line).await;
         read.map_err(during("start the monitor of a pod"))?;
     }
+    step("take the answer of a monitor", &config.socket);
     let answer = serde_json::from_str(&line);
     // it is reaped when it ends; after a restart that is the task of the machine's first process
     tokio::spawn(async move { child.wait().await });
@@ -114,11 +118,13 @@ fn exchange(
     request: &Request,
     descriptors: &[OwnedFd],
 ) -> io::Result<(Reply, Vec<OwnedFd>, BlockingStream)> {
+    step("call a monitor", socket);
     let stream = BlockingStream::connect(socket)?;
     let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     send(&stream, request, &descriptors)?;
     let mut inbox = Inbox::of_one_message();
     let (reply, descriptors) = wait_for(&stream, &mut inbox)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    step("take the answer of a monitor", socket);
     stream.set_nonblocking(true)?;
     Ok((reply, descriptors, stream))
 }

@@ -112,6 +112,17 @@ pub fn capabilities(security: &LinuxSecurity) -> u64 {
     found & !sum(&dropped)
 }
 
+/// The names of capabilities, as of the OCI.
+pub fn capability_names(bits: u64) -> Vec<String> {
+    let names = CAPABILITIES.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0);
+    names.map(|(_, name)| format!("CAP_{name}")).collect()
+}
+
+/// Whether every container has this device.
+pub fn is_usual_device(path: &str) -> bool {
+    DEVICES.iter().any(|it| it.0 == path)
+}
+
 /// The host name of a sandbox: without one of its own it has that of the machine.
 pub fn hostname(sandbox: &SandboxConfig) -> String {
     match sandbox.hostname.is_empty() {

@@ -4,6 +4,7 @@
 //! it by `/proc/PID/exe`. So it is executed from a read-only mount, which is detached as soon as it is open: it is part of
 //! no mount table, and gone with the last process that uses it.
 
+use crate::steps::step;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 use std::ffi::OsString;
@@ -24,12 +25,15 @@ impl Program {
         let name = std::fs::canonicalize(path)?.into_os_string();
         // that of an agent that was killed here, or of an earlier version; its monitors go on with theirs
         let _ = unmount(mount_point, UnmountFlags::DETACH);
+        step("mount the program", mount_point);
         std::fs::File::create(mount_point)?;
         mount_bind(path, mount_point)?;
+        step("unmount the program", mount_point);
         let opened =
             mount_remount(mount_point, MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID, c"")
                 .and_then(|()| open(mount_point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()));
         unmount(mount_point, UnmountFlags::DETACH)?;
+        step("remove the mount point of the program", mount_point);
         std::fs::remove_file(mount_point)?;
         Ok(Program { file: opened?, name })
     }

@@ -1,9 +1,9 @@
 //! Requests to the monitor of a pod, and its answers.
 
-use super::spec::{PidMode, ProcessSpec};
+use super::spec::{OciContainer, PidMode, ProcessSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The configuration of a monitor, which it reads from its standard input.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,8 @@ pub struct MonitorConfig {
     /// Containers share the processes of the pod.
     pub shares_pids: bool,
     pub sysctls: BTreeMap<String, String>,
+    /// Containers are made by an external runtime, whose children become those of the monitor.
+    pub adopts_processes: bool,
 }
 
 /// The first line of a monitor on its standard output.
@@ -79,6 +81,8 @@ pub struct StartRequest {
     pub has_stdin: bool,
     /// The input is for the first client, and ends with it.
     pub has_stdin_once: bool,
+    /// The external runtime that makes the container, if it is one.
+    pub oci: Option<OciContainer>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +93,19 @@ pub enum Reply {
     Failed { message: String },
     Ended { code: i32 },
     Exited { container: String },
+}
+
+/// The start of a container, as its monitor writes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StartRecord {
+    pub pid: i32,
+    pub started_at: i64,
+}
+
+/// The file of the start of a container, beside that of its exit.
+pub fn start_file(exit_file: &Path) -> PathBuf {
+    exit_file.with_file_name("start.json")
 }
 
 /// The end of a container, as its monitor writes it.
@@ -105,6 +122,10 @@ pub struct ExitRecord {
 pub enum InitReply {
     /// The terminal, as a descriptor.
     Terminal,
+    /// The process of the container, which an external runtime has made.
+    Process {
+        pid: i32,
+    },
     /// Everything is prepared; the end of the socket says that the program runs.
     Ready,
     Failed {
@@ -122,4 +143,6 @@ pub struct InitRequest {
     pub joins_mounts: bool,
     /// Waits and reaps processes, instead of a program.
     pub is_pause: bool,
+    /// Calls an external runtime, instead of becoming the program.
+    pub oci: Option<OciContainer>,
 }

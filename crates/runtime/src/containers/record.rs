@@ -9,8 +9,9 @@
 
 use super::cni::NetworkRecord;
 use super::protocol::ExitRecord;
-use super::spec::{PidMode, ProcessSpec};
+use super::spec::{OciRuntime, PidMode, ProcessSpec};
 use crate::images::Digest;
+use crate::steps::step;
 use crate::{ContainerConfig, SandboxConfig};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ pub struct SandboxRecord {
     pub config: SandboxConfig,
     pub created_at: i64,
     pub handler: String,
+    /// The external runtime of the handler.
+    pub oci: Option<OciRuntime>,
     pub is_ready: bool,
     pub monitor: Option<MonitorProcess>,
     /// Identifies the run of the machine that the monitor belongs to.
@@ -114,6 +117,7 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
 }
 
 pub fn write(path: &Path, record: &impl Serialize) -> io::Result<()> {
+    step("write a record", path);
     durable_file::replace(path, serde_json::to_vec(record)?, durable_file::PRIVATE)
 }
 

@@ -1,12 +1,14 @@
 //! Sandboxes: their start, their end, their state.
 
 use super::cni::SandboxNetwork;
+use super::handlers;
 use super::monitor_client::{self, during, failed};
 use super::process_spec::hostname;
 use super::protocol::{MonitorConfig, Request};
 use super::record::{MonitorProcess, SandboxRecord};
 use super::state::{Sandbox, State, blocking, remove_sandbox_folders};
 use crate::stats::InterfaceStats;
+use crate::steps::step;
 use crate::{
     NamespaceMode, RuntimeCode, RuntimeError, SandboxConfig, SandboxInfo, SandboxStats, SandboxStatus,
 };
@@ -21,11 +23,7 @@ impl State {
         config: &SandboxConfig,
         handler: &str,
     ) -> Result<String, RuntimeError> {
-        if !handler.is_empty() {
-            return Err(failed(format!(
-                "failed to get sandbox runtime: no runtime for {handler:?} is configured"
-            )));
-        }
+        let program = handlers::find(&self.options.handlers, handler)?;
         let namespaces = &config.linux.security.namespaces;
         if namespaces.user.as_ref().is_some_and(|it| it.mode == NamespaceMode::Pod) {
             return Err(failed("user namespaces are not supported by the embedded runtime"));
@@ -36,6 +34,7 @@ impl State {
             config: config.clone(),
             created_at: self.now(),
             handler: handler.to_owned(),
+            oci: program.map(|it| handlers::runtime_of(it, &self.run_directory(&id))),
             boot_id: self.boot_id.clone(),
             ..SandboxRecord::default()
         };
@@ -67,8 +66,10 @@ impl State {
         let dns = config.dns.clone();
         let hostname = hostname(config);
         blocking(move || {
+            step("make a sandbox", &prepared.directory);
             durable_file::directory(&prepared.directory.join("containers"), 0o711)
                 .map_err(during("make a sandbox"))?;
+            step("make the folder of sockets", &prepared.run);
             durable_file::directory(&prepared.run, 0o711).map_err(during("make a sandbox"))?;
             let resolv = match &dns {
                 Some(dns) => resolv_conf(dns),
@@ -79,6 +80,7 @@ impl State {
                 [("resolv.conf", resolv), ("hostname", format!("{hostname}\n")), ("hosts", hosts)]
             {
                 let path = prepared.directory.join(name);
+                step("write a file of a sandbox", &path);
                 durable_file::replace(&path, text, durable_file::READABLE)
                     .map_err(during("make a sandbox"))?;
             }
@@ -86,6 +88,7 @@ impl State {
                 let shm = prepared.run.join("shm");
                 durable_file::directory(&shm, 0o700).map_err(during("make a sandbox"))?;
                 let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+                step("mount shared memory", &shm);
                 mount("shm", &shm, "tmpfs", flags, c"mode=1777,size=65536k")
                     .map_err(|why| during("mount the shared memory of a sandbox")(why.into()))?;
             }
@@ -101,6 +104,7 @@ impl State {
             has_own_uts: has_own_network,
             shares_pids: namespaces.pid == NamespaceMode::Pod,
             sysctls: config.linux.sysctls.clone(),
+            adopts_processes: sandbox.record.lock().oci.is_some(),
         };
         let pid = monitor_client::start(&self.program, &monitor).await?;
         sandbox.record.lock().monitor = MonitorProcess::find(pid);
@@ -216,7 +220,7 @@ impl State {
         std::thread::spawn(move || sender.send(connect_inside(&monitor, port)));
         let connected = receiver.await.map_err(|_| failed("the connection was given up"))?;
         let stream = connected.map_err(|why| {
-            failed(format!("failed to connect to localhost:{port} inside namespace {id:?}: {why}"))
+            failed(format!("failed to connect to localhost:{port} inside namespace {id:?}, {why}"))
         })?;
         tokio::net::TcpStream::from_std(stream).map_err(during("connect to a port"))
     }

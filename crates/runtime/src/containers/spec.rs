@@ -108,6 +108,33 @@ pub struct DeviceSpec {
     pub permissions: String,
 }
 
+/// An external OCI runtime that makes the containers of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OciRuntime {
+    pub program: PathBuf,
+    /// The folder of its state; sockets of terminals are there, too.
+    pub root: PathBuf,
+}
+
+/// A container that an external runtime makes or executes a process in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OciContainer {
+    pub runtime: OciRuntime,
+    pub id: String,
+    /// The folder of `config.json`.
+    pub bundle: PathBuf,
+    /// The control group, below the root of each controller.
+    pub cgroup: String,
+    /// Namespaces to join: the kind as of the OCI, and a path.
+    pub namespaces: Vec<(String, PathBuf)>,
+    /// It has a process namespace of its own.
+    pub has_own_pids: bool,
+    /// The root of the running container, for a process that is executed in it.
+    pub running_root: Option<PathBuf>,
+}
+
 /// The process namespace of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PidMode {

@@ -1,20 +1,20 @@
 //! The state of the embedded runtime: what is on disk, and what runs.
 
-use super::cgroup::{Cgroups, processes};
+use super::cgroup::Cgroups;
 use super::cni::CniFolders;
 use super::monitor_client::{MonitorClient, during, failed};
 use super::overlay_probe::probe_overlay;
 use super::program::Program;
-use super::protocol::{ExitRecord, Reply, Request};
-use super::record::{ContainerRecord, SandboxRecord, folders, read, write};
+use super::protocol::{ExitRecord, Reply, Request, StartRecord, start_file};
+use super::record::{ContainerRecord, SandboxRecord, read, write};
 use crate::images::root_dir::remove_tree;
 use crate::images::{Digest, ImageError, ImageStore, UnpackLimits};
+use crate::steps::step;
 use crate::{ContainerChange, RuntimeCode, RuntimeError, RuntimeEvent, SandboxConfig};
 use env::World;
 use parking_lot::Mutex;
 use rustix::fs::CWD;
 use rustix::mount::{UnmountFlags, unmount};
-use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -40,6 +40,8 @@ pub struct EmbeddedOptions {
     pub cni: CniFolders,
     /// The folder of `HOST/hosts.toml`.
     pub registries: PathBuf,
+    /// The folder of links to external runtimes, by the handlers of runtime classes.
+    pub handlers: PathBuf,
     pub cgroup_root: PathBuf,
     pub limits: UnpackLimits,
     /// The name and version in requests to registries.
@@ -89,9 +91,18 @@ impl Container {
             .map_err(during("write the record of a container"))
     }
 
-    /// Takes the exit that the monitor recorded.
+    /// Takes the start that the monitor recorded, if an agent was killed before it had the answer.
+    pub fn load_start(&self) {
+        if let Ok(Some(start)) = read::<StartRecord>(&start_file(&self.exit_file())) {
+            let mut record = self.record.lock();
+            if record.start_error.is_empty() {
+                (record.process_id, record.started_at) = (start.pid, start.started_at);
+            }
+        }
+    }
+
+    /// Takes the exit that the monitor recorded; one that cannot be read is as good as none.
     pub fn load_exit(&self) {
-        // one that cannot be read is as good as none
         if let Ok(Some(exit)) = read::<ExitRecord>(&self.exit_file()) {
             self.record.lock().exit = Some(exit);
             self.ended.send_replace(true);
@@ -182,57 +193,6 @@ impl State {
         self.options.run.join(&id[..id.len().min(16)])
     }
 
-    fn load(self: &Arc<Self>) {
-        for directory in folders(&self.options.root.join("sandboxes")) {
-            match read::<SandboxRecord>(&directory.join("sandbox.json")) {
-                Ok(Some(record)) => self.load_sandbox(&directory, record),
-                // the agent ended before the sandbox was more than folders
-                Ok(None) => {
-                    let id = directory.file_name().and_then(|it| it.to_str()).unwrap_or_default();
-                    self.remove_folders(&self.run_directory(id), &directory);
-                }
-                Err(why) => {
-                    tracing::error!(%why, directory = %directory.display(), "a sandbox cannot be read")
-                }
-            }
-        }
-    }
-
-    fn load_sandbox(self: &Arc<Self>, directory: &Path, record: SandboxRecord) {
-        for directory in folders(&directory.join("containers")) {
-            match read::<ContainerRecord>(&directory.join("container.json")) {
-                Ok(Some(record)) => self.add_container(directory, record).load_exit(),
-                Ok(None) => self.remove_unfinished(&directory, &record.config),
-                Err(why) => {
-                    tracing::error!(%why, directory = %directory.display(), "a container cannot be read");
-                }
-            }
-        }
-        let is_current = record.boot_id == self.boot_id;
-        let sandbox = self.add_sandbox(record);
-        match is_current {
-            true => self.follow(&sandbox),
-            false => self.lose(&sandbox),
-        }
-    }
-
-    /// Removes the files of a container whose creation was not completed.
-    fn remove_unfinished(&self, directory: &Path, sandbox: &SandboxConfig) {
-        let id = directory.file_name().and_then(|it| it.to_str()).unwrap_or_default();
-        let removed = self.cgroups.remove(&container_cgroup(sandbox, id));
-        let removed = removed.and_then(|()| remove_tree(CWD, directory.as_os_str().as_bytes(), 0));
-        if let Err(why) = removed {
-            tracing::warn!(%why, id, "an unfinished container cannot be removed");
-        }
-    }
-
-    /// Removes the folders of a sandbox without processes; an error is logged.
-    fn remove_folders(&self, run: &Path, directory: &Path) {
-        if let Err(why) = remove_sandbox_folders(run, directory) {
-            tracing::warn!(%why, directory = %directory.display(), "an unfinished sandbox cannot be removed");
-        }
-    }
-
     pub fn add_sandbox(&self, record: SandboxRecord) -> Arc<Sandbox> {
         let id = record.id.clone();
         let run = self.run_directory(&id);
@@ -269,36 +229,6 @@ impl State {
                 state.lose(&sandbox);
             }
         });
-    }
-
-    /// The monitor of a sandbox is gone, and with it the processes.
-    fn lose(&self, sandbox: &Sandbox) {
-        // a sandbox that was stopped may be about to be removed, with its record
-        if std::mem::replace(&mut sandbox.record.lock().is_ready, false) {
-            let _ = sandbox.save();
-        }
-        for container in self.containers_of(sandbox) {
-            container.load_exit();
-            let is_lost = {
-                let mut record = container.record.lock();
-                let is_lost = record.started_at > 0 && record.exit.is_none();
-                if is_lost {
-                    record.exit = Some(ExitRecord { code: 255, finished_at: self.now(), is_oom: false });
-                    record.is_lost = true;
-                }
-                is_lost
-            };
-            if is_lost {
-                // processes of other users than root do not end with their monitor
-                let files = container.record.lock().process.cgroups.clone();
-                for pid in processes(&files).into_iter().filter_map(Pid::from_raw) {
-                    let _ = kill_process(pid, Signal::KILL);
-                }
-                let _ = container.save();
-                container.ended.send_replace(true);
-                self.announce(&container, ContainerChange::Stopped);
-            }
-        }
     }
 
     /// Reports a change of a container.
@@ -378,6 +308,7 @@ pub fn container_cgroup(sandbox: &SandboxConfig, id: &str) -> String {
 /// Removes the folders of a sandbox, and its shared memory.
 pub fn remove_sandbox_folders(run: &Path, directory: &Path) -> io::Result<()> {
     // it may have no shared memory of its own
+    step("unmount shared memory", run);
     let _ = unmount(run.join("shm"), UnmountFlags::DETACH);
     for path in [run, directory] {
         remove_tree(CWD, path.as_os_str().as_bytes(), 0)?;

@@ -11,6 +11,7 @@
 use super::digest::{Digest, Hasher};
 use super::error::ImageError;
 use super::manifest::Descriptor;
+use crate::steps::step;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -169,6 +170,7 @@ impl ContentStore {
         let descriptor = Descriptor::new("", hasher.finish(), size);
         file.sync_all().map_err(ImageError::at(path))?;
         let target = self.path(&descriptor.digest);
+        step("install a blob", &target);
         fs::rename(&*path, &target).map_err(ImageError::at(&target))?;
         let folder = durable_file::directory_of(&target);
         durable_file::sync_directory(folder).map_err(ImageError::at(folder))?;
@@ -223,6 +225,7 @@ fn file_names(folder: &Path) -> Result<Vec<String>, ImageError> {
 
 fn remove(path: &Path) -> Result<u64, ImageError> {
     let size = fs::metadata(path).map_or(0, |it| it.len());
+    step("remove a blob", path);
     durable_file::remove(path).map_err(ImageError::at(path))?;
     Ok(size)
 }
@@ -267,6 +270,7 @@ impl BlobWriter {
             return Err(self.discard(format!("the content of {digest} is longer than its {size} bytes")));
         }
         self.hasher.update(data);
+        step("write a part of a blob", &self.path);
         self.file.write_all(data).map_err(ImageError::at(&self.path))
     }
 
@@ -285,6 +289,7 @@ impl BlobWriter {
             return Err(self.discard(format!("the content of {digest} has the digest {found}")));
         }
         self.file.sync_all().map_err(ImageError::at(&self.path))?;
+        step("install a blob", &self.target);
         fs::rename(&self.path, &self.target).map_err(ImageError::at(&self.target))?;
         let folder = durable_file::directory_of(&self.target);
         durable_file::sync_directory(folder).map_err(ImageError::at(folder))

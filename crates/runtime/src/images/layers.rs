@@ -15,6 +15,7 @@ use super::error::ImageError;
 use super::manifest::{Descriptor, ImageConfig, Manifest};
 use super::root_dir::{remove_tree, tree_usage};
 use super::unpack::{UnpackLimits, unpack};
+use crate::steps::step;
 use rustix::fs::{CWD, Mode, OFlags, openat, syncfs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -96,6 +97,7 @@ impl LayerStore {
         lower: &[PathBuf],
     ) -> Result<(), ImageError> {
         let files = temporary.join("fs");
+        step("unpack a layer", &files);
         durable_file::directory(&files, 0o755).map_err(ImageError::at(&files))?;
         let blob = content.read(&layer.digest)?;
         let archive = decompress(blob).map_err(ImageError::during("read a layer"))?;
@@ -111,6 +113,7 @@ impl LayerStore {
         let (bytes, inodes) = tree_usage(&files).map_err(ImageError::at(&files))?;
         let usage = serde_json::to_vec(&Usage { bytes, inodes }).unwrap_or_default();
         let path = temporary.join("usage");
+        step("write the usage of a layer", &path);
         fs::write(&path, usage).map_err(ImageError::at(&path))
     }
 
@@ -119,6 +122,7 @@ impl LayerStore {
         let folder = openat(CWD, &self.root, flags, Mode::empty());
         folder.and_then(syncfs).map_err(|why| ImageError::at(&self.root)(why.into()))?;
         let target = self.root.join(chain_id.hex());
+        step("install a layer", &target);
         match fs::rename(temporary, &target) {
             // another process was faster
             Err(_) if self.is_unpacked(chain_id) => self
@@ -191,6 +195,7 @@ impl LayerStore {
             true => path,
             false => {
                 let doomed = self.root.join(format!("{NEW}{name}"));
+                step("remove a layer", &path);
                 fs::rename(&path, &doomed).map_err(ImageError::at(&path))?;
                 doomed
             }

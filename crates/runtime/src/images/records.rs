@@ -5,6 +5,7 @@
 
 use super::error::ImageError;
 use super::manifest::Descriptor;
+use crate::steps::step;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -58,6 +59,7 @@ impl ImageRecords {
         change(&mut records);
         records.sort_by(|one, two| one.name.cmp(&two.name));
         let text = serde_json::to_vec_pretty(&records).map_err(|why| ImageError::Invalid(why.to_string()))?;
+        step("write the names of images", &self.file);
         durable_file::replace(&self.file, text, durable_file::PRIVATE).map_err(ImageError::at(&self.file))
     }
 }

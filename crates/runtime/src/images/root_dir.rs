@@ -3,6 +3,7 @@
 //! Links are followed as in a chroot: an absolute one begins at the directory, `..` stays in it. The last component of a
 //! path is never followed here; it is used with the descriptor of its parent.
 
+use crate::steps::step;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, XattrFlags, lgetxattr, llistxattr,
     lsetxattr, mkdirat, openat, openat2, statat, unlinkat,
@@ -87,6 +88,7 @@ pub fn descriptor_path(file: impl AsFd) -> PathBuf {
 
 /// Removes a tree without following links.
 pub fn remove_tree(parent: BorrowedFd<'_>, name: &[u8], depth: usize) -> io::Result<()> {
+    step("remove", OsStr::from_bytes(name));
     match unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::ISDIR | Errno::PERM) => {}

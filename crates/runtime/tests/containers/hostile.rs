@@ -18,7 +18,7 @@ pub async fn a_fork_bomb_ends_with_its_container() {
     let group = Path::new(CGROUPS).join("pids").join(machine.cgroup.trim_start_matches('/'));
     fs::create_dir_all(&group).unwrap();
     fs::write(group.join("pids.max"), "64").unwrap();
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let id = machine.run(&sandbox, &container("bomb() { bomb | bomb & }; bomb; exec sleep 1000")).await;
     let count = |file: &str| fs::read_to_string(group.join(file)).unwrap();
     until(|| count("pids.current").trim().parse::<u32>().unwrap() >= 60).await;
@@ -32,7 +32,7 @@ pub async fn a_fork_bomb_ends_with_its_container() {
 
 pub async fn a_flood_of_output_takes_no_memory() {
     let machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     // one line that never ends, and many short ones
     let id = machine.run(&sandbox, &container("cat /dev/zero & exec busybox yes >&2")).await;
     let logs = machine.folder.path().join("logs");
@@ -67,7 +67,7 @@ pub async fn a_link_that_changes_leads_no_mount_out_of_the_root() {
         propagation: Propagation::Bidirectional,
         ..Mount::default()
     };
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let script = format!(
         "cd /volume; while :; do rm -rf a; mkdir -p a/in; rm -rf a; ln -s {} a; rm a; ln -s /../../../../.. a; done",
         outside.display()
@@ -116,7 +116,7 @@ pub async fn absurd_configurations_of_images_are_contained() {
         let archive = machine.folder.path().join(archive);
         make_image_with(&folder, &archive, &format!("registry.test/absurd:{nth}"), run);
         import(machine.runtime.image_store(), &archive, None).unwrap();
-        let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+        let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
         let mut config = container("echo ran");
         config.image = format!("registry.test/absurd:{nth}");
         // refused with an error, or run inside

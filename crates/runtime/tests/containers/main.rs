@@ -27,11 +27,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const IMAGE: &str = "registry.test/busybox:1";
 const CGROUPS: &str = "/sys/fs/cgroup";
+const RUNC: &str = "/usr/sbin/runc";
 /// The name by which this program is an agent that runs pods until it is killed; the folder and the group come after it.
 const AGENT_COMMAND: &str = "agent";
 
@@ -77,11 +79,17 @@ fn main() -> ExitCode {
     let filter = std::env::args().skip(1).find(|it| !it.starts_with('-'));
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (mut passed, mut failures) = (0, Vec::new());
-    let tests = tests();
-    for (name, test) in tests {
+    let own = tests().into_iter().map(|(name, test)| (name.to_owned(), test, ""));
+    let external = tests().into_iter().map(|(name, test)| (format!("{name}_by_runc"), test, "runc"));
+    let external = external.filter(|it| !has_own_runtime(&it.0));
+    if !Path::new(RUNC).exists() {
+        println!("SKIPPED: tests of containers by an external runtime need {RUNC}");
+    }
+    for (name, test, handler) in own.chain(external.filter(|_| Path::new(RUNC).exists())) {
         if filter.as_ref().is_some_and(|it| !name.contains(it.as_str())) {
             continue;
         }
+        BY_RUNC.store(!handler.is_empty(), Ordering::Relaxed);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             threads.block_on(async {
                 let limit = Duration::from_secs(300);
@@ -96,6 +104,19 @@ fn main() -> ExitCode {
     }
     println!("{passed} passed, {} failed", failures.len());
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether the containers of the test that runs are made by runc.
+static BY_RUNC: AtomicBool = AtomicBool::new(false);
+
+/// The handler of the sandboxes of the test that runs.
+fn handler() -> &'static str {
+    if BY_RUNC.load(Ordering::Relaxed) { "runc" } else { "" }
+}
+
+/// Tests of what only the embedded runtime does, or that name their handler.
+fn has_own_runtime(name: &str) -> bool {
+    ["the_program_cannot", "a_handler_is"].iter().any(|it| name.starts_with(it))
 }
 
 type Test = fn() -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
@@ -132,6 +153,7 @@ list![
     a_flood_of_output_takes_no_memory,
     a_link_that_changes_leads_no_mount_out_of_the_root,
     absurd_configurations_of_images_are_contained,
+    a_handler_is_an_external_runtime,
 ];
 
 struct Machine {
@@ -153,6 +175,8 @@ impl Machine {
         fs::create_dir(root.join("net.d")).unwrap();
         let list = r#"{"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "fake"}]}"#;
         fs::write(root.join("net.d/10-test.conflist"), list).unwrap();
+        fs::create_dir(root.join("handlers")).unwrap();
+        std::os::unix::fs::symlink(RUNC, root.join("handlers/runc")).unwrap();
         let options = options(root);
         let runtime = EmbeddedRuntime::open(options.clone(), world()).unwrap();
         let archive = root.join("image.tar");
@@ -188,7 +212,7 @@ impl Machine {
 
     /// The output of a shell command in a new container of a new sandbox.
     async fn output(&self, script: &str, change: impl FnOnce(&mut ContainerConfig)) -> (i32, String) {
-        let sandbox = self.runtime.run_sandbox(&self.sandbox_config(), "").await.unwrap();
+        let sandbox = self.runtime.run_sandbox(&self.sandbox_config(), handler()).await.unwrap();
         let mut config = container(script);
         change(&mut config);
         let id = self.run(&sandbox, &config).await;
@@ -228,6 +252,7 @@ fn options(root: &Path) -> EmbeddedOptions {
         program: std::env::current_exe().unwrap(),
         cni: CniFolders { configurations: root.join("net.d"), plugins: vec![root.join("plugins")] },
         registries: root.join("registries"),
+        handlers: root.join("handlers"),
         cgroup_root: CGROUPS.into(),
         limits: UnpackLimits::default(),
         agent: "test".to_owned(),
@@ -329,7 +354,7 @@ fn container(script: &str) -> ContainerConfig {
 
 async fn output_and_exit_code_are_recorded() {
     let machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let status = machine.runtime.sandbox_status(&sandbox).await.unwrap();
     assert_eq!((status.ips, status.info.is_ready), (vec!["10.9.8.7".to_owned()], true));
     let mut events = machine.runtime.events().await.unwrap();
@@ -371,7 +396,7 @@ async fn no_descriptor_is_leaked() {
     // the shell opens the folder as one more
     let (_, output) = machine.output("exec ls /proc/self/fd", |_| {}).await;
     assert_eq!(output, "0\n1\n2\n3");
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let id = machine.run(&sandbox, &container("exec sleep 1000")).await;
     let found =
         machine.runtime.exec_sync(&id, &words(&["ls", "/proc/self/fd"]), Duration::ZERO).await.unwrap();
@@ -453,7 +478,7 @@ async fn mounts_are_where_they_belong() {
 
 async fn commands_are_executed() {
     let machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let id = machine.run(&sandbox, &container("exec sleep 1000")).await;
     let run = |command: &'static [&'static str]| {
         let (runtime, id) = (&machine.runtime, id.clone());
@@ -482,7 +507,7 @@ async fn commands_are_executed() {
 
 async fn a_command_that_takes_too_long_is_killed() {
     let machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let id = machine.run(&sandbox, &container("exec sleep 1000")).await;
     let command = words(&["sleep", "777"]);
     let late = machine.runtime.exec_sync(&id, &command, Duration::from_millis(300)).await.unwrap_err();
@@ -498,7 +523,7 @@ async fn a_command_that_takes_too_long_is_killed() {
 
 async fn a_container_is_stopped_with_its_signal() {
     let machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let polite = container("trap 'echo bye; exit 7' TERM; touch /tmp/up; while :; do sleep 0.05; done");
     let id = machine.run(&sandbox, &polite).await;
     // the trap is set once its file is there
@@ -516,7 +541,7 @@ async fn a_container_is_stopped_with_its_signal() {
 
 async fn a_program_that_is_missing_is_an_error_of_the_start() {
     let machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let config = ContainerConfig { command: words(&["/no/such"]), ..container("") };
     let id = machine.runtime.create_container(&sandbox, &config, &machine.sandbox_config()).await.unwrap();
     let refused = machine.runtime.start_container(&id).await.unwrap_err();
@@ -531,7 +556,7 @@ async fn a_program_that_is_missing_is_an_error_of_the_start() {
 
 async fn containers_outlive_the_agent() {
     let mut machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let script = "echo before; while [ ! -e /tmp/go ]; do sleep 0.02; done; echo after; exit 9";
     let id = machine.run(&sandbox, &container(script)).await;
     machine.runtime = EmbeddedRuntime::open(machine.options.clone(), world()).unwrap();
@@ -553,7 +578,7 @@ async fn containers_outlive_the_agent() {
 
 async fn attached_clients_get_the_output() {
     let machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let config =
         ContainerConfig { stdin: true, stdin_once: true, ..container("read line; echo got $line; exec cat") };
     let id = machine.run(&sandbox, &config).await;
@@ -573,7 +598,7 @@ async fn attached_clients_get_the_output() {
 
 async fn terminals_work() {
     let machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let config = ContainerConfig { tty: true, ..container("tty; exec sleep 1000") };
     let id = machine.run(&sandbox, &config).await;
     let options = StreamOptions { stdin: true, stdout: true, stderr: false, tty: true };
@@ -597,7 +622,7 @@ async fn containers_of_a_pod_share_processes() {
     let machine = Machine::new().await;
     let mut sandbox_config = machine.sandbox_config();
     sandbox_config.linux.security.namespaces.pid = NamespaceMode::Pod;
-    let sandbox = machine.runtime.run_sandbox(&sandbox_config, "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&sandbox_config, handler()).await.unwrap();
     let shared = |script: &str, log: &str| {
         let mut config = ContainerConfig { log_path: log.into(), ..container(script) };
         config.linux.security.namespaces.pid = NamespaceMode::Pod;
@@ -617,7 +642,7 @@ async fn containers_of_a_pod_share_processes() {
 
 async fn too_much_memory_ends_a_container() {
     let machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let mut config = container("exec tail /dev/zero");
     config.linux.resources.memory_limit = 16 << 20;
     config.linux.resources.memory_swap_limit = 16 << 20;
@@ -629,7 +654,7 @@ async fn too_much_memory_ends_a_container() {
 
 async fn the_program_cannot_be_written_by_a_container() {
     let machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let before = Digest::of(&fs::read(std::env::current_exe().unwrap()).unwrap());
     // a script whose interpreter is the program that enters the container
     let script = "echo '#!/proc/self/exe' > /bin/trap; busybox chmod +x /bin/trap; exec sleep 1000";
@@ -667,13 +692,14 @@ fn run_agent() -> ExitCode {
     let mut arguments = std::env::args().skip(2);
     let root = PathBuf::from(arguments.next().unwrap());
     let cgroup = arguments.next().unwrap();
+    BY_RUNC.store(!arguments.next().unwrap().is_empty(), Ordering::Relaxed);
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     threads.block_on(async {
         let runtime = EmbeddedRuntime::open(options(&root), world()).unwrap();
         let config = sandbox_config(&root, &cgroup);
         println!("begins");
         loop {
-            let sandbox = runtime.run_sandbox(&config, "").await.unwrap();
+            let sandbox = runtime.run_sandbox(&config, handler()).await.unwrap();
             let id =
                 runtime.create_container(&sandbox, &container("exec sleep 1000"), &config).await.unwrap();
             runtime.start_container(&id).await.unwrap();
@@ -710,15 +736,16 @@ async fn a_killed_agent_leaves_nothing_behind() {
     let mut machine = Machine::new().await;
     for moment in 0..30u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([AGENT_COMMAND, &machine.folder.path().display().to_string(), &machine.cgroup])
+            .args([AGENT_COMMAND, &machine.folder.path().display().to_string(), &machine.cgroup, handler()])
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
         let mut line = [0; 6];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
-        // a moment of its work: a whole round takes about 100 ms
-        env::io::sleep(Duration::from_millis(moment * 5)).await;
+        // a moment of its work: a whole round takes about 100 ms, with runc 500
+        let moment = moment * if handler().is_empty() { 5 } else { 20 };
+        env::io::sleep(Duration::from_millis(moment)).await;
         child.kill().unwrap();
         child.wait().unwrap();
         machine.runtime = EmbeddedRuntime::open(machine.options.clone(), world()).unwrap();
@@ -727,15 +754,37 @@ async fn a_killed_agent_leaves_nothing_behind() {
             machine.runtime.remove_sandbox(&sandbox.id).await.unwrap();
         }
         let left: Vec<_> = fs::read_dir(&machine.options.run).unwrap().collect();
-        assert!(left.is_empty(), "killed after {} ms: {left:?}", moment * 5);
+        assert!(left.is_empty(), "killed after {moment} ms: {left:?}");
         until(|| monitor_processes().is_empty()).await;
     }
     machine.finish().await;
 }
 
+async fn a_handler_is_an_external_runtime() {
+    let machine = Machine::new().await;
+    let config = machine.sandbox_config();
+    let refused = machine.runtime.run_sandbox(&config, "other").await.unwrap_err();
+    assert_eq!(refused.message, "failed to get sandbox runtime: no runtime for \"other\" is configured");
+    if !Path::new(RUNC).exists() {
+        return machine.finish().await;
+    }
+    let sandbox = machine.runtime.run_sandbox(&config, "runc").await.unwrap();
+    assert_eq!(machine.runtime.sandbox_status(&sandbox).await.unwrap().info.handler, "runc");
+    let id = machine.run(&sandbox, &container("exec sleep 1000")).await;
+    let root = machine.options.run.join(&sandbox[..16]).join("oci");
+    let state = || Command::new(RUNC).arg("--root").arg(&root).args(["state", &id]).output().unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&state().stdout).unwrap();
+    assert_eq!((&found["id"], &found["status"]), (&id.clone().into(), &"running".into()));
+    machine.runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+    assert_eq!(machine.wait(&id).await.exit_code, 137);
+    machine.runtime.remove_container(&id).await.unwrap();
+    assert!(!state().status.success());
+    machine.finish().await;
+}
+
 async fn containers_end_with_a_killed_monitor() {
     let machine = Machine::new().await;
-    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), "").await.unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
     let mut config = container("exec sleep 1000");
     config.linux.security.run_as_username = "app".into();
     let id = machine.run(&sandbox, &config).await;

@@ -6,6 +6,7 @@
 mod exec;
 mod failure;
 mod identity;
+mod oci;
 mod pause;
 mod rootfs;
 mod seccomp;
@@ -32,7 +33,9 @@ use tokio::signal::unix::{SignalKind, signal};
 pub fn run() -> u8 {
     let Ok(control) = fcntl_dupfd_cloexec(stdin(), 3) else { return 1 };
     let failure = match prepare(&control) {
-        Ok((process, program)) => become_program(&control, &process, program),
+        Ok(Some((process, program))) => become_program(&control, &process, program),
+        // an external runtime has started it
+        Ok(None) => return 0,
         Err(message) => ExecFailure::Refused(message),
     };
     match failure {
@@ -67,14 +70,14 @@ fn in_init(message: String) -> String {
     format!("error during container init: {message}")
 }
 
-fn prepare(control: &OwnedFd) -> Result<(ProcessSpec, Program), String> {
+fn prepare(control: &OwnedFd) -> Result<Option<(ProcessSpec, Program)>, String> {
     // a process of the container that enters its namespaces must not be able to look at this one
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(during("prctl"))?;
     // without its monitor a container has no log and no exit code
     set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(during("prctl"))?;
     let request =
         wait_for::<InitRequest>(control, &mut Inbox::default()).map_err(during("read the request"))?;
-    let (InitRequest { process, streams, joins_mounts, is_pause }, mut descriptors) =
+    let (InitRequest { process, streams, joins_mounts, is_pause, oci }, mut descriptors) =
         request.ok_or("the monitor is gone")?;
     setsid().map_err(during("setsid"))?;
     if is_pause {
@@ -82,6 +85,9 @@ fn prepare(control: &OwnedFd) -> Result<(ProcessSpec, Program), String> {
         rustix::thread::set_name(c"pause").map_err(during("prctl"))?;
         send(control, &InitReply::Ready, &[]).map_err(during("answer the monitor"))?;
         pause::reap()?;
+    }
+    if let Some(oci) = oci {
+        return oci::run(&oci, &process, streams, descriptors, control).map(|()| None);
     }
     join_cgroups(&process)?;
     set_oom_score(&process)?;
@@ -100,7 +106,7 @@ fn prepare(control: &OwnedFd) -> Result<(ProcessSpec, Program), String> {
     exec::change_directory(&process.cwd).map_err(in_init)?;
     let program = Program::new(&process, &user)?;
     identity::assume(&process, &user)?;
-    Ok((process, program))
+    Ok(Some((process, program)))
 }
 
 fn join_cgroups(process: &ProcessSpec) -> Result<(), String> {

@@ -90,7 +90,8 @@ fn attach_to(tree: impl AsFd, target: impl AsFd) -> Result<(), Errno> {
     move_mount(tree, "", target, "", flags)
 }
 
-fn mount_root(spec: &RootSpec) -> Result<(), String> {
+/// Mounts the layers at the directory of the root.
+pub fn mount_root(spec: &RootSpec) -> Result<(), String> {
     let tree = match &spec.overlay {
         Some(overlay) => mount_overlay(overlay, spec).map_err(during("mount overlayfs"))?,
         None => clone_tree(&spec.directory)?,
@@ -214,7 +215,7 @@ fn mount_cgroups(spec: &RootSpec, root: &RootDir, attributes: MountAttrFlags) ->
 }
 
 /// Opens a directory of the new root, and makes what is missing.
-fn ensure_directory(root: &RootDir, path: &str) -> Result<OwnedFd, Errno> {
+pub fn ensure_directory(root: &RootDir, path: &str) -> Result<OwnedFd, Errno> {
     let mut current = String::new();
     for component in path.split('/').filter(|it| !it.is_empty() && *it != ".") {
         let parent = root.directory(current.as_bytes())?;

@@ -86,6 +86,35 @@ pub fn check_profile(text: &str) -> Result<(), String> {
     compile(&Seccomp::Profile(text.to_owned()), 0).map(drop)
 }
 
+/// The filter of a process as `linux.seccomp` of the OCI; none for a process without one.
+pub fn oci_profile(seccomp: &Seccomp, capabilities: u64) -> Result<Option<Value>, String> {
+    match seccomp {
+        Seccomp::Unconfined => Ok(None),
+        Seccomp::Profile(text) => {
+            serde_json::from_str(text).map(Some).map_err(during("read the seccomp profile"))
+        }
+        Seccomp::Default => Ok(Some(default_profile(capabilities))),
+    }
+}
+
+fn default_profile(capabilities: u64) -> Value {
+    let has_admin = capabilities & SYS_ADMIN != 0;
+    let mut names: Vec<_> = ALLOWED.split_whitespace().filter(|it| has_admin || *it != "clone3").collect();
+    for (number, calls) in BY_CAPABILITY {
+        if capabilities & (1 << number) != 0 {
+            names.extend(calls.split_whitespace());
+        }
+    }
+    let mut rules = vec![json!({"names": names, "action": "SCMP_ACT_ALLOW"})];
+    if !has_admin {
+        let flags =
+            json!([{"index": 0, "op": "SCMP_CMP_MASKED_EQ", "value": NAMESPACE_FLAGS, "valueTwo": 0}]);
+        rules.push(json!({"names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": flags}));
+        rules.push(json!({"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS}));
+    }
+    json!({"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": EPERM, "syscalls": rules})
+}
+
 fn compile(seccomp: &Seccomp, capabilities: u64) -> Result<Vec<BpfProgram>, String> {
     let filters = match seccomp {
         Seccomp::Unconfined => Vec::new(),

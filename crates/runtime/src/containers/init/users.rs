@@ -1,6 +1,8 @@
 //! The user of a process, by the files of the container: `/etc/passwd` and `/etc/group`.
 
 use crate::containers::spec::UserSpec;
+use crate::images::root_dir::RootDir;
+use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::Read;
 
@@ -16,15 +18,23 @@ pub struct ResolvedUser {
     pub home: String,
 }
 
-/// Resolves a user; a number needs no entry.
+/// Resolves a user by the files of this root; a number needs no entry.
 pub fn resolve(spec: &UserSpec) -> Result<ResolvedUser, String> {
-    resolve_in(spec, &read("/etc/passwd"), &read("/etc/group"))
+    resolve_in(spec, &read(File::open("/etc/passwd").ok()), &read(File::open("/etc/group").ok()))
 }
 
-fn read(path: &str) -> String {
+/// Resolves a user by the files of another root.
+pub fn resolve_inside(spec: &UserSpec, root: &RootDir) -> Result<ResolvedUser, String> {
+    // opened without waiting: it may be a pipe
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+    let open = |path: &[u8]| root.open_inside(path, flags, Mode::empty()).ok().map(File::from);
+    resolve_in(spec, &read(open(b"etc/passwd")), &read(open(b"etc/group")))
+}
+
+/// An image may have no such file.
+fn read(file: Option<File>) -> String {
     let mut text = Vec::new();
-    // an image may have no such file
-    let _ = File::open(path).map(|file| file.take(FILE_LIMIT).read_to_end(&mut text));
+    let _ = file.map(|file| file.take(FILE_LIMIT).read_to_end(&mut text));
     String::from_utf8_lossy(&text).into_owned()
 }
 

@@ -9,6 +9,7 @@ mod inherited;
 mod log_file;
 mod loopback;
 mod process;
+mod shutdown;
 mod spawn;
 
 pub use spawn::INIT_COMMAND;
@@ -73,6 +74,11 @@ fn start(world: &World) -> Result<Monitor, String> {
     rustix::thread::set_name(c"pintle-monitor").map_err(|why| failed("prctl")(why.into()))?;
     // a terminal that is closed must not end the pods of an agent that ran in it
     rustix::process::setsid().map_err(|why| failed("setsid")(why.into()))?;
+    if config.adopts_processes {
+        // processes whose parent has ended become children of this one, and their exit codes are known
+        let own = Some(rustix::process::getpid());
+        rustix::process::set_child_subreaper(own).map_err(|why| failed("prctl")(why.into()))?;
+    }
     let flags = [
         (config.has_own_network, UnshareFlags::NEWNET),
         (config.has_own_ipc, UnshareFlags::NEWIPC),
@@ -262,8 +268,8 @@ impl Monitor {
             },
             Request::Signal { container, signal } => match self.container_mut(&container) {
                 Some(process) => process.signal(signal).map(|()| Some(Reply::Done)),
-                // it has ended
-                None => Ok(Some(Reply::Done)),
+                // it has ended, or was never started
+                None => Ok(Some(Reply::Ended { code: 0 })),
             },
             Request::ReopenLog { container } => match self.container_mut(&container) {
                 Some(process) => {
@@ -312,7 +318,13 @@ impl Monitor {
                 let started_at = process::nanos(&self.world);
                 // an exec gets its terminal
                 let terminal = process.exec_terminal();
+                process.record_start(started_at);
                 let reply = Reply::Started { pid: process.pid, started_at };
+                if let (true, Some(_), Some(container)) =
+                    (process.is_container, &process.oci, process.container.as_deref())
+                {
+                    self.spawner.add_container(container, process.pid);
+                }
                 self.reply(requester, &reply, &terminal);
             }
             Err(message) => {
@@ -343,6 +355,7 @@ impl Monitor {
             }
         }
         self.finish(id);
+        self.reap_adopted();
     }
 
     /// Forgets a process that ended, once all of its output is delivered.
@@ -357,17 +370,5 @@ impl Monitor {
         for connection in waiting {
             self.reply(connection, &Reply::Ended { code }, &[]);
         }
-    }
-
-    fn shut_down(&mut self) {
-        for process in self.processes.values_mut().filter(|it| it.exit_code.is_none()) {
-            process.kill();
-        }
-        let ids: Vec<u64> = self.processes.keys().copied().collect();
-        for id in ids {
-            self.end(id);
-        }
-        self.spawner.end();
-        self.is_ended = true;
     }
 }

@@ -3,10 +3,13 @@
 use super::log_file::{LineBuffer, LogFile};
 use crate::containers::cgroup::{has_oom_kill, processes};
 use crate::containers::message::{Inbox, SocketState, set_nonblocking};
-use crate::containers::protocol::{ExitRecord, InitReply, Streams};
+use crate::containers::protocol::{ExitRecord, InitReply, StartRecord, Streams, start_file};
+use crate::containers::spec::OciContainer;
 use env::World;
 use rustix::io::{Errno, read, write};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, pidfd_send_signal, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, waitpid,
+};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -80,12 +83,23 @@ pub struct Process {
     pub exit_file: PathBuf,
     pub exit_code: Option<i32>,
     pub cgroups: Vec<PathBuf>,
+    /// The external runtime that has made it.
+    pub oci: Option<OciContainer>,
+    /// The process that calls an external runtime, after that has made the container.
+    pub caller: Option<i32>,
+    pub is_killed_at_start: bool,
 }
 
 /// Nanoseconds since the epoch.
 pub fn nanos(world: &World) -> i64 {
     let since = world.now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Waits for the end of a child. Returns its exit code.
+fn wait_for(pid: i32) -> Option<i32> {
+    let status = waitpid(Pid::from_raw(pid), WaitOptions::empty()).ok()??.1;
+    status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal))
 }
 
 impl Process {
@@ -108,7 +122,15 @@ impl Process {
             exit_file: PathBuf::new(),
             exit_code: None,
             cgroups: Vec::new(),
+            oci: None,
+            caller: None,
+            is_killed_at_start: false,
         }
+    }
+
+    /// Whether it is this process, or the one that makes it.
+    pub fn has_pid(&self, pid: i32) -> bool {
+        self.pid == pid || self.caller == Some(pid)
     }
 
     pub fn is_running_container(&self, name: &str) -> bool {
@@ -122,6 +144,17 @@ impl Process {
         while let Ok(Some((reply, mut descriptors))) = control.inbox.next::<InitReply>() {
             match reply {
                 InitReply::Terminal => self.terminal = descriptors.pop(),
+                InitReply::Process { pid } => {
+                    // a child of this process, so the number stays its own until it is reaped
+                    let found = Pid::from_raw(pid).ok_or(Errno::SRCH);
+                    match found.and_then(|it| pidfd_open(it, PidfdFlags::empty())) {
+                        Ok(descriptor) => {
+                            self.caller = Some(std::mem::replace(&mut self.pid, pid));
+                            self.descriptor = descriptor;
+                        }
+                        Err(why) => control.failure = Some(format!("find the process {pid}: {why}")),
+                    }
+                }
                 InitReply::Ready => control.is_ready = true,
                 InitReply::Failed { message } => control.failure = Some(message),
             }
@@ -131,11 +164,18 @@ impl Process {
         }
         let (is_ready, failure) = (control.is_ready, control.failure.take());
         self.control = None;
+        // it ends with its last message
+        if let Some(caller) = self.caller.take() {
+            wait_for(caller);
+        }
         let outcome = match failure {
             Some(message) => Err(message),
             None if !is_ready => Err("the process ended before it was the program".to_owned()),
             None => self.connect_terminal(),
         };
+        if self.is_killed_at_start {
+            self.kill();
+        }
         Some(outcome)
     }
 
@@ -242,15 +282,35 @@ impl Process {
         }
     }
 
-    pub fn kill(&self) {
+    /// Whether an external runtime is about to make it.
+    pub fn is_external_start(&self) -> bool {
+        self.oci.is_some() && self.control.is_some()
+    }
+
+    pub fn kill(&mut self) {
+        if self.is_external_start() {
+            // an external runtime that is interrupted leaves its work half done
+            self.is_killed_at_start = true;
+            return;
+        }
         // one that has ended needs no signal
         let _ = pidfd_send_signal(&self.descriptor, Signal::KILL);
     }
 
     /// Waits for the end of a process that was killed or has ended.
     pub fn reap(&self) -> Option<i32> {
-        let status = waitpid(Pid::from_raw(self.pid), WaitOptions::empty()).ok()??.1;
-        status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal))
+        wait_for(self.pid)
+    }
+
+    /// Records the start of a container, for an agent that was killed before it got the answer.
+    pub fn record_start(&self, started_at: i64) {
+        if self.is_container {
+            let text = serde_json::to_vec(&StartRecord { pid: self.pid, started_at }).unwrap_or_default();
+            let path = start_file(&self.exit_file);
+            let new = path.with_extension("new");
+            // it need not outlive the machine, so it is not synced; without it the container counts as created
+            let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path));
+        }
     }
 
     /// Records the end. Returns whether that is new.

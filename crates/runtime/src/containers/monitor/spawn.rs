@@ -5,15 +5,15 @@ use super::process::{Control, Output, Process};
 use crate::containers::message::{Inbox, send, set_nonblocking, wait_for};
 use crate::containers::namespaces::unshare;
 use crate::containers::protocol::{InitReply, InitRequest, MonitorConfig, StartRequest, Streams};
-use crate::containers::spec::{PidMode, ProcessSpec};
+use crate::containers::spec::{OciContainer, PidMode, ProcessSpec};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 
 /// The name by which this program is called to become a container's process.
@@ -60,11 +60,26 @@ impl Spawner {
         Ok(spawner)
     }
 
+    /// Reaps adopted processes that have ended; the others are reaped when their end is recorded.
+    pub fn reap_adopted(&self, is_known: impl Fn(i32) -> bool) {
+        if !self.config.adopts_processes {
+            return;
+        }
+        let own = rustix::process::getpid().as_raw_nonzero();
+        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
+        let pause = self.pause.as_ref().map(|it| it.0.as_raw_nonzero().get());
+        for pid in children.unwrap_or_default().split_whitespace().filter_map(|it| it.parse().ok()) {
+            if !is_known(pid) && Some(pid) != pause {
+                let _ = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG);
+            }
+        }
+    }
+
     /// Ends the first process of a shared namespace, and with it the others.
     pub fn end(&mut self) {
         if let Some((pid, _)) = self.pause.take() {
             let _ = kill_process(pid, Signal::KILL);
-            let _ = waitpid(Some(pid), rustix::process::WaitOptions::empty());
+            let _ = waitpid(Some(pid), WaitOptions::empty());
         }
         let _ = std::fs::remove_file(&self.config.socket);
     }
@@ -110,7 +125,7 @@ impl Spawner {
         let (theirs, stdin, outputs) = pipes(&start).map_err(failed)?;
         let streams =
             Streams { stdin: stdin.is_some(), stdout: !start.process.tty, stderr: !start.process.tty };
-        let request = InitRequest { process: start.process, streams, ..InitRequest::default() };
+        let mut request = InitRequest { process: start.process, streams, ..InitRequest::default() };
         let is_private = start.pid == PidMode::Private;
         let joined = match &start.pid {
             PidMode::Private | PidMode::Host => None,
@@ -121,8 +136,17 @@ impl Spawner {
                     .ok_or_else(|| format!("container {target} is not running"))?,
             ),
         };
-        let spawned = self.spawn(joined, is_private, &request, &theirs).map_err(failed)?;
-        if let Ok(namespace) = namespace(spawned.pid, "pid") {
+        let spawned = match start.oci {
+            Some(oci) => {
+                request.oci = Some(self.oci_container(oci, joined, is_private));
+                self.spawn(None, false, &request, &theirs)
+            }
+            None => self.spawn(joined, is_private, &request, &theirs),
+        };
+        let spawned = spawned.map_err(failed)?;
+        if request.oci.is_none()
+            && let Ok(namespace) = namespace(spawned.pid, "pid")
+        {
             self.container_pids.insert(start.container.clone(), namespace);
         }
         Ok(Process {
@@ -135,8 +159,34 @@ impl Spawner {
             exit_file: start.exit_file,
             has_stdin_once: start.has_stdin_once,
             cgroups: request.process.cgroups,
+            oci: request.oci,
             ..Process::new(spawned.pid, spawned.descriptor, Control::new(spawned.control), log, requester)
         })
+    }
+
+    /// The container with its namespaces: those of this process, and a process namespace.
+    fn oci_container(&self, oci: OciContainer, joined: Option<&OwnedFd>, is_private: bool) -> OciContainer {
+        let own = rustix::process::getpid().as_raw_nonzero();
+        let kinds = [
+            (self.config.has_own_network, "network", "net"),
+            (self.config.has_own_ipc, "ipc", "ipc"),
+            (self.config.has_own_uts, "uts", "uts"),
+        ];
+        let mut namespaces: Vec<_> = kinds
+            .iter()
+            .filter(|it| it.0)
+            .map(|(_, kind, file)| ((*kind).to_owned(), format!("/proc/{own}/ns/{file}").into()))
+            .collect();
+        let joined = joined.map(|it| format!("/proc/{own}/fd/{}", it.as_raw_fd()).into());
+        namespaces.extend(joined.map(|it| ("pid".to_owned(), it)));
+        OciContainer { namespaces, has_own_pids: is_private, ..oci }
+    }
+
+    /// Remembers the process namespace of a container that an external runtime has made.
+    pub fn add_container(&mut self, container: &str, pid: i32) {
+        if let Some(namespace) = Pid::from_raw(pid).and_then(|it| namespace(it, "pid").ok()) {
+            self.container_pids.insert(container.to_owned(), namespace);
+        }
     }
 
     /// Executes a process in a container.
@@ -150,13 +200,25 @@ impl Spawner {
     ) -> Result<Process, String> {
         let failed = |why: io::Error| format!("execute the process: {why}");
         let pid = Pid::from_raw(target.pid).ok_or("the container is not running")?;
-        descriptors.push(namespace(pid, "mnt").map_err(failed)?);
-        let pids = namespace(pid, "pid").map_err(failed)?;
-        let request = InitRequest { process, streams, joins_mounts: true, is_pause: false };
-        let spawned = self.spawn(Some(&pids), false, &request, &descriptors).map_err(failed)?;
+        let mut request = InitRequest { process, streams, ..InitRequest::default() };
+        let spawned = match &target.oci {
+            Some(oci) => {
+                let running_root = Some(format!("/proc/{}/root", target.pid).into());
+                request.oci = Some(OciContainer { running_root, ..oci.clone() });
+                self.spawn(None, false, &request, &descriptors)
+            }
+            None => {
+                request.joins_mounts = true;
+                descriptors.push(namespace(pid, "mnt").map_err(failed)?);
+                let pids = namespace(pid, "pid").map_err(failed)?;
+                self.spawn(Some(&pids), false, &request, &descriptors)
+            }
+        };
+        let spawned = spawned.map_err(failed)?;
         let log = LogFile::open("".as_ref()).map_err(failed)?;
         Ok(Process {
             container: target.container.clone(),
+            oci: request.oci,
             is_killed_on_close,
             ..Process::new(spawned.pid, spawned.descriptor, Control::new(spawned.control), log, requester)
         })
