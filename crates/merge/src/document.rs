@@ -1,8 +1,8 @@
 //! The text of a patched object, as an error shows it.
 //!
 //! Clients know this text from an implementation that takes a document apart only where a patch looks into it:
-//! a map that was opened has its keys by name, everything else keeps the text that it came with. So the text of
-//! an object and the text of a patch give the text of the result. It is made for errors only, after the patch
+//! a map that was opened has its keys by name, everything else keeps the text that it came with, but for the escapes
+//! of HTML. So the text of an object and the text of a patch give the text of the result. It is made for errors only, after the patch
 //! was applied to the tree; a patch that does not apply leaves the document as it is at that operation.
 //!
 //! Invariant: each text is read once, and a map is sorted once.
@@ -177,7 +177,7 @@ impl<'a> Node<'a> {
     fn print(&self) -> String {
         let mut out = String::with_capacity(self.text.len() + 256);
         self.write(&mut out);
-        out
+        encode::escape_html(&out).into_owned()
     }
 
     fn write(&self, out: &mut String) {
@@ -480,6 +480,14 @@ mod tests {
             r#"[{"op":"copy","from":"/m","path":"/m/x"}]"#,
         );
         assert_eq!(after, r#"{"m":{"a":{"d":1,"c":2},"b":1,"x":{"a":{"d":1,"c":2},"b":1}}}"#);
+    }
+
+    #[test]
+    fn html_is_escaped_in_names_and_values() {
+        let after = merge_patched(r#"{"a":{"z":"&"}}"#, "{\"<\":{\"x\":\"\u{2028}\"}}");
+        assert_eq!(after, r#"{"\u003c":{"x":"\u2028"},"a":{"z":"\u0026"}}"#);
+        let after = json_patched(r#"{"a":">"}"#, r#"[{"op":"add","path":"/b","value":["<"]}]"#);
+        assert_eq!(after, r#"{"a":"\u003e","b":["\u003c"]}"#);
     }
 
     #[test]

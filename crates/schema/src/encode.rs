@@ -8,6 +8,7 @@ use crate::scan::plain;
 use crate::table::{Field, Flags, Shape, Type};
 use crate::text::Text;
 use crate::value::{Map, Value};
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -305,4 +306,34 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
         word &= word.wrapping_sub(1);
         lowest
     })
+}
+
+/// JSON with escapes for the characters that are special in HTML and JavaScript, as Go writes it.
+pub fn escape_html(json: &str) -> Cow<'_, str> {
+    let is_special = |letter| matches!(letter, '<' | '>' | '&' | '\u{2028}' | '\u{2029}');
+    if !json.contains(is_special) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for letter in json.chars() {
+        if is_special(letter) {
+            // writing to a string cannot fail
+            let _ = write!(out, "\\u{:04x}", u32::from(letter));
+        } else {
+            out.push(letter);
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_characters_of_html_are_escaped() {
+        let check = |json: &str, escaped: &str| assert_eq!(escape_html(json), escaped);
+        check("\"<a>&\u{2028}\u{2029}\u{2030}\"", "\"\\u003ca\\u003e\\u0026\\u2028\\u2029\u{2030}\"");
+        check(r#"{"a":"\\u003c\\"}"#, r#"{"a":"\\u003c\\"}"#);
+    }
 }

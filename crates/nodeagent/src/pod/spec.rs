@@ -2,6 +2,7 @@
 
 use crate::pod_facts::as_container;
 use api::core::v1::{Container, Pod};
+use schema::encode::escape_html;
 use std::borrow::Cow;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +58,8 @@ pub fn container_hash(container: &Container) -> u64 {
     let mut hash = Fnv1a::default();
     hash.add(b"([]uint8)[");
     let json = api::to_json(container);
-    for (index, &byte) in escape_html(&json).iter().enumerate() {
+    let json = String::from_utf8_lossy(&json);
+    for (index, byte) in escape_html(&json).bytes().enumerate() {
         if index > 0 {
             hash.add(b" ");
         }
@@ -93,30 +95,6 @@ impl Fnv1a {
     }
 }
 
-/// Go's JSON has escapes for characters that are special in HTML and JavaScript.
-fn escape_html(json: &[u8]) -> Cow<'_, [u8]> {
-    // the first byte of U+2028 and U+2029
-    const SEPARATOR: u8 = 0xe2;
-    if !json.iter().any(|byte| matches!(byte, b'<' | b'>' | b'&' | &SEPARATOR)) {
-        return Cow::Borrowed(json);
-    }
-    let mut out = Vec::with_capacity(json.len() + 16);
-    let mut rest = json;
-    while let Some((&byte, after)) = rest.split_first() {
-        let (escape, length): (&[u8], usize) = match (byte, after) {
-            (b'<', _) => (b"\\u003c", 1),
-            (b'>', _) => (b"\\u003e", 1),
-            (b'&', _) => (b"\\u0026", 1),
-            (SEPARATOR, [0x80, 0xa8, ..]) => (b"\\u2028", 3),
-            (SEPARATOR, [0x80, 0xa9, ..]) => (b"\\u2029", 3),
-            _ => (std::slice::from_ref(&rest[0]), 1),
-        };
-        out.extend_from_slice(escape);
-        rest = &rest[length..];
-    }
-    Cow::Owned(out)
-}
-
 pub fn is_never_restarted(pod: &Pod) -> bool {
     pod.spec.restart_policy == "Never"
 }
@@ -137,12 +115,5 @@ mod tests {
             "ports":[{"containerPort":8001}]}"#;
         assert_eq!(hash(container), 0x3c42_280f);
         assert_ne!(hash(r#"{"name":"a"}"#), hash(r#"{"name":"b"}"#));
-    }
-
-    #[test]
-    fn json_is_escaped_as_go_does() {
-        let escaped = escape_html("\"<a>&\u{2028}\u{2029}\u{2030}\"".as_bytes()).into_owned();
-        let expected = "\"\\u003ca\\u003e\\u0026\\u2028\\u2029\u{2030}\"";
-        assert_eq!(String::from_utf8(escaped).unwrap(), expected);
     }
 }

@@ -149,7 +149,8 @@ impl Input {
     pub(super) fn json(&self) -> String {
         match (self.format, self.untyped()) {
             (Format::Yaml, Ok(untyped)) => {
-                String::from_utf8_lossy(&encode::untyped(&untyped.value)).into_owned()
+                let json = encode::untyped(&untyped.value);
+                encode::escape_html(&String::from_utf8_lossy(&json)).into_owned()
             }
             _ => String::from_utf8_lossy(&self.bytes).into_owned(),
         }

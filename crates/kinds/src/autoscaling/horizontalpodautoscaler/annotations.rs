@@ -96,9 +96,7 @@ impl FieldAnnotation {
         let mut out = Vec::new();
         write(value, self.names(), &mut out);
         let text = String::from_utf8(out).unwrap_or_default();
-        // HTML characters are escaped; they occur only in strings
-        let text = text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
-        let text = text.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029");
+        let text = encode::escape_html(&text).into_owned();
         let metadata = object.make_map().entry("metadata");
         metadata.make_map().entry("annotations").make_map().insert(self.key(), text);
     }
