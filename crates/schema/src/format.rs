@@ -4,6 +4,7 @@
 //! answer means the text is fine and cost no allocation. A check looks at each byte once or twice and never
 //! at anything but the text.
 
+use crate::problem::quoted;
 use crate::table::Format;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -282,6 +283,15 @@ pub fn path_segment_prefix(text: &str) -> FormatErrors {
     contains('/').into_iter().chain(contains('%')).collect()
 }
 
+/// The error of a client that gets an object by a name that cannot be a part of a path.
+pub fn lookup_error(name: &str) -> Option<String> {
+    if name.is_empty() {
+        return Some("resource name may not be empty".to_owned());
+    }
+    let wrong = path_segment(name);
+    (!wrong.is_empty()).then(|| format!("invalid resource name {}: [{}]", quoted(name), wrong.join(" ")))
+}
+
 /// An address; leading zeros in the numbers of an IPv4 address are allowed and mean nothing.
 pub fn parse_ip(text: &str) -> Option<IpAddr> {
     if let Ok(ip) = text.parse::<IpAddr>() {
@@ -436,6 +446,10 @@ mod tests {
         assert_eq!(path_segment("."), ["may not be '.'"]);
         assert_eq!(path_segment("a/%"), ["may not contain '/'", "may not contain '%'"]);
         assert!(path_segment_prefix(".").is_empty());
+        assert_eq!(lookup_error("a.b"), None);
+        assert_eq!(lookup_error("").unwrap(), "resource name may not be empty");
+        let why = r#"invalid resource name "a/%": [may not contain '/' may not contain '%']"#;
+        assert_eq!(lookup_error("a/%").unwrap(), why);
         assert!(http_header_name("X-A").is_empty() && !http_header_name("X_A").is_empty());
         assert!(c_identifier("_a1").is_empty() && !c_identifier("1a").is_empty());
         assert!(percent("10%").is_empty() && !percent("%").is_empty() && !percent("1").is_empty());

@@ -117,3 +117,18 @@ async fn a_pod_that_contradicts_its_class_is_rejected() {
     pod["spec"]["runtimeClassName"] = "missing".into();
     cluster.post(PODS, pod).await.refused(403, "Forbidden");
 }
+
+#[tokio::test]
+async fn a_class_name_that_cannot_be_in_a_path_is_an_internal_error() {
+    let cluster = Cluster::start().await;
+    let invalid = |name: &str, why: &str| format!("invalid resource name \"{name}\": [{why}]");
+    for (name, why) in [
+        ("", "resource name may not be empty".to_owned()),
+        ("..", invalid("..", "may not be '..'")),
+        ("a/%", invalid("a/%", "may not contain '/' may not contain '%'")),
+    ] {
+        let mut pod = pod("p");
+        pod["spec"]["runtimeClassName"] = name.into();
+        assert_eq!(cluster.post(PODS, pod).await.code(500).json()["message"], why);
+    }
+}

@@ -3,8 +3,9 @@
 //! A rule for one version of a resource can match a write of another; the webhook or policy then gets the
 //! object in the version of the rule.
 
+use super::namespace_lifecycle::missing_namespace;
 use apimachinery::labels::{Operator, Requirement, Selector};
-use rest::{AdmissionAttributes, ApiError, Form, Operation, RequestOptions, Resource, Subject};
+use rest::{AdmissionAttributes, ApiError, Form, Operation, RequestOptions, Resource};
 use schema::{Value, encode};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -250,7 +251,7 @@ impl Selectors {
         }
         let name = namespace_of(write);
         let Some(namespace) = write.api.find("namespaces", "", name) else {
-            return Err(ApiError::not_found(Subject { group: "", kind: "namespaces", name }));
+            return Err(missing_namespace(name));
         };
         Ok(self.namespaces.0.matches_by(|key| namespace.label(key)))
     }

@@ -1,7 +1,8 @@
 //! NamespaceExists: denies writes into namespaces that do not exist.
 
+use super::namespace_lifecycle::missing_namespace;
 use env::MaybeReady;
-use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Subject};
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::Value;
 
 pub struct NamespaceExists;
@@ -21,10 +22,7 @@ impl Admission for NamespaceExists {
         let namespace = write.namespace;
         match write.api.lookup_field("namespaces", "", namespace, "status.phase") {
             Some(_) => Ok(()).into(),
-            None => {
-                let subject = Subject { group: "", kind: "namespaces", name: namespace };
-                Err(ApiError::not_found(subject)).into()
-            }
+            None => Err(missing_namespace(namespace)).into(),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use env::MaybeReady;
 use rest::{Admission, AdmissionAttributes, ApiError, Cause, Interest, Operation, Resource, Subject};
-use schema::Value;
+use schema::{Value, format};
 
 pub struct NamespaceLifecycle;
 
@@ -37,10 +37,18 @@ fn deletion(write: &AdmissionAttributes<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// The error of a namespace that does not exist, or cannot.
+pub(super) fn missing_namespace(name: &str) -> ApiError {
+    match format::lookup_error(name) {
+        Some(why) => ApiError::internal_error(why),
+        None => ApiError::not_found(Subject { group: "", kind: "namespaces", name }),
+    }
+}
+
 fn creation(write: &AdmissionAttributes<'_>, object: Option<&Value>) -> Result<(), ApiError> {
     let namespace = write.namespace;
     let Some(phase) = write.api.lookup_field("namespaces", "", namespace, "status.phase") else {
-        return Err(ApiError::not_found(Subject { group: "", kind: "namespaces", name: namespace }));
+        return Err(missing_namespace(namespace));
     };
     if phase != "Terminating" {
         return Ok(());

@@ -14,8 +14,8 @@ use super::sync_plugin::{SyncAdmission, Verdict, is};
 use env::World;
 use names::Names;
 use rest::{AdmissionAttributes, Interest, Operation, Resource};
-use schema::Value;
 use schema::problem::quoted;
+use schema::{Value, format};
 
 const DEFAULT: &str = "default";
 const EPHEMERAL: &str = "ephemeralcontainers";
@@ -114,8 +114,9 @@ impl ServiceAccount {
     fn account(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Result<Value, String> {
         let (namespace, name) = (write.namespace, pod.text(&["spec", "serviceAccountName"]));
         write.api.lookup("serviceaccounts", namespace, name).ok_or_else(|| {
-            let known = quoted(name);
-            format!("error looking up service account {namespace}/{name}: serviceaccount {known} not found")
+            let why = format::lookup_error(name)
+                .unwrap_or_else(|| format!("serviceaccount {} not found", quoted(name)));
+            format!("error looking up service account {namespace}/{name}: {why}")
         })
     }
 

@@ -5,8 +5,8 @@
 use crate::{node_selection as scheduling, read, scheduling::priorityclass};
 use names::Names;
 use rest::hooks::Context;
-use schema::Value;
 use schema::problem::quoted;
+use schema::{Value, format};
 
 const PREEMPT: &str = "PreemptLowerPriority";
 
@@ -94,6 +94,11 @@ pub fn tolerate_lost_nodes(object: &mut Value, tolerated: TolerationSeconds, nam
     if tolerations.len() > before {
         object.set(&["spec", "tolerations"], tolerations);
     }
+}
+
+/// The error of a lookup of the runtime class by a name that no object can have.
+pub fn runtime_class_error(object: &Value) -> Option<String> {
+    format::lookup_error(read::opt_text(object, &["spec", "runtimeClassName"])?)
 }
 
 /// Sets the overhead and the scheduling constraints of the runtime class.
