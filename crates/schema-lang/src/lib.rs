@@ -60,6 +60,7 @@
 //! | `nullable` | `null` is a value of its own |
 //! | `immutable` | cannot change after creation |
 //! | `stamped` | filled in at the commit with the object's revision |
+//! | `own` | `?` holds in the metadata of the object itself, not in that of an embedded object |
 //! | `default=V` | value when absent: a scalar, `[a,b]` for a list of scalars, or JSON text of an object |
 //! | `published` | the default is shown in the published schema |
 //! | `min=` `max=` `minlen=` `maxlen=` `minitems=` `maxitems=` `nonempty` | constraints that are checked |

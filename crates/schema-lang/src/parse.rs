@@ -401,6 +401,7 @@ impl FieldDecl {
             "nullable" => Flags::NULLABLE,
             "immutable" => Flags::IMMUTABLE,
             "stamped" => Flags::STAMPED,
+            "own" => Flags::OWN,
             "published" => Flags::PUBLISHED,
             "nonempty" => {
                 self.rules.push(Rule::NotEmpty);

@@ -72,6 +72,11 @@ impl<'a> Path<'a> {
         self.parent.is_some_and(Path::is_root)
     }
 
+    /// Whether this is a field in the metadata of an object that is a part of another.
+    pub fn is_of_part(&self) -> bool {
+        self.parent.is_some_and(|metadata| !metadata.is_top_level())
+    }
+
     pub fn is_root(&self) -> bool {
         matches!(self.step, Step::Root)
     }

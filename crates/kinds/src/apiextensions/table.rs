@@ -42,15 +42,9 @@ fn own_fields(metadata: Shape, flags: Flags) -> Vec<Field> {
     vec![text("apiVersion"), text("kind"), Field::new("metadata", metadata)]
 }
 
-/// Metadata of an object that is a part of another: the server fills nothing in, and an empty `managedFields` has no
-/// meaning.
-static PART_METADATA: LazyLock<Type> = LazyLock::new(|| {
-    let mut ty = Type { standing: Cow::Borrowed(&[]), ..tables::META_V1_OBJECT_META.clone() };
-    for field in ty.fields.to_mut().iter_mut().filter(|field| field.name == "managedFields") {
-        field.flags = Flags::NONE;
-    }
-    ty
-});
+/// Metadata of an object that is a part of another: the server fills nothing in.
+static PART_METADATA: LazyLock<Type> =
+    LazyLock::new(|| Type { standing: Cow::Borrowed(&[]), ..tables::META_V1_OBJECT_META.clone() });
 
 fn unknown(schema: &Value) -> Unknown {
     let open = schema.at(&["additionalProperties"]) == Some(&Value::Bool(true));

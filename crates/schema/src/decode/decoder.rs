@@ -127,6 +127,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         }
         let mut entries = Entries::new(ty);
         let mut undeclared = Vec::new();
+        // the fields that were named, null included, and those with a value
         let mut seen = FieldBits::new(ty.fields.len());
         let mut held = FieldBits::new(ty.fields.len());
         for (name, value) in earlier {
@@ -142,24 +143,22 @@ impl<'a, S: Source<'a>> Decoder<S> {
             };
             let field = &ty.fields[ty.by_name[rank] as usize];
             let path = path.field(&field.name);
-            let repeated = seen.set(rank);
-            if repeated {
+            if seen.set(rank) {
                 self.strict_errors.duplicate(&path);
             }
-            let before = if repeated || held.get(rank) { entries.remove(rank, field) } else { None };
+            let before = if held.get(rank) { entries.remove(rank, field) } else { None };
             let token = self.source.value()?;
             match self.field_over(field, token, before, &Place { owner: ty, path: &path })? {
-                Some(value) => entries.insert(rank, field, value),
-                None => {
-                    seen.clear(rank);
-                    held.clear(rank);
+                Some(value) => {
+                    held.set(rank);
+                    entries.insert(rank, field, value);
                 }
+                None => held.clear(rank),
             }
         }
         for rank in ty.standing.iter().map(|rank| usize::from(*rank)) {
             let field = &ty.fields[ty.by_name[rank] as usize];
-            if !seen.get(rank)
-                && !held.get(rank)
+            if !held.get(rank)
                 && let Some(value) = zero_when_absent(field)
             {
                 entries.insert(rank, field, value);
@@ -219,7 +218,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Shape::Struct(ty), Token::Map, Some(Value::Map(before)))
                 if !place.owner.loose && !ty.loose && !ty.one_of =>
             {
-                Ok(self.structure_over(ty, place.path, before).map(|value| kept(field, value))?)
+                Ok(self.structure_over(ty, place.path, before).map(|value| kept(field, value, place.path))?)
             }
             (Shape::Struct(_) | Shape::Scalar(_), Token::Null, Some(before))
                 if !place.owner.loose && !field.is(Flags::NILABLE) =>
@@ -250,7 +249,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         if is_mistyped {
             return Err(no_text(&crate::problem::format_value(&value), place));
         }
-        Ok(kept(field, value))
+        Ok(kept(field, value, place.path))
     }
 
     pub(super) fn shaped(
@@ -590,11 +589,9 @@ fn is_part(ty: &Type, place: &Place<'_>) -> bool {
 }
 
 /// A decoded value; `None` if the normal form omits it.
-fn kept(field: &Field, value: Value) -> Option<Value> {
-    let omitted = !field.is(Flags::ALWAYS)
-        && !field.is(Flags::NILABLE)
-        && is_zero(&value)
-        && !field.shape.is_written_empty();
+fn kept(field: &Field, value: Value, path: &Path<'_>) -> Option<Value> {
+    let has_zero = field.is(Flags::NILABLE) && !(field.is(Flags::OWN) && path.is_of_part());
+    let omitted = !field.is(Flags::ALWAYS) && !has_zero && is_zero(&value) && !field.shape.is_written_empty();
     (!omitted).then_some(value)
 }
 

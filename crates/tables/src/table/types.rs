@@ -284,6 +284,8 @@ impl Flags {
     pub const LISTED: Flags = Flags(512);
     /// The structure is merged field by field although its type is atomic elsewhere.
     pub const GRANULAR: Flags = Flags(256);
+    /// Absent and zero are different things in the metadata of the object itself only.
+    pub const OWN: Flags = Flags(2048);
     /// Always text, in a structure whose other values may have any form.
     pub const TEXT: Flags = Flags(1024);
 
