@@ -228,13 +228,13 @@ async fn a_whole_number_may_have_more_thousandths_than_fit() {
 }
 
 #[tokio::test]
-async fn a_merge_key_of_a_strategic_patch_is_a_scalar() {
+async fn a_list_as_the_merge_key_of_a_strategic_patch_does_not_fit_its_field() {
     let cluster = Cluster::start().await;
     let spec = json!({"ports": [{"port": 80}]});
     let services = "/api/v1/namespaces/default/services";
     cluster.create(services, json!({"metadata": {"name": "s"}, "spec": spec})).await;
     let patch = json!({"spec": {"ports": [{"port": []}]}});
-    cluster.patch(&format!("{services}/s"), patch).content_type(STRATEGIC).await.refused(400, "BadRequest");
+    cluster.patch(&format!("{services}/s"), patch).content_type(STRATEGIC).await.refused(422, "Invalid");
 }
 
 #[tokio::test]

@@ -111,15 +111,11 @@ pub(super) fn key_of(item: &Value, key: &str) -> Result<Key, Error> {
 
 fn merge_key(map: &Map, key: &str) -> Result<Key, Error> {
     match map.get(key) {
-        Some(Value::List(_) | Value::Map(_)) => {
-            let map = format_value(&Value::Map(map.clone()));
-            Err(Error::InvalidPatch(format!("map: {map} has a merge key that is no scalar: {key}")))
-        }
         None => {
             let map = format_value(&Value::Map(map.clone()));
             Err(Error::Unmergeable(format!("map: {map} does not contain declared merge key: {key}")))
         }
-        Some(scalar) => Ok(Element::value(scalar)),
+        Some(value) => Ok(Element::value(value)),
     }
 }
 

@@ -162,6 +162,9 @@ fn set_order(
     if held.is_none() && patched.is_none() {
         return Ok(());
     }
+    if held.as_ref().is_none_or(Vec::is_empty) && patched.is_none_or(<[_]>::is_empty) {
+        return Err(Error::Unmergeable("no elements in any of the given slices".to_owned()));
+    }
     let merged = match member.list_merge() {
         Some(rule) => merge_ordered(rule, held.unwrap_or_default(), patched, order, room)?,
         None => match patched {
@@ -258,9 +261,6 @@ fn merge_ordered(
     order: &[Value],
     room: usize,
 ) -> Result<Vec<Value>, Error> {
-    if held.is_empty() && patch.is_none_or(<[_]>::is_empty) {
-        return Ok(held);
-    }
     let key = rule.key;
     if !order.is_empty() {
         lists::check_items(patch.unwrap_or_default(), key)?;
