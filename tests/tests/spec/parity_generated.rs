@@ -1,5 +1,6 @@
 //! Responses that generated requests found: preconditions in queries, keys in errors of preconditions, the order of
-//! checks, options without a readable kind, raw data, paths of scales and small numbers, as in upstream.
+//! checks, options without a readable kind, raw data, paths of scales, small numbers, repeated nulls, metadata of
+//! templates, escapes in errors of patches and names that fit no path, as in upstream.
 
 use super::custom_resources::{DEFINITIONS, definition};
 use super::parity_bodies::{api_version, message, things};
@@ -120,4 +121,101 @@ async fn a_small_number_has_an_exponent_of_one_digit() {
     cluster.create(&things, body).await;
     let shown = cluster.get(&format!("{things}/t")).await.code(200);
     assert!(shown.text().contains(r#""a":1e-7"#), "{}", shown.text());
+}
+
+#[tokio::test]
+async fn a_repeated_field_is_reported_if_it_is_null() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let body = r#"{"metadata": {"name": "b"}, "spec": {"minAvailable": null, "minAvailable": null,
+        "selector": null, "selector": {"matchLabels": {"a": "b"}}}}"#;
+    let warnings = cluster.post(path, body).await.code(201).warnings();
+    let expected = ["minAvailable", "selector"].map(|it| format!(r#"299 - "duplicate field \"spec.{it}\"""#));
+    assert_eq!(warnings, expected);
+}
+
+const TEMPLATES: &str = "/api/v1/namespaces/default/podtemplates";
+
+fn template(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "template": {"metadata": {"managedFields": [], "labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "args": ["<&>"]}]}}})
+}
+
+#[tokio::test]
+async fn empty_managed_fields_of_a_template_are_dropped() {
+    let cluster = Cluster::start().await;
+    let created = cluster.create(TEMPLATES, template("t")).await;
+    assert_eq!(created["template"]["metadata"].get("managedFields"), None);
+    let path = format!("{TEMPLATES}/t");
+    for format in ["merge-patch", "strategic-merge-patch"] {
+        let patch = cluster.patch(&path, json!({"template": {"metadata": {"managedFields": []}}}));
+        let patched = patch.content_type(&format!("application/{format}+json")).await.code(200).json();
+        assert_eq!(patched, created, "{format}");
+    }
+    // in its own metadata they remove all entries
+    let patched = cluster.patch(&path, json!({"metadata": {"managedFields": []}})).await.code(200).json();
+    assert_eq!(patched["metadata"].get("managedFields"), None);
+}
+
+#[tokio::test]
+async fn errors_of_patches_escape_html() {
+    let cluster = Cluster::start().await;
+    cluster.create(TEMPLATES, template("t")).await;
+    let merge = json!({"template": {"spec": {"hostNetwork": ">"}}});
+    let json = json!([{"op": "add", "path": "/template/spec/hostNetwork", "value": ">"}]);
+    for (format, patch) in [("merge-patch", merge), ("json-patch", json)] {
+        let patch = cluster.patch(&format!("{TEMPLATES}/t"), patch);
+        let refused = message(&patch.content_type(&format!("application/{format}+json")).await.code(422));
+        assert!(refused.contains(r#"\"hostNetwork\":\"\\u003e\""#), "{refused}");
+        assert!(refused.contains(r#"\"args\":[\"\\u003c\\u0026\\u003e\"]"#), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_among_the_keys_of_an_order_is_the_key_of_no_item() {
+    let cluster = Cluster::start().await;
+    let created = cluster.create(TEMPLATES, template("t")).await;
+    let order = json!({"template": {"spec": {"$setElementOrder/containers": [{"name": []}, {"name": "c"}]}}});
+    let patch = cluster.patch(&format!("{TEMPLATES}/t"), order);
+    let patched = patch.content_type("application/strategic-merge-patch+json").await.code(200).json();
+    assert_eq!(patched, created);
+    let order = json!({"template": {"spec": {"$setElementOrder/volumes": [], "volumes": []}}});
+    let patch = cluster.patch(&format!("{TEMPLATES}/t"), order);
+    let refused = patch.content_type("application/strategic-merge-patch+json").await.code(500);
+    assert_eq!(message(&refused), "no elements in any of the given slices");
+}
+
+#[tokio::test]
+async fn a_namespace_that_cannot_be_in_a_path_is_an_internal_error() {
+    let cluster = Cluster::start().await;
+    let body = json!({"metadata": {"name": "a"}});
+    let refused =
+        cluster.post("/api/v1/namespaces/a%25b/configmaps", body).await.refused(500, "InternalError");
+    let why = r#"Internal error occurred: invalid resource name "a%b": [may not contain '%']"#;
+    assert_eq!(refused["message"], why);
+}
+
+#[tokio::test]
+async fn a_status_without_labels_keeps_those_of_the_template() {
+    let cluster = Cluster::start().await;
+    let path = "/api/v1/namespaces/default/replicationcontrollers";
+    let labels = json!({"a": "b"});
+    let template =
+        json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    cluster.create(path, json!({"metadata": {"name": "r"}, "spec": {"template": template}})).await;
+    let status = json!({"metadata": {"name": "r"}, "spec": {"template": {}}, "status": {"replicas": 1}});
+    let written = cluster.put(&format!("{path}/r/status"), status).await.code(200).json();
+    assert_eq!(written["metadata"]["labels"], labels);
+}
+
+#[tokio::test]
+async fn a_format_without_a_type_fits_no_number() {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+        "a": {"x-kubernetes-preserve-unknown-fields": true, "anyOf": [{"format": "ipv4"}]}}});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": any}});
+    let (cluster, things) = things(&[version]).await;
+    let body =
+        json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "t"}, "a": 1});
+    let refused = message(&cluster.post(&things, body).await.code(422));
+    assert!(refused.contains(r#"a in body must be of type ipv4: "int64""#), "{refused}");
 }

@@ -95,24 +95,27 @@ impl<'a> Checker<'a> {
         // a float beyond the integers that floats hold exactly is no integer
         const EXACT: f64 = 9_007_199_254_740_991.0;
         let whole = matches!(value, Value::Float(it) if it.fract() == 0.0 && it.abs() <= EXACT);
+        // unknown formats are checked for defaults only
+        let known = !self.root.is_empty() || formats::is_known(&schema.format);
+        let formed = !schema.format.is_empty() && known && !either;
         let fits = match (wanted, kind_of(value)) {
-            ("", _) => true,
+            // a format without a type is that of a string or list
+            ("", found) => !formed || found == "null",
             (_, "null") => schema.nullable,
             ("integer,string", found) => matches!(found, "integer" | "string") || whole,
             ("number", "integer") => true,
             ("integer", "number") => whole,
             (wanted, found) => wanted == found,
         };
-        // unknown formats are checked for defaults only
-        let known = !self.root.is_empty() || formats::is_known(&schema.format);
-        let formed = !schema.format.is_empty() && known && !either;
         let numeric = matches!(wanted, "integer" | "number");
         match value {
             // a string or list with a format is checked by that format only
             Value::String(_) | Value::List(_) if formed && !numeric => {}
             _ if fits => {}
             Value::Null | Value::String(_) | Value::List(_) => self.mistyped(at, wanted, kind_of(value)),
-            Value::Int(_) if &*schema.format == "int64" => self.mistyped(at, wanted, kind_of(value)),
+            Value::Int(_) | Value::Float(_) if &*schema.format == number_form(value) => {
+                self.mistyped(at, wanted, kind_of(value));
+            }
             _ if formed => self.mistyped(at, &schema.format, number_form(value)),
             _ => self.mistyped(at, wanted, kind_of(value)),
         }

@@ -31,6 +31,8 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
             prepare: Some(|next, old, context| {
                 template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
             }),
+            // the writer of a status that leaves the labels out gives them up, but they come from the template again
+            restore: Some(|next, _, _| workload::copy_if_empty(next, LABELS, &["metadata", "labels"])),
             validate_state: Some(state::<PRIVILEGED>),
             ..UpdateHooks::default()
         },
