@@ -59,6 +59,24 @@ class Comparing(unittest.TestCase):
         self.assertEqual(paths(message((1, "a b c")), message((1, "a b d"))), ["protobuf/0/1"])
         self.assertEqual(paths(message((1, "a b c")), message((2, "a b c"))), ["protobuf/0/0"])
 
+    def test_descriptions_of_columns_are_not_compared(self):
+        def table(description, name):
+            text = "columnDefinitions:\n- description: %s\n  format: name\n  name: %s\n" % (description, name)
+            return response(text.encode(), media="application/yaml")
+        self.assertEqual(paths(table("'a\n    b'", "n"), table("c", "n")), [])
+        self.assertEqual(paths(table("a", "n"), table("a", "m")), ["text"])
+
+    def test_the_group_of_a_moved_kind_may_differ(self):
+        def details(group, media):
+            return response(("details:\n  group: %s\n  kind: %s" % (group, "Ingress")).encode(), 422, media)
+        moved, other = details("extensions", "application/yaml"), details("networking.k8s.io", "application/yaml")
+        self.assertEqual(paths(moved, other), [])
+        self.assertEqual(paths(moved, details("batch", "application/yaml")), ["text"])
+        def message(group):
+            return response(b"k8s\0" + bytes([10, len(group)]) + group.encode(), 422)
+        self.assertEqual(paths(message("apps"), message("extensions")), [])
+        self.assertEqual(paths(message("apps"), message("batch")), ["protobuf/0/1"])
+
 
 if __name__ == "__main__":
     unittest.main()
