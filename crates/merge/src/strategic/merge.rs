@@ -18,14 +18,15 @@ pub(super) fn merge_map(members: Members<'_>, current: Map, patch: &Map, room: u
     if let Some(retained) = patch.get(RETAIN_KEYS) {
         retain(&mut target.held, retained, patch)?;
     }
-    for (name, listed) in directives(patch, DELETE, "invalid patch format of primitive list") {
-        delete(members, &mut target, name?, listed)?;
-    }
     let mut settled = BTreeSet::new();
     for (name, order) in directives(patch, ORDER, "invalid patch format of setElementOrder list") {
         let name = name?;
         settled.insert(name);
         set_order(members, &mut target, patch, name, order, room)?;
+    }
+    // after the orders: an order applies to a list whose last item is deleted
+    for (name, listed) in directives(patch, DELETE, "invalid patch format of primitive list") {
+        delete(members, &mut target, name?, listed)?;
     }
     for (name, value) in patch.iter() {
         if settled.contains(name) || is_directive(name) {
@@ -58,6 +59,11 @@ impl Target {
         self.held.get_mut(name).map(std::mem::take)
     }
 
+    fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
+        let new = self.new.iter_mut().find(|(key, _)| **key == *name).map(|(_, value)| value);
+        self.held.get_mut(name).or(new)
+    }
+
     fn put(&mut self, name: &str, value: Value) {
         match self.held.get_mut(name) {
             Some(place) => *place = value,
@@ -69,6 +75,7 @@ impl Target {
         if self.held.contains(name) {
             self.gone.insert(name.to_owned());
         }
+        self.new.retain(|(key, _)| **key != *name);
     }
 
     fn finish(mut self) -> Map {
@@ -118,7 +125,7 @@ fn delete(members: Members<'_>, target: &mut Target, name: &str, listed: &Value)
     match listed {
         Value::Null => target.remove(name),
         Value::List(listed) => {
-            if let Some(Value::List(items)) = target.held.get_mut(name) {
+            if let Some(Value::List(items)) = target.get_mut(name) {
                 match members.get(name).list_merge() {
                     Some(_) => lists::delete_scalars(items, listed)?,
                     None => items.clone_from(listed),
