@@ -219,3 +219,14 @@ async fn a_format_without_a_type_fits_no_number() {
     let refused = message(&cluster.post(&things, body).await.code(422));
     assert!(refused.contains(r#"a in body must be of type ipv4: "int64""#), "{refused}");
 }
+
+#[tokio::test]
+async fn a_patch_that_changes_the_kind_has_no_unknown_fields() {
+    let (cluster, _) = cluster_with_map().await;
+    for (kind, count) in [("ConfigMap", 1), ("Other", 0)] {
+        let patch =
+            json!([{"op": "add", "path": "/x", "value": 1}, {"op": "add", "path": "/kind", "value": kind}]);
+        let sent = cluster.patch(PATH, patch).content_type("application/json-patch+json").await;
+        assert_eq!(sent.warnings().len(), count, "{kind}");
+    }
+}

@@ -274,6 +274,10 @@ mod tests {
         assert_eq!(refused(r#"{"e":{"apiVersion":5}}"#), "e.apiVersion: Invalid value: 5: must be a string");
         assert_eq!(refused(r#"{"e":{"kind":null}}"#), r#"e.kind: Invalid value: "null": must be a string"#);
         assert_eq!(
+            refused(r#"{"metadata":2.0}"#),
+            "json: cannot unmarshal number into Go value of type v1.ObjectMeta"
+        );
+        assert_eq!(
             refused(r#"{"e":{"metadata":"x"}}"#),
             "e.metadata: Invalid value: \"x\": json: cannot unmarshal string into Go value of type v1.ObjectMeta"
         );

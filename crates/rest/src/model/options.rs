@@ -132,9 +132,10 @@ impl ListOptions {
             field_selector: query.text("fieldSelector"),
             watch: query.flag("watch"),
             allow_bookmarks: query.flag("allowWatchBookmarks"),
+            // of two wrong numbers the first one is reported
+            timeout_seconds: query.number("timeoutSeconds")?,
             limit: query.number("limit")?.unwrap_or(0).max(0),
             continue_token: query.text("continue"),
-            timeout_seconds: query.number("timeoutSeconds")?,
             match_rule: match &*rule {
                 "Exact" => Match::Exact,
                 "NotOlderThan" => Match::NotOlderThan,

@@ -120,7 +120,14 @@ impl Api {
             let strict_errors = decoded.strict_errors.iter().filter(|it| in_schema || !is_of_schema(it));
             let strict_errors = strict_errors.map(ToString::to_string);
             let strict_errors = text_errors.iter().cloned().chain(strict_errors).collect();
-            report_strict_errors(strict_errors, validation, warnings).map_err(|why| refused(&why))?;
+            // an object of another kind, which is refused below, has no strict errors of this one
+            let changes = |field: &str| {
+                let text = decoded.value.text(&[field]);
+                !text.is_empty() && text != old.text(&[field])
+            };
+            if !read || ty.loose || !(changes("kind") || changes("apiVersion")) {
+                report_strict_errors(strict_errors, validation, warnings).map_err(|why| refused(&why))?;
+            }
             if let Some(why) = resource.hooks.decode.conversion_error.and_then(|of| of(&decoded.value)) {
                 let read = !matches!(patch, Patch::Strategic(_));
                 return Err(if read { refused(&why) } else { ApiError::internal(why) });

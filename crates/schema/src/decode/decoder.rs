@@ -301,7 +301,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 Ok(self.sorted(entries, place.path))
             }
             (Shape::Struct(ty), token) if place.owner.loose && !ty.loose => {
-                let (path, found) = (place.path, mismatch::found(&token));
+                let (path, found) = (place.path, mismatch::found_in_place_of_struct(&token));
                 let value = crate::problem::format_value(&self.any(token, place.path)?);
                 let why = format!(
                     "json: cannot unmarshal {found} into Go value of type {}",

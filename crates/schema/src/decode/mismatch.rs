@@ -24,6 +24,15 @@ pub(super) fn found(token: &Token<'_>) -> String {
     }
 }
 
+/// A token that stands in the place of a structure, as errors name it: the text shows a number only where a number is
+/// expected.
+pub(super) fn found_in_place_of_struct(token: &Token<'_>) -> String {
+    match token {
+        Token::Decimal(_) => "number".into(),
+        token => found(token),
+    }
+}
+
 /// The error of a token at a place of this shape.
 pub(super) fn mismatch(shape: &Shape, token: &Token<'_>, place: &Place<'_>) -> DecodeError {
     let found = match (shape, token) {
