@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `pintle up` with the embedded runtime on a machine without containerd: a pod is run, called, followed, entered; the
-# server is killed and comes back while the pod goes on; in the end nothing is left.
+# server is killed and comes back while the pod goes on; another machine joins, with runc as a handler; in the end nothing
+# is left.
 #
 #   tests/smoke/embedded.sh --bench PROGRAM [ARGUMENT...]
 #            measures the cluster with bench's program `node` instead
@@ -34,7 +35,7 @@ clear_groups() {
   set +e
   for name in "${!machines[@]}"; do kill -KILL "${machines[$name]}" 2>/dev/null; done
   sleep 0.5
-  for directory in /sys/fs/cgroup/*/"$group"; do
+  for directory in /sys/fs/cgroup/*/"$group"-*; do
     find "$directory" -depth -type d -exec rmdir {} \; 2>/dev/null
   done
   (exit "$status")
@@ -42,30 +43,36 @@ clear_groups() {
 }
 trap clear_groups EXIT
 
-say "a machine without a container runtime"
-make_switch lan
-make_machine m
-plug m lan eth0 192.168.9.1/24
-on m ip route add default via 192.168.9.254 dev eth0
-mkdir -p "$scratch"/m/{cni,opt,log,data}
-for directory in /sys/fs/cgroup/*/; do
-  [ ! -e "$directory/cgroup.procs" ] || mkdir -p "$directory/$group"
-done
-for file in cpuset.cpus cpuset.mems; do
-  [ ! -e /sys/fs/cgroup/cpuset ] || cat "/sys/fs/cgroup/cpuset/$file" >"/sys/fs/cgroup/cpuset/$group/$file"
-done
-mkdir -p /etc/cni /opt/cni
-on m bash -euc "mount --make-rshared /; mount --bind '$scratch/m/log' /var/log
-  mount --bind '$scratch/m/cni' /etc/cni; mount --bind '$scratch/m/opt' /opt/cni; mount --make-rshared /
-  printf '127.0.0.1 localhost\n192.168.9.1 m\n' >'$scratch/m/hosts'; mount --bind '$scratch/m/hosts' /etc/hosts"
-cat >"$scratch/m/agent.yaml" <<END
+# Makes a machine with an address, folders and control groups of its own.
+make_node() {
+  local name=$1 address=$2 directory file
+  make_machine "$name"
+  plug "$name" lan eth0 "$address/24"
+  on "$name" ip route add default via 192.168.9.254 dev eth0
+  mkdir -p "$scratch/$name"/{cni,opt,log,data,etc}
+  for directory in /sys/fs/cgroup/*/; do
+    [ ! -e "$directory/cgroup.procs" ] || mkdir -p "$directory/$group-$name"
+  done
+  for file in cpuset.cpus cpuset.mems; do
+    [ ! -e /sys/fs/cgroup/cpuset ] || cat "/sys/fs/cgroup/cpuset/$file" >"/sys/fs/cgroup/cpuset/$group-$name/$file"
+  done
+  mkdir -p /etc/cni /opt/cni /etc/pintle
+  on "$name" bash -euc "mount --make-rshared /; mount --bind '$scratch/$name/log' /var/log
+    mount --bind '$scratch/$name/etc' /etc/pintle
+    mount --bind '$scratch/$name/cni' /etc/cni; mount --bind '$scratch/$name/opt' /opt/cni; mount --make-rshared /
+    printf '127.0.0.1 localhost\n$address $name\n' >'$scratch/$name/hosts'; mount --bind '$scratch/$name/hosts' /etc/hosts"
+  cat >"$scratch/$name/agent.yaml" <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-cgroupRoot: /$group
+cgroupRoot: /$group-$name
 failSwapOn: false
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%}
 END
+}
+say "a machine without a container runtime"
+make_switch lan
+make_node m 192.168.9.1
 
 say "an image"
 python3 - "$scratch/image.tar" <<'END'
@@ -96,11 +103,11 @@ on m "$binary" images list --data-dir "$scratch/m/data" | grep -q '^example.test
 kube() { on m kubectl --kubeconfig "$scratch/m/kubeconfig" "$@"; }
 start_up() {
   start_on m up "$binary" up --data-dir "$scratch/m/data" --write-kubeconfig "$scratch/m/kubeconfig" \
-    --runtime embedded --nodeagent-config "$scratch/m/agent.yaml"
+    --runtime "$1" --bind-address 0.0.0.0 --nodeagent-config "$scratch/m/agent.yaml"
   wait_until "the API server" kube get --raw /readyz
 }
 say "pintle up"
-start_up
+start_up embedded
 grep -q 'by the embedded runtime' "$scratch/logs/m.up" || die "the runtime is not the embedded one"
 wait_until "the node" kube wait --for=condition=Ready node/m --timeout=1s
 wait_until "the service account" kube get serviceaccount default
@@ -135,7 +142,7 @@ wait "${started[m.up]}" 2>/dev/null || true
 lines() { cat "$scratch"/m/log/pods/default_web_*/web/*.log | wc -l; }
 count=$(lines)
 wait_until "lines of the log without a server" bash -c "[ \"\$(cat '$scratch'/m/log/pods/default_web_*/web/*.log | wc -l)\" -gt $count ]"
-start_up
+start_up auto
 wait_until "the node" kube wait --for=condition=Ready node/m --timeout=1s
 kube wait --for=condition=Ready pod/web --timeout=60s >/dev/null
 [ "$(identity)" = "$was" ] || die "the container is another one: $was, then $(identity)"
@@ -148,13 +155,43 @@ sys.exit(numbers != list(range(len(numbers))))
 END
 [ "$(kube exec web -- hostname)" = web ] || die "exec does not work after the restart"
 
+say "another machine joins, with runc as a handler"
+make_node n 192.168.9.2
+on n "$binary" images import --data-dir "$scratch/n/data" "$scratch/image.tar"
+read -r -a join <<<"$(on m "$binary" token create --kubeconfig "$scratch/m/kubeconfig")"
+start_on n join "$binary" "${join[@]:1}" --data-dir "$scratch/n/data" --runtime embedded \
+  --nodeagent-config "$scratch/n/agent.yaml"
+wait_until "the second node" kube wait --for=condition=Ready node/n --timeout=1s
+# Runs a pod on the second machine, and looks at it.
+run_there() {
+  local name=$1 class=$2
+  kube run "$name" --image example.test/web:1 --overrides \
+    "{\"spec\": {\"nodeName\": \"n\", \"runtimeClassName\": $class}}" -- sh -c 'echo started; exec sleep 1000' >/dev/null
+  kube wait --for=condition=Ready "pod/$name" --timeout=60s >/dev/null
+  [ "$(kube exec "$name" -- hostname)" = "$name" ] || die "exec does not work on the second machine"
+  [ "$(kube logs "$name")" = started ] || die "the log of the second machine differs"
+}
+run_there there null
+if [ -x /usr/sbin/runc ]; then
+  mkdir -p "$scratch/n/etc/runtime-handlers"
+  ln -s /usr/sbin/runc "$scratch/n/etc/runtime-handlers/runc"
+  printf '{"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "oci"}, "handler": "runc"}' |
+    kube create -f - >/dev/null
+  run_there by-runc '"oci"'
+  [ -n "$(on n find /run/pintle/runtime -path '*/oci/*/state.json')" ] || die "the pod is not one of runc"
+  kube delete pod by-runc --grace-period=1 >/dev/null
+fi
+kube delete pod there --grace-period=1 >/dev/null
+
 say "nothing is left"
 kube delete pod web --grace-period=1 >/dev/null
-monitors() { on m pgrep -fc ' runtime-monitor$' || true; }
-none_left() { [ "$(monitors)" = 0 ] && [ -z "$(ls "$scratch/m/data/node/runtime/sandboxes")" ]; }
-wait_until "the end of the monitors" none_left
+none_left() { ! on "$1" pgrep -f ' runtime-monitor$' && [ -z "$(ls "$scratch/$1/data/node/runtime/sandboxes")" ]; }
+wait_until "the end of the monitors" none_left m
+wait_until "the end of the monitors of the second machine" none_left n
 [ "$(on m grep -c . /proc/self/mountinfo)" = "$before" ] || die "mounts are left: $before before"
-[ -z "$(find /sys/fs/cgroup/*/"$group" -path '*kubepods*/pod*' -type d)" ] || die "control groups are left"
+[ -z "$(find /sys/fs/cgroup/*/"$group"-* -path '*kubepods*/pod*' -type d)" ] || die "control groups are left"
+stop_on n join
 stop_on m up
+! on n grep "$scratch/n/data" /proc/self/mountinfo || die "mounts are left below the data directory of the second machine"
 ! on m grep "$scratch/m/data" /proc/self/mountinfo || die "mounts are left below the data directory"
 say "ok"

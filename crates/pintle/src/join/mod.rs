@@ -155,7 +155,7 @@ async fn runtime_endpoint(args: &Join) -> anyhow::Result<String> {
     if let Some(given) = &args.container_runtime_endpoint {
         return Ok(given.clone());
     }
-    match node_agent::readiness(Some(std::path::Path::new("/")), "auto").await {
+    match node_agent::readiness(Some(std::path::Path::new("/")), &args.runtime).await {
         Readiness::Ready { endpoint } => Ok(endpoint),
         Readiness::Missing(why) => {
             anyhow::bail!("{why} pintle check --for join says what else is missing")

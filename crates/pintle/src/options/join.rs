@@ -96,7 +96,12 @@ pub struct Join {
     #[arg(long, value_name = "FILE")]
     pub nodeagent_config: Option<PathBuf>,
 
-    /// The socket of the container runtime [default: the first of the usual ones that exists]
+    /// The container runtime of this machine: auto (a containerd, CRI-O or cri-dockerd that serves the CRI, otherwise
+    /// embedded), embedded (in this process), or the socket of another one
+    #[arg(long, value_name = "auto|embedded|PATH", default_value = "auto")]
+    pub runtime: String,
+
+    /// The socket of the container runtime, in place of --runtime
     #[arg(long, value_name = "URL")]
     pub container_runtime_endpoint: Option<String>,
 
