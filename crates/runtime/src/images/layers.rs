@@ -195,6 +195,8 @@ impl LayerStore {
             true => path,
             false => {
                 let doomed = self.root.join(format!("{NEW}{name}"));
+                // a removal before this one that was not completed, of the same layer
+                remove_tree(CWD, doomed.as_os_str().as_bytes(), 0).map_err(ImageError::at(&doomed))?;
                 step("remove a layer", &path);
                 fs::rename(&path, &doomed).map_err(ImageError::at(&path))?;
                 doomed

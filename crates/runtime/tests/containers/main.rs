@@ -11,8 +11,10 @@
     reason = "tests fail by panicking, and say what they leave out"
 )]
 
+mod crash;
 mod hostile;
 
+use crash::{CRASH_COMMAND, an_agent_may_be_killed_at_every_step, run_crashing_agent};
 use env::World;
 use hostile::{
     a_flood_of_output_takes_no_memory, a_fork_bomb_ends_with_its_container,
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Some(INIT_COMMAND) => return init::run().into(),
         Some(MONITOR_COMMAND) => return monitor::run(&world()).into(),
         Some(AGENT_COMMAND) => return run_agent(),
+        Some(CRASH_COMMAND) => return run_crashing_agent(),
         _ => {}
     }
     if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
@@ -92,7 +95,7 @@ fn main() -> ExitCode {
         BY_RUNC.store(!handler.is_empty(), Ordering::Relaxed);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             threads.block_on(async {
-                let limit = Duration::from_secs(300);
+                let limit = Duration::from_secs(600);
                 env::io::timeout(limit, test()).await.map_err(|_| ()).expect("the test ends");
             });
         }));
@@ -114,9 +117,9 @@ fn handler() -> &'static str {
     if BY_RUNC.load(Ordering::Relaxed) { "runc" } else { "" }
 }
 
-/// Tests of what only the embedded runtime does, or that name their handler.
+/// Tests of what only the embedded runtime does, that name their handler, or that would take minutes with another one.
 fn has_own_runtime(name: &str) -> bool {
-    ["the_program_cannot", "a_handler_is"].iter().any(|it| name.starts_with(it))
+    ["the_program_cannot", "a_handler_is", "an_agent_may_be_killed"].iter().any(|it| name.starts_with(it))
 }
 
 type Test = fn() -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
@@ -154,6 +157,7 @@ list![
     a_link_that_changes_leads_no_mount_out_of_the_root,
     absurd_configurations_of_images_are_contained,
     a_handler_is_an_external_runtime,
+    an_agent_may_be_killed_at_every_step,
 ];
 
 struct Machine {

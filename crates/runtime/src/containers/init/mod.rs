@@ -87,7 +87,9 @@ fn prepare(control: &OwnedFd) -> Result<Option<(ProcessSpec, Program)>, String> 
         pause::reap()?;
     }
     if let Some(oci) = oci {
-        return oci::run(&oci, &process, streams, descriptors, control).map(|()| None);
+        // the terminal is the external runtime's
+        connect_streams(&ProcessSpec { tty: false, ..process.clone() }, streams, descriptors, control)?;
+        return oci::run(&oci, &process, control).map(|()| None);
     }
     join_cgroups(&process)?;
     set_oom_score(&process)?;

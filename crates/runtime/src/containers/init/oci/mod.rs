@@ -7,8 +7,8 @@
 mod bundle;
 
 use super::failure::during;
+use super::rootfs;
 use super::users::{ResolvedUser, resolve_inside};
-use super::{Streams, connect_streams, rootfs};
 use crate::containers::message::{Inbox, send};
 use crate::containers::protocol::InitReply;
 use crate::containers::spec::{OciContainer, ProcessSpec, RootSpec};
@@ -36,7 +36,7 @@ struct CallFiles {
 
 impl CallFiles {
     fn new(oci: &OciContainer) -> Self {
-        let call = std::process::id();
+        let call = rustix::process::getpid().as_raw_nonzero();
         let file = |kind: &str| oci.bundle.join(format!("{kind}-{call}"));
         // the path of a socket must be short
         let console = oci.runtime.root.join(format!("{}-{call}", oci.id.get(..16).unwrap_or(&oci.id)));
@@ -53,15 +53,7 @@ impl Drop for CallFiles {
 }
 
 /// See the module. When it returns, the program runs.
-pub fn run(
-    oci: &OciContainer,
-    process: &ProcessSpec,
-    streams: Streams,
-    descriptors: Vec<OwnedFd>,
-    control: &OwnedFd,
-) -> Result<(), String> {
-    // the terminal is the external runtime's
-    connect_streams(&ProcessSpec { tty: false, ..process.clone() }, streams, descriptors, control)?;
+pub fn run(oci: &OciContainer, process: &ProcessSpec, control: &OwnedFd) -> Result<(), String> {
     rustix::fs::mkdir(&oci.runtime.root, rustix::fs::Mode::from_raw_mode(0o711))
         .or_else(|why| if why == rustix::io::Errno::EXIST { Ok(()) } else { Err(why) })
         .map_err(during("make the folder of the external runtime"))?;
