@@ -112,9 +112,9 @@ grep -q 'by the embedded runtime' "$scratch/logs/m.up" || die "the runtime is no
 wait_until "the node" kube wait --for=condition=Ready node/m --timeout=1s
 wait_until "the service account" kube get serviceaccount default
 if [ ${#bench[@]} -gt 0 ]; then
-  on m cp /run/up.pid "/sys/fs/cgroup/cpuacct/$group/cgroup.procs"
+  on m cp /run/up.pid "/sys/fs/cgroup/cpuacct/$group-m/cgroup.procs"
   on m "${bench[0]}" --kubeconfig "$scratch/m/kubeconfig" --node m --agent-pid "$(on m cat /run/up.pid)" \
-    --cpu-cgroup "/sys/fs/cgroup/cpuacct/$group" --image example.test/web:1 "${bench[@]:1}"
+    --cpu-cgroup "/sys/fs/cgroup/cpuacct/$group-m" --image example.test/web:1 "${bench[@]:1}"
   exit 0
 fi
 before=$(on m grep -c . /proc/self/mountinfo)

@@ -230,3 +230,11 @@ async fn a_patch_that_changes_the_kind_has_no_unknown_fields() {
         assert_eq!(sent.warnings().len(), count, "{kind}");
     }
 }
+
+#[tokio::test]
+async fn the_first_wrong_number_of_a_query_is_reported() {
+    let (cluster, _) = cluster_with_map().await;
+    let path = "/api/v1/configmaps?limit=much&timeoutSeconds=soon";
+    let refused = message(&cluster.get(path).await.code(400));
+    assert!(refused.contains("soon") && !refused.contains("much"), "{refused}");
+}
