@@ -136,6 +136,8 @@ impl PodSetup for TestSetup {
 pub struct Records {
     pub events: Mutex<Vec<String>>,
     pub statuses: Mutex<HashMap<String, (PodStatus, bool)>>,
+    /// Each phase of all pods that differs from the one before.
+    pub phases: Mutex<Vec<String>>,
 }
 
 impl PodEvents for Records {
@@ -148,6 +150,10 @@ impl PodEvents for Records {
 impl StatusSink for Records {
     fn set(&self, pod: &Arc<Pod>, status: &PodStatus, is_finished: bool) {
         self.statuses.lock().insert(pod.metadata.uid.clone(), (status.clone(), is_finished));
+        let mut phases = self.phases.lock();
+        if phases.last() != Some(&status.phase) {
+            phases.push(status.phase.clone());
+        }
     }
 }
 

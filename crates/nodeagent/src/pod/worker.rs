@@ -92,6 +92,8 @@ pub struct Worker {
     pub(super) kill: watch::Receiver<Option<KillRequest>>,
     pub(super) probing: Probing,
     status: PodStatus,
+    /// The phase that was handed on last; the pod may be a version from before it.
+    shown_phase: String,
     /// Why the agent ends the pod.
     eviction: Option<Eviction>,
     /// Why the node cannot run the pod.
@@ -134,6 +136,7 @@ impl Worker {
             kill,
             probing,
             status,
+            shown_phase: String::new(),
             eviction: None,
             refusal: None,
             exits: BTreeSet::new(),
@@ -370,6 +373,7 @@ impl Worker {
         self.status = status;
         if shown != before || self.status.start_time != self.pod.status.start_time {
             self.context.statuses.set(&self.pod, &shown, false);
+            self.shown_phase = shown.phase;
         }
     }
 
@@ -377,8 +381,10 @@ impl Worker {
     fn shown(&self, status: &PodStatus) -> PodStatus {
         let mut shown = status.clone();
         let before = &self.pod.status;
-        if is_terminal_phase(&shown.phase) && !is_terminal_phase(&before.phase) && self.observed.is_active() {
-            let was = if before.phase.is_empty() { "Pending" } else { &before.phase };
+        let last = if self.shown_phase.is_empty() { &before.phase } else { &self.shown_phase };
+        let was_terminal = is_terminal_phase(&before.phase) || is_terminal_phase(last);
+        if is_terminal_phase(&shown.phase) && !was_terminal && self.observed.is_active() {
+            let was = if last.is_empty() { "Pending" } else { last };
             shown.phase =
                 if self.observed.has_running_container() { "Running".into() } else { was.to_owned() };
             (shown.reason, shown.message) = (before.reason.clone(), before.message.clone());

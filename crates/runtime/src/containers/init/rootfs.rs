@@ -197,7 +197,8 @@ fn mount_cgroups(spec: &RootSpec, root: &RootDir, attributes: MountAttrFlags) ->
     if spec.cgroup_controllers.is_empty() {
         return attach_to(new_filesystem("cgroup2", &[], attributes)?, target);
     }
-    attach_to(new_filesystem("tmpfs", &[("mode", "755"), ("size", "1m")], SAFE)?, target)?;
+    let noexec = SAFE | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    attach_to(new_filesystem("tmpfs", &[("mode", "755"), ("size", "1m")], noexec)?, target)?;
     for controller in &spec.cgroup_controllers {
         let target = ensure_directory(root, &format!("sys/fs/cgroup/{controller}"))?;
         let options: &[(&str, &str)] = match controller.as_str() {
@@ -205,11 +206,6 @@ fn mount_cgroups(spec: &RootSpec, root: &RootDir, attributes: MountAttrFlags) ->
             controller => &[(controller, "")],
         };
         attach_to(new_filesystem("cgroup", options, attributes)?, target)?;
-    }
-    if !spec.is_privileged {
-        let tmpfs = root.directory(b"sys/fs/cgroup")?;
-        let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-        mount_remount(descriptor_path(&tmpfs), flags, c"")?;
     }
     Ok(())
 }
