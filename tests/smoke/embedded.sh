@@ -108,7 +108,7 @@ start_up() {
 }
 say "pintle up"
 start_up embedded
-grep -q 'by the embedded runtime' "$scratch/logs/m.up" || die "the runtime is not the embedded one"
+wait_until "the embedded runtime" grep -q 'by the embedded runtime' "$scratch/logs/m.up"
 wait_until "the node" kube wait --for=condition=Ready node/m --timeout=1s
 wait_until "the service account" kube get serviceaccount default
 if [ ${#bench[@]} -gt 0 ]; then
