@@ -3,6 +3,7 @@
 //! It follows the runtime's events, and lists all sandboxes and containers in intervals: often for a runtime without
 //! events, seldom for one that has them, since an event may be lost.
 
+use super::observation::sandbox_state;
 use super::workers::PodWorkers;
 use crate::runtime::{ContainerChange, ContainerState, RuntimeError, RuntimeEvent, SharedRuntime, labels};
 use crate::stats::AgentMetrics;
@@ -92,8 +93,8 @@ impl Observer {
     async fn relist(&mut self) -> Result<(), RuntimeError> {
         let mut states = HashMap::new();
         for sandbox in self.runtime.sandboxes(None).await? {
-            let state = if sandbox.is_ready { ContainerState::Running } else { ContainerState::Exited };
             let uid = labels::pod_uid(&sandbox.labels).unwrap_or_default().to_owned();
+            let state = sandbox_state(&sandbox);
             states.insert(sandbox.id, (uid, state));
         }
         for container in self.runtime.containers(None).await? {
@@ -109,9 +110,11 @@ impl Observer {
 
     fn wake_changed(&self, before: &States) {
         let changed = self.states.iter().filter(|(id, state)| before.get(*id) != Some(state));
-        let gone = before.iter().filter(|(id, _)| !self.states.contains_key(*id));
-        for (_, (uid, _)) in changed.chain(gone) {
-            self.workers.relist(uid);
+        for (id, (uid, state)) in changed {
+            self.workers.listed(uid, id, Some(*state));
+        }
+        for (id, (uid, _)) in before.iter().filter(|(id, _)| !self.states.contains_key(*id)) {
+            self.workers.listed(uid, id, None);
         }
     }
 

@@ -17,7 +17,7 @@ use super::step_error::StepError;
 use crate::images::Images;
 use crate::probes::verdicts::ProbeVerdicts;
 use crate::probes::worker::{ProbeResult, Prober};
-use crate::runtime::{RuntimeError, SharedRuntime};
+use crate::runtime::{ContainerState, RuntimeError, SharedRuntime};
 use crate::stats::AgentMetrics;
 use crate::status::containers::{StatusSource, WaitingReasons, terminate};
 use crate::status::generate::{Eviction, block, generate, settle_times};
@@ -77,6 +77,8 @@ pub enum Message {
     Exit(String),
     /// Sandboxes or containers have changed.
     Relist,
+    /// A list shows the state of a sandbox or container, or that it is gone.
+    Listed { id: String, state: Option<ContainerState> },
     /// Objects that the pod refers to have changed.
     Refresh,
 }
@@ -204,6 +206,7 @@ impl Worker {
             loop {
                 tokio::select! {
                     message = inbox.recv() => match message {
+                        Some(message) if self.is_observed(&message) => continue,
                         Some(message) if self.is_echo(&message) => {
                             // most are the agent's own writes: only conditions of others matter
                             self.take(message);
@@ -244,6 +247,11 @@ impl Worker {
         }
     }
 
+    /// Whether a message is a state that this worker has seen: most changes are its own.
+    fn is_observed(&self, message: &Message) -> bool {
+        matches!(message, Message::Listed { id, state } if self.observed.state(id) == *state)
+    }
+
     /// Whether a message is a version of the pod that differs in its status alone.
     fn is_echo(&self, message: &Message) -> bool {
         let Message::Update(pod) = message else { return false };
@@ -256,10 +264,12 @@ impl Worker {
     }
 
     pub(super) fn take(&mut self, message: Message) {
+        let is_observed = self.is_observed(&message);
         match message {
             Message::Update(pod) => self.pod = pod,
             Message::Exit(id) => drop(self.exits.insert(id)),
             Message::Relist => self.is_stale = true,
+            Message::Listed { .. } => self.is_stale |= !is_observed,
             Message::Refresh => {}
         }
     }

@@ -5,7 +5,7 @@
 
 use super::observation::PodObservation;
 use super::worker::{KillRequest, Message, Worker, WorkerContext};
-use crate::runtime::{RuntimeError, labels};
+use crate::runtime::{ContainerState, RuntimeError, labels};
 use api::core::v1::Pod;
 use names::node;
 use parking_lot::Mutex;
@@ -184,6 +184,11 @@ impl PodWorkers {
     /// Sandboxes or containers of a pod have changed.
     pub fn relist(&self, uid: &str) {
         self.send(uid, Message::Relist);
+    }
+
+    /// A list shows the state of a sandbox or container of a pod, or that it is gone.
+    pub fn listed(&self, uid: &str, id: &str, state: Option<ContainerState>) {
+        self.send(uid, Message::Listed { id: id.to_owned(), state });
     }
 
     /// Objects that a pod refers to have changed.
