@@ -2,8 +2,8 @@
 //!
 //! Clients know this text from an implementation that takes a document apart only where a patch looks into it:
 //! a map that was opened has its keys by name, everything else keeps the text that it came with, but for the escapes
-//! of HTML. So the text of an object and the text of a patch give the text of the result. It is made for errors only, after the patch
-//! was applied to the tree; a patch that does not apply leaves the document as it is at that operation.
+//! of HTML. So the text of an object and the text of a patch give the text of the result. It is made for errors only,
+//! after the patch was applied to the tree; a patch that does not apply leaves the document as it is at that operation.
 //!
 //! Invariant: each text is read once, and a map is sorted once.
 

@@ -101,6 +101,17 @@ fn merges() -> Vec<Shape> {
             }),
         ),
         Shape::new(
+            "strategic additions beside removals",
+            SIZE,
+            on_map(STRATEGIC, |size: usize| {
+                let mut data = entries(size, |_| Value::Null);
+                for nth in 0..size {
+                    data[format!("added-{nth}")] = json!("new");
+                }
+                json!({ "data": data })
+            }),
+        ),
+        Shape::new(
             "strategic list changes",
             SIZE,
             on_pod(|size: usize| {

@@ -160,7 +160,7 @@ const PLUGINS: &[Plugin] = &[
     on("PersistentVolumeClaimResize", |_, _| {
         sync(persistent_volume_claim_resize::PersistentVolumeClaimResize)
     }),
-    on("RuntimeClass", |_, _| Ok(Box::new(runtime_class::RuntimeClass))),
+    on("RuntimeClass", |_, _| sync(runtime_class::RuntimeClass)),
     on("CertificateApproval", |parts, _| {
         Ok(Box::new(certificates::Approval { authorizer: parts.authorizer.clone() }))
     }),

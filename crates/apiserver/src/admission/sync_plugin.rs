@@ -12,6 +12,11 @@ pub type Verdict = Result<(), String>;
 pub trait SyncAdmission: Send + Sync {
     fn interest(&self, resource: &Resource) -> Interest;
 
+    /// An error of the plugin itself, which is no denial.
+    fn failure(&self, _object: &Value) -> Option<String> {
+        None
+    }
+
     /// May change the object before it is validated.
     fn change(&self, _: &AdmissionAttributes<'_>, _object: &mut Value, _old: Option<&Value>) -> Verdict {
         Ok(())
@@ -38,6 +43,9 @@ impl<T: SyncAdmission> Admission for SyncPlugin<T> {
         old: Option<&'a Value>,
     ) -> MaybeReady<'a, Result<(), ApiError>> {
         let Some(object) = object else { return Ok(()).into() };
+        if let Some(why) = self.0.failure(object) {
+            return Err(ApiError::internal(why)).into();
+        }
         let verdict = self.0.change(write, object, old);
         verdict.map_err(|why| write.forbidden(Some(object), &why)).into()
     }
@@ -48,6 +56,9 @@ impl<T: SyncAdmission> Admission for SyncPlugin<T> {
         object: &'a Value,
         old: Option<&'a Value>,
     ) -> MaybeReady<'a, Result<(), ApiError>> {
+        if let Some(why) = self.0.failure(object) {
+            return Err(ApiError::internal(why)).into();
+        }
         let verdict = self.0.review(write, object, old);
         verdict.map_err(|why| write.forbidden(Some(object), &why)).into()
     }

@@ -6,7 +6,7 @@ use super::members::{ListMerge, Member, Members};
 use crate::error::{Error, Rejection};
 use schema::table::{Patch, Shape, Text};
 use schema::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Merges a patch into a map; `room` bounds the nesting.
 pub(super) fn merge_map(members: Members<'_>, current: Map, patch: &Map, room: usize) -> Result<Map, Error> {
@@ -14,7 +14,7 @@ pub(super) fn merge_map(members: Members<'_>, current: Map, patch: &Map, room: u
     if let Some(directive) = patch.get(DIRECTIVE) {
         return apply_directive(directive, patch);
     }
-    let mut target = Target { held: current, gone: BTreeSet::new(), new: Vec::new() };
+    let mut target = Target { held: current, gone: BTreeSet::new(), new: BTreeMap::new() };
     if let Some(retained) = patch.get(RETAIN_KEYS) {
         retain(&mut target.held, retained, patch)?;
     }
@@ -51,7 +51,7 @@ pub(super) fn merge_map(members: Members<'_>, current: Map, patch: &Map, room: u
 struct Target {
     held: Map,
     gone: BTreeSet<String>,
-    new: Vec<(Text, Value)>,
+    new: BTreeMap<String, Value>,
 }
 
 impl Target {
@@ -60,14 +60,13 @@ impl Target {
     }
 
     fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
-        let new = self.new.iter_mut().find(|(key, _)| **key == *name).map(|(_, value)| value);
-        self.held.get_mut(name).or(new)
+        self.held.get_mut(name).or_else(|| self.new.get_mut(name))
     }
 
     fn put(&mut self, name: &str, value: Value) {
         match self.held.get_mut(name) {
             Some(place) => *place = value,
-            None => self.new.push((Text::Owned(name.to_owned()), value)),
+            None => drop(self.new.insert(name.to_owned(), value)),
         }
     }
 
@@ -75,7 +74,7 @@ impl Target {
         if self.held.contains(name) {
             self.gone.insert(name.to_owned());
         }
-        self.new.retain(|(key, _)| **key != *name);
+        self.new.remove(name);
     }
 
     fn finish(mut self) -> Map {
@@ -85,9 +84,8 @@ impl Target {
         if self.new.is_empty() {
             return self.held;
         }
-        let mut entries: Vec<_> = self.held.into_iter().collect();
-        entries.append(&mut self.new);
-        Map::from_unsorted(entries).0
+        let new = self.new.into_iter().map(|(name, value)| (Text::Owned(name), value));
+        Map::from_unsorted(self.held.into_iter().chain(new).collect()).0
     }
 }
 

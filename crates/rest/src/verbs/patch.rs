@@ -115,17 +115,13 @@ impl Api {
                 }
             }
             // a schema applies to objects of its own kind only
-            let in_schema =
-                !ty.loose || is_of_kind(&decoded.value, old.text(&["kind"]), old.text(&["apiVersion"]));
+            let is_same_kind = is_of_kind(&decoded.value, old.text(&["kind"]), old.text(&["apiVersion"]));
+            let in_schema = !ty.loose || is_same_kind;
             let strict_errors = decoded.strict_errors.iter().filter(|it| in_schema || !is_of_schema(it));
             let strict_errors = strict_errors.map(ToString::to_string);
             let strict_errors = text_errors.iter().cloned().chain(strict_errors).collect();
             // an object of another kind, which is refused below, has no strict errors of this one
-            let changes = |field: &str| {
-                let text = decoded.value.text(&[field]);
-                !text.is_empty() && text != old.text(&[field])
-            };
-            if !read || ty.loose || !(changes("kind") || changes("apiVersion")) {
+            if !read || ty.loose || is_same_kind {
                 report_strict_errors(strict_errors, validation, warnings).map_err(|why| refused(&why))?;
             }
             if let Some(why) = resource.hooks.decode.conversion_error.and_then(|of| of(&decoded.value)) {

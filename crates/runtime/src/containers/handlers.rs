@@ -49,10 +49,7 @@ pub async fn delete(sandbox: &Sandbox, id: &str) -> Result<(), RuntimeError> {
     if !runtime.root.join(id).exists() {
         return Ok(());
     }
-    let output = Command::new(&runtime.program)
-        .arg("--root")
-        .arg(&runtime.root)
-        .args(["delete", "--force", id])
+    let output = Command::from(runtime.delete(id))
         .output()
         .await
         .map_err(|why| failed(format!("{}: {why}", runtime.program.display())))?;

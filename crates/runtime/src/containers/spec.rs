@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::process::Command;
 
 /// A process: the first one of a container, or one that is executed in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +116,22 @@ pub struct OciRuntime {
     pub program: PathBuf,
     /// The folder of its state; sockets of terminals are there, too.
     pub root: PathBuf,
+}
+
+impl OciRuntime {
+    /// A call of the runtime.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--root").arg(&self.root);
+        command
+    }
+
+    /// The call that removes a container, and ends it if it runs.
+    pub fn delete(&self, id: &str) -> Command {
+        let mut command = self.command();
+        command.args(["delete", "--force", id]);
+        command
+    }
 }
 
 /// A container that an external runtime makes or executes a process in.

@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// Before the cause in the messages of runc.
 const START_FAILED: &str = "unable to start container process: ";
@@ -138,9 +138,9 @@ fn write_json(path: &Path, value: &Value) -> Result<(), String> {
 
 /// Calls the external runtime. An error is the one of its log.
 fn call(oci: &OciContainer, files: &CallFiles, arguments: &[&str]) -> Result<(), String> {
-    let status = Command::new(&oci.runtime.program)
-        .arg("--root")
-        .arg(&oci.runtime.root)
+    let status = oci
+        .runtime
+        .command()
         .arg("--log")
         .arg(&files.log)
         .args(["--log-format", "json"])
@@ -157,13 +157,7 @@ fn call(oci: &OciContainer, files: &CallFiles, arguments: &[&str]) -> Result<(),
 
 /// Removes what a failed call has left; the error is that of the call.
 fn delete(oci: &OciContainer) {
-    let _ = Command::new(&oci.runtime.program)
-        .arg("--root")
-        .arg(&oci.runtime.root)
-        .args(["delete", "--force", &oci.id])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
+    let _ = oci.runtime.delete(&oci.id).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
 /// The last error of a log in JSON lines, without the words that precede the cause.
