@@ -46,6 +46,7 @@ mod reviews;
 mod self_registration;
 pub mod serve;
 pub mod server;
+mod string_lists;
 #[cfg(test)]
 mod tests;
 pub mod trace;

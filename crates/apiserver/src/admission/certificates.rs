@@ -5,7 +5,7 @@
 //! dialect and that of the specification; a permission for one is a permission for the other.
 
 use super::sync_plugin::is;
-use crate::reviews::user_of;
+use crate::reviews::user_info::user_of;
 use auth::{Attributes, Authorizer, MASTERS};
 use env::MaybeReady;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};

@@ -1,6 +1,6 @@
 //! Requires the verb `create` for an update or apply that creates its object.
 
-use crate::reviews::user_of;
+use crate::reviews::user_info::user_of;
 use auth::{Attributes, Authorizer};
 use env::MaybeReady;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};

@@ -4,7 +4,7 @@
 //! permissions of its role, or the verb `bind`. The masters group is exempt.
 
 use crate::authorization::roles::read;
-use crate::reviews::user_of;
+use crate::reviews::user_info::user_of;
 use auth::rbac::{Rbac, Rule, missing, refusal};
 use auth::{Attributes, Authorizer, User};
 use env::MaybeReady;

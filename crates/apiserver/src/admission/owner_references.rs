@@ -2,7 +2,7 @@
 //! because owners take it with them; `blockOwnerDeletion` requires the permission to set finalizers of the
 //! owner.
 
-use crate::reviews::user_of;
+use crate::reviews::user_info::user_of;
 use auth::{Attributes, Authorizer, Decision, User};
 use env::MaybeReady;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};

@@ -8,6 +8,7 @@ use super::derived::{DerivedValue, Snapshot};
 use super::matching::{self, Index, Match, Rule, Selectors, is_exempt};
 use super::parts::Parts;
 use super::policy_metrics::Counters;
+use crate::reviews::user_info::{user_of, user_value};
 use cel::{Budget, Program, Variables};
 use env::MaybeReady;
 use rest::metrics::Timing;
@@ -395,7 +396,7 @@ fn request(write: &AdmissionAttributes<'_>, matched: &Match) -> Value {
         }
     }
     request.set(&["operation"], write.operation.name());
-    request.set(&["userInfo"], crate::reviews::user_value(&crate::reviews::user_of(write.user)));
+    request.set(&["userInfo"], user_value(&user_of(write.user)));
     request.set(&["dryRun"], matching::is_dry_run(write));
     if let Some(options) = write.options_object(names) {
         request.set(&["options"], options);

@@ -104,7 +104,7 @@ fn list(held: &str, own: Vec<String>) -> String {
     let held = held.as_list().unwrap_or(&[]).iter().filter_map(Value::as_str).map(str::to_owned);
     let mut all: Vec<String> = held.collect();
     all.extend(own.into_iter().filter(|one| !all.contains(one)).collect::<Vec<_>>());
-    String::from_utf8_lossy(&encode::untyped(&crate::reviews::texts(&all))).into_owned()
+    String::from_utf8_lossy(&encode::untyped(&crate::string_lists::texts(&all))).into_owned()
 }
 
 /// The union of both certificate bundles, without duplicates and expired certificates.

@@ -4,7 +4,7 @@
 //! rejections too; errors are not. Tokens are neither stored nor logged: cache keys are digests.
 
 use crate::authentication::token_cache::{GaugeGuard, TokenCacheMetrics};
-use crate::reviews::{list_of, texts};
+use crate::string_lists::{list_of, texts};
 use auth::User;
 use auth::tokens::{AuthenticatedUser, Authenticator, Verdict};
 use env::{MaybeReady, World};

@@ -3,7 +3,8 @@
 //! Invariants: an unreachable server or an invalid response permits nothing. Decisions are cached, denials
 //! for a shorter time; requests too large for a cheap cache key are reviewed each time.
 
-use crate::reviews::{extra_value, texts};
+use crate::reviews::user_info::extra_value;
+use crate::string_lists::texts;
 use auth::authorize::{Failure, Rules};
 use auth::{Attributes, Authorizer, Decision, User};
 use env::{MaybeReady, World};

@@ -210,7 +210,7 @@ fn resource_list(resources: &Resources, group_version: &str, names: &Names, hash
     for resource in resources.of_version(group_version) {
         let plural = resource.kind.plural.to_string();
         entries.push(((plural.clone(), 0), resource_entry(resource, names, hashes)));
-        let served = |sub: &&Subresource| crate::handle::serves(resource, &sub.name);
+        let served = |sub: &&Subresource| crate::handle::subresources::serves(resource, &sub.name);
         for (nth, sub) in resource.kind.subresources.iter().filter(served).enumerate() {
             let name = format!("{plural}/{}", sub.name);
             // custom resources keep the order of their subresources

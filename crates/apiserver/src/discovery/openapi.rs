@@ -5,7 +5,7 @@
 
 use super::version::{MAJOR, MINOR};
 use crate::aggregation::Aggregation;
-use crate::handle::RequestContext;
+use crate::handle::request_context::RequestContext;
 use crate::handle::responses::ResponseFormat;
 use crate::negotiate::{accepts_any, gzip, with_etag};
 use crate::serve::Body;

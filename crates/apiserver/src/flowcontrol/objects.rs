@@ -452,7 +452,7 @@ mod tests {
         let high = spec("system-node-high").unwrap();
         let rules = high.items(&["rules"])[0].items(&["resourceRules"]).to_vec();
         assert_eq!(rules[0].at(&["clusterScope"]), Some(&true.into()));
-        assert_eq!(crate::reviews::list_of(&rules[1], &["apiGroups"]), ["coordination.k8s.io"]);
+        assert_eq!(crate::string_lists::list_of(&rules[1], &["apiGroups"]), ["coordination.k8s.io"]);
         assert_eq!(rules[1].at(&["clusterScope"]), None);
         let manager = spec("kube-controller-manager").unwrap();
         assert_eq!(manager.items(&["rules"])[0].items(&["nonResourceRules"]).len(), 1);

@@ -61,7 +61,7 @@ pub(super) fn uid(object: &Value) -> HeaderValue {
 const ALL: &str = "*";
 
 fn texts(value: &Value, field: &str) -> Vec<String> {
-    crate::reviews::list_of(value, &[field])
+    crate::string_lists::list_of(value, &[field])
 }
 
 impl Schema {

@@ -1,7 +1,8 @@
 //! Access reviews: whether a user may perform a request.
 
 use super::sources::Sources;
-use super::user_info::{list_of, user_of};
+use super::user_info::user_of;
+use crate::string_lists::list_of;
 use auth::{Attributes, User};
 use env::MaybeReady;
 use rest::{ApiError, Subject, VirtualRequest, VirtualResource};

@@ -1,7 +1,8 @@
 //! TokenReview and SelfSubjectReview.
 
 use super::sources::Sources;
-use super::user_info::{list_of, texts, user_of, user_value};
+use super::user_info::{user_of, user_value};
+use crate::string_lists::{list_of, texts};
 use auth::User;
 use auth::tokens::{AuthenticatedUser, Bearer, bearer};
 use env::MaybeReady;

@@ -8,10 +8,9 @@ mod authentication;
 mod components;
 mod rules;
 mod sources;
-mod user_info;
+pub(crate) mod user_info;
 
 pub use sources::Sources;
-pub(crate) use user_info::{extra_value, list_of, texts, user_of, user_value};
 
 use crate::resource_metrics::{NodeMetrics, PodMetrics};
 use rest::VirtualResource;

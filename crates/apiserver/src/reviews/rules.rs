@@ -1,7 +1,8 @@
 //! SelfSubjectRulesReview: the rules of the requesting user in a namespace.
 
 use super::sources::Sources;
-use super::user_info::{texts, user_of};
+use super::user_info::user_of;
+use crate::string_lists::texts;
 use auth::authorize::{PathRule, ResourceRule};
 use env::MaybeReady;
 use rest::{ApiError, VirtualRequest, VirtualResource};

@@ -1,5 +1,6 @@
 //! Users as UserInfo values of the API.
 
+use crate::string_lists::texts;
 use auth::User;
 use rest::Requester;
 use schema::{Map, Value};
@@ -35,14 +36,4 @@ pub(crate) fn user_value(user: &User) -> Value {
 pub(crate) fn extra_value(user: &User) -> Value {
     let extra = user.extra.iter().map(|(key, values)| (key.clone().into(), texts(values)));
     Value::Map(extra.collect::<Map>())
-}
-
-pub(crate) fn texts(many: &[String]) -> Value {
-    Value::List(many.iter().map(|one| Value::from(one.as_str())).collect())
-}
-
-/// The strings of a list.
-pub(crate) fn list_of(value: &Value, path: &[&str]) -> Vec<String> {
-    let Some(Value::List(items)) = value.at(path) else { return Vec::new() };
-    items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -1,7 +1,8 @@
 //! StorageClasses: the provisioning of volumes. Only expansion and topologies are mutable.
 
 use crate::check::{self, Problems};
-use crate::{core::pod, metadata, read};
+use crate::core::pod::warn::old_label;
+use crate::{metadata, read};
 use names::Names;
 use rest::hooks::{
     Context, CreateHooks, DeleteHooks, Hooks, MetadataRules, ReadHooks, RepeatedMetadataErrors, UpdateHooks,
@@ -168,7 +169,7 @@ fn warn(object: &Value) -> Vec<String> {
     let mut out = Vec::new();
     for (at, term) in object.items(&["allowedTopologies"]).iter().enumerate() {
         for (of, one) in term.items(&["matchLabelExpressions"]).iter().enumerate() {
-            if let Some(why) = pod::warn::old_label(one.text(&["key"]), &names) {
+            if let Some(why) = old_label(one.text(&["key"]), &names) {
                 out.push(format!("allowedTopologies[{at}].matchLabelExpressions[{of}].key: {why}"));
             }
         }

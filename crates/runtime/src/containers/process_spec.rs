@@ -194,7 +194,7 @@ fn seccomp(security: &LinuxSecurity) -> Result<Seccomp, RuntimeError> {
         Some(SecurityProfile::Localhost(path)) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|why| invalid(format!("cannot load seccomp profile {path:?}: {why}")))?;
-            super::init::check_profile(&text).map_err(invalid)?;
+            super::init::seccomp::check_profile(&text).map_err(invalid)?;
             Ok(Seccomp::Profile(text))
         }
     }

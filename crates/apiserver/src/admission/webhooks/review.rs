@@ -9,6 +9,8 @@
 //! webhooks return patches.
 
 use crate::admission::matching::{Match, namespace_of};
+use crate::reviews::user_info::{user_of, user_value};
+use crate::string_lists::list_of;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use outbound::HttpResponse;
@@ -73,7 +75,7 @@ impl ReviewRequest<'_> {
             }
         }
         text(&format!(",\"operation\":\"{}\",\"userInfo\":", write.operation.name()));
-        out.extend(encode::untyped(&crate::reviews::user_value(&crate::reviews::user_of(write.user))));
+        out.extend(encode::untyped(&user_value(&user_of(write.user))));
         for (name, json) in [("object", self.object), ("oldObject", self.old)] {
             out.extend_from_slice(format!(",\"{name}\":").as_bytes());
             out.extend_from_slice(json);
@@ -230,7 +232,7 @@ fn read_as(body: &[u8], ty: &Type, expected: &ExpectedReview<'_>) -> Result<Revi
             .collect()
     };
     let mut verdict = ReviewResponse {
-        warnings: crate::reviews::list_of(response, &["warnings"]),
+        warnings: list_of(response, &["warnings"]),
         annotations: response
             .at(&["auditAnnotations"])
             .and_then(Value::as_map)

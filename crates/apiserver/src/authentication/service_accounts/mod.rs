@@ -152,7 +152,7 @@ impl Accounts {
         let subject = claims.text(&["sub"]).to_owned();
         let audiences = match claims.at(&["aud"]).and_then(|it| it.as_str()) {
             Some(one) => vec![one.to_owned()],
-            None => crate::reviews::list_of(claims, &["aud"]),
+            None => crate::string_lists::list_of(claims, &["aud"]),
         };
         let mut extra = BTreeMap::new();
         let (namespace, name, uid, form) = if is_legacy {

@@ -1,7 +1,7 @@
 //! The `token` subresource of service accounts, which issues tokens.
 
 use super::Issuer;
-use crate::reviews::list_of;
+use crate::string_lists::list_of;
 use env::MaybeReady;
 use rest::hooks::VirtualSubresource;
 use rest::{ApiError, Subject, VirtualRequest, VirtualResource};
@@ -69,7 +69,7 @@ impl VirtualResource for TokenRequests {
             return invalid("", Problem::invalid(&path.field("expirationSeconds"), &seconds.into(), why));
         }
         if list_of(request, &["spec", "audiences"]).is_empty() {
-            request.set(&["spec", "audiences"], crate::reviews::texts(&self.issuer.audiences));
+            request.set(&["spec", "audiences"], crate::string_lists::texts(&self.issuer.audiences));
         }
         let now = env::unix_seconds(origin.world);
         request.unset(&["metadata", "uid"]);

@@ -120,7 +120,7 @@ fn rule_value(rule: &Rule) -> Value {
     ];
     let mut out = Value::map();
     for (field, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
-        out.set(&[field], crate::reviews::texts(list));
+        out.set(&[field], crate::string_lists::texts(list));
     }
     out
 }

@@ -3,7 +3,7 @@
 //! A cluster role may aggregate others by labels, and these may aggregate further ones. Its permissions are
 //! its own rules and those of all roles reached so, each role once.
 
-use crate::reviews::list_of;
+use crate::string_lists::list_of;
 use auth::rbac::{Binding, Role, RoleRef, Rule, Subject};
 use schema::{Map, Value};
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! counted together.
 
 use crate::discovery::health;
-use crate::handle::subresource_index;
+use crate::handle::subresources::subresource_index;
 use crate::negotiate::is_apply;
 use crate::request::RequestInfo;
 use crate::serve::Body;

@@ -9,10 +9,8 @@ mod identity;
 mod oci;
 mod pause;
 mod rootfs;
-mod seccomp;
+pub(super) mod seccomp;
 mod users;
-
-pub use seccomp::check_profile;
 
 use super::message::{Inbox, send, wait_for};
 use super::namespaces::unshare;
