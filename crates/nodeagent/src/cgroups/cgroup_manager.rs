@@ -272,10 +272,21 @@ impl CgroupManager {
 
     /// Like [`CgroupManager::remove_pod`], for a pod of which only the uid is known.
     pub fn remove_uid(&self, uid: &str) -> io::Result<()> {
-        if let Some(name) = self.pods().get(uid) {
-            self.remove(name)?;
+        if !self.options.is_per_qos {
+            return Ok(());
+        }
+        for class in self.classes() {
+            let name = class.child(&format!("{POD}{uid}"));
+            if self.files.is_anywhere(&name.path(self.options.driver)) {
+                self.remove(&name)?;
+            }
         }
         self.forget(uid)
+    }
+
+    /// The cgroups that have the cgroups of pods below them.
+    fn classes(&self) -> [CgroupName; 3] {
+        [self.root.clone(), self.root.child(BURSTABLE), self.root.child(BEST_EFFORT)]
     }
 
     fn forget(&self, uid: &str) -> io::Result<()> {
@@ -289,7 +300,7 @@ impl CgroupManager {
         if !self.options.is_per_qos {
             return all;
         }
-        for class in [self.root.clone(), self.root.child(BURSTABLE), self.root.child(BEST_EFFORT)] {
+        for class in self.classes() {
             for child in self.files.children(&class.path(self.options.driver)) {
                 let name = match self.options.driver {
                     CgroupDriver::Cgroupfs => class.child(&child),

@@ -106,6 +106,11 @@ impl CgroupFiles {
         self.directories(path).iter().all(|(name, directory)| *name == UNIFIED || directory.is_dir())
     }
 
+    /// Whether a cgroup exists in any hierarchy.
+    pub fn is_anywhere(&self, path: &str) -> bool {
+        self.directories(path).iter().any(|(_, directory)| directory.is_dir())
+    }
+
     /// When the directories of a cgroup were made or last changed, the first of them; absent if there are none.
     pub fn modified(&self, path: &str) -> Option<SystemTime> {
         let directories = self.directories(path).into_iter().filter(|(name, _)| *name != UNIFIED);
