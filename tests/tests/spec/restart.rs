@@ -72,6 +72,36 @@ async fn a_watch_goes_on_from_before() {
 }
 
 #[tokio::test]
+async fn many_changes_keep_their_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = Cluster::on(directory.path()).await;
+    // more than one thread decodes at once
+    const MANY: usize = 700;
+    let from = version(&cluster.read(CONFIGMAPS).await);
+    for n in 0..MANY {
+        cluster.named(CONFIGMAPS, &format!("c{n}")).await;
+    }
+    let mut changes: Vec<_> = (0..MANY).map(|n| ("ADDED", format!("c{n}"))).collect();
+    for n in (0..MANY).step_by(2) {
+        cluster.patch(&format!("{CONFIGMAPS}/c{n}"), json!({"data": {"k": "v"}})).await.code(200);
+        changes.push(("MODIFIED", format!("c{n}")));
+    }
+    for n in (0..MANY).step_by(3) {
+        cluster.delete(&format!("{CONFIGMAPS}/c{n}")).await.code(200);
+        changes.push(("DELETED", format!("c{n}")));
+    }
+    let list = cluster.read(CONFIGMAPS).await;
+    cluster.stop().await;
+    let cluster = later(directory.path(), 5).await;
+    assert_eq!(cluster.read(CONFIGMAPS).await, list);
+    let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={from}")).watch().await;
+    for (kind, name) in changes {
+        watch.expect(kind, &name).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn a_list_goes_on_from_before() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = Cluster::on(directory.path()).await;

@@ -5,13 +5,12 @@ use crate::model::object::{Draft, Object};
 use crate::model::operation::Operation;
 use crate::model::reserve::{Reservation, Reserve};
 use crate::storage::collection::Collection;
+use crate::storage::recovered::{UnreadableObject, fill, read};
 use crate::storage::stored_version::ValueReader;
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use cache::{Cache, Change, PublishedRevision};
 use metrics::Registry;
 use parking_lot::Mutex;
-use schema::encode::EmptyLists;
 use schema::table::{Kind, Ref};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
@@ -28,14 +27,6 @@ pub struct Storage {
     options: cache::Options,
     world: env::World,
     measured: OnceLock<Arc<Families>>,
-}
-
-/// Why the caches could not be filled.
-#[derive(Debug, thiserror::Error)]
-#[error("{key} in the store cannot be read: {why}")]
-pub struct UnreadableObject {
-    pub key: String,
-    pub why: String,
 }
 
 type Collections = ArcSwap<HashMap<String, Arc<Collection>>>;
@@ -313,7 +304,7 @@ fn apply(collection: &Collection, changes: &[&store::Change]) {
     let reserve = collection.reserve.lock();
     let mut batch: Vec<Change<Object>> = Vec::with_capacity(changes.len());
     for change in changes {
-        let (namespace, name) = split(&change.key[collection.prefix.len()..], collection.kind.namespaced);
+        let (namespace, name) = collection.names(&change.key);
         // the object may have been written earlier in this very batch
         let last = || match batch.iter().rev().find(|one| is_about(one, namespace, name)) {
             Some(Change::Put(object)) => Some(object.clone()),
@@ -387,53 +378,4 @@ fn claim_keys(collection: &Collection, reservation: &Reservation) -> Option<Box<
 fn collection_of<'a>(known: &'a HashMap<String, Arc<Collection>>, key: &str) -> Option<&'a Arc<Collection>> {
     let slashes = key.match_indices('/').map(|(at, _)| at + 1);
     slashes.skip(2).take(3).find_map(|end| known.get(&key[..end]))
-}
-
-fn split(path: &str, namespaced: bool) -> (&str, &str) {
-    if namespaced { path.split_once('/').unwrap_or(("", path)) } else { ("", path) }
-}
-
-/// Fills the cache of a new collection. A record is dropped once its object is made, so that values are in memory once.
-fn fill(
-    collection: &Collection,
-    mut records: Vec<RecoveredRecord>,
-    oldest: u64,
-) -> Result<(), UnreadableObject> {
-    records.sort_by_key(|record| record.revision);
-    let (history, state): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.history);
-    let object = |record: &RecoveredRecord, value: &Bytes| {
-        read(collection, value, record.revision.0)
-            .map_err(|why| UnreadableObject { key: record.key.to_string(), why })
-    };
-    let mut loaded = Vec::with_capacity(state.len());
-    for record in state {
-        if let Some(value) = &record.value {
-            loaded.push(object(&record, value)?);
-        }
-    }
-    collection.cache.load(loaded, oldest);
-    for record in history {
-        let change = match &record.value {
-            Some(value) => Change::Put(object(&record, value)?),
-            None => {
-                let (namespace, name) =
-                    split(&record.key[collection.prefix.len()..], collection.kind.namespaced);
-                match collection.cache.get(namespace, name) {
-                    Some(last) => Change::Delete(last.restamped(record.revision.0)),
-                    None => continue,
-                }
-            }
-        };
-        collection.cache.apply(vec![change]);
-    }
-    Ok(())
-}
-
-/// Reads a stored value. This server writes JSON with a gap for the revision; others may have written protobuf, JSON
-/// in another order, or another version.
-fn read(collection: &Collection, found: &[u8], revision: u64) -> Result<Arc<Object>, String> {
-    let mut value = collection.reader.read(found)?;
-    // stored empty, which the normal form leaves out
-    value.set(&["metadata", "resourceVersion"], "");
-    Ok(Draft::new(&value, collection.index(), EmptyLists::Kept, 0).found_as(found).commit(revision))
 }

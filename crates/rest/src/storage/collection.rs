@@ -49,6 +49,12 @@ impl Collection {
         }
     }
 
+    /// The namespace and name of the object with a key of this collection.
+    pub(crate) fn names<'k>(&self, key: &'k str) -> (&'k str, &'k str) {
+        let path = key.strip_prefix(&*self.prefix).unwrap_or(key);
+        if self.kind.namespaced { path.split_once('/').unwrap_or(("", path)) } else { ("", path) }
+    }
+
     pub(crate) fn index(&self) -> Index<'_> {
         Index { kind: &self.kind, field: self.indexed }
     }

@@ -7,9 +7,11 @@ pub mod cached_store;
 pub mod collection;
 pub mod freshness;
 pub mod read_conversion;
+mod recovered;
 pub mod registry;
 pub mod resource;
 pub mod stored_version;
 
-pub use cached_store::{Storage, UnreadableObject, prefix};
+pub use cached_store::{Storage, prefix};
+pub use recovered::UnreadableObject;
 pub use stored_version::{InspectedValue, ValueInspector};
