@@ -5,15 +5,22 @@
 #
 #   tests/smoke/embedded.sh --bench PROGRAM [ARGUMENT...]
 #            measures the cluster with bench's program `node` instead
+#   tests/smoke/embedded.sh --bench-node PROGRAM [ARGUMENT...]
+#            the same on a machine that joined: the agent, the runtime, the network and the proxy without API server and loops
 #
 #   PINTLE   the binary to test (built when not given)
 #
 # It takes root, cgroups v1, iproute2, kubectl, Python 3 and busybox.
 set -euo pipefail
 bench=()
-if [ "${1:-}" = --bench ]; then
+measured=m
+case "${1:-}" in
+--bench) bench=("${@:2}") ;;
+--bench-node)
   bench=("${@:2}")
-fi
+  measured=n
+  ;;
+esac
 # shellcheck source=tests/smoke/server.sh
 . "$(dirname "${BASH_SOURCE[0]}")/server.sh"
 # shellcheck source=tests/smoke/machines.sh
@@ -111,10 +118,24 @@ start_up embedded
 wait_until "the embedded runtime" grep -q 'by the embedded runtime' "$scratch/logs/m.up"
 wait_until "the node" kube wait --for=condition=Ready node/m --timeout=1s
 wait_until "the service account" kube get serviceaccount default
+# Makes a second machine, and joins it to the cluster.
+join_node() {
+  local join
+  make_node n 192.168.9.2
+  on n "$binary" images import --data-dir "$scratch/n/data" "$scratch/image.tar"
+  read -r -a join <<<"$(on m "$binary" token create --kubeconfig "$scratch/m/kubeconfig")"
+  start_on n join "$binary" "${join[@]:1}" --data-dir "$scratch/n/data" --runtime embedded \
+    --nodeagent-config "$scratch/n/agent.yaml"
+  wait_until "the second node" kube wait --for=condition=Ready node/n --timeout=1s
+}
 if [ ${#bench[@]} -gt 0 ]; then
-  on m cp /run/up.pid "/sys/fs/cgroup/cpuacct/$group-m/cgroup.procs"
-  on m "${bench[0]}" --kubeconfig "$scratch/m/kubeconfig" --node m --agent-pid "$(on m cat /run/up.pid)" \
-    --cpu-cgroup "/sys/fs/cgroup/cpuacct/$group-m" --image example.test/web:1 "${bench[@]:1}"
+  [ "$measured" = m ] || join_node
+  process=$([ "$measured" = m ] && echo up || echo join)
+  on "$measured" cp "/run/$process.pid" "/sys/fs/cgroup/cpuacct/$group-$measured/cgroup.procs"
+  sed 's/127\.0\.0\.1/192.168.9.1/' "$scratch/m/kubeconfig" >"$scratch/kubeconfig"
+  on "$measured" "${bench[0]}" --kubeconfig "$scratch/kubeconfig" --node "$measured" \
+    --agent-pid "$(on "$measured" cat "/run/$process.pid")" \
+    --cpu-cgroup "/sys/fs/cgroup/cpuacct/$group-$measured" --image example.test/web:1 "${bench[@]:1}"
   exit 0
 fi
 before=$(on m grep -c . /proc/self/mountinfo)
@@ -156,12 +177,7 @@ END
 [ "$(kube exec web -- hostname)" = web ] || die "exec does not work after the restart"
 
 say "another machine joins, with runc as a handler"
-make_node n 192.168.9.2
-on n "$binary" images import --data-dir "$scratch/n/data" "$scratch/image.tar"
-read -r -a join <<<"$(on m "$binary" token create --kubeconfig "$scratch/m/kubeconfig")"
-start_on n join "$binary" "${join[@]:1}" --data-dir "$scratch/n/data" --runtime embedded \
-  --nodeagent-config "$scratch/n/agent.yaml"
-wait_until "the second node" kube wait --for=condition=Ready node/n --timeout=1s
+join_node
 # Runs a pod on the second machine, and looks at it.
 run_there() {
   local name=$1 class=$2
