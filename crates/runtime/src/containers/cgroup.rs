@@ -281,13 +281,14 @@ fn unified_values(resources: &LinuxResources) -> Vec<FileValue> {
 
 /// Whether the kernel killed a process of a group for lack of memory. The group is named by its files `cgroup.procs`.
 pub fn has_oom_kill(files: &[PathBuf]) -> bool {
-    let counts = |directory: &Path| {
-        ["memory.oom_control", "memory.events"].iter().any(|file| {
-            let text = fs::read_to_string(directory.join(file)).unwrap_or_default();
-            text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|it| it.trim() != "0"))
-        })
+    let read = |directory: &Path| {
+        ["memory.oom_control", "memory.events"]
+            .iter()
+            .find_map(|file| fs::read_to_string(directory.join(file)).ok())
     };
-    files.iter().filter_map(|it| it.parent()).any(counts)
+    // one of the groups is that of the memory controller
+    let text = files.iter().filter_map(|it| it.parent()).find_map(read).unwrap_or_default();
+    text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|it| it.trim() != "0"))
 }
 
 /// The processes of a group that is named by its files `cgroup.procs`.

@@ -5,7 +5,7 @@ use super::handlers;
 use super::monitor_client::{during, failed};
 use super::process_spec::{pid_mode, process, root, signal_number};
 use super::protocol::{Reply, Request, StartRequest};
-use super::record::ContainerRecord;
+use super::record::{ContainerRecord, Durability};
 use super::sandboxes::unimplemented;
 use super::spec::{Overlay, ProcessSpec, RootSpec};
 use super::state::{Container, State, blocking, container_cgroup, image_error, not_found};
@@ -91,7 +91,7 @@ impl State {
             ..ContainerRecord::default()
         };
         let container = self.add_container(directory, record);
-        container.save()?;
+        container.save(Durability::Unsynced)?;
         self.announce(&container, ContainerChange::Created);
         Ok(id)
     }
@@ -180,7 +180,7 @@ impl State {
                 Err(failed(message))
             }
         };
-        container.save()?;
+        container.save(Durability::Synced)?;
         let change = if outcome.is_ok() { ContainerChange::Started } else { ContainerChange::Stopped };
         self.announce(&container, change);
         outcome
@@ -319,7 +319,7 @@ impl State {
         let cgroup = container.record.lock().cgroup.clone();
         self.cgroups.apply(&cgroup, resources)?;
         container.record.lock().config.linux.resources.update(resources);
-        container.save()
+        container.save(Durability::Unsynced)
     }
 
     pub async fn reopen_log(&self, id: &str) -> Result<(), RuntimeError> {

@@ -3,7 +3,7 @@
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    SendFlags, recv, recvmsg, sendmsg,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The largest message; an environment can be long.
 const LIMIT: usize = 8 * 1024 * 1024;
 const DESCRIPTORS: usize = 4;
+/// Bytes that are read at once. The buffer is on the stack: a process that reads one message gets no fresh memory for it.
+const PIECE: usize = 16 * 1024;
 
 /// Makes reads and writes of a descriptor return at once.
 pub fn set_nonblocking(file: &OwnedFd) -> io::Result<()> {
@@ -47,7 +49,7 @@ pub fn send(socket: impl AsFd, message: &impl Serialize, descriptors: &[Borrowed
 pub struct Inbox {
     text: Vec<u8>,
     descriptors: Vec<OwnedFd>,
-    /// Reads byte by byte, so that nothing of a later message is taken.
+    /// Reads to the end of a message, so that nothing of a later one is taken.
     is_exact: bool,
 }
 
@@ -67,16 +69,18 @@ impl Inbox {
 
     /// Reads the bytes and descriptors that have arrived.
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<SocketState> {
-        let mut buffer = vec![0; if self.is_exact { 1 } else { 64 * 1024 }];
+        let mut buffer = [0; PIECE];
+        let count = if self.is_exact { message_end(&socket, &mut buffer)? } else { PIECE };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let received = match recvmsg(&socket, &mut [IoSliceMut::new(&mut buffer)], &mut control, flags) {
-            Ok(received) => received,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(SocketState::Idle),
-            Err(rustix::io::Errno::CONNRESET) => return Ok(SocketState::Closed),
-            Err(why) => return Err(why.into()),
-        };
+        let received =
+            match recvmsg(&socket, &mut [IoSliceMut::new(&mut buffer[..count])], &mut control, flags) {
+                Ok(received) => received,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(SocketState::Idle),
+                Err(rustix::io::Errno::CONNRESET) => return Ok(SocketState::Closed),
+                Err(why) => return Err(why.into()),
+            };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 self.descriptors.extend(descriptors);
@@ -100,6 +104,18 @@ impl Inbox {
         let rest = self.text.split_off(end + 1);
         let line = std::mem::replace(&mut self.text, rest);
         Ok(Some((serde_json::from_slice(&line)?, std::mem::take(&mut self.descriptors))))
+    }
+}
+
+/// The number of bytes that are there, up to the end of the first message; one if there are none or an error.
+fn message_end(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    match recv(socket, &mut *buffer, RecvFlags::PEEK) {
+        Ok((count, _)) => {
+            let there = &buffer[..count];
+            Ok(there.iter().position(|it| *it == b'\n').map_or(count, |end| end + 1).max(1))
+        }
+        // the read that follows has the same error
+        Err(_) => Ok(1),
     }
 }
 
@@ -147,5 +163,25 @@ mod tests {
         let mut text = String::new();
         std::fs::File::from(reader).read_to_string(&mut text).unwrap();
         assert_eq!(text, "hello");
+    }
+    #[test]
+    fn one_message_is_taken_and_the_next_one_stays() {
+        let (one, mut two) = UnixStream::pair().unwrap();
+        let (_reader, writer) = rustix::pipe::pipe().unwrap();
+        let long = "x".repeat(3 * PIECE);
+        let sent = std::thread::spawn({
+            let long = long.clone();
+            move || {
+                send(&one, &long, &[writer.as_fd()]).unwrap();
+                send(&one, &"second", &[]).unwrap();
+            }
+        });
+        let mut inbox = Inbox::of_one_message();
+        let (text, descriptors) = wait_for::<String>(&two, &mut inbox).unwrap().unwrap();
+        assert_eq!((text, descriptors.len()), (long, 1));
+        sent.join().unwrap();
+        let mut rest = String::new();
+        two.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "\"second\"\n");
     }
 }

@@ -53,10 +53,11 @@ impl Replies {
 pub async fn start(program: &Program, config: &MonitorConfig) -> Result<i32, RuntimeError> {
     let text = serde_json::to_vec(config).map_err(|why| failed(why.to_string()))?;
     step("start a monitor", &config.socket);
+    // the monitor itself changes its directory: with one here, the whole agent would be forked
     let mut child = Command::new(program.path())
         .arg0(program.name())
         .arg(MONITOR_COMMAND)
-        .current_dir("/")
+        .env_clear()
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

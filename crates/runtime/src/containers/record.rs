@@ -16,7 +16,9 @@ use crate::{ContainerConfig, SandboxConfig};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -110,15 +112,41 @@ pub struct ContainerRecord {
 /// Reads a record; `None` if there is none.
 pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match std::fs::read(path) {
+        // written without a sync, and the machine has crashed
+        Ok(text) if text.iter().all(|it| *it == 0) => Ok(None),
         Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(why) => Err(why),
     }
 }
 
-pub fn write(path: &Path, record: &impl Serialize) -> io::Result<()> {
+/// Whether a file is on the disk before it counts as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// It survives a crash of the machine.
+    Synced,
+    /// It survives the end of this process; a crash of the machine may leave the former content or none. For records of
+    /// things that do not survive such a crash, or only make them known.
+    Unsynced,
+}
+
+pub fn write(path: &Path, record: &impl Serialize, durability: Durability) -> io::Result<()> {
     step("write a record", path);
-    durable_file::replace(path, serde_json::to_vec(record)?, durable_file::PRIVATE)
+    let text = serde_json::to_vec(record)?;
+    match durability {
+        Durability::Synced => durable_file::replace(path, text, durable_file::PRIVATE),
+        Durability::Unsynced => replace_unsynced(path, &text),
+    }
+}
+
+/// Replaces a file at once, without a sync. A path has one writer at a time.
+fn replace_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    // a killed process may have left one
+    let mut file = options.write(true).create(true).truncate(true).mode(durable_file::PRIVATE).open(&new)?;
+    file.write_all(content)?;
+    std::fs::rename(&new, path)
 }
 
 /// The layers that the containers below a folder of the runtime use, also while no agent runs.
@@ -142,6 +170,28 @@ pub fn folders(path: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn records_are_replaced_and_a_lost_one_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sandbox.json");
+        assert_eq!(read::<String>(&path).unwrap(), None);
+        for (text, durability) in [("one", Durability::Unsynced), ("two", Durability::Synced)] {
+            // a process was killed while it wrote
+            std::fs::write(path.with_extension("new"), "a longer text than the record").unwrap();
+            write(&path, &text, durability).unwrap();
+            assert_eq!(read::<String>(&path).unwrap().as_deref(), Some(text));
+        }
+        write(&path, &"three", Durability::Unsynced).unwrap();
+        assert_eq!(read::<String>(&path).unwrap().as_deref(), Some("three"));
+        // a filesystem after a crash of the machine: the name without the content
+        for lost in [&b""[..], &[0; 100]] {
+            std::fs::write(&path, lost).unwrap();
+            assert_eq!(read::<String>(&path).unwrap(), None);
+        }
+        std::fs::write(&path, "{").unwrap();
+        assert!(read::<String>(&path).is_err());
+    }
 
     #[test]
     fn a_process_is_known_by_its_number_and_its_start() {

@@ -2,7 +2,7 @@
 
 use super::cgroup::processes;
 use super::protocol::ExitRecord;
-use super::record::{ContainerRecord, SandboxRecord, folders, read};
+use super::record::{ContainerRecord, Durability, SandboxRecord, folders, read};
 use super::state::{Container, Sandbox, State, container_cgroup, remove_sandbox_folders};
 use crate::images::root_dir::remove_tree;
 use crate::{ContainerChange, SandboxConfig};
@@ -73,7 +73,7 @@ impl State {
     pub fn lose(&self, sandbox: &Sandbox) {
         // a sandbox that was stopped may be about to be removed, with its record
         if std::mem::replace(&mut sandbox.record.lock().is_ready, false) {
-            let _ = sandbox.save();
+            let _ = sandbox.save(Durability::Unsynced);
         }
         for container in self.containers_of(sandbox) {
             container.load_exit();
@@ -98,7 +98,7 @@ impl State {
             for pid in processes(&files).into_iter().filter_map(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::KILL);
             }
-            let _ = container.save();
+            let _ = container.save(Durability::Synced);
             container.ended.send_replace(true);
             self.announce(container, ContainerChange::Stopped);
         }

@@ -5,7 +5,7 @@ use super::handlers;
 use super::monitor_client::{self, during, failed};
 use super::process_spec::hostname;
 use super::protocol::{MonitorConfig, Request};
-use super::record::{MonitorProcess, SandboxRecord};
+use super::record::{Durability, MonitorProcess, SandboxRecord};
 use super::state::{Sandbox, State, blocking, remove_sandbox_folders};
 use crate::stats::InterfaceStats;
 use crate::steps::step;
@@ -13,6 +13,8 @@ use crate::{
     NamespaceMode, RuntimeCode, RuntimeError, SandboxConfig, SandboxInfo, SandboxStats, SandboxStatus,
 };
 use rustix::mount::{MountFlags, mount};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,12 +78,15 @@ impl State {
                 None => std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
             };
             let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+            let readable = Permissions::from_mode(durable_file::READABLE);
             for (name, text) in
                 [("resolv.conf", resolv), ("hostname", format!("{hostname}\n")), ("hosts", hosts)]
             {
                 let path = prepared.directory.join(name);
                 step("write a file of a sandbox", &path);
-                durable_file::replace(&path, text, durable_file::READABLE)
+                // without a record nothing reads them
+                std::fs::write(&path, text)
+                    .and_then(|()| std::fs::set_permissions(&path, readable.clone()))
                     .map_err(during("make a sandbox"))?;
             }
             if has_own_ipc {
@@ -95,7 +100,16 @@ impl State {
             Ok(())
         })
         .await?;
-        sandbox.save()?;
+        let refused = |why: RuntimeError| {
+            let id = sandbox.record.lock().id.clone();
+            failed(format!("failed to setup network for sandbox {id:?}: {}", why.message))
+        };
+        if has_own_network {
+            // an agent that ends after the plugins were called finds what it has to undo
+            let prepared = self.options.cni.prepare().map_err(refused)?;
+            sandbox.record.lock().network = Some(prepared);
+        }
+        sandbox.save(Durability::Unsynced)?;
         let monitor = MonitorConfig {
             socket: sandbox.run.join("monitor.sock"),
             hostname: config.hostname.clone(),
@@ -108,21 +122,16 @@ impl State {
         };
         let pid = monitor_client::start(&self.program, &monitor).await?;
         sandbox.record.lock().monitor = MonitorProcess::find(pid);
-        if has_own_network {
+        let prepared = sandbox.record.lock().network.clone();
+        if let Some(mut record) = prepared {
             let network = self.network_of(sandbox);
-            let refused = |why: RuntimeError| {
-                failed(format!("failed to setup network for sandbox {:?}: {}", network.id, why.message))
-            };
-            let mut record = self.options.cni.prepare().map_err(refused)?;
-            // an agent that ends in between finds what it has to undo
-            sandbox.record.lock().network = Some(record.clone());
-            sandbox.save()?;
             let ips = self.options.cni.add(&network, &mut record).await.map_err(refused)?;
             let mut current = sandbox.record.lock();
             (current.ips, current.network) = (ips, Some(record));
         }
         sandbox.record.lock().is_ready = true;
-        sandbox.save()
+        // a machine that crashes later still knows the pod: its containers may be ones that are not started again
+        sandbox.save(Durability::Synced)
     }
 
     fn network_of(&self, sandbox: &Sandbox) -> SandboxNetwork {
@@ -145,12 +154,16 @@ impl State {
         }
         let record = sandbox.record.lock().network.clone();
         if let Some(record) = record {
+            // an agent that is killed before the record says so calls the plugins again
             self.options.cni.remove(&self.network_of(&sandbox), &record).await?;
-            sandbox.record.lock().network = None;
-            sandbox.save()?;
         }
-        sandbox.record.lock().is_ready = false;
-        sandbox.save()?;
+        let is_changed = {
+            let mut record = sandbox.record.lock();
+            std::mem::take(&mut record.is_ready) | record.network.take().is_some()
+        };
+        if is_changed {
+            sandbox.save(Durability::Unsynced)?;
+        }
         // a monitor that is gone cannot be called
         let _ = sandbox.monitor.call(Request::Shutdown).await;
         Ok(())

@@ -6,7 +6,7 @@ use super::monitor_client::{MonitorClient, during, failed};
 use super::overlay_probe::probe_overlay;
 use super::program::Program;
 use super::protocol::{ExitRecord, Reply, Request, StartRecord, start_file};
-use super::record::{ContainerRecord, SandboxRecord, read, write};
+use super::record::{ContainerRecord, Durability, SandboxRecord, read, write};
 use crate::images::root_dir::remove_tree;
 use crate::images::{Digest, ImageError, ImageStore, UnpackLimits};
 use crate::steps::step;
@@ -29,7 +29,7 @@ const EVENTS: usize = 1024;
 const FOLLOW_DELAY: Duration = Duration::from_millis(200);
 
 /// Folders and programs of the runtime.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct EmbeddedOptions {
     /// Images, sandboxes and containers; kept over a restart of the machine.
     pub root: PathBuf,
@@ -67,27 +67,33 @@ pub struct Sandbox {
     pub run: PathBuf,
     pub monitor: MonitorClient,
     pub record: Mutex<SandboxRecord>,
+    /// Held while the record is written, so that the latest one is the last. Taken before that of the record.
+    writing: Mutex<()>,
 }
 
 pub struct Container {
     pub directory: PathBuf,
     pub record: Mutex<ContainerRecord>,
     pub ended: watch::Sender<bool>,
+    /// As that of a sandbox.
+    writing: Mutex<()>,
 }
 
 impl Container {
     fn new(directory: PathBuf, record: ContainerRecord) -> Arc<Self> {
         let is_ended = record.exit.is_some();
-        Arc::new(Container { directory, record: Mutex::new(record), ended: watch::Sender::new(is_ended) })
+        let ended = watch::Sender::new(is_ended);
+        Arc::new(Container { directory, record: Mutex::new(record), ended, writing: Mutex::default() })
     }
 
     pub fn exit_file(&self) -> PathBuf {
         self.directory.join("exit.json")
     }
 
-    pub fn save(&self) -> Result<(), RuntimeError> {
+    pub fn save(&self, durability: Durability) -> Result<(), RuntimeError> {
+        let _writing = self.writing.lock();
         let record = self.record.lock().clone();
-        write(&self.directory.join("container.json"), &record)
+        write(&self.directory.join("container.json"), &record, durability)
             .map_err(during("write the record of a container"))
     }
 
@@ -117,9 +123,11 @@ impl Container {
 }
 
 impl Sandbox {
-    pub fn save(&self) -> Result<(), RuntimeError> {
+    pub fn save(&self, durability: Durability) -> Result<(), RuntimeError> {
+        let _writing = self.writing.lock();
         let record = self.record.lock().clone();
-        write(&self.directory.join("sandbox.json"), &record).map_err(during("write the record of a sandbox"))
+        write(&self.directory.join("sandbox.json"), &record, durability)
+            .map_err(during("write the record of a sandbox"))
     }
 }
 
@@ -198,7 +206,8 @@ impl State {
         let run = self.run_directory(&id);
         let monitor = MonitorClient::new(&run.join("monitor.sock"));
         let directory = self.sandbox_directory(&id);
-        let sandbox = Arc::new(Sandbox { directory, run, monitor, record: Mutex::new(record) });
+        let record = Mutex::new(record);
+        let sandbox = Arc::new(Sandbox { directory, run, monitor, record, writing: Mutex::default() });
         self.sandboxes.lock().insert(id, sandbox.clone());
         sandbox
     }

@@ -212,25 +212,36 @@ fn mount_cgroups(spec: &RootSpec, root: &RootDir, attributes: MountAttrFlags) ->
 
 /// Opens a directory of the new root, and makes what is missing.
 pub fn ensure_directory(root: &RootDir, path: &str) -> Result<OwnedFd, Errno> {
-    let mut current = String::new();
-    for component in path.split('/').filter(|it| !it.is_empty() && *it != ".") {
-        let parent = root.directory(current.as_bytes())?;
-        if !current.is_empty() {
-            current.push('/');
-        }
-        current.push_str(component);
-        match root.directory(current.as_bytes()) {
-            Err(Errno::NOENT) => {
-                match mkdirat(&parent, component, Mode::from_raw_mode(0o755)) {
-                    // a link without a target
-                    Err(Errno::EXIST) => return Err(Errno::NOENT),
-                    other => other?,
-                }
-            }
-            other => drop(other?),
-        }
+    let components: Vec<_> = path.split('/').filter(|it| !it.is_empty() && *it != ".").collect();
+    ensure_components(root, &components)
+}
+
+/// Most directories are there, so the whole path is tried first.
+fn ensure_components(root: &RootDir, components: &[&str]) -> Result<OwnedFd, Errno> {
+    let path = components.join("/");
+    let find = || root.directory(path.as_bytes());
+    let Some((name, parents)) = components.split_last() else { return find() };
+    if let Some(found) = present(find())? {
+        return Ok(found);
     }
-    root.directory(current.as_bytes())
+    let parent = ensure_components(root, parents)?;
+    // with its parents, `..` is there too
+    if let Some(found) = present(find())? {
+        return Ok(found);
+    }
+    match mkdirat(&parent, *name, Mode::from_raw_mode(0o755)) {
+        // a link without a target
+        Err(Errno::EXIST) => Err(Errno::NOENT),
+        made => made.and_then(|()| find()),
+    }
+}
+
+/// What was found, or `None` if there is nothing.
+fn present<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match found {
+        Err(Errno::NOENT) => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 /// Opens the target of a mount, and makes a file or a directory if there is none.

@@ -70,6 +70,7 @@ fn start(world: &World) -> Result<Monitor, String> {
     io::stdin().read_to_end(&mut text).map_err(failed("read the configuration"))?;
     let config: MonitorConfig =
         serde_json::from_slice(&text).map_err(|why| format!("the configuration: {why}"))?;
+    std::env::set_current_dir("/").map_err(failed("chdir"))?;
     // executed by a descriptor, it would have the number as its name
     rustix::thread::set_name(c"pintle-monitor").map_err(|why| failed("prctl")(why.into()))?;
     // a terminal that is closed must not end the pods of an agent that ran in it

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 /// Bytes of output that are read at once.
-const PIECE: usize = 32 * 1024;
+const PIECE: usize = 16 * 1024;
 
 /// The socket of a process that is not the program yet.
 pub struct Control {
@@ -195,7 +195,7 @@ impl Process {
 
     /// Copies output that is there to the log and to clients. An output that ended is closed.
     pub fn copy_output(&mut self, world: &World) {
-        let mut buffer = vec![0; PIECE];
+        let mut buffer = [0; PIECE];
         let mut index = 0;
         while index < self.outputs.len() {
             let output = &mut self.outputs[index];

@@ -96,7 +96,7 @@ impl Spawner {
         let (control, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         // the program of this monitor, also when a newer one has taken its place since
         let mut command = Command::new("/proc/self/exe");
-        command.arg(INIT_COMMAND).env_clear().current_dir("/");
+        command.arg(INIT_COMMAND).env_clear();
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         // children of this thread are born there; the monitor itself stays
         if let Some(namespace) = namespace {
