@@ -74,7 +74,8 @@ fn embedded(parts: &Parts) -> Result<SharedRuntime, StartError> {
     if let Some(why) = embedded_runtime::missing() {
         return Err(failed(format!("the embedded runtime cannot run here: {why}")));
     }
-    let runtime = embedded_runtime::open(Path::new(parts.flags.text("root-dir")), &parts.world);
+    let root_dir = Path::new(parts.flags.text("root-dir"));
+    let runtime = embedded_runtime::open(root_dir, parts.cni_plugin, &parts.world);
     let runtime =
         runtime.map_err(|why| failed(format!("the embedded runtime cannot start: {}", why.message)))?;
     Ok(Arc::new(runtime))

@@ -1,7 +1,7 @@
 //! The container runtime in this process: its folders, and what it needs of the machine.
 
 use ::runtime::RuntimeError;
-use ::runtime::containers::cni::CniFolders;
+use ::runtime::containers::cni::{BuiltInPlugin, CniFolders};
 use ::runtime::containers::{EmbeddedOptions, EmbeddedRuntime, requirements};
 use ::runtime::images::UnpackLimits;
 use env::World;
@@ -29,12 +29,16 @@ pub fn missing() -> Option<String> {
 }
 
 /// Opens it, and finds the pods that are there.
-pub fn open(root_dir: &Path, world: &World) -> Result<EmbeddedRuntime, RuntimeError> {
-    EmbeddedRuntime::open(options(root_dir), world.clone())
+pub fn open(
+    root_dir: &Path,
+    plugin: Option<BuiltInPlugin>,
+    world: &World,
+) -> Result<EmbeddedRuntime, RuntimeError> {
+    EmbeddedRuntime::open(options(root_dir, plugin), world.clone())
 }
 
-/// Its options below a folder of the agent.
-pub fn options(root_dir: &Path) -> EmbeddedOptions {
+/// Its options below a folder of the agent, with the CNI plugin of this program if it has one.
+pub fn options(root_dir: &Path, plugin: Option<BuiltInPlugin>) -> EmbeddedOptions {
     EmbeddedOptions {
         root: root(root_dir),
         run: PathBuf::from(RUN_DIR),
@@ -42,6 +46,7 @@ pub fn options(root_dir: &Path) -> EmbeddedOptions {
         cni: CniFolders {
             configurations: PathBuf::from(CNI_CONFIGURATIONS),
             plugins: CNI_PLUGINS.map(PathBuf::from).to_vec(),
+            built_in: plugin,
         },
         registries: PathBuf::from(REGISTRIES),
         handlers: PathBuf::from(HANDLERS),

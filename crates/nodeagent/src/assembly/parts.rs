@@ -7,6 +7,7 @@ use env::World;
 use metrics::Registry;
 use names::Names;
 use outbound::trace::Tracer;
+use runtime::containers::cni::BuiltInPlugin;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub struct Parts {
     pub tracer: Option<Arc<Tracer>>,
     /// Whether persistent volumes can be folders of the node, which upstream's agent does not have.
     pub has_local_volumes: bool,
+    /// The CNI plugin of this program, for the embedded runtime.
+    pub cni_plugin: Option<BuiltInPlugin>,
     /// Sets the verbosity of the log.
     pub set_verbosity: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
 }

@@ -1,5 +1,6 @@
 //! Processes, pods and files of a node on this machine.
 
+use crate::cni_plugin;
 use crate::files;
 use crate::join::NodeDirectory;
 use anyhow::Context as _;
@@ -64,7 +65,7 @@ pub async fn stop_pods(
 ) -> anyhow::Result<()> {
     // a node that has used the embedded runtime has its folder
     if embedded_runtime::root(&directory.node()).exists() {
-        let runtime = embedded_runtime::open(&directory.node(), world)
+        let runtime = embedded_runtime::open(&directory.node(), Some(cni_plugin::BUILT_IN), world)
             .map_err(|why| anyhow::anyhow!("cannot stop the pods that are left: {why}"))?;
         remove_sandboxes(&runtime).await?;
     }

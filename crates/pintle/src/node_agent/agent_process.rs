@@ -2,6 +2,7 @@
 
 use super::command::{add_process_metrics, known_gates};
 use super::supervisor;
+use crate::cni_plugin;
 use crate::dns::DnsService;
 use crate::host;
 use env::World;
@@ -82,6 +83,7 @@ impl AgentProcess {
             supervisor: self.is_process.then(supervisor::supervisor).flatten(),
             tracer: None,
             has_local_volumes: true,
+            cni_plugin: Some(cni_plugin::BUILT_IN),
             set_verbosity: self.set_verbosity.clone(),
         })
         .await

@@ -7,7 +7,7 @@ use crate::cli::version;
 use crate::logs::{self, Format, Logs};
 use crate::options::{ConfigErrors, gates};
 use crate::signals::Signals;
-use crate::{files, host, process_metrics, threads, world};
+use crate::{cni_plugin, files, host, process_metrics, threads, world};
 use apiserver::gates::FeatureGate;
 use metrics::Registry;
 use names::Names;
@@ -66,6 +66,7 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
         supervisor: supervisor::supervisor(),
         tracer: None,
         has_local_volumes: false,
+        cni_plugin: Some(cni_plugin::BUILT_IN),
         set_verbosity: Arc::new(move |text| verbosity.set(text).map(drop)),
     };
     limit_process(&parts.configuration);

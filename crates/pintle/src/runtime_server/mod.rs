@@ -1,5 +1,6 @@
 //! `pintle runtime`: the embedded container runtime, served as the CRI v1 to a kubelet, to `crictl`, or to another agent.
 
+use crate::cni_plugin;
 use crate::logs::Logs;
 use crate::signals::Signals;
 use anyhow::Context as _;
@@ -72,10 +73,14 @@ impl RuntimeArgs {
     fn options(&self) -> EmbeddedOptions {
         EmbeddedOptions {
             run: self.run_dir.clone(),
-            cni: CniFolders { configurations: self.cni_conf_dir.clone(), plugins: self.cni_bin_dir.clone() },
+            cni: CniFolders {
+                configurations: self.cni_conf_dir.clone(),
+                plugins: self.cni_bin_dir.clone(),
+                built_in: Some(cni_plugin::BUILT_IN),
+            },
             registries: self.registries.clone(),
             handlers: self.runtime_handlers.clone(),
-            ..embedded_runtime::options(&self.root_dir)
+            ..embedded_runtime::options(&self.root_dir, Some(cni_plugin::BUILT_IN))
         }
     }
 }

@@ -1,24 +1,26 @@
 //! The network of sandboxes, by CNI plugins.
 //!
 //! The first configuration of the folder counts, by name. Its plugins are called one after another, each with the result
-//! of the one before; at the end of the sandbox in the opposite order.
+//! of the one before; at the end of the sandbox in the opposite order. A plugin is a program, or a part of this one.
 
-use crate::steps::step;
+use super::cni_call::{call_built_in, call_program};
 use crate::{PortMapping, RuntimeCode, RuntimeError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+
+pub use super::cni_call::{BuiltInPlugin, PluginCall, PluginOutput};
 
 const INTERFACE: &str = "eth0";
 
 /// The folders of configurations and plugins.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct CniFolders {
     pub configurations: PathBuf,
     pub plugins: Vec<PathBuf>,
+    /// The plugin of this program, which is called without a process of its own.
+    pub built_in: Option<BuiltInPlugin>,
 }
 
 /// The configuration and the result by which the network of a sandbox is released.
@@ -98,41 +100,34 @@ impl CniFolders {
     ) -> Result<Value, RuntimeError> {
         let kind = plugin["type"].as_str().filter(|it| !it.is_empty() && !it.contains('/'));
         let kind = kind.ok_or_else(|| failed("a CNI configuration names no plugin".to_owned()))?;
-        let program = self.plugins.iter().map(|it| it.join(kind)).find(|it| it.exists());
-        let program =
-            program.ok_or_else(|| failed(format!("failed to find plugin {kind:?} in {:?}", self.plugins)))?;
-        let input = plugin_input(list, plugin, previous, sandbox);
         let arguments = format!(
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={}",
             sandbox.pod_namespace, sandbox.pod_name, sandbox.id, sandbox.pod_uid
         );
         // a namespace that is gone has nothing to be taken from
         let namespace = sandbox.namespace.clone().unwrap_or_default();
-        let folders = std::env::join_paths(&self.plugins).unwrap_or_default();
-        step("call a network plugin", &program);
-        let mut child = Command::new(program)
-            .env("CNI_COMMAND", command)
-            .env("CNI_CONTAINERID", &sandbox.id)
-            .env("CNI_NETNS", namespace)
-            .env("CNI_IFNAME", INTERFACE)
-            .env("CNI_ARGS", arguments)
-            .env("CNI_PATH", folders)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|why| failed(format!("call the CNI plugin {kind}: {why}")))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // a plugin that does not read its input says why it failed
-            let _ = stdin.write_all(input.to_string().as_bytes()).await;
-        }
-        let output = child
-            .wait_with_output()
-            .await
-            .map_err(|why| failed(format!("call the CNI plugin {kind}: {why}")))?;
+        let variables: [(&str, OsString); 6] = [
+            ("CNI_COMMAND", command.into()),
+            ("CNI_CONTAINERID", (&sandbox.id).into()),
+            ("CNI_NETNS", namespace.into()),
+            ("CNI_IFNAME", INTERFACE.into()),
+            ("CNI_ARGS", arguments.into()),
+            ("CNI_PATH", std::env::join_paths(&self.plugins).unwrap_or_default()),
+        ];
+        let input = plugin_input(list, plugin, previous, sandbox).to_string().into_bytes();
+        let call = PluginCall { variables: variables.into(), input };
+        let output = match self.built_in.filter(|it| it.kind == kind) {
+            Some(plugin) => call_built_in(plugin, call).await,
+            None => {
+                let program = self.plugins.iter().map(|it| it.join(kind)).find(|it| it.exists());
+                let program = program
+                    .ok_or_else(|| failed(format!("failed to find plugin {kind:?} in {:?}", self.plugins)))?;
+                call_program(&program, call).await
+            }
+        };
+        let output = output.map_err(|why| failed(format!("call the CNI plugin {kind}: {why}")))?;
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        match output.status.success() {
+        match output.is_success {
             true => Ok(answer),
             false => {
                 let message = answer["msg"].as_str().map(|it| match answer["details"].as_str() {
@@ -213,7 +208,7 @@ mod tests {
         }
         let configurations = folder.path().join("net.d");
         std::fs::create_dir(&configurations).unwrap();
-        (folder, CniFolders { configurations, plugins: vec![plugins] })
+        (folder, CniFolders { configurations, plugins: vec![plugins], built_in: None })
     }
 
     #[tokio::test]
@@ -254,5 +249,29 @@ mod tests {
         std::fs::write(folder.path().join("fail"), "").unwrap();
         let refused = cni.add(&sandbox, &mut cni.prepare().unwrap()).await.unwrap_err();
         assert!(refused.message.contains("no addresses: left"), "{refused}");
+    }
+    #[tokio::test]
+    async fn the_plugin_of_this_program_is_called_without_a_process() {
+        let (folder, cni) = folders();
+        let built_in = BuiltInPlugin {
+            kind: "one",
+            call: |call| {
+                let is_add = call.variable("CNI_COMMAND").as_deref() == Some("ADD");
+                let stdout = match is_add {
+                    true => r#"{"ips": [{"address": "10.9.9.9/32"}]}"#,
+                    false => r#"{"msg": "not now", "details": ""}"#,
+                };
+                Ok(PluginOutput { is_success: is_add, stdout: stdout.into(), stderr: Vec::new() })
+            },
+        };
+        let cni = CniFolders { built_in: Some(built_in), ..cni };
+        let list = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "one"}]}"#;
+        std::fs::write(cni.configurations.join("10-a.conflist"), list).unwrap();
+        let sandbox = SandboxNetwork { id: "s".to_owned(), ..SandboxNetwork::default() };
+        let mut record = cni.prepare().unwrap();
+        assert_eq!(cni.add(&sandbox, &mut record).await.unwrap(), ["10.9.9.9"]);
+        let refused = cni.remove(&sandbox, &record).await.unwrap_err();
+        assert!(refused.message.contains("plugin type=\"one\" failed (del): not now"), "{refused}");
+        assert!(!folder.path().join("calls").exists());
     }
 }

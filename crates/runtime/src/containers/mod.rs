@@ -5,6 +5,7 @@
 
 mod cgroup;
 pub mod cni;
+mod cni_call;
 mod descriptor_stream;
 mod details;
 mod embedded;

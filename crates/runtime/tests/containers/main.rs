@@ -254,7 +254,11 @@ fn options(root: &Path) -> EmbeddedOptions {
         root: root.join("lib"),
         run: root.join("run"),
         program: std::env::current_exe().unwrap(),
-        cni: CniFolders { configurations: root.join("net.d"), plugins: vec![root.join("plugins")] },
+        cni: CniFolders {
+            configurations: root.join("net.d"),
+            plugins: vec![root.join("plugins")],
+            built_in: None,
+        },
         registries: root.join("registries"),
         handlers: root.join("handlers"),
         cgroup_root: CGROUPS.into(),
