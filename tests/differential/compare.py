@@ -61,6 +61,11 @@ class Pairs:
         if (left, right) not in self.names:
             self.names.append((left, right))
 
+    def paired_name(self, name):
+        """The name on the left of an object whose name on the right this is."""
+        chosen = {right: left for left, right in self.names}
+        return self.pairs.get(("uid", 1, name), chosen.get(name, name))
+
     def text(self, text, side):
         for number, names in enumerate(self.names):
             text = text.replace(names[side], "<name%d>" % number)
@@ -201,14 +206,75 @@ def document(response, unordered):
     return body
 
 
+def arrange(left, right, pairs):
+    """Gives the items of a sorted list the order of the other list, where a server has chosen names."""
+    def names(items):
+        metadata = [((it.get("object", it) or {}).get("metadata") or {}) for it in items]
+        return [(it.get("namespace", ""), it.get("name", "")) for it in metadata]
+    for field in ("items", "rows"):
+        lists = [body.get(field) if isinstance(body, dict) else None for body in (left, right)]
+        if not all(isinstance(items, list) and all(isinstance(it, dict) for it in items) for items in lists):
+            continue
+        theirs, ours = map(names, lists)
+        if theirs != sorted(theirs) or ours != sorted(ours) or len(theirs) != len(ours):
+            continue
+        places = {name: place for place, (_, name) in enumerate(theirs)}
+        paired = [places.get(pairs.paired_name(name)) for _, name in ours]
+        if sorted(paired, key=str) == sorted(range(len(ours)), key=str):
+            right[field] = [item for _, item in sorted(zip(paired, right[field]), key=lambda it: it[0])]
+
+
+PATH_ELEMENT = re.compile(r'\.[^.\[]+|\[(?:"(?:[^"\\]|\\.)*"|[^\]"])*\]')
+
+
+def overwritten(paths):
+    """The paths of a set as upstream lists them: each is appended to the array of its parent, and those that share
+    an array overwrite each other's last elements."""
+    root, listed = ([], {}), []
+    for path in paths:
+        node, elements = root, PATH_ELEMENT.findall(path)
+        for element in elements[:-1]:
+            node = node[1].setdefault(element, ([], {}))
+        node[0].append(elements[-1] if elements else "")
+
+    def append(slice, element):
+        array, length = slice
+        if length == len(array):
+            array = array + [None] * max(length, 1)
+        array[length] = element
+        return array, length + 1
+
+    def walk(node, prefix):
+        members, children = node
+        listed.extend(append(prefix, member) for member in members)
+        for element, child in children.items():
+            walk(child, append(prefix, element))
+    walk(root, ([], 0))
+    return ["".join(array[:length]) for array, length in listed]
+
+
+def has_overwritten_paths(left, right):
+    """Whether upstream's conflicts are those here, in their order, with overwritten paths."""
+    def conflicts(body):
+        causes = (body.get("details") or {}).get("causes") if isinstance(body, dict) else None
+        return [(it.get("message"), it.get("field", "")) for it in causes or [] if it.get("reason") == "FieldManagerConflict"]
+    theirs, ours = conflicts(left), conflicts(right)
+    if not ours or sorted(theirs) == sorted(ours):
+        return False
+    expected = []
+    for manager in dict.fromkeys(message for message, _ in ours):
+        expected += [(manager, path) for path in overwritten([field for message, field in ours if message == manager])]
+    return sorted(expected) == sorted(theirs)
+
+
 def without_consequences(found, bodies):
-    """One difference for responses of another status; none of a message that only repeats its causes."""
+    """One difference for responses of another status; none of a message or subject that only follows from the causes."""
     if found and found[0][0] == "status":
         statuses = [{"code": body.get("code"), "message": body.get("message")} if isinstance(body, dict) and body.get("kind") == "Status"
                     else "success" for body in bodies]
         return [("status", *statuses)]
     if any(path.startswith("/details/causes") for path, _, _ in found):
-        return [it for it in found if it[0] != "/message"]
+        return [it for it in found if it[0] not in ("/message", "/details/group", "/details/kind", "/details/name")]
     return found
 
 
@@ -246,6 +312,9 @@ def compare(left, right, pairs, unordered=False):
             odd = [(one, other) for one, other in zip(*lines) if one != other] or [(len(lines[0]), len(lines[1]))]
             result.differ("text", *odd[0])
         return result.found
+    arrange(*bodies, pairs)
+    if has_overwritten_paths(bodies[0], json.loads(right.body)):
+        return [("/details/causes", "overwritten paths", "paths")]
     result.values(*bodies)
     return without_consequences(result.found, bodies)
 

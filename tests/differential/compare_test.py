@@ -77,6 +77,31 @@ class Comparing(unittest.TestCase):
         self.assertEqual(paths(message("apps"), message("extensions")), [])
         self.assertEqual(paths(message("apps"), message("batch")), ["protobuf/0/1"])
 
+    def test_lists_with_chosen_names_are_compared_by_pair(self):
+        def named(name, uid):
+            return {"metadata": {"name": name, "uid": uid, "resourceVersion": "1"}}
+        pairs = Pairs()
+        self.assertEqual(paths(response(named(UIDS[0], UIDS[2])), response(named(UIDS[1], UIDS[3])), pairs), [])
+        def listed(*names):
+            items = [{"metadata": {"name": name}} for name in names]
+            return response({"metadata": {}, "items": items})
+        # "0.." sorts behind one of the two names and before the other one
+        middle = UIDS[0] + "a"
+        self.assertEqual(paths(listed(UIDS[0], middle), listed(middle, UIDS[1]), pairs), [])
+        self.assertNotEqual(paths(listed("a", "b"), listed("b", "a"), pairs), [])
+
+    def test_conflicts_whose_paths_upstream_overwrites(self):
+        def conflicts(*fields):
+            causes = [{"reason": "FieldManagerConflict", "message": "conflict with \"a\"", "field": it} for it in fields]
+            return response({"kind": "Status", "details": {"causes": causes}}, 409)
+        prefix = '.webhooks[name="a.b"].clientConfig'
+        here = conflicts(prefix + ".caBundle", prefix + ".service.port")
+        there = conflicts(prefix + ".service", prefix + ".service.port")
+        self.assertEqual(compare(there, here, Pairs()), [("/details/causes", "overwritten paths", "paths")])
+        other = conflicts(prefix + ".other", prefix + ".service.port")
+        self.assertEqual(paths(other, here), ["/details/causes/0/field"])
+        self.assertEqual(paths(here, here), [])
+
 
 if __name__ == "__main__":
     unittest.main()
