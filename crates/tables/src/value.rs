@@ -19,7 +19,7 @@ pub enum Value {
     List(Vec<Value>),
     Map(Map),
     /// An object that its table keeps as compact text, which only its owner parses. Managed fields are a large part of
-    /// an object, and most code only passes them on.
+    /// an object, and most code only passes them on. In a raw object, also a number whose text is not the canonical one.
     Json(Arc<str>),
 }
 

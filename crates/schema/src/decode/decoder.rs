@@ -26,16 +26,15 @@ pub struct Decoded {
 
 /// Decodes JSON text without a table; duplicate keys are reported, the last one wins.
 pub fn json_untyped(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    untyped(bytes, false)
+    untyped(bytes, Decoder { settle: false, ..Decoder::untyped(Json::new(bytes)?) })
 }
 
-/// Decodes JSON text without a table inside an object: whole floats become integers.
-pub(crate) fn json_inside(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    untyped(bytes, true)
+/// Decodes JSON text without a table inside an object: whole floats become integers, except in a raw object.
+pub(crate) fn json_inside(bytes: &[u8], is_raw: bool) -> Result<Decoded, DecodeError> {
+    untyped(bytes, Decoder { is_raw, ..Decoder::untyped(Json::new(bytes)?) })
 }
 
-fn untyped(bytes: &[u8], settle: bool) -> Result<Decoded, DecodeError> {
-    let mut decoder = Decoder { settle, ..Decoder::untyped(Json::new(bytes)?) };
+fn untyped(bytes: &[u8], mut decoder: Decoder<Json<'_>>) -> Result<Decoded, DecodeError> {
     let token = decoder.source.value()?;
     let value = decoder.any(token, &Path::ROOT)?;
     decoder.source.end()?;
@@ -64,6 +63,8 @@ pub(super) struct Decoder<S> {
     /// Whether whole floats without a table become integers. A patch keeps its floats: it is decoded again against the
     /// table, which distinguishes them.
     pub(super) settle: bool,
+    /// Whether the value is part of a raw object, whose numbers keep their text.
+    pub(super) is_raw: bool,
     /// StrictErrors of metadata in a loose object, which are listed last.
     pub(super) late: Vec<StrictError>,
     /// Whether the whole object is of a loose type: then duplicate keys are reported everywhere.
@@ -95,6 +96,7 @@ impl<S> Decoder<S> {
             source,
             strict_errors: StrictErrors::default(),
             settle: true,
+            is_raw: false,
             late: Vec::new(),
             is_custom: false,
             prunes: true,
@@ -444,7 +446,12 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 Ok(Value::Json(String::from_utf8_lossy(&text).into()))
             }
             // a raw object may have any form
-            (Scalar::Object, token) => self.raw(token, place.path),
+            (Scalar::Object, token) => {
+                self.is_raw = true;
+                let value = self.raw(token, place.path);
+                self.is_raw = false;
+                value
+            }
             (Scalar::String, Token::String(text)) => Ok(text.into()),
             (Scalar::Bool, Token::Bool(truth)) => Ok(truth.into()),
             (Scalar::Int32, Token::Int(number)) if i32::try_from(number).is_ok() => Ok(number.into()),
@@ -547,7 +554,11 @@ impl<'a, S: Source<'a>> Decoder<S> {
             Token::Bool(truth) => truth.into(),
             Token::Int(number) => number.into(),
             Token::Decimal(text) => match text.parse::<f64>() {
-                Ok(number) if number.is_finite() && self.settle => float_value(number),
+                Ok(number) if number.is_finite() && self.settle => {
+                    let value = float_value(number);
+                    let is_canonical = !self.is_raw || encode::untyped(&value) == text.as_bytes();
+                    if is_canonical { value } else { Value::Json(text.into()) }
+                }
                 Ok(number) if number.is_finite() => Value::Float(number),
                 _ => {
                     return Err(DecodeError::Type(format!(

@@ -472,7 +472,7 @@ fn raw(scalar: Scalar, bytes: &[u8]) -> Result<Value, ProtoError> {
         return Ok(Value::Null);
     }
     let text = if scalar == Scalar::Fields { first_value(bytes) } else { bytes };
-    let value = match json_inside(text) {
+    let value = match json_inside(text, scalar == Scalar::Object) {
         Ok(decoded) => decoded.value,
         // the record of owners is judged as such, and this is none
         Err(_) if scalar == Scalar::Fields => return Ok(Value::Json(NO_FIELDS.into())),

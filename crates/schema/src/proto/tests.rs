@@ -370,6 +370,8 @@ fn errors_match_upstream() {
     assert!(decode(b"\x72\x09\x0a\x01a\x12\x04\x0a\x02xx", &ty).is_err(), "not a quantity");
     let any = decode(b"\x7a\x05\x0a\x03[1]", &ty).unwrap();
     assert_eq!(any.items(&["raw"]), [Value::Int(1)], "a raw object may have any form");
+    let any = decode(b"\x7a\x05\x0a\x032.0", &ty).unwrap();
+    assert_eq!(any.at(&["raw"]), Some(&Value::Json("2.0".into())), "its numbers keep their text");
 }
 
 #[test]
