@@ -34,7 +34,9 @@ use crate::managed::{
     AmbiguousItems, Changes, ConversionResult, Entry, FieldSet, ManagedFields, Operation, UNOWNED, compare,
     owned, update,
 };
+use crate::strategic;
 use conflict::ConflictCollector;
+use schema::table::{Field, Shape, Type};
 use schema::{Value, encode};
 use std::collections::BTreeMap;
 
@@ -95,6 +97,12 @@ pub fn apply(
         own_existing(write, live, config, &mut managed)?;
     }
     check(write, config)?;
+    let without_entries = config.at(&["metadata", "managedFields"]).map(|_| {
+        let mut config = config.clone();
+        config.unset(&["metadata", "managedFields"]);
+        config
+    });
+    let config = without_entries.as_ref().unwrap_or(config);
     if let Some(live) = live {
         check_live(write, live, config)?;
     }
@@ -129,10 +137,23 @@ fn check_version(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyErro
 
 /// Checks the configuration against its table.
 fn check(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyError> {
-    if config.at(&["metadata", "managedFields"]).is_some_and(|entries| !entries.is_null()) {
+    if has_managed_fields(write.ty, config) {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
     declared::check(write.ty, config).map_err(|why| ApplyError::Config { object: described(config), why })
+}
+
+/// Whether a configuration has managed fields that can be read. Others are errors of its form only.
+fn has_managed_fields(ty: &Type, config: &Value) -> bool {
+    let Some(Value::List(items)) = config.at(&["metadata", "managedFields"]) else { return false };
+    let Some((_, Field { shape: Shape::Struct(metadata), .. })) = ty.field("metadata") else { return true };
+    let Some((_, Field { shape: Shape::List(list), .. })) = metadata.field("managedFields") else {
+        return true;
+    };
+    items.iter().all(|item| match (item, &list.item) {
+        (Value::Map(_), Shape::Struct(entry)) => strategic::misfit(entry, item).is_none(),
+        _ => false,
+    })
 }
 
 /// Gives all fields of a live object without managed fields to the manager of earlier writes.
