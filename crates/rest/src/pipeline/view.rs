@@ -13,7 +13,7 @@
 //!
 //! Invariant: a write through a view is an update of the object in every other respect, with its rules.
 
-use crate::model::error::ApiError;
+use crate::model::error::{ApiError, Subject};
 use crate::model::metadata;
 use crate::model::operation::Operation;
 use crate::model::view::{View, field_at};
@@ -135,6 +135,19 @@ fn put_owners(object: &mut Value, managed: ManagedFields) {
     }
 }
 
+/// Checks that a view names the uid of its object, if it names one. Its version is checked at the write.
+fn check_uid(request: &WriteRequest<'_>, wanted: &Value, old: &Value) -> Result<(), ApiError> {
+    let (named, uid) = (wanted.text(&["metadata", "uid"]), old.text(&["metadata", "uid"]));
+    if named.is_empty() || named == uid {
+        return Ok(());
+    }
+    let resource = request.resource;
+    let kind = format!("{}/{}", resource.kind.plural, request.subresource);
+    let subject = Subject { group: &resource.group, kind: &kind, name: request.name };
+    let why = format!("Precondition failed: UID in precondition: {named}, UID in object meta: {uid}");
+    Err(ApiError::conflict(subject, &why))
+}
+
 /// The number of replicas that a patch finds where there is none.
 const MISSING: Value = Value::Int(i32::MIN as i64);
 
@@ -177,6 +190,10 @@ impl Api {
         if !problems.is_empty() {
             let name = wanted.text(&["metadata", "name"]);
             return Err(ApiError::invalid(served.stored_subject(name), problems));
+        }
+        // the view of a custom resource is not checked
+        if view.declared_at.is_none() {
+            check_uid(request, &wanted, old)?;
         }
         let mut object = old.clone();
         if let (Some(_), Some(place)) = (&view.declared_at, unsettable(&object, &view.inside)) {
