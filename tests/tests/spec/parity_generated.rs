@@ -1,5 +1,5 @@
 //! Responses that generated requests found: preconditions in queries, keys in errors of preconditions, the order of
-//! checks, options without a readable kind, raw data, paths of scales, small numbers, repeated nulls, metadata of
+//! checks, options without a readable kind, raw data, paths and uids of scales, small numbers, repeated nulls, metadata of
 //! templates, escapes in errors of patches and names that fit no path, as in upstream.
 
 use super::custom_resources::{DEFINITIONS, definition};
@@ -218,6 +218,77 @@ async fn a_format_without_a_type_fits_no_number() {
         json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "t"}, "a": 1});
     let refused = message(&cluster.post(&things, body).await.code(422));
     assert!(refused.contains(r#"a in body must be of type ipv4: "int64""#), "{refused}");
+}
+
+#[tokio::test]
+async fn numbers_of_raw_data_keep_their_text() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/apps/v1/namespaces/default/controllerrevisions";
+    for (place, data) in
+        ["9223372036854775808", "18446744073709551616", "2.0", r#"{"a":[1E3,-0.50,1]}"#].iter().enumerate()
+    {
+        let name = format!("r{place}");
+        let body = format!(r#"{{"metadata": {{"name": "{name}"}}, "revision": 1, "data": {data}}}"#);
+        cluster.request(Method::POST, path).body(&*body).await.code(201);
+        let kept = format!(r#""data":{data},"#);
+        for path in [format!("{path}/{name}"), path.to_owned()] {
+            let read = cluster.get(&path).await.code(200);
+            assert!(read.text().contains(&kept), "{}", read.text());
+        }
+        // the same number is no change
+        cluster.request(Method::PUT, &format!("{path}/{name}")).body(&*body).await.code(200);
+    }
+}
+
+#[tokio::test]
+async fn applied_managed_fields_of_another_form_are_errors_of_the_form() {
+    let (cluster, _) = cluster_with_map().await;
+    let typed = "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .metadata.managedFields";
+    let readable = "metadata.managedFields must be nil";
+    for (entries, code, why) in [
+        (json!([[{"manager": "x"}]]), 500, format!("{typed}[0]: expected map, got &{{[map[manager:x]]}}")),
+        (json!("x"), 500, format!("{typed}: expected list, got &{{x}}")),
+        (json!([]), 400, readable.to_owned()),
+        (json!([{"manager": "x", "unknown": 1}]), 400, readable.to_owned()),
+    ] {
+        let config = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "a", "managedFields": entries}});
+        let sent = cluster.patch(&format!("{PATH}?fieldManager=m"), config);
+        let refused = sent.content_type("application/apply-patch+yaml").await.code(code);
+        assert_eq!(message(&refused), why);
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_a_binding_is_a_path_segment() {
+    let cluster = Cluster::start().await;
+    for (name, why) in [
+        ("a/b", "may not contain '/'"),
+        ("a/%", "may not contain '/';may not contain '%'"),
+        ("..", "may not be '..'"),
+    ] {
+        let binding = json!({"metadata": {"name": name}, "target": {"name": "n"}});
+        let refused = cluster.post("/api/v1/namespaces/default/bindings", binding).await.code(400);
+        assert_eq!(message(&refused), format!("Name parameter invalid: {name:?}: {why}"));
+    }
+}
+
+#[tokio::test]
+async fn a_patched_scale_checks_its_uid_before_its_version() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
+    let created = cluster.create(path, json!({"metadata": {"name": "d"}, "spec": spec})).await;
+    let uid = created["metadata"]["uid"].as_str().unwrap();
+    for metadata in [json!({"uid": "x", "resourceVersion": "a"}), json!({"uid": "x"})] {
+        let patch = json!({"metadata": metadata, "spec": {"replicas": 2}});
+        let refused = cluster.patch(&format!("{path}/d/scale"), patch).await.code(409);
+        let why = format!("Precondition failed: UID in precondition: x, UID in object meta: {uid}");
+        let subject = "Operation cannot be fulfilled on deployments/scale.apps \"d\"";
+        assert_eq!(message(&refused), format!("{subject}: {why}"));
+    }
 }
 
 #[tokio::test]

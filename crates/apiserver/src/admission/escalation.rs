@@ -8,6 +8,7 @@ use crate::reviews::user_info::user_of;
 use auth::rbac::{Rbac, Rule, missing, refusal};
 use auth::{Attributes, Authorizer, User};
 use env::MaybeReady;
+use rest::metadata::check_name_parameter;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Subject};
 use schema::Value;
 use schema::problem::quoted;
@@ -88,7 +89,7 @@ impl Escalation {
         if !role.of_cluster && write.namespace.is_empty() {
             return Err(ApiError::bad_request("Namespace parameter required."));
         }
-        check_name(&role.name)?;
+        check_name_parameter(&role.name)?;
         let policy = self.rbac.policy();
         let Some(found) = policy.role(&role, write.namespace) else {
             let subject = Subject { group: self.rbac.group(), kind: role.plural(), name: &role.name };
@@ -136,19 +137,6 @@ impl Escalation {
         }
         Err(refused(&why))
     }
-}
-
-/// Checks that a role name is a valid path segment.
-fn check_name(name: &str) -> Result<(), ApiError> {
-    let why = match name {
-        "" => return Err(ApiError::bad_request("Name parameter required.")),
-        "." | ".." => format!("may not be '{name}'"),
-        _ => match name.find(['/', '%']) {
-            Some(at) => format!("may not contain '{}'", &name[at..=at]),
-            None => return Ok(()),
-        },
-    };
-    Err(ApiError::bad_request(format!("Name parameter invalid: {}: {why}", quoted(name))))
 }
 
 /// The rules of cluster-admin.

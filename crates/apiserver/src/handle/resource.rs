@@ -2,7 +2,7 @@
 
 use super::plain_text::not_found;
 use super::request_context::RequestContext;
-use super::resource_path::{PathError, ResourcePath, check_segment};
+use super::resource_path::{PathError, ResourcePath};
 use super::responses::{self, ResponseFormat};
 use super::service::Service;
 use super::subresources::on_node;
@@ -14,6 +14,7 @@ use crate::serve::Body;
 use http::{Method, Response, header};
 use merge::managed::default_manager;
 use rest::hooks::VirtualSubresource;
+use rest::metadata::check_name_parameter;
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
 use rest::{ApiError, AuditDetail, DeleteOutcome, Details, PatchKind, Requester, Resource, WriteRequest};
 use rest::{Format, Input};
@@ -399,8 +400,8 @@ impl Service {
 fn named_error(name: &str, error: ApiError) -> ApiError {
     let kind = error.details.as_ref().map_or("", |it| &*it.kind);
     let is_of_other = kind.ends_with("Options") || kind.contains('/');
-    let is_of_object = matches!(error.code, 404 | 409 | 422) && !is_of_other;
-    check_segment(name).err().filter(|_| is_of_object).unwrap_or(error)
+    let is_of_object = !name.is_empty() && matches!(error.code, 404 | 409 | 422) && !is_of_other;
+    check_name_parameter(name).err().filter(|_| is_of_object).unwrap_or(error)
 }
 
 /// Refuses to change an object without a name in the path.

@@ -126,13 +126,3 @@ impl<'a> ResourcePath<'a> {
         if served { Ok(path) } else { Err(PathError::Verb) }
     }
 }
-
-/// Refuses a name that cannot be a path segment.
-pub(super) fn check_segment(name: &str) -> Result<(), ApiError> {
-    match name {
-        "." | ".." => {
-            Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: may not be '{name}'")))
-        }
-        _ => Ok(()),
-    }
-}

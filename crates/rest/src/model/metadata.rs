@@ -1,5 +1,6 @@
 //! Object metadata: the fields that the server sets, and the validation rules of all kinds.
 
+use crate::model::error::ApiError;
 use crate::model::hooks::Hooks;
 use env::World;
 pub use env::new_uid;
@@ -112,6 +113,19 @@ fn keep(metadata: &mut Map, old: &Value, field: &'static str) {
         }
         None => {
             metadata.remove(field);
+        }
+    }
+}
+
+/// Checks a name by which an object is looked for.
+pub fn check_name_parameter(name: &str) -> Result<(), ApiError> {
+    if name.is_empty() {
+        return Err(ApiError::bad_request("Name parameter required."));
+    }
+    match &*format::path_segment(name) {
+        [] => Ok(()),
+        why => {
+            Err(ApiError::bad_request(format!("Name parameter invalid: {}: {}", quoted(name), why.join(";"))))
         }
     }
 }

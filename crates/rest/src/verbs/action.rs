@@ -70,9 +70,7 @@ impl Api {
         let write = request.attributes(self, Operation::Create, &name);
         self.mutate(&write, Some(&mut body), None).await?;
         (there.check)(&body)?;
-        if name.is_empty() {
-            return Err(ApiError::bad_request("Name parameter required."));
-        }
+        metadata::check_name_parameter(&name)?;
         self.validate(&write, &body, None).await?;
         let there = WriteRequest {
             resource,

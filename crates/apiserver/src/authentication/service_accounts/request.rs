@@ -4,6 +4,7 @@ use super::Issuer;
 use crate::string_lists::list_of;
 use env::MaybeReady;
 use rest::hooks::VirtualSubresource;
+use rest::metadata::check_name_parameter;
 use rest::{ApiError, Subject, VirtualRequest, VirtualResource};
 use schema::problem::Problem;
 use schema::table::{Group, Kind, Ref};
@@ -169,9 +170,7 @@ impl TokenRequests {
                 return Err(ApiError::bad_request(why));
             }
         };
-        if name.is_empty() {
-            return Err(ApiError::bad_request("Name parameter required."));
-        }
+        check_name_parameter(name)?;
         let object = (origin.lookup)(plural, origin.namespace, name);
         let object = object.ok_or_else(|| ApiError::not_found(Subject { group: "", kind: plural, name }))?;
         if claim == "pod" && object.text(&["spec", "serviceAccountName"]) != origin.subject.name {
