@@ -38,7 +38,7 @@ pub use type_check::misfit;
 use crate::error::Error;
 use crate::limits::MAX_DEPTH;
 use directive::{DIRECTIVE, ORDER, RETAIN_KEYS};
-use members::Members;
+use members::{ListMerge, Members};
 use schema::table::Type;
 use schema::{Map, Value};
 use std::collections::BTreeSet;
@@ -65,17 +65,17 @@ pub fn strategic_merge(ty: &Type, current: Value, patch: &Value) -> Result<Value
 }
 
 /// The patch as an error text shows it: without the parts that the merge with this object consumes.
-pub fn format_spent(current: &Value, patch: &Value) -> String {
+pub fn format_spent(ty: &Type, current: &Value, patch: &Value) -> String {
     let mut spent = patch.clone();
     if let Value::Map(map) = &mut spent {
-        spend(map, current.as_map().unwrap_or(&Map::new()));
+        spend(Members::Fields(ty), map, current.as_map().unwrap_or(&Map::new()));
     }
     format_value(&spent)
 }
 
 /// Removes the parts of a patch that the merge consumes: directives of maps, lists with an order, and nulls inside of
 /// members that the object does not have.
-fn spend(patch: &mut Map, held: &Map) {
+fn spend(members: Members<'_>, patch: &mut Map, held: &Map) {
     // a replacing map is not merged
     if patch.remove(DIRECTIVE).is_some() {
         return;
@@ -84,10 +84,26 @@ fn spend(patch: &mut Map, held: &Map) {
     let ordered: BTreeSet<String> = patch.keys().filter_map(order).collect();
     patch.retain(|name, _| name != RETAIN_KEYS && !name.starts_with(ORDER) && !ordered.contains(name));
     for (name, value) in patch.iter_mut() {
+        let member = members.get(name);
         match (value, held.get(name)) {
-            (Value::Map(inner), Some(Value::Map(below))) => spend(inner, below),
-            (Value::List(_), Some(Value::List(_))) => {}
+            (Value::Map(inner), Some(Value::Map(below))) => spend(Members::of(member.shape), inner, below),
+            (Value::List(items), Some(Value::List(held))) => {
+                if let Some(list) = member.list_merge() {
+                    spend_items(list, items, held);
+                }
+            }
             (value, _) => discard_nulls(value),
+        }
+    }
+}
+
+/// Removes the consumed parts of the items that the object has, too.
+fn spend_items(list: ListMerge<'_>, items: &mut [Value], held: &[Value]) {
+    for item in items.iter_mut().filter_map(Value::as_map_mut) {
+        let Some(key) = item.get(list.key) else { continue };
+        let same = held.iter().filter_map(Value::as_map).find(|held| held.get(list.key) == Some(key));
+        if let (Some(same), false) = (same, item.contains(DIRECTIVE)) {
+            spend(Members::of(Some(list.item)), item, same);
         }
     }
 }

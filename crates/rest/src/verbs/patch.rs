@@ -255,7 +255,7 @@ impl Patch {
     /// The patched object, or the spent strategic patch, as the error shows it.
     fn patch_text(&self, ty: &Type, old: &Value, input: &Input) -> String {
         if let Patch::Strategic(patch) = self {
-            return merge::strategic::format_spent(old, patch);
+            return merge::strategic::format_spent(ty, old, patch);
         }
         // custom resources are written in the order of names
         let object = if ty.loose { encode::untyped(&decode::open(old)) } else { encode::json(old, ty) };

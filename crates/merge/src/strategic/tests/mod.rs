@@ -392,3 +392,15 @@ fn patching_twice_is_patching_once() {
         }
     }
 }
+
+#[test]
+fn errors_show_the_patch_without_the_nulls_that_it_has_spent() {
+    let object = json(r#"{"items":[{"name":"a"}],"whole":[{"name":"a"}]}"#);
+    for (patch, spent) in [
+        (r#"{"items":[{"name":"a","limits":{"x":null}}]}"#, "map[items:[map[limits:map[] name:a]]]"),
+        (r#"{"items":[{"name":"b","limits":{"x":null}}]}"#, "map[items:[map[limits:map[x:<nil>] name:b]]]"),
+        (r#"{"whole":[{"name":"a","limits":{"x":null}}]}"#, "map[whole:[map[limits:map[x:<nil>] name:a]]]"),
+    ] {
+        assert_eq!(format_spent(&ty(), &object, &json(patch)), spent);
+    }
+}
