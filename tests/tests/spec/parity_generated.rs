@@ -292,6 +292,24 @@ async fn a_patched_scale_checks_its_uid_before_its_version() {
 }
 
 #[tokio::test]
+async fn ambiguous_items_in_an_ignored_part_drop_the_managed_fields() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let port = json!({"containerPort": 80});
+    let deployment = |ports: Value| {
+        let containers = json!([{"name": "c", "image": "i", "ports": ports}]);
+        let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}});
+        let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
+        json!({"metadata": {"name": "d"}, "spec": spec, "status": {"replicas": 1}})
+    };
+    cluster.create(path, deployment(json!([port]))).await;
+    for (ports, is_tracked) in [(json!([]), true), (json!([port, port]), false)] {
+        let written = cluster.put(&format!("{path}/d/status"), deployment(ports)).await.code(200).json();
+        assert_eq!(written["metadata"].get("managedFields").is_some(), is_tracked);
+    }
+}
+
+#[tokio::test]
 async fn a_patch_that_changes_the_kind_has_no_unknown_fields() {
     let (cluster, _) = cluster_with_map().await;
     for (kind, count) in [("ConfigMap", 1), ("Other", 0)] {

@@ -34,7 +34,7 @@ pub use items::AmbiguousItems;
 pub(crate) use items::Steps;
 pub use lazy_fields::Fields;
 pub use owned::owned;
-pub use update::{ConversionResult, Convert, Write, keep_times, track, update};
+pub use update::{ConversionResult, Convert, Write, has_unreadable_part, keep_times, track, update};
 pub(crate) use update::{UNKNOWN, UNOWNED};
 
 /// The longest name of a manager, in bytes.

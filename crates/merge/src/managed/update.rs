@@ -13,6 +13,7 @@
 //! Invariants: an object is tracked from its creation or not at all, and the time of an
 //! entry moves only when its writer took a field.
 
+use super::compare::unambiguous;
 use super::creation::brought;
 use super::entries::{Identity, is_reset};
 use super::{AmbiguousItems, Changes, Entry, FieldSet, Fields, ManagedFields, Operation, compare};
@@ -111,6 +112,23 @@ pub fn track(write: &Write<'_>, live: Option<&Value>, new: &mut Value) {
     {
         metadata.insert("managedFields", entries);
     }
+}
+
+/// Whether a part of a sent object does not have the form of its type: then no field of the object can be owned, even if
+/// the write ignores that part. Parts that the object has already are not looked at.
+pub fn has_unreadable_part(ty: &Type, parts: &FieldSet, live: &Value, sent: &Value) -> bool {
+    let is_part = |name: &str| parts.below_field(name).is_some_and(|below| below.member);
+    sent.as_map().into_iter().flat_map(Map::iter).any(|(name, held)| {
+        let Some((_, field)) = ty.field(name).filter(|_| is_part(name)) else { return false };
+        if live.at(&[name]) == Some(held) {
+            return false;
+        }
+        if !ty.loose {
+            return unambiguous(&field.shape, held).is_err();
+        }
+        let (part, _) = Map::from_unsorted(vec![(field.name.clone(), held.clone())]);
+        declared::check(ty, &Value::Map(part)).is_err()
+    })
 }
 
 /// The entries to start from; they are taken out of the new object.

@@ -34,12 +34,19 @@ pub(crate) fn record(api: &Api, write: &mut Write<'_, '_>) -> Result<Option<Sent
     if records && owns_sent {
         api.track(request, Some(old), &mut write.object);
     }
+    let is_unreadable = records
+        && !owns_sent
+        && managed::has_unreadable_part(&resource.kind.root, &request.unowned_fields(), old, &write.object);
     confine(api, write);
     metadata::keep_server_fields(&mut write.object, old);
     if records && !owns_sent && !hooks.write.unrecorded.contains(&write.request.subresource) {
         let ignored = write.ignored_metadata();
         metadata::set_sent_deletion(&mut write.object, &sent, ignored);
-        api.track(write.request, Some(old), &mut write.object);
+        if is_unreadable {
+            write.object.unset(&["metadata", "managedFields"]);
+        } else {
+            api.track(write.request, Some(old), &mut write.object);
+        }
         metadata::keep_server_fields(&mut write.object, old);
     }
     for restore in [hooks.update.restore, write.part.and_then(|part| part.restore)].into_iter().flatten() {

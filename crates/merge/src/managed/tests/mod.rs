@@ -605,3 +605,17 @@ fn a_manager_is_named_after_its_agent() {
     track(&write(&ty, "", &reset), None, &mut new);
     assert_eq!(new.items(&["metadata", "managedFields"])[0].text(&["manager"]), "unknown");
 }
+
+#[test]
+fn a_new_part_with_ambiguous_items_is_unreadable() {
+    let status = FieldSet::of(&[&["status"]]);
+    let live = json(r#"{"status":{"conditions":[{"type":"a"}]}}"#);
+    for (sent, is_unreadable) in [
+        (r#"{"status":{"conditions":[{"type":"a"},{"type":"a"}]}}"#, true),
+        (r#"{"status":{"conditions":[{"type":"b"}]}}"#, false),
+        (r#"{"status":{"conditions":[{"type":"a"}]}}"#, false),
+        (r#"{"spec":{"template":{"spec":{"containers":[{"name":"a"},{"name":"a"}]}}}}"#, false),
+    ] {
+        assert_eq!(has_unreadable_part(&workload(), &status, &live, &json(sent)), is_unreadable, "{sent}");
+    }
+}
