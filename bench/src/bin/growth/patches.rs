@@ -121,6 +121,14 @@ fn merges() -> Vec<Shape> {
             }),
         ),
         Shape::new(
+            "strategic list changes of another type",
+            SIZE,
+            on_pod(|size: usize| {
+                let change = |nth: usize| json!({ "name": format!("N{nth}"), "value": { "x": null } });
+                json!({ "name": "main", "env": items(size, change) })
+            }),
+        ),
+        Shape::new(
             "strategic list deletes",
             SIZE,
             on_pod(|size: usize| {

@@ -38,10 +38,11 @@ pub use type_check::misfit;
 use crate::error::Error;
 use crate::limits::MAX_DEPTH;
 use directive::{DIRECTIVE, ORDER, RETAIN_KEYS};
+use lists::key_of;
 use members::{ListMerge, Members};
 use schema::table::Type;
 use schema::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Merges a patch into an object of this type. The result is not in normal form: the caller decodes it.
 pub fn strategic_merge(ty: &Type, current: Value, patch: &Value) -> Result<Value, Error> {
@@ -99,10 +100,17 @@ fn spend(members: Members<'_>, patch: &mut Map, held: &Map) {
 
 /// Removes the consumed parts of the items that the object has, too.
 fn spend_items(list: ListMerge<'_>, items: &mut [Value], held: &[Value]) {
-    for item in items.iter_mut().filter_map(Value::as_map_mut) {
-        let Some(key) = item.get(list.key) else { continue };
-        let same = held.iter().filter_map(Value::as_map).find(|held| held.get(list.key) == Some(key));
-        if let (Some(same), false) = (same, item.contains(DIRECTIVE)) {
+    let mut by_key = BTreeMap::new();
+    for held in held {
+        if let (Ok(key), Some(map)) = (key_of(held, list.key), held.as_map()) {
+            by_key.entry(key).or_insert(map);
+        }
+    }
+    for item in items {
+        let same = key_of(item, list.key).ok().and_then(|key| by_key.get(&key));
+        if let (Some(same), Value::Map(item)) = (same, item)
+            && !item.contains(DIRECTIVE)
+        {
             spend(Members::of(Some(list.item)), item, same);
         }
     }

@@ -250,6 +250,7 @@ mod tests {
         let refused = cni.add(&sandbox, &mut cni.prepare().unwrap()).await.unwrap_err();
         assert!(refused.message.contains("no addresses: left"), "{refused}");
     }
+
     #[tokio::test]
     async fn the_plugin_of_this_program_is_called_without_a_process() {
         let (folder, cni) = folders();

@@ -164,6 +164,7 @@ mod tests {
         std::fs::File::from(reader).read_to_string(&mut text).unwrap();
         assert_eq!(text, "hello");
     }
+
     #[test]
     fn one_message_is_taken_and_the_next_one_stays() {
         let (one, mut two) = UnixStream::pair().unwrap();
