@@ -89,6 +89,7 @@ fn parts(managed: &ManagedCluster, folder: &Path, world: &World, more: &[&str]) 
         supervisor: None,
         tracer: None,
         has_local_volumes: false,
+        cni_plugin: None,
         set_verbosity: Arc::new(|_| Ok(())),
     }
 }
