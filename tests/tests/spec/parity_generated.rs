@@ -318,6 +318,9 @@ async fn a_patch_that_changes_the_kind_has_no_unknown_fields() {
         let sent = cluster.patch(PATH, patch).content_type("application/json-patch+json").await;
         assert_eq!(sent.warnings().len(), count, "{kind}");
     }
+    let patch = json!([{"op": "move", "from": "/kind", "path": "/metadata/x"}]);
+    let sent = cluster.patch(PATH, patch).await.code(200);
+    assert_eq!(sent.warnings().len(), 1, "a patch that removes the kind keeps it");
 }
 
 #[tokio::test]

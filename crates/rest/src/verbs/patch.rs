@@ -120,8 +120,12 @@ impl Api {
             let strict_errors = decoded.strict_errors.iter().filter(|it| in_schema || !is_of_schema(it));
             let strict_errors = strict_errors.map(ToString::to_string);
             let strict_errors = text_errors.iter().cloned().chain(strict_errors).collect();
-            // an object of another kind, which is refused below, has no strict errors of this one
-            if !read || ty.loose || is_same_kind {
+            // an object of another kind, which is refused below, has no strict errors of this one; without a kind, the
+            // object keeps its own
+            let keeps_kind = is_same_kind
+                || decoded.value.text(&["kind"]).is_empty()
+                    && decoded.value.text(&["apiVersion"]) == old.text(&["apiVersion"]);
+            if !read || ty.loose || keeps_kind {
                 report_strict_errors(strict_errors, validation, warnings).map_err(|why| refused(&why))?;
             }
             if let Some(why) = resource.hooks.decode.conversion_error.and_then(|of| of(&decoded.value)) {
