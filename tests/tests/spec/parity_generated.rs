@@ -260,6 +260,21 @@ async fn applied_managed_fields_of_another_form_are_errors_of_the_form() {
 }
 
 #[tokio::test]
+async fn an_apply_that_creates_checks_the_uid_before_the_names() {
+    let cluster = Cluster::start().await;
+    for metadata in [
+        json!({"name": "m", "uid": "1", "resourceVersion": "x"}),
+        json!({"name": "o", "namespace": "other", "uid": "1"}),
+    ] {
+        let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        let sent = cluster.patch(&format!("{CONFIGMAPS}/o?fieldManager=m"), config);
+        let refused = sent.content_type("application/apply-patch+yaml").await.code(409);
+        let why = "uid mismatch: the provided object specified uid 1, and no existing object was found";
+        assert_eq!(message(&refused), format!("Operation cannot be fulfilled on configmaps \"o\": {why}"));
+    }
+}
+
+#[tokio::test]
 async fn the_name_of_a_binding_is_a_path_segment() {
     let cluster = Cluster::start().await;
     for (name, why) in [

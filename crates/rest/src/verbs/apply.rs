@@ -1,7 +1,7 @@
 //! Apply: server-side apply. The next state is the current one with the applied configuration merged in, unless
 //! another manager owns a field.
 
-use crate::model::error::{ApiError, Cause, Details};
+use crate::model::error::{ApiError, Cause, Details, Subject};
 use crate::model::options::FieldValidation;
 use crate::pipeline::api::Api;
 use crate::pipeline::decode::{Format, Input, report_strict_errors, type_name};
@@ -90,6 +90,9 @@ impl Api {
             if changed {
                 resource.default(&mut decoded.value, &self.names);
             }
+            if live.is_none() {
+                check_no_uid(&decoded.value, resource.subject(name))?;
+            }
             if resource.kind.namespaced {
                 check_namespace(&config, namespace)?;
             }
@@ -145,13 +148,18 @@ fn drop_unreadable(object: &mut Value) {
 fn check_new(mut object: Value, request: &WriteRequest<'_>) -> Result<Value, ApiError> {
     check_name(&object, request.name)?;
     clear_version(&mut object, request)?;
+    Ok(object)
+}
+
+/// Checks that an object that is not there has no uid.
+fn check_no_uid(object: &Value, subject: Subject<'_>) -> Result<(), ApiError> {
     let uid = object.text(&["metadata", "uid"]);
     if uid.is_empty() {
-        return Ok(object);
+        return Ok(());
     }
     let why =
         format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-    Err(ApiError::conflict(request.target().subject(request.name), &why))
+    Err(ApiError::conflict(subject, &why))
 }
 
 /// Checks the kind and version of an applied configuration.
