@@ -19,7 +19,9 @@ pub async fn a_fork_bomb_ends_with_its_container() {
     fs::create_dir_all(&group).unwrap();
     fs::write(group.join("pids.max"), "64").unwrap();
     let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
-    let id = machine.run(&sandbox, &container("bomb() { bomb | bomb & }; bomb; exec sleep 1000")).await;
+    // a shell that cannot fork ends, and those that are left take its place
+    let bomb = "bomb() { while :; do bomb & done; }; bomb & exec sleep 1000";
+    let id = machine.run(&sandbox, &container(bomb)).await;
     let count = |file: &str| fs::read_to_string(group.join(file)).unwrap();
     until(|| count("pids.current").trim().parse::<u32>().unwrap() >= 60).await;
     // a command fails or works; it does not hang
