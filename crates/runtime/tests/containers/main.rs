@@ -722,9 +722,14 @@ fn run_agent() -> ExitCode {
 
 /// Waits for a condition of the kernel or of a file, of which there are no events.
 async fn until(is_met: impl Fn() -> bool) {
-    while !is_met() {
+    // minutes: a test that waits in vain ends, and shows what it has left
+    for _ in 0..40_000 {
+        if is_met() {
+            return;
+        }
         env::io::sleep(Duration::from_millis(5)).await;
     }
+    panic!("a condition is not met");
 }
 
 /// Monitors, and processes that they started and that are not another program yet. Tests run one after the other.
