@@ -19,7 +19,7 @@ fn attacks() -> Vec<Attack> {
         by_reader("a path with an escaped slash", &path("configmaps/%2e%2e%2fsecrets%2ftreasure"))
             .forbidden("configmaps/secrets"),
         by_reader("a path with a twice escaped slash", &path("configmaps/..%252fsecrets%252ftreasure"))
-            .refused(404, "NotFound", ""),
+            .refused(400, "BadRequest", "may not contain '%'"),
         by_reader("a path with a backslash", &path("configmaps/..%5csecrets%5ctreasure"))
             .refused(404, "NotFound", ""),
         by_reader("an escaped slash within a resource", "/api/v1/namespaces/default%2fsecrets/treasure")
