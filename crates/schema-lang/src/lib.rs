@@ -67,7 +67,7 @@
 //! | `enum=A\|B` | the only values; checked and published |
 //! | `values=A\|B` | the values to publish; the kind's own code checks |
 //! | `format=F` | `dns1123label dns1123subdomain dns1035label qualifiedname labelvalue pathsegment ip portname envname configkey` |
-//! | `named=N` | the name of its type, of its items, or of the lists in its map, in errors: `N` of this version, or `package.N` |
+//! | `named=N` | the name of its type, of its list of structures, of other items, or of the lists in its map, in errors: `N` of this version, or `package.N` |
 //! | `proto=N` | its name in errors of protobuf messages, if it is not the JSON name in capitals |
 //! | `list=atomic`, `list=set`, `list=map(k1,k2)` | the identity of items in apply |
 //! | `map=atomic`, `map=granular` | apply owns the map as a whole; or field by field, where its type is atomic |

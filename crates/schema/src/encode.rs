@@ -109,6 +109,12 @@ impl Writer {
     /// One entry of a structure whose first one begins at `start`.
     fn entry(&mut self, start: usize, entry: Option<(&str, &Value)>, field: Option<&Field>) {
         let Some((name, value)) = entry else { return };
+        // a reader would not tell it from one that is absent
+        if value.is_null()
+            && field.is_some_and(|field| matches!(&field.shape, Shape::Struct(ty) if ty.one_of))
+        {
+            return;
+        }
         if self.out.len() > start {
             self.out.push(b',');
         }

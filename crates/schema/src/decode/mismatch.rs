@@ -65,6 +65,8 @@ fn named_type(shape: &Shape, field: &Field) -> String {
         (_, Shape::Map(_)) => named.to_string(),
         // the name of a map is not that of its values
         (Shape::Map(_), _) => go_type(shape),
+        // structures have names of their own, so this is the name of their list
+        (_, Shape::List(list)) if matches!(list.item, Shape::Struct(_)) => named.to_string(),
         (_, Shape::List(_)) => format!("[]{named}"),
         (_, Shape::Scalar(Scalar::String)) => named.to_string(),
         _ => go_type(shape),
