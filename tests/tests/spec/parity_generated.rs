@@ -345,3 +345,45 @@ async fn the_first_wrong_number_of_a_query_is_reported() {
     let refused = message(&cluster.get(path).await.code(400));
     assert!(refused.contains("soon") && !refused.contains("much"), "{refused}");
 }
+
+#[tokio::test]
+async fn the_time_of_a_manager_is_kept_if_the_client_sent_nothing_else() {
+    let cluster = Cluster::start().await;
+    let path = "/api/v1/namespaces/default/pods";
+    // admission appends two more tolerations, so the client's list is a change that admission undoes
+    let spec = json!({"containers": [{"name": "c", "image": "i"}], "tolerations": [{"key": "k", "operator": "Exists"}]});
+    let body = json!({"metadata": {"name": "p"}, "spec": spec});
+    let mut before = cluster.create(path, body.clone()).await;
+    let version = |pod: &Value| pod["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let put = async |body: &Value| {
+        cluster.advance(std::time::Duration::from_secs(2));
+        cluster.put(&format!("{path}/p"), body.clone()).await.code(200).json()
+    };
+    // without the status and the uid: another object
+    let after = put(&body).await;
+    assert_ne!(version(&after), version(&before));
+    before = after;
+    // the whole object, with the client's tolerations
+    let mut whole = before.clone();
+    whole["spec"]["tolerations"].as_array_mut().unwrap().truncate(1);
+    let after = put(&whole).await;
+    assert_eq!(after, before);
+    whole.as_object_mut().unwrap().remove("status");
+    let after = put(&whole).await;
+    assert_ne!(version(&after), version(&before));
+}
+
+#[tokio::test]
+async fn a_schema_without_a_form_is_absent_and_rules_are_a_named_list() {
+    let cluster = Cluster::start().await;
+    let schema = json!({"type": "object", "properties": {"a": {"type": "object", "items": "1"}}});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let mut sent = definition(&[version]);
+    let schema = "/spec/versions/0/schema/openAPIV3Schema";
+    let created = cluster.post(DEFINITIONS, sent.clone()).await.code(201).json();
+    assert_eq!(created.pointer(&format!("{schema}/properties/a")), Some(&json!({"type": "object"})));
+    sent.pointer_mut(schema).unwrap()["x-kubernetes-validations"] = json!(1);
+    let refused = message(&cluster.post(DEFINITIONS, sent).await.code(400));
+    assert!(refused.ends_with(".x-kubernetes-validations of type v1.ValidationRules"), "{refused}");
+}

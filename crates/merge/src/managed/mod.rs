@@ -34,7 +34,10 @@ pub use items::AmbiguousItems;
 pub(crate) use items::Steps;
 pub use lazy_fields::Fields;
 pub use owned::owned;
-pub use update::{ConversionResult, Convert, Write, has_unreadable_part, keep_times, track, update};
+pub use update::{
+    ConversionResult, Convert, Write, differ_in_times, has_unreadable_part, is_alike, keep_times, track,
+    update,
+};
 pub(crate) use update::{UNKNOWN, UNOWNED};
 
 /// The longest name of a manager, in bytes.

@@ -321,15 +321,24 @@ fn gather(managed: &mut ManagedFields) {
 /// Gives the entries of `new` the times of the live object when nothing else differs between the two, so that
 /// a write without effect stays without one.
 pub fn keep_times(live: &Value, new: &mut Value) {
+    if differ_in_times(live, new) && is_alike(live, new) {
+        let before = live.items(&["metadata", "managedFields"]).to_vec();
+        new.set(&["metadata", "managedFields"], before);
+    }
+}
+
+/// Whether two objects have the same managed fields, their times aside, which are not all the same.
+pub fn differ_in_times(live: &Value, new: &Value) -> bool {
     let before = live.items(&["metadata", "managedFields"]);
     let after = new.items(&["metadata", "managedFields"]);
-    let alike = !after.is_empty()
-        && before.len() == after.len()
+    before.len() == after.len()
         && before.iter().zip(after).all(|(a, b)| same_but(a, b, "time", |_, _| true))
-        && same_but(live, new, "metadata", |a, b| same_but(a, b, "managedFields", |_, _| true));
-    if alike && let Some(entries) = new.at_mut(&["metadata", "managedFields"]) {
-        *entries = Value::List(before.to_vec());
-    }
+        && before.iter().zip(after).any(|(a, b)| a.at(&["time"]) != b.at(&["time"]))
+}
+
+/// Whether two objects are the same, their managed fields aside.
+pub fn is_alike(a: &Value, b: &Value) -> bool {
+    same_but(a, b, "metadata", |a, b| same_but(a, b, "managedFields", |_, _| true))
 }
 
 /// Whether two maps are the same, the value of one key aside, for which `also` decides when both have it.

@@ -6,6 +6,7 @@ use crate::model::operation::Operation;
 use crate::pipeline::api::Api;
 use crate::pipeline::own;
 use crate::pipeline::request::Write;
+use merge::managed;
 use schema::{Value, decode};
 
 /// Runs the plugins, and confines the object again if a webhook has changed it.
@@ -26,6 +27,13 @@ pub(crate) async fn admit(
         }
         for field in write.ignored_metadata() {
             write.object.unset(&["metadata", field]);
+        }
+        // a write that changes only the times of its managed fields changes nothing; what the client sent is compared
+        if !write.request.owned
+            && managed::differ_in_times(old, &write.object)
+            && !write.sends_other_fields(old)
+        {
+            managed::keep_times(old, &mut write.object);
         }
         metadata::keep_server_fields(&mut write.object, old);
     }

@@ -63,6 +63,8 @@ pub(crate) fn confine(api: &Api, write: &mut Write<'_, '_>) {
         let writes =
             writes.is_some_and(|of| api.with_context(write.request.user, |context| of(old, context)));
         if write.request.has_status() && !writes {
+            let sent = write.object.unset(&["status"]).unwrap_or(Value::Null);
+            write.confined.get_or_insert(sent);
             replace(&mut write.object, old, "status");
         }
         return;
@@ -72,7 +74,8 @@ pub(crate) fn confine(api: &Api, write: &mut Write<'_, '_>) {
     let unrecorded = write.resource().hooks.write.unrecorded.contains(&part.name);
     let source = if unrecorded { old } else { &write.object };
     let fields = source.at(&["metadata", "managedFields"]).cloned();
-    write.object = next;
+    let sent = std::mem::replace(&mut write.object, next);
+    write.confined.get_or_insert(sent);
     match fields {
         Some(fields) => write.object.set(&["metadata", "managedFields"], fields),
         None => drop(write.object.unset(&["metadata", "managedFields"])),

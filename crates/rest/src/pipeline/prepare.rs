@@ -76,8 +76,11 @@ pub(crate) fn after_validation(write: &mut Write<'_, '_>) {
                 complete(&mut write.object);
             }
         }
-        // a write that changes only the times of its managed fields changes nothing
-        Some(old) => managed::keep_times(old, &mut write.object),
+        // as for other writes before (`mutate`); an applied object and that of a view are complete only now
+        Some(old) if write.request.owned || write.view.is_some() => {
+            managed::keep_times(old, &mut write.object);
+        }
+        Some(_) => {}
     }
     if let (Some(warn), None) = (resource.hooks.write.warn, write.part) {
         write.request.warnings.extend(warn(&write.object, old));

@@ -11,6 +11,7 @@ use crate::model::view::View;
 use crate::pipeline::api::{AdmissionAttributes, Api, ReinvocationContext, RequestOptions};
 use crate::storage::resource::Resource;
 use bytes::Bytes;
+use merge::managed;
 use schema::{Value, encode};
 use std::sync::Arc;
 
@@ -78,6 +79,8 @@ pub(crate) struct Write<'w, 'r> {
     pub view: Option<(&'r View, &'r Resource)>,
     /// The name of a new object before mutation.
     pub sent_name: String,
+    /// What the client sent for fields that this write cannot change: a status, or the whole object for a part.
+    pub confined: Option<Value>,
     /// The new or next state.
     pub object: Value,
 }
@@ -85,7 +88,7 @@ pub(crate) struct Write<'w, 'r> {
 impl<'w, 'r> Write<'w, 'r> {
     pub fn new(request: &'w mut WriteRequest<'r>, base: Option<&'w Base>, object: Value) -> Self {
         let view = request.view();
-        Write { request, base, part: None, view, sent_name: String::new(), object }
+        Write { request, base, part: None, view, sent_name: String::new(), confined: None, object }
     }
 
     pub fn resource(&self) -> &'r Arc<Resource> {
@@ -95,6 +98,15 @@ impl<'w, 'r> Write<'w, 'r> {
     /// The tree of the stored object; absent for a new object.
     pub fn old(&self) -> Option<&'w Value> {
         self.base.map(|base| &base.tree)
+    }
+
+    /// Whether the client sent other values than the stored ones for fields that this write cannot change.
+    pub fn sends_other_fields(&self, old: &Value) -> bool {
+        match (&self.confined, self.part) {
+            (Some(sent), Some(_)) => !managed::is_alike(sent, &self.object),
+            (Some(status), None) => *status != old.at(&["status"]).cloned().unwrap_or(Value::Null),
+            (None, _) => false,
+        }
     }
 
     /// The metadata of the body that the subresource ignores.
