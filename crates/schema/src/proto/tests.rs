@@ -264,10 +264,7 @@ fn a_value_that_is_one_of_several_forms() {
     // a value of another form is null, which is not written, and strict errors inside are not reported
     let odd = from::json(br#"{"list":"x","map":{"k":{"name":"n","odd":1}}}"#, &ty).unwrap();
     assert_eq!(odd.strict_errors, []);
-    assert_eq!(
-        String::from_utf8_lossy(&to::json(&odd.value, &ty)),
-        r#"{"map":{"k":{"name":"n"}}}"#
-    );
+    assert_eq!(String::from_utf8_lossy(&to::json(&odd.value, &ty)), r#"{"map":{"k":{"name":"n"}}}"#);
     let wrong = from::json(br#"{"truth":{"name":5}}"#, &ty).unwrap_err().to_string();
     assert_eq!(wrong, "json: cannot unmarshal number into Go struct field Choices.truth of type string");
     assert!(from::json(br#"{"truth":5}"#, &ty).is_err());
