@@ -1,4 +1,5 @@
-//! Work outside of the tasks of a runtime, for which the clock of a [`Paused`](crate::Paused) world waits.
+//! Guards that the clock of a [`Paused`](crate::Paused) world minds: for work outside of the tasks of its runtime, and for
+//! work to which every tick of upkeep matters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,5 +28,19 @@ impl Drop for Hold {
         if let Some(count) = &self.0 {
             count.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+}
+
+/// Keeps a paused clock from leaving out ticks of [`Upkeep`](crate::Upkeep) while it lives. In other worlds it has no
+/// effect.
+#[must_use]
+#[derive(Default)]
+pub struct ExactSteps {
+    _count: Hold,
+}
+
+impl ExactSteps {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        Self { _count: Hold::new(count) }
     }
 }

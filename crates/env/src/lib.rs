@@ -6,7 +6,8 @@
 //!   The binary adds the randomness of the operating system, [`Seeded`] adds that of a seed.
 //! - [`Simulated`] stands still until [`Simulated::advance`] moves it and wakes the timers in its own queue. It works in
 //!   any runtime.
-//! - [`Paused`] stands still, too, and is moved by its runtime: a whole cluster whose time its users hold.
+//! - [`Paused`] stands still, too, and is moved by its runtime: a whole cluster whose time its users hold. It leaves out
+//!   ticks of [`Upkeep`] while nothing else happens.
 //!
 //! Waits for a real peer use [`io`] instead, which goes by real time under every world.
 
@@ -21,8 +22,9 @@ mod simulated;
 mod simulated_clock;
 mod timers;
 mod tokio_clock;
+mod upkeep;
 
-pub use hold::Hold;
+pub use hold::{ExactSteps, Hold};
 pub use interval::Interval;
 pub use maybe_ready::MaybeReady;
 pub use paused::Paused;
@@ -30,8 +32,9 @@ pub use random::{new_uid, random_u64};
 pub use seeded::Seeded;
 pub use simulated::Simulated;
 pub use simulated_clock::Timer;
-pub use timers::{Elapsed, Sleep, is_elapsed, sleep, sleep_until, timeout};
+pub use timers::{Elapsed, Sleep, is_elapsed, sleep, sleep_until, sleep_upkeep, timeout};
 pub use tokio_clock::TokioClock;
+pub use upkeep::{Rank, Upkeep};
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -44,11 +47,20 @@ pub trait Env: Send + Sync + 'static {
     fn elapsed(&self) -> Duration;
     /// Completes once [`Env::elapsed`] has reached `at`.
     fn sleep_until(&self, at: Duration) -> Sleep;
+    /// The same for a periodic timer whose ticks a paused clock may leave out.
+    fn sleep_upkeep_until(&self, at: Duration, upkeep: Upkeep) -> Sleep {
+        let _ = upkeep;
+        self.sleep_until(at)
+    }
     /// Fills `buf` with unpredictable bytes.
     fn fill(&self, buf: &mut [u8]);
     /// Tells a paused clock of work on another thread, which a task waits for: the clock stands still meanwhile.
     fn hold(&self) -> Hold {
         Hold::default()
+    }
+    /// Tells a paused clock of work to which every tick of upkeep matters: none is left out meanwhile.
+    fn step_exactly(&self) -> ExactSteps {
+        ExactSteps::default()
     }
 }
 

@@ -8,6 +8,14 @@
 //! So every task sees its timers at exactly their time, however long its work takes by a real clock. Work on other
 //! threads is waited for if it holds the clock ([`Env::hold`]). The runtime must have one thread, and must call
 //! [`Paused::on_idle`] before it parks it.
+//!
+//! A clock that has seen nothing but [`Upkeep`] for [`QUIET`] coasts to shortly before the next ordinary deadline: it leaves
+//! out ticks of upkeep. An ordinary timer, a request ([`Paused::note_event`]) or [`Env::step_exactly`] ends that.
+//!
+//! ```text
+//! event        QUIET        coasting                              LANDING  next event
+//! ├─┴─┴─┴─┴─┴─┴─┴─┤·····································├─┴─┴─┴─┤
+//! ```
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,7 +26,12 @@ use tokio::sync::{Mutex, Notify};
 
 use crate::simulated_clock::SimulatedClock;
 use crate::timers::Sleep;
-use crate::{Env, Hold, World};
+use crate::upkeep::LANDING;
+use crate::{Env, ExactSteps, Hold, Upkeep, World};
+
+/// So long after an event no tick of upkeep is left out: what upkeep does about the event it does at the usual time.
+/// By then a node without heartbeats is lost, and what was deleted by mistake is back.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub struct Paused {
@@ -28,7 +41,15 @@ pub struct Paused {
     /// The time up to which the clock may move, in nanoseconds.
     target: AtomicU64,
     is_advancing: AtomicBool,
+    /// The deadlines at which the clock has stopped since its caller has waited for it, and the limit of them.
+    steps: AtomicUsize,
+    step_limit: AtomicUsize,
+    /// Whether ticks of upkeep may have been put off.
+    has_coasted: AtomicBool,
+    /// The time of the last event that was not upkeep, in nanoseconds.
+    last_event: AtomicU64,
     holds: Arc<AtomicUsize>,
+    exact_steps: Arc<AtomicUsize>,
     arrived: Notify,
     /// One caller advances at a time.
     turn: Mutex<()>,
@@ -42,7 +63,12 @@ impl Paused {
             random,
             target: AtomicU64::new(0),
             is_advancing: AtomicBool::new(false),
+            steps: AtomicUsize::new(0),
+            step_limit: AtomicUsize::new(0),
+            has_coasted: AtomicBool::new(false),
+            last_event: AtomicU64::new(0),
             holds: Arc::default(),
+            exact_steps: Arc::default(),
             arrived: Notify::new(),
             turn: Mutex::default(),
         })
@@ -51,19 +77,32 @@ impl Paused {
     /// Moves the clock forward, and returns once it has arrived and all tasks wait again. The clock stops where it is if
     /// the future is dropped.
     pub async fn advance(&self, by: Duration) {
+        self.note_event();
+        self.advance_in_part(self.clock.now().saturating_add(by), usize::MAX).await;
+    }
+
+    /// Moves the clock forward to `target`, but by no more than so many deadlines, and after one of them it does not
+    /// coast for longer than [`QUIET`]. The caller goes on until it has arrived; meanwhile it looks at what has changed.
+    pub async fn advance_in_part(&self, target: Duration, deadlines: usize) {
         let _turn = self.turn.lock().await;
         let mut arrived = pin!(self.arrived.notified());
         arrived.as_mut().enable();
-        let target = self.clock.now().saturating_add(by);
-        self.target.store(u64::try_from(target.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+        self.target.store(nanos(target.max(self.clock.now())), Ordering::SeqCst);
+        self.steps.store(0, Ordering::SeqCst);
+        self.step_limit.store(deadlines, Ordering::SeqCst);
         self.is_advancing.store(true, Ordering::SeqCst);
         let _stop = Stop(self);
         arrived.await;
     }
 
-    /// The earliest deadline that a task waits for.
+    /// Tells the clock of something that is not upkeep, such as a request of a user.
+    pub fn note_event(&self) {
+        self.last_event.fetch_max(nanos(self.clock.now()), Ordering::SeqCst);
+    }
+
+    /// The earliest deadline that a task waits for, other than for upkeep.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.clock.next_deadline()
+        self.clock.next_ordinary_deadline()
     }
 
     /// Moves the clock to the next deadline if it is being advanced. To be called when no task can run.
@@ -72,17 +111,59 @@ impl Paused {
             return;
         }
         let target = Duration::from_nanos(self.target.load(Ordering::SeqCst));
+        let coasts_until = self.coasts_until(target);
+        if self.is_part_over(coasts_until) {
+            return self.arrive();
+        }
+        match coasts_until {
+            Some(until) => {
+                self.has_coasted.store(true, Ordering::SeqCst);
+                self.clock.coast(until);
+            }
+            None if self.has_coasted.swap(false, Ordering::SeqCst) => self.clock.end_coasting(),
+            None => {}
+        }
         let next = self.clock.next_deadline().filter(|deadline| *deadline <= target);
         let mut has_woken = false;
-        while let Some(waker) = self.clock.step(next.unwrap_or(target)) {
+        while let Some(fired) = self.clock.step(next.unwrap_or(target)) {
             has_woken = true;
-            waker.wake();
+            if !fired.is_upkeep {
+                self.note_event();
+            }
+            fired.waker.wake();
         }
-        if !has_woken {
-            self.is_advancing.store(false, Ordering::SeqCst);
-            self.arrived.notify_waiters();
+        match has_woken {
+            true => drop(self.steps.fetch_add(1, Ordering::SeqCst)),
+            false => self.arrive(),
         }
     }
+
+    /// Whether the caller looks at the changes before the clock steps, or coasts to `leap`.
+    fn is_part_over(&self, leap: Option<Duration>) -> bool {
+        let (steps, limit) = (self.steps.load(Ordering::SeqCst), self.step_limit.load(Ordering::SeqCst));
+        let is_far = leap.is_some_and(|at| at.saturating_sub(self.clock.now()) > QUIET);
+        limit < usize::MAX && (steps >= limit || steps > 0 && is_far)
+    }
+
+    /// The time up to which upkeep is left out.
+    fn coasts_until(&self, target: Duration) -> Option<Duration> {
+        let quiet_since = Duration::from_nanos(self.last_event.load(Ordering::SeqCst));
+        let now = self.clock.now();
+        if self.exact_steps.load(Ordering::SeqCst) > 0 || now < quiet_since.saturating_add(QUIET) {
+            return None;
+        }
+        let stop = self.clock.next_ordinary_deadline().map_or(target, |deadline| deadline.min(target));
+        stop.checked_sub(LANDING).filter(|until| *until > now)
+    }
+
+    fn arrive(&self) {
+        self.is_advancing.store(false, Ordering::SeqCst);
+        self.arrived.notify_waiters();
+    }
+}
+
+fn nanos(at: Duration) -> u64 {
+    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Ends an advance.
@@ -107,12 +188,20 @@ impl Env for Paused {
         Sleep::Right(self.clock.timer(at))
     }
 
+    fn sleep_upkeep_until(&self, at: Duration, upkeep: Upkeep) -> Sleep {
+        Sleep::Right(self.clock.upkeep_timer(at, upkeep))
+    }
+
     fn fill(&self, buf: &mut [u8]) {
         self.random.fill(buf);
     }
 
     fn hold(&self) -> Hold {
         Hold::new(&self.holds)
+    }
+
+    fn step_exactly(&self) -> ExactSteps {
+        ExactSteps::new(&self.exact_steps)
     }
 }
 
@@ -123,7 +212,7 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
-    use crate::{Simulated, sleep};
+    use crate::{Interval, Simulated, sleep};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -159,6 +248,161 @@ mod tests {
             // the timer that was made first fires first
             assert_eq!(*log.lock(), [("a", 102), ("b", 103), ("a", 104), ("b", 106), ("a", 106)]);
             assert_eq!((world.elapsed(), paused.next_deadline()), (SECOND * 107, Some(SECOND * 108)));
+        });
+    }
+
+    /// Writes down the times of the ticks of upkeep, in seconds.
+    fn log_ticks(world: &World, upkeep: Upkeep, log: &Arc<parking_lot::Mutex<Vec<u64>>>) {
+        let (world, log) = (world.clone(), log.clone());
+        tokio::spawn(async move {
+            let mut interval = Interval::upkeep(&world, upkeep);
+            loop {
+                interval.tick().await;
+                log.lock().push(world.elapsed().as_secs());
+            }
+        });
+    }
+
+    #[test]
+    fn ticks_of_upkeep_are_left_out_between_events() {
+        let (paused, world, runtime) = start();
+        runtime.block_on(async {
+            let [renewals, checks, rare] = <[Arc<parking_lot::Mutex<Vec<u64>>>; 3]>::default();
+            log_ticks(&world, Upkeep::check(SECOND * 15), &checks);
+            log_ticks(&world, Upkeep::renewal(SECOND * 30), &renewals);
+            log_ticks(&world, Upkeep::check(SECOND * 1000), &rare);
+            let ordinary = tokio::spawn({
+                let world = world.clone();
+                async move {
+                    sleep(&world, SECOND * 3600).await;
+                    world.elapsed().as_secs()
+                }
+            });
+            // from 100 to 3700, where a timer is
+            paused.advance(SECOND * 3610).await;
+            assert_eq!(ordinary.await.unwrap(), 3700);
+            // all of a minute, then the last one up to 3680, then all
+            assert_eq!(*renewals.lock(), [100, 130, 160, 3670, 3700]);
+            assert_eq!(*checks.lock(), [100, 115, 130, 145, 160, 3685, 3700]);
+            // the ticks of 1100, 2100 and 3100 are one, and the next one is not late
+            assert_eq!(*rare.lock(), [100, 3680]);
+            paused.advance(SECOND * 390).await;
+            assert_eq!(*rare.lock(), [100, 3680, 4100]);
+        });
+    }
+
+    #[test]
+    fn upkeep_has_its_usual_times_after_any_movement() {
+        let ticks = |movements: &[u32]| {
+            let (paused, world, runtime) = start();
+            runtime.block_on(async {
+                let [renewals, checks] = <[Arc<parking_lot::Mutex<Vec<u64>>>; 2]>::default();
+                log_ticks(&world, Upkeep::renewal(SECOND * 7), &renewals);
+                log_ticks(&world, Upkeep::check(SECOND * 11), &checks);
+                for by in movements {
+                    paused.advance(SECOND * *by).await;
+                }
+                // as many as there are in a landing
+                let last = |log: &parking_lot::Mutex<Vec<u64>>, count: usize| {
+                    log.lock().iter().rev().take(count).copied().collect::<Vec<_>>()
+                };
+                let all = [last(&renewals, 2), last(&checks, 1)];
+                (paused.clock.now().as_secs(), all)
+            })
+        };
+        let exact = ticks(&[50; 20]);
+        for movements in [&[1000][..], &[200, 500, 300], &[10, 990], &[990, 10]] {
+            assert_eq!(ticks(movements), exact, "{movements:?}");
+        }
+    }
+
+    #[test]
+    fn no_tick_is_left_out_while_steps_are_exact() {
+        let (paused, world, runtime) = start();
+        runtime.block_on(async {
+            let ticks = Arc::default();
+            log_ticks(&world, Upkeep::check(SECOND * 10), &ticks);
+            let exact = world.step_exactly();
+            paused.advance(SECOND * 1000).await;
+            assert_eq!(ticks.lock().len(), 101);
+            drop(exact);
+            paused.advance(SECOND * 1000).await;
+            // for a minute, and for the last 20 s
+            assert_eq!(ticks.lock().len(), 101 + 6 + 2);
+        });
+    }
+
+    #[test]
+    fn an_advance_in_part_goes_on_where_it_stopped() {
+        let (paused, world, runtime) = start();
+        runtime.block_on(async {
+            let ticks = Arc::default();
+            log_ticks(&world, Upkeep::renewal(SECOND * 10), &ticks);
+            let target = SECOND * 10_000;
+            let mut parts = 0;
+            while world.elapsed() < target {
+                paused.advance_in_part(target, 4).await;
+                parts += 1;
+            }
+            // 100 and what is due at once; 9980, 9990, 10000
+            assert_eq!((parts, ticks.lock().len()), (1, 4));
+            paused.note_event();
+            paused.advance_in_part(target + SECOND * 1000, 4).await;
+            assert_eq!(world.elapsed(), SECOND * 10_040);
+            paused.advance_in_part(target + SECOND * 1000, 4).await;
+            assert_eq!(world.elapsed(), SECOND * 10_060, "before a gap");
+        });
+    }
+
+    #[test]
+    fn an_event_while_the_clock_coasts_brings_upkeep_back() {
+        let (paused, world, runtime) = start();
+        runtime.block_on(async {
+            let [checks, rare] = <[Arc<parking_lot::Mutex<Vec<u64>>>; 2]>::default();
+            log_ticks(&world, Upkeep::check(SECOND * 10), &checks);
+            log_ticks(&world, Upkeep::renewal(SECOND * 1000), &rare);
+            // the last renewal remains, and the clock stops there
+            while rare.lock().len() < 2 {
+                paused.advance_in_part(SECOND * 5000, 1).await;
+            }
+            assert_eq!((world.elapsed(), checks.lock().len()), (SECOND * 4100, 1));
+            paused.note_event();
+            paused.advance_in_part(SECOND * 4120, usize::MAX).await;
+            assert_eq!(*checks.lock(), [100, 4110, 4120]);
+        });
+    }
+
+    #[test]
+    fn a_tick_that_was_left_out_wakes_no_task_that_looks_at_it() {
+        let (paused, world, runtime) = start();
+        runtime.block_on(async {
+            let woken = Arc::new(Notify::new());
+            let waiting = tokio::spawn({
+                let (world, woken) = (world.clone(), woken.clone());
+                async move {
+                    let mut tick = pin!(world.sleep_upkeep_until(SECOND * 110, Upkeep::renewal(SECOND * 10)));
+                    loop {
+                        tokio::select! {
+                            () = &mut tick => return world.elapsed(),
+                            () = woken.notified() => assert!(!crate::is_elapsed(&tick)),
+                        }
+                    }
+                }
+            });
+            let at = SECOND * 500;
+            tokio::spawn({
+                let world = world.clone();
+                async move {
+                    crate::sleep_until(&world, at).await;
+                    woken.notify_one();
+                }
+            });
+            // nothing has happened for long
+            paused.clock.step(SECOND * 105);
+            paused.last_event.store(0, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            paused.advance_in_part(at, usize::MAX).await;
+            assert_eq!(waiting.await.unwrap(), SECOND * 480);
         });
     }
 

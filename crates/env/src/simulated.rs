@@ -30,8 +30,8 @@ impl Simulated {
     /// clock shows that deadline. A task that is woken runs when its runtime polls it; a caller for which the time
     /// between must be seen by tasks advances to one [`Simulated::next_deadline`] after the other.
     pub fn advance_to(&self, at: Duration) {
-        while let Some(waker) = self.clock.step(at) {
-            waker.wake();
+        while let Some(fired) = self.clock.step(at) {
+            fired.waker.wake();
         }
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::TryFutureExt;
 use futures_util::future::Either;
 
-use crate::World;
 use crate::simulated_clock::Timer;
+use crate::{Upkeep, World};
 
 /// A future that completes at a point in time: a timer of tokio or of a simulated clock. It holds no allocation of its
 /// own. A pinned one is set again by `sleep.set(world.sleep_until(at))`.
@@ -18,6 +18,11 @@ pub type Sleep = Either<tokio::time::Sleep, Timer>;
 /// Waits for `duration` of the world's time.
 pub fn sleep(world: &World, duration: Duration) -> Sleep {
     world.sleep_until(world.elapsed().saturating_add(duration))
+}
+
+/// Waits for a period of [`Upkeep`].
+pub fn sleep_upkeep(world: &World, upkeep: Upkeep) -> Sleep {
+    world.sleep_upkeep_until(world.elapsed().saturating_add(upkeep.period), upkeep)
 }
 
 /// Waits until the world's [`elapsed`](crate::Env::elapsed) has reached `at`.
