@@ -3,7 +3,7 @@
 //! Invariants: a key that is added while it is worked on comes again after that, once; a key that failed comes
 //! again later each time, until it is forgotten; all that come again after failures share a rate.
 
-use env::World;
+use env::{Upkeep, World};
 use metrics::Histogram;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -44,11 +44,8 @@ struct State<T> {
     waiting: HashMap<T, Duration>,
     /// Since when they are worked on.
     busy: HashMap<T, Duration>,
-    later: BinaryHeap<Reverse<(Duration, u64)>>,
-    /// Due times of delayed keys; of several times for one key the earliest counts.
-    due: HashMap<T, (Duration, u64)>,
-    keys: HashMap<u64, T>,
-    next_id: u64,
+    delayed: Delayed<T, ()>,
+    upkeep: Delayed<T, Upkeep>,
     failures: HashMap<T, u32>,
     /// When the next failure may come again at the shared rate.
     allowance: f64,
@@ -56,6 +53,54 @@ struct State<T> {
     closed: bool,
     counts: Counts,
     times: Option<Times>,
+}
+
+/// Keys that come later, each with a payload.
+struct Delayed<T, P> {
+    later: BinaryHeap<Reverse<(Duration, u64)>>,
+    /// Due times of the keys; of several times for one key the earliest counts.
+    due: HashMap<T, (Duration, u64)>,
+    keys: HashMap<u64, (T, P)>,
+    next_id: u64,
+}
+
+impl<T, P> Default for Delayed<T, P> {
+    fn default() -> Self {
+        Delayed { later: BinaryHeap::new(), due: HashMap::new(), keys: HashMap::new(), next_id: 0 }
+    }
+}
+
+impl<T: Clone + Eq + Hash, P: Copy> Delayed<T, P> {
+    fn add(&mut self, key: T, at: Duration, payload: P) {
+        if self.due.get(&key).is_some_and(|(due, _)| *due <= at) {
+            return;
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        if let Some((_, old)) = self.due.insert(key.clone(), (at, id)) {
+            self.keys.remove(&old);
+        }
+        self.keys.insert(id, (key, payload));
+        self.later.push(Reverse((at, id)));
+    }
+
+    /// Hands on the due keys; returns the time of the next.
+    fn ripen(&mut self, now: Duration, mut add: impl FnMut(T)) -> Option<(Duration, P)> {
+        while let Some(Reverse((at, id))) = self.later.peek().copied() {
+            if let Some((_, payload)) = self.keys.get(&id)
+                && at > now
+            {
+                return Some((at, *payload));
+            }
+            self.later.pop();
+            // one that was set to an earlier time has no key any more
+            if let Some((key, _)) = self.keys.remove(&id) {
+                self.due.remove(&key);
+                add(key);
+            }
+        }
+        None
+    }
 }
 
 /// The histograms of a queue: how long keys waited, and how long workers took.
@@ -83,10 +128,8 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             ready: VecDeque::new(),
             waiting: HashMap::new(),
             busy: HashMap::new(),
-            later: BinaryHeap::new(),
-            due: HashMap::new(),
-            keys: HashMap::new(),
-            next_id: 0,
+            delayed: Delayed::default(),
+            upkeep: Delayed::default(),
             failures: HashMap::new(),
             allowance: BURST,
             refilled: None,
@@ -113,33 +156,15 @@ impl<T: Clone + Eq + Hash> State<T> {
         true
     }
 
-    fn add_at(&mut self, key: T, at: Duration) {
-        if self.due.get(&key).is_some_and(|(due, _)| *due <= at) {
-            return;
+    /// Moves due keys; returns the time of the next, and of the next for upkeep.
+    fn ripen(&mut self, now: Duration) -> (Option<Duration>, Option<(Duration, Upkeep)>) {
+        let mut ripe = Vec::new();
+        let next = self.delayed.ripen(now, |key| ripe.push(key));
+        let next_upkeep = self.upkeep.ripen(now, |key| ripe.push(key));
+        for key in ripe {
+            self.add(key, now);
         }
-        let id = self.next_id;
-        self.next_id += 1;
-        if let Some((_, old)) = self.due.insert(key.clone(), (at, id)) {
-            self.keys.remove(&old);
-        }
-        self.keys.insert(id, key);
-        self.later.push(Reverse((at, id)));
-    }
-
-    /// Moves due keys; returns the time of the next.
-    fn ripen(&mut self, now: Duration) -> Option<Duration> {
-        while let Some(Reverse((at, id))) = self.later.peek().copied() {
-            if at > now && self.keys.contains_key(&id) {
-                return Some(at);
-            }
-            self.later.pop();
-            // one that was set to an earlier time has no key any more
-            if let Some(key) = self.keys.remove(&id) {
-                self.due.remove(&key);
-                self.add(key, now);
-            }
-        }
-        None
+        (next.map(|(at, ())| at), next_upkeep)
     }
 
     /// How long a key that has failed so often waits.
@@ -172,7 +197,13 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         if pause.is_zero() {
             return self.add(key);
         }
-        self.shared.state.lock().add_at(key, self.now().saturating_add(pause));
+        self.shared.state.lock().delayed.add(key, self.now().saturating_add(pause), ());
+        self.shared.notify.notify_one();
+    }
+
+    /// The same for upkeep: a paused clock may put it off by whole periods.
+    pub fn add_upkeep_after(&self, key: T, pause: Duration, upkeep: Upkeep) {
+        self.shared.state.lock().upkeep.add(key, self.now().saturating_add(pause), upkeep);
         self.shared.notify.notify_one();
     }
 
@@ -183,7 +214,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             let mut state = self.shared.state.lock();
             state.counts.retries += 1;
             let pause = state.pause(&key, now);
-            state.add_at(key, now.saturating_add(pause));
+            state.delayed.add(key, now.saturating_add(pause), ());
         }
         self.shared.notify.notify_one();
     }
@@ -216,19 +247,19 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                         times.waited.took(now.saturating_sub(since));
                     }
                     state.busy.insert(key.clone(), now);
-                    if !state.ready.is_empty() || due.is_some() {
+                    if !state.ready.is_empty() || due.0.is_some() || due.1.is_some() {
                         self.shared.notify.notify_one();
                     }
                     return Some(key);
                 }
                 due
             };
-            match due {
-                None => notify.await,
-                Some(due) => tokio::select! {
-                    () = notify => {}
-                    () = self.shared.world.sleep_until(due) => {}
-                },
+            let (due, upkeep) = due;
+            let world = &self.shared.world;
+            tokio::select! {
+                () = notify => {}
+                () = world.sleep_until(due.unwrap_or_default()), if due.is_some() => {}
+                () = sleep_upkeep(world, upkeep), if upkeep.is_some() => {}
             }
         }
     }
@@ -255,6 +286,12 @@ impl<T: Clone + Eq + Hash> Queue<T> {
 
     pub fn counts(&self) -> Counts {
         self.shared.counts()
+    }
+}
+
+async fn sleep_upkeep(world: &World, upkeep: Option<(Duration, Upkeep)>) {
+    if let Some((at, upkeep)) = upkeep {
+        world.sleep_upkeep_until(at, upkeep).await;
     }
 }
 
@@ -367,6 +404,24 @@ mod tests {
         assert_eq!(seen, [(1, 2), (2, 5)]);
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(next(&queue), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn upkeep_does_not_put_off_other_delays() {
+        let queue = Queue::new(&world());
+        let upkeep = Upkeep::check(Duration::from_secs(5));
+        queue.add_upkeep_after(1, Duration::from_secs(5), upkeep);
+        // later than upkeep, which may be left out
+        queue.add_after(1, Duration::from_secs(7));
+        queue.add_upkeep_after(2, Duration::from_secs(6), upkeep);
+        let began = tokio::time::Instant::now();
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let key = queue.next().await.unwrap();
+            queue.done(&key);
+            seen.push((key, began.elapsed().as_secs()));
+        }
+        assert_eq!(seen, [(1, 5), (2, 6), (1, 7)]);
     }
 
     #[tokio::test(start_paused = true)]

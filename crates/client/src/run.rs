@@ -3,6 +3,7 @@
 use crate::error::Failure;
 use crate::metrics;
 use crate::queue::Queue;
+use env::Upkeep;
 use std::fmt::Display;
 use std::hash::Hash;
 use std::pin::Pin;
@@ -41,6 +42,8 @@ pub enum Action {
     AwaitChange,
     /// After this time at the latest.
     Requeue(Duration),
+    /// The same for upkeep: a paused clock may put it off by whole periods.
+    RequeueUpkeep(Duration, Upkeep),
 }
 
 /// The default number of keys that a loop reconciles at a time.
@@ -101,8 +104,10 @@ fn settle<K: Clone + Eq + Hash + Display>(
     let why = match outcome {
         Ok(action) => {
             queue.forget(key);
-            if let Action::Requeue(pause) = action {
-                queue.add_after(key.clone(), pause);
+            match action {
+                Action::AwaitChange => {}
+                Action::Requeue(pause) => queue.add_after(key.clone(), pause),
+                Action::RequeueUpkeep(pause, upkeep) => queue.add_upkeep_after(key.clone(), pause, upkeep),
             }
             return;
         }
