@@ -6,7 +6,7 @@ use super::error::ServeError;
 use super::pem::{certificates, problem};
 use arc_swap::ArcSwapOption;
 use auth::x509;
-use env::{Interval, World};
+use env::{Interval, Upkeep, World};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -142,7 +142,10 @@ impl Authorities {
 
     /// Reloads files when they change, without end; calls `changed` after each change.
     pub(super) async fn follow(&self, world: &World, interval: std::time::Duration, changed: impl Fn()) {
-        let mut every = Interval::new(world, interval);
+        if !self.have_files() {
+            return std::future::pending().await;
+        }
+        let mut every = Interval::upkeep(world, Upkeep::check(interval));
         let mut refused = (None, None);
         loop {
             every.tick().await;

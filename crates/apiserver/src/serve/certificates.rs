@@ -10,7 +10,7 @@
 use super::error::ServeError;
 use super::pem::{certificates, problem};
 use arc_swap::ArcSwap;
-use env::{Interval, World};
+use env::{Interval, Upkeep, World};
 use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -82,7 +82,10 @@ impl Certificates {
 
     /// Reloads files when they change, without end.
     pub async fn follow(&self, world: &World) {
-        let mut every = Interval::new(world, CHECK_INTERVAL);
+        if self.pairs.lock().iter().all(|pair| pair.files.is_none()) {
+            return std::future::pending().await;
+        }
+        let mut every = Interval::upkeep(world, Upkeep::check(CHECK_INTERVAL));
         let mut refused = None;
         loop {
             every.tick().await;
