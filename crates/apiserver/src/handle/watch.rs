@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Interval of bookmarks. Components of this process get the last one only: they lose no connection, and a cluster whose
-/// clock is moved by days would spend most of the time on bookmarks for them.
+/// Interval of bookmarks. On a clock that users hold, watches get the last one only: a cluster whose clock is moved by days
+/// would spend most of the time on bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// A last bookmark comes so long before the end of a watch: the client goes on from there.
 const LAST_BOOKMARK_BEFORE: Duration = Duration::from_secs(2);
@@ -72,10 +72,10 @@ pub(crate) async fn start(
         path.resource.ready(&watch.initial_objects()).await?;
     }
     let shortest = service.limits.min_request_timeout;
-    let limit = match options.timeout_seconds {
-        // a negative timeout ends at once
-        Some(seconds) if seconds != 0 => Duration::from_secs(seconds.try_into().unwrap_or(0)),
-        _ => default_timeout(shortest, env::random_u64(&service.api.world)),
+    let limit = match context.is_in_process() {
+        // there is no connection that could be moved to another server
+        true => Duration::MAX,
+        false => timeout(options.timeout_seconds, shortest, || env::random_u64(&service.api.world)),
     };
     let (requests, labels) =
         (&service.metrics.requests, Labels::of(context.info, context.headers, &service.api));
@@ -84,11 +84,12 @@ pub(crate) async fn start(
     metrics_events.initial.inc_by(watch.initial() as u64);
     let end = service.api.world.elapsed().saturating_add(limit);
     let last_bookmark = match options.allow_bookmarks {
+        _ if end == Duration::MAX => None,
         true if limit >= SHORTEST_WITH_BOOKMARK => Some(end.saturating_sub(LAST_BOOKMARK_BEFORE)),
         true => Some(end),
         false => None,
     };
-    let bookmark_every = if context.is_in_process() { Duration::MAX } else { BOOKMARK_EVERY };
+    let bookmark_every = if service.clock.is_some() { Duration::MAX } else { BOOKMARK_EVERY };
     let first_due = due(&service.api.world, end, last_bookmark, bookmark_every);
     let events = Events {
         watch,
@@ -135,7 +136,7 @@ struct Events {
     /// When the last bookmark is due; `None` if there are no bookmarks.
     last_bookmark: Option<Duration>,
     bookmark_every: Duration,
-    /// When the watch ends, by the clock of the world.
+    /// When the watch ends, by the clock of the world. The watches of components in this process do not.
     end: Duration,
     /// Fires for the next bookmark or at the end, whichever is first. The cache ends the watch when the
     /// server stops.
@@ -181,6 +182,9 @@ impl Stream for Events {
             Poll::Ready(Some(Ok(event))) => return Poll::Ready(Some(this.send(&event))),
             Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(None),
             Poll::Pending => {}
+        }
+        if this.end == Duration::MAX {
+            return Poll::Pending;
         }
         // between two events the timer is neither due nor to be reset
         if this.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()))
@@ -346,6 +350,15 @@ fn event_text(kind: &str, object: &[u8]) -> Bytes {
     out.extend_from_slice(object);
     out.extend_from_slice(b"}\n");
     out.into()
+}
+
+/// How long a watch lasts.
+fn timeout(seconds: Option<i64>, shortest: Duration, random: impl Fn() -> u64) -> Duration {
+    match seconds {
+        // a negative timeout ends at once
+        Some(seconds) if seconds != 0 => Duration::from_secs(seconds.try_into().unwrap_or(0)),
+        _ => default_timeout(shortest, random()),
+    }
 }
 
 /// The timeout of a watch whose client names none: one to two times the shortest, so that watches that begin together
