@@ -10,8 +10,8 @@ use client::discovery::{ApiResources, Discovery, Resource};
 use client::key::Key;
 use client::reflector::{self, Page, Sink, Source, WatchProgress, list_and_watch};
 use client::{Backoff, Client, Error, WatchEvent};
-use env::World;
 use env::io::RealInstant;
+use env::{Upkeep, World};
 use names::Names;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
@@ -140,7 +140,7 @@ impl MetadataInformers {
             let is_settled = is_complete && self.is_synced() && self.shared.aggregated.lock().is_empty();
             let period = if is_settled { LONG_PERIOD } else { PERIOD };
             tokio::select! {
-                () = env::sleep(&self.shared.world, period) => {
+                () = env::sleep_upkeep(&self.shared.world, Upkeep::check(period)) => {
                     if !self.is_synced() {
                         self.count_failure();
                     }

@@ -5,7 +5,7 @@
 
 use crate::configuration::{Configuration, Rules};
 use crate::keyring::{Keyring, Plan};
-use env::Interval;
+use env::{Interval, Upkeep};
 use names::Names;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub fn content(text: &[u8]) -> Content {
 impl ConfigReloader {
     /// Reloads the file whenever it changes; never returns.
     pub async fn run(mut self, keyring: &Keyring) {
-        let mut every = Interval::new(&keyring.world, LOOK_EVERY);
+        let mut every = Interval::upkeep(&keyring.world, Upkeep::check(LOOK_EVERY));
         // the contents that failed, how often, and for how many checks they are skipped
         let mut refused: Option<(Content, u32, u32)> = None;
         loop {

@@ -1,6 +1,7 @@
 //! The leases of all simulated nodes, renewed by one task.
 //!
-//! Nodes that start together are spread over the interval by their second renewal, so that the load is even.
+//! Nodes that start together are spread over the interval by their second renewal, so that the load is even. From then on
+//! each has its times; a late renewal does not delay the next ones.
 
 use crate::node::SimulatedNode;
 use api::coordination::v1::{Lease, LeaseSpec};
@@ -8,7 +9,7 @@ use api::core::v1::Node;
 use api::meta::v1::{ObjectMeta, OwnerReference};
 use api::{Kinded, MicroTime, Resource};
 use client::{Api, Client, Error, Informer, Key, Patch, json_value};
-use env::World;
+use env::{Upkeep, World};
 use nodeagent::node::NodeOptions;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -30,16 +31,20 @@ const BATCH: Duration = Duration::from_millis(50);
 pub struct Heartbeats {
     requests: Arc<LeaseRequests>,
     world: World,
-    duration: Duration,
+    /// The usual time between the renewals of a node.
+    interval: Upkeep,
     /// Nodes by the time of their next renewal and their number.
     due: BTreeMap<(Duration, u32), Beat>,
     running: JoinSet<(Beat, Result<(), Error>)>,
 }
 
-/// A node, and whether its lease was renewed by this process.
+/// The next renewal of a node.
 struct Beat {
     node: Arc<SimulatedNode>,
+    /// Whether the lease was not renewed by this process yet.
     is_first: bool,
+    /// When it is due.
+    due: Duration,
 }
 
 impl Heartbeats {
@@ -49,7 +54,7 @@ impl Heartbeats {
         Heartbeats {
             requests: Arc::new(LeaseRequests { leases, objects, world: world.clone(), duration }),
             world: world.clone(),
-            duration,
+            interval: Upkeep::renewal(duration / RENEW_SHARE),
             due: BTreeMap::new(),
             running: JoinSet::new(),
         }
@@ -64,13 +69,13 @@ impl Heartbeats {
             let is_full = self.running.len() >= CONCURRENCY;
             let wake = async {
                 match next.filter(|_| !is_full) {
-                    Some(at) => env::sleep_until(&self.world, at).await,
+                    Some(at) => self.world.sleep_upkeep_until(at, self.interval).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 node = new.recv() => match node {
-                    Some(node) => drop(self.due.insert((now, node.number), Beat { node, is_first: true })),
+                    Some(node) => self.insert(now, Beat { node, is_first: true, due: now }),
                     None => return,
                 },
                 Some(ended) = self.running.join_next() => {
@@ -107,21 +112,24 @@ impl Heartbeats {
 
     /// Sets the time of the next renewal.
     fn schedule(&mut self, beat: Beat, renewed: Result<(), Error>) {
-        let interval = self.duration / RENEW_SHARE;
+        let (now, interval) = (self.world.elapsed(), self.interval);
         let is_first = beat.is_first && renewed.is_err();
-        let pause = match renewed {
+        let at = match renewed {
             Err(error) => {
                 tracing::warn!(%error, node = beat.node.name, "the lease of a simulated node was not renewed");
-                RETRY
+                now + RETRY
             }
             Ok(()) if beat.is_first => {
                 let share = (env::random_u64(&self.world) % 1000) as f64 / 1000.0;
-                interval.mul_f64(share)
+                now + interval.period.mul_f64(share)
             }
-            Ok(()) => interval,
+            Ok(()) => interval.next_tick(beat.due, now),
         };
-        let at = self.world.elapsed() + pause;
-        self.due.insert((at, beat.node.number), Beat { is_first, ..beat });
+        self.insert(at, Beat { is_first, ..beat });
+    }
+
+    fn insert(&mut self, due: Duration, beat: Beat) {
+        self.due.insert((due, beat.node.number), Beat { due, ..beat });
     }
 }
 

@@ -6,7 +6,7 @@ use crate::node_object::next_status;
 use api::Time;
 use api::core::v1::Node;
 use client::{Action, Api, Client, Failure, Informer, Key, Patch, Queue, Reconcile};
-use env::World;
+use env::{Upkeep, World};
 use nodeagent::node::NodeOptions;
 use nodeagent::node::status::{has_changed, status_patch};
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ pub struct NodeWriter {
     /// When the status of a node was written last, by name.
     reports: Mutex<HashMap<String, Duration>>,
     /// How often it is written although it does not change.
-    frequency: Duration,
+    report: Upkeep,
 }
 
 impl NodeWriter {
@@ -42,7 +42,7 @@ impl NodeWriter {
             events,
             world: world.clone(),
             reports: Mutex::default(),
-            frequency: NodeOptions::default().report_frequency,
+            report: Upkeep::renewal(NodeOptions::default().report_frequency),
         }
     }
 
@@ -55,7 +55,7 @@ impl NodeWriter {
     fn until_report(&self, name: &str, now: Duration) -> Duration {
         let mut reports = self.reports.lock();
         let last = *reports.entry(name.to_owned()).or_insert(now);
-        last.saturating_add(self.frequency).saturating_sub(now)
+        last.saturating_add(self.report.period).saturating_sub(now)
     }
 }
 
@@ -79,7 +79,7 @@ impl Reconcile for NodeWriter {
         let now = self.world.elapsed();
         let left = self.until_report(name, now);
         if !left.is_zero() && !has_changed(&object, &next) {
-            return Ok(Action::Requeue(left));
+            return Ok(Action::RequeueUpkeep(left, self.report));
         }
         let patch = Patch::strategic(status_patch(&object, &next));
         match self.api.submit_status_patch(name, &patch).await {
@@ -89,6 +89,6 @@ impl Reconcile for NodeWriter {
         self.reports.lock().insert(name.clone(), now);
         let events = self.events.on_host(name);
         notes.into_iter().for_each(|note| events.about_node(name, note));
-        Ok(Action::Requeue(self.frequency))
+        Ok(Action::RequeueUpkeep(self.report.period, self.report))
     }
 }

@@ -3,7 +3,7 @@
 use super::document::Document;
 use super::rule::{Fault, Pace, Rule, Subject};
 use arc_swap::ArcSwap;
-use env::{Simulated, World, random_u64};
+use env::{ExactSteps, Simulated, World, random_u64};
 use schema::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,13 @@ pub struct Faults {
     active: ArcSwap<ActiveRules>,
     /// The seed of documents that have none.
     seed: u64,
+    world: World,
 }
 
 struct ActiveRules {
     rules: Vec<ActiveRule>,
+    /// Which request a rule is for depends on those before it, also of upkeep.
+    _exact_steps: Option<ExactSteps>,
     /// As given, with the seed.
     document: Value,
 }
@@ -33,7 +36,8 @@ impl Faults {
     pub fn new(seed: Option<u64>, world: &World) -> Self {
         // as large as the numbers of a document are
         let seed = seed.unwrap_or_else(|| random_u64(world) >> 1);
-        Faults { active: ArcSwap::new(Arc::new(ActiveRules::new(Document::default(), seed))), seed }
+        let active = ArcSwap::new(Arc::new(ActiveRules::new(Document::default(), seed, world)));
+        Faults { active, seed, world: world.clone() }
     }
 
     /// Replaces the rules by those of a document, in YAML or JSON. All counts begin anew.
@@ -42,13 +46,13 @@ impl Faults {
     /// All mistakes of the document.
     pub fn replace(&self, text: &[u8]) -> Result<(), Vec<String>> {
         let document = Document::parse(text)?;
-        self.active.store(Arc::new(ActiveRules::new(document, self.seed)));
+        self.active.store(Arc::new(ActiveRules::new(document, self.seed, &self.world)));
         Ok(())
     }
 
     /// Removes all rules.
     pub fn clear(&self) {
-        self.active.store(Arc::new(ActiveRules::new(Document::default(), self.seed)));
+        self.active.store(Arc::new(ActiveRules::new(Document::default(), self.seed, &self.world)));
     }
 
     /// The rules as a document, with the counts of each.
@@ -88,7 +92,7 @@ impl Faults {
 }
 
 impl ActiveRules {
-    fn new(document: Document, default_seed: u64) -> Self {
+    fn new(document: Document, default_seed: u64, world: &World) -> Self {
         let seed = document.seed.unwrap_or(default_seed);
         let seeds: World = Simulated::new(0, seed);
         let active = |rule| ActiveRule {
@@ -99,7 +103,9 @@ impl ActiveRules {
         };
         let mut given = document.given;
         given.set(&["seed"], Value::Int(i64::try_from(seed).unwrap_or(i64::MAX)));
-        ActiveRules { rules: document.rules.into_iter().map(active).collect(), document: given }
+        let rules: Vec<_> = document.rules.into_iter().map(active).collect();
+        let _exact_steps = (!rules.is_empty()).then(|| world.step_exactly());
+        ActiveRules { rules, _exact_steps, document: given }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::serve::Body;
 use ::metrics::Registry;
 use arc_swap::ArcSwap;
 use auth::Attributes;
-use env::{Interval, World};
+use env::{Interval, Upkeep, World};
 use flowcontrol::{Entry, Ticket};
 use http::{HeaderName, Response};
 use metrics::{Borrowing, Counters, Snapshot};
@@ -237,8 +237,8 @@ impl Fairness {
     /// Follows the objects, reconciles the mandatory ones, and lends seats, until the server ends.
     pub async fn follow(self: Arc<Self>, api: Arc<Api>) {
         let mut changes = Changes::of(objects::collections(&api));
-        let mut lending = Interval::new(&self.world, BORROWING_INTERVAL);
-        let mut upkeep = Interval::new(&self.world, RECONCILE_INTERVAL);
+        let mut lending = Interval::upkeep(&self.world, Upkeep::check(BORROWING_INTERVAL));
+        let mut upkeep = Interval::upkeep(&self.world, Upkeep::check(RECONCILE_INTERVAL));
         loop {
             tokio::select! {
                 more = changes.next() => {

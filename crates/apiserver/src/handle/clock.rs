@@ -9,6 +9,8 @@
 //! | `quiet` | how long nothing must have changed, for `settle` (10s) |
 //! | `step`, `pause` | stops every `step` for `pause` of real time, so that programs outside can react |
 //!
+//! The clock coasts where nothing but upkeep happens: see [`env::Paused`].
+//!
 //! Only who may POST to this path, the administrators by default, moves the clock. Heartbeats (leases) are no changes.
 
 use super::request_context::RequestContext;
@@ -30,8 +32,9 @@ pub(super) const PATH: &str = "/simulation/clock";
 
 /// The changes that one response lists; it counts the others.
 const LISTED: usize = 10_000;
-/// The clock moves by this at once. Changes are collected in between, long before the caches drop them.
-const STRIDE: Duration = Duration::from_secs(60);
+/// The clock stops at so many deadlines at once. Changes are collected then, and before a leap, long before the caches drop
+/// them.
+const STRIDE: usize = 32;
 /// The default of `quiet`.
 const QUIET: Duration = Duration::from_secs(10);
 /// How often `settle` looks for changes.
@@ -46,7 +49,8 @@ struct Movement {
     limit: Duration,
     /// Ends before the limit if nothing has changed for so long.
     quiet: Option<Duration>,
-    step: Duration,
+    /// By how much at once.
+    step: Option<Duration>,
     /// Real time between steps.
     pause: Duration,
 }
@@ -73,14 +77,14 @@ impl Movement {
             (Some(_), Some(_)) => return Err("give advance or settle, not both".to_owned()),
             (None, None) => return Err("give advance or settle, such as advance=1h".to_owned()),
         };
-        let longest = if quiet.is_some() { SETTLE_STRIDE } else { STRIDE };
+        let longest = quiet.map(|_| SETTLE_STRIDE);
         let (step, pause) = (duration("step")?, duration("pause")?.unwrap_or_default());
         match step {
             Some(Duration::ZERO) => return Err("step: must be more than nothing".to_owned()),
             None if !pause.is_zero() => return Err("pause is for step".to_owned()),
             _ => {}
         }
-        Ok(Movement { limit, quiet, step: step.unwrap_or(longest).min(longest), pause })
+        Ok(Movement { limit, quiet, step: step.into_iter().chain(longest).min(), pause })
     }
 }
 
@@ -152,6 +156,7 @@ impl Changes {
         // what has begun before goes on first
         clock.advance(Duration::ZERO).await;
         let mut changed_at = clock.elapsed();
+        let mut stop = changed_at;
         loop {
             if self.collect(&collections()) {
                 changed_at = clock.elapsed();
@@ -163,10 +168,13 @@ impl Changes {
             if now >= end {
                 return movement.quiet.map(|_| false);
             }
-            if !movement.pause.is_zero() {
-                env::io::sleep(movement.pause).await;
+            if now >= stop {
+                if !movement.pause.is_zero() {
+                    env::io::sleep(movement.pause).await;
+                }
+                stop = movement.step.map_or(end, |step| now.saturating_add(step).min(end));
             }
-            clock.advance(movement.step.min(end.saturating_sub(now))).await;
+            clock.advance_in_part(stop, STRIDE).await;
         }
     }
 
@@ -237,10 +245,11 @@ mod tests {
     #[test]
     fn parameters_are_read() {
         let hour = read(&[("advance", "1h")]).unwrap();
-        assert_eq!((hour.limit, hour.quiet, hour.step), (Duration::from_secs(3600), None, STRIDE));
+        assert_eq!((hour.limit, hour.quiet, hour.step), (Duration::from_secs(3600), None, None));
         let settle = read(&[("settle", "10m"), ("step", "500ms"), ("pause", "5ms")]).unwrap();
-        assert_eq!((settle.quiet, settle.step), (Some(QUIET), Duration::from_millis(500)));
+        assert_eq!((settle.quiet, settle.step), (Some(QUIET), Some(Duration::from_millis(500))));
         assert_eq!(settle.pause, Duration::from_millis(5));
+        assert_eq!(read(&[("settle", "10m"), ("step", "1h")]).unwrap().step, Some(SETTLE_STRIDE));
     }
 
     #[test]

@@ -75,6 +75,9 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        if let Some(clock) = self.clock.as_ref().filter(|_| !peer.is_in_process()) {
+            clock.note_event();
+        }
         let received = self.api.world.elapsed();
         let (mut parts, body) = request.into_parts();
         let page = self.access.cors.allowed(&parts.headers);

@@ -10,7 +10,7 @@ pub(crate) mod storage_versions;
 pub use cluster_keys::ForeignKeys;
 
 use crate::authentication::TrustMap;
-use env::Interval;
+use env::{Interval, Upkeep};
 use identity_lease::IdentityLease;
 use kubernetes_service::KubernetesService;
 use rest::Api;
@@ -44,7 +44,8 @@ impl SelfRegistration {
     }
 
     pub async fn run(mut self, api: Arc<Api>) {
-        let mut every = Interval::new(&api.world, INTERVAL);
+        // other servers compare leases as well, but their own is renewed first
+        let mut every = Interval::upkeep(&api.world, Upkeep::renewal(INTERVAL));
         loop {
             every.tick().await;
             api.storage.trim();

@@ -15,7 +15,7 @@ use super::decide::{AttachmentState, NodeAttachment};
 use api::core::v1::Node;
 use client::flex_volume::{FlexDrivers, FlexSource, split_unique_name};
 use client::{Key, Queue};
-use env::World;
+use env::{Upkeep, World};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -308,7 +308,7 @@ impl FlexAttachments {
     /// Asks programs again and again whether volumes are attached still; those that are not are attached anew.
     pub async fn verify(&self, period: Duration) {
         loop {
-            env::sleep(&self.world, period.max(MIN_PERIOD)).await;
+            env::sleep_upkeep(&self.world, Upkeep::check(period.max(MIN_PERIOD))).await;
             self.verify_all().await;
         }
     }

@@ -14,6 +14,7 @@ use api::meta::v1::ObjectMeta;
 use client::discovery::{ApiResources, Discovery, Resource};
 use client::{Action, Api, Failure, Key, Queue, Reconcile, run, unless};
 use conditions::DeletionReport;
+use env::Upkeep;
 use env::io::RealInstant;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -94,7 +95,7 @@ pub async fn run(context: Context, options: Options) {
     let controller = Namespaces { discovery: context.discovery(), context, terminating };
     let resync = async move {
         loop {
-            env::sleep(&world, period).await;
+            env::sleep_upkeep(&world, Upkeep::check(period)).await;
             let all = namespaces.all();
             all.iter().filter(|it| is_terminating(it)).for_each(|it| resynced.add(Key::of(&**it)));
         }

@@ -16,7 +16,7 @@ use api::coordination::v1::Lease;
 use api::core::v1::Node;
 use client::events::EventType;
 use client::{Failure, Informer, Key};
-use env::{Interval, World};
+use env::{ExactSteps, Interval, Upkeep, World};
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -27,6 +27,9 @@ use tokio::sync::Notify;
 
 /// A check is late if more periods than this have passed since the last one.
 const LATE: u32 = 2;
+
+/// A heartbeat is overdue if none has come for so long: agents send one every ten seconds.
+const OVERDUE: Duration = Duration::from_secs(25);
 
 pub(super) struct Monitor {
     context: Context,
@@ -42,6 +45,8 @@ pub(super) struct Monitor {
     /// When the last check began.
     checked: Option<Duration>,
     tickets: u64,
+    /// While a node may become lost.
+    exact_steps: Option<ExactSteps>,
 }
 
 struct NodeRecord {
@@ -76,6 +81,7 @@ impl Monitor {
             checks,
             checked,
             tickets,
+            exact_steps: None,
         }
     }
 
@@ -83,7 +89,7 @@ impl Monitor {
     pub async fn run(mut self, node_added: Arc<Notify>) {
         let world = self.context.world.clone();
         let period = self.options.period.max(Duration::from_millis(1));
-        let mut ticks = Interval::new(&world, period);
+        let mut ticks = Interval::upkeep(&world, Upkeep::check(period));
         loop {
             if self.known.is_empty() && self.nodes.is_empty() {
                 node_added.notified().await;
@@ -129,6 +135,8 @@ impl Monitor {
         let wanted = !self.zones.is_disrupted();
         let corrected = at_once(wrong.iter().map(|node| self.taint(node, wanted, &now)).collect()).await;
         self.replace(corrected);
+        let is_fading = self.known.values().any(|it| it.is_fading(now.elapsed));
+        self.exact_steps = is_fading.then(|| self.context.world.step_exactly());
         let took = self.context.world.elapsed().saturating_sub(now.elapsed);
         self.metrics.checked(counts, self.known.len(), took);
     }
@@ -252,6 +260,13 @@ impl Monitor {
     async fn taint(&self, node: &Node, wanted: bool, now: &Moment) -> Option<Node> {
         let decide = |node: &Node| self.taint_names.no_execute(node, wanted, now.time);
         or_later(node, nodes::patch(&self.context.client, node, Part::Main, decide).await)
+    }
+}
+
+impl NodeRecord {
+    /// Whether the node will be lost unless its heartbeat comes, which is overdue.
+    fn is_fading(&self, now: Duration) -> bool {
+        now.saturating_sub(self.health.last_seen) > OVERDUE && nodes::ready(&self.node) != Some("Unknown")
     }
 }
 

@@ -15,6 +15,7 @@ use api::meta::v1::ObjectMeta;
 use client::discovery::{self, Discovery};
 use client::{Action, Api, Change, Failure, Informer, Key, ListParams, Queue, Reconcile, run, unless};
 use count::UsageCounter;
+use env::Upkeep;
 use names::Names;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -132,7 +133,7 @@ pub async fn run(context: Context, options: Options) {
     let (due, quotas) = (queue.clone(), controller.quotas.clone());
     let resync = async move {
         loop {
-            env::sleep(&world, options.sync_period).await;
+            env::sleep_upkeep(&world, Upkeep::check(options.sync_period)).await;
             quotas.all().iter().for_each(|it| due.add(Key::of(&**it)));
         }
     };
