@@ -347,6 +347,17 @@ async fn the_first_wrong_number_of_a_query_is_reported() {
 }
 
 #[tokio::test]
+async fn an_applied_uid_is_shown_as_text() {
+    let (cluster, _) = cluster_with_map().await;
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "a", "uid": "2020-01-02T03:04:05Z"}});
+    let sent = cluster.patch(&format!("{PATH}?fieldManager=m"), config);
+    let refused = sent.content_type("application/apply-patch+yaml").await.code(422);
+    let why = "metadata.uid: Invalid value: \"2020-01-02T03:04:05Z\": field is immutable";
+    assert_eq!(message(&refused), format!("ConfigMap \"a\" is invalid: {why}"));
+}
+
+#[tokio::test]
 async fn the_time_of_a_manager_is_kept_if_the_client_sent_nothing_else() {
     let cluster = Cluster::start().await;
     let path = "/api/v1/namespaces/default/pods";

@@ -411,8 +411,8 @@ pub fn check_update(next: &Value, old: &Value) -> Problems {
     {
         let (was, is) = (old.at(&["metadata", field]), next.at(&["metadata", field]));
         if was.unwrap_or(&Value::Null) != is.unwrap_or(&Value::Null) {
-            let formatted =
-                moment(is).unwrap_or_else(|| schema::problem::format_value(is.unwrap_or(&Value::Null)));
+            let time = if field.ends_with("Timestamp") { moment(is) } else { None };
+            let formatted = time.unwrap_or_else(|| schema::problem::format_value(is.unwrap_or(&Value::Null)));
             let message = format!("Invalid value: {formatted}: field is immutable");
             problems.push(Problem { reason: Reason::Invalid, field: root.field(field).to_string(), message });
         }
