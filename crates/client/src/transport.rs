@@ -69,7 +69,7 @@ impl Service<Request<Body>> for RateLimited {
         Box::pin(async move {
             let wait = this.limiter.reserve();
             this.transport.waited(request.method(), wait);
-            env::sleep(&this.limiter.world, wait).await;
+            this.limiter.pass(wait).await;
             this.transport.call(request).await
         })
     }
@@ -100,12 +100,20 @@ impl RateLimiter {
         *full_at = now.max(*full_at) + interval;
         (*full_at - now).saturating_sub(interval * self.rate.burst.max(1))
     }
+
+    /// Waits, unless there is nothing to wait for: a sleep of no time would be a timer and a turn of the event loop.
+    async fn pass(&self, wait: Duration) {
+        if !wait.is_zero() {
+            env::sleep(&self.world, wait).await;
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use env::Simulated;
+    use futures_util::FutureExt;
 
     #[test]
     fn a_burst_is_free_and_further_requests_wait() {
@@ -117,5 +125,17 @@ mod tests {
         assert_eq!(waits(), [0, 0, 0, 100, 200]);
         let free = RateLimiter::new(Rate { per_second: -1.0, burst: 0 }, world);
         assert!((0..100).all(|_| free.reserve().is_zero()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_request_that_waits_takes_a_timer() {
+        let world: World = env::Seeded::new(0, 7);
+        let limiter = RateLimiter::new(Rate { per_second: 10.0, burst: 1 }, world.clone());
+        let (first, second) = (limiter.reserve(), limiter.reserve());
+        let before = world.elapsed();
+        assert_eq!(limiter.pass(first).now_or_never(), Some(()));
+        assert_eq!(world.elapsed(), before);
+        limiter.pass(second).await;
+        assert!(world.elapsed() - before >= Duration::from_millis(100));
     }
 }
