@@ -165,16 +165,16 @@ impl EventWrite {
             let count = before.saturating_add(event.count);
             let last = event.last_timestamp.map(|it| it.to_string());
             let patch = serde_json::json!({"count": count, "lastTimestamp": last, "message": event.message});
-            let patched = events.patch(name, &Patch::merge(patch)).await;
+            let patched = events.submit_patch(name, &Patch::merge(patch)).await;
             // it may have expired meanwhile
             if unless(404, patched)?.is_some() {
                 return Ok((name.clone(), count));
             }
         }
-        match events.create(event).await {
+        match events.submit(event).await {
             // an attempt whose answer was lost
             Err(why) if why.is_already_exists() => {}
-            created => drop(created?),
+            created => created?,
         }
         Ok((event.metadata.name.clone(), event.count))
     }
