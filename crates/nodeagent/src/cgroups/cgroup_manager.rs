@@ -324,7 +324,7 @@ impl CgroupManager {
         }
         // systemd leaves hierarchies out that it does not use
         self.files.create(&path, &*self.filesystem)?;
-        self.files.set(&path, limits, &*self.filesystem)
+        self.files.set_new(&path, limits, &*self.filesystem)
     }
 
     fn apply(&self, name: &CgroupName, limits: &CgroupLimits) -> io::Result<()> {

@@ -83,37 +83,36 @@ impl CgroupFiles {
 
     /// Where the hierarchies with controllers are mounted.
     pub fn roots(&self) -> Vec<PathBuf> {
-        let all = self.directories("/").into_iter();
-        all.filter(|(name, _)| *name != UNIFIED).map(|(_, directory)| directory).collect()
+        self.directories("/").filter(|(name, _)| *name != UNIFIED).map(|(_, directory)| directory).collect()
     }
 
-    /// The directories of a cgroup, by controller.
-    fn directories(&self, path: &str) -> Vec<(&str, PathBuf)> {
+    /// The directories of a cgroup, by controller. A hierarchy with several controllers comes once.
+    fn directories(&self, path: &str) -> impl Iterator<Item = (&str, PathBuf)> {
         let inside = path.trim_start_matches('/');
-        match self {
-            CgroupFiles::V1(hierarchies) => {
-                let mut all: Vec<(&str, PathBuf)> =
-                    hierarchies.iter().map(|(name, root)| (&**name, root.join(inside))).collect();
-                all.sort_by(|a, b| a.1.cmp(&b.1));
-                all.dedup_by(|a, b| a.1 == b.1);
-                all
-            }
-            CgroupFiles::V2(root) => vec![("", root.join(inside))],
-        }
+        let (v1, v2) = match self {
+            CgroupFiles::V1(hierarchies) => (Some(hierarchies), None),
+            CgroupFiles::V2(root) => (None, Some(("", root.join(inside)))),
+        };
+        let of_controllers = v1.into_iter().flat_map(move |hierarchies| {
+            let all = hierarchies.iter().enumerate();
+            all.filter(move |(nth, (_, root))| !hierarchies.values().take(*nth).any(|it| it == *root))
+                .map(move |(_, (name, root))| (&**name, root.join(inside)))
+        });
+        of_controllers.chain(v2)
     }
 
     pub fn exists(&self, path: &str) -> bool {
-        self.directories(path).iter().all(|(name, directory)| *name == UNIFIED || directory.is_dir())
+        self.directories(path).all(|(name, directory)| name == UNIFIED || directory.is_dir())
     }
 
     /// Whether a cgroup exists in any hierarchy.
     pub fn is_anywhere(&self, path: &str) -> bool {
-        self.directories(path).iter().any(|(_, directory)| directory.is_dir())
+        self.directories(path).any(|(_, directory)| directory.is_dir())
     }
 
     /// When the directories of a cgroup were made or last changed, the first of them; absent if there are none.
     pub fn modified(&self, path: &str) -> Option<SystemTime> {
-        let directories = self.directories(path).into_iter().filter(|(name, _)| *name != UNIFIED);
+        let directories = self.directories(path).filter(|(name, _)| *name != UNIFIED);
         directories.filter_map(|(_, directory)| directory.metadata().ok()?.modified().ok()).min()
     }
 
@@ -136,6 +135,21 @@ impl CgroupFiles {
 
     /// Writes limits. A controller that the machine lacks is skipped.
     pub fn set(&self, path: &str, limits: &CgroupLimits, filesystem: &dyn Filesystem) -> io::Result<()> {
+        self.set_by(write_changed, path, limits, filesystem)
+    }
+
+    /// The same for a cgroup that was made a moment ago: its files are not read before.
+    pub fn set_new(&self, path: &str, limits: &CgroupLimits, filesystem: &dyn Filesystem) -> io::Result<()> {
+        self.set_by(write, path, limits, filesystem)
+    }
+
+    fn set_by(
+        &self,
+        write: fn(&Path, &str, &dyn Filesystem) -> io::Result<()>,
+        path: &str,
+        limits: &CgroupLimits,
+        filesystem: &dyn Filesystem,
+    ) -> io::Result<()> {
         let inside = path.trim_start_matches('/');
         for (controller, file, text) in self.writes(limits) {
             let directory = match self {
@@ -197,7 +211,7 @@ impl CgroupFiles {
     /// The ids of the processes in a cgroup and below it.
     pub fn processes(&self, path: &str) -> Vec<i32> {
         let mut pids = Vec::new();
-        let mut pending: Vec<PathBuf> = self.directories(path).into_iter().map(|(_, it)| it).collect();
+        let mut pending: Vec<PathBuf> = self.directories(path).map(|(_, it)| it).collect();
         while let Some(directory) = pending.pop() {
             let text = std::fs::read_to_string(directory.join(PROCESSES)).unwrap_or_default();
             pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
@@ -214,7 +228,7 @@ impl CgroupFiles {
             let text = std::fs::read_to_string(directory.join(PROCESSES)).unwrap_or_default();
             text.lines().filter_map(|line| line.parse::<i32>().ok()).collect::<Vec<_>>()
         };
-        let mut pids: Vec<i32> = self.directories(path).into_iter().flat_map(|(_, it)| read(it)).collect();
+        let mut pids: Vec<i32> = self.directories(path).flat_map(|(_, it)| read(it)).collect();
         pids.sort_unstable();
         pids.dedup();
         pids
@@ -242,8 +256,7 @@ impl CgroupFiles {
 
     /// The names of the cgroups directly below one.
     pub fn children(&self, path: &str) -> Vec<String> {
-        let directories = self.directories(path);
-        let all = directories.iter().flat_map(|(_, directory)| children(directory));
+        let all = self.directories(path).flat_map(|(_, directory)| children(&directory));
         let names = all.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
         names.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
     }
@@ -278,10 +291,14 @@ pub fn cpu_weight(shares: i64) -> i64 {
 }
 
 /// Writes a limit; one that the file has already is left alone.
-fn write(file: &Path, text: &str, filesystem: &dyn Filesystem) -> io::Result<()> {
+fn write_changed(file: &Path, text: &str, filesystem: &dyn Filesystem) -> io::Result<()> {
     if std::fs::read_to_string(file).is_ok_and(|current| current.trim() == text) {
         return Ok(());
     }
+    write(file, text, filesystem)
+}
+
+fn write(file: &Path, text: &str, filesystem: &dyn Filesystem) -> io::Result<()> {
     filesystem
         .write(file, text.as_bytes())
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
@@ -320,7 +337,7 @@ fn create_unified(root: &Path, directory: &Path, filesystem: &dyn Filesystem) ->
         let enabled = std::fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
         let has = |list: &str, name: &str| list.split_whitespace().any(|it| it == name);
         for controller in CONTROLLERS.iter().filter(|it| has(&available, it) && !has(&enabled, it)) {
-            write(&parent.join("cgroup.subtree_control"), &format!("+{controller}"), filesystem)?;
+            write_changed(&parent.join("cgroup.subtree_control"), &format!("+{controller}"), filesystem)?;
         }
         parent = parent.join(part);
         filesystem.create_dir_all(&parent, MODE)?;

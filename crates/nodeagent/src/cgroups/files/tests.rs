@@ -174,3 +174,17 @@ fn real_hierarchies_take_limits() {
     set.unwrap();
     assert_eq!((written.trim(), is_there, files.exists(&name)), (expected, true, false));
 }
+
+#[test]
+fn limits_of_a_new_cgroup_are_written_without_a_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c/cpu.shares");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "307\n").unwrap();
+    let files = CgroupFiles::V1(BTreeMap::from([("cpu".to_owned(), folder.path().to_owned())]));
+    let limits = CgroupLimits { cpu_shares: Some(307), ..CgroupLimits::default() };
+    files.set("/c", &limits, &LinuxFilesystem).unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "307\n");
+    files.set_new("/c", &limits, &LinuxFilesystem).unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "307");
+}
