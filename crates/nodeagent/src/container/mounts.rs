@@ -10,6 +10,7 @@ use crate::runtime::{Device, Mount, Propagation};
 use crate::volumes::mounts::PodMounts;
 use crate::volumes::subpath::{self, SubPath};
 use api::core::v1::{Container, Pod, VolumeMount};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const CONTAINER_DIR_MODE: u32 = 0o750;
@@ -135,11 +136,17 @@ fn hosts_mount(sources: &MountSources<'_>) -> Result<Mount, ContainerConfigError
     let path = directory.join(hosts::FILE);
     // containers have the file mounted: it is written in place
     let write = || {
-        filesystem.create_dir_all(&directory, CONTAINER_DIR_MODE)?;
         if std::fs::read(&path).is_ok_and(|old| old == text.as_bytes()) {
             return Ok(());
         }
-        filesystem.write(&path, text.as_bytes())?;
+        match filesystem.write(&path, text.as_bytes()) {
+            // mostly the pod has its directory
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                filesystem.create_dir_all(&directory, CONTAINER_DIR_MODE)?;
+                filesystem.write(&path, text.as_bytes())?;
+            }
+            written => written?,
+        }
         filesystem.set_mode(&path, HOSTS_MODE)
     };
     write().map_err(read)?;
