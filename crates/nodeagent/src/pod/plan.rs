@@ -79,6 +79,12 @@ pub struct Plan {
     pub start: Vec<Start>,
 }
 
+impl Plan {
+    pub fn is_empty(&self) -> bool {
+        *self == Plan::default()
+    }
+}
+
 /// Whether a container runs again, or runs at all.
 pub fn is_restarted(pod: &Pod, status: Option<&ContainerStatus>) -> bool {
     if pod.metadata.deletion_timestamp.is_some() {

@@ -31,6 +31,8 @@ use tokio::sync::{mpsc, watch};
 pub struct TestSetup {
     /// Pods whose surroundings exist.
     pub prepared: Mutex<BTreeSet<String>>,
+    /// Counts the requests for surroundings.
+    pub prepare_requests: AtomicUsize,
     /// Why surroundings cannot be made.
     pub prepare_error: Mutex<Option<String>>,
     /// Why sandboxes have no configuration.
@@ -49,6 +51,7 @@ fn labels(pod: &Pod) -> BTreeMap<String, String> {
 
 impl PodSetup for TestSetup {
     fn prepare<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), SetupError>> {
+        self.prepare_requests.fetch_add(1, Ordering::Relaxed);
         let made = match self.prepare_error.lock().clone() {
             None => {
                 self.prepared.lock().insert(pod.metadata.uid.clone());

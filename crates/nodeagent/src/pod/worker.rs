@@ -9,7 +9,7 @@ use super::backoff::BackoffTable;
 use super::dead_containers::DeadContainerPolicy;
 use super::events::PodEvents;
 use super::observation::PodObservation;
-use super::plan::{PlanInput, RestartKey, plan};
+use super::plan::{Plan, PlanInput, RestartKey, plan};
 use super::probing::Probing;
 use super::setup::{PodSetup, Refusal};
 use super::spec::is_terminal_phase;
@@ -19,6 +19,7 @@ use crate::probes::verdicts::ProbeVerdicts;
 use crate::probes::worker::{ProbeResult, Prober};
 use crate::runtime::{ContainerState, RuntimeError, SharedRuntime};
 use crate::stats::AgentMetrics;
+use crate::status::conditions::foreign;
 use crate::status::containers::{StatusSource, WaitingReasons, terminate};
 use crate::status::generate::{Eviction, block, generate, settle_times};
 use api::Time;
@@ -208,9 +209,11 @@ impl Worker {
                     message = inbox.recv() => match message {
                         Some(message) if self.is_observed(&message) => continue,
                         Some(message) if self.is_echo(&message) => {
-                            // most are the agent's own writes: only conditions of others matter
+                            let is_own_write = self.is_own_write(&message);
                             self.take(message);
-                            self.report(false);
+                            if !is_own_write {
+                                self.report(false);
+                            }
                             continue;
                         }
                         Some(message) => self.take(message),
@@ -263,6 +266,16 @@ impl Worker {
             && is_terminal_phase(&pod.status.phase) == is_terminal_phase(&self.pod.status.phase)
     }
 
+    /// Whether a version of the pod has nothing new that its status is made from: most versions are the agent's own
+    /// writes.
+    fn is_own_write(&self, message: &Message) -> bool {
+        let Message::Update(pod) = message else { return false };
+        let (old, new) = (&self.pod.status, &pod.status);
+        new.start_time == self.status.start_time
+            && new.nominated_node_name == old.nominated_node_name
+            && foreign(&new.conditions).eq(foreign(&old.conditions))
+    }
+
     pub(super) fn take(&mut self, message: Message) {
         let is_observed = self.is_observed(&message);
         match message {
@@ -303,16 +316,7 @@ impl Worker {
             }
             return Ok(StepOutcome::Wait(Some(self.context.world.elapsed() + failure.retry_after)));
         }
-        let now = self.context.world.elapsed();
-        let plan = plan(&PlanInput {
-            pod: &self.pod,
-            observed: &self.observed,
-            failed_liveness: self.verdicts.failed_liveness(),
-            failed_startup: self.verdicts.failed_startup(),
-            backoff: &self.backoff,
-            now,
-            unix_now: self.unix_nanos(),
-        });
+        let plan = self.plan();
         let has_acted = self.carry_out(&plan).await;
         let mut wake = self.deadline_at();
         let refresh = self.context.setup.next_refresh(&self.pod);
@@ -332,7 +336,25 @@ impl Worker {
         self.report(false);
         let has_more =
             plan.kill_pod || !plan.kill.is_empty() || plan.start.iter().any(|it| it.wait.is_none());
-        Ok(if has_more && !has_failed { StepOutcome::Repeat } else { StepOutcome::Wait(wake) })
+        // a pod that has ended is ended by the next step; most pods need none once all containers have started
+        let is_settled = || !is_terminal_phase(&self.status.phase) && self.plan().is_empty();
+        Ok(if has_more && !has_failed && !is_settled() {
+            StepOutcome::Repeat
+        } else {
+            StepOutcome::Wait(wake)
+        })
+    }
+
+    fn plan(&self) -> Plan {
+        plan(&PlanInput {
+            pod: &self.pod,
+            observed: &self.observed,
+            failed_liveness: self.verdicts.failed_liveness(),
+            failed_startup: self.verdicts.failed_startup(),
+            backoff: &self.backoff,
+            now: self.context.world.elapsed(),
+            unix_now: self.unix_nanos(),
+        })
     }
 
     fn deadline_at(&self) -> Option<Duration> {

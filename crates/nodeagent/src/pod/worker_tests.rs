@@ -3,6 +3,9 @@
 use super::testing::{TestNode, deleted, pod};
 use crate::runtime::ContainerState;
 use crate::runtime::simulated::{Behaviour, CallLimit};
+use api::core::v1::Pod;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const RUNS: &str = r#"{"restartPolicy":"Always","containers":[{"name":"a","image":"x"}]}"#;
@@ -40,6 +43,35 @@ async fn a_pod_runs_and_ends() {
             "a Killing: Stopping container a"
         ]
     );
+}
+
+#[tokio::test]
+async fn a_pod_whose_containers_have_started_needs_no_further_step() {
+    let node = TestNode::new().await;
+    let pod = pod(RUNS);
+    node.workers.set(pod.clone());
+    node.until("ready", ready).await;
+    node.workers.set(deleted(&pod, 5));
+    node.until("the end", |node| node.is_finished("u")).await;
+    assert_eq!(node.setup.prepare_requests.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_condition_of_others_changes_the_status_of_a_pod_that_waits_for_it() {
+    let node = TestNode::new().await;
+    let spec = r#"{"restartPolicy":"Always","readinessGates":[{"conditionType":"gate"}],
+        "containers":[{"name":"a","image":"x"}]}"#;
+    let mut pod = Pod::clone(&pod(spec));
+    node.workers.set(Arc::new(pod.clone()));
+    node.until("running", |node| node.status("u").phase == "Running").await;
+    // the agent's own write
+    pod.status = node.status("u");
+    node.workers.set(Arc::new(pod.clone()));
+    let gate = r#"{"type":"gate","status":"True"}"#;
+    pod.status.conditions.push(api::from_json(gate.as_bytes()).unwrap());
+    assert!(!ready(&node));
+    node.workers.set(Arc::new(pod));
+    node.until("ready", ready).await;
 }
 
 #[tokio::test]

@@ -13,6 +13,11 @@ pub fn is_owned(kind: &str) -> bool {
     [INITIALIZED, READY, CONTAINERS_READY, SCHEDULED].contains(&kind)
 }
 
+/// The conditions that others own.
+pub fn foreign(conditions: &[PodCondition]) -> impl Iterator<Item = &PodCondition> {
+    conditions.iter().filter(|it| !is_owned(&it.type_))
+}
+
 /// A condition without times.
 pub fn condition(kind: &str, is_true: bool, reason: &str, message: String) -> PodCondition {
     PodCondition {

@@ -57,8 +57,7 @@ pub fn generate(source: &StatusSource<'_>, host_ips: &[String], eviction: Option
     for init in &mut status.init_container_statuses {
         init.ready = init.state.terminated.as_ref().is_some_and(|it| it.exit_code == 0);
     }
-    let foreign = pod.status.conditions.iter().filter(|it| !conditions::is_owned(&it.type_));
-    status.conditions = foreign.cloned().collect();
+    status.conditions = conditions::foreign(&pod.status.conditions).cloned().collect();
     let is_marked = status.conditions.iter().any(|it| it.type_ == conditions::DISRUPTION_TARGET);
     if let Some(eviction) = eviction.filter(|it| it.is_disruption && !is_marked) {
         let message = eviction.message.clone();
