@@ -4,6 +4,7 @@
 //! error tells whether the server may have received the request. Nothing is retried; after a lost connection the next
 //! call makes another.
 
+use crate::cork::Cork;
 use crate::endpoint::Endpoint;
 use crate::request_body::RequestBody;
 use crate::{Dialer, InvalidTarget, Target, chain, dial_error, tls};
@@ -304,7 +305,7 @@ impl Shared {
             .keep_alive_timeout(KEEP_ALIVE)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .handshake(stream)
+            .handshake(Cork::new(stream))
             .await;
         let (sender, connection) = made.map_err(|why| TransportError::Unsent(chain(&why)))?;
         // the task ends when the last sender is dropped

@@ -11,6 +11,7 @@
 mod channel;
 mod client_certificate;
 mod client_identity;
+mod cork;
 mod dial_error;
 mod egress;
 mod endpoint;

@@ -4,6 +4,7 @@
 //! Invariants: requests go only to the target's server, with its credentials; connections are shared, and
 //! keep-alive pings detect a dead one, even on a stream that only receives.
 
+use crate::cork::Cork;
 use crate::metrics::CallOutcome;
 use crate::trace::{OpenSpan, SpanKind, Tracer};
 use crate::trace_context::TRACEPARENT;
@@ -20,6 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tower_service::Service;
 
 /// The keep-alive interval and timeout of an idle connection.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -27,10 +29,29 @@ const ANSWER: Duration = Duration::from_secs(15);
 
 /// See the module. Cheap to clone.
 pub struct Transport<B> {
-    client: Client<tls::Connector, B>,
+    client: Client<CorkedConnector, B>,
     to: Arc<ServerAddress>,
     counted: Option<Arc<ClientMetrics>>,
     tracer: Option<Arc<Tracer>>,
+}
+
+/// Connections whose small writes are gathered.
+#[derive(Clone)]
+struct CorkedConnector(tls::Connector);
+
+impl Service<Uri> for CorkedConnector {
+    type Response = Cork<<tls::Connector as Service<Uri>>::Response>;
+    type Error = <tls::Connector as Service<Uri>>::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        let connecting = self.0.call(server);
+        Box::pin(async move { Ok(Cork::of_version_2(connecting.await?)) })
+    }
 }
 
 struct ServerAddress {
@@ -73,7 +94,7 @@ impl<B: Body<Data = Bytes> + Send + 'static> Transport<B> {
             .http2_keep_alive_interval(SILENCE)
             .http2_keep_alive_timeout(ANSWER)
             .http2_adaptive_window(true)
-            .build(tls::connector(target)?);
+            .build(CorkedConnector(tls::connector(target)?));
         let credentials = target.credentials.clone();
         let to = Arc::new(ServerAddress { scheme, authority, below, credentials, agent });
         Ok(Transport { client, to, counted: None, tracer: None })
@@ -114,7 +135,7 @@ impl ServerAddress {
     }
 }
 
-impl<B> tower_service::Service<Request<B>> for Transport<B>
+impl<B> Service<Request<B>> for Transport<B>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
