@@ -177,8 +177,14 @@ impl<T: Json> Json for Vec<T> {
         while input.source.item()? {
             let mut item = T::default();
             input.read(&mut item).map_err(|error| error.within(format!("[{}]", self.len())))?;
+            if self.is_empty() {
+                // most lists have one item, for which `push` would reserve the room of four
+                self.reserve_exact(1);
+            }
             self.push(item);
         }
+        // objects stay in caches for long
+        self.shrink_to_fit();
         Ok(())
     }
 

@@ -112,3 +112,15 @@ fn type_errors_name_their_path() {
         assert_eq!(error.to_string(), message);
     }
 }
+
+#[test]
+fn lists_take_the_room_of_their_items() {
+    let text = r#"{"spec":{"containers":[{"name":"a"}],"volumes":[{"name":"a"},{"name":"b"},{"name":"c"}],"tolerations":[]},
+                   "status":{"podIPs":[{"ip":"10.0.0.1"},{"ip":"fd00::1"}]}}"#;
+    let pod: Pod = from_json(text.as_bytes()).unwrap();
+    let (spec, status) = (&pod.spec, &pod.status);
+    assert_eq!((spec.containers.len(), spec.containers.capacity()), (1, 1));
+    assert_eq!((spec.volumes.len(), spec.volumes.capacity()), (3, 3));
+    assert_eq!((status.pod_ips.len(), status.pod_ips.capacity()), (2, 2));
+    assert_eq!(spec.tolerations.capacity(), 0);
+}
